@@ -1,0 +1,121 @@
+//! PostgreSQL servers of several majors, found and never installed.
+//!
+//! A test names the majors it wants; the one that is lacking is reported with the way to get it, and at least one
+//! must have run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, Missing};
+use crate::run::{self, Owner};
+use crate::scratch::traversable;
+use crate::skip::{checkout, note, skipped};
+
+/// Where to look for servers.
+#[derive(Debug)]
+pub struct Server;
+
+/// The programs of one installed server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerBinaries {
+    /// The major version: 15.
+    pub major: u32,
+    /// The whole version as the server prints it: `15.18`.
+    pub version: String,
+    /// The directory that holds `postgres`, `initdb`, `psql` and the others.
+    pub bin: PathBuf,
+}
+
+impl Server {
+    /// The server of this major: from `PGSHRINK_PG<major>_BIN`, Debian's place, or `tools/fetch-servers`.
+    pub fn find(major: u32) -> Result<ServerBinaries, Missing> {
+        let variable = format!("PGSHRINK_PG{major}_BIN");
+        let what = format!("PostgreSQL {major}");
+        if let Some(bin) = std::env::var_os(&variable) {
+            return probe(Path::new(&bin), major).map_err(|why| {
+                Missing::new(&what, format!("{variable}: {why}"), format!("a right {variable}"))
+            });
+        }
+        let debian = PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"));
+        let fetched = checkout().join(format!("target/servers/pg{major}/bin"));
+        let mut refused = Vec::new();
+        for bin in [debian, fetched] {
+            match probe(&bin, major) {
+                Ok(server) => return Ok(server),
+                Err(why) => refused.push(why),
+            }
+        }
+        Err(Missing::new(what, refused.join(", "), way_to_get(major, &variable)))
+    }
+
+    /// Runs `test` on each of `majors` that is here, and says which ran and which were skipped and why.
+    ///
+    /// ```no_run
+    /// pgshrink_testkit::Server::each("a copy survives the gateway", &[15, 18], |server| {
+    ///     let cluster = pgshrink_testkit::Cluster::builder().server(server).start().unwrap();
+    ///     assert_eq!(cluster.sql("select 1").unwrap(), "1");
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    /// When none of the majors is here: nothing was tested.
+    pub fn each(test: &str, majors: &[u32], mut run: impl FnMut(&ServerBinaries)) {
+        let mut ran = Vec::new();
+        let mut lacking = Vec::new();
+        for &major in majors {
+            match Server::find(major) {
+                Ok(server) => {
+                    println!("{test}: on PostgreSQL {}", server.version);
+                    run(&server);
+                    ran.push(server.version);
+                }
+                Err(missing) => {
+                    skipped(&format!("{test} on {major}"), &missing);
+                    lacking.push(missing.to_string());
+                }
+            }
+        }
+        assert!(!ran.is_empty(), "{test} ran on no server at all: {}", lacking.join("; "));
+        note("test-majors", &format!("{test}: {}\n", ran.join(", ")));
+    }
+}
+
+impl ServerBinaries {
+    /// The path of one of its programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
+    /// A command for one of its programs, without the environment's `PG*` variables, as the test's own user.
+    pub fn command(&self, name: &str) -> Command {
+        run::command(self.program(name))
+    }
+}
+
+fn probe(bin: &Path, major: u32) -> Result<ServerBinaries, String> {
+    let program = bin.join("postgres");
+    if !program.exists() {
+        return Err(format!("no {}", program.display()));
+    }
+    // The server resolves links to find its libraries: what counts is the place behind them.
+    let bin = bin.canonicalize().map_err(|error| format!("{}: {error}", bin.display()))?;
+    let owner = Owner::find().map_err(|missing| missing.to_string())?;
+    if owner.step_down && !traversable(&bin.join("postgres")) {
+        return Err(format!("user {} cannot reach {}", owner.name, bin.display()));
+    }
+    let mut command = owner.command(bin.join("postgres"));
+    let printed = run::output(command.arg("--version")).map_err(|error: Error| error.to_string())?;
+    let version = printed.split_whitespace().nth(2).unwrap_or_default().to_owned();
+    if version.split(|c: char| !c.is_ascii_digit()).next() != Some(&major.to_string()) {
+        return Err(format!("{} is `{}`", bin.display(), printed.trim()));
+    }
+    Ok(ServerBinaries { major, version, bin })
+}
+
+fn way_to_get(major: u32, variable: &str) -> String {
+    match major {
+        15 => "tools/setup test (Debian 12's postgresql-15)".to_owned(),
+        16 | 18 => format!("tools/fetch-servers {major}"),
+        _ => format!("installing postgresql-{major}, or naming its programs in {variable}"),
+    }
+}

@@ -1,0 +1,3 @@
+//! The testkit against real servers.
+
+mod cluster;

@@ -1,0 +1,23 @@
+//! Compression algorithms, levels, algorithm lists, dictionaries and streams.
+//!
+//! This crate opens no file and no socket and knows nothing of PostgreSQL's messages or pages. It refuses to
+//! allocate what an input merely declares: every size is checked against a caller's cap first, and a decoder
+//! yields what was promised or an error, never a part of it.
+//!
+//! ```text
+//!   "zstd:1,lz4:2"  -->  AlgorithmList  -->  Choice { algorithm, level }
+//!                                               |               |
+//!                       stream::Encoder / Decoder     block::Compressor / Decompressor
+//!                       (shared context, flushed      (one shot, dictionaries)
+//!                        chunk by chunk)
+//! ```
+
+pub mod algorithm;
+pub mod error;
+pub mod limits;
+pub mod list;
+pub mod stream;
+
+pub use algorithm::{Algorithm, Choice, Level, LevelRange};
+pub use error::{Error, Error as CodecError};
+pub use list::{AlgorithmList, ListError};

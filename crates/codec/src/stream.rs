@@ -1,0 +1,397 @@
+//! Streams of flushed chunks that share one context, as PostgreSQL's wire compression dialects send them.
+//!
+//! An [`Encoder`] turns each chunk of raw bytes into bytes that a [`Decoder`] can turn back completely as soon
+//! as it has them. After each chunk the caller says whether it was sent:
+//!
+//! ```text
+//!   encode ──► commit      the decoder will see the chunk; later chunks may refer to it
+//!          └─► abandon     it never will (the chunk did not pay and goes out plain)
+//! ```
+//!
+//! Invariants:
+//! 1. The concatenation of all committed chunks since the last `restart` is one valid stream: zstd frames one
+//!    after the other, one zlib stream without its end, or LZ4 blocks whose history is the raw bytes of the
+//!    committed ones.
+//! 2. `encode` appends at most `bound(input.len())` bytes.
+//! 3. A decoder appends at most `out_room` bytes and allocates nothing that a peer's header merely declares
+//!    beyond its options' caps.
+//! 4. After [`Error::Corrupt`] a decoder refuses everything until `restart`.
+//!
+//! ```
+//! use pgshrink_codec::stream::{Decoder, DecoderOptions, Encoder, EncoderOptions};
+//! use pgshrink_codec::{Algorithm, Choice};
+//! let mut encoder = Encoder::new(EncoderOptions::from(Choice::from(Algorithm::Zstd)))?;
+//! let mut decoder = Decoder::new(DecoderOptions::from(Algorithm::Zstd))?;
+//! let (mut wire, mut back) = (Vec::new(), Vec::new());
+//! encoder.encode(b"a row, a row, a row", &mut wire)?;
+//! encoder.commit();
+//! let progress = decoder.decode(&wire, &mut back, 1 << 20)?;
+//! assert_eq!((progress.consumed, back.as_slice()), (wire.len(), &b"a row, a row, a row"[..]));
+//! # Ok::<(), pgshrink_codec::Error>(())
+//! ```
+
+mod lz4;
+mod room;
+mod zlib;
+mod zstd;
+
+use crate::algorithm::{Algorithm, Choice, Level};
+use crate::error::Error;
+use crate::limits::{
+    LZ4_BLOCK_RAW_MAX, LZ4_CHUNK_MAX, ZLIB_CHUNK_MAX, ZSTD_CHUNK_MAX, ZSTD_WINDOW_LOG_MAX,
+    ZSTD_WINDOW_LOG_MIN,
+};
+
+/// Options of an [`Encoder`].
+#[derive(Copy, Clone, Debug)]
+pub struct EncoderOptions {
+    /// Algorithm and level.
+    pub choice: Choice,
+    /// How far back zstd refers, as a power of two, 10 to 27. The other algorithms ignore it.
+    pub window_log: u32,
+}
+
+/// What is left of an [`Encoder`] that gave its memory back.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    algorithm: Algorithm,
+    /// The decoder has an open frame (zstd) or the stream's header (zlib).
+    open: bool,
+}
+
+/// Options of a [`Decoder`].
+#[derive(Copy, Clone, Debug)]
+pub struct DecoderOptions {
+    /// The algorithm of the stream.
+    pub algorithm: Algorithm,
+    /// The largest window a zstd frame may declare, as a power of two, 10 to 27.
+    pub window_log_max: u32,
+    /// The largest raw size of one LZ4 block, at most [`LZ4_BLOCK_RAW_MAX`].
+    pub block_raw_max: usize,
+}
+
+/// The sending half of a stream.
+pub struct Encoder {
+    choice: Choice,
+    /// A chunk was encoded and neither committed nor abandoned.
+    pending: bool,
+    inner: EncoderKind,
+}
+
+/// The receiving half of a stream.
+pub struct Decoder {
+    algorithm: Algorithm,
+    inner: DecoderKind,
+}
+
+/// What one call of [`Decoder::decode`] did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input taken.
+    pub consumed: usize,
+    /// Bytes appended to the output.
+    pub produced: usize,
+    /// Call again with the rest of the input, even if that is empty: there may be more to come.
+    pub more_output: bool,
+}
+
+// One variant is boxed by its library anyway; the sizes of the others do not matter next to their heaps.
+enum EncoderKind {
+    Lz4(lz4::Encoder),
+    Zlib(zlib::Encoder),
+    Zstd(zstd::Encoder),
+}
+
+enum DecoderKind {
+    Lz4(lz4::Decoder),
+    Zlib(zlib::Decoder),
+    Zstd(zstd::Decoder),
+}
+
+macro_rules! each {
+    ($kind:ident, $inner:expr, $it:ident => $call:expr) => {
+        match $inner {
+            $kind::Lz4($it) => $call,
+            $kind::Zlib($it) => $call,
+            $kind::Zstd($it) => $call,
+        }
+    };
+}
+
+impl Encoder {
+    /// A new stream. Only LZ4, zlib and zstd have streams.
+    pub fn new(options: EncoderOptions) -> Result<Encoder, Error> {
+        let EncoderOptions { choice, window_log } = options;
+        let choice = Choice::new(choice.algorithm, choice.level.0.into())?;
+        let inner = match choice.algorithm {
+            Algorithm::Lz4 => EncoderKind::Lz4(lz4::Encoder::new(choice.level)?),
+            Algorithm::Zlib => EncoderKind::Zlib(zlib::Encoder::new(choice.level)),
+            Algorithm::Zstd => {
+                check_window_log(window_log)?;
+                EncoderKind::Zstd(zstd::Encoder::new(choice.level, window_log)?)
+            }
+            algorithm => return Err(Error::Unsupported { algorithm, what: "streams" }),
+        };
+        Ok(Encoder { choice, pending: false, inner })
+    }
+
+    /// Algorithm and present level.
+    pub fn choice(&self) -> Choice {
+        self.choice
+    }
+
+    /// Raw bytes at most in one chunk.
+    pub fn chunk_max(&self) -> usize {
+        match self.inner {
+            EncoderKind::Lz4(_) => LZ4_CHUNK_MAX,
+            EncoderKind::Zlib(_) => ZLIB_CHUNK_MAX,
+            EncoderKind::Zstd(_) => ZSTD_CHUNK_MAX,
+        }
+    }
+
+    /// Bytes that encoding `raw_len` bytes appends at worst, whatever an earlier `abandon` still owes included.
+    pub fn bound(&self, raw_len: usize) -> usize {
+        match self.inner {
+            EncoderKind::Lz4(_) => lz4::bound(raw_len),
+            EncoderKind::Zlib(_) => zlib::bound(raw_len),
+            EncoderKind::Zstd(_) => zstd::bound(raw_len),
+        }
+    }
+
+    /// Compresses `input` as one flushed chunk with the stream's context and appends it to `out`: a decoder fed
+    /// all committed chunks and this one gives back `input` completely. Follow with [`commit`](Self::commit) or
+    /// [`abandon`](Self::abandon). An empty `input` appends nothing.
+    ///
+    /// On an error nothing was appended and the chunk counts as abandoned.
+    ///
+    /// # Panics
+    /// If the chunk before is neither committed nor abandoned: the stream would be undecodable.
+    pub fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.begin(input)?;
+        let start = out.len();
+        let done = each!(EncoderKind, &mut self.inner, it => it.encode(input, out));
+        self.end(done, start, out)
+    }
+
+    /// Compresses `input` as one unit that refers to nothing earlier, and appends it to `out`. Follow with
+    /// [`commit`](Self::commit) or [`abandon`](Self::abandon), as after [`encode`](Self::encode), of which all
+    /// else holds too.
+    ///
+    /// - zstd: a complete frame, after the 3 bytes that close one that is open. A fresh decoder reads the frame;
+    ///   any decoder stands between frames afterwards.
+    /// - zlib: a chunk without references to earlier ones, behind the stream's header if it is the first. A raw
+    ///   inflate that starts here reads it and what follows.
+    /// - LZ4: an independent block; a fresh decoder reads it.
+    pub fn encode_independent(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.begin(input)?;
+        let start = out.len();
+        let done = each!(EncoderKind, &mut self.inner, it => it.encode_independent(input, out));
+        self.end(done, start, out)
+    }
+
+    /// The chunk just encoded is sent.
+    pub fn commit(&mut self) {
+        if std::mem::take(&mut self.pending) {
+            each!(EncoderKind, &mut self.inner, it => it.commit());
+        }
+    }
+
+    /// The chunk just encoded is not sent. The next one continues the same stream for a decoder that never saw
+    /// the abandoned one.
+    ///
+    /// - zstd: the context is lost. If a frame is open at the decoder, the next chunk is prefixed by an empty
+    ///   last block (3 bytes) that closes it, then a new frame begins (6 bytes).
+    /// - zlib: the context is rebuilt from the last 32 KiB sent, when next needed; no bytes.
+    /// - LZ4: the context stays, less what the abandoned chunk pushed out of its hash table; no bytes.
+    pub fn abandon(&mut self) {
+        if std::mem::take(&mut self.pending) {
+            each!(EncoderKind, &mut self.inner, it => it.abandon());
+        }
+    }
+
+    /// Drops all context: what follows refers to nothing earlier and continues the same stream for the same
+    /// decoder. Costs zstd what an abandon costs, the others nothing. A pending chunk is abandoned.
+    pub fn forget(&mut self) {
+        self.abandon();
+        each!(EncoderKind, &mut self.inner, it => it.forget());
+    }
+
+    /// Gives all memory back and keeps only what the same stream needs to go on, see [`resume`](Self::resume).
+    pub fn into_resume(mut self) -> Resume {
+        self.abandon();
+        Resume {
+            algorithm: self.choice.algorithm,
+            open: each!(EncoderKind, &self.inner, it => it.is_open_at_decoder()),
+        }
+    }
+
+    /// Goes on with a stream that [`into_resume`](Self::into_resume) left, as after [`forget`](Self::forget).
+    pub fn resume(options: EncoderOptions, resume: Resume) -> Result<Encoder, Error> {
+        let mut encoder = Encoder::new(options)?;
+        if resume.algorithm == options.choice.algorithm {
+            each!(EncoderKind, &mut encoder.inner, it => it.set_open_at_decoder(resume.open));
+        }
+        Ok(encoder)
+    }
+
+    /// Begins a new stream, of which the peer is told out of band. A pending chunk is abandoned.
+    pub fn restart(&mut self) {
+        self.pending = false;
+        each!(EncoderKind, &mut self.inner, it => it.restart());
+    }
+
+    /// Goes on at another level; the same decoder reads on. zstd pays what an abandon costs, the others nothing.
+    /// A pending chunk must be committed or abandoned before.
+    pub fn set_level(&mut self, level: Level) -> Result<(), Error> {
+        assert!(!self.pending, "set_level between encode and commit");
+        let level = self.choice.algorithm.level(level.0.into())?;
+        if level != self.choice.level {
+            each!(EncoderKind, &mut self.inner, it => it.set_level(level))?;
+            self.choice.level = level;
+        }
+        Ok(())
+    }
+
+    /// Heap bytes of this encoder.
+    pub fn memory_bytes(&self) -> usize {
+        each!(EncoderKind, &self.inner, it => it.memory_bytes())
+    }
+
+    fn begin(&mut self, input: &[u8]) -> Result<(), Error> {
+        assert!(!self.pending, "encode twice without commit or abandon");
+        let allowed = self.chunk_max();
+        if input.len() > allowed {
+            let what = "raw chunk size";
+            return Err(Error::Limit { what, found: input.len() as u64, allowed: allowed as u64 });
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, done: Result<(), Error>, start: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.pending = true;
+        if done.is_err() {
+            out.truncate(start);
+            self.abandon();
+        }
+        done
+    }
+}
+
+impl Decoder {
+    /// A new stream. Only LZ4, zlib and zstd have streams.
+    pub fn new(options: DecoderOptions) -> Result<Decoder, Error> {
+        let inner = match options.algorithm {
+            Algorithm::Lz4 => {
+                let (found, allowed) = (options.block_raw_max as u64, LZ4_BLOCK_RAW_MAX as u64);
+                if found > allowed {
+                    return Err(Error::Limit { what: "lz4 block_raw_max", found, allowed });
+                }
+                DecoderKind::Lz4(lz4::Decoder::new(options.block_raw_max))
+            }
+            Algorithm::Zlib => DecoderKind::Zlib(zlib::Decoder::new()),
+            Algorithm::Zstd => {
+                check_window_log(options.window_log_max)?;
+                DecoderKind::Zstd(zstd::Decoder::new(options.window_log_max))
+            }
+            algorithm => return Err(Error::Unsupported { algorithm, what: "streams" }),
+        };
+        Ok(Decoder { algorithm: options.algorithm, inner })
+    }
+
+    /// The stream's algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether [`decode`](Self::decode) must get one whole block per call. True for LZ4, whose blocks do not
+    /// say where they end.
+    pub fn needs_whole_payload(&self) -> bool {
+        matches!(self.inner, DecoderKind::Lz4(_))
+    }
+
+    /// Decodes from `input` and appends at most `out_room` bytes to `out`. While `more_output` is set, call
+    /// again with the rest of the input, even if that is empty.
+    ///
+    /// LZ4 takes the whole block or nothing: if its raw size exceeds `out_room` or the options' cap, that is
+    /// [`Error::Limit`] and the decoder is as before. [`Error::Limit`] for a zstd window and
+    /// [`Error::Corrupt`] end the stream: only [`restart`](Self::restart) helps.
+    pub fn decode(&mut self, input: &[u8], out: &mut Vec<u8>, out_room: usize) -> Result<Progress, Error> {
+        each!(DecoderKind, &mut self.inner, it => it.decode(input, out, out_room))
+    }
+
+    /// Begins a new stream.
+    pub fn restart(&mut self) {
+        each!(DecoderKind, &mut self.inner, it => it.restart());
+    }
+
+    /// Heap bytes of this decoder now. zstd allocates its window when it sees a frame's header.
+    pub fn memory_bytes(&self) -> usize {
+        each!(DecoderKind, &self.inner, it => it.memory_bytes())
+    }
+
+    /// The window size in bytes that a zstd frame declares that starts with `input`, if enough of its header
+    /// is there. To check a memory budget before decoding allocates.
+    pub fn declared_window(input: &[u8]) -> Option<u64> {
+        zstd::declared_window(input)
+    }
+
+    /// Whether the decoder stands between complete zstd frames, so that nothing later can refer to what came
+    /// before and [`release`](Self::release) loses nothing. For the others: whether nothing was decoded yet.
+    pub fn at_frame_end(&self) -> bool {
+        each!(DecoderKind, &self.inner, it => it.at_frame_end())
+    }
+
+    /// Gives the memory back until the next byte comes. Only has an effect [at a frame's
+    /// end](Self::at_frame_end).
+    pub fn release(&mut self) {
+        if self.at_frame_end() {
+            each!(DecoderKind, &mut self.inner, it => it.release());
+        }
+    }
+}
+
+impl From<Choice> for EncoderOptions {
+    /// Window log 19: what zstd's level 1 uses, and enough for every table measured.
+    fn from(choice: Choice) -> Self {
+        EncoderOptions { choice, window_log: 19 }
+    }
+}
+
+impl From<Algorithm> for DecoderOptions {
+    /// Window log at most 23 (8 MiB), LZ4 blocks of at most 64 KiB: what the known dialects can produce.
+    fn from(algorithm: Algorithm) -> Self {
+        DecoderOptions { algorithm, window_log_max: 23, block_raw_max: LZ4_CHUNK_MAX }
+    }
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoder").field("choice", &self.choice).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+fn check_window_log(found: u32) -> Result<(), Error> {
+    if (ZSTD_WINDOW_LOG_MIN..=ZSTD_WINDOW_LOG_MAX).contains(&found) {
+        return Ok(());
+    }
+    let what = if found < ZSTD_WINDOW_LOG_MIN { "zstd window log (at least 10)" } else { "zstd window log" };
+    Err(Error::Limit { what, found: found.into(), allowed: ZSTD_WINDOW_LOG_MAX.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_halves_can_move_between_threads() {
+        fn sendable<T: Send>() {}
+        sendable::<Encoder>();
+        sendable::<Decoder>();
+    }
+}

@@ -1,0 +1,261 @@
+//! zlib streams: one RFC 1950 header, then raw deflate with a sync flush after each chunk, never an end.
+//!
+//! The header is written by hand and the encoder is a raw deflate, because after a flush the stream is byte
+//! aligned and *any* raw deflate can continue it. So a chunk can be abandoned: a fresh encoder, told by way of
+//! a preset dictionary what the decoder's window holds, goes on as if it had written everything itself.
+#![allow(unsafe_code)]
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::Progress;
+use super::room::Room;
+use crate::algorithm::{Algorithm, Level};
+use crate::error::Error;
+
+/// Deflate with a 32 KiB window, no preset dictionary, "fastest" (RFC 1950, 2.2).
+const HEADER: [u8; 2] = [0x78, 0x01];
+const WINDOW_BYTES: usize = 32 << 10;
+/// zlib-rs' state: 64 KiB window twice over, 128 KiB hash heads, 64 KiB chain, 64 KiB pending output, trees.
+const ENCODER_STATE_BYTES: usize = 330 << 10;
+/// Committed history is cut back to WINDOW_BYTES when it would outgrow this.
+const HISTORY_BYTES_MAX: usize = 3 * WINDOW_BYTES;
+const UNUSABLE: Error = Error::Unsupported { algorithm: Algorithm::Zlib, what: "this state of the encoder" };
+/// zlib-rs' state: window and code tables.
+const DECODER_STATE_BYTES: usize = 48 << 10;
+
+/// What the encoder's own context is good for.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Context {
+    /// Nothing seen: refers to nothing.
+    Fresh,
+    /// Seen only what was committed.
+    Shared,
+    /// Seen an abandoned chunk or made for another level: must be rebuilt from the history.
+    Stale,
+}
+
+pub(super) struct Encoder {
+    deflate: Compress,
+    context: Context,
+    /// The decoder has the header.
+    begun: bool,
+    /// The last raw bytes committed, then those of the pending chunk; only the last WINDOW_BYTES of each count.
+    history: Vec<u8>,
+    /// Length of the history without the pending chunk.
+    committed_len: usize,
+}
+
+/// Fixed Huffman codes take 9 bits at worst and stored blocks 5 bytes in 16 KiB; a flush takes up to 6 bytes, and
+/// zlib repeats a flush that has left the buffer full.
+pub(super) fn bound(raw_len: usize) -> usize {
+    HEADER.len() + raw_len + raw_len / 8 + raw_len / 64 + 64
+}
+
+impl Encoder {
+    pub(super) fn new(level: Level) -> Self {
+        Encoder {
+            deflate: new_deflate(level),
+            context: Context::Fresh,
+            begun: false,
+            history: Vec::new(),
+            committed_len: 0,
+        }
+    }
+
+    pub(super) fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        if input.is_empty() {
+            return Ok(());
+        }
+        if self.context == Context::Stale {
+            self.rebuild()?;
+        }
+        self.run(input, out)
+    }
+
+    pub(super) fn encode_independent(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        if input.is_empty() {
+            return Ok(());
+        }
+        if self.context != Context::Fresh {
+            self.deflate.reset();
+        }
+        self.run(input, out)
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.begun |= self.history.len() > self.committed_len;
+        self.committed_len = self.history.len();
+    }
+
+    pub(super) fn abandon(&mut self) {
+        if self.history.len() > self.committed_len {
+            self.history.truncate(self.committed_len);
+            self.context = Context::Stale;
+        }
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.history.clear();
+        self.committed_len = 0;
+        self.context = Context::Stale;
+    }
+
+    pub(super) fn is_open_at_decoder(&self) -> bool {
+        self.begun
+    }
+
+    pub(super) fn set_open_at_decoder(&mut self, open: bool) {
+        self.begun = open;
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.history.clear();
+        self.committed_len = 0;
+        self.begun = false;
+        self.context = Context::Stale;
+    }
+
+    pub(super) fn set_level(&mut self, level: Level) -> Result<(), Error> {
+        self.deflate = new_deflate(level);
+        self.context = Context::Stale;
+        Ok(())
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        ENCODER_STATE_BYTES + self.history.capacity()
+    }
+
+    /// A fresh encoder that knows what the decoder's window holds.
+    fn rebuild(&mut self) -> Result<(), Error> {
+        self.deflate.reset();
+        self.context = Context::Fresh;
+        let window = &self.history[self.history.len().saturating_sub(WINDOW_BYTES)..];
+        if !window.is_empty() {
+            self.deflate.set_dictionary(window).map_err(|_| UNUSABLE)?;
+            self.context = Context::Shared;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.remember(input);
+        self.context = Context::Shared;
+        if !self.begun {
+            out.extend_from_slice(&HEADER);
+        }
+        out.reserve(bound(input.len()));
+        let end = self.deflate.total_in() + input.len() as u64;
+        let status = self.deflate.compress_vec(input, out, FlushCompress::Sync);
+        let flushed = out.len() < out.capacity() && self.deflate.total_in() == end;
+        match status {
+            Ok(Status::Ok) if flushed => Ok(()),
+            _ => Err(UNUSABLE),
+        }
+    }
+
+    fn remember(&mut self, input: &[u8]) {
+        if self.history.len() > HISTORY_BYTES_MAX - WINDOW_BYTES {
+            self.history.drain(..self.history.len() - WINDOW_BYTES);
+            self.committed_len = self.history.len();
+        }
+        self.history.extend_from_slice(&input[input.len().saturating_sub(WINDOW_BYTES)..]);
+    }
+}
+
+pub(super) struct Decoder {
+    /// None until the first byte and after `release`.
+    inflate: Option<Decompress>,
+    /// The last call filled its room, so there may be more.
+    held_back: bool,
+    ended: bool,
+    failed: Option<Error>,
+}
+
+impl Decoder {
+    pub(super) fn new() -> Self {
+        Decoder { inflate: None, held_back: false, ended: false, failed: None }
+    }
+
+    pub(super) fn decode(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        out_room: usize,
+    ) -> Result<Progress, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut progress = Progress { consumed: 0, produced: 0, more_output: false };
+        loop {
+            let rest = &input[progress.consumed..];
+            let room_left = out_room - progress.produced;
+            progress.more_output = self.held_back || !rest.is_empty();
+            if room_left == 0 || !progress.more_output {
+                return Ok(progress);
+            }
+            let (consumed, produced) =
+                self.step(rest, out, room_left).inspect_err(|error| self.failed = Some(error.clone()))?;
+            progress.consumed += consumed;
+            progress.produced += produced;
+        }
+    }
+
+    pub(super) fn restart(&mut self) {
+        if let Some(inflate) = &mut self.inflate {
+            inflate.reset(true);
+        }
+        (self.held_back, self.ended, self.failed) = (false, false, None);
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.inflate.as_ref().map_or(0, |_| DECODER_STATE_BYTES)
+    }
+
+    pub(super) fn at_frame_end(&self) -> bool {
+        self.inflate.as_ref().is_none_or(|inflate| inflate.total_in() == 0) && self.failed.is_none()
+    }
+
+    pub(super) fn release(&mut self) {
+        self.inflate = None;
+    }
+
+    /// Inflates once, into a bounded step of the room; says how much was taken and given.
+    fn step(&mut self, input: &[u8], out: &mut Vec<u8>, room: usize) -> Result<(usize, usize), Error> {
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(true));
+        let offset = inflate.total_in();
+        let corrupt = |detail| Err(Error::Corrupt { algorithm: Algorithm::Zlib, offset, detail });
+        if self.ended {
+            return if input.is_empty() {
+                self.held_back = false;
+                Ok((0, 0))
+            } else {
+                corrupt("bytes after the end of the stream")
+            };
+        }
+        let mut room = Room::step(out, room);
+        let out_before = inflate.total_out();
+        let status = inflate.decompress_uninit(input, room.uninit(), FlushDecompress::None);
+        let consumed = (inflate.total_in() - offset) as usize;
+        let produced = (inflate.total_out() - out_before) as usize;
+        // SAFETY: inflate wrote as many bytes at the room's start.
+        unsafe { room.filled(produced) };
+        self.held_back = produced == room.size();
+        match status {
+            Ok(Status::StreamEnd) => self.ended = true,
+            Ok(_) if consumed == 0 && produced == 0 && !input.is_empty() => {
+                return corrupt("no progress");
+            }
+            Ok(_) => {}
+            Err(error) if error.needs_dictionary().is_some() => {
+                let what = "streams with a preset dictionary";
+                return Err(Error::Unsupported { algorithm: Algorithm::Zlib, what });
+            }
+            Err(_) => return corrupt("invalid header, block, code or distance"),
+        }
+        Ok((consumed, produced))
+    }
+}
+
+fn new_deflate(level: Level) -> Compress {
+    Compress::new(Compression::new(level.0.unsigned_abs()), false)
+}

@@ -1,0 +1,511 @@
+use pgshrink_codec::stream::{Decoder, DecoderOptions, Encoder, EncoderOptions};
+use pgshrink_codec::{Algorithm, Choice, Error, Level};
+
+use crate::random::Random;
+
+const STREAMS: [Algorithm; 3] = [Algorithm::Lz4, Algorithm::Zlib, Algorithm::Zstd];
+
+fn encoder(text: &str) -> Encoder {
+    let list: pgshrink_codec::AlgorithmList = text.parse().unwrap();
+    Encoder::new(EncoderOptions::from(list.get(0).unwrap())).unwrap()
+}
+
+fn decoder(algorithm: Algorithm) -> Decoder {
+    Decoder::new(DecoderOptions::from(algorithm)).unwrap()
+}
+
+fn pair(text: &str) -> (Encoder, Decoder) {
+    let encoder = encoder(text);
+    let decoder = decoder(encoder.choice().algorithm);
+    (encoder, decoder)
+}
+
+/// Decodes one whole payload in steps of at most `room`.
+fn decode_all(decoder: &mut Decoder, payload: &[u8], room: usize) -> Result<Vec<u8>, Error> {
+    let (mut out, mut at) = (Vec::new(), 0);
+    loop {
+        let before = out.len();
+        let progress = decoder.decode(&payload[at..], &mut out, room)?;
+        assert!(progress.produced <= room && out.len() == before + progress.produced);
+        at += progress.consumed;
+        if !progress.more_output {
+            assert_eq!(at, payload.len());
+            return Ok(out);
+        }
+        assert!(progress.consumed > 0 || progress.produced > 0 || at == payload.len(), "no progress");
+    }
+}
+
+fn encode(encoder: &mut Encoder, raw: &[u8]) -> Vec<u8> {
+    let mut out = b"earlier".to_vec();
+    let bound = encoder.bound(raw.len());
+    encoder.encode(raw, &mut out).unwrap();
+    assert!(out.len() - 7 <= bound, "{} bytes became {}", raw.len(), out.len() - 7);
+    out.split_off(7)
+}
+
+const CHOICES: [&str; 12] = [
+    "lz4",
+    "lz4:9",
+    "lz4:65537",
+    "zlib:1",
+    "zlib",
+    "zlib:9",
+    "zstd:1",
+    "zstd",
+    "zstd:-7",
+    "zstd:9",
+    "zstd:12",
+    "zstd:19",
+];
+
+#[test]
+fn a_stream_of_flushed_chunks_comes_back_chunk_by_chunk() {
+    for text in CHOICES {
+        let mut random = Random::seeded(text);
+        let (mut encoder, mut decoder) = pair(text);
+        for _ in 0..60 {
+            let raw = random.chunk();
+            let wire = encode(&mut encoder, &raw);
+            encoder.commit();
+            let room = if decoder.needs_whole_payload() { 65_536 } else { 1 + random.below(100_000) };
+            assert_eq!(decode_all(&mut decoder, &wire, room).unwrap(), raw, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_decoder_that_saw_only_the_committed_chunks_gives_exactly_their_bytes() {
+    for text in CHOICES {
+        let mut random = Random::seeded(text);
+        let (mut encoder, mut decoder) = pair(text);
+        let levels = encoder.choice().algorithm.levels();
+        for step in 0..400 {
+            let raw = random.chunk();
+            let mut wire = Vec::new();
+            let bound = encoder.bound(raw.len());
+            if random.chance(10) {
+                encoder.encode_independent(&raw, &mut wire).unwrap();
+            } else {
+                encoder.encode(&raw, &mut wire).unwrap();
+            }
+            assert!(wire.len() <= bound);
+            if random.chance(30) {
+                encoder.abandon();
+            } else {
+                encoder.commit();
+                let back = decode_all(&mut decoder, &wire, 65_536).unwrap();
+                assert!(back == raw, "{text}, step {step}: {} bytes differ", raw.len());
+            }
+            match random.below(50) {
+                0 => {
+                    encoder.restart();
+                    decoder.restart();
+                }
+                1 => {
+                    let level = levels.min.0.max(-9) + random.below(levels.max.0.min(16) as usize) as i32;
+                    encoder.set_level(Level(level)).unwrap();
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn an_abandoned_chunk_costs_at_most_nine_bytes_for_zstd_and_none_for_the_others() {
+    let raw = Random::fixed(7).rows(2000);
+    for text in ["lz4", "zlib:1", "zstd:1"] {
+        let mut encoder = encoder(text);
+        let plain = encode(&mut encoder, &raw).len();
+        encoder.abandon();
+        assert_eq!(encode(&mut encoder, &raw).len(), plain, "{text}: nothing was open");
+        encoder.commit();
+        let continued = encode(&mut encoder, &raw).len();
+        encoder.abandon();
+        let after = encode(&mut encoder, &raw).len();
+        match encoder.choice().algorithm {
+            Algorithm::Zstd => assert_eq!(after, plain + 3, "the open frame is closed first"),
+            _ => assert!(after <= continued + 4, "{text}: {continued} bytes, then {after}"),
+        }
+    }
+}
+
+#[test]
+fn an_abandoned_independent_chunk_leaves_the_frame_open_for_the_next() {
+    for text in ["lz4", "zlib:1", "zstd:1"] {
+        let (mut encoder, mut decoder) = pair(text);
+        let mut random = Random::fixed(3);
+        for abandoned in [true, true, false, true, false] {
+            let raw = random.rows(500);
+            let mut wire = Vec::new();
+            encoder.encode_independent(&raw, &mut wire).unwrap();
+            if abandoned {
+                encoder.abandon();
+            } else {
+                encoder.commit();
+                assert_eq!(decode_all(&mut decoder, &wire, 65_536).unwrap(), raw, "{text}");
+            }
+            let wire = encode(&mut encoder, &raw);
+            encoder.commit();
+            assert_eq!(decode_all(&mut decoder, &wire, 65_536).unwrap(), raw, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_fresh_decoder_reads_an_independent_unit_in_mid_stream() {
+    let mut random = Random::fixed(11);
+    for text in ["lz4", "zstd:1", "zlib:1", "zlib"] {
+        let mut encoder = encoder(text);
+        for _ in 0..20 {
+            let raw = random.rows(3000);
+            encode(&mut encoder, &raw);
+            encoder.commit();
+            let mut unit = Vec::new();
+            encoder.encode_independent(&raw, &mut unit).unwrap();
+            encoder.commit();
+            let mut fresh = decoder(encoder.choice().algorithm);
+            match encoder.choice().algorithm {
+                // The stream's header stands at its begin only.
+                Algorithm::Zlib => unit.splice(0..0, [0x78, 0x01]).for_each(drop),
+                // The end of the frame that was open.
+                Algorithm::Zstd => assert_eq!(unit.drain(..3).collect::<Vec<_>>(), [1, 0, 0]),
+                _ => {}
+            }
+            assert_eq!(decode_all(&mut fresh, &unit, 65_536).unwrap(), raw, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_second_copy_of_a_chunk_is_a_reference_to_the_first_even_after_an_abandon() {
+    for text in ["lz4", "zlib:1", "zstd:1"] {
+        let mut encoder = encoder(text);
+        let raw = Random::fixed(5).rows(4000);
+        let first = encode(&mut encoder, &raw).len();
+        encoder.commit();
+        if encoder.choice().algorithm != Algorithm::Zstd {
+            encode(&mut encoder, &Random::fixed(6).rows(4000));
+            encoder.abandon();
+        }
+        let again = encode(&mut encoder, &raw).len();
+        assert!(again * 10 < first, "{text}: {first} bytes, then {again}");
+    }
+}
+
+#[test]
+fn a_changed_level_is_read_by_the_same_decoder_and_an_unknown_one_refused() {
+    for (text, level) in [("lz4", 20), ("zlib:1", 9), ("zstd:1", 12)] {
+        let (mut encoder, mut decoder) = pair(text);
+        let mut random = Random::fixed(8);
+        for level in [level, 1, level] {
+            let raw = random.rows(5000);
+            let wire = encode(&mut encoder, &raw);
+            encoder.commit();
+            assert_eq!(decode_all(&mut decoder, &wire, 65_536).unwrap(), raw);
+            encoder.set_level(Level(level)).unwrap();
+            assert_eq!(encoder.choice().level, Level(level));
+        }
+        let levels = encoder.choice().algorithm.levels();
+        let error = encoder.set_level(Level(levels.max.0 + 1)).unwrap_err();
+        assert!(matches!(error, Error::Level { .. }), "{error}");
+        assert_eq!(encoder.choice().level, Level(level));
+    }
+}
+
+#[test]
+fn a_restart_begins_a_stream_that_a_fresh_decoder_reads() {
+    for text in ["lz4", "zlib", "zstd"] {
+        let mut encoder = encoder(text);
+        let raw = Random::fixed(9).rows(4000);
+        for pending in [false, true] {
+            encode(&mut encoder, &raw);
+            if !pending {
+                encoder.commit();
+            }
+            encoder.restart();
+            let wire = encode(&mut encoder, &raw);
+            encoder.abandon();
+            let mut fresh = decoder(encoder.choice().algorithm);
+            assert_eq!(decode_all(&mut fresh, &wire, 65_536).unwrap(), raw, "{text}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_chunk_is_no_bytes() {
+    for text in ["lz4", "zlib", "zstd"] {
+        let (mut encoder, mut decoder) = pair(text);
+        for _ in 0..2 {
+            assert_eq!(encode(&mut encoder, b""), b"");
+            encoder.commit();
+            let mut unit = Vec::new();
+            encoder.encode_independent(b"", &mut unit).unwrap();
+            encoder.abandon();
+            assert_eq!(unit, b"");
+            assert_eq!(decode_all(&mut decoder, b"", 10).unwrap(), b"");
+            let wire = encode(&mut encoder, b"abc");
+            encoder.commit();
+            assert_eq!(decode_all(&mut decoder, &wire, 10).unwrap(), b"abc");
+        }
+    }
+}
+
+#[test]
+fn a_chunk_over_the_maximum_is_refused_and_leaves_the_stream_usable() {
+    for text in ["lz4", "zlib", "zstd"] {
+        let (mut encoder, mut decoder) = pair(text);
+        let raw = vec![b'x'; encoder.chunk_max() + 1];
+        let mut out = Vec::new();
+        assert!(matches!(encoder.encode(&raw, &mut out), Err(Error::Limit { .. })));
+        assert!(out.is_empty());
+        let wire = encode(&mut encoder, &raw[1..]);
+        encoder.commit();
+        assert_eq!(decode_all(&mut decoder, &wire, 1 << 20).unwrap(), &raw[1..]);
+    }
+}
+
+#[test]
+fn a_stream_cut_anywhere_gives_a_prefix_and_no_error_where_it_could_go_on() {
+    for text in ["zlib:1", "zstd:1"] {
+        let (mut encoder, _) = pair(text);
+        let mut random = Random::fixed(13);
+        let raw: Vec<Vec<u8>> = (0..4).map(|_| random.rows(700)).collect();
+        let wire: Vec<u8> = raw
+            .iter()
+            .flat_map(|raw| {
+                let wire = encode(&mut encoder, raw);
+                encoder.commit();
+                wire
+            })
+            .collect();
+        let raw = raw.concat();
+        for cut in 0..=wire.len() {
+            let mut decoder = decoder(encoder.choice().algorithm);
+            let mut head = decode_all(&mut decoder, &wire[..cut], 1000).unwrap();
+            assert!(raw.starts_with(&head), "{text}, cut at {cut}");
+            head.extend(decode_all(&mut decoder, &wire[cut..], 1000).unwrap());
+            assert_eq!(head, raw, "{text}, cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_truncated_lz4_block_is_corrupt_or_a_shorter_one() {
+    let mut encoder = encoder("lz4");
+    let raw = Random::fixed(13).rows(900);
+    let wire = encode(&mut encoder, &raw);
+    for cut in 1..wire.len() {
+        let mut out = Vec::new();
+        match decoder(Algorithm::Lz4).decode(&wire[..cut], &mut out, 65_536) {
+            Ok(_) => assert!(raw.starts_with(&out) && out.len() < raw.len()),
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }) && out.is_empty(), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_never_make_a_decoder_overproduce_and_damage_sticks_until_a_restart() {
+    for text in ["lz4", "zlib:1", "zstd:1", "zstd:12"] {
+        let (mut encoder, mut decoder) = pair(text);
+        let raw = Random::fixed(17).rows(1500);
+        let good = encode(&mut encoder, &raw);
+        let mut refused = 0;
+        for bit in 0..good.len() * 8 {
+            let mut wire = good.clone();
+            wire[bit / 8] ^= 1 << (bit % 8);
+            decoder.restart();
+            let mut out = Vec::with_capacity(20_000);
+            let (mut at, room) = (0, 4000);
+            loop {
+                let before = out.len();
+                match decoder.decode(&wire[at..], &mut out, room) {
+                    Ok(progress) => {
+                        assert!(progress.produced <= room && out.len() - before == progress.produced);
+                        at += progress.consumed;
+                        if !progress.more_output {
+                            break;
+                        }
+                        assert!(progress.consumed + progress.produced > 0, "{text} bit {bit}: no progress");
+                    }
+                    Err(error) => {
+                        refused += 1;
+                        assert!(out.len() - before <= room);
+                        if !matches!(error, Error::Limit { what: "lz4 block's raw size", .. }) {
+                            assert_eq!(decoder.decode(&good, &mut out, room), Err(error));
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        assert!(refused > 0, "{text}");
+        decoder.restart();
+        assert_eq!(decode_all(&mut decoder, &good, 65_536).unwrap(), raw);
+    }
+}
+
+#[test]
+fn a_bomb_gives_at_most_its_room_per_call_and_little_memory() {
+    for text in ["zlib:9", "zstd:3"] {
+        let (mut encoder, mut decoder) = pair(text);
+        let raw = vec![0; 1 << 20];
+        let wire = encode(&mut encoder, &raw);
+        assert!(wire.len() < 2000);
+        let (mut at, mut produced) = (0, 0);
+        loop {
+            let mut out = Vec::new();
+            let progress = decoder.decode(&wire[at..], &mut out, 10_000).unwrap();
+            assert!(progress.produced <= 10_000 && out.capacity() <= 20_000);
+            at += progress.consumed;
+            produced += progress.produced;
+            if !progress.more_output {
+                break;
+            }
+        }
+        assert_eq!(produced, raw.len());
+        assert!(!decoder.decode(b"", &mut Vec::new(), 0).unwrap().more_output);
+    }
+}
+
+#[test]
+fn an_lz4_block_over_its_room_is_a_limit_and_can_be_tried_again() {
+    let (mut encoder, mut decoder) = pair("lz4");
+    let raw = Random::fixed(19).rows(5000);
+    for round in 0..30 {
+        let wire = encode(&mut encoder, &raw);
+        encoder.commit();
+        let mut out = Vec::new();
+        let limit = Error::Limit { what: "lz4 block's raw size", found: 5000, allowed: 4999 };
+        assert_eq!(decoder.decode(&wire, &mut out, 4999), Err(limit), "round {round}");
+        assert_eq!(decoder.decode(&wire, &mut out, 5000).unwrap().produced, 5000);
+        assert_eq!(out, raw);
+    }
+    let mut options = DecoderOptions::from(Algorithm::Lz4);
+    options.block_raw_max = 100;
+    let mut decoder = Decoder::new(options).unwrap();
+    let limit = Error::Limit { what: "lz4 block's raw size", found: 101, allowed: 100 };
+    assert_eq!(
+        decoder.decode(
+            &encode(
+                &mut {
+                    encoder.restart();
+                    encoder
+                },
+                &[7; 101]
+            ),
+            &mut Vec::new(),
+            9999
+        ),
+        Err(limit)
+    );
+    options.block_raw_max = usize::MAX;
+    assert!(matches!(Decoder::new(options), Err(Error::Limit { .. })));
+}
+
+#[test]
+fn a_zstd_window_over_the_maximum_is_refused_before_it_is_allocated() {
+    let choice = Choice::from(Algorithm::Zstd);
+    let mut options = DecoderOptions { window_log_max: 18, ..DecoderOptions::from(Algorithm::Zstd) };
+    let mut encoder = Encoder::new(EncoderOptions { choice, window_log: 19 }).unwrap();
+    let wire = encode(&mut encoder, b"hello hello hello hello");
+    assert_eq!(Decoder::declared_window(&wire), Some(1 << 19));
+    let limit = Error::Limit { what: "zstd window size", found: 1 << 19, allowed: 1 << 18 };
+    for step in [wire.len(), 1] {
+        let mut decoder = Decoder::new(options).unwrap();
+        let mut error = None;
+        for part in wire.chunks(step) {
+            if let Err(found) = decoder.decode(part, &mut Vec::new(), 100) {
+                error = Some(found);
+                break;
+            }
+        }
+        assert_eq!(error, Some(limit.clone()), "in steps of {step}");
+        assert!(decoder.memory_bytes() < 1 << 18);
+    }
+    options.window_log_max = 19;
+    let mut decoder = Decoder::new(options).unwrap();
+    assert_eq!(decoder.memory_bytes(), 0);
+    assert_eq!(decode_all(&mut decoder, &wire, 100).unwrap(), b"hello hello hello hello");
+    assert!(decoder.memory_bytes() > 1 << 19);
+    for window_log in [9, 28] {
+        options.window_log_max = window_log;
+        assert!(matches!(Decoder::new(options), Err(Error::Limit { .. })));
+        assert!(matches!(Encoder::new(EncoderOptions { choice, window_log }), Err(Error::Limit { .. })));
+    }
+}
+
+#[test]
+fn the_window_that_a_zstd_header_declares_is_read_from_its_first_bytes() {
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    let declared = |rest: &[u8]| Decoder::declared_window(&[&magic, rest].concat());
+    assert_eq!(declared(&[0x00, 0x00]), Some(1 << 10));
+    assert_eq!(declared(&[0x00, 0x68]), Some(1 << 23));
+    assert_eq!(declared(&[0x00, 0x69]), Some((1 << 23) + (1 << 20)));
+    assert_eq!(declared(&[0x00]), None);
+    assert_eq!(declared(&[]), None);
+    assert_eq!(declared(&[0x20, 200]), Some(200), "a single segment's window is its content");
+    assert_eq!(declared(&[0x60, 0x01, 0x01]), Some(257 + 256));
+    assert_eq!(declared(&[0xa3, 9, 9, 9, 9, 0, 0, 0]), None);
+    assert_eq!(declared(&[0xa3, 9, 9, 9, 9, 0, 0, 0, 0x40]), Some(1 << 30));
+    assert_eq!(Decoder::declared_window(&[0x28, 0xb5, 0x2f, 0xfe, 0, 0]), None);
+}
+
+#[test]
+fn a_zstd_decoder_gives_its_window_back_between_frames_only() {
+    let (mut encoder, mut decoder) = pair("zstd:1");
+    assert!(decoder.at_frame_end());
+    let wire = encode(&mut encoder, b"open frame");
+    encoder.commit();
+    decode_all(&mut decoder, &wire, 100).unwrap();
+    assert!(!decoder.at_frame_end());
+    decoder.release();
+    assert!(decoder.memory_bytes() > 0, "the frame is open");
+    let mut unit = Vec::new();
+    encoder.encode_independent(b"unit", &mut unit).unwrap();
+    encoder.commit();
+    assert_eq!(decode_all(&mut decoder, &unit, 1).unwrap(), b"unit");
+    assert!(decoder.at_frame_end());
+    decoder.release();
+    assert_eq!(decoder.memory_bytes(), 0);
+    let wire = encode(&mut encoder, b"again");
+    assert_eq!(decode_all(&mut decoder, &wire, 100).unwrap(), b"again");
+}
+
+#[test]
+fn only_lz4_zlib_and_zstd_have_streams() {
+    for &algorithm in Algorithm::ALL {
+        let streams = STREAMS.contains(&algorithm);
+        assert_eq!(Encoder::new(EncoderOptions::from(Choice::from(algorithm))).is_ok(), streams);
+        assert_eq!(Decoder::new(DecoderOptions::from(algorithm)).is_ok(), streams);
+    }
+    let choice = Choice { algorithm: Algorithm::Zlib, level: Level(10) };
+    let error = Encoder::new(EncoderOptions::from(choice)).unwrap_err();
+    assert_eq!(error.to_string(), "zlib level 10 is out of range: allowed are 1 to 9");
+}
+
+#[test]
+fn bytes_after_the_end_of_a_zlib_stream_are_corrupt() {
+    // "a" as RFC 1950 with its checksum.
+    let whole = [0x78, 0x9c, 0x4b, 0x04, 0x00, 0x00, 0x62, 0x00, 0x62];
+    let mut decoder = decoder(Algorithm::Zlib);
+    assert_eq!(decode_all(&mut decoder, &whole, 10).unwrap(), b"a");
+    let error = decoder.decode(b"x", &mut Vec::new(), 10).unwrap_err();
+    assert_eq!(error.to_string(), "corrupt zlib data at byte 9: bytes after the end of the stream");
+}
+
+#[test]
+fn a_zlib_stream_with_a_preset_dictionary_is_unsupported() {
+    let error =
+        decoder(Algorithm::Zlib).decode(&[0x78, 0xbb, 0, 1, 2, 3, 4], &mut Vec::new(), 9).unwrap_err();
+    assert_eq!(error.to_string(), "zlib does not support streams with a preset dictionary");
+}
+
+#[test]
+#[should_panic(expected = "without commit or abandon")]
+fn encoding_twice_without_a_verdict_is_a_programmers_error() {
+    let mut encoder = encoder("zstd:1");
+    encode(&mut encoder, b"a");
+    encode(&mut encoder, b"b");
+}

@@ -1,0 +1,353 @@
+//! One direction of a link: frames and plain messages in, plain messages out.
+//!
+//! Owns the decoder, its memory lease and every check on what a peer sends.
+//!
+//! Invariants
+//! * I1 A size is checked against its limit before anything is allocated for it.
+//! * I2 What comes out is whole messages in order: a plain message inside one begun in a frame, a nested frame or an
+//!   impossible length is an error, never passed on.
+//! * I3 Output is bounded by the caller's room: a frame that expands a thousandfold is decoded piece by piece, and not
+//!   beyond `frame_raw_max`.
+//! * I4 After an error the direction is dead.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pgshrink_codec::Algorithm;
+use pgshrink_codec::stream::{Decoder, DecoderOptions};
+
+use crate::budget::{Lease, MemoryBudget};
+use crate::error::Error;
+use crate::link::LinkConfig;
+use crate::message::{self, HEADER_SIZE, Header, tag};
+use crate::negotiate::{Agreed, Dialect};
+use crate::stats::DirectionStats;
+use crate::watch::{Event, Sender, Walker};
+
+/// lz4 blocks carry at most this much (restart dialect); older peers send 16 KiB.
+const LZ4_BLOCK_RAW_MAX: usize = 64 << 10;
+/// Ack dialect: `k`, its length and an index.
+const METHOD_LENGTH: u32 = 5;
+
+#[derive(Debug)]
+enum Wire {
+    Header {
+        bytes: [u8; HEADER_SIZE],
+        have: usize,
+    },
+    /// Bytes left of a plain message.
+    Plain(usize),
+    /// The index byte of a SetCompressionMethod.
+    Method,
+    /// The restart byte of a frame with this many bytes behind it.
+    Restart(usize),
+    /// Bytes left of a frame's payload, and what it has given.
+    Frame {
+        left: usize,
+        raw: usize,
+    },
+}
+
+const HEADER: Wire = Wire::Header { bytes: [0; HEADER_SIZE], have: 0 };
+
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    agreed: Agreed,
+    config: Arc<LinkConfig>,
+    lease: Lease,
+    decoder: Option<Decoder>,
+    /// The method in force.
+    code: Option<u8>,
+    wire: Wire,
+    walker: Walker,
+    /// Payload of a frame that has to be decoded at once.
+    payload: Vec<u8>,
+    /// The decoder holds more output than there was room for.
+    more_output: bool,
+    pub(crate) events: Vec<Event>,
+    pub(crate) stats: DirectionStats,
+}
+
+impl Inbound {
+    pub(crate) fn new(
+        sender: Sender,
+        agreed: Agreed,
+        config: Arc<LinkConfig>,
+        budget: &MemoryBudget,
+    ) -> Self {
+        let nested: &'static [u8] = match agreed.dialect() {
+            Dialect::Ack => &[tag::COMPRESSED_DATA, tag::SET_COMPRESSION_METHOD, tag::COMPRESSION_ACK],
+            Dialect::Restart => &[tag::COMPRESSION_ACK],
+        };
+        Self {
+            agreed,
+            config,
+            lease: budget.lease(),
+            decoder: None,
+            code: None,
+            wire: HEADER,
+            walker: Walker::new(sender, nested),
+            payload: Vec::new(),
+            more_output: false,
+            events: Vec::new(),
+            stats: DirectionStats::default(),
+        }
+    }
+
+    pub(crate) fn wants_output_room(&self) -> bool {
+        self.more_output
+    }
+
+    /// True when the peer may close without cutting a message or a frame.
+    pub(crate) fn at_boundary(&self) -> bool {
+        matches!(self.wire, Wire::Header { have: 0, .. }) && self.walker.at_boundary() && !self.more_output
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.lease.bytes() as usize + self.payload.capacity()
+    }
+
+    /// Gives back what a quiet session does not need; a window that the peer may still refer to stays.
+    pub(crate) fn release_idle(&mut self) {
+        if self.payload.is_empty() {
+            self.payload = Vec::new();
+        }
+        if matches!(self.wire, Wire::Header { .. })
+            && let Some(decoder) = &mut self.decoder
+            && decoder.at_frame_end()
+        {
+            decoder.release();
+            let _ = self.lease.resize(decoder.memory_bytes() as u64);
+        }
+    }
+
+    pub(crate) fn handle_wire(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+        let before = out.len();
+        let mut used = 0;
+        while (used < input.len() || self.more_output) && out.len() < self.config.limits.out_max {
+            let from = out.len();
+            used += self.step(&input[used..], out)?;
+            self.walker.feed(&out[from..], &mut self.events)?;
+        }
+        self.stats.wire_bytes += used as u64;
+        self.stats.raw_bytes += (out.len() - before) as u64;
+        Ok(used)
+    }
+
+    /// Handles one piece of input; returns how much of it.
+    fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+        match &mut self.wire {
+            Wire::Header { bytes, have } => {
+                let n = (HEADER_SIZE - *have).min(input.len());
+                bytes[*have..*have + n].copy_from_slice(&input[..n]);
+                *have += n;
+                if *have == HEADER_SIZE {
+                    let bytes = *bytes;
+                    if let Some(header) = message::header(&bytes)? {
+                        self.begin(header, &bytes, out)?;
+                    }
+                }
+                Ok(n)
+            }
+            Wire::Plain(left) => {
+                let n = (*left).min(input.len());
+                out.extend_from_slice(&input[..n]);
+                *left -= n;
+                if *left == 0 {
+                    self.wire = HEADER;
+                }
+                Ok(n)
+            }
+            Wire::Method => {
+                self.select(input[0])?;
+                self.wire = HEADER;
+                Ok(1)
+            }
+            Wire::Restart(left) => {
+                let left = *left;
+                self.restart(input[0])?;
+                self.wire = if left == 0 { HEADER } else { Wire::Frame { left, raw: 0 } };
+                Ok(1)
+            }
+            Wire::Frame { .. } => self.decode(input, out),
+        }
+    }
+
+    fn begin(&mut self, header: Header, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let body = header.body_size();
+        match (self.agreed.dialect(), header.tag) {
+            (Dialect::Ack, tag::SET_COMPRESSION_METHOD) => {
+                if header.length != METHOD_LENGTH {
+                    return Err(Error::protocol(
+                        "SetCompressionMethod",
+                        "a length of 5",
+                        format!("a length of {}", header.length),
+                    ));
+                }
+                self.wire = Wire::Method;
+            }
+            (Dialect::Ack, tag::COMPRESSED_DATA) => {
+                self.check_frame(body)?;
+                if self.code.is_none() {
+                    return Err(Error::protocol(
+                        "CompressedData",
+                        "a SetCompressionMethod before it",
+                        "none",
+                    ));
+                }
+                self.wire = if body == 0 { HEADER } else { Wire::Frame { left: body, raw: 0 } };
+                self.stats.frames += 1;
+            }
+            (Dialect::Restart, tag::COMPRESSION_ACK) => {
+                self.check_frame(body)?;
+                if body == 0 {
+                    return Err(Error::protocol("compressed frame", "a restart byte", "an empty frame"));
+                }
+                self.wire = Wire::Restart(body - 1);
+                self.stats.frames += 1;
+            }
+            _ if !self.walker.at_boundary() => {
+                return Err(Error::protocol(
+                    "plain message",
+                    "the rest of a message begun in a compressed frame",
+                    format!("a message of type {}", message::printable(header.tag)),
+                ));
+            }
+            _ => {
+                out.extend_from_slice(bytes);
+                self.wire = if body == 0 { HEADER } else { Wire::Plain(body) };
+            }
+        }
+        Ok(())
+    }
+
+    fn check_frame(&self, body: usize) -> Result<(), Error> {
+        let allowed = self.config.limits.frame_wire_max;
+        if body > allowed {
+            return Err(Error::Limit {
+                what: "compressed frame size",
+                allowed: allowed as u64,
+                found: body as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Ack dialect: a changed index begins a new stream, the same one changes nothing.
+    fn select(&mut self, code: u8) -> Result<(), Error> {
+        if self.code == Some(code) {
+            return Ok(());
+        }
+        self.new_stream(code)
+    }
+
+    /// Restart dialect: zero continues, anything else begins a new stream.
+    fn restart(&mut self, code: u8) -> Result<(), Error> {
+        match (code, self.code) {
+            (0, Some(_)) => Ok(()),
+            (0, None) => Err(Error::protocol(
+                "compressed frame",
+                "a restart byte that names an algorithm",
+                "0 in the first frame",
+            )),
+            _ => self.new_stream(code),
+        }
+    }
+
+    fn new_stream(&mut self, code: u8) -> Result<(), Error> {
+        let Some(algorithm) = self.agreed.algorithm_of_code(code) else {
+            return Err(Error::protocol(
+                "compression method",
+                format!("one of the agreed {}", self.agreed.receive_text()),
+                format!("method {code}"),
+            ));
+        };
+        match &mut self.decoder {
+            Some(decoder) if self.code == Some(code) => decoder.restart(),
+            _ => {
+                self.decoder = None;
+                self.lease.resize(decoder_bytes_estimate(algorithm))?;
+                let decoder = Decoder::new(DecoderOptions {
+                    algorithm,
+                    window_log_max: self.config.limits.window_log_max,
+                    block_raw_max: LZ4_BLOCK_RAW_MAX.min(self.config.limits.frame_raw_max),
+                });
+                self.decoder =
+                    Some(decoder.map_err(|source| Error::Codec { what: "making a decoder", source })?);
+                self.code = Some(code);
+            }
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+        let Wire::Frame { left, raw } = self.wire else { return Ok(0) };
+        let Some(decoder) = &mut self.decoder else { return Ok(0) };
+        let n = left.min(input.len());
+        let from = out.len();
+        let began = Instant::now();
+        let mut consumed = n;
+        if decoder.needs_whole_payload() {
+            let whole = if n == left && self.payload.is_empty() {
+                Some(&input[..n])
+            } else {
+                self.payload.extend_from_slice(&input[..n]);
+                (n == left).then_some(self.payload.as_slice())
+            };
+            if let Some(payload) = whole {
+                let room = self.config.limits.frame_raw_max;
+                decoder.decode(payload, out, room).map_err(decoding)?;
+                self.payload.clear();
+            }
+        } else {
+            if decoder.at_frame_end() && n > 0 {
+                reserve_window(decoder, &mut self.lease, &self.config, &input[..n])?;
+            }
+            let room = self.config.limits.out_max.saturating_sub(out.len()).max(1);
+            let room = room.min(self.config.limits.frame_raw_max - raw + 1);
+            let progress = decoder.decode(&input[..n], out, room).map_err(decoding)?;
+            consumed = progress.consumed;
+            self.more_output = progress.more_output;
+        }
+        self.stats.codec_ns += began.elapsed().as_nanos() as u64;
+        let produced = out.len() - from;
+        self.stats.framed_raw_bytes += produced as u64;
+        let raw = raw + produced;
+        let allowed = self.config.limits.frame_raw_max;
+        if raw > allowed {
+            return Err(Error::Limit {
+                what: "expansion of a compressed frame",
+                allowed: allowed as u64,
+                found: raw as u64,
+            });
+        }
+        let left = left - consumed;
+        self.wire = if left == 0 && !self.more_output { HEADER } else { Wire::Frame { left, raw } };
+        Ok(consumed)
+    }
+}
+
+fn decoding(source: pgshrink_codec::Error) -> Error {
+    Error::Codec { what: "decompressing", source }
+}
+
+/// Takes the memory that a zstd frame's window will need before the decoder allocates it.
+fn reserve_window(
+    decoder: &Decoder,
+    lease: &mut Lease,
+    config: &LinkConfig,
+    input: &[u8],
+) -> Result<(), Error> {
+    let base = decoder_bytes_estimate(Algorithm::Zstd);
+    let window = Decoder::declared_window(input).unwrap_or(0).min(1 << config.limits.window_log_max);
+    lease.resize((base + window).max(decoder.memory_bytes() as u64))
+}
+
+/// Without a zstd window, which is added when a frame declares it.
+fn decoder_bytes_estimate(algorithm: Algorithm) -> u64 {
+    match algorithm {
+        Algorithm::Zstd => 300 << 10,
+        Algorithm::Zlib => 64 << 10,
+        _ => 192 << 10,
+    }
+}

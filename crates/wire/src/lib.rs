@@ -1,0 +1,42 @@
+//! PostgreSQL protocol compression without IO.
+//!
+//! This crate refuses to read a socket, look at a clock or log. Bytes go in, bytes come out; a shell
+//! (`pgshrink-gateway`) moves them. It never sends more than a plain session would (see [`Link`]), never allocates
+//! what a peer merely declares, and never compresses anything before authentication has ended.
+//!
+//! ```text
+//!   plain side                      wire side
+//!   ----------   Link::pump        ----------
+//!   messages  ->  group, decide,  ->  frames and plain messages
+//!                 encode
+//!   messages  <-  check, decode,  <-  frames and plain messages
+//!                 walk
+//!               Link::handle_wire
+//! ```
+//!
+//! * [`startup`]: packets before the first typed message.
+//! * [`negotiate`]: startup keys, answers, level rules of the two dialects.
+//! * [`link`]: the engine of one session; [`policy`] says when a frame pays, [`budget`] what all may hold.
+//! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression`.
+//!
+//! Layouts are in `formats/wire.md` and nowhere else.
+
+pub mod budget;
+pub mod error;
+mod inbound;
+pub mod link;
+pub mod message;
+pub mod negotiate;
+mod outbound;
+pub mod policy;
+pub mod setting;
+pub mod startup;
+pub mod stats;
+mod watch;
+
+pub use budget::MemoryBudget;
+pub use error::Error;
+pub use link::{Flush, Held, Limits, Link, LinkConfig, Role};
+pub use negotiate::{Agreed, Answer, Dialect, Offer};
+pub use policy::{ContextMode, MessageTypes, Policy};
+pub use stats::{DirectionStats, LinkStats};

@@ -1,0 +1,242 @@
+//! The engine of one session: what it sends compressed, what it receives compressed, and what ties the two.
+//!
+//! A [`Link`] begins right behind AuthenticationOk, on either end. It has a **plain side** (the server at a gateway,
+//! the client at a connector) and a **wire side**, where frames travel. Methods are getters, `handle_*` for what
+//! came, `pump` for what is to go.
+//!
+//! What it promises
+//! * L1 The wire carries at most as many bytes as the plain session would, at every message boundary and in each
+//!   direction; the negotiation itself (startup key, CompressionAck or ParameterStatus) is the stated constant.
+//! * L2 Every whole message that was given to `pump` with [`Flush::Idle`] is in its output, except rows of a bulk transfer
+//!   whose last row is still incomplete: these wait for [`HOLD_MS_MAX`] at most.
+//! * L3 `SET pgshrink.compression` changes this end's sending from the next group on.
+//!
+//! Formats: `formats/wire.md`.
+
+use std::sync::Arc;
+
+use pgshrink_codec::Choice;
+
+use crate::budget::MemoryBudget;
+use crate::error::Error;
+use crate::inbound::Inbound;
+use crate::message::Report;
+use crate::negotiate::Agreed;
+use crate::outbound::Outbound;
+use crate::policy::Policy;
+use crate::setting::Change;
+use crate::stats::LinkStats;
+use crate::watch::{Event, Sender};
+
+/// How long rows may wait for the rest of an incomplete one, in milliseconds.
+pub const HOLD_MS_MAX: u64 = 1;
+
+/// Which end of the wire this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Beside the server.
+    Gateway,
+    /// Beside the client.
+    Connector,
+}
+
+/// What the caller knows of its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flush {
+    /// There may be more to read right now.
+    No,
+    /// Reading would block, or the source has ended.
+    Idle,
+    /// The hold time has passed.
+    Force,
+}
+
+/// Why `pump` stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Everything that can go is in the output.
+    Nothing,
+    /// Rows wait for the rest of the last one: pump again with [`Flush::Force`] within [`HOLD_MS_MAX`] unless more comes.
+    PartOfMessage,
+    /// Write the output, then pump again.
+    OutputFull,
+}
+
+/// Caps on what a session holds and on what a peer may send, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Plain bytes kept before `plain_room` is 0.
+    pub pending_max: usize,
+    /// Output size at which `pump` and `handle_wire` stop; one frame or message part may pass it.
+    pub out_max: usize,
+    /// Payload of a frame a peer may send.
+    pub frame_wire_max: usize,
+    /// Raw bytes a peer's frame may expand to.
+    pub frame_raw_max: usize,
+    /// Largest zstd window a peer may declare, as a power of two.
+    pub window_log_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            pending_max: 128 << 10,
+            out_max: 128 << 10,
+            frame_wire_max: 2 << 20,
+            frame_raw_max: 16 << 20,
+            window_log_max: 23,
+        }
+    }
+}
+
+/// Shared by all sessions of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinkConfig {
+    /// How this end sends.
+    pub policy: Policy,
+    /// What it holds and accepts.
+    pub limits: Limits,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Link {
+    role: Role,
+    agreed: Agreed,
+    outbound: Outbound,
+    inbound: Inbound,
+}
+
+impl Link {
+    /// A link for a session whose ends have agreed.
+    pub fn new(role: Role, agreed: Agreed, config: Arc<LinkConfig>, budget: MemoryBudget) -> Self {
+        let (sends, receives) = match role {
+            Role::Gateway => (Sender::Server, Sender::Client),
+            Role::Connector => (Sender::Client, Sender::Server),
+        };
+        Self {
+            role,
+            outbound: Outbound::new(sends, agreed.clone(), config.clone(), &budget),
+            inbound: Inbound::new(receives, agreed.clone(), config, &budget),
+            agreed,
+        }
+    }
+
+    /// Where plain bytes are appended; see [`Link::plain_room`].
+    pub fn plain_buffer(&mut self) -> &mut Vec<u8> {
+        self.outbound.buffer()
+    }
+
+    /// How many plain bytes may be appended now.
+    pub fn plain_room(&self) -> usize {
+        self.outbound.room()
+    }
+
+    /// True while decoded bytes wait for room: call `handle_wire` again when the output is written.
+    pub fn wants_output_room(&self) -> bool {
+        self.inbound.wants_output_room()
+    }
+
+    /// True when a message of this end's own may be put on the wire side now.
+    pub fn wire_at_message_boundary(&self) -> bool {
+        self.outbound.at_boundary()
+    }
+
+    /// True when the peer has ended its last message and frame: a close here cuts nothing.
+    pub fn peer_at_message_boundary(&self) -> bool {
+        self.inbound.at_boundary()
+    }
+
+    /// What was agreed.
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    /// What this end sends with now; `off` when it sends plain.
+    pub fn compression(&self) -> String {
+        self.outbound.choice().map_or_else(|| "off".to_string(), |c: Choice| c.to_string())
+    }
+
+    /// True while this end has given up compressing and only probes.
+    pub fn is_given_up(&self) -> bool {
+        self.outbound.is_given_up()
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> LinkStats {
+        LinkStats { outbound: self.outbound.stats, inbound: self.inbound.stats }
+    }
+
+    /// Heap held for codecs and buffers, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.outbound.memory_bytes() + self.inbound.memory_bytes()
+    }
+
+    /// Wire bytes came. Returns how many were taken; plain bytes are appended to `out`. Any error is final.
+    pub fn handle_wire(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+        let used = self.inbound.handle_wire(input, out)?;
+        for event in std::mem::take(&mut self.inbound.events) {
+            match event {
+                Event::Set(change) => self.handle_set(&change),
+                Event::Ready { idle } => {
+                    self.outbound.set_copy_both(false);
+                    if idle {
+                        self.outbound.end_transaction();
+                    }
+                }
+                Event::CopyBoth => self.outbound.set_copy_both(true),
+            }
+        }
+        Ok(used)
+    }
+
+    /// Appends to `out` what is to go over the wire.
+    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
+        let held = self.outbound.pump(flush, out)?;
+        for event in std::mem::take(&mut self.outbound.events) {
+            if let Event::Set(change) = event {
+                self.handle_set(&change);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Queues a whole message for the wire side, to stand at the next message boundary.
+    pub fn inject_plain(&mut self, message: Vec<u8>) {
+        self.outbound.inject(message);
+    }
+
+    /// Changes what this end sends with: `off`, `on`, or a list of which the first agreed item is taken.
+    /// Returns what is in force now.
+    pub fn set_compression(&mut self, text: &str) -> Result<String, Error> {
+        let choice = self.agreed.choose(text)?;
+        self.outbound.set_choice(choice);
+        Ok(self.compression())
+    }
+
+    /// The session is quiet: give back buffers, the encoder, and the decoder's window where the peer has closed it.
+    pub fn release_idle(&mut self) {
+        self.outbound.release_idle();
+        self.inbound.release_idle();
+    }
+
+    fn handle_set(&mut self, change: &Change) {
+        let text = match change {
+            Change::Default => "on",
+            Change::Value(value) => value.as_str(),
+        };
+        // The server takes any text for a placeholder setting, so the gateway is the one to tell the user.
+        if let Err(error) = self.set_compression(text)
+            && self.role == Role::Gateway
+        {
+            let report = Report {
+                severity: "WARNING",
+                sqlstate: error.sqlstate(),
+                message: &error.to_string(),
+                detail: Some(&format!("The session goes on with {}.", self.compression())),
+                hint: Some("Use off, on, or a list such as zstd:3,lz4."),
+            };
+            self.outbound.inject(report.notice_response());
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! One direction of a link: plain messages in, frames and plain messages out.
+//!
+//! Owns grouping, the decision to compress, the encoder and its undoing. Knows no socket and no clock: the caller
+//! says with [`Flush`] whether its source may have more.
+//!
+//! Invariants
+//! * O1 **Never more than plain.** A frame is sent only when it is shorter than what it carries, everything it
+//!   needs beside it counted. The one exception is the rest of a message already begun in a frame, which no
+//!   dialect can finish plain: it is begun only when the bytes saved so far (`credit`) cover the worst case of the
+//!   rest. So wire bytes never pass plain bytes at any message boundary.
+//! * O2 A frame holds whole messages, or a message's parts in consecutive frames; a plain message never stands inside
+//!   one begun in a frame, and a message begun plain is finished plain.
+//! * O3 A group that does not pay leaves no trace at the peer: the encoder drops what it saw (restart byte, an empty
+//!   last block for zstd, nothing at all for lz4 and byte-aligned deflate; see `pgshrink_codec::stream`).
+//! * O4 Nothing whole is held back: bytes wait only while the last message is incomplete, rows of a bulk transfer at
+//!   most for the caller's hold time, the middle of a framed message for its next frame.
+//!
+//! Formats: `formats/wire.md`.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pgshrink_codec::stream::{Encoder, EncoderOptions, Resume};
+use pgshrink_codec::{Algorithm, Choice};
+
+use crate::budget::{Lease, MemoryBudget};
+use crate::error::Error;
+use crate::link::{Flush, Held, LinkConfig};
+use crate::message::{self, HEADER_SIZE, tag};
+use crate::negotiate::{Agreed, Dialect};
+use crate::policy::{ContextMode, GivingUp, looks_incompressible, overhead_bound};
+use crate::stats::DirectionStats;
+use crate::watch::{Event, Sender};
+
+/// Ack dialect: the one shipping reader has a ring for 16 KiB blocks.
+const ACK_LZ4_RAW_MAX: usize = 16 << 10;
+/// A SetCompressionMethod.
+const METHOD_MESSAGE_SIZE: usize = 6;
+
+/// Where `start` stands in the message stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cursor {
+    Boundary,
+    /// Inside a message that goes plain; bytes left of it.
+    Plain(usize),
+    /// Inside a message begun in a frame; bytes left of it.
+    Framed(usize),
+}
+
+/// What to do with the bytes at `start`.
+enum Group {
+    Wait(Held),
+    /// A message that may not ride in a frame, of this many bytes.
+    Plain(usize),
+    /// Bytes up to `end`; `tail` more of the last message are to come.
+    Ready {
+        end: usize,
+        tail: usize,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    sender: Sender,
+    agreed: Agreed,
+    config: Arc<LinkConfig>,
+    lease: Lease,
+    encoder: Option<Encoder>,
+    /// Ack dialect: where the stream of a released encoder goes on.
+    resume: Option<Resume>,
+    /// What to send with from the next message boundary on; `None` is off.
+    choice: Option<Choice>,
+    /// The method the peer was last told.
+    told: Option<u8>,
+    /// Restart dialect: the next frame begins a new stream.
+    restart: bool,
+    /// The context ends with the group that is being collected.
+    reset_after_group: bool,
+    pending: Vec<u8>,
+    start: usize,
+    /// Where the next unread message header stands; may lie beyond the bytes that are here.
+    scan: usize,
+    /// A message other than bulk data is in the group: nothing of it may wait.
+    urgent: bool,
+    copy_both: bool,
+    cursor: Cursor,
+    giving_up: GivingUp,
+    /// Plain bytes minus wire bytes so far.
+    credit: i64,
+    injected: VecDeque<Vec<u8>>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) stats: DirectionStats,
+}
+
+impl Outbound {
+    pub(crate) fn new(
+        sender: Sender,
+        agreed: Agreed,
+        config: Arc<LinkConfig>,
+        budget: &MemoryBudget,
+    ) -> Self {
+        Self {
+            sender,
+            choice: agreed.send().first().copied(),
+            agreed,
+            config,
+            lease: budget.lease(),
+            encoder: None,
+            resume: None,
+            told: None,
+            restart: true,
+            reset_after_group: false,
+            pending: Vec::new(),
+            start: 0,
+            scan: 0,
+            urgent: false,
+            copy_both: false,
+            cursor: Cursor::Boundary,
+            giving_up: GivingUp::default(),
+            credit: 0,
+            injected: VecDeque::new(),
+            events: Vec::new(),
+            stats: DirectionStats::default(),
+        }
+    }
+
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.pending
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.config.limits.pending_max.saturating_sub(self.pending.len() - self.start)
+    }
+
+    pub(crate) fn at_boundary(&self) -> bool {
+        self.cursor == Cursor::Boundary
+    }
+
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        self.choice
+    }
+
+    pub(crate) fn set_choice(&mut self, choice: Option<Choice>) {
+        if choice != self.choice {
+            self.choice = choice;
+            self.giving_up = GivingUp::default();
+        }
+    }
+
+    pub(crate) fn set_copy_both(&mut self, on: bool) {
+        self.copy_both = on;
+    }
+
+    pub(crate) fn inject(&mut self, message: Vec<u8>) {
+        self.injected.push_back(message);
+    }
+
+    /// The transaction ended on the other direction.
+    pub(crate) fn end_transaction(&mut self) {
+        if self.config.policy.context == ContextMode::PerTransaction {
+            match self.cursor {
+                Cursor::Boundary => self.drop_context(),
+                _ => self.reset_after_group = true,
+            }
+        }
+    }
+
+    /// Gives back the encoder and the buffers; the stream goes on when there is something to send.
+    pub(crate) fn release_idle(&mut self) {
+        if self.cursor == Cursor::Boundary
+            && let Some(encoder) = self.encoder.take()
+        {
+            match self.agreed.dialect() {
+                Dialect::Restart => self.restart = true,
+                Dialect::Ack => self.resume = Some(encoder.into_resume()),
+            }
+            let _ = self.lease.resize(0);
+        }
+        self.compact();
+        self.pending.shrink_to_fit();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.pending.capacity() + self.lease.bytes() as usize
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.giving_up.is_given_up()
+    }
+
+    pub(crate) fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
+        loop {
+            if out.len() >= self.config.limits.out_max {
+                return Ok(Held::OutputFull);
+            }
+            if self.cursor == Cursor::Boundary {
+                self.put_injected(out);
+            }
+            if self.start == self.pending.len() {
+                self.compact();
+                return Ok(Held::Nothing);
+            }
+            if let Cursor::Plain(left) = self.cursor {
+                self.copy_plain(left, out);
+                continue;
+            }
+            match self.next_group(flush)? {
+                Group::Wait(held) => {
+                    self.compact();
+                    return Ok(held);
+                }
+                Group::Plain(total) => self.cursor = Cursor::Plain(total),
+                Group::Ready { end, tail } => self.emit(end, tail, out)?,
+            }
+        }
+    }
+
+    fn put_injected(&mut self, out: &mut Vec<u8>) {
+        while let Some(message) = self.injected.pop_front() {
+            self.stats.raw_bytes += message.len() as u64;
+            self.stats.wire_bytes += message.len() as u64;
+            out.extend_from_slice(&message);
+        }
+    }
+
+    fn copy_plain(&mut self, left: usize, out: &mut Vec<u8>) {
+        let n = left.min(self.pending.len() - self.start);
+        out.extend_from_slice(&self.pending[self.start..self.start + n]);
+        self.start += n;
+        self.stats.raw_bytes += n as u64;
+        self.stats.wire_bytes += n as u64;
+        self.cursor = if left == n { Cursor::Boundary } else { Cursor::Plain(left - n) };
+    }
+
+    fn compact(&mut self) {
+        if self.start == 0 {
+            return;
+        }
+        self.scan = self.scan.saturating_sub(self.start);
+        if self.start == self.pending.len() {
+            self.pending.clear();
+        } else {
+            self.pending.drain(..self.start);
+        }
+        self.start = 0;
+    }
+
+    fn chunk_max(&self) -> usize {
+        let Some(choice) = self.encoder.as_ref().map(Encoder::choice).or(self.choice) else {
+            return self.config.policy.frame_size;
+        };
+        match (choice.algorithm, self.agreed.dialect()) {
+            (Algorithm::Lz4, Dialect::Ack) => self.config.policy.frame_size.min(ACK_LZ4_RAW_MAX),
+            (Algorithm::Lz4, Dialect::Restart) => self.config.policy.frame_size.min(64 << 10),
+            _ => self.config.policy.frame_size,
+        }
+    }
+
+    /// Reads headers up to the frame size and says what can be done now.
+    fn next_group(&mut self, flush: Flush) -> Result<Group, Error> {
+        if let Cursor::Framed(left) = self.cursor {
+            self.scan = self.scan.max(self.start + left);
+        }
+        let here = self.pending.len();
+        let limit = self.start + self.chunk_max();
+        let mut stopped = false;
+        while self.scan < limit.min(here) {
+            let Some(header) = message::header(&self.pending[self.scan..])? else { break };
+            let total = header.total();
+            let watched = self.sender.watches(header);
+            if watched && self.scan + total > here {
+                break;
+            }
+            if !self.config.policy.types.allow(header.tag) {
+                if self.scan == self.start {
+                    self.observe(watched, self.scan, total);
+                    self.scan += total;
+                    return Ok(Group::Plain(total));
+                }
+                stopped = true;
+                break;
+            }
+            stopped = self.observe(watched, self.scan, total);
+            self.urgent |= !Sender::is_bulk(header.tag);
+            self.scan += total;
+            if stopped {
+                break;
+            }
+        }
+        Ok(self.judge_group(flush, limit, stopped))
+    }
+
+    fn judge_group(&self, flush: Flush, limit: usize, stopped: bool) -> Group {
+        let here = self.pending.len();
+        let end = self.scan.min(here).min(limit);
+        let tail = self.scan.saturating_sub(end);
+        if end == self.start {
+            return Group::Wait(Held::Nothing);
+        }
+        if end == limit || stopped {
+            return Group::Ready { end, tail };
+        }
+        // The receiver can do nothing with the middle of a message, and many small frames would eat the credit.
+        if matches!(self.cursor, Cursor::Framed(left) if self.start + left > here) {
+            return Group::Wait(Held::Nothing);
+        }
+        let cut = tail > 0 || self.scan < here;
+        match flush {
+            Flush::No => Group::Wait(Held::Nothing),
+            Flush::Idle if cut && !self.urgent && !self.copy_both => Group::Wait(Held::PartOfMessage),
+            Flush::Idle | Flush::Force => Group::Ready { end, tail },
+        }
+    }
+
+    /// Reads a watched message; true when the context must end behind it.
+    fn observe(&mut self, watched: bool, at: usize, total: usize) -> bool {
+        if !watched {
+            return false;
+        }
+        let Some(event) = self.sender.read(self.pending[at], &self.pending[at + HEADER_SIZE..at + total])
+        else {
+            return false;
+        };
+        let ends =
+            event == Event::Ready { idle: true } && self.config.policy.context == ContextMode::PerTransaction;
+        self.reset_after_group |= ends;
+        if let Event::Ready { .. } = event {
+            self.copy_both = false;
+        }
+        self.copy_both |= event == Event::CopyBoth;
+        self.events.push(event);
+        ends
+    }
+
+    fn emit(&mut self, end: usize, tail: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        let all = self.start..end;
+        let must = match self.cursor {
+            Cursor::Framed(left) => left.min(all.len()),
+            _ => 0,
+        };
+        if must == 0 {
+            if !self.worth_a_try(all.clone())? {
+                self.stats.untried_groups += 1;
+                self.cursor = Cursor::Plain(all.len() + tail);
+            } else if !self.try_frame(all.clone(), tail, false, out)? {
+                self.stats.plain_fallbacks += 1;
+                self.cursor = Cursor::Plain(all.len() + tail);
+            }
+        } else if !self.try_frame(all.clone(), tail, must == all.len(), out)? {
+            // Only the rest of the message must go framed; what follows it gets a decision of its own.
+            self.try_frame(self.start..self.start + must, 0, true, out)?;
+        }
+        self.urgent = false;
+        if std::mem::take(&mut self.reset_after_group) {
+            self.drop_context();
+        }
+        Ok(())
+    }
+
+    /// Everything that can be known before the encoder sees the bytes.
+    fn worth_a_try(&mut self, group: Range<usize>) -> Result<bool, Error> {
+        let Some(choice) = self.choice else { return Ok(false) };
+        if group.len() < self.config.policy.group_size_min || !self.giving_up.try_next() {
+            return Ok(false);
+        }
+        if looks_incompressible(&self.pending[group]) {
+            self.giving_up.record(false);
+            return Ok(false);
+        }
+        self.prepare_encoder(choice)
+    }
+
+    /// Makes the encoder fit the choice; false when there is no memory for it.
+    fn prepare_encoder(&mut self, choice: Choice) -> Result<bool, Error> {
+        let codec = |source| Error::Codec { what: "preparing an encoder", source };
+        match &mut self.encoder {
+            Some(encoder) if encoder.choice() == choice => {}
+            Some(encoder) if encoder.choice().algorithm == choice.algorithm => {
+                encoder.set_level(choice.level).map_err(codec)?;
+            }
+            _ => {
+                self.encoder = None;
+                let window_log = self.config.policy.window_log;
+                if self.lease.resize(encoder_bytes_estimate(choice.algorithm, window_log)).is_err() {
+                    return Ok(false);
+                }
+                let options = EncoderOptions { choice, window_log };
+                let made = match self
+                    .resume
+                    .take()
+                    .filter(|_| self.told == self.agreed.code_of_algorithm(choice.algorithm))
+                {
+                    Some(resume) => Encoder::resume(options, resume),
+                    None => Encoder::new(options),
+                };
+                self.encoder = Some(made.map_err(codec)?);
+                self.restart = true;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Encodes a range as one frame at the end of `out`. False, and nothing sent, when it does not pay.
+    fn try_frame(
+        &mut self,
+        range: Range<usize>,
+        tail: usize,
+        forced: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let Some(encoder) = self.encoder.as_mut() else { return Ok(false) };
+        let raw = &self.pending[range.clone()];
+        let base = out.len();
+        let code = self.agreed.code_of_algorithm(encoder.choice().algorithm).unwrap_or_default();
+        let per_frame = self.config.policy.context == ContextMode::PerFrame;
+        let new_stream = self.restart || per_frame;
+        let wrapper = open_wrapper(self.agreed.dialect(), code, self.told, new_stream, out);
+        let began = Instant::now();
+        if per_frame && self.agreed.dialect() == Dialect::Restart {
+            encoder.restart();
+        }
+        let done = if per_frame { encoder.encode_independent(raw, out) } else { encoder.encode(raw, out) };
+        self.stats.codec_ns += began.elapsed().as_nanos() as u64;
+        done.map_err(|source| Error::Codec { what: "compressing", source })?;
+        let cost = out.len() - base;
+        let gain = raw.len() as i64 - cost as i64;
+        let rest_is_covered = tail == 0 || self.credit + gain >= self.rest_bound(tail);
+        if !forced {
+            self.giving_up.record(gain > 0);
+        }
+        if !forced && (gain <= 0 || !rest_is_covered) {
+            out.truncate(base);
+            self.drop_context();
+            return Ok(false);
+        }
+        close_wrapper(wrapper, out);
+        if let Some(encoder) = self.encoder.as_mut() {
+            encoder.commit();
+            let _ = self.lease.resize(encoder.memory_bytes() as u64);
+        }
+        self.told = Some(code);
+        self.restart = false;
+        self.credit += gain;
+        self.start = range.end;
+        self.cursor = if tail > 0 { Cursor::Framed(tail) } else { Cursor::Boundary };
+        self.stats.raw_bytes += range.len() as u64;
+        self.stats.framed_raw_bytes += range.len() as u64;
+        self.stats.wire_bytes += cost as u64;
+        self.stats.frames += 1;
+        Ok(true)
+    }
+
+    /// What `tail` more framed bytes can cost beyond plain. Only the first and the last of its frames may be short.
+    fn rest_bound(&self, tail: usize) -> i64 {
+        let Some(encoder) = &self.encoder else { return i64::MAX };
+        let chunk = self.chunk_max();
+        let one = overhead_bound(encoder.choice().algorithm, chunk) as i64;
+        (tail as i64 / chunk as i64 + 2) * one
+    }
+
+    /// The encoder forgets; the next frame is readable by a peer that saw only what was sent.
+    fn drop_context(&mut self) {
+        let Some(encoder) = &mut self.encoder else { return };
+        match self.agreed.dialect() {
+            Dialect::Restart => {
+                encoder.restart();
+                self.restart = true;
+            }
+            Dialect::Ack => encoder.forget(),
+        }
+    }
+}
+
+/// Writes the method message, if one is due, and a frame header to be completed; returns where that begins.
+fn open_wrapper(dialect: Dialect, code: u8, told: Option<u8>, new_stream: bool, out: &mut Vec<u8>) -> usize {
+    match dialect {
+        Dialect::Ack => {
+            if told != Some(code) {
+                let method = message::message(tag::SET_COMPRESSION_METHOD, &[code]);
+                debug_assert_eq!(method.len(), METHOD_MESSAGE_SIZE);
+                out.extend_from_slice(&method);
+            }
+            let at = out.len();
+            out.extend_from_slice(&[tag::COMPRESSED_DATA, 0, 0, 0, 0]);
+            at
+        }
+        Dialect::Restart => {
+            let at = out.len();
+            let restart_byte = if new_stream { code } else { 0 };
+            out.extend_from_slice(&[tag::COMPRESSION_ACK, 0, 0, 0, 0, restart_byte]);
+            at
+        }
+    }
+}
+
+fn close_wrapper(at: usize, out: &mut [u8]) {
+    let length = (out.len() - at - 1) as u32;
+    out[at + 1..at + HEADER_SIZE].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Reserved before an encoder is made; corrected to its real size after the first frame.
+fn encoder_bytes_estimate(algorithm: Algorithm, window_log: u32) -> u64 {
+    match algorithm {
+        Algorithm::Zstd => (2u64 << window_log) + (1 << 20),
+        Algorithm::Zlib => 512 << 10,
+        _ => 160 << 10,
+    }
+}

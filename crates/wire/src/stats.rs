@@ -1,0 +1,36 @@
+//! Counters of one session, per direction.
+
+/// What one direction has carried since the session began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DirectionStats {
+    /// Bytes of PostgreSQL messages on the plain side.
+    pub raw_bytes: u64,
+    /// Bytes on the wire side, wrappers and method messages included.
+    pub wire_bytes: u64,
+    /// Compressed frames (wrappers).
+    pub frames: u64,
+    /// Plain bytes that travelled inside frames.
+    pub framed_raw_bytes: u64,
+    /// Groups that were tried and sent plain because they did not shrink.
+    pub plain_fallbacks: u64,
+    /// Groups that were not tried: too small, incompressible at a glance, given up, or no memory.
+    pub untried_groups: u64,
+    /// Nanoseconds spent in the codec.
+    pub codec_ns: u64,
+}
+
+impl DirectionStats {
+    /// Plain bytes per wire byte; 1.0 while nothing has moved.
+    pub fn ratio(&self) -> f64 {
+        if self.wire_bytes == 0 { 1.0 } else { self.raw_bytes as f64 / self.wire_bytes as f64 }
+    }
+}
+
+/// Both directions of a session: `outbound` is what this end compresses, `inbound` what it decompresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Plain side to wire side.
+    pub outbound: DirectionStats,
+    /// Wire side to plain side.
+    pub inbound: DirectionStats,
+}

@@ -1,0 +1,58 @@
+//! Algorithm, level and on/off change on a live session.
+
+use pgshrink_wire::{LinkConfig, message};
+
+use crate::pair::{DIALECTS, Pair, Random, row, server_stream};
+
+#[test]
+fn every_message_may_be_followed_by_another_algorithm_or_level() {
+    let seed = 0xfeed;
+    let mut random = Random(seed);
+    let settings = ["zstd:1", "off", "zstd:3", "lz4", "zlib:1", "lz4:9", "zlib:6", "on"];
+    for dialect in DIALECTS {
+        let mut pair = Pair::new(dialect, "zstd:3,lz4,zlib:9", LinkConfig::default());
+        let (mut plain_total, mut wire_total) = (0, 0);
+        for _ in 0..300 {
+            let setting = settings[random.below(settings.len() as u64) as usize];
+            pair.gateway.set_compression(setting).unwrap();
+            let plain = if random.below(4) == 0 {
+                server_stream(&mut random, 1)
+            } else {
+                (0..20).flat_map(|_| row(&mut random)).collect()
+            };
+            let (wire, back) = pair.down(&plain, 1 + random.below(9000) as usize);
+            assert!(back == plain, "after {setting}, seed {seed}");
+            plain_total += plain.len();
+            wire_total += wire.len();
+            assert!(wire_total <= plain_total);
+        }
+    }
+}
+
+#[test]
+fn a_client_switches_both_directions_by_a_placeholder_setting() {
+    for dialect in DIALECTS {
+        let mut pair = Pair::new(dialect, "zstd:1,lz4", LinkConfig::default());
+        let set = |value: &str| {
+            message::message(b'Q', format!("SET pgshrink.compression = '{value}'\0").as_bytes())
+        };
+        for (value, in_force) in [("off", "off"), ("lz4:3", "lz4:3"), ("on", "zstd:1")] {
+            let statement = set(value);
+            assert!(pair.up(&statement, 5).1 == statement, "the server sees it unchanged");
+            assert_eq!(
+                (pair.gateway.compression(), pair.connector.compression()),
+                (in_force.into(), in_force.into())
+            );
+        }
+        let statement = set("zst:1");
+        pair.up(&statement, usize::MAX);
+        let reply = message::ready_for_query(b'I');
+        let (_, back) = pair.down(&reply, usize::MAX);
+        let text = String::from_utf8_lossy(&back).into_owned();
+        assert!(
+            text.contains("unknown algorithm") && text.contains("The session goes on with zstd:1"),
+            "{text}"
+        );
+        assert!(back.ends_with(&reply));
+    }
+}

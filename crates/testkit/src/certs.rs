@@ -1,11 +1,17 @@
 //! A private certificate authority for one test.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 
-use crate::error::Error;
+use crate::error::{Doing, Error};
 
 /// A certificate and its key, in PEM.
 #[derive(Clone, Debug)]
@@ -16,6 +22,23 @@ pub struct Identity {
     pub key_pem: String,
 }
 
+impl Identity {
+    /// Writes `<name>.crt` and `<name>.key` into `dir`, the key for its owner's eyes only as libpq demands.
+    pub fn write_to(&self, dir: &Path, name: &str) -> Result<(PathBuf, PathBuf), Error> {
+        let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+        std::fs::write(&certificate, &self.certificate_pem)
+            .doing(|| format!("writing {}", certificate.display()))?;
+        OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(&key)
+            .and_then(|mut file| file.write_all(self.key_pem.as_bytes()))
+            .doing(|| format!("writing {}", key.display()))?;
+        Ok((certificate, key))
+    }
+}
+
 /// An authority that nobody else trusts.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -24,7 +47,10 @@ pub struct Authority {
 impl Authority {
     /// A new authority.
     pub fn new() -> Result<Authority, Error> {
-        let mut params = named("pgshrink test authority");
+        // Under one name, a certificate of the wrong authority would look like a damaged one of the right.
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut params = named(&format!("pgshrink test authority {number}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, new_key()?).map_err(failed)?;

@@ -23,9 +23,12 @@
 
 pub mod certs;
 pub mod cluster;
+pub mod corpora;
 pub mod error;
+pub mod netns;
 pub mod port;
 pub mod psql;
+pub mod relay;
 pub mod run;
 pub mod scratch;
 pub mod seed;
@@ -33,10 +36,12 @@ pub mod server;
 pub mod skip;
 pub mod wait;
 
+pub use certs::Authority;
 pub use cluster::{Auth, Cluster, SUPERUSER_PASSWORD, Stop};
 pub use error::{Error, Missing};
 pub use port::{Port, free_port};
 pub use psql::Psql;
+pub use relay::Relay;
 pub use scratch::TempDir;
 pub use seed::{Rng, Seed};
 pub use server::{Server, ServerBinaries};

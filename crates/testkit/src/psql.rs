@@ -85,7 +85,7 @@ impl Psql {
         let mut command = run::command(&self.program);
         command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.conninfo()).args(&self.arguments);
         // A test must never wait at a prompt, nor read the developer's password file.
-        command.arg("-w").env("PGPASSFILE", "/dev/null").env("PGCONNECT_TIMEOUT", "20");
+        command.arg("-w").env("PGPASSFILE", "/nonexistent").env("PGCONNECT_TIMEOUT", "20");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }

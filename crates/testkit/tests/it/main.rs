@@ -1,3 +1,8 @@
-//! The testkit against real servers.
+//! The testkit against real servers, real sockets and the source tree it guards.
 
 mod cluster;
+mod corpora;
+mod guardian;
+mod netns;
+mod relay;
+mod tls;

@@ -24,6 +24,7 @@
 pub mod certs;
 pub mod cluster;
 pub mod corpora;
+pub mod daemon;
 pub mod error;
 pub mod netns;
 pub mod port;
@@ -38,6 +39,7 @@ pub mod wait;
 
 pub use certs::Authority;
 pub use cluster::{Auth, Cluster, SUPERUSER_PASSWORD, Stop};
+pub use daemon::Daemon;
 pub use error::{Error, Missing};
 pub use port::{Port, free_port};
 pub use psql::Psql;

@@ -9,7 +9,8 @@
 //!    way out for shared clusters.
 //! 3. If the guardian died too (a killed container), the next test process sweeps what it finds. It knows a
 //!    process to be dead by being able to take its lock, never by its number.
-//! 4. A server is only signalled when its working directory is the data directory whose pid file named it.
+//! 4. A server is only signalled when its working directory is the data directory whose pid file named it, another
+//!    program only when it started at the recorded time.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -39,6 +40,12 @@ for data in "$1"/*/data; do
   tries=0
   while running "$pid" "$data" && [ $tries -lt 100 ]; do sleep 0.05; tries=$((tries + 1)); done
   if running "$pid" "$data"; then kill -KILL "$pid"; sleep 0.2; ipcrm -m "$segment"; fi
+done
+for record in "$1"/*/daemon; do
+  [ -f "$record" ] || continue
+  read -r pid start <"$record"
+  stat=$(cat "/proc/$pid/stat") || continue
+  (set -- ${stat##*) }; [ "${20}" = "$start" ]) && kill -KILL "$pid"
 done
 for name in "$1"/netns/*; do
   [ -e "$name" ] && ip netns delete "${name##*/}"

@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::template::{self, Kind};
 use super::{Cluster, set, write_owned};
 use crate::certs::Authority;
-use crate::error::{Doing, Error};
+use crate::error::{Doing, Error, Missing};
 use crate::port::Port;
-use crate::run::Owner;
+use crate::run::{self, Owner};
 use crate::scratch::TempDir;
 use crate::server::{Server, ServerBinaries};
 
@@ -176,6 +177,7 @@ impl ClusterBuilder {
         };
         let mut settings = base_settings(self.auth, self.fsync);
         if let Some(authority) = &authority {
+            check_tls(&owner, &server, &data)?;
             install_certificate(&owner, &data, authority)?;
             settings.extend(TLS_SETTINGS.map(owned));
         }
@@ -244,7 +246,19 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-fn install_certificate(owner: &Owner, data: &std::path::Path, authority: &Authority) -> Result<(), Error> {
+fn check_tls(owner: &Owner, server: &ServerBinaries, data: &Path) -> Result<(), Error> {
+    let mut command = owner.command(server.program("postgres"));
+    let library = run::output(command.args(["-C", "ssl_library", "-D"]).arg(data))?;
+    if !library.trim().is_empty() {
+        return Ok(());
+    }
+    let what = format!("TLS in PostgreSQL {}", server.version);
+    let why = format!("{} was built without it", server.program("postgres").display());
+    let get = format!("a build with OpenSSL, named in PGSHRINK_PG{}_BIN", server.major);
+    Err(Missing::new(what, why, get).into())
+}
+
+fn install_certificate(owner: &Owner, data: &Path, authority: &Authority) -> Result<(), Error> {
     let server = authority.server(&["localhost", "127.0.0.1", "::1", "db.example"])?;
     write_owned(owner, &data.join("server.crt"), server.certificate_pem.as_bytes())?;
     write_owned(owner, &data.join("server.key"), server.key_pem.as_bytes())?;

@@ -13,6 +13,9 @@ use crate::run::{self, Owner};
 use crate::scratch::{TempDir, base, open_lock};
 use crate::server::ServerBinaries;
 
+/// Raised when what is done after `initdb` changes: older templates are then left alone.
+const LAYOUT: u32 = 2;
+
 /// What makes templates differ.
 #[derive(Debug, Hash)]
 pub(super) struct Kind<'a> {
@@ -36,7 +39,7 @@ pub(super) fn copy(
 
 fn find_or_make(owner: &Owner, server: &ServerBinaries, kind: &Kind<'_>) -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
-    kind.hash(&mut hasher);
+    (LAYOUT, kind).hash(&mut hasher);
     let name = format!("pg{}-{:016x}", server.major, hasher.finish());
     let dir = base()?.join("templates");
     fs::create_dir_all(&dir).doing(|| format!("creating {}", dir.display()))?;
@@ -85,7 +88,8 @@ fn initdb(
     let conf = made.join("postgresql.conf");
     let mut text = fs::read_to_string(&conf).doing(|| format!("reading {}", conf.display()))?;
     text.push_str("\ninclude 'testkit.conf'\n");
-    write_owned(owner, &conf, text.as_bytes())
+    write_owned(owner, &conf, text.as_bytes())?;
+    write_owned(owner, &made.join("testkit.conf"), b"")
 }
 
 fn file_count(dir: &Path) -> std::io::Result<usize> {

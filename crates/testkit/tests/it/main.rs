@@ -2,6 +2,7 @@
 
 mod cluster;
 mod corpora;
+mod daemon;
 mod guardian;
 mod netns;
 mod relay;

@@ -1,6 +1,6 @@
 //! Certificates that libpq and the server accept, and those they refuse.
 
-use pgshrink_testkit::{Auth, Authority, Cluster, Error, TempDir};
+use pgshrink_testkit::{Auth, Authority, Cluster, Error, Server, TempDir, or_skip};
 
 #[test]
 fn a_server_certificate_is_good_for_its_names_only() -> Result<(), Error> {
@@ -37,4 +37,17 @@ fn a_client_certificate_of_the_authority_is_a_role_and_of_another_is_not() -> Re
     let refused = answers[1].as_ref().unwrap_err().to_string();
     assert!(refused.contains("unknown ca"), "{refused}");
     Ok(())
+}
+
+#[test]
+fn a_server_without_tls_is_reported_as_missing_it() {
+    let server = or_skip!("a server without TLS", Server::find(16));
+    match Cluster::builder().server(&server).tls(true).create() {
+        Err(Error::Missing(missing)) => {
+            assert!(missing.what.starts_with("TLS in PostgreSQL 16"), "{missing}")
+        }
+        // Some other 16 than the one fetched, with TLS.
+        Ok(cluster) => cluster.start().unwrap(),
+        Err(other) => panic!("{other}"),
+    }
 }

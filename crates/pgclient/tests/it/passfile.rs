@@ -12,7 +12,8 @@ fn aliases(pairs: &[(&str, &str)]) -> Vec<Alias> {
 
 #[test]
 fn lines_that_name_an_aliased_host_are_repeated_right_after_it() {
-    let table: [(&str, &[(&str, &str)], Option<&str>); 11] = [
+    type Case = (&'static str, &'static [(&'static str, &'static str)], Option<&'static str>);
+    let table: [Case; 11] = [
         ("a:1:d:u:p\n", &[("a", "/s/0")], Some("a:1:d:u:p\n/s/0:1:d:u:p\n")),
         ("a:1:d:u:p", &[("a", "/s/0")], Some("a:1:d:u:p\n/s/0:1:d:u:p\n")),
         ("a:*:*:*:p\\:q\n*:*:*:*:z\n", &[("a", "/s")], Some("a:*:*:*:p\\:q\n/s:*:*:*:p\\:q\n*:*:*:*:z\n")),

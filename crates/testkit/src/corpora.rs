@@ -7,7 +7,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::cluster::Cluster;
-use crate::error::{Doing, Error, Missing};
+use crate::error::{Doing, Error, Kind, Missing};
 use crate::skip::checkout;
 
 /// What a corpus' lines are.
@@ -49,6 +49,7 @@ pub fn all() -> Result<Vec<Corpus>, Missing> {
 pub fn find(name: &str) -> Result<Corpus, Missing> {
     all()?.into_iter().find(|corpus| corpus.name == name).ok_or_else(|| {
         Missing::new(format!("corpus {name}"), "the corpora are here, but not this one", "a right name")
+            .of(Kind::Data)
     })
 }
 
@@ -117,4 +118,5 @@ fn lacking() -> Missing {
         "no schema.sql in ../shared/data beside the checkout",
         "PGSHRINK_CORPORA naming a folder with schema.sql and the .zst files",
     )
+    .of(Kind::Data)
 }

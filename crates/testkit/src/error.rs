@@ -46,9 +46,24 @@ pub enum Error {
     Usage(String),
 }
 
-/// A program, server or privilege that this machine lacks, and how to get it.
+/// What sort of thing is lacking: a machine can promise some sorts and not others (see [`crate::skip`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A program, a runtime, a client driver.
+    Program,
+    /// A PostgreSQL server of some major, or a feature of its build.
+    Server,
+    /// Root, or a capability of the kernel.
+    Privilege,
+    /// A corpus or a capture that is not part of the repository.
+    Data,
+}
+
+/// A program, server, privilege or data set that this machine lacks, and how to get it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Missing {
+    /// What sort of thing.
+    pub kind: Kind,
     /// What is lacking: `PostgreSQL 18`.
     pub what: String,
     /// Where it was looked for and what was found instead.
@@ -58,9 +73,15 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// A report of `what`, lacking because of `why`, to be had by `get`.
+    /// A report of the program `what`, lacking because of `why`, to be had by `get`.
     pub fn new(what: impl Into<String>, why: impl Into<String>, get: impl Into<String>) -> Self {
-        Self { what: what.into(), why: why.into(), get: get.into() }
+        Self { kind: Kind::Program, what: what.into(), why: why.into(), get: get.into() }
+    }
+
+    /// The same report of another sort of thing.
+    pub fn of(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
     }
 }
 

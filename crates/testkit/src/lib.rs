@@ -40,7 +40,7 @@ pub mod wait;
 pub use certs::Authority;
 pub use cluster::{Auth, Cluster, SUPERUSER_PASSWORD, Stop};
 pub use daemon::Daemon;
-pub use error::{Error, Missing};
+pub use error::{Error, Kind, Missing};
 pub use port::{Port, free_port};
 pub use psql::Psql;
 pub use relay::Relay;

@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use crate::error::{Doing, Error, Missing};
+use crate::error::{Doing, Error, Kind, Missing};
 use crate::run;
 use crate::scratch::{Reservation, process_dir};
 
@@ -147,7 +147,7 @@ fn ip(arguments: &[&str]) -> Result<(), Error> {
 fn lacking() -> Result<(), Missing> {
     let what = "a link of a chosen bandwidth";
     if !rustix::process::geteuid().is_root() {
-        return Err(Missing::new(what, "network namespaces need root", "running as root"));
+        return Err(Missing::new(what, "network namespaces need root", "running as root").of(Kind::Privilege));
     }
     for program in ["ip", "tc"] {
         if run::output(run::command(program).arg("-V")).is_err() {
@@ -159,6 +159,7 @@ fn lacking() -> Result<(), Missing> {
     let probe = &format!("pgstprobe{}-{:?}", std::process::id(), std::thread::current().id());
     ip(&["netns", "add", probe]).map_err(|error| {
         Missing::new(what, format!("no network namespace can be made: {error}"), "a machine that allows them")
+            .of(Kind::Privilege)
     })?;
     let _ = ip(&["netns", "delete", probe]);
     Ok(())

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::{Error, Missing};
+use crate::error::{Error, Kind, Missing};
 use crate::run::{self, Owner};
 use crate::scratch::traversable;
 use crate::skip::{checkout, note, skipped};
@@ -45,7 +45,7 @@ impl Server {
                 Err(why) => refused.push(why),
             }
         }
-        Err(Missing::new(what, refused.join(", "), way_to_get(major, &variable)))
+        Err(Missing::new(what, refused.join(", "), way_to_get(major, &variable)).of(Kind::Server))
     }
 
     /// Runs `test` on each of `majors` that is here, and says which ran and which were skipped and why.

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::template::{self, Kind};
+use super::template::{self, Recipe};
 use super::{Cluster, set, write_owned};
 use crate::certs::Authority;
-use crate::error::{Doing, Error, Missing};
+use crate::error::{Doing, Error, Kind, Missing};
 use crate::port::Port;
 use crate::run::{self, Owner};
 use crate::scratch::TempDir;
@@ -162,13 +162,13 @@ impl ClusterBuilder {
         };
         let home = new_home(&owner)?;
         let data = home.path().join("data");
-        let kind = Kind {
+        let recipe = Recipe {
             version: &server.version,
             bin: &server.bin,
             password_encryption: self.auth.password_encryption(),
             initdb: &self.initdb,
         };
-        template::copy(&owner, &server, &kind, &data)?;
+        template::copy(&owner, &server, &recipe, &data)?;
         let port = Port::reserve()?;
         let authority = match (self.tls, self.authority) {
             (false, _) => None,
@@ -255,7 +255,7 @@ fn check_tls(owner: &Owner, server: &ServerBinaries, data: &Path) -> Result<(), 
     let what = format!("TLS in PostgreSQL {}", server.version);
     let why = format!("{} was built without it", server.program("postgres").display());
     let get = format!("a build with OpenSSL, named in PGSHRINK_PG{}_BIN", server.major);
-    Err(Missing::new(what, why, get).into())
+    Err(Missing::new(what, why, get).of(Kind::Server).into())
 }
 
 fn install_certificate(owner: &Owner, data: &Path, authority: &Authority) -> Result<(), Error> {

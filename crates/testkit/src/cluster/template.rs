@@ -1,4 +1,4 @@
-//! One `initdb` per kind of cluster; every cluster is a copy.
+//! One `initdb` per recipe; every cluster is a copy.
 //!
 //! `initdb` takes seconds of CPU, a copy of its result a tenth of one. Templates live beside the test processes'
 //! directories, are made once under a lock, and are never written afterwards.
@@ -18,7 +18,7 @@ const LAYOUT: u32 = 2;
 
 /// What makes templates differ.
 #[derive(Debug, Hash)]
-pub(super) struct Kind<'a> {
+pub(super) struct Recipe<'a> {
     pub(super) version: &'a str,
     pub(super) bin: &'a Path,
     /// Decides how the superuser's password is stored.
@@ -26,20 +26,20 @@ pub(super) struct Kind<'a> {
     pub(super) initdb: &'a [String],
 }
 
-/// Copies the template of this kind to `data`, which must not exist.
+/// Copies the template of this recipe to `data`, which must not exist.
 pub(super) fn copy(
     owner: &Owner,
     server: &ServerBinaries,
-    kind: &Kind<'_>,
+    recipe: &Recipe<'_>,
     data: &Path,
 ) -> Result<(), Error> {
-    let template = find_or_make(owner, server, kind)?;
+    let template = find_or_make(owner, server, recipe)?;
     run::output(run::command("cp").args(["-a", "--reflink=auto"]).arg(&template).arg(data)).map(drop)
 }
 
-fn find_or_make(owner: &Owner, server: &ServerBinaries, kind: &Kind<'_>) -> Result<PathBuf, Error> {
+fn find_or_make(owner: &Owner, server: &ServerBinaries, recipe: &Recipe<'_>) -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
-    (LAYOUT, kind).hash(&mut hasher);
+    (LAYOUT, recipe).hash(&mut hasher);
     let name = format!("pg{}-{:016x}", server.major, hasher.finish());
     let dir = base()?.join("templates");
     fs::create_dir_all(&dir).doing(|| format!("creating {}", dir.display()))?;
@@ -58,7 +58,7 @@ fn find_or_make(owner: &Owner, server: &ServerBinaries, kind: &Kind<'_>) -> Resu
     }
     let work = TempDir::owned_by(owner)?;
     let made = work.path().join("made");
-    initdb(owner, server, kind, work.path(), &made)?;
+    initdb(owner, server, recipe, work.path(), &made)?;
     fs::rename(&made, &template)
         .or_else(|_| run::output(run::command("cp").arg("-a").arg(&made).arg(&template)).map(drop))?;
     let count = file_count(&template).doing(|| format!("counting the files of {}", template.display()))?;
@@ -69,7 +69,7 @@ fn find_or_make(owner: &Owner, server: &ServerBinaries, kind: &Kind<'_>) -> Resu
 fn initdb(
     owner: &Owner,
     server: &ServerBinaries,
-    kind: &Kind<'_>,
+    recipe: &Recipe<'_>,
     work: &Path,
     made: &Path,
 ) -> Result<(), Error> {
@@ -78,10 +78,10 @@ fn initdb(
     let mut command = owner.command(server.program("initdb"));
     command
         .args(["-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "--auth"])
-        .arg(kind.password_encryption)
+        .arg(recipe.password_encryption)
         .arg("--pwfile")
         .arg(&password)
-        .args(kind.initdb)
+        .args(recipe.initdb)
         .arg("-D")
         .arg(made);
     run::output(&mut command)?;

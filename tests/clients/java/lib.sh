@@ -1,0 +1,27 @@
+# Shared by the JDBC clients: jars by Maven from the pinned pom.xml, classes by javac, both under build/.
+MAIN_CLASS=${MAIN_CLASS:?}
+DRIVER_VERSION=${DRIVER_VERSION:-$(sed -n 's:.*<driver.version>\(.*\)</driver.version>.*:\1:p' "$HERE/pom.xml")}
+BUILD=$HERE/build/$DRIVER_VERSION
+
+probe() {
+    need javac openjdk-17-jdk-headless
+    need java openjdk-17-jre-headless
+    need mvn maven
+}
+
+build() {
+    local sources=("$HERE"/../java/*.java "$HERE"/src/*.java)
+    if ! fresh "$BUILD/lib.done" "$HERE/pom.xml"; then
+        mvn -q -B -Dstyle.color=never -f "$HERE/pom.xml" "-Ddriver.version=$DRIVER_VERSION" dependency:copy-dependencies "-DoutputDirectory=$BUILD/lib"
+        touch "$BUILD/lib.done"
+    fi
+    if ! fresh "$BUILD/classes.done" "$BUILD/lib.done" "${sources[@]}"; then
+        rm -rf "$BUILD/classes"
+        javac -Xlint:all,-serial,-path -Werror -encoding UTF-8 --release 17 -cp "$BUILD/lib/*" -d "$BUILD/classes" "${sources[@]}"
+        touch "$BUILD/classes.done"
+    fi
+}
+
+checks() {
+    limited java -Xshare:auto -XX:TieredStopAtLevel=1 -Dfile.encoding=UTF-8 -cp "$BUILD/classes:$BUILD/lib/*" "$MAIN_CLASS"
+}

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::error::{Error, Kind, Missing};
 use crate::run::{self, Owner};
 use crate::scratch::traversable;
-use crate::skip::{checkout, note, skipped};
+use crate::skip::{checkout, note, partly_skipped};
 
 /// Where to look for servers.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Server {
                     ran.push(server.version);
                 }
                 Err(missing) => {
-                    skipped(&format!("{test} on {major}"), &missing);
+                    partly_skipped(&format!("{test} on {major}"), &missing);
                     lacking.push(missing.to_string());
                 }
             }

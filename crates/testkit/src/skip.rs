@@ -21,11 +21,20 @@ pub fn checkout() -> PathBuf {
 /// # Panics
 /// When `PGSHRINK_REQUIRE` lists this sort of thing: the machine promised to have it.
 pub fn skipped(test: &str, missing: &Missing) {
+    report("SKIPPED", test, missing);
+}
+
+/// Reports that `test` ran, but not on everything it asks for. Panics as [`skipped`] does.
+pub(crate) fn partly_skipped(test: &str, missing: &Missing) {
+    report("PARTLY SKIPPED", test, missing);
+}
+
+fn report(verb: &str, test: &str, missing: &Missing) {
     let promised = std::env::var("PGSHRINK_REQUIRE").unwrap_or_default();
     if promises(&promised, missing.kind) {
         panic!("{test} may not be skipped with PGSHRINK_REQUIRE={promised}, but {missing}");
     }
-    let line = format!("SKIPPED {test}: {missing}\n");
+    let line = format!("{verb} {test}: {missing}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     note("test-skips", &line);
 }

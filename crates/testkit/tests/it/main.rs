@@ -9,4 +9,5 @@ mod daemon;
 mod guardian;
 mod netns;
 mod relay;
+mod tidy;
 mod tls;

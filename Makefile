@@ -1,0 +1,41 @@
+# Each target installs what it needs (tools/setup) and can be run first on a fresh machine.
+
+PREFIX ?= /usr/local
+CARGO ?= cargo
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: ## the whole product on a throwaway cluster, and what it saves
+	@tools/setup demo
+	@$(CARGO) build --quiet --release --locked -p pgshrink-cli
+	@$(CARGO) run --quiet --release --locked -p pgshrink-testkit --bin pgshrink-demo
+
+build: ## target/release/pgshrink
+	@tools/setup build
+	$(CARGO) build --release --locked -p pgshrink-cli
+
+check: ## format, lints, source rules, unit tests, licences
+	@tools/setup build
+	@tools/check
+
+test: ## all tests, against real servers and clients
+	@tools/setup test
+	@tools/test
+
+soak: ## the long tests, which make test leaves out
+	@tools/setup test
+	$(CARGO) test --release --workspace --locked -- --ignored --test-threads=1 --nocapture
+
+bench: ## sizes, speed and memory against "off" and the rivals, in one run
+	@tools/setup bench
+	@$(CARGO) build --quiet --release --locked -p pgshrink-cli
+	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml
+
+install: build ## the program, into $(PREFIX)/bin (DESTDIR is respected)
+	install -D -m 755 target/release/pgshrink $(DESTDIR)$(PREFIX)/bin/pgshrink
+
+clean: ## removes everything built or fetched
+	$(CARGO) clean
+
+.PHONY: help demo build check test soak bench install clean

@@ -1,6 +1,10 @@
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Objects;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /** Runs named checks one after another and prints one line for each: {@code ok}, {@code not ok} or {@code skip}. */
 final class Checks {
@@ -16,13 +20,25 @@ final class Checks {
         }
     }
 
+    private static final int SECONDS_MAX = 20;
+
     private final PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     private boolean failed;
+    private String hung;
 
+    /** Runs the body in a thread of its own, so that one that hangs fails by name; those after it are then not run. */
     void check(String name, Body body) {
         long start = System.nanoTime();
         try {
-            body.run();
+            that("not run: " + hung + " before it hung", hung == null);
+            FutureTask<Void> task = new FutureTask<>(() -> {
+                body.run();
+                return null;
+            });
+            Thread thread = new Thread(task, name);
+            thread.setDaemon(true);
+            thread.start();
+            outcome(name, task);
             out.println("ok " + name);
         } catch (Skip skip) {
             out.println("skip " + name + ": " + skip.getMessage());
@@ -36,6 +52,21 @@ final class Checks {
         if (System.getenv("CLIENT_TRACE") != null) {
             System.err.println("# " + name + " " + (System.nanoTime() - start) / 1_000_000 + " ms");
         }
+    }
+
+    private void outcome(String name, FutureTask<Void> task) throws Throwable {
+        try {
+            task.get(SECONDS_MAX, TimeUnit.SECONDS);
+        } catch (ExecutionException problem) {
+            throw problem.getCause();
+        } catch (TimeoutException slow) {
+            hung = name;
+            throw new AssertionError("no end within " + SECONDS_MAX + " s");
+        }
+    }
+
+    boolean hung() {
+        return hung != null;
     }
 
     void note(String text) {

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -19,6 +20,8 @@ import testdata as data
 SCHEMA = "client_psycopg_" + uuid.uuid4().hex[:8]
 # psycopg does not read PGSSLMODE itself, libpq does; kept here for the TLS check alone.
 SSLMODE = os.environ.get("PGSSLMODE", "prefer")
+# A check that takes longer hangs: it fails by name and the next one goes on.
+CHECK_SECONDS_MAX = 20
 CHECKS = []
 
 
@@ -385,6 +388,7 @@ def clean_close(conn):
 def run(function):
     """One check on a connection of its own, so that one that fails cannot spoil the next."""
     start = time.monotonic()
+    signal.alarm(CHECK_SECONDS_MAX)
     try:
         with on_schema() as conn:
             function(conn)
@@ -400,12 +404,19 @@ def run(function):
     else:
         print(f"ok {function.__name__}", flush=True)
         passed = True
+    finally:
+        signal.alarm(0)
     if os.environ.get("CLIENT_TRACE"):
         print(f"# {function.__name__} {(time.monotonic() - start) * 1000:.0f} ms", file=sys.stderr)
     return passed
 
 
+def timed_out(_signal, _frame):
+    raise TimeoutError(f"no end within {CHECK_SECONDS_MAX} s")
+
+
 def main():
+    signal.signal(signal.SIGALRM, timed_out)
     implementation = psycopg.pq.__impl__
     print(f"# psycopg {psycopg.__version__}, {implementation}, libpq {psycopg.pq.version()}", flush=True)
     try:
@@ -418,7 +429,7 @@ def main():
         return 0 if all([run(function) for function in CHECKS]) else 1
     finally:
         with connect() as conn:
-            conn.execute("SET client_min_messages = warning")
+            conn.execute("SET client_min_messages = warning; SET lock_timeout = '5s'")
             conn.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
 
 

@@ -2,6 +2,10 @@
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
+TOOLCHAIN := $(shell . tools/toolchain.sh; echo $$RUSTUP_TOOLCHAIN)
+ifneq ($(TOOLCHAIN),)
+export RUSTUP_TOOLCHAIN := $(TOOLCHAIN)
+endif
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18

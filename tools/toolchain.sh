@@ -12,7 +12,7 @@ if [ -z "${RUSTUP_TOOLCHAIN:-}" ] && command -v rustup >/dev/null 2>&1; then
   done
   case "$found" in
     "" | "$pinned"-*) ;;
-    *) export RUSTUP_TOOLCHAIN=$found ;;
+    *) export RUSTUP_TOOLCHAIN="$found" ;;
   esac
   unset toolchains pinned found rustc
 fi

@@ -44,6 +44,12 @@ pub enum Error {
         /// What was asked of it.
         what: &'static str,
     },
+    /// A dictionary cannot be made of this.
+    #[error("no dictionary: {detail}")]
+    Training {
+        /// What the trainer says.
+        detail: &'static str,
+    },
     /// The codec could not get memory.
     #[error("out of memory for {algorithm}")]
     Memory {

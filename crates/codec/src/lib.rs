@@ -13,11 +13,17 @@
 //! ```
 
 pub mod algorithm;
+pub mod block;
+pub mod dictionary;
 pub mod error;
 pub mod limits;
 pub mod list;
+mod lz4;
+pub mod pglz;
+mod room;
 pub mod stream;
 
 pub use algorithm::{Algorithm, Choice, Level, LevelRange};
+pub use dictionary::Dictionary;
 pub use error::{Error, Error as CodecError};
 pub use list::{AlgorithmList, ListError};

@@ -23,3 +23,10 @@ pub const LZ4_HISTORY_BYTES: usize = 64 << 10;
 pub const LZ4_CHUNK_MAX: usize = 64 << 10;
 /// Largest raw size that an LZ4 decoder can be asked to accept for one block.
 pub const LZ4_BLOCK_RAW_MAX: usize = 16 << 20;
+
+/// Raw bytes at most of one block, as of one PostgreSQL value.
+pub const BLOCK_RAW_MAX: usize = 1 << 30;
+/// Bytes at most of a dictionary.
+pub const DICTIONARY_BYTES_MAX: usize = 1 << 20;
+/// Bytes at most of all samples that a dictionary is trained from.
+pub const DICTIONARY_SAMPLE_BYTES_MAX: usize = 1 << 30;

@@ -31,9 +31,10 @@
 //! ```
 
 mod lz4;
-mod room;
 mod zlib;
 mod zstd;
+
+pub(crate) use zlib::bound as zlib_bound;
 
 use crate::algorithm::{Algorithm, Choice, Level};
 use crate::error::Error;
@@ -124,7 +125,7 @@ impl Encoder {
         let EncoderOptions { choice, window_log } = options;
         let choice = Choice::new(choice.algorithm, choice.level.0.into())?;
         let inner = match choice.algorithm {
-            Algorithm::Lz4 => EncoderKind::Lz4(lz4::Encoder::new(choice.level)?),
+            Algorithm::Lz4 => EncoderKind::Lz4(lz4::Encoder::new(choice.level)),
             Algorithm::Zlib => EncoderKind::Zlib(zlib::Encoder::new(choice.level)),
             Algorithm::Zstd => {
                 check_window_log(window_log)?;

@@ -2,123 +2,52 @@
 //!
 //! Both sides keep these bytes in a buffer of their own, directly before the place of the next block, which is
 //! the layout LZ4 is fastest with ("prefix mode"); when the buffer is used up the last 64 KiB move to its front.
-//!
-//! Abandoning a block rewinds the encoder: the fields that say where it stands are put back and the abandoned
-//! block's entries leave the hash table. That needs the layout of `LZ4_stream_t`, which lz4.h publishes so that
-//! programs can allocate it. A test pins the library's version.
+//! Abandoning a block rewinds the encoder's stream to where it stood.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_char, c_int, c_void};
-
-// Links the library, of which it declares only a part.
-use lz4_sys as _;
+use std::mem::MaybeUninit;
 
 use super::Progress;
 use crate::algorithm::{Algorithm, Level};
 use crate::error::Error;
-use crate::limits::LZ4_HISTORY_BYTES;
+use crate::lz4::{self, HISTORY_BYTES, Place, Stream};
 
-const TABLE_ENTRIES: usize = 1 << 12;
-/// `LZ4_STREAM_MINSIZE` of lz4.h.
-const STREAM_BYTES: usize = (1 << 14) + 32;
+pub(super) use crate::lz4::bound;
+
 /// History, and blocks for a while until the history has to move.
-const BUFFER_BYTES: usize = 3 * LZ4_HISTORY_BYTES;
-
-/// `LZ4_stream_t` of lz4.h 1.10.
-#[repr(C)]
-union Stream {
-    space: [u64; STREAM_BYTES / 8],
-    state: State,
-}
-
-#[derive(Copy, Clone)]
-#[repr(C)]
-struct State {
-    /// Positions, on the scale of `current_offset`.
-    table: [u32; TABLE_ENTRIES],
-    place: Place,
-}
-
-/// Where a stream stands.
-#[derive(Copy, Clone)]
-#[repr(C)]
-struct Place {
-    dictionary: *const u8,
-    dictionary_context: *const c_void,
-    /// Position of the next byte.
-    current_offset: u32,
-    table_type: u32,
-    /// Bytes before the next one that can be referred to.
-    dictionary_size: u32,
-}
-
-const _: () = assert!(size_of::<Stream>() == STREAM_BYTES);
-
-unsafe extern "C" {
-    fn LZ4_initStream(buffer: *mut c_void, size: usize) -> *mut Stream;
-    fn LZ4_resetStream_fast(stream: *mut Stream);
-    fn LZ4_loadDict(stream: *mut Stream, dictionary: *const c_char, size: c_int) -> c_int;
-    fn LZ4_saveDict(stream: *mut Stream, safe: *mut c_char, size_max: c_int) -> c_int;
-    fn LZ4_compress_fast_continue(
-        stream: *mut Stream,
-        source: *const c_char,
-        target: *mut c_char,
-        source_size: c_int,
-        target_capacity: c_int,
-        acceleration: c_int,
-    ) -> c_int;
-    fn LZ4_decompress_safe_usingDict(
-        source: *const c_char,
-        target: *mut c_char,
-        source_size: c_int,
-        target_capacity: c_int,
-        dictionary: *const c_char,
-        dictionary_size: c_int,
-    ) -> c_int;
-}
+const BUFFER_BYTES: usize = 3 * HISTORY_BYTES;
+/// An abandoned chunk longer than this has displaced so much of the table that it is worth making a new one.
+const REWIND_BYTES_MAX: usize = 4 << 10;
 
 pub(super) struct Encoder {
     stream: Box<Stream>,
     buffer: Box<[u8]>,
     /// Where the next block's raw bytes go.
     end: usize,
-    acceleration: c_int,
+    acceleration: i32,
     /// `end` and the stream's place before the pending block.
     before: (usize, Place),
 }
 
-// SAFETY: the pointers in the stream point into the encoder's own buffer, or nowhere.
+// SAFETY: the pointers in the places point into the encoder's own buffer, or nowhere.
 unsafe impl Send for Encoder {}
 
-/// LZ4_COMPRESSBOUND of lz4.h.
-pub(super) fn bound(raw_len: usize) -> usize {
-    raw_len + raw_len / 255 + 16
-}
-
 impl Encoder {
-    pub(super) fn new(level: Level) -> Result<Self, Error> {
-        let mut stream = Box::new(Stream { space: [0; STREAM_BYTES / 8] });
-        // SAFETY: the memory is a stream's, in size and alignment.
-        let made = unsafe { LZ4_initStream((&raw mut *stream).cast(), STREAM_BYTES) };
-        if made.is_null() {
-            return Err(Error::Memory { algorithm: Algorithm::Lz4 });
-        }
+    pub(super) fn new(level: Level) -> Self {
+        let stream = Stream::new();
+        let before = (0, stream.place());
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let before = (0, place(&stream));
-        Ok(Encoder { stream, buffer, end: 0, acceleration: level.0, before })
+        Encoder { stream, buffer, end: 0, acceleration: level.0, before }
     }
 
     pub(super) fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        self.make_room(input.len());
-        self.before = (self.end, place(&self.stream));
+        self.begin(input.len());
         self.run(input, out)
     }
 
     pub(super) fn encode_independent(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        self.make_room(input.len());
-        self.before = (self.end, place(&self.stream));
-        // SAFETY: the stream is initialised.
-        unsafe { LZ4_resetStream_fast(&raw mut *self.stream) };
+        self.begin(input.len());
+        self.stream.reset();
         self.run(input, out)
     }
 
@@ -126,23 +55,17 @@ impl Encoder {
 
     pub(super) fn abandon(&mut self) {
         let (end, before) = self.before;
+        let abandoned = self.end - end;
         self.end = end;
-        // SAFETY: the stream is initialised, and all of its bytes are plain integers or pointers.
-        let state = unsafe { &mut self.stream.state };
-        if state.place.current_offset < before.current_offset {
-            // LZ4 has renumbered its table (once in 1 GiB).
-            return self.rebuild(before.dictionary_size as usize);
+        if abandoned > REWIND_BYTES_MAX || !self.stream.rewind(before) {
+            let history = &self.buffer[end - before.history_len()..end];
+            // SAFETY: the buffer is the encoder's and moves its bytes only by `move_history`.
+            unsafe { self.stream.load(history, false) };
         }
-        for position in &mut state.table {
-            // Zero is what an unused entry holds.
-            *position = if *position < before.current_offset { *position } else { 0 };
-        }
-        state.place = before;
     }
 
     pub(super) fn forget(&mut self) {
-        // SAFETY: the stream is initialised.
-        unsafe { LZ4_resetStream_fast(&raw mut *self.stream) };
+        self.stream.reset();
     }
 
     /// LZ4 blocks carry no state from one to the next.
@@ -153,8 +76,7 @@ impl Encoder {
     pub(super) fn set_open_at_decoder(&mut self, _open: bool) {}
 
     pub(super) fn restart(&mut self) {
-        // SAFETY: the stream is initialised.
-        unsafe { LZ4_resetStream_fast(&raw mut *self.stream) };
+        self.stream.reset();
         self.end = 0;
     }
 
@@ -164,19 +86,15 @@ impl Encoder {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        STREAM_BYTES + self.buffer.len()
+        lz4::STREAM_BYTES + self.buffer.len()
     }
 
-    /// Moves the history to the buffer's front if `len` bytes do not fit behind it.
-    fn make_room(&mut self, len: usize) {
+    fn begin(&mut self, len: usize) {
         if self.buffer.len() - self.end < len {
-            // SAFETY: the buffer has LZ4_HISTORY_BYTES and more; LZ4 moves them with memmove.
-            let kept = unsafe {
-                let safe = self.buffer.as_mut_ptr().cast();
-                LZ4_saveDict(&raw mut *self.stream, safe, LZ4_HISTORY_BYTES as c_int)
-            };
-            self.end = kept as usize;
+            // SAFETY: the buffer is the encoder's; what lies behind the moved history is free for the next block.
+            self.end = unsafe { self.stream.move_history(&mut self.buffer) };
         }
+        self.before = (self.end, self.stream.place());
     }
 
     fn run(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
@@ -185,37 +103,12 @@ impl Encoder {
         }
         let raw = &mut self.buffer[self.end..][..input.len()];
         raw.copy_from_slice(input);
-        let capacity = bound(input.len());
-        out.reserve(capacity);
-        let spare = out.spare_capacity_mut();
-        // SAFETY: source and target are valid for these sizes, which are far below c_int's range (chunks are at
-        // most 64 KiB), and stay where they are; the history the stream knows lies before `raw` in the buffer.
-        let written = unsafe {
-            LZ4_compress_fast_continue(
-                &raw mut *self.stream,
-                raw.as_ptr().cast(),
-                spare.as_mut_ptr().cast(),
-                raw.len() as c_int,
-                capacity as c_int,
-                self.acceleration,
-            )
-        };
-        if written <= 0 {
+        // SAFETY: the bytes lie in the encoder's buffer and are overwritten only after a rewind or a move.
+        if !unsafe { self.stream.compress_continue(raw, out, self.acceleration) } {
             return Err(Error::Unsupported { algorithm: Algorithm::Lz4, what: "this chunk" });
         }
-        // SAFETY: LZ4 has written that many bytes.
-        unsafe { out.set_len(out.len() + written as usize) };
         self.end += input.len();
         Ok(())
-    }
-
-    /// Makes a new table of the `known` bytes before `end`.
-    fn rebuild(&mut self, known: usize) {
-        let history = &self.buffer[self.end - known.min(LZ4_HISTORY_BYTES).min(self.end)..self.end];
-        // SAFETY: the history is valid for its length and stays in its place.
-        unsafe {
-            LZ4_loadDict(&raw mut *self.stream, history.as_ptr().cast(), history.len() as c_int);
-        }
     }
 }
 
@@ -248,22 +141,8 @@ impl Decoder {
         }
         let allowed = self.block_raw_max.min(out_room);
         self.make_room(allowed);
-        let history = self.end.min(LZ4_HISTORY_BYTES);
-        let (before, target) = self.buffer.split_at_mut(self.end);
-        // A block longer than its worst case is caught by LZ4 itself; one longer than c_int is not.
-        let source_size = c_int::try_from(input.len()).unwrap_or(c_int::MAX);
-        // SAFETY: source, target and dictionary are valid for these sizes; `allowed` is at most 16 MiB.
-        let written = unsafe {
-            LZ4_decompress_safe_usingDict(
-                input.as_ptr().cast(),
-                target.as_mut_ptr().cast(),
-                source_size,
-                allowed as c_int,
-                before.as_ptr().add(self.end - history).cast(),
-                history as c_int,
-            )
-        };
-        let Ok(produced) = usize::try_from(written) else {
+        let (history, target) = self.buffer.split_at_mut(self.end);
+        let Some(produced) = lz4::decompress(input, as_uninit(&mut target[..allowed]), history) else {
             return Err(self.explain(input, allowed));
         };
         out.extend_from_slice(&target[..produced]);
@@ -291,17 +170,17 @@ impl Decoder {
     /// Makes room for `len` bytes behind the history.
     fn make_room(&mut self, len: usize) {
         if self.buffer.is_empty() {
-            self.buffer = vec![0; 2 * LZ4_HISTORY_BYTES + self.block_raw_max];
+            self.buffer = vec![0; 2 * HISTORY_BYTES + self.block_raw_max];
         }
         if self.buffer.len() - self.end < len {
-            self.buffer.copy_within(self.end - LZ4_HISTORY_BYTES..self.end, 0);
-            self.end = LZ4_HISTORY_BYTES;
+            self.buffer.copy_within(self.end - HISTORY_BYTES..self.end, 0);
+            self.end = HISTORY_BYTES;
         }
     }
 
     /// Why a block was refused: too large for its room, which can be tried again, or damaged.
     fn explain(&mut self, input: &[u8], allowed: usize) -> Error {
-        match block_raw_size(input) {
+        match lz4::block_raw_size(input) {
             Some(found) if found > allowed as u64 => {
                 Error::Limit { what: "lz4 block's raw size", found, allowed: allowed as u64 }
             }
@@ -315,48 +194,7 @@ impl Decoder {
     }
 }
 
-fn place(stream: &Stream) -> Place {
-    // SAFETY: the stream is initialised.
-    unsafe { stream.state.place }
-}
-
-/// The raw size of a block by its sequences alone (lz4_Block_format.md); none if they do not end with the block.
-fn block_raw_size(block: &[u8]) -> Option<u64> {
-    let mut bytes = block.iter();
-    let mut size = 0u64;
-    loop {
-        let token = *bytes.next()?;
-        let literals = length(&mut bytes, token >> 4)?;
-        size += literals;
-        let rest = bytes.as_slice();
-        bytes = rest.get(usize::try_from(literals).ok()?..)?.iter();
-        if bytes.as_slice().is_empty() {
-            return Some(size);
-        }
-        let _offset = (bytes.next()?, bytes.next()?);
-        size += length(&mut bytes, token & 15)? + 4;
-    }
-}
-
-fn length(bytes: &mut std::slice::Iter<'_, u8>, nibble: u8) -> Option<u64> {
-    let mut length = u64::from(nibble);
-    if nibble == 15 {
-        loop {
-            let byte = *bytes.next()?;
-            length += u64::from(byte);
-            if byte != 255 {
-                break;
-            }
-        }
-    }
-    Some(length)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_stream_layout_is_that_of_the_library_version_it_was_taken_from() {
-        // SAFETY: it only returns a constant.
-        assert_eq!(unsafe { lz4_sys::LZ4_versionNumber() }, 11_000);
-    }
+fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: same layout, and LZ4 writes only initialised bytes back.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }

@@ -8,9 +8,9 @@
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::Progress;
-use super::room::Room;
 use crate::algorithm::{Algorithm, Level};
 use crate::error::Error;
+use crate::room::Room;
 
 /// Deflate with a 32 KiB window, no preset dictionary, "fastest" (RFC 1950, 2.2).
 const HEADER: [u8; 2] = [0x78, 0x01];
@@ -23,6 +23,11 @@ const UNUSABLE: Error = Error::Unsupported { algorithm: Algorithm::Zlib, what: "
 /// zlib-rs' state: window and code tables.
 const DECODER_STATE_BYTES: usize = 48 << 10;
 
+/// Raw bytes of one stored block.
+const STORED_BLOCK_MAX: usize = 0xffff;
+/// Block type, length and its complement.
+const STORED_HEADER_BYTES: usize = 5;
+
 /// What the encoder's own context is good for.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Context {
@@ -32,6 +37,23 @@ enum Context {
     Shared,
     /// Seen an abandoned chunk or made for another level: must be rebuilt from the history.
     Stale,
+}
+
+/// Size of `raw_len` bytes in stored blocks.
+fn stored_size(raw_len: usize) -> usize {
+    raw_len + raw_len.div_ceil(STORED_BLOCK_MAX) * STORED_HEADER_BYTES
+}
+
+/// Stored blocks at a byte boundary (RFC 1951, 3.2.4). Fast levels use fixed codes only, which make noise an
+/// eighth longer; a stored block costs 5 bytes.
+fn put_stored(input: &[u8], out: &mut Vec<u8>) {
+    for block in input.chunks(STORED_BLOCK_MAX) {
+        let len = block.len() as u16;
+        out.push(0);
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&(!len).to_le_bytes());
+        out.extend_from_slice(block);
+    }
 }
 
 pub(super) struct Encoder {
@@ -47,7 +69,7 @@ pub(super) struct Encoder {
 
 /// Fixed Huffman codes take 9 bits at worst and stored blocks 5 bytes in 16 KiB; a flush takes up to 6 bytes, and
 /// zlib repeats a flush that has left the buffer full.
-pub(super) fn bound(raw_len: usize) -> usize {
+pub(crate) fn bound(raw_len: usize) -> usize {
     HEADER.len() + raw_len + raw_len / 8 + raw_len / 64 + 64
 }
 
@@ -144,13 +166,21 @@ impl Encoder {
             out.extend_from_slice(&HEADER);
         }
         out.reserve(bound(input.len()));
+        let from = out.len();
         let end = self.deflate.total_in() + input.len() as u64;
         let status = self.deflate.compress_vec(input, out, FlushCompress::Sync);
         let flushed = out.len() < out.capacity() && self.deflate.total_in() == end;
         match status {
-            Ok(Status::Ok) if flushed => Ok(()),
-            _ => Err(UNUSABLE),
+            Ok(Status::Ok) if flushed => {}
+            _ => return Err(UNUSABLE),
         }
+        if out.len() - from > stored_size(input.len()) {
+            out.truncate(from);
+            put_stored(input, out);
+            // The encoder's window is right, but its bit position is not what the decoder saw.
+            self.context = Context::Stale;
+        }
+        Ok(())
     }
 
     fn remember(&mut self, input: &[u8]) {

@@ -5,9 +5,9 @@ use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::Progress;
-use super::room::Room;
 use crate::algorithm::{Algorithm, Level};
 use crate::error::Error;
+use crate::room::Room;
 
 /// An empty raw block with the last-block bit: ends the frame that is open at the decoder.
 const CLOSE_FRAME: [u8; 3] = [1, 0, 0];

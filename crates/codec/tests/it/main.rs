@@ -1,6 +1,8 @@
 //! Integration tests of the codec crate.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod block;
 mod list;
+mod pglz;
 mod random;
 mod stream;

@@ -234,6 +234,33 @@ fn a_restart_begins_a_stream_that_a_fresh_decoder_reads() {
 }
 
 #[test]
+fn a_stream_goes_on_after_its_encoder_forgot_or_was_put_away() {
+    for text in ["lz4", "zlib:1", "zstd:1"] {
+        let (mut encoder, mut decoder) = pair(text);
+        let options = EncoderOptions::from(encoder.choice());
+        let raw = Random::fixed(12).rows(3000);
+        let first = encode(&mut encoder, &raw).len();
+        encoder.abandon();
+        for round in 0..6 {
+            match round % 3 {
+                0 => encoder.forget(),
+                1 => encoder = Encoder::resume(options, encoder.into_resume()).unwrap(),
+                _ => {
+                    encode(&mut encoder, b"never sent");
+                    encoder = Encoder::resume(options, encoder.into_resume()).unwrap();
+                }
+            }
+            for again in [false, true] {
+                let wire = encode(&mut encoder, &raw);
+                encoder.commit();
+                assert_eq!(decode_all(&mut decoder, &wire, 65_536).unwrap(), raw, "{text}, round {round}");
+                assert_eq!(wire.len() < first / 5, again, "{text}, round {round}: {} bytes", wire.len());
+            }
+        }
+    }
+}
+
+#[test]
 fn an_empty_chunk_is_no_bytes() {
     for text in ["lz4", "zlib", "zstd"] {
         let (mut encoder, mut decoder) = pair(text);

@@ -9,7 +9,7 @@ use zstd_safe::WriteBuf;
 const STEP_BYTES: usize = 32 << 10;
 
 /// The next `size` bytes after the end of a vector.
-pub(super) struct Room<'a> {
+pub(crate) struct Room<'a> {
     vec: &'a mut Vec<u8>,
     start: usize,
     size: usize,
@@ -17,7 +17,7 @@ pub(super) struct Room<'a> {
 
 impl<'a> Room<'a> {
     /// Makes `size` bytes of room after the end of `vec`.
-    pub(super) fn after(vec: &'a mut Vec<u8>, size: usize) -> Self {
+    pub(crate) fn after(vec: &'a mut Vec<u8>, size: usize) -> Self {
         vec.reserve(size);
         let start = vec.len();
         Room { vec, start, size }
@@ -25,23 +25,23 @@ impl<'a> Room<'a> {
 
     /// A step towards `size` bytes more: what `vec` has to spare, or a little. A peer cannot make us allocate the
     /// whole of a generous cap by a few bytes.
-    pub(super) fn step(vec: &'a mut Vec<u8>, size: usize) -> Self {
+    pub(crate) fn step(vec: &'a mut Vec<u8>, size: usize) -> Self {
         let spare = vec.capacity() - vec.len();
         Room::after(vec, size.min(spare.max(STEP_BYTES)))
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    pub(super) fn uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+    pub(crate) fn uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let size = self.size;
         &mut self.vec.spare_capacity_mut()[..size]
     }
 
     /// # Safety
     /// The first `n` bytes of the room are written, and `n` is at most its size.
-    pub(super) unsafe fn filled(&mut self, n: usize) {
+    pub(crate) unsafe fn filled(&mut self, n: usize) {
         debug_assert!(n <= self.size);
         // SAFETY: `start + n` is within the reserved capacity, and the caller vouches for the bytes.
         unsafe { self.vec.set_len(self.start + n) }

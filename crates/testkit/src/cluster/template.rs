@@ -1,7 +1,7 @@
 //! One `initdb` per recipe; every cluster is a copy.
 //!
-//! `initdb` takes seconds of CPU, a copy of its result a tenth of one. Templates live beside the test processes'
-//! directories, are made once under a lock, and are never written afterwards.
+//! `initdb` takes seconds of CPU, a copy of its result a tenth of one. Templates live in the checkout's `target`,
+//! are made once under a lock, and are never written afterwards.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,6 +12,7 @@ use crate::error::{Doing, Error};
 use crate::run::{self, Owner};
 use crate::scratch::{TempDir, base, open_lock};
 use crate::server::ServerBinaries;
+use crate::skip::checkout;
 
 /// Raised when what is done after `initdb` changes: older templates are then left alone.
 const LAYOUT: u32 = 2;
@@ -41,8 +42,7 @@ fn find_or_make(owner: &Owner, server: &ServerBinaries, recipe: &Recipe<'_>) -> 
     let mut hasher = DefaultHasher::new();
     (LAYOUT, recipe).hash(&mut hasher);
     let name = format!("pg{}-{:016x}", server.major, hasher.finish());
-    let dir = base()?.join("templates");
-    fs::create_dir_all(&dir).doing(|| format!("creating {}", dir.display()))?;
+    let dir = templates_dir()?;
     let lock = open_lock(&dir.join(format!("{name}.lock")))?;
     lock.lock().doing(|| format!("waiting for another test process to make {name}"))?;
     let template = dir.join(&name);
@@ -64,6 +64,17 @@ fn find_or_make(owner: &Owner, server: &ServerBinaries, recipe: &Recipe<'_>) -> 
     let count = file_count(&template).doing(|| format!("counting the files of {}", template.display()))?;
     fs::write(&recorded, count.to_string()).doing(|| format!("writing {}", recorded.display()))?;
     Ok(template)
+}
+
+/// In the checkout, or with the test processes' directories when the checkout is gone or another's.
+fn templates_dir() -> Result<PathBuf, Error> {
+    let dir = checkout().join("target/testkit-templates");
+    if fs::create_dir_all(&dir).is_ok() && open_lock(&dir.join("writable")).is_ok() {
+        return Ok(dir);
+    }
+    let dir = base()?.join("templates");
+    fs::create_dir_all(&dir).doing(|| format!("creating {}", dir.display()))?;
+    Ok(dir)
 }
 
 fn initdb(

@@ -1,11 +1,13 @@
 //! What is left when a test process is killed: nothing.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
+use pgshrink_testkit::daemon::Signal;
 use pgshrink_testkit::{Cluster, Daemon, wait_until};
+
+const SOON: Duration = Duration::from_secs(60);
 
 const VICTIM: &str = "PGSHRINK_TESTKIT_VICTIM";
 
@@ -17,30 +19,26 @@ fn a_victim_waits_to_be_killed() {
     }
     let cluster = Cluster::builder().start().unwrap();
     let daemon = Daemon::spawn(Command::new("sleep").arg("600")).unwrap();
-    println!("victim {} {} {}", cluster.pid().unwrap(), daemon.pid(), cluster.data_dir().display());
+    println!("\nvictim {} {} {}", cluster.pid().unwrap(), daemon.pid(), cluster.data_dir().display());
     std::thread::sleep(Duration::from_secs(600));
 }
 
 #[test]
 fn a_killed_test_process_leaves_no_server_and_no_files() {
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "guardian::a_victim_waits_to_be_killed", "--nocapture"])
-        .env(VICTIM, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let told = BufReader::new(victim.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| line.split_once("victim ").map(|(_, told)| told.to_owned()))
-        .unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "guardian::a_victim_waits_to_be_killed", "--nocapture"]).env(VICTIM, "1");
+    let victim = Daemon::spawn(&mut command).unwrap();
+    victim.wait_for_log(SOON, "\nvictim ").unwrap();
+    let log = victim.log();
+    let told = log.lines().find_map(|line| line.strip_prefix("victim ")).unwrap();
     let [postmaster, daemon, data] = told.split(' ').collect::<Vec<_>>().try_into().unwrap();
     assert!(Path::new(data).join("PG_VERSION").exists());
-    assert!(runs_sleep(daemon));
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    wait_until(SOON, "the victim's own daemon", || runs_sleep(daemon)).unwrap();
+
+    victim.signal(Signal::KILL).unwrap();
+    victim.wait(SOON).unwrap();
     let process_dir = Path::new(data).ancestors().nth(2).unwrap();
-    wait_until(Duration::from_secs(20), "the victim's files to go", || !process_dir.exists()).unwrap();
+    wait_until(SOON, "the victim's files to go", || !process_dir.exists()).unwrap();
     assert!(!runs_sleep(daemon), "the daemon still runs");
     let cwd = std::fs::read_link(format!("/proc/{postmaster}/cwd"));
     assert!(!cwd.is_ok_and(|cwd| cwd.starts_with(process_dir)), "the postmaster still runs");

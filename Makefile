@@ -2,6 +2,7 @@
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
+SOAK_SECONDS ?= 300
 TOOLCHAIN := $(shell . tools/toolchain.sh; echo $$RUSTUP_TOOLCHAIN)
 ifneq ($(TOOLCHAIN),)
 export RUSTUP_TOOLCHAIN := $(TOOLCHAIN)
@@ -27,9 +28,10 @@ test: ## all tests, against real servers and clients
 	@tools/setup test
 	@tools/test
 
-soak: ## the long tests, which make test leaves out
-	@tools/setup test
+soak: ## the long tests, which make test leaves out, then SOAK_SECONDS of fuzzing per decoder
+	@tools/setup soak
 	$(CARGO) test --release --workspace --locked -- --ignored --test-threads=1 --nocapture
+	fuzz/run $(SOAK_SECONDS)
 
 bench: ## sizes, speed and memory against "off" and the rivals, in one run
 	@tools/setup bench

@@ -66,8 +66,10 @@ fn check(rule: &str, applies: impl Fn(&SourceFile) -> bool, find: impl Fn(&Sourc
     report(rule, tree().iter().filter(|file| applies(file)).flat_map(find).collect());
 }
 
-fn is_golden(file: &SourceFile) -> bool {
-    file.path.contains("golden")
+/// Bytes that are what they are: golden files, captures, fuzzing seeds.
+fn is_data(file: &SourceFile) -> bool {
+    let kinds = ["golden", "/corpus/", "/tests/data/"];
+    kinds.iter().any(|kind| file.path.contains(kind)) && !file.is_rust() && file.extension() != "md"
 }
 
 /// Written by a tool from something else.
@@ -82,7 +84,7 @@ fn files_are_short_enough_to_read() {
         (lines > limit).then(|| format!("{}: {lines} lines, over {limit}", file.path))
     };
     let read_by_people =
-        |file: &SourceFile| !is_generated(file) && !is_golden(file) && file.extension() != "json";
+        |file: &SourceFile| !is_generated(file) && !is_data(file) && file.extension() != "json";
     for warning in tree().iter().filter(|file| read_by_people(file)).filter_map(|file| long(file, 500)) {
         println!("warning: {warning}");
     }
@@ -100,14 +102,14 @@ fn functions_are_short_enough_to_read() {
 
 #[test]
 fn nothing_is_left_half_done() {
-    check("placeholders", |file| !is_generated(file) && !is_golden(file), text::placeholders);
+    check("placeholders", |file| !is_generated(file) && !is_data(file), text::placeholders);
     check("placeholder macros", SourceFile::is_rust, |file| rust::placeholder_macros(&file.path, &file.text));
 }
 
 #[test]
 fn nothing_names_the_machine_it_was_made_on() {
-    check("absolute paths", |file| !is_golden(file), text::machine_paths);
-    check("package sources other than the public ones", |file| !is_golden(file), text::package_sources);
+    check("absolute paths", |file| !is_data(file), text::machine_paths);
+    check("package sources other than the public ones", |file| !is_data(file), text::package_sources);
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn modules_begin_with_what_they_are_for() {
 
 #[test]
 fn white_space_is_clean() {
-    let typed = |file: &SourceFile| !is_golden(file) && file.extension() != "relay" && !is_generated(file);
+    let typed = |file: &SourceFile| !is_data(file) && !is_generated(file);
     check("white space", typed, text::white_space);
 }
 

@@ -4,10 +4,12 @@
 //! says with [`Flush`] whether its source may have more.
 //!
 //! Invariants
-//! * O1 **Never more than plain.** A frame is sent only when it is shorter than what it carries, everything it
-//!   needs beside it counted. The one exception is the rest of a message already begun in a frame, which no
-//!   dialect can finish plain: it is begun only when the bytes saved so far (`credit`) cover the worst case of the
-//!   rest. So wire bytes never pass plain bytes at any message boundary.
+//! * O1 **Never more than plain**, but for a constant: at every message boundary wire bytes are at most plain bytes +
+//!   [`PRIMING_BYTES_MAX`]. A frame is sent only when it is shorter than what it carries, everything it needs beside it
+//!   counted, with two exceptions. The first small frame of a context may be longer, because the next ones profit from
+//!   what it taught the peer: such losses together stay within the constant until gains have paid them back. And the
+//!   rest of a message begun in a frame, which no dialect can finish plain: it is begun only when the bytes
+//!   saved so far (`credit`) cover the worst case of the rest.
 //! * O2 A frame holds whole messages, or a message's parts in consecutive frames; a plain message never stands inside
 //!   one begun in a frame, and a message begun plain is finished plain.
 //! * O3 A group that does not pay leaves no trace at the peer: the encoder drops what it saw (restart byte, an empty
@@ -30,7 +32,7 @@ use crate::error::Error;
 use crate::link::{Flush, Held, LinkConfig};
 use crate::message::{self, HEADER_SIZE, tag};
 use crate::negotiate::{Agreed, Dialect};
-use crate::policy::{ContextMode, GivingUp, looks_incompressible, overhead_bound};
+use crate::policy::{ContextMode, GivingUp, PRIMING_BYTES_MAX, looks_incompressible, overhead_bound};
 use crate::stats::DirectionStats;
 use crate::watch::{Event, Sender};
 
@@ -89,6 +91,10 @@ pub(crate) struct Outbound {
     giving_up: GivingUp,
     /// Plain bytes minus wire bytes so far.
     credit: i64,
+    /// Bytes that may still be spent on teaching a fresh context, see O1.
+    priming_left: i64,
+    /// The context holds something the peer has seen.
+    primed: bool,
     injected: VecDeque<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
@@ -120,6 +126,8 @@ impl Outbound {
             cursor: Cursor::Boundary,
             giving_up: GivingUp::default(),
             credit: 0,
+            priming_left: PRIMING_BYTES_MAX,
+            primed: false,
             injected: VecDeque::new(),
             events: Vec::new(),
             stats: DirectionStats::default(),
@@ -397,6 +405,7 @@ impl Outbound {
                 };
                 self.encoder = Some(made.map_err(codec)?);
                 self.restart = true;
+                self.primed = false;
             }
         }
         Ok(true)
@@ -430,9 +439,10 @@ impl Outbound {
         if !forced {
             self.giving_up.record(gain > 0);
         }
-        if !forced && (gain <= 0 || !rest_is_covered) {
+        let pays = gain > 0 || (!self.primed && tail == 0 && -gain <= self.priming_left && !per_frame);
+        if !forced && (!pays || !rest_is_covered) {
             out.truncate(base);
-            self.drop_context();
+            self.undo();
             return Ok(false);
         }
         close_wrapper(wrapper, out);
@@ -442,7 +452,11 @@ impl Outbound {
         }
         self.told = Some(code);
         self.restart = false;
+        self.primed = true;
         self.credit += gain;
+        if !forced {
+            self.priming_left = (self.priming_left + gain).min(PRIMING_BYTES_MAX);
+        }
         self.start = range.end;
         self.cursor = if tail > 0 { Cursor::Framed(tail) } else { Cursor::Boundary };
         self.stats.raw_bytes += range.len() as u64;
@@ -460,9 +474,23 @@ impl Outbound {
         (tail as i64 / chunk as i64 + 2) * one
     }
 
+    /// The frame just encoded is not sent. zstd loses its context; the others are put back to where they stood.
+    fn undo(&mut self) {
+        let Some(encoder) = &mut self.encoder else { return };
+        match (encoder.choice().algorithm, self.agreed.dialect()) {
+            (Algorithm::Zstd, Dialect::Restart) => self.drop_context(),
+            (Algorithm::Zstd, Dialect::Ack) => {
+                encoder.abandon();
+                self.primed = false;
+            }
+            _ => encoder.abandon(),
+        }
+    }
+
     /// The encoder forgets; the next frame is readable by a peer that saw only what was sent.
     fn drop_context(&mut self) {
         let Some(encoder) = &mut self.encoder else { return };
+        self.primed = false;
         match self.agreed.dialect() {
             Dialect::Restart => {
                 encoder.restart();

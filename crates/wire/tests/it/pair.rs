@@ -27,6 +27,9 @@ pub fn negotiate(dialect: Dialect, client: &str, server: &str) -> (Agreed, Agree
     (connector, answer.agreed.unwrap())
 }
 
+/// What the wire may be ahead of plain.
+pub const OVER: usize = pgshrink_wire::policy::PRIMING_BYTES_MAX as usize;
+
 pub struct Pair {
     pub connector: Link,
     pub gateway: Link,

@@ -13,8 +13,9 @@ help: ## this list
 
 demo: ## the whole product on a throwaway cluster, and what it saves
 	@tools/setup demo
-	@$(CARGO) build --quiet --release --locked -p pgshrink-cli
-	@$(CARGO) run --quiet --release --locked -p pgshrink-testkit --bin pgshrink-demo
+	@echo "building pgshrink and its demo (minutes at the first time)"
+	@$(CARGO) build --quiet --release --locked -p pgshrink-cli -p pgshrink-demo
+	@target/release/pgshrink-demo
 
 build: ## target/release/pgshrink
 	@tools/setup build

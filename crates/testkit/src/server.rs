@@ -33,7 +33,8 @@ impl Server {
         let what = format!("PostgreSQL {major}");
         if let Some(bin) = std::env::var_os(&variable) {
             return probe(Path::new(&bin), major).map_err(|why| {
-                Missing::new(&what, format!("{variable}: {why}"), format!("a right {variable}"))
+                let get = format!("a right {variable}");
+                Missing::new(&what, format!("{variable}: {why}"), get).of(Kind::Server)
             });
         }
         let debian = PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"));

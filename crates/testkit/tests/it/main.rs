@@ -9,5 +9,6 @@ mod daemon;
 mod guardian;
 mod netns;
 mod relay;
+mod skips;
 mod tidy;
 mod tls;

@@ -1,0 +1,321 @@
+//! What an operator can set, as it stands in a configuration file.
+//!
+//! Owns the names, defaults and checks of every setting; does not open a socket or a file (that is
+//! [`crate::listen`] and [`crate::tls`]). Unknown names are errors. Durations are whole seconds or milliseconds
+//! with the unit in the name.
+
+mod check;
+mod limits;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::Network;
+pub(crate) use check::{is_loopback, split_host_port, unix_mode};
+pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig};
+
+/// The gateway: listens beside a server, serves both dialects.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayConfig {
+    /// TCP addresses (`host:port`), or `systemd` for the sockets of socket activation.
+    pub listen: Vec<String>,
+    /// Unix sockets.
+    pub unix_socket: Option<UnixSocketConfig>,
+    /// Servers, tried in order until one matches the database and user asked for.
+    #[serde(rename = "server")]
+    pub servers: Vec<ServerConfig>,
+    /// Allowed algorithms with levels; empty: nobody gets compression.
+    pub libpq_compression: String,
+    /// Certificate for clients; without it SSLRequest is answered `N`.
+    pub tls: Option<ListenTlsConfig>,
+    /// Lets clients that are not local use sessions that the server opened without a challenge (trust, peer).
+    pub allow_unchallenged: bool,
+    /// Addresses or networks (`10.0.0.0/8`) of proxies whose PROXY protocol header is believed.
+    pub trusted_proxies: Vec<String>,
+    /// Startup parameters that are taken out before the server sees them.
+    pub ignore_startup_parameters: Vec<String>,
+    /// Admin console.
+    pub admin: AdminConfig,
+    /// Address (`host:port`) of the metrics page; none: no page.
+    pub metrics_listen: Option<String>,
+    /// Counts and sizes.
+    pub limits: LimitsConfig,
+    /// How long things may take.
+    pub timeouts: TimeoutsConfig,
+    /// When compressing pays.
+    pub policy: PolicyConfig,
+    /// Options of TCP sockets.
+    pub tcp: TcpConfig,
+    /// Worker threads; none: one per processor.
+    pub workers: Option<usize>,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            unix_socket: None,
+            servers: Vec::new(),
+            libpq_compression: "zstd:1,lz4:1".into(),
+            tls: None,
+            allow_unchallenged: false,
+            trusted_proxies: Vec::new(),
+            ignore_startup_parameters: Vec::new(),
+            admin: AdminConfig::default(),
+            metrics_listen: None,
+            limits: LimitsConfig::default(),
+            timeouts: TimeoutsConfig::default(),
+            policy: PolicyConfig::default(),
+            tcp: TcpConfig::default(),
+            workers: None,
+        }
+    }
+}
+
+/// The connector: listens beside a client, speaks to gateways.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConnectorConfig {
+    /// TCP addresses (`host:port`), or `systemd`.
+    pub listen: Vec<String>,
+    /// Unix sockets.
+    pub unix_socket: Option<UnixSocketConfig>,
+    /// Where sessions go: tried in order until one accepts the connection.
+    #[serde(rename = "target")]
+    pub targets: Vec<TargetConfig>,
+    /// What to ask for, best liked first.
+    pub compression: String,
+    /// How to ask: `ack` or `restart`.
+    pub dialect: String,
+    /// Refuses sessions that would go on without compression.
+    pub required: bool,
+    /// Certificate for clients; without it SSLRequest is answered `N`.
+    pub tls: Option<ListenTlsConfig>,
+    /// Admin console.
+    pub admin: AdminConfig,
+    /// Address (`host:port`) of the metrics page; none: no page.
+    pub metrics_listen: Option<String>,
+    /// Counts and sizes.
+    pub limits: LimitsConfig,
+    /// How long things may take.
+    pub timeouts: TimeoutsConfig,
+    /// When compressing pays.
+    pub policy: PolicyConfig,
+    /// Options of TCP sockets.
+    pub tcp: TcpConfig,
+    /// Worker threads; none: one per processor.
+    pub workers: Option<usize>,
+}
+
+impl Default for ConnectorConfig {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            unix_socket: None,
+            targets: Vec::new(),
+            compression: "zstd:1,lz4:1".into(),
+            dialect: "ack".into(),
+            required: false,
+            tls: None,
+            admin: AdminConfig::default(),
+            metrics_listen: None,
+            limits: LimitsConfig::default(),
+            timeouts: TimeoutsConfig::default(),
+            policy: PolicyConfig::default(),
+            tcp: TcpConfig::default(),
+            workers: None,
+        }
+    }
+}
+
+/// `.s.PGSQL.<port>` in a directory, as PostgreSQL names it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnixSocketConfig {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The number in the name.
+    pub port: u16,
+    /// Permissions as an octal text.
+    #[serde(default = "unix_mode_default")]
+    pub mode: String,
+}
+
+fn unix_mode_default() -> String {
+    "0777".into()
+}
+
+impl UnixSocketConfig {
+    /// With the permissions PostgreSQL gives by default.
+    pub fn new(directory: impl Into<PathBuf>, port: u16) -> Self {
+        Self { directory: directory.into(), port, mode: unix_mode_default() }
+    }
+
+    /// The socket's path.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(format!(".s.PGSQL.{}", self.port))
+    }
+}
+
+/// A server behind the gateway.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Name in logs, metrics and the console; none: its host and port.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Databases it serves, `*` at the end matches any rest; empty: all.
+    #[serde(default)]
+    pub databases: Vec<String>,
+    /// Users it serves, likewise.
+    #[serde(default)]
+    pub users: Vec<String>,
+    /// Where it is.
+    #[serde(flatten)]
+    pub target: TargetConfig,
+    /// Sends a PROXY protocol header (version 1 or 2) ahead of the session, for poolers that take it.
+    #[serde(default)]
+    pub send_proxy: Option<u8>,
+}
+
+/// Where to connect and how the connection is secured.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct TargetConfig {
+    /// Host name, address, or the directory of a Unix socket when it begins with `/` or `@`.
+    pub host: String,
+    /// Port, also of a Unix socket.
+    #[serde(default = "port_default")]
+    pub port: u16,
+    /// A numeric address to connect to instead of looking `host` up.
+    #[serde(default)]
+    pub hostaddr: Option<std::net::IpAddr>,
+    /// TLS towards it.
+    #[serde(flatten)]
+    pub tls: TargetTlsConfig,
+}
+
+fn port_default() -> u16 {
+    5432
+}
+
+impl TargetConfig {
+    /// A plain target.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port, hostaddr: None, tls: TargetTlsConfig::default() }
+    }
+
+    /// The Unix socket it means, if it does; `@` marks Linux's abstract sockets.
+    pub fn unix_path(&self) -> Option<PathBuf> {
+        let is_path = self.hostaddr.is_none() && (self.host.starts_with('/') || self.host.starts_with('@'));
+        is_path.then(|| PathBuf::from(&self.host).join(format!(".s.PGSQL.{}", self.port)))
+    }
+
+    /// For logs and error texts.
+    pub fn describe(&self) -> String {
+        match self.unix_path() {
+            Some(path) => path.display().to_string(),
+            None if self.host.contains(':') => format!("[{}]:{}", self.host, self.port),
+            None => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// libpq's `sslmode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SslMode {
+    /// Never TLS.
+    #[default]
+    Disable,
+    /// Plain first, TLS when plain is refused.
+    Allow,
+    /// TLS first, plain when TLS is refused.
+    Prefer,
+    /// TLS, the certificate is only checked when a root certificate is given.
+    Require,
+    /// TLS, the certificate's chain is checked.
+    VerifyCa,
+    /// TLS, chain and host name are checked.
+    VerifyFull,
+}
+
+/// libpq's `sslnegotiation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SslNegotiation {
+    /// SSLRequest first.
+    #[default]
+    Postgres,
+    /// TLS from the first byte, with ALPN.
+    Direct,
+}
+
+/// TLS towards a server or gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub struct TargetTlsConfig {
+    /// How much TLS.
+    #[serde(default)]
+    pub sslmode: SslMode,
+    /// Root certificates (PEM), or `system`.
+    #[serde(default)]
+    pub sslrootcert: Option<PathBuf>,
+    /// Own certificate chain (PEM).
+    #[serde(default)]
+    pub sslcert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[serde(default)]
+    pub sslkey: Option<PathBuf>,
+    /// How TLS begins.
+    #[serde(default)]
+    pub sslnegotiation: SslNegotiation,
+    /// The name to ask for and check instead of `host`.
+    #[serde(default)]
+    pub sslhost: Option<String>,
+}
+
+/// TLS towards clients.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenTlsConfig {
+    /// Certificate chain (PEM).
+    pub cert: PathBuf,
+    /// Its key (PEM).
+    pub key: PathBuf,
+    /// Authorities (PEM) whose client certificates are accepted.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+    /// Refuses clients without a certificate from `client_ca`.
+    #[serde(default)]
+    pub require_client_cert: bool,
+    /// Refuses clients that are not local and do not use TLS.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// The admin console. A process of the same system user, or of root, may do everything over a Unix socket, without a
+/// password; others need an entry in `password_file`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminConfig {
+    /// The database name that reaches it; empty: there is no console.
+    pub database: String,
+    /// Users that may change things.
+    pub admin_users: Vec<String>,
+    /// Users that may look.
+    pub stats_users: Vec<String>,
+    /// Users and passwords (or SCRAM verifiers) in the form of pgbouncer's `userlist.txt`.
+    pub password_file: Option<PathBuf>,
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self {
+            database: "pgshrink".into(),
+            admin_users: vec!["pgshrink".into()],
+            stats_users: Vec::new(),
+            password_file: None,
+        }
+    }
+}

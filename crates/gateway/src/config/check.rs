@@ -1,0 +1,332 @@
+//! Checks: every fault names the setting, what was found and what is allowed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::str::FromStr;
+
+use pgshrink_codec::AlgorithmList;
+use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
+use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy};
+
+use super::{
+    ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, SslMode, SslNegotiation, TargetConfig,
+    TcpConfig, TimeoutsConfig, UnixSocketConfig,
+};
+use crate::error::Error;
+
+/// Linux's `sun_path`, closing zero byte included.
+const SUN_PATH_MAX: usize = 108;
+/// More threads than this are a mistake.
+const WORKERS_MAX: usize = 1024;
+
+impl GatewayConfig {
+    /// Everything that can be checked without looking at the machine.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_listen(&self.listen, self.unix_socket.as_ref())?;
+        self.allowed()?;
+        if self.servers.is_empty() {
+            return Err(Error::config("server", "no server is configured: name at least one host"));
+        }
+        for server in &self.servers {
+            check_target("server", &server.target)?;
+            if let Some(version) = server.send_proxy.filter(|v| !(1..=2).contains(v)) {
+                return Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2")));
+            }
+        }
+        for proxy in &self.trusted_proxies {
+            proxy.parse::<Network>()?;
+        }
+        check_metrics(self.metrics_listen.as_deref())?;
+        check_common(&self.limits, &self.timeouts, &self.tcp, self.workers)?;
+        self.policy.to_policy().map(|_| ())
+    }
+
+    /// [`libpq_compression`](Self::libpq_compression) as a list.
+    pub fn allowed(&self) -> Result<AlgorithmList, Error> {
+        parse_list("libpq_compression", &self.libpq_compression)
+    }
+}
+
+impl ConnectorConfig {
+    /// Everything that can be checked without looking at the machine.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_listen(&self.listen, self.unix_socket.as_ref())?;
+        let list = self.asked()?;
+        if self.required && list.is_empty() {
+            return Err(Error::config(
+                "required",
+                "compression is required and the compression list is empty",
+            ));
+        }
+        self.dialect()?;
+        if self.targets.is_empty() {
+            return Err(Error::config("target", "no target is configured: name at least one host"));
+        }
+        self.targets.iter().try_for_each(|t| check_target("target", t))?;
+        check_metrics(self.metrics_listen.as_deref())?;
+        check_common(&self.limits, &self.timeouts, &self.tcp, self.workers)?;
+        self.policy.to_policy().map(|_| ())
+    }
+
+    /// [`compression`](Self::compression) as a list.
+    pub fn asked(&self) -> Result<AlgorithmList, Error> {
+        parse_list("compression", &self.compression)
+    }
+
+    /// [`dialect`](Self::dialect) as a dialect.
+    pub fn dialect(&self) -> Result<Dialect, Error> {
+        Dialect::from_name(&self.dialect).ok_or_else(|| {
+            Error::config("dialect", format!("'{}': allowed are ack and restart", self.dialect))
+        })
+    }
+}
+
+impl PolicyConfig {
+    /// As the engine wants it.
+    pub fn to_policy(&self) -> Result<Policy, Error> {
+        let context = match self.context.as_str() {
+            "preserved" => ContextMode::Preserved,
+            "per-transaction" => ContextMode::PerTransaction,
+            "per-frame" => ContextMode::PerFrame,
+            other => {
+                return Err(Error::config(
+                    "policy.context",
+                    format!("'{other}': allowed are preserved, per-transaction and per-frame"),
+                ));
+            }
+        };
+        let types = if self.message_types.is_empty() {
+            MessageTypes::All
+        } else if self.message_types.bytes().all(|b| b.is_ascii_graphic()) {
+            MessageTypes::Only(self.message_types.bytes().collect())
+        } else {
+            return Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"));
+        };
+        check_range("policy.group_size_min", self.group_size_min as u64, 0, 1 << 20)?;
+        check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20)?;
+        check_range("policy.window_log", self.window_log.into(), 10, 23)?;
+        Ok(Policy {
+            types,
+            group_size_min: self.group_size_min,
+            frame_size: self.frame_size,
+            context,
+            window_log: self.window_log,
+        })
+    }
+}
+
+fn parse_list(item: &str, text: &str) -> Result<AlgorithmList, Error> {
+    if ["off", "none"].iter().any(|off| text.trim().eq_ignore_ascii_case(off)) {
+        return Ok(AlgorithmList::default());
+    }
+    AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|e| Error::config(item, e.to_string()))
+}
+
+fn check_listen(listen: &[String], unix: Option<&UnixSocketConfig>) -> Result<(), Error> {
+    if listen.is_empty() && unix.is_none() {
+        return Err(Error::config("listen", "nothing to listen on: give an address such as 127.0.0.1:6432"));
+    }
+    for address in listen.iter().filter(|a| *a != crate::listen::SYSTEMD) {
+        split_host_port(address)
+            .map_err(|reason| Error::config("listen", format!("'{address}': {reason}")))?;
+    }
+    if let Some(unix) = unix {
+        check_socket_path("unix_socket", &unix.path())?;
+        unix_mode(unix)?;
+    }
+    Ok(())
+}
+
+fn check_metrics(address: Option<&str>) -> Result<(), Error> {
+    let fault =
+        |reason| Error::config("metrics_listen", format!("'{}': {reason}", address.unwrap_or_default()));
+    address.map_or(Ok(()), |a| split_host_port(a).map(|_| ()).map_err(fault))
+}
+
+/// Permissions as a number.
+pub(crate) fn unix_mode(unix: &UnixSocketConfig) -> Result<u32, Error> {
+    u32::from_str_radix(&unix.mode, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
+        Error::config("unix_socket.mode", format!("'{}': expected octal such as 0777", unix.mode))
+    })
+}
+
+/// `host:port` or `[v6]:port`; a port of 0 lets the kernel choose.
+pub(crate) fn split_host_port(address: &str) -> Result<(String, u16), String> {
+    let (host, port) = address.rsplit_once(':').ok_or("expected host:port")?;
+    let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    if bare.len() == host.len() && host.contains(':') {
+        return Err("write an IPv6 address in brackets".into());
+    }
+    let any = if bare.is_empty() || bare == "*" { "0.0.0.0" } else { bare };
+    Ok((any.to_string(), port))
+}
+
+fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
+    let size = path.as_os_str().len();
+    if size >= SUN_PATH_MAX {
+        return Err(Error::config(
+            item,
+            format!("{}: {size} bytes, a socket path has at most {}", path.display(), SUN_PATH_MAX - 1),
+        ));
+    }
+    Ok(())
+}
+
+fn check_target(item: &str, target: &TargetConfig) -> Result<(), Error> {
+    if target.host.is_empty() && target.hostaddr.is_none() {
+        return Err(Error::config(format!("{item}.host"), "must not be empty"));
+    }
+    if target.port == 0 {
+        return Err(Error::config(format!("{item}.port"), "0: allowed are 1 to 65535"));
+    }
+    if let Some(path) = target.unix_path() {
+        check_socket_path(&format!("{item}.host"), &path)?;
+    }
+    let tls = &target.tls;
+    if tls.sslnegotiation == SslNegotiation::Direct && tls.sslmode < SslMode::Require {
+        return Err(Error::config(
+            format!("{item}.sslnegotiation"),
+            "direct needs sslmode require, verify-ca or verify-full",
+        ));
+    }
+    let system = tls.sslrootcert.as_deref() == Some(Path::new(crate::tls::SYSTEM_ROOTS));
+    if system && tls.sslmode != SslMode::VerifyFull {
+        return Err(Error::config(format!("{item}.sslrootcert"), "system needs sslmode=verify-full"));
+    }
+    if tls.sslmode == SslMode::VerifyCa && tls.sslrootcert.is_none() {
+        return Err(Error::config(
+            format!("{item}.sslrootcert"),
+            "sslmode=verify-ca needs root certificates",
+        ));
+    }
+    if tls.sslcert.is_some() != tls.sslkey.is_some() {
+        return Err(Error::config(format!("{item}.sslcert"), "sslcert and sslkey go together"));
+    }
+    Ok(())
+}
+
+fn check_common(
+    limits: &LimitsConfig,
+    timeouts: &TimeoutsConfig,
+    tcp: &TcpConfig,
+    workers: Option<usize>,
+) -> Result<(), Error> {
+    const DAY_S: u64 = 86_400;
+    check_range("limits.max_clients", limits.max_clients as u64, 1, 1 << 20)?;
+    check_range("limits.auth_message_size_max", limits.auth_message_size_max as u64, 1 << 10, 1 << 20)?;
+    check_range("limits.codec_memory_mib", limits.codec_memory_mib, 1, 1 << 24)?;
+    check_range("timeouts.login_s", timeouts.login_s, 1, DAY_S)?;
+    check_range("timeouts.connect_s", timeouts.connect_s, 1, DAY_S)?;
+    check_range("timeouts.cancel_s", timeouts.cancel_s, 1, DAY_S)?;
+    check_range("timeouts.idle_release_s", timeouts.idle_release_s, 1, DAY_S)?;
+    check_range("timeouts.drain_s", timeouts.drain_s, 0, 7 * DAY_S)?;
+    check_range("tcp.backlog", tcp.backlog.max(0) as u64, 1, 1 << 16)?;
+    check_range("workers", workers.unwrap_or(1) as u64, 1, WORKERS_MAX as u64)
+}
+
+fn check_range(item: &str, value: u64, min: u64, max: u64) -> Result<(), Error> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::config(item, format!("{value}: allowed are {min} to {max}")))
+}
+
+/// An address or a network in CIDR notation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u32,
+}
+
+impl Network {
+    /// Whether `address` lies in it; an IPv4 address in IPv6 clothes counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(a)) => {
+                (u32::from(net) ^ u32::from(a)).checked_shr(32 - self.prefix).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(net), IpAddr::V6(a)) => {
+                (u128::from(net) ^ u128::from(a)).checked_shr(128 - self.prefix).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = || Error::config("trusted_proxies", format!("'{text}': expected an address or network"));
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(bits), str::parse).map_err(|_| bad())?;
+        if prefix > bits {
+            return Err(bad());
+        }
+        Ok(Self { address, prefix })
+    }
+}
+
+/// Peers on this machine, or whose real address a trusted proxy reported as such.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ServerConfig, TargetTlsConfig};
+
+    fn gateway() -> GatewayConfig {
+        let target = TargetConfig {
+            host: "127.0.0.1".into(),
+            port: 5432,
+            hostaddr: None,
+            tls: TargetTlsConfig::default(),
+        };
+        GatewayConfig {
+            listen: vec!["127.0.0.1:0".into()],
+            servers: vec![ServerConfig {
+                name: None,
+                databases: vec![],
+                users: vec![],
+                target,
+                send_proxy: None,
+            }],
+            ..Default::default()
+        }
+    }
+
+    fn fault(change: impl FnOnce(&mut GatewayConfig)) -> String {
+        let mut config = gateway();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_fault_names_its_setting_and_what_is_allowed() {
+        gateway().validate().unwrap();
+        assert!(
+            fault(|c| c.libpq_compression = "zstd:99".into()).contains("libpq_compression: zstd level 99")
+        );
+        assert!(fault(|c| c.libpq_compression = "zstd,zstd".into()).contains("listed twice"));
+        assert!(fault(|c| c.listen.clear()).contains("nothing to listen on"));
+        assert!(fault(|c| c.listen = vec!["::1:5".into()]).contains("brackets"));
+        assert!(fault(|c| c.policy.context = "x".into()).contains("per-transaction"));
+        assert!(fault(|c| c.limits.max_clients = 0).contains("1 to 1048576"));
+        assert!(fault(|c| c.trusted_proxies = vec!["10.0.0.0/33".into()]).contains("10.0.0.0/33"));
+        assert!(fault(|c| c.servers[0].target.tls.sslmode = SslMode::VerifyCa).contains("sslrootcert"));
+    }
+
+    #[test]
+    fn networks_match_by_prefix_in_both_families() {
+        let has = |net: &str, a: &str| net.parse::<Network>().unwrap().contains(a.parse().unwrap());
+        assert!(has("10.0.0.0/8", "10.255.0.1") && !has("10.0.0.0/8", "11.0.0.1"));
+        assert!(has("0.0.0.0/0", "1.2.3.4") && has("::/0", "::1") && !has("::/0", "1.2.3.4"));
+        assert!(has("127.0.0.1", "::ffff:127.0.0.1") && !has("127.0.0.1", "127.0.0.2"));
+        assert!(has("fd00::/16", "fd00:1::1") && !has("fd00::/16", "fd01::1"));
+    }
+}

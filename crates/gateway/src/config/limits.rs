@@ -1,0 +1,100 @@
+//! Named counts, sizes and durations, with the reason for each default.
+
+use serde::{Deserialize, Serialize};
+
+/// Counts and sizes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Sessions at once; beyond it clients get 53300.
+    pub max_clients: usize,
+    /// Sessions at once from one address, 0: no limit. Unix sockets count as one address and are exempt.
+    pub max_clients_per_address: usize,
+    /// Largest message during authentication, bytes. PostgreSQL takes tokens of at most 65,535.
+    pub auth_message_size_max: usize,
+    /// Memory of all encoders and decoders together, MiB.
+    pub codec_memory_mib: u64,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            max_clients: 10_000,
+            max_clients_per_address: 0,
+            auth_message_size_max: 65_535 + 5,
+            codec_memory_mib: pgshrink_wire::budget::BUDGET_BYTES_DEFAULT >> 20,
+        }
+    }
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutsConfig {
+    /// From the first byte to AuthenticationOk, seconds (pgbouncer's `client_login_timeout`).
+    pub login_s: u64,
+    /// One connection attempt to a server, TLS included, seconds.
+    pub connect_s: u64,
+    /// A relayed cancel request, seconds.
+    pub cancel_s: u64,
+    /// A session that moved nothing for so long gives its encoder memory back, seconds.
+    pub idle_release_s: u64,
+    /// From SIGTERM until sessions that are not done are closed, seconds.
+    pub drain_s: u64,
+}
+
+impl Default for TimeoutsConfig {
+    fn default() -> Self {
+        Self { login_s: 60, connect_s: 15, cancel_s: 10, idle_release_s: 30, drain_s: 60 }
+    }
+}
+
+/// Options of TCP sockets, on both sides.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpConfig {
+    /// Seconds without traffic before the first keepalive probe, 0: no keepalive.
+    pub keepalive_idle_s: u64,
+    /// Seconds between probes.
+    pub keepalive_interval_s: u64,
+    /// Probes without answer that end the connection.
+    pub keepalive_count: u32,
+    /// Connections the kernel holds before they are accepted.
+    pub backlog: i32,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        // Cloud load balancers forget idle flows after about 350 s; stay well below.
+        Self { keepalive_idle_s: 120, keepalive_interval_s: 20, keepalive_count: 5, backlog: 1024 }
+    }
+}
+
+/// When compressing pays.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyConfig {
+    /// Tags of the messages that may ride in a frame (`dDQ`); empty: all after authentication.
+    pub message_types: String,
+    /// Smallest group of pending messages tried at a flush, bytes.
+    pub group_size_min: usize,
+    /// Raw bytes in one frame at most.
+    pub frame_size: usize,
+    /// `preserved`, `per-transaction` or `per-frame`.
+    pub context: String,
+    /// zstd window log of what this end sends.
+    pub window_log: u32,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        let policy = pgshrink_wire::Policy::default();
+        Self {
+            message_types: String::new(),
+            group_size_min: policy.group_size_min,
+            frame_size: policy.frame_size,
+            context: "preserved".into(),
+            window_log: policy.window_log,
+        }
+    }
+}

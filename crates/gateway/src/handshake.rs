@@ -1,0 +1,22 @@
+//! What happens before the pump: first packet, TLS, routing, negotiation, authentication.
+//!
+//! [`first`] reads what every client begins with, [`gateway`] and [`connector`] decide where the session goes and
+//! whether it is compressed, [`auth`] relays the authentication. Each stage is message by message and capped; all of it
+//! together is under the login timeout. [`leg::Leg`] is a stream with the bytes read ahead of it.
+
+pub(crate) mod auth;
+pub(crate) mod connector;
+pub(crate) mod first;
+pub(crate) mod gateway;
+pub(crate) mod leg;
+pub(crate) mod start;
+
+use pgshrink_wire::Link;
+
+/// A session that is ready for the pump.
+pub(crate) struct Ready {
+    pub(crate) client: leg::Leg,
+    pub(crate) server: leg::Leg,
+    /// The engine, when the two ends agreed.
+    pub(crate) link: Option<Box<Link>>,
+}

@@ -1,0 +1,295 @@
+//! The connector's handshake: reach a target, ask for compression in its name, and go on plain where it is refused.
+//!
+//! A client must not notice. What a target answers to our key (`z`, `v`, an error about an unknown parameter, a closed
+//! connection) is swallowed, and the session begins again without the key; the target is then not asked again for
+//! [`PLAIN_MEMORY`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pgshrink_codec::AlgorithmList;
+use pgshrink_wire::message::{Header, parse_parameter_status, report_fields, tag};
+use pgshrink_wire::negotiate::RESTART_STATUS_NAME;
+use pgshrink_wire::startup::StartupPacket;
+use pgshrink_wire::{Agreed, Dialect, Link, Offer, Role};
+
+use super::auth::{self, Outcome, Rules};
+use super::gateway::reject;
+use super::leg::Leg;
+use super::start::{Started, start};
+use crate::admin::settings;
+use crate::config::ConnectorConfig;
+use crate::error::{Error, Failure, Refusal, sqlstate};
+use crate::registry::{Compression, Events, Identity, Session};
+use crate::service::{Common, Placed, Service, Shared};
+use crate::tls::client::TargetTls;
+use crate::tls::server::ListenTls;
+use crate::upstream::Target;
+
+/// How long a target that refused our key is not asked again.
+const PLAIN_MEMORY: Duration = Duration::from_secs(300);
+/// SQLSTATEs of servers and poolers that refuse an unknown startup parameter.
+const KEY_REFUSALS: [&[u8]; 4] = [b"08P01", b"0A000", b"42704", b"22023"];
+
+/// A connector with one configuration.
+pub(crate) struct Connector {
+    common: Common,
+    targets: Vec<Arc<Target>>,
+    list: AlgorithmList,
+    dialect: Dialect,
+    required: bool,
+    plain: Mutex<HashMap<String, Instant>>,
+}
+
+/// A target that has answered.
+struct Reached {
+    server: Leg,
+    first: Option<Header>,
+    target: Arc<Target>,
+    /// Our key is in the packet it answered.
+    asked: bool,
+}
+
+impl Connector {
+    /// Checks a configuration and reads the files it names.
+    pub(crate) fn load(config: &ConnectorConfig, shared: &Arc<Shared>) -> Result<Self, Error> {
+        config.validate()?;
+        let tls = config.tls.as_ref().map(ListenTls::load).transpose()?;
+        let targets = config
+            .targets
+            .iter()
+            .map(|target| Ok(Arc::new(Target { tls: TargetTls::load(target)?, config: target.clone() })));
+        let ConnectorConfig { limits, timeouts, policy, tcp, admin, .. } = config;
+        let connector = Self {
+            common: Common::load(shared, tls, limits, timeouts, policy, tcp, admin)?,
+            targets: targets.collect::<Result<_, Error>>()?,
+            list: config.asked()?,
+            dialect: config.dialect()?,
+            required: config.required,
+            plain: Mutex::default(),
+        };
+        let process = &shared.registry.process;
+        process.set_settings(settings::settings(config));
+        process.set_servers(settings::connector_servers(config));
+        Ok(connector)
+    }
+
+    fn is_plain(&self, target: &Target) -> bool {
+        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        plain.retain(|_, since| since.elapsed() < PLAIN_MEMORY);
+        plain.contains_key(&target.describe())
+    }
+
+    fn remember_plain(&self, target: &Target) {
+        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        plain.insert(target.describe(), Instant::now());
+    }
+
+    /// The first target that takes the connection.
+    async fn reach(&self, packet: &StartupPacket, ask: bool) -> Result<Reached, Refusal> {
+        let mut reasons = Vec::new();
+        for target in &self.targets {
+            match self.reach_one(target, packet, ask).await {
+                Ok(reached) => return Ok(reached),
+                Err(reason) => {
+                    self.common.shared.registry.count_connect_failure(&target.describe());
+                    reasons.push(reason);
+                }
+            }
+        }
+        let reason = reasons.join("; ");
+        tracing::warn!(error = reason, "no target reached");
+        Err(Refusal::new(sqlstate::UNABLE_TO_CONNECT, reason))
+    }
+
+    async fn reach_one(
+        &self,
+        target: &Arc<Target>,
+        packet: &StartupPacket,
+        ask: bool,
+    ) -> Result<Reached, String> {
+        let size_max = self.common.limits.auth_message_size_max;
+        if ask && (self.required || !self.is_plain(target)) {
+            let mut asking = packet.clone();
+            Offer::new(self.dialect, &self.list).put(&mut asking);
+            let Started { server, first } =
+                start(target, &self.common.tcp, &[], &asking.to_bytes(), size_max).await?;
+            if !refuses_key(&server, first, self.dialect) {
+                return Ok(Reached { server, first, target: target.clone(), asked: true });
+            }
+            tracing::info!(target = %target.describe(), "target refuses the compression key, going on without");
+        }
+        let Started { server, first } =
+            start(target, &self.common.tcp, &[], &packet.to_bytes(), size_max).await?;
+        let accepted = first.is_some_and(|h| h.tag != tag::ERROR_RESPONSE);
+        if ask && accepted && !self.is_plain(target) {
+            self.remember_plain(target);
+        }
+        Ok(Reached { server, first, target: target.clone(), asked: false })
+    }
+
+    /// Ack dialect: the target's first message says what was agreed.
+    fn take_ack(&self, reached: &mut Reached) -> Result<Option<Agreed>, Failure> {
+        match reached.first.filter(|h| h.tag == tag::COMPRESSION_ACK) {
+            Some(header) => {
+                let message = reached.server.take(header);
+                Ok(Agreed::from_ack(&self.list, &message[pgshrink_wire::message::HEADER_SIZE..])?)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Restart dialect: the answer is a ParameterStatus between AuthenticationOk and ReadyForQuery. Everything before it
+    /// goes to the client.
+    async fn find_status(&self, client: &mut Leg, server: &mut Leg) -> Result<Option<Agreed>, Failure> {
+        let size_max = self.common.limits.auth_message_size_max;
+        loop {
+            let Some(header) = server.peek(size_max).await? else { return Ok(None) };
+            match header.tag {
+                tag::PARAMETER_STATUS => {
+                    let value = match parse_parameter_status(server.body(header)) {
+                        Some((name, value)) if name == RESTART_STATUS_NAME.as_bytes() => {
+                            Some(String::from_utf8_lossy(value).into_owned())
+                        }
+                        _ => None,
+                    };
+                    let message = server.take(header);
+                    match value {
+                        Some(value) => return Ok(Agreed::from_status(&self.list, &value)),
+                        None => client.send(&message).await?,
+                    }
+                }
+                // Frames before the answer: the target compresses with something of ours, that much is sure.
+                tag::COMPRESSION_ACK => {
+                    let own = Offer::new(self.dialect, &self.list).text;
+                    return Ok(Agreed::from_status(&self.list, &own));
+                }
+                tag::READY_FOR_QUERY | tag::ERROR_RESPONSE => return Ok(None),
+                _ => {
+                    let message = server.take(header);
+                    client.send(&message).await?;
+                }
+            }
+        }
+    }
+
+    fn refuse_plain(&self, target: &Target) -> Refusal {
+        Events::count(&self.common.events().refused_plain);
+        Refusal::new(
+            sqlstate::REJECTED,
+            format!("compression is required, and {} does not agree to it", target.describe()),
+        )
+        .detail(format!("Asked for {} in the {} dialect.", self.list, self.dialect.name()))
+        .hint(
+            "Is a pgshrink gateway listening there, and does its libpq_compression allow one of these? Without required \
+             the session goes on plain.",
+        )
+    }
+}
+
+impl Service for Connector {
+    const ROLE: Role = Role::Connector;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn cancel_targets(&self) -> Vec<&Target> {
+        self.targets.iter().map(|t| &**t).collect()
+    }
+
+    async fn place(
+        &self,
+        client: &mut Leg,
+        packet: StartupPacket,
+        session: &Session,
+    ) -> Result<Placed, Failure> {
+        // A client that asks by itself is served by whoever answers it.
+        let own_offer = Offer::take(&mut packet.clone()).is_some();
+        let ask = !own_offer && !self.list.is_empty();
+        let mut reached = self.reach(&packet, ask).await?;
+        let target = reached.target.clone();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        session.set_identity(Identity {
+            user: text(packet.user()),
+            database: text(packet.database()),
+            server: target.describe(),
+            client_tls: client.stream.tls_text(),
+            server_tls: reached.server.stream.tls_text(),
+            application: packet.get("application_name").map(text).unwrap_or_default(),
+            replication: packet.is_replication(),
+        });
+        let mut agreed =
+            if reached.asked && self.dialect == Dialect::Ack { self.take_ack(&mut reached)? } else { None };
+        let is_error = reached.first.is_none_or(|h| h.tag == tag::ERROR_RESPONSE);
+        let hopeless = !reached.asked || self.dialect == Dialect::Ack;
+        if self.required && !own_offer && agreed.is_none() && hopeless && !is_error {
+            return Err(self.refuse_plain(&target).into());
+        }
+        let mut server = reached.server;
+        let both_tls = client.stream.is_tls() && server.stream.is_tls();
+        let rules = Rules {
+            message_size_max: self.common.limits.auth_message_size_max,
+            strip_plus: !client.stream.is_tls(),
+            refuse_plus: both_tls.then(auth::plus_refusal),
+            // The client is judged by the target, as it would be without the connector.
+            refuse_unchallenged: None,
+        };
+        match auth::relay(client, &mut server, &rules).await? {
+            Outcome::Accepted(message) => client.send(&message).await?,
+            Outcome::Rejected => return Err(reject(&self.common, client).await),
+        }
+        if reached.asked && self.dialect == Dialect::Restart {
+            agreed = self.find_status(client, &mut server).await?;
+            if self.required && agreed.is_none() {
+                return Err(self.refuse_plain(&target).into());
+            }
+        }
+        let plain_because = match (&agreed, ask, reached.asked) {
+            (Some(_), ..) => "",
+            (None, false, _) => "not asked for",
+            (None, true, true) => "no algorithm in common",
+            (None, true, false) => "the target refuses to be asked",
+        };
+        self.count_plain(agreed.is_some(), ask, reached.asked);
+        let link = agreed.map(|agreed| {
+            let budget = self.common.shared.budget.clone();
+            let link = Link::new(Role::Connector, agreed, self.common.link.clone(), budget);
+            session.set_compression(Some(Compression {
+                dialect: link.agreed().dialect().name(),
+                agreed: link.agreed().describe(),
+                sending: link.compression(),
+            }));
+            Box::new(link)
+        });
+        Ok(Placed { server, target, link, plain_because })
+    }
+}
+
+impl Connector {
+    fn count_plain(&self, agreed: bool, ask: bool, asked: bool) {
+        let events = self.common.events();
+        match (agreed, ask, asked) {
+            (true, ..) => {}
+            (false, false, _) => Events::count(&events.plain_unasked),
+            (false, true, true) => Events::count(&events.plain_no_common),
+            (false, true, false) => Events::count(&events.plain_refused_by_peer),
+        }
+    }
+}
+
+/// Whether the first reply is a no to our key: then the session begins again without it.
+fn refuses_key(server: &Leg, first: Option<Header>, dialect: Dialect) -> bool {
+    // Some poolers just close.
+    let Some(header) = first else { return true };
+    let body = server.body(header);
+    let names_key = body.windows(dialect.key().len()).any(|w| w == dialect.key().as_bytes());
+    match header.tag {
+        tag::NEGOTIATE_PROTOCOL_VERSION => names_key,
+        tag::ERROR_RESPONSE => {
+            names_key || report_fields(body).any(|(code, text)| code == b'C' && KEY_REFUSALS.contains(&text))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,173 @@
+//! What every client begins with: an optional PROXY header, encryption requests, then a startup or cancel packet.
+
+use std::net::SocketAddr;
+
+use pgshrink_wire::startup::{First, StartupPacket, parse_first};
+use tokio::io::AsyncWriteExt;
+
+use super::leg::Leg;
+use crate::config::Network;
+use crate::error::{Failure, Refusal, sqlstate};
+use crate::proxy_protocol::{self, Parsed};
+use crate::stream::{Peer, Socket, Stream};
+use crate::tls::ALPN;
+use crate::tls::server::ListenTls;
+
+/// What a client wants.
+pub(crate) enum Opening {
+    Startup(StartupPacket),
+    /// The whole packet.
+    Cancel(Vec<u8>),
+}
+
+/// A client that has said what it wants.
+pub(crate) struct Opened {
+    pub(crate) client: Leg,
+    /// The real one when a trusted proxy said so.
+    pub(crate) peer: Peer,
+    pub(crate) opening: Opening,
+}
+
+/// A failure, and the client to tell it to, if that makes sense.
+pub(crate) type OpenFailure = (Option<Leg>, Failure);
+
+/// Reads up to the startup or cancel packet. The caller sets the time limit.
+pub(crate) async fn open_client(
+    socket: Socket,
+    mut peer: Peer,
+    tls: Option<&ListenTls>,
+    proxies: &[Network],
+) -> Result<Opened, OpenFailure> {
+    let mut leg = Leg::new(Stream::Plain(socket), "client");
+    let proxied = matches!(peer, Peer::Address(a) if proxies.iter().any(|n| n.contains(a.ip())));
+    if proxied {
+        match read_proxy_header(&mut leg).await {
+            Ok(Some(address)) => peer = Peer::Address(address),
+            Ok(None) => {}
+            Err(failure) => return Err((Some(leg), failure)),
+        }
+    }
+    let (mut asked_tls, mut asked_gss) = (false, false);
+    loop {
+        let first = match read_first(&mut leg).await {
+            Ok(first) => first,
+            Err(failure) => return Err((Some(leg), failure)),
+        };
+        match (first, tls) {
+            (First::Ssl, _) if asked_tls || leg.stream.is_tls() => {
+                return Err((Some(leg), violation("a second SSLRequest").into()));
+            }
+            (First::Gss, _) if asked_gss => {
+                return Err((Some(leg), violation("a second GSSENCRequest").into()));
+            }
+            (First::Gss, _) => {
+                asked_gss = true;
+                leg = answer(leg, b'N').await?;
+            }
+            (First::Ssl, None) => {
+                asked_tls = true;
+                leg = answer(leg, b'N').await?;
+            }
+            (First::Ssl, Some(tls)) => {
+                asked_tls = true;
+                leg = answer(leg, b'S').await?;
+                leg = accept_tls(leg, tls, false).await?;
+            }
+            (First::TlsClientHello, Some(tls)) if !leg.stream.is_tls() && !asked_tls => {
+                leg = accept_tls(leg, tls, true).await?;
+            }
+            (First::TlsClientHello, _) => {
+                return Err((None, Failure::Done("TLS handshake where none is possible")));
+            }
+            (First::Cancel(packet), _) => {
+                return Ok(Opened { client: leg, peer, opening: Opening::Cancel(packet) });
+            }
+            (First::Startup(packet), _) => {
+                return Ok(Opened { client: leg, peer, opening: Opening::Startup(packet) });
+            }
+            _ => return Err((Some(leg), violation("an unknown first packet").into())),
+        }
+    }
+}
+
+async fn read_proxy_header(leg: &mut Leg) -> Result<Option<SocketAddr>, Failure> {
+    loop {
+        if !leg.ahead.is_empty() {
+            match proxy_protocol::parse(&leg.ahead) {
+                Parsed::Absent => return Ok(None),
+                Parsed::Header { client, size } => {
+                    leg.ahead.drain(..size);
+                    return Ok(client);
+                }
+                Parsed::Broken(why) => return Err(violation(&format!("a PROXY header: {why}")).into()),
+                Parsed::More => {}
+            }
+        }
+        if leg.fill().await? == 0 {
+            return Err(Failure::Done("closed before the startup packet"));
+        }
+    }
+}
+
+async fn read_first(leg: &mut Leg) -> Result<First, Failure> {
+    loop {
+        if let Some((first, size)) = parse_first(&leg.ahead)? {
+            leg.ahead.drain(..size);
+            return Ok(first);
+        }
+        if leg.fill().await? == 0 {
+            return Err(Failure::Done("closed before the startup packet"));
+        }
+    }
+}
+
+/// Answers an encryption request. Bytes that are already here would be taken for encrypted ones later
+/// (CVE-2021-23214), or were sent by a client that does not wait for the answer: both are refused.
+async fn answer(mut leg: Leg, byte: u8) -> Result<Leg, OpenFailure> {
+    if !leg.ahead.is_empty() {
+        let refusal = Refusal::new(sqlstate::PROTOCOL_VIOLATION, "received unencrypted data after SSL request")
+            .detail("This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.")
+            .hostile();
+        return Err((Some(leg), refusal.into()));
+    }
+    match leg.send(&[byte]).await {
+        Ok(()) => Ok(leg),
+        Err(failure) => Err((None, failure)),
+    }
+}
+
+async fn accept_tls(leg: Leg, tls: &ListenTls, direct: bool) -> Result<Leg, OpenFailure> {
+    let Leg { stream: Stream::Plain(socket), ahead, .. } = leg else {
+        return Err((None, Failure::Done("TLS inside TLS")));
+    };
+    let mut rest = ahead.as_slice();
+    let mut broken = None;
+    // What was read to recognise the handshake is handed to the TLS library first.
+    let accepted = tls.acceptor.accept_with(socket, |connection| {
+        while !rest.is_empty() && broken.is_none() {
+            broken = match connection.read_tls(&mut rest) {
+                Ok(_) => connection.process_new_packets().err().map(|e| e.to_string()),
+                Err(e) => Some(e.to_string()),
+            };
+        }
+    });
+    let accepted = accepted.await;
+    let mut stream = match (accepted, broken) {
+        (Ok(stream), None) => stream,
+        (Ok(_), Some(e)) => return Err((None, Failure::client(std::io::Error::other(e)))),
+        (Err(e), _) => return Err((None, Failure::client(e))),
+    };
+    if direct && stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+        let refusal = Refusal::new(
+            sqlstate::PROTOCOL_VIOLATION,
+            "received direct SSL connection request without ALPN protocol negotiation extension",
+        );
+        let _ = stream.flush().await;
+        return Err((Some(Leg::new(Stream::Tls(Box::new(stream.into())), "client")), refusal.into()));
+    }
+    Ok(Leg::new(Stream::Tls(Box::new(stream.into())), "client"))
+}
+
+fn violation(found: &str) -> Refusal {
+    Refusal::new(sqlstate::PROTOCOL_VIOLATION, format!("expected a startup packet, found {found}")).hostile()
+}

@@ -1,0 +1,343 @@
+//! Moving bytes between a client and a server after the handshake.
+//!
+//! One [`Pump`] is one session: both directions in one task, without locks, queues or per-read allocation. Two flows of
+//! [`flow`], each `copy`, `compress` or `expand`; this file owns what concerns both: the order of things, commands,
+//! timers and the end.
+//!
+//! Invariants
+//! * P1 Bytes are never kept while they could be written, except rows that wait for their last part for at most 1 ms.
+//! * P2 A flow reads only when everything it read before is written: what one session holds is bounded by one read
+//!   (128 KiB) and the engine's own limits.
+//! * P3 The end of one direction does not end the other: half-closed connections keep working.
+//! * P4 What the server said last reaches the client, also when the server no longer takes input.
+
+mod flow;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pgshrink_wire::link::HOLD_MS_MAX;
+use pgshrink_wire::message::{message, tag};
+use pgshrink_wire::{Link, Role};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::conversation::Conversation;
+use crate::error::{Refusal, sqlstate};
+use crate::handshake::Ready;
+use crate::handshake::leg::Leg;
+use crate::registry::{Compression, Session, command};
+use crate::scratch;
+use crate::stream::Stream;
+use flow::{Fault, Flow, Turn};
+
+/// How long a client may go on sending after its server has closed; the server reads nothing any more.
+const SERVER_GONE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a session ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Both sides closed.
+    Finished,
+    /// The client's connection failed.
+    ClientLost(io::Error),
+    /// The server's connection failed.
+    ServerLost(io::Error),
+    /// This process ends the session.
+    Refused(Refusal),
+}
+
+/// A session that moves bytes.
+pub(crate) struct Pump {
+    client: Stream,
+    server: Stream,
+    /// Client to server.
+    up: Flow,
+    /// Server to client.
+    down: Flow,
+    engine: Option<(Role, Box<Link>)>,
+    talk: Conversation,
+    session: Arc<Session>,
+    timers: Timers,
+    /// What the registry was last told of what this end sends with.
+    sending: String,
+}
+
+#[derive(Default)]
+struct Timers {
+    hold: Option<Pin<Box<Sleep>>>,
+    hold_armed: bool,
+    idle: Option<Pin<Box<Sleep>>>,
+    idle_after: Duration,
+    /// Bytes moved when the idle timer was last set.
+    idle_mark: u64,
+    released: bool,
+    gone: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pump {
+    pub(crate) fn new(role: Role, ready: Ready, session: Arc<Session>, idle_after: Duration) -> Self {
+        let Ready { client, server, link } = ready;
+        Self {
+            up: Flow::new(client.ahead),
+            down: Flow::new(server.ahead),
+            client: client.stream,
+            server: server.stream,
+            engine: link.map(|link| (role, link)),
+            talk: Conversation::default(),
+            session,
+            timers: Timers { idle_after, ..Timers::default() },
+            sending: String::new(),
+        }
+    }
+
+    /// Runs to the end of the session. `on_key` gets the server's cancel key when it comes.
+    pub(crate) async fn run(&mut self, mut on_key: impl FnMut(Vec<u8>)) -> End {
+        poll_fn(|cx| {
+            self.session.listen(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        poll_fn(|cx| {
+            let end = self.poll(cx);
+            if let Some(key) = self.talk.take_key() {
+                on_key(key);
+            }
+            end
+        })
+        .await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let commands = self.session.commands();
+        if commands != 0
+            && let Some(end) = self.obey(commands)
+        {
+            return Poll::Ready(end);
+        }
+        let moved = scratch::with(|scratch| self.turn(cx, scratch));
+        self.publish();
+        match moved {
+            Err(end) => return Poll::Ready(end),
+            Ok(true) => return Poll::Ready(End::Finished),
+            Ok(false) => {}
+        }
+        if commands & command::DRAIN != 0 && self.can_end() {
+            return Poll::Ready(End::Refused(shutdown_refusal()));
+        }
+        self.poll_timers(cx)
+    }
+
+    /// One turn of both flows; `Ok(true)` when both have ended.
+    fn turn(&mut self, cx: &mut Context<'_>, scratch: &mut scratch::Scratch) -> Result<bool, End> {
+        let up = self.turn_up(cx, scratch);
+        let up = match up {
+            Ok(ended) => ended,
+            // P4: a server that takes no more may still have something to say.
+            Err(Fault::Write(_)) => self.up.give_up(),
+            Err(Fault::Read(e)) => {
+                self.server.reset_on_close();
+                return Err(End::ClientLost(e));
+            }
+            Err(Fault::Engine(e)) => return Err(End::Refused(e.into())),
+        };
+        match self.turn_down(cx, scratch) {
+            Ok(down) => {
+                self.timers.hold_armed = self.up.holds || self.down.holds;
+                Ok(up && down)
+            }
+            Err(Fault::Write(e)) => Err(End::ClientLost(e)),
+            Err(Fault::Read(e)) => Err(End::ServerLost(e)),
+            Err(Fault::Engine(e)) => Err(End::Refused(e.into())),
+        }
+    }
+
+    fn turn_up(&mut self, cx: &mut Context<'_>, scratch: &mut scratch::Scratch) -> Result<bool, Fault> {
+        let Self { client, server, up, engine, talk, session, timers, .. } = self;
+        let mut turn = Turn { cx, from: client, to: server, scratch };
+        match engine {
+            _ if up.has_ended() => Ok(true),
+            None => up.copy(&mut turn, |bytes| {
+                session.counters.to_server.moved(bytes.len());
+                talk.see_client(bytes);
+            }),
+            Some((Role::Gateway, link)) => up.expand(&mut turn, link, |bytes| talk.see_client(bytes)),
+            Some((Role::Connector, link)) => {
+                let due = timers.take_hold_due();
+                up.compress(&mut turn, link, due, |bytes| talk.see_client(bytes))
+            }
+        }
+    }
+
+    fn turn_down(&mut self, cx: &mut Context<'_>, scratch: &mut scratch::Scratch) -> Result<bool, Fault> {
+        let Self { client, server, down, engine, talk, session, timers, .. } = self;
+        let mut turn = Turn { cx, from: server, to: client, scratch };
+        match engine {
+            _ if down.has_ended() => Ok(true),
+            None => down.copy(&mut turn, |bytes| {
+                session.counters.to_client.moved(bytes.len());
+                talk.see_server(bytes);
+            }),
+            Some((Role::Connector, link)) => down.expand(&mut turn, link, |bytes| talk.see_server(bytes)),
+            Some((Role::Gateway, link)) => {
+                let due = timers.take_hold_due();
+                down.compress(&mut turn, link, due, |bytes| talk.see_server(bytes))
+            }
+        }
+    }
+
+    fn can_end(&self) -> bool {
+        self.talk.can_end()
+            && self.up.is_clean()
+            && self.down.is_clean()
+            && self
+                .engine
+                .as_ref()
+                .is_none_or(|(_, link)| link.wire_at_message_boundary() && link.peer_at_message_boundary())
+    }
+
+    /// The two sides and what to tell each at the end: the client what it has not got yet and the reason where a
+    /// message may stand, the server a Terminate.
+    pub(crate) fn into_last_words(mut self, refusal: &Refusal) -> [(Leg, Vec<u8>); 2] {
+        let boundary = match &self.engine {
+            Some((Role::Gateway, link)) => link.wire_at_message_boundary(),
+            _ => self.talk.server_at_boundary(),
+        };
+        let mut to_client = self.down.take_unsent();
+        if boundary {
+            to_client.extend_from_slice(&refusal.to_bytes());
+        }
+        let to_server = if self.can_end() { message(tag::TERMINATE, &[]) } else { Vec::new() };
+        [(Leg::new(self.client, "client"), to_client), (Leg::new(self.server, "server"), to_server)]
+    }
+
+    fn obey(&mut self, commands: u32) -> Option<End> {
+        if commands & command::KILL != 0 {
+            return Some(End::Refused(self.session.take_refusal().unwrap_or_else(shutdown_refusal)));
+        }
+        if commands & command::COMPRESSION != 0
+            && let Some((text, reply)) = self.session.take_request()
+        {
+            let answer = match &mut self.engine {
+                Some((_, link)) => {
+                    let answer = link.set_compression(&text).map_err(|e| e.to_string());
+                    note_sending(&self.session, link, &mut self.sending);
+                    answer
+                }
+                None => Err("this session agreed on no compression".to_string()),
+            };
+            // The console may have gone away meanwhile.
+            let _ = reply.send(answer);
+        }
+        None
+    }
+
+    /// Makes this turn's numbers visible.
+    fn publish(&mut self) {
+        let session = &self.session;
+        let answered = self.talk.queries() != session.counters.queries();
+        if answered {
+            session.counters.set_queries(self.talk.queries());
+        }
+        session.set_transaction(self.talk.status());
+        session.touch();
+        if let Some((role, link)) = &self.engine {
+            let stats = link.stats();
+            let (out, into) = match role {
+                Role::Gateway => (&session.counters.to_client, &session.counters.to_server),
+                Role::Connector => (&session.counters.to_server, &session.counters.to_client),
+            };
+            out.store(&stats.outbound);
+            into.store(&stats.inbound);
+            session.set_memory_bytes(link.memory_bytes());
+            session.set_given_up(link.is_given_up());
+            if answered {
+                note_sending(session, link, &mut self.sending);
+            }
+        }
+    }
+
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if self.down.has_ended() && !self.up.has_ended() {
+            let gone = self.timers.gone.get_or_insert_with(|| Box::pin(sleep(SERVER_GONE_LIMIT)));
+            if gone.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(End::Finished);
+            }
+        }
+        let Some((_, link)) = &mut self.engine else { return Poll::Pending };
+        if self.timers.poll_hold(cx) {
+            cx.waker().wake_by_ref();
+        }
+        let stats = link.stats();
+        let mark = stats.outbound.raw_bytes + stats.inbound.wire_bytes;
+        if self.timers.poll_idle(cx, mark) {
+            link.release_idle();
+            self.session.set_memory_bytes(link.memory_bytes());
+        }
+        Poll::Pending
+    }
+}
+
+/// Tells the registry what this end sends with, when that has changed.
+fn note_sending(session: &Session, link: &Link, last: &mut String) {
+    let sending = link.compression();
+    if *last != sending {
+        session.set_compression(Some(Compression {
+            dialect: link.agreed().dialect().name(),
+            agreed: link.agreed().describe(),
+            sending: sending.clone(),
+        }));
+        *last = sending;
+    }
+}
+
+impl Timers {
+    /// True once when rows have waited long enough; if rows are held again, the time begins again.
+    fn take_hold_due(&mut self) -> bool {
+        let due = self.hold_armed && self.hold.as_ref().is_some_and(|hold| hold.is_elapsed());
+        if due {
+            self.hold = None;
+        }
+        due
+    }
+
+    /// Runs the hold timer while something is held; true when it has just run out.
+    fn poll_hold(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.hold_armed {
+            self.hold = None;
+            return false;
+        }
+        let hold = self.hold.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(HOLD_MS_MAX))));
+        hold.as_mut().poll(cx).is_ready()
+    }
+
+    /// True when nothing moved for the idle time; `mark` is the count of bytes moved so far. Between one and two idle
+    /// times pass, so that traffic costs nothing here.
+    fn poll_idle(&mut self, cx: &mut Context<'_>, mark: u64) -> bool {
+        if self.released && mark == self.idle_mark {
+            return false;
+        }
+        self.released = false;
+        let after = self.idle_after;
+        let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(after)));
+        while idle.as_mut().poll(cx).is_ready() {
+            if mark == self.idle_mark {
+                self.released = true;
+                self.idle = None;
+                return true;
+            }
+            self.idle_mark = mark;
+            idle.as_mut().reset(Instant::now() + after);
+        }
+        false
+    }
+}
+
+/// What clients are told when this process ends.
+pub(crate) fn shutdown_refusal() -> Refusal {
+    Refusal::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection because the gateway is shutting down")
+        .hint("Reconnect: no transaction was open.")
+}

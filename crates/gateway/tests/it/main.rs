@@ -1,0 +1,10 @@
+//! The gateway and the connector between real clients and real servers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod access;
+mod admin;
+mod compressed;
+mod drain;
+mod harness;
+mod passthrough;

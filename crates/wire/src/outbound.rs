@@ -32,7 +32,9 @@ use crate::error::Error;
 use crate::link::{Flush, Held, LinkConfig};
 use crate::message::{self, HEADER_SIZE, tag};
 use crate::negotiate::{Agreed, Dialect};
-use crate::policy::{ContextMode, GivingUp, PRIMING_BYTES_MAX, looks_incompressible, overhead_bound};
+use crate::policy::{
+    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, looks_incompressible, overhead_bound,
+};
 use crate::stats::DirectionStats;
 use crate::watch::{Event, Sender};
 
@@ -95,6 +97,8 @@ pub(crate) struct Outbound {
     priming_left: i64,
     /// The context holds something the peer has seen.
     primed: bool,
+    /// Small groups that could not begin a context.
+    unprimed_groups: u32,
     injected: VecDeque<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
@@ -128,6 +132,7 @@ impl Outbound {
             credit: 0,
             priming_left: PRIMING_BYTES_MAX,
             primed: false,
+            unprimed_groups: 0,
             injected: VecDeque::new(),
             events: Vec::new(),
             stats: DirectionStats::default(),
@@ -439,7 +444,7 @@ impl Outbound {
         if !forced {
             self.giving_up.record(gain > 0);
         }
-        let pays = gain > 0 || (!self.primed && tail == 0 && -gain <= self.priming_left && !per_frame);
+        let pays = gain > 0 || (tail == 0 && !per_frame && self.may_prime(-gain));
         if !forced && (!pays || !rest_is_covered) {
             out.truncate(base);
             self.undo();
@@ -472,6 +477,16 @@ impl Outbound {
         let chunk = self.chunk_max();
         let one = overhead_bound(encoder.choice().algorithm, chunk) as i64;
         (tail as i64 / chunk as i64 + 2) * one
+    }
+
+    /// Whether a fresh context may begin with a frame that loses so many bytes: not in a session of one or two
+    /// statements, which would never get them back.
+    fn may_prime(&mut self, loss: i64) -> bool {
+        if self.primed || loss > self.priming_left {
+            return false;
+        }
+        self.unprimed_groups += 1;
+        self.unprimed_groups > PRIMING_AFTER_GROUPS
     }
 
     /// The frame just encoded is not sent. zstd loses its context; the others are put back to where they stood.

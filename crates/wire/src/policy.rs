@@ -11,6 +11,8 @@ pub const WINDOW_LOG_DEFAULT: u32 = 19;
 /// What a direction may be ahead of plain at most, in bytes: spent on small first frames that teach the peer what the next
 /// ones repeat, and paid back by them.
 pub const PRIMING_BYTES_MAX: i64 = 64;
+/// Small groups that stay plain before a direction spends anything on teaching.
+pub(crate) const PRIMING_AFTER_GROUPS: u32 = 2;
 
 /// How long a stream's context lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

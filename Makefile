@@ -1,6 +1,7 @@
 # Each target installs what it needs (tools/setup) and can be run first on a fresh machine.
 
 PREFIX ?= /usr/local
+INTO = $(DESTDIR)$(PREFIX)
 CARGO ?= cargo
 SOAK_SECONDS ?= 300
 TOOLCHAIN := $(shell . tools/toolchain.sh; echo $$RUSTUP_TOOLCHAIN)
@@ -37,10 +38,16 @@ soak: ## the long tests, which make test leaves out, then SOAK_SECONDS of fuzzin
 bench: ## sizes, speed and memory against "off" and the rivals, in one run
 	@tools/setup bench
 	@$(CARGO) build --quiet --release --locked -p pgshrink-cli
-	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml
+	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml -p pgshrink-bench-wire -- $(BENCH)
 
-install: build ## the program, into $(PREFIX)/bin (DESTDIR is respected)
-	install -D -m 755 target/release/pgshrink $(DESTDIR)$(PREFIX)/bin/pgshrink
+install: build ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
+	install -D -m 755 target/release/pgshrink $(INTO)/bin/pgshrink
+	install -d $(INTO)/share/man/man1 $(INTO)/share/bash-completion/completions
+	install -d $(INTO)/share/zsh/site-functions $(INTO)/share/fish/vendor_completions.d
+	target/release/pgshrink man --dir $(INTO)/share/man/man1
+	target/release/pgshrink completions bash >$(INTO)/share/bash-completion/completions/pgshrink
+	target/release/pgshrink completions zsh >$(INTO)/share/zsh/site-functions/_pgshrink
+	target/release/pgshrink completions fish >$(INTO)/share/fish/vendor_completions.d/pgshrink.fish
 
 clean: ## removes everything built or fetched
 	$(CARGO) clean

@@ -22,6 +22,10 @@ build: ## target/release/pgshrink
 	@tools/setup build
 	$(CARGO) build --release --locked -p pgshrink-cli
 
+# Only when it is absent: sudo make install must not need root's own Rust.
+target/release/pgshrink:
+	@$(MAKE) build
+
 check: ## format, lints, source rules, unit tests, licences
 	@tools/setup build
 	@tools/check
@@ -40,7 +44,7 @@ bench: ## sizes, speed and memory against "off" and the rivals, in one run
 	@$(CARGO) build --quiet --release --locked -p pgshrink-cli
 	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml -p pgshrink-bench-wire -- $(BENCH)
 
-install: build ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
+install: target/release/pgshrink ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
 	install -D -m 755 target/release/pgshrink $(INTO)/bin/pgshrink
 	install -d $(INTO)/share/man/man1 $(INTO)/share/bash-completion/completions
 	install -d $(INTO)/share/zsh/site-functions $(INTO)/share/fish/vendor_completions.d

@@ -489,16 +489,15 @@ impl Outbound {
         self.unprimed_groups > PRIMING_AFTER_GROUPS
     }
 
-    /// The frame just encoded is not sent. zstd loses its context; the others are put back to where they stood.
+    /// The frame just encoded is not sent. Where the context cannot be put back to what it was, the restart byte saves
+    /// the bytes that closing the stream would cost.
     fn undo(&mut self) {
         let Some(encoder) = &mut self.encoder else { return };
-        match (encoder.choice().algorithm, self.agreed.dialect()) {
-            (Algorithm::Zstd, Dialect::Restart) => self.drop_context(),
-            (Algorithm::Zstd, Dialect::Ack) => {
-                encoder.abandon();
-                self.primed = false;
+        if !encoder.abandon() {
+            self.primed = false;
+            if self.agreed.dialect() == Dialect::Restart {
+                self.drop_context();
             }
-            _ => encoder.abandon(),
         }
     }
 

@@ -182,18 +182,54 @@ pub struct ServerConfig {
 
 /// Where to connect and how the connection is secured.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(from = "TargetTable")]
 pub struct TargetConfig {
     /// Host name, address, or the directory of a Unix socket when it begins with `/` or `@`.
     pub host: String,
     /// Port, also of a Unix socket.
-    #[serde(default = "port_default")]
     pub port: u16,
     /// A numeric address to connect to instead of looking `host` up.
-    #[serde(default)]
     pub hostaddr: Option<std::net::IpAddr>,
     /// TLS towards it.
     #[serde(flatten)]
     pub tls: TargetTlsConfig,
+}
+
+/// A [`TargetConfig`] as it stands in a file: one flat table, because serde cannot tell unknown keys from those of a
+/// nested `flatten`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TargetTable {
+    host: String,
+    #[serde(default = "port_default")]
+    port: u16,
+    hostaddr: Option<std::net::IpAddr>,
+    #[serde(default)]
+    sslmode: SslMode,
+    sslrootcert: Option<PathBuf>,
+    sslcert: Option<PathBuf>,
+    sslkey: Option<PathBuf>,
+    #[serde(default)]
+    sslnegotiation: SslNegotiation,
+    sslhost: Option<String>,
+}
+
+impl From<TargetTable> for TargetConfig {
+    fn from(table: TargetTable) -> Self {
+        let TargetTable {
+            host,
+            port,
+            hostaddr,
+            sslmode,
+            sslrootcert,
+            sslcert,
+            sslkey,
+            sslnegotiation,
+            sslhost,
+        } = table;
+        let tls = TargetTlsConfig { sslmode, sslrootcert, sslcert, sslkey, sslnegotiation, sslhost };
+        Self { host, port, hostaddr, tls }
+    }
 }
 
 fn port_default() -> u16 {
@@ -253,25 +289,19 @@ pub enum SslNegotiation {
 }
 
 /// TLS towards a server or gateway.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TargetTlsConfig {
     /// How much TLS.
-    #[serde(default)]
     pub sslmode: SslMode,
     /// Root certificates (PEM), or `system`.
-    #[serde(default)]
     pub sslrootcert: Option<PathBuf>,
     /// Own certificate chain (PEM).
-    #[serde(default)]
     pub sslcert: Option<PathBuf>,
     /// Its key (PEM).
-    #[serde(default)]
     pub sslkey: Option<PathBuf>,
     /// How TLS begins.
-    #[serde(default)]
     pub sslnegotiation: SslNegotiation,
     /// The name to ask for and check instead of `host`.
-    #[serde(default)]
     pub sslhost: Option<String>,
 }
 

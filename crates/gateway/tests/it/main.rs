@@ -7,4 +7,5 @@ mod admin;
 mod compressed;
 mod drain;
 mod harness;
+mod metrics;
 mod passthrough;

@@ -1,0 +1,93 @@
+//! The admin console, in the manner of pgbouncer: `psql -p 6432 pgshrink -c 'SHOW STATS'`.
+//!
+//! A client that connects to the database of `admin.database` talks to this process instead of a server. Owns who
+//! may ([`access`]), the language ([`command`]), the answers ([`show`], [`clients`]) and what can be changed ([`run`]).
+//! It holds no state of its own: everything shown is the [registry](crate::registry)'s.
+//!
+//! A console is no session: it stands in no list, counts towards no limit but its own, and a drain does not wait for it,
+//! so an operator can watch the last sessions leave.
+
+mod access;
+mod clients;
+mod command;
+mod run;
+mod scram;
+mod session;
+pub(crate) mod settings;
+pub(crate) mod show;
+mod table;
+
+use std::sync::Arc;
+
+use pgshrink_wire::message;
+use pgshrink_wire::startup::StartupPacket;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use access::Access;
+
+use crate::error::{Failure, Refusal, sqlstate};
+use crate::handshake::leg::Leg;
+use crate::lifecycle::Control;
+use crate::registry::Registry;
+use crate::stream::Peer;
+
+/// The version shown and reported.
+pub(crate) const VERSION: &str = concat!("pgshrink ", env!("CARGO_PKG_VERSION"));
+/// What drivers take for the server's version: a PostgreSQL they all support, and who is meant.
+const SERVER_VERSION: &str = concat!("13.0 (pgshrink ", env!("CARGO_PKG_VERSION"), ")");
+/// Consoles open at once.
+const CONSOLES_MAX: usize = 32;
+
+/// Serves a client whose startup packet asks for the console, to its end.
+pub(crate) async fn serve(
+    access: &Access,
+    client: &mut Leg,
+    peer: Peer,
+    packet: &StartupPacket,
+    registry: &Arc<Registry>,
+    control: &mpsc::UnboundedSender<Control>,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let Some(_open) = registry.process.open_console(CONSOLES_MAX) else {
+        return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many consoles are open")
+            .detail(format!("The limit is {CONSOLES_MAX}."))
+            .into());
+    };
+    let grant = match timeout_at(deadline, access.admit(client, peer, packet)).await {
+        Ok(admitted) => admitted?,
+        Err(_) => return Err(Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long").into()),
+    };
+    let user = String::from_utf8_lossy(packet.user()).into_owned();
+    tracing::info!(client = %peer, user, ?grant, "console opened");
+    let greeting = greeting(packet, &user).map_err(|reason| Refusal::new("58000", reason))?;
+    let orders = run::Orders { registry, control };
+    let ended = session::Console::new(client, orders, grant).talk(greeting).await;
+    tracing::info!(client = %peer, user, "console closed");
+    ended
+}
+
+/// AuthenticationOk and what drivers want to know before they ask anything.
+fn greeting(packet: &StartupPacket, user: &str) -> Result<Vec<u8>, String> {
+    let application = packet.get("application_name").unwrap_or_default();
+    let mut out = access::ok();
+    for (name, value) in [
+        ("server_version", SERVER_VERSION),
+        ("server_encoding", "UTF8"),
+        ("client_encoding", "UTF8"),
+        ("application_name", &String::from_utf8_lossy(application)),
+        ("DateStyle", "ISO, MDY"),
+        ("IntervalStyle", "postgres"),
+        ("TimeZone", "UTC"),
+        ("integer_datetimes", "on"),
+        ("standard_conforming_strings", "on"),
+        ("is_superuser", "off"),
+        ("session_authorization", user),
+    ] {
+        out.extend(message::parameter_status(name, value));
+    }
+    // Drivers insist on a key. A cancel request with it finds no session, and there is nothing to cancel.
+    let key = [std::process::id().to_be_bytes(), scram::random::<4>()?].concat();
+    out.extend(message::message(message::tag::BACKEND_KEY_DATA, &key));
+    Ok(out)
+}

@@ -31,6 +31,7 @@
 //! ```
 
 mod lz4;
+mod traffic;
 mod zlib;
 mod zstd;
 
@@ -129,7 +130,7 @@ impl Encoder {
             Algorithm::Zlib => EncoderKind::Zlib(zlib::Encoder::new(choice.level)),
             Algorithm::Zstd => {
                 check_window_log(window_log)?;
-                EncoderKind::Zstd(zstd::Encoder::new(choice.level, window_log)?)
+                EncoderKind::Zstd(zstd::Encoder::new(choice.level, window_log))
             }
             algorithm => return Err(Error::Unsupported { algorithm, what: "streams" }),
         };
@@ -198,16 +199,15 @@ impl Encoder {
     }
 
     /// The chunk just encoded is not sent. The next one continues the same stream for a decoder that never saw
-    /// the abandoned one.
+    /// the abandoned one. Says whether the context survives.
     ///
-    /// - zstd: the context is lost. If a frame is open at the decoder, the next chunk is prefixed by an empty
-    ///   last block (3 bytes) that closes it, then a new frame begins (6 bytes).
+    /// - zstd: for small chunks the context stays as it was. Otherwise it is lost: if a frame is open at the
+    ///   decoder, the next chunk is prefixed by an empty last block (3 bytes) that closes it, then a new frame
+    ///   begins (6 bytes).
     /// - zlib: the context is rebuilt from the last 32 KiB sent, when next needed; no bytes.
     /// - LZ4: the context stays, less what the abandoned chunk pushed out of its hash table; no bytes.
-    pub fn abandon(&mut self) {
-        if std::mem::take(&mut self.pending) {
-            each!(EncoderKind, &mut self.inner, it => it.abandon());
-        }
+    pub fn abandon(&mut self) -> bool {
+        !std::mem::take(&mut self.pending) || each!(EncoderKind, &mut self.inner, it => it.abandon())
     }
 
     /// Drops all context: what follows refers to nothing earlier and continues the same stream for the same

@@ -29,7 +29,8 @@ impl Compressor {
                 deflate
             }
             slot => {
-                let new = Compress::new(Compression::new(level.0.unsigned_abs()), true);
+                // zlib-rs' level 1 compresses a quarter worse than zlib's own, its level 2 better.
+                let new = Compress::new(Compression::new(level.0.unsigned_abs().max(2)), true);
                 &mut slot.insert((level, new)).1
             }
         };

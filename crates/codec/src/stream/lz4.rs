@@ -53,7 +53,7 @@ impl Encoder {
 
     pub(super) fn commit(&mut self) {}
 
-    pub(super) fn abandon(&mut self) {
+    pub(super) fn abandon(&mut self) -> bool {
         let (end, before) = self.before;
         let abandoned = self.end - end;
         self.end = end;
@@ -62,6 +62,7 @@ impl Encoder {
             // SAFETY: the buffer is the encoder's and moves its bytes only by `move_history`.
             unsafe { self.stream.load(history, false) };
         }
+        true
     }
 
     pub(super) fn forget(&mut self) {

@@ -1,87 +1,137 @@
 //! zstd streams: frames one after the other, each flushed chunk by chunk, without checksum or content size.
+//!
+//! Two encoders take turns, each with frames of its own: zstd's for bulk, and a terse one for dialogues of small
+//! messages, where zstd's fixed cost per flush would be most of the work. Which one goes on is decided by the
+//! sizes of the chunks; a change ends the open frame and costs 9 bytes and the context.
 
-use zstd_safe::zstd_sys::ZSTD_EndDirective;
-use zstd_safe::zstd_sys::ZSTD_ErrorCode;
-use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+mod decoder;
+mod sequence;
+mod terse;
 
-use super::Progress;
+use zstd_safe::zstd_sys::{ZSTD_EndDirective, ZSTD_ErrorCode};
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
+
+pub(super) use decoder::{Decoder, declared_window};
+use terse::Terse;
+
+use super::traffic::{SMALL_BYTES_MAX, Traffic};
 use crate::algorithm::{Algorithm, Level};
 use crate::error::Error;
 use crate::room::Room;
 
 /// An empty raw block with the last-block bit: ends the frame that is open at the decoder.
 const CLOSE_FRAME: [u8; 3] = [1, 0, 0];
-/// Magic number, descriptor, window, dictionary id and content size at their longest (RFC 8878, 3.1.1.1).
-const HEADER_BYTES_MAX: usize = 18;
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Magic number, descriptor and window: what these encoders write.
+const HEADER_BYTES: usize = 6;
 const MEMORY: Error = Error::Memory { algorithm: Algorithm::Zstd };
+/// Above this level the user wants ratio rather than speed, and zstd takes every chunk.
+const TERSE_LEVEL_MAX: Level = Level(3);
+/// zstd has other parameters for inputs up to this size (ZSTD_getCParams_internal).
+const SOURCE_BYTES_LARGE: u32 = (256 << 10) + 1;
+
+/// Which encoder.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Mode {
+    Bulk,
+    Terse,
+}
 
 pub(super) struct Encoder {
-    context: CCtx<'static>,
-    /// A frame is open in `context`, and the decoder has seen all of it that was committed.
-    open_here: bool,
+    bulk: Option<CCtx<'static>>,
+    terse: Option<Terse>,
+    level: Level,
+    window_log: u32,
+    traffic: Traffic,
+    /// Whose context is that of the frame open at the decoder. None: a new frame is due.
+    context: Option<Mode>,
     /// A frame is open at the decoder, of which it has seen committed chunks.
     open_there: bool,
-    /// What `open_there` becomes if the chunk just encoded is committed.
-    open_if_committed: bool,
+    pending: Pending,
+}
+
+/// The chunk that is neither committed nor abandoned.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Pending {
+    None,
+    /// It goes on with the open frame or leaves a new one open.
+    Open(Mode),
+    /// It is a whole frame.
+    Closed(Mode),
 }
 
 /// What one chunk of `raw_len` bytes can become: each block has a 3-byte header, a frame its own.
 pub(super) fn bound(raw_len: usize) -> usize {
-    zstd_safe::compress_bound(raw_len) + CLOSE_FRAME.len() + HEADER_BYTES_MAX + 3
+    zstd_safe::compress_bound(raw_len) + CLOSE_FRAME.len() + HEADER_BYTES + 3
 }
 
 impl Encoder {
-    pub(super) fn new(level: Level, window_log: u32) -> Result<Self, Error> {
-        let mut context = CCtx::try_create().ok_or(MEMORY)?;
-        for parameter in [
-            CParameter::CompressionLevel(level.0),
-            CParameter::WindowLog(window_log),
-            CParameter::ContentSizeFlag(false),
-            CParameter::ChecksumFlag(false),
-            CParameter::DictIdFlag(false),
-        ] {
-            context.set_parameter(parameter).map_err(encoder_error)?;
+    pub(super) fn new(level: Level, window_log: u32) -> Self {
+        Encoder {
+            bulk: None,
+            terse: None,
+            level,
+            window_log,
+            traffic: Traffic::default(),
+            context: None,
+            open_there: false,
+            pending: Pending::None,
         }
-        Ok(Encoder { context, open_here: false, open_there: false, open_if_committed: false })
     }
 
     pub(super) fn encode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         if input.is_empty() {
-            self.open_if_committed = self.open_there;
             return Ok(());
         }
-        if !self.open_here && self.open_there {
+        let mode = self.choose(input.len());
+        let new_frame = self.context != Some(mode);
+        if new_frame && self.open_there {
             out.extend_from_slice(&CLOSE_FRAME);
         }
-        self.open_here = true;
-        self.open_if_committed = true;
-        self.run(input, out, ZSTD_EndDirective::ZSTD_e_flush)
+        self.pending = Pending::Open(mode);
+        self.run(mode, input, new_frame, false, out)
     }
 
     pub(super) fn encode_independent(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         if input.is_empty() {
-            self.open_if_committed = self.open_there;
             return Ok(());
         }
         if self.open_there {
             out.extend_from_slice(&CLOSE_FRAME);
         }
-        self.reset();
-        self.open_if_committed = false;
-        self.run(input, out, ZSTD_EndDirective::ZSTD_e_end)
+        let mode = if self.is_small(input.len()) { Mode::Terse } else { Mode::Bulk };
+        self.pending = Pending::Closed(mode);
+        self.run(mode, input, true, true, out)
     }
 
     pub(super) fn commit(&mut self) {
-        self.open_there = self.open_if_committed;
+        match std::mem::replace(&mut self.pending, Pending::None) {
+            Pending::None => {}
+            Pending::Open(mode) => (self.context, self.open_there) = (Some(mode), true),
+            Pending::Closed(_) => (self.context, self.open_there) = (None, false),
+        }
     }
 
-    pub(super) fn abandon(&mut self) {
-        self.reset();
+    pub(super) fn abandon(&mut self) -> bool {
+        match std::mem::replace(&mut self.pending, Pending::None) {
+            Pending::None => true,
+            Pending::Open(Mode::Terse) | Pending::Closed(Mode::Terse) => {
+                self.terse.as_mut().into_iter().for_each(Terse::take_back);
+                true
+            }
+            // zstd cannot take anything back. If the chunk was a frame's first, the other context is still good.
+            Pending::Open(Mode::Bulk) | Pending::Closed(Mode::Bulk) => {
+                let lost = self.context == Some(Mode::Bulk);
+                if lost {
+                    self.context = None;
+                }
+                !lost
+            }
+        }
     }
 
     pub(super) fn forget(&mut self) {
-        self.reset();
+        self.context = None;
     }
 
     pub(super) fn is_open_at_decoder(&self) -> bool {
@@ -93,178 +143,97 @@ impl Encoder {
     }
 
     pub(super) fn restart(&mut self) {
-        self.reset();
-        self.open_there = false;
+        (self.context, self.open_there, self.pending) = (None, false, Pending::None);
     }
 
     pub(super) fn set_level(&mut self, level: Level) -> Result<(), Error> {
-        self.reset();
-        self.context.set_parameter(CParameter::CompressionLevel(level.0)).map_err(encoder_error)?;
+        self.level = level;
+        if self.context == Some(Mode::Bulk) {
+            self.context = None;
+        }
+        if let Some(context) = &mut self.bulk {
+            reset(context);
+            context.set_parameter(CParameter::CompressionLevel(level.0)).map_err(encoder_error)?;
+        }
         Ok(())
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.context.sizeof()
+        self.bulk.as_ref().map_or(0, |context| context.sizeof())
+            + self.terse.as_ref().map_or(0, Terse::memory_bytes)
     }
 
-    fn reset(&mut self) {
-        self.open_here = false;
-        // Resetting only the session cannot fail.
-        let _ = self.context.reset(ResetDirective::SessionOnly);
-    }
-
-    fn run(&mut self, input: &[u8], out: &mut Vec<u8>, end: ZSTD_EndDirective) -> Result<(), Error> {
+    fn run(
+        &mut self,
+        mode: Mode,
+        input: &[u8],
+        new_frame: bool,
+        end: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        if mode == Mode::Terse {
+            let terse = self.terse.get_or_insert_with(|| Terse::new(self.window_log));
+            if new_frame {
+                // No checksum, content size or dictionary (RFC 8878, 3.1.1.1).
+                let window = (terse.window_log() as u8 - 10) << 3;
+                out.extend_from_slice(&MAGIC);
+                out.extend_from_slice(&[0, window]);
+            }
+            terse.encode(input, new_frame, end, out);
+            return Ok(());
+        }
+        let context = match &mut self.bulk {
+            Some(context) => context,
+            empty => empty.insert(new_context(self.level, self.window_log)?),
+        };
+        if new_frame {
+            reset(context);
+        }
+        let directive = if end { ZSTD_EndDirective::ZSTD_e_end } else { ZSTD_EndDirective::ZSTD_e_flush };
         let mut room = Room::after(out, bound(input.len()));
         let mut output = OutBuffer::around(&mut room);
         let mut input = InBuffer::around(input);
-        let left = self.context.compress_stream2(&mut output, &mut input, end).map_err(encoder_error)?;
+        let left = context.compress_stream2(&mut output, &mut input, directive).map_err(encoder_error)?;
         assert_eq!(left, 0, "zstd flushed less than all into a sufficient buffer");
         Ok(())
     }
-}
 
-pub(super) struct Decoder {
-    /// None until the first byte and after `release`.
-    context: Option<DCtx<'static>>,
-    window_log_max: u32,
-    /// The first bytes of the frame being read, to name its window in an error.
-    header: [u8; HEADER_BYTES_MAX],
-    header_len: usize,
-    /// The next byte begins a frame.
-    between_frames: bool,
-    /// The last call filled its room, so zstd may hold decoded bytes back.
-    held_back: bool,
-    consumed_total: u64,
-    failed: Option<Error>,
-}
-
-impl Decoder {
-    pub(super) fn new(window_log_max: u32) -> Self {
-        Decoder {
-            context: None,
-            window_log_max,
-            header: [0; HEADER_BYTES_MAX],
-            header_len: 0,
-            between_frames: true,
-            held_back: false,
-            consumed_total: 0,
-            failed: None,
-        }
+    fn is_small(&self, len: usize) -> bool {
+        len <= SMALL_BYTES_MAX.min(1 << self.window_log) && self.level <= TERSE_LEVEL_MAX
     }
 
-    pub(super) fn decode(
-        &mut self,
-        input: &[u8],
-        out: &mut Vec<u8>,
-        out_room: usize,
-    ) -> Result<Progress, Error> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let mut progress = Progress { consumed: 0, produced: 0, more_output: false };
-        loop {
-            let rest = &input[progress.consumed..];
-            let room_left = out_room - progress.produced;
-            progress.more_output = self.held_back || !rest.is_empty();
-            // Not only for speed: zstd counts calls that cannot get anywhere and turns them into an error.
-            if room_left == 0 || !progress.more_output {
-                return Ok(progress);
-            }
-            let (consumed, produced) =
-                self.step(rest, out, room_left).inspect_err(|error| self.failed = Some(error.clone()))?;
-            progress.consumed += consumed;
-            progress.produced += produced;
-        }
-    }
-
-    pub(super) fn restart(&mut self) {
-        if let Some(context) = &mut self.context {
-            // Resetting only the session cannot fail.
-            let _ = context.reset(ResetDirective::SessionOnly);
-        }
-        (self.header_len, self.between_frames, self.held_back) = (0, true, false);
-        (self.consumed_total, self.failed) = (0, None);
-    }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.context.as_ref().map_or(0, |context| context.sizeof())
-    }
-
-    pub(super) fn at_frame_end(&self) -> bool {
-        self.between_frames && !self.held_back
-    }
-
-    pub(super) fn release(&mut self) {
-        self.context = None;
-    }
-
-    /// Decodes once, into a bounded step of the room; says how much was taken and given.
-    fn step(&mut self, input: &[u8], out: &mut Vec<u8>, room: usize) -> Result<(usize, usize), Error> {
-        let context = match &mut self.context {
-            Some(context) => context,
-            empty => empty.insert(new_context(self.window_log_max)?),
+    fn choose(&mut self, len: usize) -> Mode {
+        self.traffic.note(len);
+        let small = self.is_small(len);
+        let fits = || self.terse.as_ref().is_some_and(|terse| len <= terse.chunk_max());
+        let terse = match self.context {
+            None => small,
+            Some(Mode::Bulk) => small && self.traffic.is_dialogue(),
+            Some(Mode::Terse) => small || (fits() && !self.traffic.is_bulk()),
         };
-        let mut room = Room::step(out, room);
-        let mut output = OutBuffer::around(&mut room);
-        let mut source = InBuffer::around(input);
-        let result = context.decompress_stream(&mut output, &mut source);
-        let (consumed, produced) = (source.pos, output.pos());
-        let full = produced == output.capacity();
-        if self.between_frames && !input.is_empty() {
-            (self.header_len, self.between_frames) = (0, false);
-        }
-        let seen = if result.is_ok() { &input[..consumed] } else { input };
-        let take = seen.len().min(HEADER_BYTES_MAX - self.header_len);
-        self.header[self.header_len..self.header_len + take].copy_from_slice(&seen[..take]);
-        self.header_len += take;
-        let hint = result.map_err(|code| self.decoder_error(code))?;
-        self.consumed_total += consumed as u64;
-        self.between_frames = hint == 0;
-        self.held_back = full && hint != 0;
-        if consumed == 0 && produced == 0 && !input.is_empty() {
-            let detail = "no progress";
-            return Err(Error::Corrupt { algorithm: Algorithm::Zstd, offset: self.consumed_total, detail });
-        }
-        Ok((consumed, produced))
-    }
-
-    fn decoder_error(&self, code: usize) -> Error {
-        if is(code, ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge) {
-            let allowed = 1 << self.window_log_max;
-            let declared = declared_window(&self.header[..self.header_len]);
-            let found = declared.unwrap_or(allowed + 1);
-            return Error::Limit { what: "zstd window size", found, allowed };
-        }
-        if is(code, ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
-            return MEMORY;
-        }
-        let detail = zstd_safe::get_error_name(code);
-        Error::Corrupt { algorithm: Algorithm::Zstd, offset: self.consumed_total, detail }
+        if terse { Mode::Terse } else { Mode::Bulk }
     }
 }
 
-/// The window of the frame whose header starts here (RFC 8878, 3.1.1.1).
-pub(super) fn declared_window(input: &[u8]) -> Option<u64> {
-    let rest = input.strip_prefix(&MAGIC)?;
-    let (&descriptor, rest) = rest.split_first()?;
-    let single_segment = descriptor & 0x20 != 0;
-    if !single_segment {
-        let byte = u64::from(*rest.first()?);
-        let base = 1u64 << (10 + (byte >> 3));
-        return Some(base + (base >> 3) * (byte & 7));
+fn new_context(level: Level, window_log: u32) -> Result<CCtx<'static>, Error> {
+    let mut context = CCtx::try_create().ok_or(MEMORY)?;
+    for parameter in [
+        CParameter::CompressionLevel(level.0),
+        CParameter::WindowLog(window_log),
+        // Without a size zstd does not cut its tables down to the window, which at level 10 costs 20 MiB.
+        CParameter::SrcSizeHint(SOURCE_BYTES_LARGE.max(1 << window_log)),
+        CParameter::ContentSizeFlag(false),
+        CParameter::ChecksumFlag(false),
+        CParameter::DictIdFlag(false),
+    ] {
+        context.set_parameter(parameter).map_err(encoder_error)?;
     }
-    // The window is the content, whose size follows the dictionary id.
-    let dictionary_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
-    let size_bytes = 1usize << (descriptor >> 6);
-    let field = rest.get(dictionary_bytes..dictionary_bytes + size_bytes)?;
-    let value = field.iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
-    Some(if size_bytes == 2 { value + 256 } else { value })
-}
-
-fn new_context(window_log_max: u32) -> Result<DCtx<'static>, Error> {
-    let mut context = DCtx::try_create().ok_or(MEMORY)?;
-    context.set_parameter(DParameter::WindowLogMax(window_log_max)).map_err(encoder_error)?;
     Ok(context)
+}
+
+fn reset(context: &mut CCtx<'static>) {
+    // Resetting only the session cannot fail.
+    let _ = context.reset(ResetDirective::SessionOnly);
 }
 
 /// Errors that no input can cause.

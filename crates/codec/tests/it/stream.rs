@@ -260,6 +260,113 @@ fn a_stream_goes_on_after_its_encoder_forgot_or_was_put_away() {
     }
 }
 
+/// Messages as of an application that says nearly the same again and again.
+fn dialogue(random: &mut Random) -> Vec<u8> {
+    let sql = format!("SELECT abalance FROM pgbench_accounts WHERE aid = {};", random.below(100_000));
+    let mut message = b"Q\0\0\0\x3d".to_vec();
+    message.extend_from_slice(sql.as_bytes());
+    message
+}
+
+#[test]
+fn a_long_dialogue_survives_abandons_and_bursts_of_bulk_at_every_window_log() {
+    for text in ["zstd:1", "zstd:3", "zlib:1", "lz4"] {
+        for window_log in [10, 12, 16, 19] {
+            let mut random = Random::seeded(text);
+            let choice = encoder(text).choice();
+            let mut encoder = Encoder::new(EncoderOptions { choice, window_log }).unwrap();
+            let mut options = DecoderOptions::from(choice.algorithm);
+            options.window_log_max = window_log;
+            let mut decoder = Decoder::new(options).unwrap();
+            let mut history: Vec<Vec<u8>> = Vec::new();
+            for step in 0..4000 {
+                let raw = match random.below(1000) {
+                    0..5 => random.rows(6000),
+                    5..20 => random.rows(700),
+                    20..200 => random.rows(40),
+                    200..300 if !history.is_empty() => history[random.below(history.len())].clone(),
+                    _ => dialogue(&mut random),
+                };
+                let wire = encode(&mut encoder, &raw);
+                if random.chance(10) {
+                    encoder.abandon();
+                    continue;
+                }
+                encoder.commit();
+                let back = decode_all(&mut decoder, &wire, 65_536).unwrap();
+                assert!(back == raw, "{text}, window log {window_log}, step {step}");
+                history.push(raw);
+                history.drain(..history.len().saturating_sub(900));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dialogue_of_small_messages_shrinks_to_a_third_and_needs_little_memory() {
+    for (text, bytes_max, memory_max) in
+        [("zstd:1", 19, 256 << 10), ("zlib:1", 19, 512 << 10), ("lz4", 19, 256 << 10)]
+    {
+        let (mut encoder, mut decoder) = pair(text);
+        let mut random = Random::fixed(23);
+        let (mut raw_bytes, mut wire_bytes) = (0, 0);
+        for _ in 0..2000 {
+            let raw = dialogue(&mut random);
+            let wire = encode(&mut encoder, &raw);
+            encoder.commit();
+            decode_all(&mut decoder, &wire, 65_536).unwrap();
+            raw_bytes += raw.len();
+            wire_bytes += wire.len();
+        }
+        assert!(raw_bytes / 2000 > 55);
+        assert!(wire_bytes / 2000 < bytes_max, "{text}: {} bytes each", wire_bytes / 2000);
+        assert!(encoder.memory_bytes() < memory_max, "{text}: {}", encoder.memory_bytes());
+        assert!(decoder.memory_bytes() < 512 << 10, "{text}: {}", decoder.memory_bytes());
+    }
+}
+
+#[test]
+fn a_small_zstd_chunk_is_taken_back_exactly_and_a_large_one_costs_the_context() {
+    let mut encoder = encoder("zstd:1");
+    let mut random = Random::fixed(29);
+    for _ in 0..500 {
+        let raw = dialogue(&mut random);
+        let first = encode(&mut encoder, &raw);
+        assert!(encoder.abandon());
+        let noise = random.chunk();
+        if noise.len() <= 160 {
+            encode(&mut encoder, &noise);
+            assert!(encoder.abandon());
+        }
+        assert_eq!(encode(&mut encoder, &raw), first);
+        encoder.commit();
+    }
+    let bulk = random.rows(20_000);
+    encode(&mut encoder, &bulk);
+    assert!(encoder.abandon(), "the dialogue's frame can go on");
+    let raw = dialogue(&mut random);
+    assert!(encode(&mut encoder, &raw).len() < 25);
+    encoder.commit();
+    encode(&mut encoder, &bulk);
+    encoder.commit();
+    encode(&mut encoder, &bulk);
+    assert!(!encoder.abandon());
+}
+
+#[test]
+fn noise_grows_by_no_more_than_block_headers() {
+    let mut random = Random::fixed(31);
+    for (text, overhead_max) in [("zstd:1", 30), ("zlib:1", 10), ("zlib:9", 10), ("lz4", 300)] {
+        let mut encoder = encoder(text);
+        for len in [1, 70, 500, 5000, 60_000] {
+            let raw: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let wire = encode(&mut encoder, &raw);
+            encoder.commit();
+            assert!(wire.len() <= len + overhead_max, "{text}: {len} bytes became {}", wire.len());
+        }
+    }
+}
+
 #[test]
 fn an_empty_chunk_is_no_bytes() {
     for text in ["lz4", "zlib", "zstd"] {
@@ -436,7 +543,8 @@ fn a_zstd_window_over_the_maximum_is_refused_before_it_is_allocated() {
     let choice = Choice::from(Algorithm::Zstd);
     let mut options = DecoderOptions { window_log_max: 18, ..DecoderOptions::from(Algorithm::Zstd) };
     let mut encoder = Encoder::new(EncoderOptions { choice, window_log: 19 }).unwrap();
-    let wire = encode(&mut encoder, b"hello hello hello hello");
+    let raw = Random::fixed(21).rows(5000);
+    let wire = encode(&mut encoder, &raw);
     assert_eq!(Decoder::declared_window(&wire), Some(1 << 19));
     let limit = Error::Limit { what: "zstd window size", found: 1 << 19, allowed: 1 << 18 };
     for step in [wire.len(), 1] {
@@ -454,7 +562,7 @@ fn a_zstd_window_over_the_maximum_is_refused_before_it_is_allocated() {
     options.window_log_max = 19;
     let mut decoder = Decoder::new(options).unwrap();
     assert_eq!(decoder.memory_bytes(), 0);
-    assert_eq!(decode_all(&mut decoder, &wire, 100).unwrap(), b"hello hello hello hello");
+    assert_eq!(decode_all(&mut decoder, &wire, 100).unwrap(), raw);
     assert!(decoder.memory_bytes() > 1 << 19);
     for window_log in [9, 28] {
         options.window_log_max = window_log;

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod block;
+mod hostile_stream;
 mod list;
 mod pglz;
 mod random;

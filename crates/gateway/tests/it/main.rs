@@ -4,8 +4,10 @@
 
 mod access;
 mod admin;
+mod clients;
 mod compressed;
 mod drain;
 mod harness;
 mod metrics;
 mod passthrough;
+mod replication;

@@ -171,6 +171,21 @@ fn surroundings(env: &[(&str, &str)]) -> Surroundings<'static> {
     Surroundings { env, home, files: &Disk }
 }
 
+fn compare_values(merged: &Parameters, theirs: &BTreeMap<String, Vec<u8>>, context: &str) {
+    for keyword in
+        ["host", "hostaddr", "port", "dbname", "sslmode", "ssl_min_protocol_version", "target_session_attrs"]
+    {
+        let ours = merged.get(keyword);
+        // libpq puts the user's name for an absent database, and builds without TLS have their own default.
+        let builds_own_default = keyword == "sslmode" && merged.source(keyword) == Some(Source::Default);
+        if keyword == "dbname" && ours.is_none() || builds_own_default {
+            continue;
+        }
+        let theirs = theirs.get(keyword).map(Vec::as_slice);
+        assert_eq!(ours.map(text), theirs.map(text), "{keyword}: {context}");
+    }
+}
+
 #[test]
 fn service_environment_and_defaults_merge_the_same_in_libpq() {
     let scratch = Scratch::new("merge");
@@ -219,24 +234,7 @@ fn service_environment_and_defaults_merge_the_same_in_libpq() {
             }
             _ => panic!("{context}"),
         };
-        for keyword in [
-            "host",
-            "hostaddr",
-            "port",
-            "dbname",
-            "sslmode",
-            "ssl_min_protocol_version",
-            "target_session_attrs",
-        ] {
-            let ours = merged.get(keyword);
-            // libpq puts the user's name for an absent database, and builds without TLS have their own default.
-            let builds_own_default = keyword == "sslmode" && merged.source(keyword) == Some(Source::Default);
-            if keyword == "dbname" && ours.is_none() || builds_own_default {
-                continue;
-            }
-            let theirs = theirs.get(keyword).map(Vec::as_slice);
-            assert_eq!(ours.map(text), theirs.map(text), "{keyword}: {context}");
-        }
+        compare_values(&merged, &theirs, &context);
         if let Err(error) = target::targets(&merged, &around) {
             let message = text(&theirs["(message)"]);
             let error = error.to_string();

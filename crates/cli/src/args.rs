@@ -1,0 +1,112 @@
+//! The command line: every flag with its name, help, environment variable and place in the configuration file.
+//!
+//! Strength: flag, `PGSHRINK_*` variable, configuration file, default. So no flag has a default here; [`command`]
+//! writes those of the configuration into the help.
+
+mod connect;
+mod defaults;
+mod gateway;
+mod run;
+mod shared_flags;
+
+pub use connect::ConnectArgs;
+pub use gateway::GatewayArgs;
+pub use run::RunArgs;
+pub use shared_flags::{LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// PostgreSQL traffic, compressed on the wire.
+///
+/// A gateway beside the server and a connector beside the client carry PostgreSQL's own protocol between them
+/// compressed with zstd, lz4 or zlib, as agreed by both ends. Client and server stay as they are.
+#[derive(Debug, Parser)]
+#[command(name = "pgshrink", version, about, long_about, max_term_width = 110, after_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Beside the server:
+    pgshrink gateway --listen 0.0.0.0:6432 --server host=127.0.0.1,port=5432
+
+  Beside a client that knows nothing of it:
+    pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432
+    psql -h 127.0.0.1 -p 5433 mydb
+
+  For one command:
+    pgshrink run -- psql \"host=db.example port=6432 dbname=mydb compression=zstd:1\"
+
+Exit codes:
+  0  done
+  1  checked, and found a problem (--check)
+  2  could not run: wrong arguments, wrong configuration, no such file
+  `pgshrink run` exits with the code of its command.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "parsed once")]
+pub enum Command {
+    /// Serve compressed connections in front of PostgreSQL servers
+    Gateway(GatewayArgs),
+    /// Give clients that know nothing of compression a compressed way to a server
+    Connect(ConnectArgs),
+    /// Run one command with its connections compressed
+    Run(RunArgs),
+    /// Print a completion script for a shell
+    ///
+    /// Put it where the shell looks for such scripts, for example:
+    ///   pgshrink completions bash > /usr/share/bash-completion/completions/pgshrink
+    #[command(verbatim_doc_comment)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Write pgshrink.1, pgshrink-gateway.1 and so on into this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// The definition of the command line, defaults in the help.
+pub fn command() -> clap::Command {
+    defaults::state(Cli::command())
+}
+
+impl Cli {
+    /// Reads the arguments, the program's name first.
+    pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let mut command = command();
+        let matches = command.try_get_matches_from_mut(args)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+/// How the connector asks for compression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Dialect {
+    /// Startup key `_pq_.compression`, answered before authentication (CompressionAck, SetCompressionMethod,
+    /// CompressedData); Amazon Redshift's drivers speak it
+    Ack,
+    /// Startup key `_pq_.libpq_compression`, answered after authentication by a setting; each algorithm change
+    /// restarts the stream
+    Restart,
+}
+
+impl Dialect {
+    /// As written in the configuration file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Restart => "restart",
+        }
+    }
+}

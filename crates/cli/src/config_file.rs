@@ -1,0 +1,138 @@
+//! The configuration file: TOML, unknown names are errors, errors tell file, line and what is allowed.
+//!
+//! A file is that of a gateway or of a connector as [`pgshrink_gateway::config`] defines them, with a table `[log]`
+//! for this program.
+
+use crate::args::{LogFormat, LogLevel};
+use crate::error::Error;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// A file that was read, with what is needed to tell where something in it stands.
+#[derive(Debug, Clone)]
+pub struct ConfigFile<T> {
+    /// As given.
+    pub path: PathBuf,
+    /// The settings of the service.
+    pub config: T,
+    /// The table `[log]`.
+    pub log: LogTable,
+    text: String,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogTable {
+    /// Least severe messages to write.
+    pub level: Option<LogLevel>,
+    /// Shape of a message.
+    pub format: Option<LogFormat>,
+}
+
+/// Reads a file.
+pub fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<ConfigFile<T>, Error> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Error::ConfigUnreadable { path: path.to_owned(), source })?;
+    parse(path, &text)
+}
+
+/// Parses the text of a file.
+pub fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<ConfigFile<T>, Error> {
+    let mut log = LogTable::default();
+    let mut key = None;
+    let wrong = |error: toml::de::Error, key: Option<Range<usize>>| {
+        let at = key.or(error.span()).map_or(0, |span| span.start);
+        Error::ConfigFile {
+            path: path.to_owned(),
+            line: line_of(text, at),
+            reason: error.message().trim().to_owned(),
+        }
+    };
+    let document = toml::Deserializer::parse(text).map_err(|error| wrong(error, None))?;
+    let config = document
+        .deserialize_map(WithLog { log: &mut log, key: &mut key, config: PhantomData })
+        .map_err(|error| wrong(error, key.take()))?;
+    Ok(ConfigFile { path: path.to_owned(), config, log, text: text.to_owned() })
+}
+
+impl<T> ConfigFile<T> {
+    /// The line of a setting such as `policy.context` or `listen`, if the file has it.
+    pub fn line(&self, item: &str) -> Option<usize> {
+        let mut table = toml::de::DeTable::parse(&self.text).ok()?.into_inner();
+        let mut names = item.split('.').peekable();
+        loop {
+            let name = names.next()?;
+            let (key, value) = table.into_iter().find(|(key, _)| key.get_ref() == name)?;
+            if names.peek().is_none() {
+                return Some(line_of(&self.text, key.span().start));
+            }
+            table = match value.into_inner() {
+                toml::de::DeValue::Table(inner) => inner,
+                // Of several tables of one name the first is as good as any.
+                toml::de::DeValue::Array(list) => match list.into_iter().next()?.into_inner() {
+                    toml::de::DeValue::Table(inner) => inner,
+                    _ => return None,
+                },
+                _ => return None,
+            };
+        }
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// Takes `[log]` out and gives the rest to the service's own type, which would refuse it.
+struct WithLog<'a, T> {
+    log: &'a mut LogTable,
+    /// Where the last key stands as long as it was not accepted.
+    key: &'a mut Option<Range<usize>>,
+    config: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for WithLog<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of settings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(Rest { map, log: self.log, key: self.key }))
+    }
+}
+
+struct Rest<'a, A> {
+    map: A,
+    log: &'a mut LogTable,
+    key: &'a mut Option<Range<usize>>,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Rest<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        while let Some(key) = self.map.next_key::<Spanned<String>>()? {
+            if key.get_ref() == "log" {
+                *self.log = self.map.next_value()?;
+                continue;
+            }
+            *self.key = Some(key.span());
+            let accepted = seed.deserialize(key.into_inner().into_deserializer())?;
+            *self.key = None;
+            return Ok(Some(accepted));
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+}

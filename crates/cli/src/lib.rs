@@ -1,0 +1,93 @@
+//! The command line of pgshrink: arguments, output, exit codes.
+//!
+//! ```text
+//!   args ──> settings <── config_file      gateway, connect: what the gateway crate runs
+//!   args ──> run::rewrite ──> run::plan    run: what is different for the command
+//!            run::child                    and the command itself
+//! ```
+//!
+//! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
+
+pub mod args;
+pub mod config_file;
+mod error;
+mod log;
+mod manual;
+pub mod run;
+mod server_spec;
+pub mod settings;
+mod target_spec;
+
+pub use error::Error;
+
+use args::{Cli, Command, ConnectArgs, GatewayArgs};
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+/// Checked, and found a problem.
+const EXIT_PROBLEM: u8 = 1;
+/// Could not run.
+const EXIT_FAILED: u8 = 2;
+
+/// Runs the program.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Wrong arguments end here, with exit code 2; help and version with 0.
+    let cli = Cli::read(args).unwrap_or_else(|error| error.exit());
+    let result = match cli.command {
+        Command::Gateway(args) => gateway(&args),
+        Command::Connect(args) => connect(&args),
+        Command::Run(args) => return run::main(&args),
+        Command::Completions { shell } => {
+            manual::completions(shell, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Man { dir } => manual::man(dir.as_deref(), &mut io::stdout()).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("pgshrink: {error}");
+        ExitCode::from(EXIT_FAILED)
+    })
+}
+
+fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
+    let settings = settings::gateway(args);
+    if args.service.check {
+        return Ok(checked(settings));
+    }
+    let settings = settings?;
+    log::start(settings.log_level, settings.log_format);
+    let again = args.clone();
+    pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
+    let settings = settings::connector(args);
+    if args.service.check {
+        return Ok(checked(settings));
+    }
+    let settings = settings?;
+    log::start(settings.log_level, settings.log_format);
+    let again = args.clone();
+    pgshrink_gateway::run_connector(settings.config, move || reloaded(settings::connector(&again)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn checked<T>(settings: Result<T, Error>) -> ExitCode {
+    match settings {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pgshrink: {error}");
+            ExitCode::from(EXIT_PROBLEM)
+        }
+    }
+}
+
+fn reloaded<T>(settings: Result<settings::Settings<T>, Error>) -> Result<T, pgshrink_gateway::Error> {
+    settings.map(|settings| settings.config).map_err(|error| match error {
+        Error::Service(error) => error,
+        other => {
+            pgshrink_gateway::Error::Config { item: "configuration".to_owned(), reason: other.to_string() }
+        }
+    })
+}

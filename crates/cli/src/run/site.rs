@@ -1,0 +1,86 @@
+//! One connection that the command may make: its parameters and where they were said.
+
+use super::error::RunError;
+use pgshrink_codec::AlgorithmList;
+use pgshrink_pgclient::conninfo::Setting;
+use pgshrink_pgclient::{Parameters, Source, Surroundings};
+use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
+
+/// What `on` stands for.
+pub(crate) const COMPRESSION_DEFAULT: &str = "zstd:1,lz4:1";
+
+/// The merged parameters of a connection, and how to call it in messages.
+pub(crate) struct Site {
+    pub(crate) place: String,
+    pub(crate) parameters: Parameters,
+    /// What to ask for; `None` when the connection is left alone.
+    pub(crate) compression: Option<String>,
+}
+
+impl Site {
+    /// Merges; `flag` is what `--compression` said.
+    pub(crate) fn new(
+        place: &str,
+        explicit: &[Setting],
+        flag: Option<&str>,
+        around: &Surroundings<'_>,
+    ) -> Result<Self, RunError> {
+        let wrong = |source| RunError::Connection { place: place.to_owned(), source };
+        let parameters = Parameters::merge(explicit, around).map_err(wrong)?;
+        let said = parameters.get("compression").map(|text| String::from_utf8_lossy(text).into_owned());
+        let (text, origin) = match (said, parameters.source("compression"), flag) {
+            (Some(text), Some(Source::Explicit), _) => (text, place.to_owned()),
+            (Some(text), Some(Source::Service), _) => (text, "service file".to_owned()),
+            (_, _, Some(flag)) => (flag.to_owned(), "--compression".to_owned()),
+            (Some(text), _, None) => (text, "PGCOMPRESSION".to_owned()),
+            (None, _, None) => (String::new(), String::new()),
+        };
+        let compression = algorithms(&text).map_err(|reason| {
+            let text = text.clone();
+            RunError::Compression { place: origin, text, reason }
+        })?;
+        Ok(Self { place: place.to_owned(), parameters, compression })
+    }
+
+    pub(crate) fn error(&self, source: pgshrink_pgclient::Error) -> RunError {
+        RunError::Connection { place: self.place.clone(), source }
+    }
+
+    /// Whether the service that takes part mentions the keyword.
+    pub(crate) fn service_says(&self, keyword: &str) -> bool {
+        let says = |setting: &Setting| setting.keyword == keyword.as_bytes();
+        self.parameters.service().is_some_and(|service| service.settings.iter().any(says))
+    }
+
+    /// Fails on what nobody but the client itself can do with its server.
+    pub(crate) fn check_possible(&self) -> Result<(), RunError> {
+        let require = |keyword, reason, advice| match self.parameters.get(keyword) {
+            Some(b"require") => {
+                let value = "require".to_owned();
+                Err(RunError::Impossible { place: self.place.clone(), keyword, value, reason, advice })
+            }
+            _ => Ok(()),
+        };
+        require(
+            "channel_binding",
+            "it proves that nothing decrypts between client and server, and compression has to",
+            "Use channel_binding=prefer and let sslmode=verify-full check the server instead.",
+        )?;
+        require(
+            "gssencmode",
+            "GSSAPI encryption is made by the client itself",
+            "Use sslmode=verify-full for encryption instead.",
+        )
+    }
+}
+
+/// Checks a list; `off` (also `none` and nothing at all) is no list, `on` the default one.
+fn algorithms(text: &str) -> Result<Option<String>, String> {
+    let text = match text.trim() {
+        "" | "off" | "none" => return Ok(None),
+        "on" => COMPRESSION_DEFAULT,
+        list => list,
+    };
+    let list = AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|error| error.to_string())?;
+    Ok((!list.is_empty()).then(|| text.to_owned()))
+}

@@ -1,0 +1,215 @@
+//! From flags, environment and file to what the gateway crate runs.
+
+use crate::args::{
+    ConnectArgs, GatewayArgs, LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs,
+};
+use crate::config_file::{self, ConfigFile, LogTable};
+use crate::error::Error;
+use crate::server_spec;
+use crate::target_spec;
+use pgshrink_gateway::config::{
+    LimitsConfig, ListenTlsConfig, PolicyConfig, TimeoutsConfig, UnixSocketConfig,
+};
+use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
+use serde::Deserialize;
+use std::path::Path;
+
+/// A configuration in force, and how to log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings<T> {
+    /// What the service runs with.
+    pub config: T,
+    /// Least severe messages.
+    pub log_level: LogLevel,
+    /// Shape of a message.
+    pub log_format: LogFormat,
+}
+
+/// Where servers of this system put their sockets, and so where clients without a host look.
+const SOCKET_DIR: &str = "/var/run/postgresql";
+
+/// The gateway's settings, checked.
+pub fn gateway(args: &GatewayArgs) -> Result<Settings<GatewayConfig>, Error> {
+    let file = file::<GatewayConfig>(&args.service)?;
+    let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
+    listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
+    if config.unix_socket.is_none() && args.socket.socket_dir.is_none() {
+        config.unix_socket = default_socket(&config.listen);
+    }
+    if !args.server.is_empty() {
+        let server = |text: &String| {
+            server_spec::parse(text).map_err(|reason| Error::Flag { flag: "--server", reason })
+        };
+        config.servers = args.server.iter().map(server).collect::<Result<_, _>>()?;
+    }
+    put(&mut config.libpq_compression, &args.libpq_compression);
+    put(&mut config.allow_unchallenged, &args.allow_unchallenged);
+    put_list(&mut config.trusted_proxies, &args.trusted_proxies);
+    put_list(&mut config.ignore_startup_parameters, &args.ignore_startup_parameters);
+    if args.metrics_listen.is_some() {
+        config.metrics_listen = args.metrics_listen.clone();
+    }
+    put(&mut config.admin.database, &args.admin_database);
+    put_list(&mut config.admin.admin_users, &args.admin_users);
+    put_list(&mut config.admin.stats_users, &args.stats_users);
+    if args.admin_password_file.is_some() {
+        config.admin.password_file = args.admin_password_file.clone();
+    }
+    policy(&args.policy, &mut config.policy);
+    service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
+    config.validate().map_err(|error| locate(error, file.as_ref()))?;
+    Ok(with_log(config, &args.log, file.map(|file| file.log)))
+}
+
+/// The connector's settings, checked.
+pub fn connector(args: &ConnectArgs) -> Result<Settings<ConnectorConfig>, Error> {
+    let file = file::<ConnectorConfig>(&args.service)?;
+    let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
+    listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
+    if !args.to.is_empty() {
+        config.targets = target_spec::parse_all(args)?;
+    }
+    put(&mut config.compression, &args.compression);
+    put(&mut config.dialect, &args.dialect.map(|dialect| dialect.name().to_owned()));
+    put(&mut config.required, &args.required);
+    policy(&args.policy, &mut config.policy);
+    service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
+    config.validate().map_err(|error| locate(error, file.as_ref()))?;
+    Ok(with_log(config, &args.log, file.map(|file| file.log)))
+}
+
+fn file<T: for<'de> Deserialize<'de>>(args: &ServiceArgs) -> Result<Option<ConfigFile<T>>, Error> {
+    args.config.as_deref().map(config_file::read).transpose()
+}
+
+fn listening(
+    args: &SocketArgs,
+    listen: &mut Vec<String>,
+    unix_socket: &mut Option<UnixSocketConfig>,
+    tls: &mut Option<ListenTlsConfig>,
+) -> Result<(), Error> {
+    put_list(listen, &args.listen);
+    match args.socket_dir.as_deref() {
+        None => {}
+        Some(none) if none.as_os_str().is_empty() => *unix_socket = None,
+        Some(dir) => {
+            let port = args.socket_port.or(first_port(listen));
+            let port = port.ok_or(Error::Incomplete { flag: "--socket-dir", other: "--socket-port" })?;
+            *unix_socket = Some(UnixSocketConfig::new(dir, port));
+        }
+    }
+    if let Some(unix) = unix_socket {
+        put(&mut unix.port, &args.socket_port);
+        put(&mut unix.mode, &args.socket_mode);
+    }
+    listen_tls(args, tls)
+}
+
+fn listen_tls(args: &SocketArgs, tls: &mut Option<ListenTlsConfig>) -> Result<(), Error> {
+    match (&args.tls_cert, &args.tls_key) {
+        (Some(cert), Some(key)) => {
+            let (cert, key) = (cert.clone(), key.clone());
+            let rest = tls.take();
+            *tls = Some(ListenTlsConfig {
+                cert,
+                key,
+                client_ca: rest.as_ref().and_then(|tls| tls.client_ca.clone()),
+                require_client_cert: rest.as_ref().is_some_and(|tls| tls.require_client_cert),
+                required: rest.is_some_and(|tls| tls.required),
+            });
+        }
+        (None, None) => {}
+        (Some(_), None) => return Err(Error::Incomplete { flag: "--tls-cert", other: "--tls-key" }),
+        (None, Some(_)) => return Err(Error::Incomplete { flag: "--tls-key", other: "--tls-cert" }),
+    }
+    let asks = [
+        ("--tls-client-ca", args.tls_client_ca.is_some()),
+        ("--tls-require-client-cert", args.tls_require_client_cert == Some(true)),
+        ("--tls-required", args.tls_required == Some(true)),
+    ];
+    let Some(tls) = tls else {
+        let lonely = asks.iter().find(|(_, asked)| *asked);
+        return lonely
+            .map_or(Ok(()), |(flag, _)| Err(Error::Incomplete { flag, other: "--tls-cert and --tls-key" }));
+    };
+    if args.tls_client_ca.is_some() {
+        tls.client_ca = args.tls_client_ca.clone();
+    }
+    put(&mut tls.require_client_cert, &args.tls_require_client_cert);
+    put(&mut tls.required, &args.tls_required);
+    if tls.require_client_cert && tls.client_ca.is_none() {
+        return Err(Error::Incomplete { flag: "--tls-require-client-cert", other: "--tls-client-ca" });
+    }
+    Ok(())
+}
+
+fn first_port(listen: &[String]) -> Option<u16> {
+    let port = |address: &String| address.rsplit_once(':')?.1.parse().ok();
+    listen.iter().find_map(port).filter(|&port| port > 0)
+}
+
+/// Beside a TCP port also the socket that clients without a host look for, if it can be made and nobody has it.
+fn default_socket(listen: &[String]) -> Option<UnixSocketConfig> {
+    let dir = Path::new(SOCKET_DIR);
+    let unix = UnixSocketConfig::new(dir, first_port(listen)?);
+    let writable =
+        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
+    let taken = std::os::unix::net::UnixStream::connect(unix.path()).is_ok();
+    (writable && !taken).then_some(unix)
+}
+
+fn policy(args: &PolicyArgs, config: &mut PolicyConfig) {
+    put(&mut config.context, &args.context);
+    put(&mut config.window_log, &args.window_log);
+    put(&mut config.group_size_min, &args.min_size);
+    put(&mut config.frame_size, &args.frame_size);
+    put(&mut config.message_types, &args.message_types);
+}
+
+fn service(
+    args: &ServiceArgs,
+    limits: &mut LimitsConfig,
+    timeouts: &mut TimeoutsConfig,
+    workers: &mut Option<usize>,
+) {
+    put(&mut limits.max_clients, &args.max_clients);
+    put(&mut limits.max_clients_per_address, &args.max_clients_per_address);
+    put(&mut limits.codec_memory_mib, &args.memory_limit);
+    put(&mut timeouts.login_s, &args.login_timeout);
+    put(&mut timeouts.connect_s, &args.connect_timeout);
+    put(&mut timeouts.idle_release_s, &args.idle_release);
+    put(&mut timeouts.drain_s, &args.drain_timeout);
+    *workers = args.threads.or(*workers);
+}
+
+fn with_log<T>(config: T, args: &LogArgs, file: Option<LogTable>) -> Settings<T> {
+    let file = file.unwrap_or_default();
+    Settings {
+        config,
+        log_level: args.log_level.or(file.level).unwrap_or_default(),
+        log_format: args.log_format.or(file.format).unwrap_or_default(),
+    }
+}
+
+/// Where the file has the setting that is wrong, it is told; otherwise it came from a flag or variable.
+fn locate<T>(error: pgshrink_gateway::Error, file: Option<&ConfigFile<T>>) -> Error {
+    if let pgshrink_gateway::Error::Config { item, reason } = &error
+        && let Some((file, line)) = file.and_then(|file| Some((file, file.line(item)?)))
+    {
+        return Error::ConfigFile { path: file.path.clone(), line, reason: format!("{item}: {reason}") };
+    }
+    Error::Service(error)
+}
+
+fn put<T: Clone>(setting: &mut T, given: &Option<T>) {
+    if let Some(given) = given {
+        setting.clone_from(given);
+    }
+}
+
+/// A list that was given replaces the file's.
+fn put_list(setting: &mut Vec<String>, given: &[String]) {
+    if !given.is_empty() {
+        *setting = given.iter().filter(|item| !item.is_empty()).cloned().collect();
+    }
+}

@@ -1,0 +1,293 @@
+//! Flags over environment over file over defaults, and what a mistake in one of them says.
+
+use pgshrink_cli::args::{Cli, Command, ConnectArgs, GatewayArgs, LogLevel};
+use pgshrink_cli::settings;
+use pgshrink_gateway::config::SslMode;
+use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
+use pgshrink_testkit::TempDir;
+use std::path::PathBuf;
+use std::process::Output;
+
+fn gateway_args(words: &[&str]) -> GatewayArgs {
+    match Cli::read(["pgshrink", "gateway"].iter().chain(words)).expect("accepted").command {
+        Command::Gateway(args) => args,
+        _ => panic!("not the gateway"),
+    }
+}
+
+fn connect_args(words: &[&str]) -> ConnectArgs {
+    match Cli::read(["pgshrink", "connect"].iter().chain(words)).expect("accepted").command {
+        Command::Connect(args) => args,
+        _ => panic!("not the connector"),
+    }
+}
+
+struct File {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+fn file(text: &str) -> File {
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("p.toml");
+    std::fs::write(&path, text).expect("a file");
+    File { _dir: dir, path }
+}
+
+impl File {
+    fn flag(&self) -> String {
+        format!("--config={}", self.path.display())
+    }
+}
+
+const MINIMAL: &str = "listen = [\"127.0.0.1:0\"]\n[[server]]\nhost = \"db\"\n";
+
+#[test]
+fn flags_win_over_the_file_and_the_file_over_defaults() {
+    let text =
+        format!("libpq_compression = \"lz4\"\n{MINIMAL}[policy]\nwindow_log = 20\n[log]\nlevel = \"warn\"\n");
+    let file = file(&text);
+    let found =
+        settings::gateway(&gateway_args(&[&file.flag(), "--window-log", "17", "--socket-dir="])).unwrap();
+    let policy = &found.config.policy;
+    assert_eq!((policy.window_log, &policy.context[..]), (17, "preserved"));
+    assert_eq!((&found.config.libpq_compression[..], found.log_level), ("lz4", LogLevel::Warn));
+    assert_eq!(found.config.servers[0].target.host, "db");
+    let replaced =
+        settings::gateway(&gateway_args(&[&file.flag(), "--server", "host=other,port=7"])).unwrap();
+    let hosts: Vec<_> = replaced.config.servers.iter().map(|s| (&s.target.host[..], s.target.port)).collect();
+    assert_eq!(hosts, [("other", 7)]);
+}
+
+#[test]
+fn a_switch_of_the_file_can_be_turned_off_by_a_flag() {
+    let file = file(&format!("allow_unchallenged = true\n{MINIMAL}"));
+    let read = |words: &[&str]| settings::gateway(&gateway_args(words)).unwrap().config.allow_unchallenged;
+    assert!(read(&[&file.flag()]));
+    assert!(!read(&[&file.flag(), "--allow-unchallenged=false"]));
+    assert!(read(&["--listen=127.0.0.1:0", "--server=host=db", "--allow-unchallenged"]));
+}
+
+#[test]
+fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
+    let table = [
+        ("listen = [\n", "p.toml:1: "),
+        (
+            "listen = [\"127.0.0.1:0\"]\nwrong = 1\n",
+            "p.toml:2: unknown field `wrong`, expected one of `listen`",
+        ),
+        (
+            &format!("{MINIMAL}\n[policy]\nwindow = 1\n")[..],
+            "p.toml:6: unknown field `window`, expected one of",
+        ),
+        (
+            "listen = [\"127.0.0.1:0\"]\n\n[limits]\nmax_clients = \"x\"\n",
+            "p.toml:4: invalid type: string \"x\"",
+        ),
+        ("[log]\nlevel = \"loud\"\n", "p.toml:2: unknown variant `loud`, expected one of `error`, `warn`"),
+        (
+            &format!("{MINIMAL}sslmode = \"maybe\"\n")[..],
+            "unknown variant `maybe`, expected one of `disable`",
+        ),
+        (&format!("{MINIMAL}hots = \"x\"\n")[..], "unknown field `hots`"),
+        (
+            &format!("{MINIMAL}[policy]\ncontext = \"none\"\n")[..],
+            "p.toml:5: policy.context: 'none': allowed are preserved, per-transaction and per-frame",
+        ),
+        (&format!("libpq_compression = \"zstd:99\"\n{MINIMAL}")[..], "p.toml:1: libpq_compression: "),
+    ];
+    for (text, message) in table {
+        let file = file(text);
+        let error =
+            settings::gateway(&gateway_args(&[&file.flag(), "--socket-dir="])).unwrap_err().to_string();
+        assert!(error.contains(message), "{text}\ngave {error}");
+        assert!(error.contains("p.toml"), "{error}");
+    }
+    let error = settings::gateway(&gateway_args(&["--config=/nonexistent/x"])).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read configuration file /nonexistent/x: "), "{error}");
+}
+
+#[test]
+fn the_example_files_are_accepted_and_show_the_defaults() {
+    let packaging = pgshrink_testkit::checkout().join("packaging");
+    let example = |name: &str| format!("--config={}", packaging.join(name).display());
+    let found =
+        settings::gateway(&gateway_args(&[&example("gateway.toml"), "--socket-dir="])).unwrap().config;
+    let shown = found.clone();
+    // Who may use the console is an example, not the default.
+    let (listen, servers, admin) = (shown.listen, shown.servers, shown.admin);
+    assert_eq!(found, GatewayConfig { listen, servers, admin, ..GatewayConfig::default() });
+    let found = settings::connector(&connect_args(&[&example("connect.toml")])).unwrap().config;
+    let defaults = ConnectorConfig {
+        listen: found.listen.clone(),
+        targets: found.targets.clone(),
+        ..Default::default()
+    };
+    assert_eq!(found, defaults);
+}
+
+#[test]
+fn servers_are_described_with_libpqs_keywords() {
+    let server = r"sales:host=10.0.0.5,port=6,dbname=sales,dbname=crm_*,user=ann,sslmode=verify-full,sslrootcert=a\,b,send_proxy=2";
+    let args =
+        ["--listen=127.0.0.1:0", "--socket-dir=", "--server", server, "--server=host=[::1],hostaddr=::1"];
+    let found = settings::gateway(&gateway_args(&args)).unwrap().config.servers;
+    let first = &found[0];
+    assert_eq!(
+        (first.name.as_deref(), &first.target.host[..], first.target.port),
+        (Some("sales"), "10.0.0.5", 6)
+    );
+    assert_eq!(
+        (&first.databases[..], &first.users[..]),
+        (&["sales".into(), "crm_*".into()][..], &["ann".into()][..])
+    );
+    let tls = &first.target.tls;
+    assert_eq!((tls.sslmode, tls.sslrootcert.clone()), (SslMode::VerifyFull, Some("a,b".into())));
+    assert_eq!((first.send_proxy, found[1].name.clone(), found[1].target.port), (Some(2), None, 5432));
+}
+
+#[test]
+fn mistakes_in_a_server_name_the_setting_and_what_is_allowed() {
+    let table = [
+        ("port=1", "--server: no host: name one as host="),
+        ("host=a,prot=1", "--server: \"prot=1\": unknown keyword; allowed are host, hostaddr, port"),
+        ("host=a,b", "--server: \"b\": expected KEYWORD=VALUE"),
+        ("host=a,port=x", "--server: \"port=x\": not a port"),
+        (
+            "host=a,sslmode=on",
+            "--server: \"sslmode=on\": unknown variant `on`, expected one of `disable`, `allow`",
+        ),
+        ("host=a,hostaddr=b", "--server: \"hostaddr=b\": not an IP address"),
+    ];
+    for (server, message) in table {
+        let args = gateway_args(&["--listen=127.0.0.1:0", "--server", server]);
+        let error = settings::gateway(&args).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{server} gave {error}");
+    }
+}
+
+#[test]
+fn flags_that_need_each_other_say_so() {
+    let base = ["--listen=127.0.0.1:0", "--server=host=db"];
+    let table = [
+        (&["--tls-cert=c"][..], "--tls-cert needs --tls-key as well"),
+        (&["--tls-key=k"], "--tls-key needs --tls-cert as well"),
+        (&["--tls-required"], "--tls-required needs --tls-cert and --tls-key as well"),
+        (
+            &["--tls-cert=c", "--tls-key=k", "--tls-require-client-cert"],
+            "--tls-require-client-cert needs --tls-client-ca as well",
+        ),
+        (&["--socket-dir=/d"], "--socket-dir needs --socket-port as well"),
+    ];
+    for (flags, message) in table {
+        let error = settings::gateway(&gateway_args(&[&base[..], flags].concat())).unwrap_err().to_string();
+        assert_eq!(error, message);
+    }
+}
+
+#[test]
+fn targets_may_be_hosts_or_connection_strings() {
+    let read = |to: &[&str], flags: &[&str]| {
+        let mut words = vec!["--listen=127.0.0.1:0"];
+        to.iter().for_each(|to| words.extend(["--to", to]));
+        words.extend(flags);
+        settings::connector(&connect_args(&words))
+            .map(|found| found.config.targets)
+            .map_err(|e| e.to_string())
+    };
+    let shown = |to: &str| {
+        let targets = read(&[to], &[]).unwrap();
+        targets
+            .iter()
+            .map(|t| format!("{}:{}:{:?}", t.host, t.port, t.tls.sslmode))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(shown("db"), "db:5432:Prefer");
+    assert_eq!(shown("db:6432"), "db:6432:Prefer");
+    assert_eq!(shown("[::1]:6432"), "::1:6432:Prefer");
+    assert_eq!(shown("::1"), "::1:5432:Prefer");
+    assert_eq!(shown("/run/pg:7"), "/run/pg:7:Disable");
+    assert_eq!(shown("postgresql://a:1,b:2/?sslmode=require"), "a:1:Require b:2:Require");
+    assert_eq!(shown("host=db port=6 sslmode=disable"), "db:6:Disable");
+    let targets = read(&["db", "host=other sslmode=disable"], &["--sslmode=require"]).unwrap();
+    assert_eq!(
+        targets.iter().map(|t| t.tls.sslmode).collect::<Vec<_>>(),
+        [SslMode::Require, SslMode::Disable]
+    );
+    let table = [
+        (&["db:x"][..], &[][..], "--to: invalid integer value \"x\" for connection option \"port\""),
+        (&["host=db zzz=1"], &[], "--to: invalid connection option \"zzz\""),
+        (
+            &["db"],
+            &["--sslmode=verify-full"],
+            "--to: could not get home directory to locate root certificate file",
+        ),
+        (&["db"], &["--sslmode=on"], "--to: invalid sslmode value: \"on\" (allowed: disable"),
+        (
+            &["db"],
+            &["--sslrootcert=/gone", "--sslmode=verify-ca"],
+            "--to: root certificate file \"/gone\" does not exist",
+        ),
+        (&[], &[], "target: no target is configured"),
+    ];
+    for (to, flags, message) in table {
+        let error = read(to, flags).unwrap_err();
+        assert!(error.starts_with(message), "{to:?} {flags:?} gave {error}");
+    }
+}
+
+fn pgshrink(words: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    command.args(words).envs(env.iter().copied()).output().expect("the binary runs")
+}
+
+#[test]
+fn checking_a_configuration_ends_with_zero_or_one() {
+    let file = file(MINIMAL);
+    let base = ["gateway", "--check", &file.flag(), "--socket-dir="];
+    let check = |flags: &[&str], env: &[(&str, &str)]| {
+        let output = pgshrink(&[&base[..], flags].concat(), env);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    };
+    assert_eq!(check(&[], &[]), (Some(0), String::new()));
+    let (code, said) = check(&[], &[("PGSHRINK_WINDOW_LOG", "40")]);
+    assert!(code == Some(1) && said.starts_with("pgshrink: policy.window_log: "), "{code:?} {said}");
+    assert_eq!(check(&["--window-log=18"], &[("PGSHRINK_WINDOW_LOG", "40")]).0, Some(0));
+    assert_eq!(check(&["--window-log=x"], &[]).0, Some(2));
+}
+
+#[test]
+fn what_cannot_run_ends_with_two() {
+    for words in [
+        &["gateway"][..],
+        &["gateway", "--nonsense"],
+        &["nonsense"],
+        &[],
+        &["connect", "--config=/nonexistent/x"],
+    ] {
+        let output = pgshrink(words, &[]);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{words:?}");
+    }
+    assert_eq!(pgshrink(&["--version"], &[]).status.code(), Some(0));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = pgshrink(&["completions", shell], &[]);
+        assert!(
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("libpq-compression")
+        );
+    }
+    let page = pgshrink(&["man"], &[]);
+    assert!(String::from_utf8_lossy(&page.stdout).contains(".TH pgshrink 1"));
+    let dir = TempDir::new().expect("a directory");
+    let written = pgshrink(&["man", "--dir", dir.path().to_str().expect("text")], &[]);
+    assert!(written.status.success());
+    for name in ["pgshrink", "pgshrink-gateway", "pgshrink-connect", "pgshrink-run"] {
+        let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect(name);
+        assert!(page.contains(&format!(".TH {name} 1")) && page.contains("SYNOPSIS"), "{name}");
+    }
+}

@@ -1,0 +1,8 @@
+//! The command line from outside, and the rewriting of commands as tables.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
+
+mod arguments;
+mod config;
+mod rewrite;
+mod run;
+mod world;

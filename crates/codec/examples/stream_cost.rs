@@ -21,17 +21,19 @@ fn main() {
         .get(2)
         .map_or("zstd:1/18,zstd:1/19,zstd:3/18,zstd:3/19,zstd:3/23,lz4/19,zlib:1/19,zlib:6/19", |s| s);
     println!(
-        "| choice/wlog | query: ns out, ns in, bytes | reply: ns out, ns in, bytes | bulk: MB/s out, MB/s in, ratio | KiB out, in |"
+        "| choice/window log | query: ns out, ns in, bytes | reply: the same | query alone: ns out, bytes | \
+              abandoned query: ns | bulk: MB/s out, MB/s in, ratio | dialogue KiB out, in | bulk KiB out, in |"
     );
-    println!("|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|");
     for case in cases.split(',') {
         let (choice, window_log) = case.split_once('/').unwrap();
         let choice = choice.parse::<AlgorithmList>().unwrap().get(0).unwrap();
         let options = EncoderOptions { choice, window_log: window_log.parse().unwrap() };
-        let query = dialogue(options, &queries());
-        let reply = dialogue(options, &replies());
-        let (bulk, memory) = bulk(options, &corpus);
-        println!("| {case} | {query} | {reply} | {bulk} | {memory} |");
+        let (query, small) = dialogue(options, &queries());
+        let (reply, _) = dialogue(options, &replies());
+        let (alone, abandoned) = (alone(options, &queries()), abandoned(options, &queries()));
+        let (bulk, large) = bulk(options, &corpus);
+        println!("| {case} | {query} | {reply} | {alone} | {abandoned} | {bulk} | {small} | {large} |");
     }
 }
 
@@ -70,16 +72,17 @@ fn replies() -> Vec<Vec<u8>> {
     (0..DIALOGUE_ROUNDS).map(|i| message(i * 7919 % 9973)).collect()
 }
 
-fn dialogue(options: EncoderOptions, messages: &[Vec<u8>]) -> String {
+fn dialogue(options: EncoderOptions, messages: &[Vec<u8>]) -> (String, String) {
     let passes: Vec<_> = (0..PASSES).map(|_| dialogue_pass(options, messages)).collect();
     let out_ns = passes.iter().map(|pass| pass.0).min().unwrap();
     let in_ns = passes.iter().map(|pass| pass.1).min().unwrap();
     let raw: usize = messages.iter().map(Vec::len).sum();
     let count = messages.len() as f64;
-    format!("{out_ns}, {in_ns}, {:.0} -> {:.1}", raw as f64 / count, passes[0].2 as f64 / count)
+    let bytes = format!("{out_ns}, {in_ns}, {:.0} -> {:.1}", raw as f64 / count, passes[0].2 as f64 / count);
+    (bytes, passes[0].3.clone())
 }
 
-fn dialogue_pass(options: EncoderOptions, messages: &[Vec<u8>]) -> (u128, u128, usize) {
+fn dialogue_pass(options: EncoderOptions, messages: &[Vec<u8>]) -> (u128, u128, usize, String) {
     let mut encoder = Encoder::new(options).unwrap();
     let mut decoder = decoder(options.choice);
     let (mut wire, mut ends) = (Vec::with_capacity(64 << 20), Vec::with_capacity(messages.len()));
@@ -99,7 +102,7 @@ fn dialogue_pass(options: EncoderOptions, messages: &[Vec<u8>]) -> (u128, u128, 
         at = end;
     }
     let in_ns = start.elapsed().as_nanos() / messages.len() as u128;
-    (out_ns, in_ns, wire.len())
+    (out_ns, in_ns, wire.len(), memory(&encoder, &decoder))
 }
 
 fn bulk(options: EncoderOptions, corpus: &[u8]) -> (String, String) {
@@ -126,6 +129,46 @@ fn bulk(options: EncoderOptions, corpus: &[u8]) -> (String, String) {
     let in_s = start.elapsed().as_secs_f64();
     let mb = corpus.len() as f64 / 1e6;
     let ratio = corpus.len() as f64 / wire.len().max(1) as f64;
-    let memory = format!("{}, {}", encoder.memory_bytes() >> 10, decoder.memory_bytes() >> 10);
-    (format!("{:.0}, {:.0}, {ratio:.3}", mb / out_s, mb / in_s), memory)
+    let rates = format!("{:.0}, {:.0}, {ratio:.3}", mb / out_s, mb / in_s);
+    (rates, memory(&encoder, &decoder))
+}
+
+/// Each message a unit of its own.
+fn alone(options: EncoderOptions, messages: &[Vec<u8>]) -> String {
+    let pass = || {
+        let (mut encoder, mut wire) = (Encoder::new(options).unwrap(), Vec::with_capacity(64 << 20));
+        let start = Instant::now();
+        for message in messages {
+            encoder.encode_independent(message, &mut wire).unwrap();
+            encoder.commit();
+        }
+        (start.elapsed().as_nanos() / messages.len() as u128, wire.len() / messages.len())
+    };
+    let (ns, bytes) = (0..PASSES).map(|_| pass()).min().unwrap();
+    format!("{ns}, {bytes}")
+}
+
+/// Each message twice: first abandoned, then sent. What the first costs.
+fn abandoned(options: EncoderOptions, messages: &[Vec<u8>]) -> u128 {
+    let pass = |abandon: bool| {
+        let (mut encoder, mut wire) = (Encoder::new(options).unwrap(), Vec::with_capacity(64 << 20));
+        let start = Instant::now();
+        for message in messages {
+            if abandon {
+                let len = wire.len();
+                encoder.encode(message, &mut wire).unwrap();
+                encoder.abandon();
+                wire.truncate(len);
+            }
+            encoder.encode(message, &mut wire).unwrap();
+            encoder.commit();
+        }
+        start.elapsed().as_nanos() / messages.len() as u128
+    };
+    let with = (0..3).map(|_| pass(true)).min().unwrap();
+    with.saturating_sub((0..3).map(|_| pass(false)).min().unwrap())
+}
+
+fn memory(encoder: &Encoder, decoder: &Decoder) -> String {
+    format!("{}, {}", encoder.memory_bytes() >> 10, decoder.memory_bytes() >> 10)
 }

@@ -204,7 +204,7 @@ impl Encoder {
     /// - zstd: for small chunks the context stays as it was. Otherwise it is lost: if a frame is open at the
     ///   decoder, the next chunk is prefixed by an empty last block (3 bytes) that closes it, then a new frame
     ///   begins (6 bytes).
-    /// - zlib: the context is rebuilt from the last 32 KiB sent, when next needed; no bytes.
+    /// - zlib: the context is rebuilt from what was sent last, 4 to 32 KiB, when next needed; no bytes.
     /// - LZ4: the context stays, less what the abandoned chunk pushed out of its hash table; no bytes.
     pub fn abandon(&mut self) -> bool {
         !std::mem::take(&mut self.pending) || each!(EncoderKind, &mut self.inner, it => it.abandon())

@@ -28,6 +28,8 @@ const UNUSABLE: Error = Error::Unsupported { algorithm: Algorithm::Zlib, what: "
 /// zlib-rs' state: window and code tables.
 const DECODER_STATE_BYTES: usize = 48 << 10;
 
+/// A rebuilt encoder knows at least this much.
+const REBUILT_BYTES_MIN: usize = 4 << 10;
 /// Raw bytes of one stored block.
 const STORED_BLOCK_MAX: usize = 0xffff;
 /// Block type, length and its complement.
@@ -102,7 +104,7 @@ impl Encoder {
         }
         self.choose_level(input.len());
         if self.context == Context::Stale {
-            self.rebuild()?;
+            self.rebuild(input.len())?;
         }
         self.run(input, out)
     }
@@ -184,10 +186,13 @@ impl Encoder {
     }
 
     /// A fresh encoder that knows what the decoder's window holds.
-    fn rebuild(&mut self) -> Result<(), Error> {
+    /// How much of it is in proportion to the chunk of `len` bytes that is next, as taking in the whole window takes
+    /// as long as compressing hundreds of small chunks.
+    fn rebuild(&mut self, len: usize) -> Result<(), Error> {
         self.deflate.reset();
         self.context = Context::Fresh;
-        let window = &self.history[self.history.len().saturating_sub(WINDOW_BYTES)..];
+        let known = (8 * len).clamp(REBUILT_BYTES_MIN, WINDOW_BYTES);
+        let window = &self.history[self.history.len().saturating_sub(known)..];
         if !window.is_empty() {
             self.deflate.set_dictionary(window).map_err(|_| UNUSABLE)?;
             self.context = Context::Shared;

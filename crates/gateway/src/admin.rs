@@ -19,8 +19,8 @@ mod table;
 
 use std::sync::Arc;
 
-use pgshrink_wire::message;
-use pgshrink_wire::startup::StartupPacket;
+use pgshrink_wire::startup::{PROTOCOL_3_0, StartupPacket};
+use pgshrink_wire::{Dialect, message};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -49,11 +49,16 @@ pub(crate) async fn serve(
     control: &mpsc::UnboundedSender<Control>,
     deadline: Instant,
 ) -> Result<(), Failure> {
-    let Some(_open) = registry.process.open_console(CONSOLES_MAX) else {
+    // Whoever could stop the process anyway is let in however many others try.
+    let places = if access.is_trusted(peer) { usize::MAX } else { CONSOLES_MAX };
+    let Some(_open) = registry.process.open_console(places) else {
         return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many consoles are open")
             .detail(format!("The limit is {CONSOLES_MAX}."))
             .into());
     };
+    if let Some(answer) = negotiate(packet) {
+        client.send(&answer).await?;
+    }
     let grant = match timeout_at(deadline, access.admit(client, peer, packet)).await {
         Ok(admitted) => admitted?,
         Err(_) => return Err(Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long").into()),
@@ -65,6 +70,25 @@ pub(crate) async fn serve(
     let ended = session::Console::new(client, orders, grant).talk(greeting).await;
     tracing::info!(client = %peer, user, "console closed");
     ended
+}
+
+/// NegotiateProtocolVersion, where a client asks for a newer protocol or for options: here is 3.0, without any.
+/// Newer libpqs insist on the answer.
+fn negotiate(packet: &StartupPacket) -> Option<Vec<u8>> {
+    let own = [Dialect::Ack.key(), Dialect::Restart.key()];
+    let options: Vec<&[u8]> = packet
+        .parameters
+        .iter()
+        .map(|(name, _)| name.as_slice())
+        .filter(|name| name.starts_with(b"_pq_.") && !own.iter().any(|key| key.as_bytes() == *name))
+        .collect();
+    if packet.protocol == PROTOCOL_3_0 && options.is_empty() {
+        return None;
+    }
+    let mut body = PROTOCOL_3_0.to_be_bytes().to_vec();
+    body.extend_from_slice(&(options.len() as u32).to_be_bytes());
+    options.iter().for_each(|name| body.extend_from_slice(&[name, &b"\0"[..]].concat()));
+    Some(message::message(message::tag::NEGOTIATE_PROTOCOL_VERSION, &body))
 }
 
 /// AuthenticationOk and what drivers want to know before they ask anything.

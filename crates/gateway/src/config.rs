@@ -337,6 +337,9 @@ pub struct AdminConfig {
     pub stats_users: Vec<String>,
     /// Users and passwords (or SCRAM verifiers) in the form of pgbouncer's `userlist.txt`.
     pub password_file: Option<PathBuf>,
+    /// False: a password is needed on the Unix socket too. For machines where a pooler or proxy that serves others runs
+    /// as the same system user.
+    pub trust_own_user: bool,
 }
 
 impl Default for AdminConfig {
@@ -346,6 +349,7 @@ impl Default for AdminConfig {
             admin_users: vec!["pgshrink".into()],
             stats_users: Vec::new(),
             password_file: None,
+            trust_own_user: true,
         }
     }
 }

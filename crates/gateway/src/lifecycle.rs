@@ -150,7 +150,7 @@ pub(crate) struct Engine<S, L> {
     /// Makes the next service on reload.
     pub(crate) load: L,
     /// Where the metrics page is served.
-    pub(crate) metrics: Option<std::net::TcpListener>,
+    pub(crate) metrics: Option<metrics::Endpoint>,
 }
 
 impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
@@ -162,9 +162,9 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
         notify: impl Fn(Notice),
     ) -> Result<(), Error> {
         let mut acceptors = Acceptors::start(listeners, &self.registry.process)?;
-        if let Some(listener) = self.metrics.take() {
+        if let Some(endpoint) = self.metrics.take() {
             // Ends with the runtime, so that health checks see the drain.
-            tokio::spawn(metrics::serve(listener, self.registry.clone()));
+            tokio::spawn(metrics::serve(endpoint, self.registry.clone()));
         }
         notify(Notice::Ready);
         loop {

@@ -3,10 +3,12 @@
 //! Plain HTTP/1.1 without authentication: bind it to an address that only monitoring reaches. A few connections at
 //! once, each for one request and a few seconds; it shares nothing with sessions but their counters.
 
+mod classic;
 mod page;
 pub(crate) mod process;
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::{TcpListener as StdListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -37,10 +39,45 @@ const CONNECTION_LIMIT: Duration = Duration::from_secs(20);
 const HEAD_SIZE_MAX: usize = 8192;
 /// Pause after a failed accept (out of file descriptors, usually).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to get an address that is in use.
+const BIND_PAUSE: Duration = Duration::from_secs(1);
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Binds `metrics_listen`.
-pub(crate) fn bind(address: &str) -> Result<StdListener, Error> {
+/// Where the page is to be.
+pub(crate) struct Endpoint {
+    address: String,
+    /// `None`: somebody else has the address yet.
+    listener: Option<StdListener>,
+}
+
+impl Endpoint {
+    /// Binds `metrics_listen`. An address in use is no error: a process that drains keeps its page, and its successor
+    /// must not fail because of that.
+    pub(crate) fn bind(address: &str) -> Result<Self, Error> {
+        let listener = match try_bind(address) {
+            Ok(listener) => Some(listener),
+            Err(Error::Listen { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+                tracing::warn!(address, "metrics: address in use, waiting for it");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { address: address.to_string(), listener })
+    }
+
+    async fn listen(self) -> std::io::Result<TcpListener> {
+        let mut bound = self.listener;
+        loop {
+            if let Some(listener) = bound {
+                return TcpListener::from_std(listener);
+            }
+            tokio::time::sleep(BIND_PAUSE).await;
+            bound = try_bind(&self.address).ok();
+        }
+    }
+}
+
+fn try_bind(address: &str) -> Result<StdListener, Error> {
     let fail = |source| Error::Listen { address: address.to_string(), source };
     let (host, port) = split_host_port(address).map_err(|reason| Error::config("metrics_listen", reason))?;
     let resolved: Vec<_> = (host.as_str(), port).to_socket_addrs().map_err(fail)?.collect();
@@ -50,15 +87,15 @@ pub(crate) fn bind(address: &str) -> Result<StdListener, Error> {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: StdListener, registry: Arc<Registry>) {
-    let address = listener.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
-    let listener = match TcpListener::from_std(listener) {
+pub(crate) async fn serve(endpoint: Endpoint, registry: Arc<Registry>) {
+    let listener = match endpoint.listen().await {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "metrics are not served");
             return;
         }
     };
+    let address = listener.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
     tracing::info!(address, "metrics");
     let known = registry.process.add_listener(address, "metrics");
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -109,7 +146,8 @@ fn answer(request: &Request<Incoming>, registry: &Arc<Registry>) -> Response<Ful
     }
     match request.uri().path() {
         "/metrics" => match page::render(registry) {
-            Ok(page) => text(StatusCode::OK, page::MEDIA_TYPE, page),
+            Ok(page) if accepts_open_metrics(request) => text(StatusCode::OK, page::MEDIA_TYPE, page),
+            Ok(page) => text(StatusCode::OK, classic::MEDIA_TYPE, classic::from_open_metrics(&page)),
             Err(error) => {
                 tracing::error!(%error, "metrics not rendered");
                 text(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "not rendered\n")
@@ -119,6 +157,11 @@ fn answer(request: &Request<Incoming>, registry: &Arc<Registry>) -> Response<Ful
         "/healthz" => text(StatusCode::OK, TEXT, "ok\n"),
         _ => text(StatusCode::NOT_FOUND, TEXT, "here are /metrics and /healthz\n"),
     }
+}
+
+fn accepts_open_metrics(request: &Request<Incoming>) -> bool {
+    let accepts = request.headers().get_all(ACCEPT);
+    accepts.iter().any(|value| value.to_str().is_ok_and(|v| v.contains("application/openmetrics-text")))
 }
 
 fn text(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

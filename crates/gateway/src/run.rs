@@ -74,7 +74,7 @@ fn gateway_parts(
     let service = Gateway::load(config, &shared)?;
     let config = &service.config;
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
-    let metrics = config.metrics_listen.as_deref().map(metrics::bind).transpose()?;
+    let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
     let workers = Workers::start(config.workers)?;
     let registry = shared.registry.clone();
     let load = move || Gateway::load(reload()?, &shared);
@@ -94,7 +94,7 @@ fn connector_parts(
     let shared = shared(Role::Connector, config.limits.codec_memory_mib, &orders);
     let service = Connector::load(&config, &shared)?;
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
-    let metrics = config.metrics_listen.as_deref().map(metrics::bind).transpose()?;
+    let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
     let workers = Workers::start(config.workers)?;
     let registry = shared.registry.clone();
     let load = move || Connector::load(&reload()?, &shared);

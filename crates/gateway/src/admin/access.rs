@@ -1,7 +1,7 @@
 //! Who may use the console.
 //!
 //! * A1 A process of the gateway's own user or of root, over a Unix socket (the kernel says who it is), needs no
-//!   password and may do everything: it could stop the gateway anyway.
+//!   password and may do everything: it could stop the gateway anyway. `admin.trust_own_user = false` takes this away.
 //! * A2 Anybody else needs an entry in `admin.password_file` and proves it by SCRAM-SHA-256. Without such a file
 //!   there is nothing to prove with, and the answer is no.
 //! * A3 A password exchange that others could watch is refused before it begins: TCP beyond this machine needs TLS.
@@ -47,6 +47,7 @@ pub(crate) struct Access {
     database: Option<String>,
     admin_users: Vec<String>,
     stats_users: Vec<String>,
+    trust_own_user: bool,
     /// `None`: no password file is configured.
     passwords: Option<HashMap<String, Verifier>>,
     /// Makes up salts for users who do not exist.
@@ -61,6 +62,7 @@ impl Access {
             database: (!config.database.is_empty()).then(|| config.database.clone()),
             admin_users: config.admin_users.clone(),
             stats_users: config.stats_users.clone(),
+            trust_own_user: config.trust_own_user,
             passwords: config.password_file.as_deref().map(read_passwords).transpose()?,
             secret: scram::random().map_err(random)?,
         })
@@ -71,6 +73,11 @@ impl Access {
         self.database.as_deref().is_some_and(|name| name.as_bytes() == packet.database())
     }
 
+    /// Whether the kernel's word is enough.
+    pub(super) fn is_trusted(&self, peer: Peer) -> bool {
+        matches!(peer, Peer::Unix { uid } if self.trust_own_user && is_own_or_root(uid))
+    }
+
     /// Lets a client in, after a password exchange where one is due. AuthenticationOk is not sent yet.
     pub(crate) async fn admit(
         &self,
@@ -78,9 +85,7 @@ impl Access {
         peer: Peer,
         packet: &StartupPacket,
     ) -> Result<Grant, Failure> {
-        if let Peer::Unix { uid } = peer
-            && is_trusted(uid)
-        {
+        if self.is_trusted(peer) {
             return Ok(Grant::Change);
         }
         let user = String::from_utf8_lossy(packet.user()).into_owned();
@@ -127,7 +132,7 @@ impl Access {
     }
 }
 
-fn is_trusted(uid: u32) -> bool {
+fn is_own_or_root(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
@@ -275,7 +280,13 @@ mod tests {
 
     #[test]
     fn only_root_and_the_own_user_are_trusted_by_the_socket() {
-        assert!(is_trusted(0) && is_trusted(rustix::process::geteuid().as_raw()));
-        assert!(!is_trusted(rustix::process::geteuid().as_raw() + 12345));
+        let own = rustix::process::geteuid().as_raw();
+        let access =
+            |trust_own_user| Access::load(&AdminConfig { trust_own_user, ..AdminConfig::default() }).unwrap();
+        let unix = |uid| Peer::Unix { uid };
+        assert!(access(true).is_trusted(unix(0)) && access(true).is_trusted(unix(own)));
+        assert!(!access(true).is_trusted(unix(own + 12345)) && !access(true).is_trusted(unix(u32::MAX)));
+        assert!(!access(true).is_trusted(Peer::Address("127.0.0.1:1".parse().unwrap())));
+        assert!(!access(false).is_trusted(unix(0)) && !access(false).is_trusted(unix(own)));
     }
 }

@@ -289,6 +289,18 @@ fn clients_over_tcp_prove_who_they_are() {
 }
 
 #[test]
+fn the_own_system_user_is_not_trusted_where_the_operator_says_so() {
+    let cluster = cluster(Auth::Scram);
+    let dir = TempDir::new().unwrap();
+    let admin = AdminConfig { trust_own_user: false, ..passwords(&cluster, &dir) };
+    let site = Site::new(&cluster, |c| c.admin = admin);
+    let ask =
+        |password| site.psql().user("ann").env("PGPASSWORD", password).arg("-c").arg("show version").run();
+    assert!(ask("ann's pass").is_ok());
+    assert!(ask("wrong").unwrap_err().to_string().contains("password authentication failed"));
+}
+
+#[test]
 fn without_a_password_file_tcp_clients_are_refused_with_advice() {
     let cluster = cluster(Auth::Trust);
     let site = Site::new(&cluster, |_| {});
@@ -375,10 +387,18 @@ fn console(site: &Site) -> std::os::unix::net::UnixStream {
 
 /// Sends messages to a fresh console and returns what it says up to its end.
 fn converse(site: &Site, messages: &[Vec<u8>]) -> Vec<(u8, Vec<u8>)> {
+    let startup = Raw::startup(&[("user", "u"), ("database", "pgshrink")]);
+    let mut answers = converse_from(site, &startup, messages);
+    let ready = answers.iter().position(|a| a.0 == b'Z').unwrap();
+    answers.split_off(ready + 1)
+}
+
+/// As [`converse`], with the answers to the startup packet.
+fn converse_from(site: &Site, startup: &[u8], messages: &[Vec<u8>]) -> Vec<(u8, Vec<u8>)> {
     use std::io::{Read, Write};
     let mut stream = console(site);
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.write_all(&Raw::startup(&[("user", "u"), ("database", "pgshrink")])).unwrap();
+    stream.write_all(startup).unwrap();
     for message in messages {
         stream.write_all(message).unwrap();
     }
@@ -392,8 +412,7 @@ fn converse(site: &Site, messages: &[Vec<u8>]) -> Vec<(u8, Vec<u8>)> {
         answers.push((head[0], body[..size].to_vec()));
         rest = &body[size..];
     }
-    let ready = answers.iter().position(|a| a.0 == b'Z').unwrap();
-    answers.split_off(ready + 1)
+    answers
 }
 
 fn parse(sql: &str) -> Vec<u8> {
@@ -450,6 +469,20 @@ fn drivers_can_ask_by_the_extended_protocol() {
     );
     assert_eq!(tags(&answers), "CZTDCZCZ");
     assert_eq!((answers[1].1.as_slice(), answers[7].1.as_slice()), (&b"T"[..], &b"I"[..]));
+}
+
+#[test]
+fn newer_clients_are_told_that_the_console_speaks_protocol_3_0() {
+    let cluster = cluster(Auth::Trust);
+    let site = Site::new(&cluster, |_| {});
+    let asked = [("user", "u"), ("database", "pgshrink"), ("_pq_.compression", "zstd"), ("_pq_.new", "1")];
+    let mut startup = Raw::startup(&asked);
+    startup[7] = 2;
+    let answers = converse_from(&site, &startup, &[]);
+    assert!(tags(&answers).starts_with("vRS"), "{}", tags(&answers));
+    assert_eq!(answers[0].1, b"\0\x03\0\0\0\0\0\x01_pq_.new\0");
+    let own = converse_from(&site, &Raw::startup(&asked[..3]), &[]);
+    assert!(tags(&own).starts_with("RS"), "{}", tags(&own));
 }
 
 #[test]

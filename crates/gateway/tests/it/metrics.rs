@@ -29,8 +29,18 @@ fn metrics_address(running: &Running) -> String {
 
 /// Status, media type, body.
 fn get(running: &Running, path: &str) -> (u16, String, String) {
+    // As Prometheus asks.
+    get_as(
+        running,
+        path,
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
+    )
+}
+
+fn get_as(running: &Running, path: &str, accept: &str) -> (u16, String, String) {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-    let mut response = agent.get(format!("http://{}{path}", metrics_address(running))).call().unwrap();
+    let request = agent.get(format!("http://{}{path}", metrics_address(running)));
+    let mut response = request.header("accept", accept).call().unwrap();
     let media_type = response.headers().get("content-type").unwrap().to_str().unwrap().to_string();
     (response.status().as_u16(), media_type, response.body_mut().read_to_string().unwrap())
 }
@@ -208,6 +218,37 @@ fn clients_that_say_nothing_delay_a_scrape_by_seconds_and_no_session_at_all() {
 }
 
 #[test]
+fn scrapers_that_do_not_ask_for_open_metrics_get_the_older_format() {
+    let cluster = cluster(Auth::Trust);
+    let gateway = scraped_gateway(&cluster);
+    let (status, media_type, page) = get_as(&gateway, "/metrics", "*/*");
+    assert_eq!((status, media_type.as_str()), (200, "text/plain; version=0.0.4; charset=utf-8"));
+    assert!(page.contains(
+        "\n# TYPE pgshrink_connections_accepted_total counter\npgshrink_connections_accepted_total 0\n"
+    ));
+    let names = |page: &str| -> Vec<String> {
+        let samples = page.lines().filter(|l| !l.starts_with('#'));
+        samples.map(|l| l.rsplit_once(' ').unwrap().0.to_string()).collect()
+    };
+    assert_eq!(names(&page), names(&get(&gateway, "/metrics").2));
+    assert!(!page.contains("# UNIT") && !page.contains("# EOF"));
+}
+
+#[test]
+fn a_successor_waits_for_the_page_of_the_process_it_replaces() {
+    let cluster = cluster(Auth::Trust);
+    let old = scraped_gateway(&cluster);
+    let address = metrics_address(&old);
+    let config = GatewayConfig { metrics_listen: Some(address.clone()), ..gateway_config(&cluster) };
+    let new = start_gateway(config).unwrap();
+    let _session = Raw::login(port(&new));
+    assert!(new.registry().process.listeners().iter().all(|l| l.kind != "metrics"));
+    old.end(Control::Stop).unwrap();
+    assert_eq!(metrics_address(&new), address);
+    assert_eq!(sum(&scrape(&new), "pgshrink_sessions", ""), 1.0);
+}
+
+#[test]
 fn the_connector_is_scraped_too() {
     let cluster = cluster(Auth::Trust);
     let gateway = scraped_gateway(&cluster);
@@ -215,6 +256,8 @@ fn the_connector_is_scraped_too() {
     config.metrics_listen = Some("127.0.0.1:0".into());
     let near = start_connector(config).unwrap();
     let _raw = Raw::login(port(&near));
+    let idle = || sum(&scrape(&near), "pgshrink_sessions", r#"state="idle""#) == 1.0;
+    wait_until(Duration::from_secs(5), "an idle session", idle).unwrap();
     let page = scrape(&near);
     assert_eq!(sum(&page, "pgshrink_build_info", r#"role="connector""#), 1.0);
     assert_eq!(sum(&page, "pgshrink_sessions_began_total", r#"dialect="restart""#), 1.0);

@@ -23,6 +23,12 @@ pub enum RunError {
         reason: &'static str,
         advice: &'static str,
     },
+    /// Debian's `pg_wrapper` would look the server up.
+    #[error(
+        "{place}: {chooser} chooses the server, which pgshrink does not follow: name the host with -h, PGHOST or in the \
+         connection string"
+    )]
+    Cluster { place: String, chooser: &'static str },
     /// The command says nothing about a connection, and compression is required.
     #[error(
         "compression is required, but nothing asks for any: add compression=… to the connection string, or give \

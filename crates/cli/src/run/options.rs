@@ -66,7 +66,8 @@ fn long(program: &Program, text: &[u8], at: usize, has_next: bool, items: &mut V
 
 /// The one long option that a name, possibly cut short, means.
 fn resolve(program: &Program, given: &str) -> Option<(String, bool)> {
-    let known = program.long.split_whitespace().map(|word| {
+    // Debian's pg_wrapper takes this one away before the program sees it.
+    let known = program.long.split_whitespace().chain(["cluster="]).map(|word| {
         let name = word.trim_end_matches(['=', '?']);
         (name, word.ends_with('='))
     });

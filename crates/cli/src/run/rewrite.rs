@@ -219,6 +219,7 @@ impl Rewriter<'_> {
             return Ok(None);
         };
         site.check_possible()?;
+        self.check_host_is_known(site)?;
         let around = self.request.around;
         let targets = target::targets(&site.parameters, around).map_err(|e| site.error(e))?;
         let ssl = SslParameters::resolve(&site.parameters, around).map_err(|e| site.error(e))?;
@@ -248,6 +249,20 @@ impl Rewriter<'_> {
             self.hide_everywhere(site, "sslcertmode");
         }
         Ok(Some(dirs.join(&b',')))
+    }
+
+    fn check_host_is_known(&self, site: &Site) -> Result<(), RunError> {
+        let named = |keyword| site.parameters.get_nonempty(keyword).is_some();
+        if named("host") || named("hostaddr") {
+            return Ok(());
+        }
+        let flag = |word: &Vec<u8>| word == b"--cluster" || word.starts_with(b"--cluster=");
+        let chooser = match self.request.argv.iter().any(flag) {
+            true => "--cluster",
+            false if self.request.around.var("PGCLUSTER").is_some() => "PGCLUSTER",
+            false => return Ok(()),
+        };
+        Err(RunError::Cluster { place: site.place.clone(), chooser })
     }
 
     /// The directory of a stand-in, shared with an equal one.

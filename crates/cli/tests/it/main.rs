@@ -5,4 +5,5 @@ mod arguments;
 mod config;
 mod rewrite;
 mod run;
+mod service;
 mod world;

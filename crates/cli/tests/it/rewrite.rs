@@ -366,6 +366,19 @@ fn wrong_lists_and_parameters_are_errors_when_compression_is_asked_for() {
 }
 
 #[test]
+fn a_server_that_debians_wrapper_would_choose_is_not_guessed() {
+    let error = command(&["psql", "-l"]).env("PGCLUSTER", "15/db.example:5433").compression("lz4").planned();
+    assert!(error.starts_with("error: environment: PGCLUSTER chooses the server"), "{error}");
+    let error = command(&["psql", "--cluster", "15/main", "dbname=d compression=lz4"]).planned();
+    assert!(error.starts_with("error: connection string: --cluster chooses the server"), "{error}");
+    check(
+        &command(&["psql", "--cluster", "15/main", "host=db compression=lz4"]).env("PGCLUSTER", "15/x"),
+        "psql --cluster 15/main host=/P/0 | /P/0->db:5432,lz4",
+    );
+    check(&command(&["psql", "--cluster=15/main", "d"]), "psql --cluster=15/main d");
+}
+
+#[test]
 fn required_compression_must_be_asked_for_somewhere() {
     let error = command(&["psql", "host=db"]).required().planned();
     assert!(error.starts_with("error: compression is required, but nothing asks for any"), "{error}");

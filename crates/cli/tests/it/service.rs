@@ -1,0 +1,86 @@
+//! `pgshrink gateway` and `pgshrink connect` as processes: configuration, reload, end, log.
+
+use pgshrink_testkit::{Auth, Cluster, Daemon, TempDir, free_port, wait_until};
+use rustix::process::Signal;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Service {
+    daemon: Daemon,
+    port: u16,
+    config: PathBuf,
+    _dir: TempDir,
+}
+
+/// Starts a service whose configuration is `rest` below a line that makes it listen on a free port.
+fn start(command: &str, rest: &str, flags: &[&str]) -> Service {
+    let port = free_port().expect("a port");
+    let dir = TempDir::new().expect("a directory");
+    let config = dir.path().join("p.toml");
+    fs::write(&config, format!("listen = [\"127.0.0.1:{port}\"]\n{rest}")).expect("a file");
+    let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    pgshrink.arg(command).arg("--config").arg(&config).args(flags).arg("--socket-dir=");
+    let daemon = Daemon::spawn(&mut pgshrink).expect("starts");
+    daemon.wait_for_log(PATIENCE, "listening").expect("listens");
+    Service { daemon, port, config, _dir: dir }
+}
+
+fn query(cluster: &Cluster, port: u16, sql: &str) -> String {
+    cluster.psql().at("127.0.0.1", port).sql(sql).expect("an answer").trim().to_owned()
+}
+
+#[test]
+fn a_gateway_reloads_on_sighup_and_ends_on_sigterm() {
+    let cluster = Cluster::builder().auth(Auth::Trust).start().expect("a server");
+    let server = format!("[[server]]\nhost = \"127.0.0.1\"\nport = {}\n", cluster.port());
+    let service = start("gateway", &server, &[]);
+    assert_eq!(query(&cluster, service.port, "select 1"), "1");
+    let listen = format!("listen = [\"127.0.0.1:{}\"]\n", service.port);
+    fs::write(&service.config, format!("{listen}nonsense = 1\n{server}")).expect("a file");
+    service.daemon.signal(Signal::HUP).expect("alive");
+    service.daemon.wait_for_log(PATIENCE, "p.toml:2: unknown field `nonsense`").expect("says what is wrong");
+    assert_eq!(query(&cluster, service.port, "select 2"), "2");
+    fs::write(&service.config, format!("{listen}ignore_startup_parameters = [\"x\"]\n{server}"))
+        .expect("a file");
+    service.daemon.signal(Signal::HUP).expect("alive");
+    service.daemon.wait_for_log(PATIENCE, "configuration reloaded").expect("reloads");
+    assert_eq!(query(&cluster, service.port, "select 3"), "3");
+    service.daemon.signal(Signal::TERM).expect("alive");
+    assert_eq!(service.daemon.wait(PATIENCE).expect("ends").code(), Some(0));
+}
+
+#[test]
+fn a_connector_asks_the_gateway_for_compression() {
+    let cluster = Cluster::builder().auth(Auth::Scram).start().expect("a server");
+    let server = format!("[[server]]\nhost = \"127.0.0.1\"\nport = {}\n", cluster.port());
+    let gateway = start("gateway", &server, &["--log-format=json"]);
+    for dialect in ["ack", "restart"] {
+        let target = format!("[[target]]\nhost = \"127.0.0.1\"\nport = {}\n", gateway.port);
+        let connector =
+            start("connect", &target, &["--dialect", dialect, "--required", "--compression=zstd:2,lz4"]);
+        assert_eq!(query(&cluster, connector.port, "select sum(i) from generate_series(1, 100) i"), "5050");
+        connector.daemon.signal(Signal::TERM).expect("alive");
+        assert_eq!(connector.daemon.wait(PATIENCE).expect("ends").code(), Some(0));
+    }
+    let sessions = || gateway.daemon.log().lines().filter(|line| line.contains("\"disconnected\"")).count();
+    wait_until(PATIENCE, "both sessions in the log", || sessions() == 2).expect("both");
+    for line in gateway.daemon.log().lines() {
+        assert!(line.starts_with('{') && line.ends_with('}') && line.contains("\"level\":"), "{line}");
+    }
+}
+
+#[test]
+fn an_address_in_use_ends_it_with_two() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    let flags = ["connect", "--listen", &address, "--to", "127.0.0.1:1"];
+    let output = pgshrink.args(flags).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(&format!("pgshrink: cannot listen on {address}: ")), "{stderr}");
+}

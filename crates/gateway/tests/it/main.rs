@@ -4,10 +4,12 @@
 
 mod access;
 mod admin;
+mod admin_access;
 mod clients;
 mod compressed;
 mod drain;
 mod harness;
+mod large;
 mod metrics;
 mod passthrough;
 mod replication;

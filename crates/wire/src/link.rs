@@ -65,7 +65,7 @@ pub enum Held {
 /// Caps on what a session holds and on what a peer may send, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Plain bytes kept before `plain_room` is 0.
+    /// Plain bytes kept before `plain_room` is 0; where a frame is larger, a frame and the start of what follows it.
     pub pending_max: usize,
     /// Output size at which `pump` and `handle_wire` stop; one frame or message part may pass it.
     pub out_max: usize,

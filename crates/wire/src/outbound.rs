@@ -36,7 +36,7 @@ use crate::policy::{
     ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, looks_incompressible, overhead_bound,
 };
 use crate::stats::DirectionStats;
-use crate::watch::{Event, Sender};
+use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 
 /// Ack dialect: the one shipping reader has a ring for 16 KiB blocks.
 const ACK_LZ4_RAW_MAX: usize = 16 << 10;
@@ -144,7 +144,9 @@ impl Outbound {
     }
 
     pub(crate) fn room(&self) -> usize {
-        self.config.limits.pending_max.saturating_sub(self.pending.len() - self.start)
+        // A whole frame must fit with the start of what follows it, or nothing could ever go.
+        let least = self.config.policy.frame_size + WATCHED_SIZE_MAX;
+        self.config.limits.pending_max.max(least).saturating_sub(self.pending.len() - self.start)
     }
 
     pub(crate) fn at_boundary(&self) -> bool {

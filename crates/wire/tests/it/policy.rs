@@ -1,6 +1,6 @@
 //! What is compressed, what is held, and what is released.
 
-use pgshrink_wire::{ContextMode, Flush, Held, LinkConfig, MessageTypes, Policy, message};
+use pgshrink_wire::{ContextMode, Dialect, Flush, Held, LinkConfig, MessageTypes, Policy, message};
 
 use crate::pair::{DIALECTS, Pair, Random, pump_all, receive, row};
 
@@ -154,4 +154,28 @@ fn without_memory_a_sender_goes_on_plain() {
     pair.gateway.plain_buffer().extend_from_slice(&plain);
     pump_all(&mut pair.gateway, Flush::Idle, &mut wire);
     assert!(wire == plain);
+}
+
+#[test]
+fn a_full_buffer_can_always_go_whatever_the_frame_size() {
+    // 67: a Query that must be seen whole stands across the end of the buffer.
+    for filler in [40, 67] {
+        for frame_size in [1 << 10, 128 << 10, 200_000, 1 << 20] {
+            let policy = Policy { frame_size, ..Policy::default() };
+            let mut pair = Pair::new(Dialect::Ack, "zstd:1", LinkConfig { policy, ..LinkConfig::default() });
+            let query = message::message(b'Q', &[&b"select "[..], &vec![b'x'; filler]].concat());
+            let plain = query.repeat(40_000);
+            let (mut rest, mut wire) = (&plain[..], Vec::new());
+            while !rest.is_empty() {
+                let n = rest.len().min(pair.connector.plain_room());
+                assert!(n > 0, "stuck with frames of {frame_size}, {} bytes to go", rest.len());
+                pair.connector.plain_buffer().extend_from_slice(&rest[..n]);
+                rest = &rest[n..];
+                // The source always has more: nothing but a full buffer makes the link send.
+                while pair.connector.pump(Flush::No, &mut wire).unwrap() == Held::OutputFull {
+                    wire.clear();
+                }
+            }
+        }
+    }
 }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 /// A gateway beside the server and a connector beside the client carry PostgreSQL's own protocol between them
 /// compressed with zstd, lz4 or zlib, as agreed by both ends. Client and server stay as they are.
 #[derive(Debug, Parser)]
-#[command(name = "pgshrink", version, about, long_about, max_term_width = 110, after_help = EXAMPLES)]
+#[command(name = "pgshrink", version, max_term_width = 100, after_help = EXAMPLES)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
@@ -53,11 +53,11 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "parsed once")]
 pub enum Command {
-    /// Serve compressed connections in front of PostgreSQL servers
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
     Gateway(GatewayArgs),
-    /// Give clients that know nothing of compression a compressed way to a server
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
     Connect(ConnectArgs),
-    /// Run one command with its connections compressed
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
     Run(RunArgs),
     /// Print a completion script for a shell
     ///

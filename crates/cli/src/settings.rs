@@ -26,7 +26,7 @@ pub struct Settings<T> {
 }
 
 /// Where servers of this system put their sockets, and so where clients without a host look.
-const SOCKET_DIR: &str = "/var/run/postgresql";
+pub(crate) const SOCKET_DIR: &str = "/var/run/postgresql";
 
 /// The gateway's settings, checked.
 pub fn gateway(args: &GatewayArgs) -> Result<Settings<GatewayConfig>, Error> {

@@ -63,12 +63,14 @@ pub struct ConnectArgs {
 const EXAMPLES: &str = "\
 Examples:
   For everything on this machine that talks to db.example:
-    pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432 --sslmode verify-full --sslrootcert system
+    pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432 \\
+        --sslmode verify-full --sslrootcert system
     pg_dump -h 127.0.0.1 -p 5433 -U ann sales | ...
 
   For a standby, in its configuration:
     primary_conninfo = 'host=/run/pgshrink port=5433 user=replica'
-    pgshrink connect --socket-dir /run/pgshrink --socket-port 5433 --to primary.example:6432 --required
+    pgshrink connect --socket-dir /run/pgshrink --socket-port 5433 \\
+        --to primary.example:6432 --required
 
   The same as a file, pgshrink connect --config connect.toml:
     listen = [\"127.0.0.1:5433\"]

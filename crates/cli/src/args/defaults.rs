@@ -1,5 +1,6 @@
 //! The configuration's defaults, for the help: taken from where they are in force, so that they cannot differ.
 
+use crate::settings::SOCKET_DIR;
 use clap::Command;
 use pgshrink_gateway::config::{
     ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, TimeoutsConfig, UnixSocketConfig,
@@ -10,6 +11,7 @@ pub(super) fn state(command: Command) -> Command {
     let gateway = GatewayConfig::default();
     let mut of_gateway = common(&gateway.policy, &gateway.limits, &gateway.timeouts);
     of_gateway.extend([
+        ("socket_dir", format!("{SOCKET_DIR} if it is writable")),
         ("libpq_compression", gateway.libpq_compression),
         ("allow_unchallenged", gateway.allow_unchallenged.to_string()),
         ("admin_database", gateway.admin.database),
@@ -18,6 +20,7 @@ pub(super) fn state(command: Command) -> Command {
     let connector = ConnectorConfig::default();
     let mut of_connector = common(&connector.policy, &connector.limits, &connector.timeouts);
     of_connector.extend([
+        ("socket_dir", "none".to_owned()),
         ("compression", connector.compression),
         ("dialect", connector.dialect.clone()),
         ("required", connector.required.to_string()),

@@ -83,7 +83,8 @@ pub struct GatewayArgs {
 const EXAMPLES: &str = "\
 Examples:
   In front of a server on the same machine:
-    pgshrink gateway --listen 0.0.0.0:6432 --server host=/var/run/postgresql --tls-cert gw.crt --tls-key gw.key
+    pgshrink gateway --listen 0.0.0.0:6432 --server host=/var/run/postgresql \\
+        --tls-cert gw.crt --tls-key gw.key
 
   Two servers, chosen by database:
     pgshrink gateway --listen 0.0.0.0:6432 \\

@@ -23,7 +23,7 @@ pub struct RunArgs {
     /// Fail rather than go on without compression
     #[arg(long)]
     pub required: bool,
-    /// How to ask [default: ack]
+    /// How to ask
     #[arg(long, env = "PGSHRINK_DIALECT")]
     pub dialect: Option<Dialect>,
     /// Say on standard error which connections are compressed; twice for the connector's log
@@ -41,8 +41,9 @@ Examples:
   pgshrink run --compression zstd:3 -- pg_dump -h db.example -p 6432 -Fc sales -f sales.dump
   PGHOST=db.example PGPORT=6432 PGCOMPRESSION=lz4 pgshrink run -- ./nightly-report.sh
 
-In the arguments of programs that are not PostgreSQL's, only URIs and strings with compression= are taken for connection
-strings. What cannot work with something in between is an error: channel_binding=require, gssencmode=require.
+In the arguments of programs that are not PostgreSQL's, only URIs and strings with compression=
+are taken for connection strings. What cannot work with something in between is an error:
+channel_binding=require, gssencmode=require.
 
 Exit codes:
   that of the command; 128 + N if signal N ended it

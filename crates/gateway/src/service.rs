@@ -172,15 +172,7 @@ async fn login<S: Service>(
         Opening::Startup(packet) => packet,
     };
     if common.access.is_meant(&packet) {
-        entry.leave();
-        let Shared { registry, control, .. } = &*common.shared;
-        let served = admin::serve(&common.access, &mut client, peer, &packet, registry, control, deadline);
-        if let Err(failure) = served.await {
-            if matches!(&failure, Failure::Refused(refusal) if refusal.sqlstate != sqlstate::ADMIN_SHUTDOWN) {
-                Events::count(&common.events().refused_console);
-            }
-            fail(common, &entry.session, Some(client), failure).await;
-        }
+        serve_console(common, entry, client, packet, deadline).await;
         return None;
     }
     if let Err(refusal) = admit(common, entry, peer, &client, over_limit) {
@@ -205,16 +197,39 @@ async fn login<S: Service>(
         }
         Err(_) => {
             Events::count(&common.events().login_timeouts);
-            let refusal = if process.is_paused() {
-                Refusal::new(sqlstate::CANNOT_CONNECT_NOW, "new sessions are paused by the operator")
-            } else {
-                Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long")
-            }
-            .detail(format!("The limit is {} s (timeouts.login_s).", common.timeouts.login_s));
-            fail(common, &entry.session, Some(client), refusal.into()).await;
+            fail(common, &entry.session, Some(client), timeout_refusal(common).into()).await;
             None
         }
     }
+}
+
+/// A client that asks for the console. It is no session.
+async fn serve_console(
+    common: &Common,
+    entry: &Registered,
+    mut client: Leg,
+    packet: StartupPacket,
+    deadline: Instant,
+) {
+    entry.leave();
+    let peer = entry.session.peer();
+    let Shared { registry, control, .. } = &*common.shared;
+    let served = admin::serve(&common.access, &mut client, peer, &packet, registry, control, deadline);
+    if let Err(failure) = served.await {
+        if matches!(&failure, Failure::Refused(refusal) if refusal.sqlstate != sqlstate::ADMIN_SHUTDOWN) {
+            Events::count(&common.events().refused_console);
+        }
+        fail(common, &entry.session, Some(client), failure).await;
+    }
+}
+
+fn timeout_refusal(common: &Common) -> Refusal {
+    let refusal = if common.shared.registry.process.is_paused() {
+        Refusal::new(sqlstate::CANNOT_CONNECT_NOW, "new sessions are paused by the operator")
+    } else {
+        Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long")
+    };
+    refusal.detail(format!("The limit is {} s (timeouts.login_s).", common.timeouts.login_s))
 }
 
 fn admit(

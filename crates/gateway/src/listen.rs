@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ use crate::error::Error;
 
 /// The word for the sockets of socket activation.
 pub(crate) const SYSTEMD: &str = "systemd";
+/// The host that stands for all addresses of the machine.
+pub(crate) const ANY: &str = "*";
 
 /// A bound socket.
 pub(crate) enum Listener {
@@ -63,6 +65,10 @@ pub(crate) fn bind(
         }
         let fail = |source: io::Error| Error::Listen { address: address.clone(), source };
         let (host, port) = split_host_port(address).map_err(|reason| Error::config("listen", reason))?;
+        if host == ANY {
+            listeners.extend(bind_any(port, backlog).map_err(fail)?);
+            continue;
+        }
         for resolved in (host.as_str(), port).to_socket_addrs().map_err(fail)? {
             listeners.push(Listener::Tcp(bind_tcp(resolved, backlog).map_err(fail)?));
         }
@@ -70,6 +76,19 @@ pub(crate) fn bind(
     if let Some(unix) = unix {
         let (listener, guard) = bind_unix(unix)?;
         listeners.push(Listener::Unix(listener, Some(guard)));
+    }
+    Ok(listeners)
+}
+
+/// IPv4 and, where the machine has it, IPv6 on the same port.
+fn bind_any(port: u16, backlog: i32) -> io::Result<Vec<Listener>> {
+    let v4 = bind_tcp((Ipv4Addr::UNSPECIFIED, port).into(), backlog)?;
+    let port = v4.local_addr()?.port();
+    let v6 = bind_tcp((Ipv6Addr::UNSPECIFIED, port).into(), backlog);
+    let mut listeners = vec![Listener::Tcp(v4)];
+    match v6 {
+        Ok(v6) => listeners.push(Listener::Tcp(v6)),
+        Err(error) => tracing::debug!(%error, "not listening on IPv6"),
     }
     Ok(listeners)
 }

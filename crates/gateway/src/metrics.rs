@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 use crate::config::split_host_port;
 use crate::error::Error;
+use crate::listen::ANY;
 use crate::registry::{Listener, Registry};
 
 /// Requests served at once; more wait in the kernel's queue.
@@ -80,7 +81,8 @@ impl Endpoint {
 fn try_bind(address: &str) -> Result<StdListener, Error> {
     let fail = |source| Error::Listen { address: address.to_string(), source };
     let (host, port) = split_host_port(address).map_err(|reason| Error::config("metrics_listen", reason))?;
-    let resolved: Vec<_> = (host.as_str(), port).to_socket_addrs().map_err(fail)?.collect();
+    let host = if host == ANY { "0.0.0.0" } else { host.as_str() };
+    let resolved: Vec<_> = (host, port).to_socket_addrs().map_err(fail)?.collect();
     let listener = StdListener::bind(resolved.as_slice()).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)

@@ -242,8 +242,6 @@ impl Pump {
         if answered {
             session.counters.set_queries(self.talk.queries());
         }
-        session.set_transaction(self.talk.status());
-        session.touch();
         if let Some((role, link)) = &self.engine {
             let stats = link.stats();
             let (out, into) = match role {
@@ -258,6 +256,9 @@ impl Pump {
                 note_sending(session, link, &mut self.sending);
             }
         }
+        session.touch();
+        // Last: who sees a session idle sees its numbers as well.
+        session.set_transaction(self.talk.status());
     }
 
     fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<End> {

@@ -43,6 +43,15 @@ pub(crate) enum Wish {
     Tls(bool),
 }
 
+/// Why a connection could not be opened.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// Nobody answers there; another way would not help.
+    Unreachable(String),
+    /// TLS failed; plain may do.
+    Insecure(String),
+}
+
 impl Target {
     /// The ways to try, best first.
     pub(crate) fn wishes(&self) -> &'static [Wish] {
@@ -67,7 +76,8 @@ impl Target {
         for wish in self.wishes() {
             match self.open(*wish, options, &[]).await {
                 Ok(stream) => return Ok(stream),
-                Err(e) => last = e,
+                Err(OpenError::Unreachable(e)) => return Err(e),
+                Err(OpenError::Insecure(e)) => last = e,
             }
         }
         Err(last)
@@ -79,23 +89,29 @@ impl Target {
         wish: Wish,
         options: &TcpOptions,
         greeting: &[u8],
-    ) -> Result<Stream, String> {
+    ) -> Result<Stream, OpenError> {
         let deadline = Instant::now() + options.connect_limit;
-        let late = |_| {
+        let late = || {
             format!(
                 "connection to server at {} failed: no answer within {} s",
                 self.describe(),
                 options.connect_limit.as_secs()
             )
         };
-        let mut socket = timeout_at(deadline, self.connect(options)).await.map_err(late)??;
-        if !greeting.is_empty() {
-            socket.write_all(greeting).await.map_err(|e| self.failed(&e))?;
-        }
-        match (wish, &self.tls) {
-            (Wish::Tls(must), Some(tls)) => {
-                timeout_at(deadline, self.secure(socket, tls, must)).await.map_err(late)?
+        let connecting = async {
+            let mut socket = self.connect(options).await?;
+            match socket.write_all(greeting).await {
+                Ok(()) => Ok(socket),
+                Err(e) => Err(self.failed(&e)),
             }
+        };
+        let socket = timeout_at(deadline, connecting).await.unwrap_or_else(|_| Err(late()));
+        let socket = socket.map_err(OpenError::Unreachable)?;
+        match (wish, &self.tls) {
+            (Wish::Tls(must), Some(tls)) => timeout_at(deadline, self.secure(socket, tls, must))
+                .await
+                .unwrap_or_else(|_| Err(late()))
+                .map_err(OpenError::Insecure),
             _ => Ok(Stream::Plain(socket)),
         }
     }

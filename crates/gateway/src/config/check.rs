@@ -150,7 +150,7 @@ pub(crate) fn unix_mode(unix: &UnixSocketConfig) -> Result<u32, Error> {
     })
 }
 
-/// `host:port` or `[v6]:port`; a port of 0 lets the kernel choose.
+/// `host:port` or `[v6]:port`; `*` or nothing is any address, a port of 0 lets the kernel choose.
 pub(crate) fn split_host_port(address: &str) -> Result<(String, u16), String> {
     let (host, port) = address.rsplit_once(':').ok_or("expected host:port")?;
     let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
@@ -158,8 +158,7 @@ pub(crate) fn split_host_port(address: &str) -> Result<(String, u16), String> {
     if bare.len() == host.len() && host.contains(':') {
         return Err("write an IPv6 address in brackets".into());
     }
-    let any = if bare.is_empty() || bare == "*" { "0.0.0.0" } else { bare };
-    Ok((any.to_string(), port))
+    Ok((if bare.is_empty() { "*" } else { bare }.to_string(), port))
 }
 
 fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {

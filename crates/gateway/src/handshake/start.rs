@@ -4,7 +4,7 @@ use pgshrink_wire::message::{Header, tag};
 
 use super::leg::Leg;
 use crate::error::Failure;
-use crate::upstream::{Target, TcpOptions};
+use crate::upstream::{OpenError, Target, TcpOptions};
 
 /// A server that has answered the startup packet. Its first message is still unread.
 pub(crate) struct Started {
@@ -26,11 +26,14 @@ pub(crate) async fn start(
     for wish in target.wishes() {
         let stream = match target.open(*wish, options, greeting).await {
             Ok(stream) => stream,
-            Err(e) => {
-                // The word of a server that answered says more than a failed second try.
-                if last.is_err() {
-                    last = Err(e);
-                }
+            // The word of a server that answered says more than a failed second try.
+            Err(OpenError::Unreachable(e) | OpenError::Insecure(e)) if last.is_ok() => {
+                tracing::debug!(server = %target.describe(), error = e, "second way failed");
+                continue;
+            }
+            Err(OpenError::Unreachable(e)) => return Err(e),
+            Err(OpenError::Insecure(e)) => {
+                last = Err(e);
                 continue;
             }
         };

@@ -84,13 +84,13 @@ fn a_proxy_header_from_anybody_else_is_refused() {
     assert!(raw.ends());
 }
 
-struct Tls {
+pub(crate) struct Tls {
     authority: Arc<Authority>,
     dir: TempDir,
 }
 
 impl Tls {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let tls = Self { authority: Arc::new(Authority::new().unwrap()), dir: TempDir::new().unwrap() };
         std::fs::write(tls.root(), tls.authority.certificate_pem()).unwrap();
         tls
@@ -100,7 +100,7 @@ impl Tls {
         self.dir.path().join("root.crt")
     }
 
-    fn listen(&self) -> ListenTlsConfig {
+    pub(crate) fn listen(&self) -> ListenTlsConfig {
         let identity = self.authority.server(&["localhost", "127.0.0.1"]).unwrap();
         let (cert, key) = identity.write_to(self.dir.path(), "server").unwrap();
         ListenTlsConfig { cert, key, client_ca: None, require_client_cert: false, required: false }

@@ -162,7 +162,8 @@ fn an_idle_session_gives_its_memory_back_and_goes_on() {
         raw.until(b'Z');
         let memory = || gateway.registry().sessions()[0].memory_bytes();
         assert!(memory() > 100_000, "{dialect}: {}", memory());
-        wait_until(Duration::from_secs(10), "memory to be released", || memory() < 64 << 10).unwrap();
+        let released = wait_until(Duration::from_secs(10), "memory to be released", || memory() < 64 << 10);
+        assert!(released.is_ok(), "{dialect}: {}", memory());
         raw.query("select repeat('abc ', 50000)");
         assert_eq!(tags(&raw.until(b'Z')), "TDCZ", "{dialect}");
         drop((raw, connector));

@@ -21,6 +21,12 @@ fn a_drain_closes_idle_sessions_at_once_and_lets_transactions_finish() {
     }
     let mut running = Raw::login(port(&gateway));
     running.query("select pg_sleep(1.5)");
+    wait_until(Duration::from_secs(5), "the query to run", || {
+        let asked =
+            "select count(*) from pg_stat_activity where state = 'active' and query like '%sleep(1.5)'";
+        cluster.sql(asked).unwrap() == "1"
+    })
+    .unwrap();
     gateway.order(Control::Drain);
     let (tag, body) = idle.message().unwrap();
     assert_eq!((tag, field(&body, b'C')), (b'E', "57P01".to_string()));

@@ -119,7 +119,8 @@ impl Default for ConnectorConfig {
             dialect: "ack".into(),
             required: false,
             tls: None,
-            admin: AdminConfig::default(),
+            // A database of this name may be the server's own, or reach the gateway's console.
+            admin: AdminConfig { database: String::new(), ..AdminConfig::default() },
             metrics_listen: None,
             limits: LimitsConfig::default(),
             timeouts: TimeoutsConfig::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pgshrink_gateway::config::ListenTlsConfig;
-use pgshrink_gateway::{Control, GatewayConfig, Running, start_connector, start_gateway};
+use pgshrink_gateway::{ConnectorConfig, Control, GatewayConfig, Running, start_connector, start_gateway};
 use pgshrink_testkit::{Auth, Authority, Cluster, Psql, TempDir, wait_until};
 
 use crate::harness::{
@@ -440,12 +440,13 @@ fn a_full_gateway_still_lets_its_operator_in() {
 }
 
 #[test]
-fn the_connector_has_a_console_of_its_own_unless_its_database_is_empty() {
+fn the_connector_has_a_console_of_its_own_only_when_told() {
     let cluster = cluster(Auth::Trust);
     let site = Site::new(&cluster, |_| {});
     let dir = TempDir::new().unwrap();
     let mut config = connector_config(&site.gateway, "ack", "zstd:1");
     config.unix_socket = unix_socket(dir.path(), SOCKET_PORT);
+    config.admin.database = "pgshrink".into();
     let ask = || {
         let psql =
             Psql::new("psql").at(dir.path().display(), SOCKET_PORT).user("postgres").database("pgshrink");
@@ -454,7 +455,7 @@ fn the_connector_has_a_console_of_its_own_unless_its_database_is_empty() {
     let near = start_connector(config.clone()).unwrap();
     assert!(ask().unwrap().starts_with("role|connector\n"));
     near.end(Control::Stop).unwrap();
-    config.admin.database = String::new();
+    config.admin = ConnectorConfig::default().admin;
     let _near = start_connector(config).unwrap();
     let error = ask().unwrap_err().to_string();
     assert!(error.contains("does not admit clients over TCP"), "it is the gateway's that answers: {error}");

@@ -1,0 +1,150 @@
+//! The worker: sets the stage, takes the steps, tells what they found.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use pgshrink_testkit::Server;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::report;
+use crate::stage::{self, Stage};
+use crate::step::{Report, Step};
+use crate::supervisor::{COULD_NOT_RUN, INTERRUPTED, PROBLEM, follow_supervisor};
+use crate::terminal::{self, Charset};
+use crate::wire;
+
+/// Everything there is to show, in order. A part of the product adds its steps here.
+fn steps() -> Vec<Box<dyn Step>> {
+    wire::steps()
+}
+
+/// Shows everything and returns the program's exit code.
+pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
+    let mut report = Report::default();
+    let told = show(pgshrink, &mut report);
+    if matches!(told, Err(Failure::Interrupted)) || told.is_err() && interrupt::explains_failure() {
+        eprintln!("pgshrink-demo: interrupted; everything it started is stopped and removed");
+        return ExitCode::from(INTERRUPTED);
+    }
+    // A reader that went away is no reason to fail.
+    let _ = report::print(&mut std::io::stdout().lock(), &report, terminal::width(), Charset::detect());
+    for row in report.rows.iter().filter(|row| !row.same) {
+        eprintln!(
+            "pgshrink-demo: {}: what arrived is not what was sent; this is a bug, please report it",
+            row.what
+        );
+    }
+    for problem in &report.problems {
+        eprintln!("pgshrink-demo: {problem}");
+    }
+    if let Err(failure) = &told {
+        eprintln!("pgshrink-demo: {failure}");
+    }
+    ExitCode::from(exit_code(told.is_ok_and(|verdict| verdict == Verdict::Complete), &report))
+}
+
+fn exit_code(complete: bool, report: &Report) -> u8 {
+    match (complete, report::all_same(&report.rows) && report.problems.is_empty()) {
+        (false, _) => COULD_NOT_RUN,
+        (true, false) => PROBLEM,
+        (true, true) => 0,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Complete,
+    Incomplete,
+}
+
+fn show(pgshrink: Option<&Path>, report: &mut Report) -> Result<Verdict, Failure> {
+    interrupt::watch().map_err(|error| Failure::io("watching for signals", &error))?;
+    follow_supervisor().map_err(|error| Failure::io("following the supervisor", &error))?;
+    let pgshrink = find_binary(pgshrink)?;
+    Server::find(15)?;
+    let mut steps = steps();
+    let progress =
+        Progress::new(stage::PHASE_COUNT + steps.iter().map(|step| step.phase_count()).sum::<u64>());
+    let verdict = play(&pgshrink, &mut steps, &progress, report);
+    progress.finish();
+    verdict
+}
+
+fn play(
+    pgshrink: &Path,
+    steps: &mut [Box<dyn Step>],
+    progress: &Progress,
+    report: &mut Report,
+) -> Result<Verdict, Failure> {
+    let stage = Stage::set(pgshrink, progress)?;
+    report.heading = format!(
+        "{} packages of this machine's index, PostgreSQL {}: plain and by pgshrink",
+        stage.package_count,
+        stage.cluster.server().version,
+    );
+    let mut verdict = Verdict::Complete;
+    let mut phases = stage::PHASE_COUNT;
+    for step in steps {
+        match step.run(&stage, progress, report) {
+            Ok(()) => {}
+            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            Err(_) if interrupt::explains_failure() => return Err(Failure::Interrupted),
+            Err(failure) => {
+                verdict = Verdict::Incomplete;
+                report.problems.push(format!("{}: {failure}", step.title()));
+            }
+        }
+        phases += step.phase_count();
+        progress.skip_to(phases);
+        interrupt::check()?;
+    }
+    Ok(verdict)
+}
+
+/// The binary that `cargo build --release` leaves beside this program.
+fn find_binary(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let binary = match named {
+        Some(named) => named.to_owned(),
+        None => std::env::current_exe()
+            .map_err(|error| Failure::io("finding this program", &error))?
+            .with_file_name("pgshrink"),
+    };
+    if binary.is_file() {
+        return Ok(binary);
+    }
+    let what = format!("no pgshrink at {}", binary.display());
+    Err(Failure::told(
+        what,
+        "build it with: cargo build --release -p pgshrink-cli (make demo does), or name it with --pgshrink",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Row;
+
+    #[test]
+    fn only_a_complete_demo_whose_data_is_the_same_ends_well() {
+        let row = |same| Row {
+            what: "a".to_owned(),
+            plain_size: 2,
+            shrunk_size: 1,
+            cpu_seconds: 0.0,
+            plain_wall: Default::default(),
+            shrunk_wall: Default::default(),
+            same,
+        };
+        let report = |rows, problems: &[&str]| Report {
+            rows,
+            problems: problems.iter().map(|problem| (*problem).to_owned()).collect(),
+            ..Report::default()
+        };
+        assert_eq!(exit_code(true, &report(vec![row(true)], &[])), 0);
+        assert_eq!(exit_code(true, &report(vec![row(true), row(false)], &[])), 1);
+        assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
+        assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
+    }
+}

@@ -1,0 +1,47 @@
+//! `make demo`: pgshrink on a throwaway cluster with the machine's own package index, and what it saves.
+//!
+//! It starts what a user would start, the product's binary, and knows nothing of its insides: bytes are counted by
+//! a relay between connector and gateway, CPU time comes from the kernel, equality from checksums of what arrived.
+//!
+//! ```text
+//!   plain:  client ──────────────▶ relay ──────────────▶ server
+//!   zstd:   client ──▶ connector ──▶ relay ──▶ gateway ──▶ server
+//! ```
+//!
+//! 1. Nothing is left behind, however it ends: [`supervisor`] owns a directory in which everything happens.
+//! 2. A part of the product adds its rows by adding to [`demo::steps`].
+
+mod demo;
+mod failure;
+mod interrupt;
+mod package_index;
+mod package_table;
+mod program;
+mod progress;
+mod report;
+mod stage;
+mod step;
+mod supervisor;
+mod terminal;
+mod wire;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Shows what pgshrink saves, on a throwaway PostgreSQL cluster filled from this machine's package index.
+///
+/// Exit codes: 0 done, 1 data differs or counters disagree, 2 a step could not run, 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "pgshrink-demo", version)]
+struct Arguments {
+    /// The binary to show; otherwise the `pgshrink` beside this program.
+    #[arg(long, value_name = "PATH")]
+    pgshrink: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if supervisor::is_worker() { demo::run(arguments.pgshrink.as_deref()) } else { supervisor::run() }
+}

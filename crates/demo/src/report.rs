@@ -1,0 +1,225 @@
+//! The table and the words at the end.
+
+use std::io::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use crate::step::{Report, Row};
+use crate::terminal::Charset;
+
+/// What to type next.
+const ADVICE: &str = "\
+On your own server and client:
+  pgshrink gateway --listen 0.0.0.0:6432 --server host=127.0.0.1
+  pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"";
+
+/// One line above, below the header and at the end.
+const UNICODE: TableStyle = lines('─');
+const ASCII: TableStyle = lines('-');
+
+/// Prints the table, the notes and the summary to `out`.
+pub(crate) fn print(
+    out: &mut impl Write,
+    report: &Report,
+    width: u16,
+    charset: Charset,
+) -> std::io::Result<()> {
+    if !report.rows.is_empty() {
+        writeln!(out, "{}", folded(&report.heading, width))?;
+        for line in table(&report.rows, width, charset).lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+    }
+    for note in &report.notes {
+        writeln!(out, "{}", folded(note, width))?;
+    }
+    if let Some(summary) = summary(report) {
+        writeln!(out, "\n{}\n{ADVICE}", folded(&summary, width))?;
+    }
+    Ok(())
+}
+
+/// True when every row's two sides hold the same.
+pub(crate) fn all_same(rows: &[Row]) -> bool {
+    rows.iter().all(|row| row.same)
+}
+
+const fn lines(character: char) -> TableStyle {
+    let line = LineStyle::none().fill(character).junction(character);
+    TableStyle::new().top_border(line).header_separator(line).bottom_border(line)
+}
+
+fn table(rows: &[Row], width: u16, charset: Charset) -> Table {
+    let (style, arrow, cut) = match charset {
+        Charset::Unicode => (UNICODE, "→", "…"),
+        Charset::Ascii => (ASCII, "->", "~"),
+    };
+    let mut table = Table::new();
+    table.load_style(style).set_truncation_indicator(cut);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    let seconds = format!("seconds\nplain {arrow} zstd");
+    table.set_header(["", "bytes\nplain", "bytes on\nthe wire", "ratio", "CPU s", &seconds, "same\ndata"]);
+    for row in rows {
+        table.add_row(cells(row, arrow));
+    }
+    if rows.len() > 1 {
+        let mut sum = cells(&total(rows), arrow);
+        // Runs of different kinds in one sum say nothing about speed.
+        sum[5] = String::new();
+        table.add_row(sum);
+    }
+    let last = table.column_count() - 1;
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((u16::from(index > 0), u16::from(index > 0 && index < last)));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn cells(row: &Row, arrow: &str) -> [String; 7] {
+    let (plain, shrunk) = (row.plain_wall.as_secs_f64(), row.shrunk_wall.as_secs_f64());
+    [
+        row.what.clone(),
+        size(row.plain_size),
+        size(row.shrunk_size),
+        format!("{:.2}x", ratio(row)),
+        format!("{:.2}", row.cpu_seconds),
+        format!("{plain:.1} {arrow} {shrunk:.1}"),
+        if row.same { "yes" } else { "NO" }.to_owned(),
+    ]
+}
+
+fn total(rows: &[Row]) -> Row {
+    Row {
+        what: "all".to_owned(),
+        plain_size: rows.iter().map(|row| row.plain_size).sum(),
+        shrunk_size: rows.iter().map(|row| row.shrunk_size).sum(),
+        cpu_seconds: rows.iter().map(|row| row.cpu_seconds).sum(),
+        plain_wall: rows.iter().map(|row| row.plain_wall).sum(),
+        shrunk_wall: rows.iter().map(|row| row.shrunk_wall).sum(),
+        same: all_same(rows),
+    }
+}
+
+fn summary(report: &Report) -> Option<String> {
+    if report.rows.is_empty() {
+        return None;
+    }
+    let all = total(&report.rows);
+    let saved = all.plain_size.saturating_sub(all.shrunk_size);
+    let share = 100.0 * saved as f64 / (all.plain_size as f64).max(1.0);
+    let data =
+        if all.same { "both sides hold the same data" } else { "but NOT everything arrived as it was sent" };
+    Some(format!(
+        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.",
+        size(all.plain_size),
+        size(all.shrunk_size),
+        all.cpu_seconds,
+    ))
+}
+
+fn ratio(row: &Row) -> f64 {
+    row.plain_size as f64 / (row.shrunk_size as f64).max(1.0)
+}
+
+/// Decimal, three digits or so.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        1_000_000..10_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// Breaks a line at spaces.
+fn folded(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        let line = &mut lines[last];
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn row(what: &str, same: bool) -> Row {
+        Row {
+            what: what.to_owned(),
+            plain_size: 123_456_789,
+            shrunk_size: 23_456_789,
+            cpu_seconds: 12.345,
+            plain_wall: Duration::from_millis(12_340),
+            shrunk_wall: Duration::from_millis(15_670),
+            same,
+        }
+    }
+
+    fn printed(rows: Vec<Row>, width: u16, charset: Charset) -> String {
+        let note = "words ".repeat(40).trim_end().to_owned();
+        let report = Report { heading: "heading ".repeat(20), rows, notes: vec![note], problems: vec![] };
+        let mut out = Vec::new();
+        print(&mut out, &report, width, charset).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn everything_fits_80_columns_without_folding_a_row() {
+        for charset in [Charset::Unicode, Charset::Ascii] {
+            let text = printed(vec![row("replica catching up", true), row("b", true)], 80, charset);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(80), "{widest:?}\n{text}");
+            let of_row = text.lines().find(|line| line.contains("replica catching up")).unwrap();
+            let words: Vec<&str> = of_row.split_whitespace().collect();
+            assert_eq!(words[3..7], ["123.5", "MB", "23.5", "MB"]);
+            assert_eq!((words[7], words.last()), ("5.26x", Some(&"yes")));
+        }
+    }
+
+    #[test]
+    fn without_unicode_every_character_is_ascii_even_when_cut() {
+        assert!(printed(vec![row("a", true); 3], 100, Charset::Ascii).is_ascii());
+        assert!(printed(vec![row("replica catching up", true)], 20, Charset::Ascii).is_ascii());
+        assert!(!printed(vec![row("a", true)], 100, Charset::Unicode).is_ascii());
+    }
+
+    #[test]
+    fn the_sum_and_the_summary_tell_what_was_saved_and_whether_all_is_the_same() {
+        let text = printed(vec![row("a", true), row("b", true)], 120, Charset::Ascii);
+        assert!(
+            text.contains("Of 246.9 MB only 46.9 MB went over the wire (81 % saved), for 24.7 s"),
+            "{text}"
+        );
+        assert!(text.contains("both sides hold the same data"));
+        let text = printed(vec![row("a", true), row("b", false)], 120, Charset::Ascii);
+        assert!(text.contains("NOT"), "{text}");
+        assert_eq!(text.lines().filter(|line| line.trim_end().ends_with(" NO")).count(), 2, "b and the sum");
+    }
+
+    #[test]
+    fn a_report_of_nothing_has_no_table_and_no_praise() {
+        assert_eq!(printed(vec![], 400, Charset::Unicode).lines().count(), 1);
+    }
+
+    #[test]
+    fn sizes_are_decimal_with_their_unit() {
+        let told = [0, 9_999, 10_000, 999_499, 1_000_000, 12_345_678_901].map(size);
+        assert_eq!(told, ["0 B", "9999 B", "10 kB", "999 kB", "1.0 MB", "12.3 GB"]);
+    }
+}

@@ -1,0 +1,51 @@
+//! What the demo is made of: steps that add rows to a report.
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::stage::Stage;
+
+/// One thing to show: done once plain and once through the product.
+pub(crate) trait Step {
+    /// For messages.
+    fn title(&self) -> &'static str;
+
+    /// How many phases it tells [`Progress`].
+    fn phase_count(&self) -> u64;
+
+    /// Does it.
+    fn run(&mut self, stage: &Stage, progress: &Progress, report: &mut Report) -> Result<(), Failure>;
+}
+
+/// What the steps found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// What the rows are about.
+    pub(crate) heading: String,
+    /// For the table.
+    pub(crate) rows: Vec<Row>,
+    /// Lines below it.
+    pub(crate) notes: Vec<String>,
+    /// What is wrong, other than data that differs.
+    pub(crate) problems: Vec<String>,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// What was done.
+    pub(crate) what: String,
+    /// Bytes without the product.
+    pub(crate) plain_size: u64,
+    /// Bytes with it.
+    pub(crate) shrunk_size: u64,
+    /// What the product used.
+    pub(crate) cpu_seconds: f64,
+    /// How long it took without.
+    pub(crate) plain_wall: Duration,
+    /// How long it took with it.
+    pub(crate) shrunk_wall: Duration,
+    /// Both sides hold the same, by checksum.
+    pub(crate) same: bool,
+}

@@ -60,11 +60,11 @@ fn run(args: &RunArgs) -> Result<i32, RunError> {
     };
     // Most commands need no directory, and then none is made.
     let mut plan = plan_in(Path::new("/"))?;
-    let signals = Signals::listen()?;
     if plan.stand_ins.is_empty() && plan.files.is_empty() {
         tell(args, &plan);
-        return signals.run(&plan);
+        return Err(child::become_command(&plan));
     }
+    let signals = Signals::listen()?;
     let private = PrivateDir::make()?;
     plan = plan_in(private.path())?;
     tell(args, &plan);
@@ -72,10 +72,7 @@ fn run(args: &RunArgs) -> Result<i32, RunError> {
     plan.files.iter().try_for_each(|file| private.add_file(file))?;
     let dialect = args.dialect.unwrap_or(Dialect::Ack);
     let connectors = connector::start(&plan, dialect.name(), args.required)?;
-    let code = match signals.early() {
-        Some(code) => Ok(code),
-        None => signals.run(&plan),
-    };
+    let code = signals.run(&plan);
     connectors.end();
     code
 }

@@ -14,7 +14,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +48,8 @@ impl Signals {
         let listener = move || {
             for origin in signals.forever() {
                 // The lock keeps the process from being reaped, and its number from being given away.
-                let child: Option<Pid> = *pass_to.lock().unwrap_or_else(PoisonError::into_inner);
-                match child {
+                let child = pass_to.lock().unwrap_or_else(PoisonError::into_inner);
+                match *child {
                     Some(pid) => pass_on(&origin, pid),
                     None if matches!(origin.signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) => {
                         early_in_thread.store(origin.signal, Ordering::SeqCst);
@@ -63,36 +63,20 @@ impl Signals {
         Ok(Self { child, early, handle })
     }
 
-    /// The exit code for a signal that came before the command started.
-    pub(crate) fn early(&self) -> Option<i32> {
-        Some(self.early.load(Ordering::SeqCst))
-            .filter(|&signal| signal != 0)
-            .map(|signal| SIGNAL_BASE + signal)
-    }
-
-    /// Starts the command and waits for its end.
+    /// Starts the command and waits for its end. A signal that came first ends it before it starts.
     pub(crate) fn run(&self, plan: &Plan) -> Result<i32, RunError> {
-        let mut child = self.spawn(plan)?;
-        let status =
-            self.wait(&mut child).map_err(|source| RunError::Spawn { command: name(plan), source })?;
-        Ok(code(status))
-    }
-
-    fn spawn(&self, plan: &Plan) -> Result<Child, RunError> {
-        let word = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
-        let mut words = plan.argv.iter().map(word);
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words);
-        for (name, value) in &plan.env {
-            match value {
-                Some(value) => command.env(word(name), word(value)),
-                None => command.env_remove(word(name)),
-            };
-        }
-        let mut known = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = command.spawn().map_err(|source| RunError::Spawn { command: name(plan), source })?;
-        *known = Some(Pid::from_child(&child));
-        Ok(child)
+        let failed = |source| RunError::Spawn { command: name(plan), source };
+        let mut child = {
+            let mut known = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.early.load(Ordering::SeqCst) {
+                0 => {}
+                signal => return Ok(SIGNAL_BASE + signal),
+            }
+            let child = command(plan).spawn().map_err(failed)?;
+            *known = Some(Pid::from_child(&child));
+            child
+        };
+        self.wait(&mut child).map(code).map_err(failed)
     }
 
     fn wait(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
@@ -116,6 +100,25 @@ impl Drop for Signals {
     fn drop(&mut self) {
         self.handle.close();
     }
+}
+
+/// Becomes the command, for one that needs nothing from this process. Returns only if it cannot.
+pub(crate) fn become_command(plan: &Plan) -> RunError {
+    RunError::Spawn { command: name(plan), source: command(plan).exec() }
+}
+
+fn command(plan: &Plan) -> Command {
+    let word = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
+    let mut words = plan.argv.iter().map(word);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    for (name, value) in &plan.env {
+        match value {
+            Some(value) => command.env(word(name), word(value)),
+            None => command.env_remove(word(name)),
+        };
+    }
+    command
 }
 
 fn pass_on(origin: &Origin, child: Pid) {

@@ -222,6 +222,7 @@ impl Rewriter<'_> {
         self.check_host_is_known(site)?;
         let around = self.request.around;
         let targets = target::targets(&site.parameters, around).map_err(|e| site.error(e))?;
+        site.check_peer(&targets)?;
         let ssl = SslParameters::resolve(&site.parameters, around).map_err(|e| site.error(e))?;
         let keepalive = target::keepalive(&site.parameters).map_err(|e| site.error(e))?;
         let mut dirs: Vec<Vec<u8>> = Vec::new();

@@ -3,6 +3,7 @@
 use super::error::RunError;
 use pgshrink_codec::AlgorithmList;
 use pgshrink_pgclient::conninfo::Setting;
+use pgshrink_pgclient::target::{Endpoint, Target};
 use pgshrink_pgclient::{Parameters, Source, Surroundings};
 use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
 
@@ -50,6 +51,22 @@ impl Site {
     pub(crate) fn service_says(&self, keyword: &str) -> bool {
         let says = |setting: &Setting| setting.keyword == keyword.as_bytes();
         self.parameters.service().is_some_and(|service| service.settings.iter().any(says))
+    }
+
+    /// Fails where the client would ask the kernel who serves a socket: it would ask about the stand-in's. Over TCP
+    /// libpq ignores `requirepeer`.
+    pub(crate) fn check_peer(&self, targets: &[Target]) -> Result<(), RunError> {
+        let on_socket = targets.iter().any(|target| !matches!(target.endpoint(), Endpoint::Tcp { .. }));
+        match self.parameters.get_nonempty("requirepeer").filter(|_| on_socket) {
+            None => Ok(()),
+            Some(user) => Err(RunError::Impossible {
+                place: self.place.clone(),
+                keyword: "requirepeer",
+                value: String::from_utf8_lossy(user).into_owned(),
+                reason: "it asks who serves the socket, and that is the connector",
+                advice: "Connect without compression; on one machine it saves nothing.",
+            }),
+        }
     }
 
     /// Fails on what nobody but the client itself can do with its server.

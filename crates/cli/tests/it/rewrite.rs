@@ -334,6 +334,8 @@ fn what_cannot_be_kept_is_an_error_that_says_what_to_do() {
     assert!(error.contains("sslmode=verify-full"), "{error}");
     let error = command(&["psql"]).env("PGGSSENCMODE", "require").compression("lz4").planned();
     assert!(error.starts_with("error: environment: gssencmode=require cannot be kept"), "{error}");
+    let error = command(&["psql", "host=/run/pg requirepeer=postgres compression=lz4"]).planned();
+    assert!(error.starts_with("error: connection string: requirepeer=postgres cannot be kept"), "{error}");
     check(&command(&["psql", "host=db channel_binding=require"]), "psql host=db channel_binding=require");
 }
 

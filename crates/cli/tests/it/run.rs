@@ -108,6 +108,12 @@ fn without_compression_the_environment_is_the_same() {
         lines
     };
     assert_eq!(variables(&mut place.run(&["--", "env"])), variables(&mut plain));
+    // Not even another process: it becomes the command.
+    let mut same = place.run(&["--", "sh", "-c", "echo $$"]).stdout(Stdio::piped()).spawn().expect("runs");
+    let mut pid = String::new();
+    same.stdout.take().expect("piped").read_to_string(&mut pid).expect("text");
+    assert_eq!(pid.trim(), same.id().to_string());
+    same.wait().expect("ends");
     let verbose = place.run(&["-v", "--", "true"]).output().expect("runs");
     assert!(said(&verbose).2.ends_with("pgshrink: nothing is compressed"), "{:?}", said(&verbose));
 }

@@ -13,3 +13,4 @@ mod large;
 mod metrics;
 mod passthrough;
 mod replication;
+mod scale;

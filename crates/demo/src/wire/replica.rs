@@ -44,6 +44,8 @@ impl Step for Replica {
         let link = self.link.get(stage)?;
         let mut take = |way: Way| {
             progress.phase(&format!("base backup, {}", way.name()));
+            // A backup brings the log from the beginning of its segment: both from one of their own.
+            stage.sql("checkpoint; select pg_switch_wal()")?;
             let taken = link.measure(way, || take_backup(stage, link, way))?;
             Ok::<_, Failure>((verified(&taken.0, report)?, taken))
         };

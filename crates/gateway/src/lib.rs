@@ -25,6 +25,7 @@ mod error;
 mod handshake;
 mod lifecycle;
 mod listen;
+mod memory;
 mod metrics;
 mod proxy_protocol;
 mod pump;

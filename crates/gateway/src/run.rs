@@ -107,6 +107,7 @@ fn connector_parts(
 }
 
 fn run<S: Service, L: FnMut() -> Result<S, Error>>(parts: Parts<S, L>) -> Result<(), Error> {
+    crate::memory::return_large_blocks();
     let Parts { engine, listeners, orders, received } = parts;
     for address in listeners.iter().filter_map(Listener::address) {
         tracing::info!(?address, "listening");

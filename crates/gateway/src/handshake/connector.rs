@@ -120,8 +120,8 @@ impl Connector {
             }
             tracing::info!(target = %target.describe(), "target refuses the compression key, going on without");
         }
-        let Started { server, first } =
-            start(target, &self.common.tcp, &[], &packet.to_bytes(), size_max).await?;
+        let started = start(target, &self.common.tcp, &[], &packet.to_bytes(), size_max).await?;
+        let Started { server, first } = started.answered(target)?;
         let accepted = first.is_some_and(|h| h.tag != tag::ERROR_RESPONSE);
         if ask && accepted && !self.is_plain(target) {
             self.remember_plain(target);

@@ -93,7 +93,7 @@ impl Gateway {
             self.common.limits.auth_message_size_max,
         )
         .await;
-        match started {
+        match started.and_then(|started| started.answered(&server.target)) {
             Ok(Started { server, .. }) => Ok(server),
             Err(reason) => {
                 self.common.shared.registry.count_connect_failure(&server.name);

@@ -13,6 +13,16 @@ pub(crate) struct Started {
     pub(crate) first: Option<Header>,
 }
 
+impl Started {
+    /// A server that said something.
+    pub(crate) fn answered(self, target: &Target) -> Result<Self, String> {
+        match self.first {
+            Some(_) => Ok(self),
+            None => Err(format!("server at {} closed the connection without an answer", target.describe())),
+        }
+    }
+}
+
 /// Tries the ways that `sslmode` allows. A server that refuses the session one way (its pg_hba may want TLS, or want
 /// none) is asked the other way, as libpq does; its last word is what the client gets.
 pub(crate) async fn start(

@@ -1,0 +1,81 @@
+//! Benches of wire compression.
+//!
+//! Two programs. `wire-size` carries what a real server sent through a pair of `pgshrink_wire::Link`s in this process
+//! and counts bytes, memory and processor time. `wire-system` runs the built `pgshrink` between real servers and
+//! clients, beside its rivals. Neither says anything about correctness that it does not need for its figures: every
+//! byte carried is compared with what went in, because a ratio of wrong bytes is worth nothing.
+//!
+//! * [`session`], [`recording`]: what servers and clients really say.
+//! * [`pair`], [`yardstick`]: ours, and what it is held against.
+//! * [`size`], [`system`]: the tables.
+
+pub mod pair;
+pub mod recording;
+pub mod session;
+pub mod size;
+pub mod source;
+pub mod system;
+pub mod yardstick;
+
+use std::path::Path;
+use std::process::Command;
+
+use pgshrink_bench_report::{Arguments, Machine, Page, Result, Table, machine};
+use pgshrink_bench_rivals::Rival;
+
+/// The page's tables, in its order.
+pub const ORDER: &[&str] = &[
+    "copy",
+    "json",
+    "dialects",
+    "windows",
+    "frames",
+    "contexts",
+    "pgbench-bytes",
+    "memory",
+    "cpu",
+    "hop-cpu",
+    "hop-rate",
+    "pgbench",
+    "link-16",
+    "link-125",
+    "standby",
+    "connections",
+    "growth",
+];
+const NAME: &str = "wire";
+const TITLE: &str = "Wire compression: size, speed, memory";
+
+/// Puts a finished table on the page and on the terminal.
+pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {
+    let mut shown = String::new();
+    let id = table.id.clone();
+    let flag = if arguments.full { "--full " } else { "" };
+    let mut page = Page::open(&arguments.results.join(format!("{NAME}.json")), TITLE)?;
+    page.machine = Machine::here(versions());
+    page.put(table, ORDER, format!("bench/run {flag}{program} --only {id}"), checkout());
+    page.save(&arguments.results, NAME)?;
+    if let Some(table) = page.tables.iter().find(|table| table.id == id) {
+        pgshrink_bench_report::markdown::section(table, &mut shown);
+        println!("{shown}");
+        for verdict in &table.verdicts {
+            let met = if verdict.met { "met" } else { "MISSED" };
+            println!("{met}: {} (line {}, found {})\n", verdict.what, verdict.limit, verdict.found);
+        }
+    }
+    Ok(())
+}
+
+/// The folder that this bench is part of.
+pub fn checkout() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Versions of whatever the figures depend on.
+fn versions() -> Vec<String> {
+    let of = |program: &str| machine::version_of(Command::new(program).arg("--version"));
+    let library = format!("libzstd {} in codec and yardstick", zstd_safe::version_string());
+    let zstd = of("zstd").map(|text| text.trim_matches(['*', ' ']).to_owned());
+    let rivals = Rival::ALL.iter().filter_map(|rival| rival.version().ok());
+    of("psql").into_iter().chain([library]).chain(zstd).chain(rivals).collect()
+}

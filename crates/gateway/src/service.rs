@@ -23,6 +23,9 @@ use crate::stream::{Peer, Socket};
 use crate::tls::server::ListenTls;
 use crate::upstream::{Target, TcpOptions};
 
+/// How long a connection beyond a limit may take for its startup packet before it is closed without words.
+const CROWDED_LIMIT: Duration = Duration::from_secs(2);
+
 /// What outlives a reload.
 pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
@@ -147,7 +150,13 @@ async fn login<S: Service>(
 ) -> Option<(Ready, Arc<Target>)> {
     let common = service.common();
     let deadline = Instant::now() + Duration::from_secs(common.timeouts.login_s);
-    let opened = timeout_at(deadline, open_client(socket, peer, common.tls.as_ref(), &common.proxies)).await;
+    // Who says nothing holds a place too. For whom a proxy speaks is known only later.
+    let is_proxy = matches!(peer, Peer::Address(a) if common.proxies.iter().any(|n| n.contains(a.ip())));
+    let per_address = common.limits.max_clients_per_address;
+    let mut address_full = !is_proxy && !entry.count_address(peer, per_address);
+    let crowded = over_limit || address_full;
+    let patience = if crowded { deadline.min(Instant::now() + CROWDED_LIMIT) } else { deadline };
+    let opened = timeout_at(patience, open_client(socket, peer, common.tls.as_ref(), &common.proxies)).await;
     let Opened { mut client, peer, opening } = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err((client, failure))) => {
@@ -155,15 +164,11 @@ async fn login<S: Service>(
             return None;
         }
         Err(_) => {
-            Events::count(&common.events().login_timeouts);
-            tracing::warn!(session = entry.session.id, client = %peer, "no startup packet in time");
+            note_silence(common, &entry.session, crowded);
             return None;
         }
     };
-    if entry.session.peer() != peer {
-        entry.session.set_via(entry.session.peer());
-        entry.session.set_peer(peer);
-    }
+    entry.session.came_from(peer);
     let packet = match opening {
         Opening::Cancel(request) => {
             relay_cancel(service, &request, &entry.session).await;
@@ -175,7 +180,8 @@ async fn login<S: Service>(
         serve_console(common, entry, client, packet, deadline).await;
         return None;
     }
-    if let Err(refusal) = admit(common, entry, peer, &client, over_limit) {
+    address_full |= is_proxy && !entry.count_address(peer, per_address);
+    if let Err(refusal) = admit(common, peer, &client, over_limit, address_full) {
         fail(common, &entry.session, Some(client), refusal.into()).await;
         return None;
     }
@@ -201,6 +207,12 @@ async fn login<S: Service>(
             None
         }
     }
+}
+
+fn note_silence(common: &Common, session: &Session, crowded: bool) {
+    let events = common.events();
+    Events::count(if crowded { &events.refused_limit } else { &events.login_timeouts });
+    tracing::warn!(session = session.id, client = %session.peer(), crowded, "no startup packet in time");
 }
 
 /// A client that asks for the console. It is no session.
@@ -234,10 +246,10 @@ fn timeout_refusal(common: &Common) -> Refusal {
 
 fn admit(
     common: &Common,
-    entry: &mut Registered,
     peer: Peer,
     client: &Leg,
     over_limit: bool,
+    address_full: bool,
 ) -> Result<(), Refusal> {
     refuse_while_draining(common)?;
     if over_limit {
@@ -245,8 +257,8 @@ fn admit(
         return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
             .detail(format!("The limit is {} (limits.max_clients).", common.limits.max_clients)));
     }
-    let per_address = common.limits.max_clients_per_address;
-    if !entry.count_address(peer, per_address) {
+    if address_full {
+        let per_address = common.limits.max_clients_per_address;
         Events::count(&common.events().refused_limit);
         return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many connections from this address")
             .detail(format!("The limit is {per_address} (limits.max_clients_per_address).")));

@@ -255,12 +255,13 @@ impl Session {
         }
     }
 
-    pub(crate) fn set_peer(&self, peer: Peer) {
-        *lock(&self.peer) = peer;
-    }
-
-    pub(crate) fn set_via(&self, proxy: Peer) {
-        *lock(&self.via) = Some(proxy);
+    /// The client's own address; who brought it is remembered when that was somebody else.
+    pub(crate) fn came_from(&self, peer: Peer) {
+        let mut known = lock(&self.peer);
+        if *known != peer {
+            *lock(&self.via) = Some(*known);
+            *known = peer;
+        }
     }
 
     /// Says why the session carries no frames; once, when it is past authentication.

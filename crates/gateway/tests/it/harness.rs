@@ -1,7 +1,7 @@
 //! A cluster, a gateway before it, a connector before that, and raw protocol clients.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use pgshrink_gateway::config::{ServerConfig, TargetConfig, UnixSocketConfig};
 use pgshrink_gateway::registry::Events;
 use pgshrink_gateway::{Address, ConnectorConfig, GatewayConfig, Running, start_connector, start_gateway};
 use pgshrink_testkit::{Auth, Cluster, Psql};
+use socket2::{Domain, Socket, Type};
 
 pub fn cluster(auth: Auth) -> Cluster {
     Cluster::builder().auth(auth).start().unwrap()
@@ -74,6 +75,13 @@ pub fn psql(cluster: &Cluster, running: &Running) -> Psql {
     cluster.psql().at("127.0.0.1", port(running))
 }
 
+/// As many files as this process may have, for tests with hundreds of connections.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
 /// A client that speaks bytes.
 pub struct Raw(pub TcpStream);
 
@@ -82,6 +90,16 @@ impl Raw {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+
+    /// From an address of this machine.
+    pub fn connect_from(address: [u8; 4], port: u16) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self(stream)
     }
 

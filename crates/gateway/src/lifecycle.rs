@@ -184,6 +184,12 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
             }
         }
         notify(Notice::Stopping);
+        // Who is connected already is told to come back in words; closing the socket would reset them.
+        let waiting_max = if acceptors.inherited { 0 } else { self.service.common().tcp.tcp.backlog };
+        for _ in 0..waiting_max {
+            let Ok(accepted) = timeout(Duration::ZERO, acceptors.next()).await else { break };
+            self.take_in(accepted).await;
+        }
         drop(acceptors);
         self.drain(&mut orders).await;
         self.end().await
@@ -266,6 +272,8 @@ struct Acceptors {
     shown: Vec<Arc<registry::Listener>>,
     process: Arc<Process>,
     turn: usize,
+    /// What waits in a socket of systemd's is for the successor.
+    inherited: bool,
 }
 
 impl Drop for Acceptors {
@@ -276,6 +284,8 @@ impl Drop for Acceptors {
 
 impl Acceptors {
     fn start(listeners: Vec<Listener>, process: &Arc<Process>) -> Result<Self, Error> {
+        let is_inherited = |l: &Listener| matches!(l, Listener::InheritedTcp(_) | Listener::Unix(_, None));
+        let inherited = listeners.iter().any(is_inherited);
         let shown = listeners.iter().map(|l| match l.address() {
             Some(Address::Tcp(address)) => process.add_listener(address.to_string(), "tcp"),
             Some(Address::Unix(path)) => process.add_listener(path.display().to_string(), "unix"),
@@ -285,14 +295,16 @@ impl Acceptors {
         let fail = |source| Error::Runtime { what: "a listener", source };
         let listening = listeners.into_iter().map(|listener| {
             Ok(match listener {
-                Listener::Tcp(l) => Listening::Tcp(TcpListener::from_std(l).map_err(fail)?),
+                Listener::Tcp(l) | Listener::InheritedTcp(l) => {
+                    Listening::Tcp(TcpListener::from_std(l).map_err(fail)?)
+                }
                 Listener::Unix(l, guard) => {
                     Listening::Unix { listener: UnixListener::from_std(l).map_err(fail)?, _guard: guard }
                 }
             })
         });
         let listening = Arc::new(listening.collect::<Result<_, Error>>()?);
-        Ok(Self { listening, shown, process: process.clone(), turn: 0 })
+        Ok(Self { listening, shown, process: process.clone(), turn: 0, inherited })
     }
 
     /// The next connection of any socket. The first looked at changes, so that a busy one does not starve the others.

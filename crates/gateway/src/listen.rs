@@ -26,13 +26,17 @@ pub(crate) const ANY: &str = "*";
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, Option<SocketGuard>),
+    /// Handed over by systemd, which keeps it open for the successor.
+    InheritedTcp(TcpListener),
 }
 
 impl Listener {
     /// Where it listens.
     pub(crate) fn address(&self) -> Option<Address> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().ok().map(Address::Tcp),
+            Listener::Tcp(listener) | Listener::InheritedTcp(listener) => {
+                listener.local_addr().ok().map(Address::Tcp)
+            }
             Listener::Unix(_, Some(guard)) => Some(Address::Unix(guard.socket.clone())),
             Listener::Unix(listener, None) => {
                 let address = listener.local_addr().ok()?;
@@ -114,7 +118,7 @@ fn inherited() -> Result<Vec<Listener>, Error> {
         let listener = match handed.take_tcp_listener(index) {
             Ok(Some(tcp)) => {
                 tcp.set_nonblocking(true).map_err(fail)?;
-                Listener::Tcp(tcp)
+                Listener::InheritedTcp(tcp)
             }
             Ok(None) => continue,
             Err(_) => {

@@ -75,8 +75,6 @@ impl Error {
 pub mod sqlstate {
     /// connection_failure.
     pub const CONNECTION_FAILURE: &str = "08006";
-    /// sqlclient_unable_to_establish_sqlconnection.
-    pub const UNABLE_TO_CONNECT: &str = "08001";
     /// sqlserver_rejected_establishment_of_sqlconnection.
     pub const REJECTED: &str = "08004";
     /// protocol_violation.

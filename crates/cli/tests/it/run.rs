@@ -353,7 +353,6 @@ fn passwords_come_from_where_they_came_from_before() {
 }
 
 #[test]
-#[ignore = "libpq goes on to the next host only after 57P03, and the connector answers 08001"]
 fn of_several_hosts_the_client_chooses() {
     let stage = Stage::new(Auth::Trust);
     let dead = free_port().expect("a port");

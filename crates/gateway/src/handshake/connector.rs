@@ -100,7 +100,8 @@ impl Connector {
         }
         let reason = reasons.join("; ");
         tracing::warn!(error = reason, "no target reached");
-        Err(Refusal::new(sqlstate::UNABLE_TO_CONNECT, reason))
+        // The one state after which libpq goes on to the next host of its list.
+        Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, reason))
     }
 
     async fn reach_one(

@@ -99,7 +99,8 @@ impl Gateway {
                 self.common.shared.registry.count_connect_failure(&server.name);
                 tracing::warn!(server = server.name, error = reason, "server not reached");
                 Err(Refusal::new(
-                    sqlstate::UNABLE_TO_CONNECT,
+                    // The one state after which libpq goes on to the next host of its list.
+                    sqlstate::CANNOT_CONNECT_NOW,
                     format!("the gateway could not connect to server \"{}\"", server.name),
                 )
                 .detail(reason)

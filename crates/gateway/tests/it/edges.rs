@@ -143,7 +143,7 @@ fn a_server_that_hangs_up_or_talks_nonsense_is_named() {
     let named = format!("server at 127.0.0.1:{fake}");
     for reply in &replies {
         let (sqlstate, detail) = reply.as_ref().unwrap();
-        assert!(sqlstate == "08001" && detail.contains(&named), "{replies:?}");
+        assert!(sqlstate == "57P03" && detail.contains(&named), "{replies:?}");
     }
 }
 

@@ -21,7 +21,7 @@ fn a_drain_closes_idle_sessions_at_once_and_lets_transactions_finish() {
     }
     let mut running = Raw::login(port(&gateway));
     running.query("select pg_sleep(1.5)");
-    wait_until(Duration::from_secs(5), "the query to run", || {
+    wait_until(Duration::from_secs(90), "the query to run", || {
         let asked =
             "select count(*) from pg_stat_activity where state = 'active' and query like '%sleep(1.5)'";
         cluster.sql(asked).unwrap() == "1"
@@ -56,7 +56,7 @@ fn what_does_not_finish_in_the_drain_time_is_closed() {
     gateway.end(Control::Drain).unwrap();
     let (tag, body) = raw.message().unwrap();
     assert_eq!((tag, field(&body, b'C')), (b'E', "57P01".to_string()));
-    wait_until(Duration::from_secs(5), "the server's session to end", || {
+    wait_until(Duration::from_secs(90), "the server's session to end", || {
         cluster.sql("select count(*) from pg_stat_activity where state like 'idle in%'").unwrap() == "0"
     })
     .unwrap();

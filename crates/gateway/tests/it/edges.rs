@@ -36,7 +36,7 @@ fn a_client_that_does_not_read_costs_bounded_memory_and_blocks_nobody() {
         let session = gateway.registry().sessions().into_iter().max_by_key(|s| s.id).unwrap();
         let moved = || session.counters.to_client.snapshot().raw_bytes;
         let mut before = 0;
-        wait_until(Duration::from_secs(30), "the server to be held back", || {
+        wait_until(Duration::from_secs(90), "the server to be held back", || {
             let now = moved();
             let still = now == before && now > 0;
             before = now;
@@ -97,7 +97,7 @@ fn a_reset_by_the_client_ends_the_servers_session() {
     raw.query("select 1");
     std::thread::sleep(Duration::from_millis(200));
     drop(raw);
-    wait_until(Duration::from_secs(10), "the transaction to be gone", || {
+    wait_until(Duration::from_secs(90), "the transaction to be gone", || {
         let open = "select count(*) from pg_stat_activity where state like 'idle in%'";
         gateway.registry().is_empty() && cluster.sql(open).unwrap() == "0"
     })

@@ -88,7 +88,7 @@ pub struct Raw(pub TcpStream);
 impl Raw {
     pub fn connect(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(stream)
     }
@@ -99,7 +99,7 @@ impl Raw {
         socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
         socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(stream)
     }
 

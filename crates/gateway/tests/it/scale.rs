@@ -55,7 +55,7 @@ impl HaProxy {
         let path = dir.path().join("haproxy.cfg");
         std::fs::write(&path, config).unwrap();
         let daemon = Daemon::spawn(Command::new(program).arg("-db").arg("-f").arg(&path)).unwrap();
-        wait_until(Duration::from_secs(10), "HAProxy to listen", || {
+        wait_until(Duration::from_secs(90), "HAProxy to listen", || {
             assert!(daemon.is_running(), "{}", daemon.log());
             std::net::TcpStream::connect(("127.0.0.1", relayed_port)).is_ok()
         })
@@ -132,7 +132,7 @@ fn sleeper(at: u16, user: &str, database: &str, seconds: u32, cluster: &Cluster)
     raw.send(&Raw::startup(&[("user", user), ("database", database)]));
     let key = raw.until(b'Z').into_iter().find(|m| m.0 == b'K').unwrap().1;
     raw.query(&format!("select pg_sleep({seconds})"));
-    wait_until(Duration::from_secs(10), "the query to run", || is_running(cluster, seconds)).unwrap();
+    wait_until(Duration::from_secs(90), "the query to run", || is_running(cluster, seconds)).unwrap();
     (raw, key)
 }
 
@@ -288,7 +288,7 @@ fn try_login(at: u16) -> Option<Raw> {
 fn roll(farm: &mut Farm, seen: &Seen) {
     for index in 0..farm.gateways.len() {
         let before = seen.committed.load(Ordering::Relaxed);
-        wait_until(Duration::from_secs(30), "work to go on", || {
+        wait_until(Duration::from_secs(90), "work to go on", || {
             seen.committed.load(Ordering::Relaxed) > before + 100
         })
         .unwrap();

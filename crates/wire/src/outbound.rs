@@ -33,7 +33,8 @@ use crate::link::{Flush, Held, LinkConfig};
 use crate::message::{self, HEADER_SIZE, tag};
 use crate::negotiate::{Agreed, Dialect};
 use crate::policy::{
-    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, looks_incompressible, overhead_bound,
+    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, Policy, STREAM_START_BOUND,
+    looks_incompressible, overhead_bound,
 };
 use crate::stats::DirectionStats;
 use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
@@ -477,8 +478,10 @@ impl Outbound {
     fn rest_bound(&self, tail: usize) -> i64 {
         let Some(encoder) = &self.encoder else { return i64::MAX };
         let chunk = self.chunk_max();
-        let one = overhead_bound(encoder.choice().algorithm, chunk) as i64;
-        (tail as i64 / chunk as i64 + 2) * one
+        let Policy { window_log, context, .. } = self.config.policy;
+        let alone = context == ContextMode::PerFrame;
+        let one = overhead_bound(encoder.choice(), chunk, window_log, alone);
+        (STREAM_START_BOUND + (tail / chunk + 2) * one) as i64
     }
 
     /// Whether a fresh context may begin with a frame that loses so many bytes: not in a session of one or two

@@ -1,6 +1,6 @@
 //! When compressing pays: what may ride in a frame, how much is worth a try, when to stop trying.
 
-use pgshrink_codec::Algorithm;
+use pgshrink_codec::{Algorithm, Choice, Level};
 
 /// Smallest group tried, in bytes; see `docs/operating/wire.md` for the measurement behind it.
 pub const GROUP_SIZE_MIN_DEFAULT: usize = 32;
@@ -153,16 +153,37 @@ pub(crate) fn looks_incompressible(bytes: &[u8]) -> bool {
     sum < NOISE_MAX
 }
 
-/// Bytes a frame may be longer than its `raw` bytes at the very worst, wrapper and method message included.
-/// zstd: raw blocks of 3 bytes each, closing block, frame header; zlib: stored blocks; lz4: one byte per 255.
-pub(crate) fn overhead_bound(algorithm: Algorithm, raw: usize) -> usize {
-    const WRAPPER_AND_METHOD: usize = 6 + 6;
-    WRAPPER_AND_METHOD
-        + match algorithm {
-            Algorithm::Zstd => 24 + 3 * raw.div_ceil(1 << 10),
+/// Bytes that beginning a stream may cost: the method message, zstd's frame header, the block that closes the last one.
+pub(crate) const STREAM_START_BOUND: usize = 6 + 24;
+
+/// Bytes a frame may be longer than its `raw` bytes at the very worst, its wrapper counted; `alone`: it is a stream of
+/// its own. What a big message may cost hangs on it, so it is no larger than it has to be.
+pub(crate) fn overhead_bound(choice: Choice, raw: usize, window_log: u32, alone: bool) -> usize {
+    const WRAPPER: usize = 6;
+    let begin = if alone { STREAM_START_BOUND } else { 0 };
+    WRAPPER
+        + begin
+        + match choice.algorithm {
+            Algorithm::Zstd => 4 + 3 * raw.div_ceil(zstd_block_size_min(choice.level, raw, window_log)),
+            // Stored blocks and the empty one of the flush.
             Algorithm::Zlib => 32 + raw.div_ceil(1 << 10),
             _ => 16 + raw / 255,
         }
+}
+
+/// Smallest piece that zstd gives a block header of its own (3 bytes). A block is as large as the window, at most 128 KiB;
+/// those of the full size may be split down to 8 KiB, and the optimal parsers of high levels split further.
+fn zstd_block_size_min(level: Level, raw: usize, window_log: u32) -> usize {
+    const BLOCK_SIZE_MAX: usize = 128 << 10;
+    const LEVEL_WITHOUT_SPLITTER_MAX: Level = Level(9);
+    let split = if level > LEVEL_WITHOUT_SPLITTER_MAX {
+        1 << 10
+    } else if raw >= BLOCK_SIZE_MAX {
+        8 << 10
+    } else {
+        BLOCK_SIZE_MAX
+    };
+    split.min(1 << window_log)
 }
 
 #[cfg(test)]

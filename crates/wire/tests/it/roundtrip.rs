@@ -1,6 +1,6 @@
 //! Bytes come back unchanged and never cost more than plain.
 
-use pgshrink_wire::{ContextMode, LinkConfig, MessageTypes, Policy, message};
+use pgshrink_wire::{ContextMode, Flush, LinkConfig, MessageTypes, Policy, message};
 
 use crate::pair::{DIALECTS, OVER, Pair, Random, row, server_stream};
 
@@ -167,5 +167,54 @@ fn a_huge_message_begun_in_a_frame_stays_within_plain() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn what_the_head_of_a_message_saves_covers_the_worst_of_its_rest() {
+    let mut random = Random(5);
+    let noise = random.bytes(600_000);
+    for (algorithms, frame_size) in [
+        ("zstd:1", 4 << 10),
+        ("zstd:1", 64 << 10),
+        ("zstd:3", 256 << 10),
+        ("zstd:9", 64 << 10),
+        ("zstd:13", 64 << 10),
+        ("lz4:1", 64 << 10),
+        ("zlib:6", 64 << 10),
+    ] {
+        let mut head = 64;
+        while head < 60_000 {
+            head += head / 4;
+            for (dialect, context) in
+                [(DIALECTS[0], ContextMode::Preserved), (DIALECTS[1], ContextMode::PerFrame)]
+            {
+                let plain = message::message(b'D', &[&b"abcdefgh ".repeat(head / 9), &noise[..]].concat());
+                let policy = Policy { frame_size, context, ..Policy::default() };
+                let mut pair = Pair::new(dialect, algorithms, LinkConfig { policy, ..LinkConfig::default() });
+                let (wire, back) = pair.down(&plain, usize::MAX);
+                assert!(back == plain);
+                assert!(
+                    wire.len() <= plain.len() + OVER,
+                    "{algorithms} {frame_size} {context:?} head {head}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fresh_session_frames_a_large_value_too() {
+    for dialect in DIALECTS {
+        let mut pair = Pair::new(dialect, "zstd:1", LinkConfig::default());
+        let mut plain = message::message(b'd', b"");
+        plain[1..5].copy_from_slice(&(256u32 << 20).to_be_bytes());
+        while plain.len() < 100_000 {
+            plain.extend(row(&mut Random(plain.len() as u64)));
+        }
+        pair.gateway.plain_buffer().extend_from_slice(&plain);
+        pair.gateway.pump(Flush::No, &mut Vec::new()).unwrap();
+        let sent = pair.gateway.stats().outbound;
+        assert!(sent.frames == 1 && sent.wire_bytes < sent.raw_bytes / 2, "{sent:?}");
     }
 }

@@ -155,12 +155,15 @@ fn lacking() -> Result<(), Missing> {
             return Err(Missing::new(what, why, "apt-get install iproute2"));
         }
     }
-    // In a container root may lack the privilege itself.
+    // In a container root may lack the privilege itself; in a chroot whose root is no mount point, entering fails.
     let probe = &format!("pgstprobe{}-{:?}", std::process::id(), std::thread::current().id());
-    ip(&["netns", "add", probe]).map_err(|error| {
-        Missing::new(what, format!("no network namespace can be made: {error}"), "a machine that allows them")
-            .of(Kind::Privilege)
-    })?;
-    let _ = ip(&["netns", "delete", probe]);
-    Ok(())
+    let entered = ip(&["netns", "add", probe]).and_then(|()| {
+        let entered = ip(&["-n", probe, "link", "set", "lo", "up"]);
+        let _ = ip(&["netns", "delete", probe]);
+        entered
+    });
+    entered.map_err(|error| {
+        let why = format!("no network namespace can be made and entered: {error}");
+        Missing::new(what, why, "a machine that allows them, and no chroot").of(Kind::Privilege)
+    })
 }

@@ -84,7 +84,7 @@ fn cpu_of(bench: &Bench, cluster: &Cluster, table: &str, choice: Choice, answer:
         let before = [hops[0].cpu_seconds()?, hops[1].cpu_seconds()?];
         for _ in 0..times {
             let sql = format!("copy \"{table}\" to stdout");
-            load::seconds_of(&mut load::psql(cluster, "127.0.0.1", hops[1].port(), &sql))?;
+            load::seconds_told_by(&mut load::psql(cluster, "127.0.0.1", hops[1].port(), &sql))?;
         }
         let used = |at: usize| Ok::<_, pgshrink_bench_report::Error>(hops[at].cpu_seconds()? - before[at]);
         let per_gigabyte = |seconds: f64| seconds / (gigabytes * times as f64);
@@ -138,6 +138,7 @@ impl Between {
 }
 
 /// One hop without compression, and what it is asked to do.
+// tidy: long, one table with its lines and columns is read from top to bottom
 pub(super) fn rate(bench: &Bench) -> Result<Table> {
     let about = "One hop on the same machine, compression off: what pgbench and psql reach through each, in turn within a \
         round. `to direct`, `to pgbouncer`, `to HAProxy`: pgshrink's rate divided by theirs, round by round. CPU is the \
@@ -189,7 +190,7 @@ pub(super) fn rate(bench: &Bench) -> Result<Table> {
             let mut total = 0.0;
             for _ in 0..copies {
                 let sql = "copy flights to stdout";
-                total += load::seconds_of(&mut load::psql(&cluster, "127.0.0.1", port, sql))?;
+                total += load::seconds_told_by(&mut load::psql(&cluster, "127.0.0.1", port, sql))?;
             }
             Ok((megabytes * copies as f64 / total, megabytes * copies as f64))
         }),

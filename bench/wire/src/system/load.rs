@@ -42,24 +42,18 @@ pub fn pgbench(cluster: &Cluster, port: u16, arguments: &[&str]) -> Result<Pgben
     Ok(Pgbench { tps: figure("tps =")?, transactions: figure("number of transactions actually processed:")? })
 }
 
-/// psql that runs `sql` at `host` and `port` and throws the rows away.
+/// psql that runs `sql` at `host` and `port`, throws the rows away and tells the time; for [`seconds_told_by`].
 pub fn psql(cluster: &Cluster, host: &str, port: u16, sql: &str) -> Command {
-    cluster
-        .psql()
-        .at(host, port)
-        .set("sslmode", "disable")
-        .arg("-o")
-        .arg("/dev/null")
-        .arg("-c")
-        .arg(sql)
-        .command()
+    let psql = cluster.psql().at(host, port).set("sslmode", "disable");
+    psql.arg("-o").arg("/dev/null").arg("-c").arg("\\timing on").arg("-c").arg(sql).command()
 }
 
-/// Wall seconds of a command that must succeed.
-pub fn seconds_of(command: &mut Command) -> Result<f64> {
-    let began = Instant::now();
-    run::output(command)?;
-    Ok(began.elapsed().as_secs_f64())
+/// Seconds that psql counted for its statement: programs starting and sessions beginning are not what is measured.
+pub fn seconds_told_by(psql: &mut Command) -> Result<f64> {
+    let printed = run::output(psql)?;
+    let ms =
+        printed.lines().find_map(|line| line.strip_prefix("Time: ")?.split(' ').next()?.parse::<f64>().ok());
+    Ok(ms.ok_or_else(|| format!("psql tells no time: {printed}"))? / 1000.0)
 }
 
 /// Wall seconds of `first | second | third`, whose output nobody reads.

@@ -19,6 +19,7 @@ struct Way {
     relay: Relay,
 }
 
+// tidy: long, one table with its lines and columns is read from top to bottom
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "pgbench with 8 clients through connector and gateway on one machine: transactions per second with \
         compression, divided by those of the same hops without, round by round in turn. Bytes are those between connector \

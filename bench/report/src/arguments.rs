@@ -11,21 +11,21 @@ pub struct Arguments {
     pub full: bool,
     /// Tables to make; all when empty.
     pub only: Vec<String>,
-    /// Where the page goes.
-    pub results: PathBuf,
+    /// Where the page goes, when not to its usual place.
+    pub results: Option<PathBuf>,
 }
 
 impl Arguments {
     /// Reads `--full`, `--only TABLE` (repeatable) and `--results FOLDER`; `known` are the tables there are.
     pub fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<Arguments> {
-        let mut found = Arguments { full: false, only: Vec::new(), results: PathBuf::from("results") };
+        let mut found = Arguments { full: false, only: Vec::new(), results: None };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
             match argument.as_str() {
                 "--full" => found.full = true,
                 "--only" => found.only.push(value()?),
-                "--results" => found.results = value()?.into(),
+                "--results" => found.results = Some(value()?.into()),
                 other => {
                     let usage = format!("[--full] [--only TABLE]... [--results FOLDER]; tables: {known:?}");
                     return Err(format!("{other} is not known; usage: {usage}").into());

@@ -11,7 +11,7 @@ pub fn page(page: &Page) -> String {
     let _ = writeln!(out, "{}.\n", page.machine.versions.join("; "));
     out.push_str(
         "Figures of one table come from one run and are meant as ratios to each other; absolute times of a shared \
-         machine prove nothing. A spread is median (smallest - largest). Losses are published like wins.\n\n",
+         machine prove nothing. A spread is the median of all rounds (lower - upper quartile). Losses are published like wins.\n\n",
     );
     verdicts(page, &mut out);
     for table in &page.tables {
@@ -56,8 +56,8 @@ fn cell(value: &Value, unit: Unit) -> String {
         Value::None => String::new(),
         Value::Text(text) => text.clone(),
         Value::Number(number) => shown(*number, unit),
-        Value::Spread { median, min, max } => {
-            format!("{} ({} - {})", shown(*median, unit), shown(*min, unit), shown(*max, unit))
+        Value::Spread { median, low, high } => {
+            format!("{} ({} - {})", shown(*median, unit), shown(*low, unit), shown(*high, unit))
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     fn numbers_are_grouped_and_spreads_shown() {
         assert_eq!(grouped(1_234_567.0), "1 234 567");
         assert_eq!(grouped(-12.0), "-12");
-        let spread = Value::Spread { median: 1.5, min: 1.0, max: 2.0 };
+        let spread = Value::Spread { median: 1.5, low: 1.0, high: 2.0 };
         assert_eq!(cell(&spread, Unit::Ratio), "1.500 (1.000 - 2.000)");
         assert_eq!(cell(&Value::Number(1.234), Unit::Percent), "+1.23 %");
     }

@@ -56,10 +56,10 @@ pub enum Value {
     Spread {
         /// Middle.
         median: f64,
-        /// Smallest.
-        min: f64,
-        /// Largest.
-        max: f64,
+        /// Lower quartile.
+        low: f64,
+        /// Upper quartile.
+        high: f64,
     },
 }
 
@@ -236,7 +236,7 @@ mod tests {
     fn a_page_comes_back_from_its_json() {
         let mut table = Table::new("t", "T", "how", &[("a", Unit::Text), ("b", Unit::Bytes)]);
         table.row(["x".into(), 1u64.into()]);
-        table.row(["y".into(), Value::Spread { median: 2.0, min: 1.0, max: 3.0 }]);
+        table.row(["y".into(), Value::Spread { median: 2.0, low: 1.0, high: 3.0 }]);
         table.row(["z".into(), Value::None]);
         table.verdict("w", "<= 1", "2", false);
         let page = Page { tables: vec![table], ..Page::default() };

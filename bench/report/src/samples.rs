@@ -36,9 +36,9 @@ impl Samples {
         self.quantile(1.0)
     }
 
-    /// Median, smallest and largest.
+    /// Median and quartiles.
     pub fn spread(&self) -> Value {
-        Value::Spread { median: self.median(), min: self.quantile(0.0), max: self.max() }
+        Value::Spread { median: self.median(), low: self.quantile(0.25), high: self.quantile(0.75) }
     }
 
     /// Round by round, this divided by `other`: what two things measured side by side are to each other.

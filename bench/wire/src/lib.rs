@@ -51,10 +51,13 @@ pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()>
     let mut shown = String::new();
     let id = table.id.clone();
     let flag = if arguments.full { "--full " } else { "" };
-    let mut page = Page::open(&arguments.results.join(format!("{NAME}.json")), TITLE)?;
+    // A quick look must not change what is published.
+    let usual = if arguments.full { "bench/results" } else { "target/bench/results" };
+    let results = arguments.results.clone().unwrap_or_else(|| checkout().join(usual));
+    let mut page = Page::open(&results.join(format!("{NAME}.json")), TITLE)?;
     page.machine = Machine::here(versions());
     page.put(table, ORDER, format!("bench/run {flag}{program} --only {id}"), checkout());
-    page.save(&arguments.results, NAME)?;
+    page.save(&results, NAME)?;
     if let Some(table) = page.tables.iter().find(|table| table.id == id) {
         pgshrink_bench_report::markdown::section(table, &mut shown);
         println!("{shown}");

@@ -50,7 +50,11 @@ pub fn psql(cluster: &Cluster, host: &str, port: u16, sql: &str) -> Command {
 
 /// Seconds that psql counted for its statement: programs starting and sessions beginning are not what is measured.
 pub fn seconds_told_by(psql: &mut Command) -> Result<f64> {
-    let printed = run::output(psql)?;
+    told_seconds(&run::output(psql)?)
+}
+
+/// The same from what psql printed.
+pub fn told_seconds(printed: &str) -> Result<f64> {
     let ms =
         printed.lines().find_map(|line| line.strip_prefix("Time: ")?.split(' ').next()?.parse::<f64>().ok());
     Ok(ms.ok_or_else(|| format!("psql tells no time: {printed}"))? / 1000.0)

@@ -1,10 +1,11 @@
 //! End-to-end tables: the built program between real servers and clients.
 
-mod hops;
 mod links;
 mod load;
 mod overhead;
+mod processor;
 mod product;
+mod rate;
 mod sessions;
 mod standby;
 mod standin;
@@ -18,8 +19,8 @@ pub type Make = fn(&Bench) -> Result<Table>;
 
 /// Tables of this program and what makes each.
 pub const TABLES: &[(&str, Make)] = &[
-    ("hop-cpu", hops::cpu),
-    ("hop-rate", hops::rate),
+    ("hop-cpu", processor::table),
+    ("hop-rate", rate::table),
     ("pgbench", overhead::table),
     ("link-16", links::slow),
     ("link-125", links::fast),

@@ -155,7 +155,13 @@ fn lacking() -> Result<(), Missing> {
             return Err(Missing::new(what, why, "apt-get install iproute2"));
         }
     }
-    // In a container root may lack the privilege itself; in a chroot whose root is no mount point, entering fails.
+    // Entering a namespace remounts the root, which in a chroot is no mount point; trying would leave a mount behind.
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if !mounts.lines().any(|mount| mount.split(' ').nth(4) == Some("/")) {
+        let why = "the root is no mount point, as in a chroot";
+        return Err(Missing::new(what, why, "a machine of its own").of(Kind::Privilege));
+    }
+    // In a container root may lack the privilege itself.
     let probe = &format!("pgstprobe{}-{:?}", std::process::id(), std::thread::current().id());
     let entered = ip(&["netns", "add", probe]).and_then(|()| {
         let entered = ip(&["-n", probe, "link", "set", "lo", "up"]);

@@ -8,7 +8,8 @@
 //! * L1 The wire carries at most as many bytes as the plain session would, at every message boundary and in each
 //!   direction; the negotiation itself (startup key, CompressionAck or ParameterStatus) is the stated constant.
 //! * L2 Every whole message that was given to `pump` with [`Flush::Idle`] is in its output, except rows of a bulk transfer
-//!   whose last row is still incomplete: these wait for [`HOLD_MS_MAX`] at most.
+//!   whose last row is still incomplete: these wait for [`HOLD_MS_MAX`] at most. A message longer than a frame travels
+//!   frame by frame.
 //! * L3 `SET pgshrink.compression` changes this end's sending from the next group on.
 //!
 //! Formats: `formats/wire.md`.
@@ -45,10 +46,12 @@ pub enum Role {
 pub enum Flush {
     /// There may be more to read right now.
     No,
-    /// Reading would block, or the source has ended.
+    /// Reading would block.
     Idle,
     /// The hold time has passed.
     Force,
+    /// The source has ended: nothing is kept, whole or not.
+    End,
 }
 
 /// Why `pump` stopped.

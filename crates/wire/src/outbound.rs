@@ -15,7 +15,7 @@
 //! * O3 A group that does not pay leaves no trace at the peer: the encoder drops what it saw (restart byte, an empty
 //!   last block for zstd, nothing at all for lz4 and byte-aligned deflate; see `pgshrink_codec::stream`).
 //! * O4 Nothing whole is held back: bytes wait only while the last message is incomplete, rows of a bulk transfer at
-//!   most for the caller's hold time, the middle of a framed message for its next frame.
+//!   most for the caller's hold time, a message longer than a frame until the next frame is full.
 //!
 //! Formats: `formats/wire.md`.
 
@@ -87,6 +87,8 @@ pub(crate) struct Outbound {
     start: usize,
     /// Where the next unread message header stands; may lie beyond the bytes that are here.
     scan: usize,
+    /// Where the last message read begins.
+    last: usize,
     /// A message other than bulk data is in the group: nothing of it may wait.
     urgent: bool,
     copy_both: bool,
@@ -126,6 +128,7 @@ impl Outbound {
             pending: Vec::new(),
             start: 0,
             scan: 0,
+            last: 0,
             urgent: false,
             copy_both: false,
             cursor: Cursor::Boundary,
@@ -255,6 +258,7 @@ impl Outbound {
             return;
         }
         self.scan = self.scan.saturating_sub(self.start);
+        self.last = self.last.saturating_sub(self.start);
         if self.start == self.pending.len() {
             self.pending.clear();
         } else {
@@ -300,6 +304,7 @@ impl Outbound {
             }
             stopped = self.observe(watched, self.scan, total);
             self.urgent |= !Sender::is_bulk(header.tag);
+            self.last = self.scan;
             self.scan += total;
             if stopped {
                 break;
@@ -319,15 +324,25 @@ impl Outbound {
             return Group::Ready { end, tail };
         }
         // The receiver can do nothing with the middle of a message, and many small frames would eat the credit.
-        if matches!(self.cursor, Cursor::Framed(left) if self.start + left > here) {
+        if matches!(self.cursor, Cursor::Framed(left) if self.start + left > here) && flush != Flush::End {
             return Group::Wait(Held::Nothing);
         }
         let cut = tail > 0 || self.scan < here;
         match flush {
             Flush::No => Group::Wait(Held::Nothing),
             Flush::Idle if cut && !self.urgent && !self.copy_both => Group::Wait(Held::PartOfMessage),
-            Flush::Idle | Flush::Force => Group::Ready { end, tail },
+            Flush::Idle | Flush::Force if self.begins_big(tail) => match self.last {
+                whole if whole > self.start => Group::Ready { end: whole, tail: 0 },
+                _ => Group::Wait(Held::Nothing),
+            },
+            Flush::Idle | Flush::Force | Flush::End => Group::Ready { end, tail },
         }
+    }
+
+    /// The last message is longer than a frame and has not filled its first one: a smaller beginning would have to cover
+    /// the worst case of all that follows, and a receiver could do nothing with it.
+    fn begins_big(&self, tail: usize) -> bool {
+        tail > 0 && self.scan - self.last > self.chunk_max() && self.choice.is_some()
     }
 
     /// Reads a watched message; true when the context must end behind it.

@@ -188,12 +188,12 @@ impl Flow {
                     Source::Blocked => Flush::Idle,
                     Source::End => {
                         self.state = State::Ending;
-                        Flush::Force
+                        Flush::End
                     }
                 };
             }
             if self.state != State::Open {
-                flush = Flush::Force;
+                flush = Flush::End;
             }
             let held = link.pump(flush, &mut turn.scratch.output).map_err(Fault::Engine)?;
             self.full = held == Held::OutputFull;

@@ -17,3 +17,4 @@ mod passthrough;
 mod replication;
 mod scale;
 mod service;
+mod transparent;

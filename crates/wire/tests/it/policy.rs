@@ -179,3 +179,34 @@ fn a_full_buffer_can_always_go_whatever_the_frame_size() {
         }
     }
 }
+
+#[test]
+fn a_value_longer_than_a_frame_waits_for_its_first_frame_and_nothing_before_it_does() {
+    for dialect in DIALECTS {
+        let mut pair = Pair::new(dialect, "zstd:1", LinkConfig::default());
+        let mut value = message::message(b'D', b"");
+        value[1..5].copy_from_slice(&(64u32 << 20).to_be_bytes());
+        value.extend(rows(2000));
+        let header = message::message(b'T', &[0; 30]);
+        let mut wire = Vec::new();
+        // As a server writes: eight kilobytes at a time.
+        pair.gateway.plain_buffer().extend_from_slice(&[&header[..], &value[..8000]].concat());
+        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap(), Held::PartOfMessage);
+        assert_eq!(receive(&mut pair.connector, &wire).unwrap(), header);
+        wire.clear();
+        assert_eq!(pair.gateway.pump(Flush::Force, &mut wire).unwrap(), Held::Nothing);
+        assert!(wire.is_empty());
+        let mut given = 8000;
+        while given < 70_000 {
+            pair.gateway.plain_buffer().extend_from_slice(&value[given % 20_000..][..8000]);
+            pair.gateway.pump(Flush::Idle, &mut wire).unwrap();
+            given += 8000;
+        }
+        assert!(!wire.is_empty() && wire.len() < 40_000, "{}", wire.len());
+        let back = receive(&mut pair.connector, &wire).unwrap();
+        assert_eq!(back.len(), pair.gateway.stats().outbound.raw_bytes as usize - header.len());
+        // Its source ends in the middle: what is there goes.
+        pair.gateway.pump(Flush::End, &mut wire).unwrap();
+        assert_eq!(pair.gateway.stats().outbound.raw_bytes as usize, header.len() + given);
+    }
+}

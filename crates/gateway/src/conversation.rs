@@ -150,6 +150,16 @@ impl Conversation {
         self.server.at_boundary()
     }
 
+    /// True inside a message of the client's that is not replication's: the rest is bound to come.
+    pub(crate) fn client_is_cut(&self) -> bool {
+        self.copy != Copy::Both && !self.client.at_boundary()
+    }
+
+    /// The same for the server's.
+    pub(crate) fn server_is_cut(&self) -> bool {
+        self.copy != Copy::Both && !self.server.at_boundary()
+    }
+
     /// Transaction status as the last ReadyForQuery had it; 0 while an answer or a stream is under way.
     pub(crate) fn status(&self) -> u8 {
         let busy = self.awaited > 0 || self.unsynced || self.copy != Copy::None;

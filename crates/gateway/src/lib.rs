@@ -25,6 +25,7 @@ mod error;
 mod handshake;
 mod lifecycle;
 mod listen;
+mod low_water;
 mod memory;
 mod metrics;
 mod proxy_protocol;

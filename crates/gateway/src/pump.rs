@@ -6,8 +6,10 @@
 //!
 //! Invariants
 //! * P1 Bytes are never kept while they could be written, except rows that wait for their last part for at most 1 ms.
+//!   In the middle of a bulk transfer that is cut inside a message, the socket wakes this task only for
+//!   [`flow::GATHER_SIZE`] bytes, or after the same time.
 //! * P2 A flow reads only when everything it read before is written: what one session holds is bounded by one read
-//!   (128 KiB) and the engine's own limits.
+//!   (256 KiB) and the engine's own limits.
 //! * P3 The end of one direction does not end the other: half-closed connections keep working.
 //! * P4 What the server said last reaches the client, also when the server no longer takes input.
 
@@ -23,7 +25,7 @@ use std::time::Duration;
 use pgshrink_wire::link::HOLD_MS_MAX;
 use pgshrink_wire::message::{message, tag};
 use pgshrink_wire::{Link, Role};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::conversation::Conversation;
 use crate::error::{Refusal, sqlstate};
@@ -32,7 +34,7 @@ use crate::handshake::leg::Leg;
 use crate::registry::{Compression, Session, command};
 use crate::scratch;
 use crate::stream::Stream;
-use flow::{Fault, Flow, Turn};
+use flow::{Fault, Flow, Turn, Wait};
 
 /// How long a client may go on sending after its server has closed; the server reads nothing any more.
 const SERVER_GONE_LIMIT: Duration = Duration::from_secs(10);
@@ -133,8 +135,8 @@ impl Pump {
 
     /// One turn of both flows; `Ok(true)` when both have ended.
     fn turn(&mut self, cx: &mut Context<'_>, scratch: &mut scratch::Scratch) -> Result<bool, End> {
-        let up = self.turn_up(cx, scratch);
-        let up = match up {
+        let due = self.timers.take_hold_due();
+        let up = match self.turn_up(cx, scratch, due) {
             Ok(ended) => ended,
             // P4: a server that takes no more may still have something to say.
             Err(Fault::Write(_)) => self.up.give_up(),
@@ -144,9 +146,9 @@ impl Pump {
             }
             Err(Fault::Engine(e)) => return Err(End::Refused(e.into())),
         };
-        match self.turn_down(cx, scratch) {
+        match self.turn_down(cx, scratch, due) {
             Ok(down) => {
-                self.timers.hold_armed = self.up.holds || self.down.holds;
+                self.timers.arm_hold(self.up.wait, self.down.wait);
                 Ok(up && down)
             }
             Err(Fault::Write(e)) => Err(End::ClientLost(e)),
@@ -155,37 +157,49 @@ impl Pump {
         }
     }
 
-    fn turn_up(&mut self, cx: &mut Context<'_>, scratch: &mut scratch::Scratch) -> Result<bool, Fault> {
-        let Self { client, server, up, engine, talk, session, timers, .. } = self;
+    fn turn_up(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut scratch::Scratch,
+        due: bool,
+    ) -> Result<bool, Fault> {
+        let Self { client, server, up, engine, talk, session, .. } = self;
         let mut turn = Turn { cx, from: client, to: server, scratch };
         match engine {
             _ if up.has_ended() => Ok(true),
-            None => up.copy(&mut turn, |bytes| {
+            None => up.copy(&mut turn, due, |bytes| {
                 session.counters.to_server.moved(bytes.len());
                 talk.see_client(bytes);
+                talk.client_is_cut()
             }),
             Some((Role::Gateway, link)) => up.expand(&mut turn, link, |bytes| talk.see_client(bytes)),
-            Some((Role::Connector, link)) => {
-                let due = timers.take_hold_due();
-                up.compress(&mut turn, link, due, |bytes| talk.see_client(bytes))
-            }
+            Some((Role::Connector, link)) => up.compress(&mut turn, link, due, |bytes| {
+                talk.see_client(bytes);
+                talk.client_is_cut()
+            }),
         }
     }
 
-    fn turn_down(&mut self, cx: &mut Context<'_>, scratch: &mut scratch::Scratch) -> Result<bool, Fault> {
-        let Self { client, server, down, engine, talk, session, timers, .. } = self;
+    fn turn_down(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut scratch::Scratch,
+        due: bool,
+    ) -> Result<bool, Fault> {
+        let Self { client, server, down, engine, talk, session, .. } = self;
         let mut turn = Turn { cx, from: server, to: client, scratch };
         match engine {
             _ if down.has_ended() => Ok(true),
-            None => down.copy(&mut turn, |bytes| {
+            None => down.copy(&mut turn, due, |bytes| {
                 session.counters.to_client.moved(bytes.len());
                 talk.see_server(bytes);
+                talk.server_is_cut()
             }),
             Some((Role::Connector, link)) => down.expand(&mut turn, link, |bytes| talk.see_server(bytes)),
-            Some((Role::Gateway, link)) => {
-                let due = timers.take_hold_due();
-                down.compress(&mut turn, link, due, |bytes| talk.see_server(bytes))
-            }
+            Some((Role::Gateway, link)) => down.compress(&mut turn, link, due, |bytes| {
+                talk.see_server(bytes);
+                talk.server_is_cut()
+            }),
         }
     }
 
@@ -268,10 +282,10 @@ impl Pump {
                 return Poll::Ready(End::Finished);
             }
         }
-        let Some((_, link)) = &mut self.engine else { return Poll::Pending };
         if self.timers.poll_hold(cx) {
             cx.waker().wake_by_ref();
         }
+        let Some((_, link)) = &mut self.engine else { return Poll::Pending };
         let stats = link.stats();
         let mark = stats.outbound.raw_bytes + stats.inbound.wire_bytes;
         if self.timers.poll_idle(cx, mark) {
@@ -296,23 +310,31 @@ fn note_sending(session: &Session, link: &Link, last: &mut String) {
 }
 
 impl Timers {
-    /// True once when rows have waited long enough; if rows are held again, the time begins again.
+    /// True once when something has waited long enough.
     fn take_hold_due(&mut self) -> bool {
         let due = self.hold_armed && self.hold.as_ref().is_some_and(|hold| hold.is_elapsed());
-        if due {
-            self.hold = None;
-        }
+        self.hold_armed &= !due;
         due
     }
 
-    /// Runs the hold timer while something is held; true when it has just run out.
-    fn poll_hold(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.hold_armed {
-            self.hold = None;
-            return false;
+    /// Begins, goes on with or ends the waiting. What waits already is not made to wait longer by what begins to.
+    fn arm_hold(&mut self, up: Wait, down: Wait) {
+        let (begins, goes_on) = ([up, down].contains(&Wait::Begins), [up, down].contains(&Wait::GoesOn));
+        if !begins && !goes_on {
+            self.hold_armed = false;
+        } else if !self.hold_armed || (begins && !goes_on) {
+            let until = Instant::now() + Duration::from_millis(HOLD_MS_MAX);
+            match &mut self.hold {
+                Some(hold) => hold.as_mut().reset(until),
+                None => self.hold = Some(Box::pin(sleep_until(until))),
+            }
+            self.hold_armed = true;
         }
-        let hold = self.hold.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(HOLD_MS_MAX))));
-        hold.as_mut().poll(cx).is_ready()
+    }
+
+    /// Runs the hold timer while something waits; true when it has just run out.
+    fn poll_hold(&mut self, cx: &mut Context<'_>) -> bool {
+        self.hold_armed && self.hold.as_mut().is_some_and(|hold| hold.as_mut().poll(cx).is_ready())
     }
 
     /// True when nothing moved for the idle time; `mark` is the count of bytes moved so far. Between one and two idle

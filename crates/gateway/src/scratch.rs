@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 /// Bytes read from a socket at once.
-pub(crate) const READ_SIZE: usize = 128 << 10;
+pub(crate) const READ_SIZE: usize = 256 << 10;
 
 /// Buffers for one turn. All vectors are empty between turns.
 pub(crate) struct Scratch {

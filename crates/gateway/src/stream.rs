@@ -18,6 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
 use crate::config::{TcpConfig, is_loopback};
+use crate::low_water;
 
 /// A socket without encryption.
 #[derive(Debug)]
@@ -110,6 +111,14 @@ impl Stream {
         match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(tls) => tls.get_ref().0,
+        }
+    }
+
+    /// Wakes readers only for so many bytes; false where the socket cannot (Unix sockets).
+    pub(crate) fn set_low_water(&self, bytes: u32) -> bool {
+        match self.socket() {
+            Socket::Tcp(stream) => low_water::set(stream, bytes).is_ok(),
+            Socket::Unix(_) => false,
         }
     }
 

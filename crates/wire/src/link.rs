@@ -83,8 +83,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            pending_max: 128 << 10,
-            out_max: 128 << 10,
+            pending_max: 256 << 10,
+            out_max: 256 << 10,
             frame_wire_max: 2 << 20,
             frame_raw_max: 16 << 20,
             window_log_max: 23,

@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::BufMut;
 use pgshrink_wire::{Error, Flush, Held, Link};
@@ -14,6 +15,27 @@ use crate::stream::Stream;
 
 /// Reads in one turn, so that one busy session does not starve its neighbours on the thread.
 const ROUNDS_MAX: usize = 4;
+
+/// In the middle of a bulk transfer a flow is woken for so many bytes: PostgreSQL and libpq write 8 KiB at a time, and a
+/// wake costs more than moving them.
+pub(super) const GATHER_SIZE: u32 = 128 << 10;
+/// A transfer is bulk when so much came without a rest, and for so long: waiting for more at its end, one to two
+/// milliseconds, then costs it little.
+const BULK_SIZE_MIN: usize = 256 << 10;
+const BULK_TIME_MIN: Duration = Duration::from_millis(10);
+/// What came in the time has to have been worth the wait.
+const GATHERED_SIZE_MIN: usize = 32 << 10;
+/// So long between two messages ends a transfer.
+const REST_TIME_MAX: Duration = Duration::from_millis(2);
+
+/// Whether a flow waits for the rest of a message, with a time limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    No,
+    /// From this turn on: what waited before is gone.
+    Begins,
+    GoesOn,
+}
 
 /// What one turn of one flow works with.
 pub(super) struct Turn<'a, 'c> {
@@ -50,8 +72,19 @@ pub(super) struct Flow {
     /// The engine stopped for want of output room.
     full: bool,
     state: State,
-    /// Rows wait for the rest of the last one.
-    pub(super) holds: bool,
+    /// Rows, or a reader in the middle of a bulk transfer, wait for more.
+    pub(super) wait: Wait,
+    /// Bytes read since the last rest, and when the first of them came.
+    bulk: usize,
+    bulk_since: Option<Instant>,
+    /// The time was over before there was enough.
+    gathered_little: bool,
+    /// What was read last ends inside a message.
+    cut: bool,
+    /// Since when a bulk transfer has been quiet between two messages.
+    rested: Option<Instant>,
+    /// The source wakes this flow only for [`GATHER_SIZE`] bytes.
+    gathers: bool,
 }
 
 /// What writing out came to.
@@ -70,7 +103,13 @@ impl Flow {
             unflushed: false,
             full: false,
             state: State::Open,
-            holds: false,
+            wait: Wait::No,
+            bulk: 0,
+            bulk_since: None,
+            gathered_little: false,
+            cut: false,
+            rested: None,
+            gathers: false,
         }
     }
 
@@ -112,10 +151,13 @@ impl Flow {
     pub(super) fn copy(
         &mut self,
         turn: &mut Turn<'_, '_>,
-        mut see: impl FnMut(&[u8]),
+        due: bool,
+        mut see: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Fault> {
+        self.end_gathering(turn, due);
         for _ in 0..ROUNDS_MAX {
             if let Out::Blocked = self.write_out(turn)? {
+                self.wait = Wait::No;
                 return Ok(false);
             }
             if self.state != State::Open {
@@ -129,6 +171,7 @@ impl Flow {
             let mut buf = ReadBuf::new(&mut turn.scratch.input);
             match Pin::new(&mut *turn.from).poll_read(turn.cx, &mut buf) {
                 Poll::Pending => {
+                    self.gather(turn);
                     self.release();
                     return Ok(false);
                 }
@@ -140,7 +183,9 @@ impl Flow {
                 self.state = State::Ending;
                 continue;
             }
-            see(&turn.scratch.input[..n]);
+            let cut = see(&turn.scratch.input[..n]);
+            self.count(n, cut);
+            self.wait = Wait::Begins;
             let sent = write_some(turn.cx, turn.to, &turn.scratch.input[..n])?;
             self.unflushed = turn.to.is_tls();
             if sent < n {
@@ -150,13 +195,62 @@ impl Flow {
         Ok(again(turn))
     }
 
+    /// Bytes were read; `cut` when they end inside a message.
+    fn count(&mut self, size: usize, cut: bool) {
+        self.cut = cut;
+        if std::mem::take(&mut self.gathered_little) && size < GATHERED_SIZE_MIN {
+            self.bulk = 0;
+        }
+        if self.rested.take().is_some_and(|since| since.elapsed() > REST_TIME_MAX) {
+            self.bulk = 0;
+        }
+        if self.bulk == 0 {
+            self.bulk_since = cut.then(Instant::now);
+        }
+        if self.bulk_since.is_some() {
+            self.bulk = self.bulk.saturating_add(size);
+        }
+    }
+
+    /// The source is empty. In the middle of a message it wakes this flow for much from now on, between two for anything.
+    fn gather(&mut self, turn: &Turn<'_, '_>) {
+        let bulk = self.bulk >= BULK_SIZE_MIN;
+        let lasts = || self.bulk_since.is_some_and(|since| since.elapsed() >= BULK_TIME_MIN);
+        let worth_it = self.cut && bulk && !self.gathered_little && (self.gathers || lasts());
+        if worth_it != self.gathers {
+            self.gathers = turn.from.set_low_water(if worth_it { GATHER_SIZE } else { 1 }) && worth_it;
+        }
+        if !self.gathers {
+            self.wait = Wait::No;
+        } else if self.wait == Wait::No {
+            self.wait = Wait::Begins;
+        }
+        if !self.cut {
+            // Many small rows end where a read ends now and then: that alone is no rest.
+            self.rested = bulk.then(Instant::now);
+            self.bulk = if bulk { self.bulk } else { 0 };
+        }
+    }
+
+    /// The time is over: whatever there is wakes this flow.
+    fn end_gathering(&mut self, turn: &Turn<'_, '_>, due: bool) {
+        if due && self.gathers {
+            turn.from.set_low_water(1);
+            self.gathers = false;
+            self.gathered_little = true;
+        }
+        if self.wait == Wait::Begins {
+            self.wait = Wait::GoesOn;
+        }
+    }
+
     /// Plain side to wire side.
     pub(super) fn compress(
         &mut self,
         turn: &mut Turn<'_, '_>,
         link: &mut Link,
         hold_due: bool,
-        see: impl FnMut(&[u8]),
+        see: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Fault> {
         let ended = self.compress_rounds(turn, link, hold_due, see);
         give_buffer_back(turn, link);
@@ -168,22 +262,28 @@ impl Flow {
         turn: &mut Turn<'_, '_>,
         link: &mut Link,
         hold_due: bool,
-        mut see: impl FnMut(&[u8]),
+        mut see: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Fault> {
         if !self.unread.is_empty() {
             see(&self.unread);
             link.plain_buffer().append(&mut self.unread);
             self.unread = Vec::new();
         }
+        self.end_gathering(turn, hold_due);
+        let frames_before = link.stats().outbound.frames;
         let mut flush = Flush::No;
         for _ in 0..ROUNDS_MAX {
             if let Out::Blocked = self.write_out(turn)? {
+                self.wait = Wait::No;
                 return Ok(false);
             }
             if self.state == State::Open && !self.full {
                 // Only a source that was found empty will wake this task: whatever came has to be read on from.
                 flush = match read_plain(turn, link, &mut see)? {
-                    Source::More => Flush::No,
+                    Source::More { size, cut } => {
+                        self.count(size, cut);
+                        Flush::No
+                    }
                     Source::Blocked if hold_due => Flush::Force,
                     Source::Blocked => Flush::Idle,
                     Source::End => {
@@ -197,15 +297,23 @@ impl Flow {
             }
             let held = link.pump(flush, &mut turn.scratch.output).map_err(Fault::Engine)?;
             self.full = held == Held::OutputFull;
-            self.holds = held == Held::PartOfMessage;
             self.write_output(turn)?;
             if self.full || flush == Flush::No {
                 continue;
             }
             if let Out::Blocked = self.write_out(turn)? {
+                self.wait = Wait::No;
                 return Ok(false);
             }
             if self.state == State::Open {
+                let sent = link.stats().outbound.frames != frames_before;
+                let went_on = self.wait == Wait::GoesOn && !sent;
+                self.gather(turn);
+                self.wait = match self.gathers || held == Held::PartOfMessage {
+                    false => Wait::No,
+                    true if went_on => Wait::GoesOn,
+                    true => Wait::Begins,
+                };
                 self.release();
                 return Ok(false);
             }
@@ -325,7 +433,11 @@ impl Flow {
 }
 
 enum Source {
-    More,
+    /// Bytes came, and more may; `cut` when they end inside a message.
+    More {
+        size: usize,
+        cut: bool,
+    },
     Blocked,
     End,
 }
@@ -334,11 +446,11 @@ enum Source {
 fn read_plain(
     turn: &mut Turn<'_, '_>,
     link: &mut Link,
-    see: &mut impl FnMut(&[u8]),
+    see: &mut impl FnMut(&[u8]) -> bool,
 ) -> Result<Source, Fault> {
     let room = link.plain_room();
     if room == 0 {
-        return Ok(Source::More);
+        return Ok(Source::More { size: 0, cut: true });
     }
     let buffer = link.plain_buffer();
     if buffer.is_empty() && buffer.capacity() < turn.scratch.plain.capacity() {
@@ -350,9 +462,9 @@ fn read_plain(
         Poll::Pending => Ok(Source::Blocked),
         Poll::Ready(Err(e)) => Err(Fault::Read(e)),
         Poll::Ready(Ok(0)) => Ok(Source::End),
-        Poll::Ready(Ok(_)) => {
-            see(&buffer[before..]);
-            Ok(Source::More)
+        Poll::Ready(Ok(n)) => {
+            let cut = see(&buffer[before..]);
+            Ok(Source::More { size: n, cut })
         }
     }
 }

@@ -83,18 +83,28 @@ impl Pair {
         }
     }
 
+    fn idle(&mut self) {
+        let mut out = Vec::new();
+        self.from.release_idle(&mut out);
+        self.arrive(&out);
+        self.to.release_idle(&mut Vec::new());
+    }
+
+    fn arrive(&mut self, mut wire: &[u8]) {
+        self.wire_bytes += wire.len();
+        while !wire.is_empty() || self.to.wants_output_room() {
+            let mut decoded = Vec::new();
+            let used = self.to.handle_wire(wire, &mut decoded).expect("own frames");
+            self.back.append(&mut decoded);
+            wire = &wire[used..];
+        }
+    }
+
     fn carry(&mut self, flush: Flush) {
         loop {
             let mut out = Vec::new();
             let held = self.from.pump(flush, &mut out).expect("own messages");
-            self.wire_bytes += out.len();
-            let mut rest = &out[..];
-            while !rest.is_empty() || self.to.wants_output_room() {
-                let mut decoded = Vec::new();
-                let used = self.to.handle_wire(rest, &mut decoded).expect("own frames");
-                self.back.append(&mut decoded);
-                rest = &rest[used..];
-            }
+            self.arrive(&out);
             if held != Held::OutputFull {
                 return;
             }
@@ -119,7 +129,7 @@ fuzz_target!(|case: Case| {
             Step::Set(n) => {
                 let _ = pair.from.set_compression(SETTINGS[usize::from(*n) % SETTINGS.len()]);
             }
-            Step::Idle => pair.from.release_idle(),
+            Step::Idle => pair.idle(),
         }
         if plain.len() > PLAIN_MAX {
             break;

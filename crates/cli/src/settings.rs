@@ -164,6 +164,7 @@ fn policy(args: &PolicyArgs, config: &mut PolicyConfig) {
     put(&mut config.group_size_min, &args.min_size);
     put(&mut config.frame_size, &args.frame_size);
     put(&mut config.message_types, &args.message_types);
+    put(&mut config.pack_rows, &args.pack_rows);
 }
 
 fn service(

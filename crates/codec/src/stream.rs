@@ -61,6 +61,18 @@ pub struct Resume {
     open: bool,
 }
 
+impl Resume {
+    /// Appends what ends the decoder's open zstd frame, three bytes, so that it needs its window no longer; false and
+    /// nothing where there is none. It must be sent.
+    pub fn end_frame(&mut self, out: &mut Vec<u8>) -> bool {
+        let open = self.algorithm == Algorithm::Zstd && std::mem::take(&mut self.open);
+        if open {
+            out.extend_from_slice(&zstd::CLOSE_FRAME);
+        }
+        open
+    }
+}
+
 /// Options of a [`Decoder`].
 #[derive(Copy, Clone, Debug)]
 pub struct DecoderOptions {

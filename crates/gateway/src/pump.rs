@@ -285,11 +285,18 @@ impl Pump {
         if self.timers.poll_hold(cx) {
             cx.waker().wake_by_ref();
         }
-        let Some((_, link)) = &mut self.engine else { return Poll::Pending };
+        let Some((role, link)) = &mut self.engine else { return Poll::Pending };
         let stats = link.stats();
         let mark = stats.outbound.raw_bytes + stats.inbound.wire_bytes;
         if self.timers.poll_idle(cx, mark) {
-            link.release_idle();
+            let flow = match role {
+                Role::Gateway => &mut self.down,
+                Role::Connector => &mut self.up,
+            };
+            if let Some(out) = flow.outgoing() {
+                link.release_idle(out);
+                cx.waker().wake_by_ref();
+            }
             self.session.set_memory_bytes(link.memory_bytes());
         }
         Poll::Pending

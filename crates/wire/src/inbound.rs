@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::link::LinkConfig;
 use crate::message::{self, HEADER_SIZE, Header, tag};
 use crate::negotiate::{Agreed, Dialect};
+use crate::rows::Unpacker;
 use crate::stats::DirectionStats;
 use crate::watch::{Event, Sender, Walker};
 
@@ -64,6 +65,8 @@ pub(crate) struct Inbound {
     payload: Vec<u8>,
     /// The decoder holds more output than there was room for.
     more_output: bool,
+    /// Decoded bytes in which rows are packed.
+    unpacker: Unpacker,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
 }
@@ -89,22 +92,26 @@ impl Inbound {
             walker: Walker::new(sender, nested),
             payload: Vec::new(),
             more_output: false,
+            unpacker: Unpacker::default(),
             events: Vec::new(),
             stats: DirectionStats::default(),
         }
     }
 
     pub(crate) fn wants_output_room(&self) -> bool {
-        self.more_output
+        self.more_output || self.unpacker.is_full()
     }
 
     /// True when the peer may close without cutting a message or a frame.
     pub(crate) fn at_boundary(&self) -> bool {
-        matches!(self.wire, Wire::Header { have: 0, .. }) && self.walker.at_boundary() && !self.more_output
+        matches!(self.wire, Wire::Header { have: 0, .. })
+            && self.walker.at_boundary()
+            && !self.more_output
+            && self.unpacker.is_empty()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.lease.bytes() as usize + self.payload.capacity()
+        self.lease.bytes() as usize + self.payload.capacity() + self.unpacker.memory_bytes()
     }
 
     /// Gives back what a quiet session does not need; a window that the peer may still refer to stays.
@@ -112,6 +119,7 @@ impl Inbound {
         if self.payload.is_empty() {
             self.payload = Vec::new();
         }
+        self.unpacker.release();
         if matches!(self.wire, Wire::Header { .. })
             && let Some(decoder) = &mut self.decoder
             && decoder.at_frame_end()
@@ -124,9 +132,13 @@ impl Inbound {
     pub(crate) fn handle_wire(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
         let before = out.len();
         let mut used = 0;
-        while (used < input.len() || self.more_output) && out.len() < self.config.limits.out_max {
+        while (used < input.len() || self.wants_output_room()) && out.len() < self.config.limits.out_max {
             let from = out.len();
-            used += self.step(&input[used..], out)?;
+            if self.unpacker.is_full() {
+                self.unpack(out)?;
+            } else {
+                used += self.step(&input[used..], out)?;
+            }
             self.walker.feed(&out[from..], &mut self.events)?;
         }
         self.stats.wire_bytes += used as u64;
@@ -206,7 +218,7 @@ impl Inbound {
                 self.wire = Wire::Restart(body - 1);
                 self.stats.frames += 1;
             }
-            _ if !self.walker.at_boundary() => {
+            _ if !self.walker.at_boundary() || !self.unpacker.is_empty() => {
                 return Err(Error::protocol(
                     "plain message",
                     "the rest of a message begun in a compressed frame",
@@ -284,7 +296,9 @@ impl Inbound {
         let Wire::Frame { left, raw } = self.wire else { return Ok(0) };
         let Some(decoder) = &mut self.decoder else { return Ok(0) };
         let n = left.min(input.len());
-        let from = out.len();
+        let packs = self.agreed.packs_rows();
+        let target = if packs { self.unpacker.buffer() } else { &mut *out };
+        let from = target.len();
         let began = Instant::now();
         let mut consumed = n;
         if decoder.needs_whole_payload() {
@@ -296,22 +310,26 @@ impl Inbound {
             };
             if let Some(payload) = whole {
                 let room = self.config.limits.frame_raw_max;
-                decoder.decode(payload, out, room).map_err(decoding)?;
+                decoder.decode(payload, target, room).map_err(decoding)?;
                 self.payload.clear();
             }
         } else {
             if decoder.at_frame_end() && n > 0 {
                 reserve_window(decoder, &mut self.lease, &self.config, &input[..n])?;
             }
-            let room = self.config.limits.out_max.saturating_sub(out.len()).max(1);
+            let room = self.config.limits.out_max.saturating_sub(from).max(1);
             let room = room.min(self.config.limits.frame_raw_max - raw + 1);
-            let progress = decoder.decode(&input[..n], out, room).map_err(decoding)?;
+            let progress = decoder.decode(&input[..n], target, room).map_err(decoding)?;
             consumed = progress.consumed;
             self.more_output = progress.more_output;
         }
+        let produced = target.len() - from;
+        if packs {
+            self.unpack(out)?;
+        } else {
+            self.stats.framed_raw_bytes += produced as u64;
+        }
         self.stats.codec_ns += began.elapsed().as_nanos() as u64;
-        let produced = out.len() - from;
-        self.stats.framed_raw_bytes += produced as u64;
         let raw = raw + produced;
         let allowed = self.config.limits.frame_raw_max;
         if raw > allowed {
@@ -324,6 +342,15 @@ impl Inbound {
         let left = left - consumed;
         self.wire = if left == 0 && !self.more_output { HEADER } else { Wire::Frame { left, raw } };
         Ok(consumed)
+    }
+}
+
+impl Inbound {
+    fn unpack(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let from = out.len();
+        self.unpacker.unpack(out, self.config.limits.out_max)?;
+        self.stats.framed_raw_bytes += (out.len() - from) as u64;
+        Ok(())
     }
 }
 

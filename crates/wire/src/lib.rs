@@ -29,6 +29,7 @@ pub mod message;
 pub mod negotiate;
 mod outbound;
 pub mod policy;
+mod rows;
 pub mod setting;
 pub mod startup;
 pub mod stats;

@@ -218,8 +218,11 @@ impl Link {
     }
 
     /// The session is quiet: give back buffers, the encoder, and the decoder's window where the peer has closed it.
-    pub fn release_idle(&mut self) {
-        self.outbound.release_idle();
+    ///
+    /// What is appended to `out` goes over the wire: it tells a peer of our own kind that this end's window is not
+    /// needed any more.
+    pub fn release_idle(&mut self, out: &mut Vec<u8>) {
+        self.outbound.release_idle(out);
         self.inbound.release_idle();
     }
 

@@ -21,6 +21,10 @@ pub const WIRE_ALGORITHMS: &[Algorithm] = &[Algorithm::Zstd, Algorithm::Lz4, Alg
 /// Longest offer looked at, in bytes.
 pub const OFFER_SIZE_MAX: usize = 1024;
 
+/// The item of an ack offer, and of its answer, that says: rows in frames are packed (`formats/wire.md`). Other implementations skip
+/// it as an algorithm they do not know.
+pub const PACKED_ROWS: &str = "rows";
+
 /// How the peer asks for compression and frames it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -80,12 +84,23 @@ pub struct Answer {
 
 impl Offer {
     /// An offer to put into a startup packet.
+    ///
+    /// An ack offer also says that this end understands packed rows ([`PACKED_ROWS`]).
     pub fn new(dialect: Dialect, list: &AlgorithmList) -> Self {
         let text = match dialect {
-            Dialect::Ack => list.to_string(),
+            Dialect::Ack => format!("{list},{PACKED_ROWS}"),
             Dialect::Restart => print_restart(list),
         };
         Self { dialect, text }
+    }
+
+    /// The same offer without packed rows.
+    #[must_use]
+    pub fn without_packed_rows(self) -> Self {
+        match self.dialect {
+            Dialect::Ack => Self { text: take_packed_rows(&self.text).0, ..self },
+            Dialect::Restart => self,
+        }
     }
 
     /// Takes our keys out of a startup packet; the first one present is the offer.
@@ -116,7 +131,8 @@ impl Offer {
 
     fn answer_ack(&self, allowed: &AlgorithmList) -> Answer {
         let text = self.text.split(';').next().unwrap_or_default();
-        let (asked, unknown) = AlgorithmList::parse_lenient(text, WIRE_ALGORITHMS);
+        let (text, packs_rows) = take_packed_rows(text);
+        let (asked, unknown) = AlgorithmList::parse_lenient(&text, WIRE_ALGORITHMS);
         let agreed: Vec<Choice> = asked
             .iter()
             .filter_map(|mine| {
@@ -127,10 +143,15 @@ impl Offer {
         // No known algorithm at all: a peer of another proposal may have asked, so say nothing.
         let ack = (!asked.is_empty()).then(|| {
             let mut body = join(&agreed).into_bytes();
+            if packs_rows && !agreed.is_empty() {
+                body.push(b',');
+                body.extend_from_slice(PACKED_ROWS.as_bytes());
+            }
             body.push(0);
             message::message(tag::COMPRESSION_ACK, &body)
         });
-        let agreed = Agreed::new(Dialect::Ack, agreed.clone(), agreed).map(|a| a.with_ceiling(allowed));
+        let agreed = Agreed::new(Dialect::Ack, agreed.clone(), agreed)
+            .map(|agreed| Agreed { packs_rows, ..agreed.with_ceiling(allowed) });
         Answer { agreed, ack, status: None, unknown }
     }
 
@@ -154,6 +175,8 @@ pub struct Agreed {
     receive: Vec<Choice>,
     /// A server's list: no setting may ask for more. Empty at a client, whose own processor it is.
     ceiling: Vec<Choice>,
+    /// Rows in frames are packed, in both directions.
+    packs_rows: bool,
 }
 
 impl Agreed {
@@ -163,6 +186,7 @@ impl Agreed {
             send,
             receive,
             ceiling: Vec::new(),
+            packs_rows: false,
         })
     }
 
@@ -180,7 +204,8 @@ impl Agreed {
         if text.is_empty() {
             return Ok(None);
         }
-        let list = AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|e| {
+        let (text, packs_rows) = take_packed_rows(text);
+        let list = AlgorithmList::parse(&text, WIRE_ALGORITHMS).map_err(|e| {
             Error::protocol("CompressionAck", "algorithms this client offered", e.to_string())
         })?;
         if let Some(stray) = list.iter().find(|c| find(offered, c.algorithm).is_none()) {
@@ -191,7 +216,8 @@ impl Agreed {
             ));
         }
         let agreed: Vec<Choice> = list.iter().copied().collect();
-        Ok(Self::new(Dialect::Ack, agreed.clone(), agreed))
+        let agreed = Self::new(Dialect::Ack, agreed.clone(), agreed);
+        Ok(agreed.map(|agreed| Agreed { packs_rows, ..agreed }))
     }
 
     /// The client's end of [`Dialect::Restart`] from the server's ParameterStatus. `None`: plain.
@@ -205,6 +231,11 @@ impl Agreed {
     /// How frames look.
     pub fn dialect(&self) -> Dialect {
         self.dialect
+    }
+
+    /// True when rows in frames are packed.
+    pub fn packs_rows(&self) -> bool {
+        self.packs_rows
     }
 
     /// What this end may send, best first.
@@ -336,6 +367,13 @@ fn find(list: &AlgorithmList, algorithm: Algorithm) -> Option<Choice> {
     list.iter().find(|c| c.algorithm == algorithm).copied()
 }
 
+/// The list without the item [`PACKED_ROWS`], and whether it was there.
+fn take_packed_rows(text: &str) -> (String, bool) {
+    let is_rows = |item: &&str| item.trim().eq_ignore_ascii_case(PACKED_ROWS);
+    let others: Vec<&str> = text.split(',').filter(|item| !is_rows(item)).collect();
+    (others.join(","), text.split(',').any(|item| is_rows(&item)))
+}
+
 fn usable(own: &AlgorithmList, peer: &[Algorithm]) -> Vec<Choice> {
     own.iter().filter(|c| peer.contains(&c.algorithm)).copied().collect()
 }
@@ -385,6 +423,28 @@ mod tests {
     }
 
     #[test]
+    fn packed_rows_are_used_when_both_ends_say_so() {
+        let offered = list("zstd:1,lz4");
+        let answer = Offer::new(Dialect::Ack, &offered).answer(&offered);
+        assert!(answer.agreed.unwrap().packs_rows() && answer.unknown.is_empty());
+        let ack = answer.ack.unwrap();
+        assert!(ack.ends_with(b"zstd:1,lz4:1,rows\0"));
+        let client = Agreed::from_ack(&offered, &ack[5..]).unwrap().unwrap();
+        assert!(client.packs_rows());
+        assert_eq!(client.describe(), "zstd:1,lz4:1");
+        let without = Offer::new(Dialect::Ack, &offered).without_packed_rows();
+        assert_eq!(without.text, "zstd:1,lz4:1");
+        let answer = without.answer(&offered);
+        assert!(!answer.agreed.unwrap().packs_rows() && answer.ack.unwrap().ends_with(b"zstd:1,lz4:1\0"));
+        assert_eq!(ack_text("rows,zlib", "zstd"), b"\0", "nothing in common is nothing");
+        assert!(!Offer::new(Dialect::Restart, &offered).answer(&offered).agreed.unwrap().packs_rows());
+    }
+
+    fn ack_text(offer: &str, allowed: &str) -> Vec<u8> {
+        ack(offer, allowed).1.unwrap()[5..].to_vec()
+    }
+
+    #[test]
     fn an_ack_that_was_not_offered_is_an_error() {
         assert!(Agreed::from_ack(&list("zstd"), b"lz4:1\0").is_err());
         assert!(Agreed::from_ack(&list("zstd"), b"zstd:1").is_err());
@@ -395,7 +455,7 @@ mod tests {
     fn an_offer_travels_in_the_startup_packet() {
         let mut packet = StartupPacket { protocol: 3 << 16, parameters: vec![] };
         for (dialect, text) in [
-            (Dialect::Ack, "zstd:1,lz4:2,zlib:6"),
+            (Dialect::Ack, "zstd:1,lz4:2,zlib:6,rows"),
             (Dialect::Restart, "zstd:level=1;lz4:level=2;gzip:level=6"),
         ] {
             let offer = Offer::new(dialect, &list("zstd:1,lz4:2,zlib"));

@@ -36,11 +36,18 @@ use crate::policy::{
     ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, Policy, STREAM_START_BOUND,
     looks_incompressible, overhead_bound,
 };
+use crate::rows;
 use crate::stats::DirectionStats;
 use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 
 /// Ack dialect: the one shipping reader has a ring for 16 KiB blocks.
 const ACK_LZ4_RAW_MAX: usize = 16 << 10;
+/// A message that would be cut by a frame's end waits for the next frame if it fills less than this share of the first.
+const CUT_SHARE: usize = 8;
+/// Raw bytes in a frame from which on rows are packed: a few rows would not pay for their marker.
+const PACKED_SIZE_MIN: usize = 256;
+/// A wrapper around an empty last block.
+const END_FRAME_SIZE: i64 = 8;
 /// A SetCompressionMethod.
 const METHOD_MESSAGE_SIZE: usize = 6;
 
@@ -84,6 +91,8 @@ pub(crate) struct Outbound {
     /// The context ends with the group that is being collected.
     reset_after_group: bool,
     pending: Vec<u8>,
+    /// A frame's messages with their rows packed.
+    packed: Vec<u8>,
     start: usize,
     /// Where the next unread message header stands; may lie beyond the bytes that are here.
     scan: usize,
@@ -126,6 +135,7 @@ impl Outbound {
             restart: true,
             reset_after_group: false,
             pending: Vec::new(),
+            packed: Vec::new(),
             start: 0,
             scan: 0,
             last: 0,
@@ -186,23 +196,53 @@ impl Outbound {
         }
     }
 
-    /// Gives back the encoder and the buffers; the stream goes on when there is something to send.
-    pub(crate) fn release_idle(&mut self) {
+    /// Gives back the encoder and the buffers; the stream goes on when there is something to send. A peer of our own kind
+    /// is told in `out` that it can give back its window as well.
+    pub(crate) fn release_idle(&mut self, out: &mut Vec<u8>) {
         if self.cursor == Cursor::Boundary
             && let Some(encoder) = self.encoder.take()
         {
+            let code = self.agreed.code_of_algorithm(encoder.choice().algorithm);
             match self.agreed.dialect() {
                 Dialect::Restart => self.restart = true,
-                Dialect::Ack => self.resume = Some(encoder.into_resume()),
+                Dialect::Ack => {
+                    let mut resume = encoder.into_resume();
+                    if let Some(code) = code.filter(|&code| self.may_end_frame(Some(code))) {
+                        self.end_frame(code, &mut resume, out);
+                    }
+                    self.resume = Some(resume);
+                }
             }
             let _ = self.lease.resize(0);
         }
         self.compact();
         self.pending.shrink_to_fit();
+        self.packed = Vec::new();
+    }
+
+    /// Other readers of the dialect may wait for output where a frame gives none.
+    fn may_end_frame(&self, code: Option<u8>) -> bool {
+        self.agreed.packs_rows() && self.told == code && self.credit >= END_FRAME_SIZE
+    }
+
+    /// A frame without content that ends zstd's own.
+    fn end_frame(&mut self, code: u8, resume: &mut Resume, out: &mut Vec<u8>) {
+        let base = out.len();
+        let wrapper = open_wrapper(Dialect::Ack, code, self.told, false, out);
+        if !resume.end_frame(out) {
+            out.truncate(base);
+            return;
+        }
+        close_wrapper(wrapper, out);
+        let cost = out.len() - base;
+        debug_assert!(cost as i64 <= END_FRAME_SIZE);
+        self.credit -= cost as i64;
+        self.stats.wire_bytes += cost as u64;
+        self.stats.frames += 1;
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pending.capacity() + self.lease.bytes() as usize
+        self.pending.capacity() + self.packed.capacity() + self.lease.bytes() as usize
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
@@ -268,7 +308,9 @@ impl Outbound {
     }
 
     fn chunk_max(&self) -> usize {
-        let Some(choice) = self.encoder.as_ref().map(Encoder::choice).or(self.choice) else {
+        // A message begun in a frame is finished by the encoder that began it, whatever has been chosen since.
+        let running = self.encoder.as_ref().filter(|_| matches!(self.cursor, Cursor::Framed(_)));
+        let Some(choice) = running.map(Encoder::choice).or(self.choice) else {
             return self.config.policy.frame_size;
         };
         match (choice.algorithm, self.agreed.dialect()) {
@@ -293,7 +335,7 @@ impl Outbound {
             if watched && self.scan + total > here {
                 break;
             }
-            if !self.config.policy.types.allow(header.tag) {
+            if !self.may_ride(header.tag) {
                 if self.scan == self.start {
                     self.observe(watched, self.scan, total);
                     self.scan += total;
@@ -313,12 +355,22 @@ impl Outbound {
         Ok(self.judge_group(flush, limit, stopped))
     }
 
+    fn may_ride(&self, tag: u8) -> bool {
+        // A type below the printable ones would look like packed rows; PostgreSQL has none.
+        self.config.policy.types.allow(tag) && !(self.agreed.packs_rows() && tag < b' ')
+    }
+
     fn judge_group(&self, flush: Flush, limit: usize, stopped: bool) -> Group {
         let here = self.pending.len();
         let end = self.scan.min(here).min(limit);
         let tail = self.scan.saturating_sub(end);
         if end == self.start {
             return Group::Wait(Held::Nothing);
+        }
+        let cuts = end == limit && tail > 0 && !stopped;
+        if cuts && self.last > self.start && limit - self.last < (limit - self.start) / CUT_SHARE {
+            // A cut row costs both frames a match, and cannot be packed.
+            return Group::Ready { end: self.last, tail: 0 };
         }
         if end == limit || stopped {
             return Group::Ready { end, tail };
@@ -443,21 +495,34 @@ impl Outbound {
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         let Some(encoder) = self.encoder.as_mut() else { return Ok(false) };
+        let raw_size = range.len();
+        let began = Instant::now();
         let raw = &self.pending[range.clone()];
+        let input = if self.agreed.packs_rows() && !self.copy_both && raw_size >= PACKED_SIZE_MIN {
+            let begun_before = match self.cursor {
+                Cursor::Framed(left) => left.min(raw_size),
+                _ => 0,
+            };
+            self.packed.clear();
+            rows::pack(raw, begun_before, &mut self.packed);
+            &self.packed[..]
+        } else {
+            raw
+        };
         let base = out.len();
         let code = self.agreed.code_of_algorithm(encoder.choice().algorithm).unwrap_or_default();
         let per_frame = self.config.policy.context == ContextMode::PerFrame;
         let new_stream = self.restart || per_frame;
         let wrapper = open_wrapper(self.agreed.dialect(), code, self.told, new_stream, out);
-        let began = Instant::now();
         if per_frame && self.agreed.dialect() == Dialect::Restart {
             encoder.restart();
         }
-        let done = if per_frame { encoder.encode_independent(raw, out) } else { encoder.encode(raw, out) };
+        let done =
+            if per_frame { encoder.encode_independent(input, out) } else { encoder.encode(input, out) };
         self.stats.codec_ns += began.elapsed().as_nanos() as u64;
         done.map_err(|source| Error::Codec { what: "compressing", source })?;
         let cost = out.len() - base;
-        let gain = raw.len() as i64 - cost as i64;
+        let gain = raw_size as i64 - cost as i64;
         let rest_is_covered = tail == 0 || self.credit + gain >= self.rest_bound(tail);
         if !forced {
             self.giving_up.record(gain > 0);

@@ -5,7 +5,7 @@ use pgshrink_codec::{Algorithm, Choice, Level};
 /// Smallest group tried, in bytes; see `docs/operating/wire.md` for the measurement behind it.
 pub const GROUP_SIZE_MIN_DEFAULT: usize = 32;
 /// Raw bytes in a frame at most: long enough to lose under 1 % of ratio, short enough for its latency.
-pub const FRAME_SIZE_DEFAULT: usize = 64 << 10;
+pub const FRAME_SIZE_DEFAULT: usize = 120 << 10;
 /// zstd window of 512 KiB: what `zstd -1` uses itself, so nothing is lost on rows that repeat far apart.
 pub const WINDOW_LOG_DEFAULT: u32 = 19;
 /// What a direction may be ahead of plain at most, in bytes: spent on small first frames that teach the peer what the next

@@ -41,6 +41,7 @@ fn common(
         ("window_log", policy.window_log.to_string()),
         ("min_size", policy.group_size_min.to_string()),
         ("frame_size", policy.frame_size.to_string()),
+        ("pack_rows", policy.pack_rows.to_string()),
         ("max_clients", limits.max_clients.to_string()),
         ("max_clients_per_address", limits.max_clients_per_address.to_string()),
         ("memory_limit", limits.codec_memory_mib.to_string()),

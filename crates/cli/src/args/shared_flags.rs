@@ -67,6 +67,12 @@ pub struct PolicyArgs {
     /// Message types that may be compressed, as their letters (dDQ); empty for all after authentication
     #[arg(long, value_name = "LETTERS", env = "PGSHRINK_MESSAGE_TYPES")]
     pub message_types: Option<String>,
+    /// Send rows without their message headers where the other end is pgshrink's too
+    ///
+    /// Saves 3 to 25 % on tables of short rows. Off: frames hold PostgreSQL's messages byte by byte.
+    #[arg(long, value_name = "BOOL", env = "PGSHRINK_PACK_ROWS")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub pack_rows: Option<bool>,
 }
 
 /// Counts, sizes and times, and the file for all of it.

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::room::Room;
 
 /// An empty raw block with the last-block bit: ends the frame that is open at the decoder.
-const CLOSE_FRAME: [u8; 3] = [1, 0, 0];
+pub(super) const CLOSE_FRAME: [u8; 3] = [1, 0, 0];
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Magic number, descriptor and window: what these encoders write.
 const HEADER_BYTES: usize = 6;

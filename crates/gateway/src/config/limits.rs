@@ -84,6 +84,8 @@ pub struct PolicyConfig {
     pub context: String,
     /// zstd window log of what this end sends.
     pub window_log: u32,
+    /// Send rows without their message headers where the other end is pgshrink's too.
+    pub pack_rows: bool,
 }
 
 impl Default for PolicyConfig {
@@ -95,6 +97,7 @@ impl Default for PolicyConfig {
             frame_size: policy.frame_size,
             context: "preserved".into(),
             window_log: policy.window_log,
+            pack_rows: true,
         }
     }
 }

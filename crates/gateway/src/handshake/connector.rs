@@ -39,6 +39,7 @@ pub(crate) struct Connector {
     list: AlgorithmList,
     dialect: Dialect,
     required: bool,
+    pack_rows: bool,
     plain: Mutex<HashMap<String, Instant>>,
 }
 
@@ -67,6 +68,7 @@ impl Connector {
             list: config.asked()?,
             dialect: config.dialect()?,
             required: config.required,
+            pack_rows: config.policy.pack_rows,
             plain: Mutex::default(),
         };
         let process = &shared.registry.process;
@@ -113,7 +115,7 @@ impl Connector {
         let size_max = self.common.limits.auth_message_size_max;
         if ask && (self.required || !self.is_plain(target)) {
             let mut asking = packet.clone();
-            Offer::new(self.dialect, &self.list).put(&mut asking);
+            self.offer().put(&mut asking);
             let Started { server, first } =
                 start(target, &self.common.tcp, &[], &asking.to_bytes(), size_max).await?;
             if !refuses_key(&server, first, self.dialect) {
@@ -128,6 +130,11 @@ impl Connector {
             self.remember_plain(target);
         }
         Ok(Reached { server, first, target: target.clone(), asked: false })
+    }
+
+    fn offer(&self) -> Offer {
+        let offer = Offer::new(self.dialect, &self.list);
+        if self.pack_rows { offer } else { offer.without_packed_rows() }
     }
 
     /// Ack dialect: the target's first message says what was agreed.

@@ -117,6 +117,11 @@ impl Flow {
         self.state == State::Ended
     }
 
+    /// Where something of the engine's own is put behind what is on its way; `None` once the end is.
+    pub(super) fn outgoing(&mut self) -> Option<&mut Vec<u8>> {
+        (self.state == State::Open).then_some(&mut self.unsent)
+    }
+
     /// True when nothing is on its way.
     pub(super) fn is_clean(&self) -> bool {
         self.unsent.is_empty() && self.unread.is_empty() && !self.unflushed

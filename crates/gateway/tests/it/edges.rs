@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgshrink_gateway::config::TargetConfig;
 use pgshrink_gateway::{start_connector, start_gateway};
@@ -84,6 +84,33 @@ fn what_the_server_says_last_comes_through_both_hops() {
         assert_eq!((tag, field(&body, b'C')), (b'E', "57P01".to_string()), "{dialect}");
         assert!(raw.ends());
     }
+}
+
+#[test]
+fn a_bulk_transfer_that_pauses_inside_a_message_goes_on_at_once() {
+    let cluster = cluster(Auth::Trust);
+    cluster.sql("create table bulk (line text)").unwrap();
+    let gateway = gateway(&cluster);
+    let near = connector(&gateway, "ack", "zstd:1");
+    let line = [&[b'x'; 99][..], b"\n"].concat();
+    for entry in [port(&gateway), port(&near)] {
+        let mut raw = Raw::login(entry);
+        raw.query("copy bulk from stdin");
+        raw.until(b'G');
+        let rows = message(b'd', &line).repeat(20_000);
+        let (bulk, last) = rows.split_at(rows.len() - 7);
+        for piece in bulk.chunks(8192) {
+            raw.send(piece);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let began = Instant::now();
+        raw.send(last);
+        raw.send(&message(b'c', b""));
+        assert_eq!(tags(&raw.until(b'Z')), "CZ");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+    assert_eq!(cluster.sql("select count(*), count(distinct line) from bulk").unwrap().trim(), "40000|1");
 }
 
 #[test]

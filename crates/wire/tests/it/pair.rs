@@ -53,6 +53,17 @@ impl Pair {
         carry(&mut self.gateway, &mut self.connector, plain, cut)
     }
 
+    /// Both ends are quiet for a while, one after the other.
+    pub fn release_idle(&mut self) {
+        let mut wire = Vec::new();
+        self.gateway.release_idle(&mut wire);
+        assert!(receive(&mut self.connector, &wire).unwrap().is_empty());
+        wire.clear();
+        self.connector.release_idle(&mut wire);
+        assert!(receive(&mut self.gateway, &wire).unwrap().is_empty());
+        self.gateway.release_idle(&mut wire);
+    }
+
     /// Client messages the other way.
     pub fn up(&mut self, plain: &[u8], cut: usize) -> (Vec<u8>, Vec<u8>) {
         carry(&mut self.connector, &mut self.gateway, plain, cut)

@@ -209,7 +209,7 @@ fn a_fresh_session_frames_a_large_value_too() {
         let mut pair = Pair::new(dialect, "zstd:1", LinkConfig::default());
         let mut plain = message::message(b'd', b"");
         plain[1..5].copy_from_slice(&(256u32 << 20).to_be_bytes());
-        while plain.len() < 100_000 {
+        while plain.len() < 150_000 {
             plain.extend(row(&mut Random(plain.len() as u64)));
         }
         pair.gateway.plain_buffer().extend_from_slice(&plain);

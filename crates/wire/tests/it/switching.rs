@@ -1,6 +1,6 @@
 //! Algorithm, level and on/off change on a live session.
 
-use pgshrink_wire::{LinkConfig, message};
+use pgshrink_wire::{Dialect, LinkConfig, message};
 
 use crate::pair::{DIALECTS, OVER, Pair, Random, row, server_stream};
 
@@ -27,6 +27,21 @@ fn every_message_may_be_followed_by_another_algorithm_or_level() {
             assert!(wire_total <= plain_total + OVER);
         }
     }
+}
+
+#[test]
+fn lz4_blocks_of_the_ack_dialect_stay_small_right_after_a_switch() {
+    let mut random = Random(3);
+    let mut pair = Pair::new(Dialect::Ack, "zstd:1,lz4", LinkConfig::default());
+    let rows = |random: &mut Random| (0..1500).flat_map(|_| row(random)).collect::<Vec<u8>>();
+    pair.down(&rows(&mut random), usize::MAX);
+    pair.gateway.set_compression("lz4").unwrap();
+    let before = pair.gateway.stats().outbound.frames;
+    let plain = rows(&mut random);
+    assert!(plain.len() > 32 << 10, "{}", plain.len());
+    assert!(pair.down(&plain, usize::MAX).1 == plain);
+    let frames = pair.gateway.stats().outbound.frames - before;
+    assert!(frames as usize >= plain.len().div_ceil(16 << 10), "{frames} frames of {} bytes", plain.len());
 }
 
 #[test]

@@ -142,6 +142,9 @@ impl Listening {
     }
 }
 
+const SWEEP_PERIOD_MIN: Duration = Duration::from_millis(250);
+const SWEEP_PERIOD_MAX: Duration = Duration::from_secs(10);
+
 /// A process or thread that serves.
 pub(crate) struct Engine<S, L> {
     pub(crate) service: Arc<S>,
@@ -167,6 +170,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
             tokio::spawn(metrics::serve(endpoint, self.registry.clone()));
         }
         notify(Notice::Ready);
+        let mut sweep = std::pin::pin!(tokio::time::sleep(self.sweep_period()));
         loop {
             tokio::select! {
                 biased;
@@ -180,6 +184,10 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
                         return self.end().await;
                     }
                 },
+                () = &mut sweep => {
+                    self.registry.release_quiet();
+                    sweep.as_mut().reset(tokio::time::Instant::now() + self.sweep_period());
+                }
                 accepted = acceptors.next() => self.take_in(accepted).await,
             }
         }
@@ -211,6 +219,12 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
             return;
         }
         self.workers.hand_over(Incoming { socket, service: self.service.clone(), over_limit: count >= max });
+    }
+
+    /// Between two looks for quiet sessions.
+    fn sweep_period(&self) -> Duration {
+        let quiet = Duration::from_secs(self.service.common().timeouts.idle_release_s);
+        (quiet / 4).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
     }
 
     fn reload(&mut self, notify: &impl Fn(Notice)) {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pgshrink_codec::Choice;
 use pgshrink_wire::link::HOLD_MS_MAX;
 use pgshrink_wire::message::{message, tag};
 use pgshrink_wire::{Link, Role};
@@ -65,23 +66,20 @@ pub(crate) struct Pump {
     session: Arc<Session>,
     timers: Timers,
     /// What the registry was last told of what this end sends with.
-    sending: String,
+    sending: Option<Option<Choice>>,
+    /// Bytes moved when it was last told that something moves.
+    moved: u64,
 }
 
 #[derive(Default)]
 struct Timers {
     hold: Option<Pin<Box<Sleep>>>,
     hold_armed: bool,
-    idle: Option<Pin<Box<Sleep>>>,
-    idle_after: Duration,
-    /// Bytes moved when the idle timer was last set.
-    idle_mark: u64,
-    released: bool,
     gone: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pump {
-    pub(crate) fn new(role: Role, ready: Ready, session: Arc<Session>, idle_after: Duration) -> Self {
+    pub(crate) fn new(role: Role, ready: Ready, session: Arc<Session>) -> Self {
         let Ready { client, server, link } = ready;
         Self {
             up: Flow::new(client.ahead),
@@ -91,8 +89,9 @@ impl Pump {
             engine: link.map(|link| (role, link)),
             talk: Conversation::default(),
             session,
-            timers: Timers { idle_after, ..Timers::default() },
-            sending: String::new(),
+            timers: Timers::default(),
+            sending: None,
+            moved: 0,
         }
     }
 
@@ -229,6 +228,9 @@ impl Pump {
     }
 
     fn obey(&mut self, commands: u32) -> Option<End> {
+        if commands & command::RELEASE != 0 && self.session.take_release() {
+            self.release();
+        }
         if commands & command::KILL != 0 {
             return Some(End::Refused(self.session.take_refusal().unwrap_or_else(shutdown_refusal)));
         }
@@ -270,7 +272,11 @@ impl Pump {
                 note_sending(session, link, &mut self.sending);
             }
         }
-        session.touch();
+        let moved = self.up.total() + self.down.total();
+        if moved != self.moved {
+            self.moved = moved;
+            session.touch();
+        }
         // Last: who sees a session idle sees its numbers as well.
         session.set_transaction(self.talk.status());
     }
@@ -285,34 +291,31 @@ impl Pump {
         if self.timers.poll_hold(cx) {
             cx.waker().wake_by_ref();
         }
-        let Some((role, link)) = &mut self.engine else { return Poll::Pending };
-        let stats = link.stats();
-        let mark = stats.outbound.raw_bytes + stats.inbound.wire_bytes;
-        if self.timers.poll_idle(cx, mark) {
-            let flow = match role {
-                Role::Gateway => &mut self.down,
-                Role::Connector => &mut self.up,
-            };
-            if let Some(out) = flow.outgoing() {
-                link.release_idle(out);
-                cx.waker().wake_by_ref();
-            }
-            self.session.set_memory_bytes(link.memory_bytes());
-        }
         Poll::Pending
+    }
+
+    /// The session is quiet. What there is to say of it leaves with this turn.
+    fn release(&mut self) {
+        let Some((role, link)) = &mut self.engine else { return };
+        let flow = match role {
+            Role::Gateway => &mut self.down,
+            Role::Connector => &mut self.up,
+        };
+        if let Some(out) = flow.outgoing() {
+            link.release_idle(out);
+        }
     }
 }
 
 /// Tells the registry what this end sends with, when that has changed.
-fn note_sending(session: &Session, link: &Link, last: &mut String) {
-    let sending = link.compression();
-    if *last != sending {
+fn note_sending(session: &Session, link: &Link, last: &mut Option<Option<Choice>>) {
+    if *last != Some(link.sending()) {
+        *last = Some(link.sending());
         session.set_compression(Some(Compression {
             dialect: link.agreed().dialect().name(),
             agreed: link.agreed().describe(),
-            sending: sending.clone(),
+            sending: link.compression(),
         }));
-        *last = sending;
     }
 }
 
@@ -342,27 +345,6 @@ impl Timers {
     /// Runs the hold timer while something waits; true when it has just run out.
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> bool {
         self.hold_armed && self.hold.as_mut().is_some_and(|hold| hold.as_mut().poll(cx).is_ready())
-    }
-
-    /// True when nothing moved for the idle time; `mark` is the count of bytes moved so far. Between one and two idle
-    /// times pass, so that traffic costs nothing here.
-    fn poll_idle(&mut self, cx: &mut Context<'_>, mark: u64) -> bool {
-        if self.released && mark == self.idle_mark {
-            return false;
-        }
-        self.released = false;
-        let after = self.idle_after;
-        let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(after)));
-        while idle.as_mut().poll(cx).is_ready() {
-            if mark == self.idle_mark {
-                self.released = true;
-                self.idle = None;
-                return true;
-            }
-            self.idle_mark = mark;
-            idle.as_mut().reset(Instant::now() + after);
-        }
-        false
     }
 }
 

@@ -114,6 +114,13 @@ impl Registry {
         }
     }
 
+    /// Tells quiet sessions to give memory back.
+    pub(crate) fn release_quiet(&self) {
+        for session in self.sessions() {
+            session.release_if_quiet();
+        }
+    }
+
     pub(crate) async fn wait_empty(&self) {
         loop {
             let changed = self.changed.notified();

@@ -125,8 +125,8 @@ pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limi
     };
     let session = entry.session.clone();
     session.set_phase(Phase::Active);
-    let idle_after = Duration::from_secs(common.timeouts.idle_release_s);
-    let mut pump = Pump::new(S::ROLE, ready, session.clone(), idle_after);
+    session.release_after(Duration::from_secs(common.timeouts.idle_release_s));
+    let mut pump = Pump::new(S::ROLE, ready, session.clone());
     let mut key: Option<KnownKey<Target>> = None;
     let end = pump
         .run(|bytes| {

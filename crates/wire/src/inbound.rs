@@ -11,7 +11,6 @@
 //! * I4 After an error the direction is dead.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use pgshrink_codec::Algorithm;
 use pgshrink_codec::stream::{Decoder, DecoderOptions};
@@ -22,7 +21,7 @@ use crate::link::LinkConfig;
 use crate::message::{self, HEADER_SIZE, Header, tag};
 use crate::negotiate::{Agreed, Dialect};
 use crate::rows::Unpacker;
-use crate::stats::DirectionStats;
+use crate::stats::{CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, Walker};
 
 /// lz4 blocks carry at most this much (restart dialect); older peers send 16 KiB.
@@ -299,7 +298,7 @@ impl Inbound {
         let packs = self.agreed.packs_rows();
         let target = if packs { self.unpacker.buffer() } else { &mut *out };
         let from = target.len();
-        let began = Instant::now();
+        let timer = CodecTimer::start(n, self.stats.frames);
         let mut consumed = n;
         if decoder.needs_whole_payload() {
             let whole = if n == left && self.payload.is_empty() {
@@ -329,7 +328,7 @@ impl Inbound {
         } else {
             self.stats.framed_raw_bytes += produced as u64;
         }
-        self.stats.codec_ns += began.elapsed().as_nanos() as u64;
+        self.stats.codec_ns += timer.stop();
         let raw = raw + produced;
         let allowed = self.config.limits.frame_raw_max;
         if raw > allowed {

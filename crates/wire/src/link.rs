@@ -155,7 +155,12 @@ impl Link {
         &self.agreed
     }
 
-    /// What this end sends with now; `off` when it sends plain.
+    /// What this end sends with now; `None` when it sends plain.
+    pub fn sending(&self) -> Option<Choice> {
+        self.outbound.choice()
+    }
+
+    /// The same as text; `off` when it sends plain.
     pub fn compression(&self) -> String {
         self.outbound.choice().map_or_else(|| "off".to_string(), |c: Choice| c.to_string())
     }
@@ -178,7 +183,9 @@ impl Link {
     /// Wire bytes came. Returns how many were taken; plain bytes are appended to `out`. Any error is final.
     pub fn handle_wire(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
         let used = self.inbound.handle_wire(input, out)?;
-        for event in std::mem::take(&mut self.inbound.events) {
+        // Taken out and put back empty: most turns bring one, and none should cost an allocation.
+        let mut events = std::mem::take(&mut self.inbound.events);
+        for event in events.drain(..) {
             match event {
                 Event::Set(change) => self.handle_set(&change),
                 Event::Ready { idle } => {
@@ -190,17 +197,20 @@ impl Link {
                 Event::CopyBoth => self.outbound.set_copy_both(true),
             }
         }
+        self.inbound.events = events;
         Ok(used)
     }
 
     /// Appends to `out` what is to go over the wire.
     pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
         let held = self.outbound.pump(flush, out)?;
-        for event in std::mem::take(&mut self.outbound.events) {
+        let mut events = std::mem::take(&mut self.outbound.events);
+        for event in events.drain(..) {
             if let Event::Set(change) = event {
                 self.handle_set(&change);
             }
         }
+        self.outbound.events = events;
         Ok(held)
     }
 

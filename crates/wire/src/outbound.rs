@@ -22,7 +22,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pgshrink_codec::stream::{Encoder, EncoderOptions, Resume};
 use pgshrink_codec::{Algorithm, Choice};
@@ -37,13 +36,15 @@ use crate::policy::{
     looks_incompressible, overhead_bound,
 };
 use crate::rows;
-use crate::stats::DirectionStats;
+use crate::stats::{CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 
 /// Ack dialect: the one shipping reader has a ring for 16 KiB blocks.
 const ACK_LZ4_RAW_MAX: usize = 16 << 10;
 /// A message that would be cut by a frame's end waits for the next frame if it fills less than this share of the first.
 const CUT_SHARE: usize = 8;
+/// Raw bytes in a frame from which on the encoder's memory is looked at.
+const MEASURED_SIZE_MIN: usize = 512;
 /// Raw bytes in a frame from which on rows are packed: a few rows would not pay for their marker.
 const PACKED_SIZE_MIN: usize = 256;
 /// A wrapper around an empty last block.
@@ -496,7 +497,7 @@ impl Outbound {
     ) -> Result<bool, Error> {
         let Some(encoder) = self.encoder.as_mut() else { return Ok(false) };
         let raw_size = range.len();
-        let began = Instant::now();
+        let timer = CodecTimer::start(raw_size, self.stats.frames);
         let raw = &self.pending[range.clone()];
         let input = if self.agreed.packs_rows() && !self.copy_both && raw_size >= PACKED_SIZE_MIN {
             let begun_before = match self.cursor {
@@ -519,7 +520,7 @@ impl Outbound {
         }
         let done =
             if per_frame { encoder.encode_independent(input, out) } else { encoder.encode(input, out) };
-        self.stats.codec_ns += began.elapsed().as_nanos() as u64;
+        self.stats.codec_ns += timer.stop();
         done.map_err(|source| Error::Codec { what: "compressing", source })?;
         let cost = out.len() - base;
         let gain = raw_size as i64 - cost as i64;
@@ -536,7 +537,10 @@ impl Outbound {
         close_wrapper(wrapper, out);
         if let Some(encoder) = self.encoder.as_mut() {
             encoder.commit();
-            let _ = self.lease.resize(encoder.memory_bytes() as u64);
+            // Asking zstd for its size costs as much as a small frame; only large ones make it grow.
+            if raw_size >= MEASURED_SIZE_MIN || !self.primed {
+                let _ = self.lease.resize(encoder.memory_bytes() as u64);
+            }
         }
         self.told = Some(code);
         self.restart = false;

@@ -24,6 +24,11 @@ pub fn parse(sql: &[u8]) -> Option<Change> {
     if sql.len() > STATEMENT_SIZE_MAX {
         return None;
     }
+    // Nearly every statement is another one.
+    let first = sql.trim_ascii_start().first_chunk::<3>()?.map(|b| b.to_ascii_lowercase());
+    if ![b"set", b"res", b"dis"].contains(&&first) {
+        return None;
+    }
     let text = std::str::from_utf8(sql).ok()?.trim();
     let text = text.strip_suffix(';').unwrap_or(text).trim_end();
     if let Some(rest) = keyword(text, "reset") {

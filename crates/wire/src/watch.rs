@@ -68,11 +68,13 @@ pub(crate) struct Walker {
     /// Body bytes of the current message still to come.
     left: usize,
     captured: Option<(u8, Vec<u8>)>,
+    /// The last captured body's memory.
+    spare: Vec<u8>,
 }
 
 impl Walker {
     pub(crate) fn new(sender: Sender, nested: &'static [u8]) -> Self {
-        Self { sender, nested, header: [0; HEADER_SIZE], have: 0, left: 0, captured: None }
+        Self { sender, nested, header: [0; HEADER_SIZE], have: 0, left: 0, captured: None, spare: Vec::new() }
     }
 
     pub(crate) fn at_boundary(&self) -> bool {
@@ -112,17 +114,18 @@ impl Walker {
         }
         self.have = 0;
         self.left = header.body_size();
-        self.captured = self.sender.watches(header).then(|| (header.tag, Vec::with_capacity(self.left)));
+        self.captured = self.sender.watches(header).then(|| (header.tag, std::mem::take(&mut self.spare)));
         self.finish_if_complete(events);
         Ok(())
     }
 
     fn finish_if_complete(&mut self, events: &mut Vec<Event>) {
         if self.left == 0
-            && let Some((tag, body)) = self.captured.take()
-            && let Some(event) = self.sender.read(tag, &body)
+            && let Some((tag, mut body)) = self.captured.take()
         {
-            events.push(event);
+            events.extend(self.sender.read(tag, &body));
+            body.clear();
+            self.spare = body;
         }
     }
 }

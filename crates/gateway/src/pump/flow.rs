@@ -74,6 +74,8 @@ pub(super) struct Flow {
     state: State,
     /// Rows, or a reader in the middle of a bulk transfer, wait for more.
     pub(super) wait: Wait,
+    /// Bytes read so far.
+    total: u64,
     /// Bytes read since the last rest, and when the first of them came.
     bulk: usize,
     bulk_since: Option<Instant>,
@@ -104,6 +106,7 @@ impl Flow {
             full: false,
             state: State::Open,
             wait: Wait::No,
+            total: 0,
             bulk: 0,
             bulk_since: None,
             gathered_little: false,
@@ -115,6 +118,11 @@ impl Flow {
 
     pub(super) fn has_ended(&self) -> bool {
         self.state == State::Ended
+    }
+
+    /// Bytes read so far, those of the handshake left out.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Where something of the engine's own is put behind what is on its way; `None` once the end is.
@@ -203,6 +211,7 @@ impl Flow {
     /// Bytes were read; `cut` when they end inside a message.
     fn count(&mut self, size: usize, cut: bool) {
         self.cut = cut;
+        self.total += size as u64;
         if std::mem::take(&mut self.gathered_little) && size < GATHERED_SIZE_MIN {
             self.bulk = 0;
         }
@@ -367,6 +376,7 @@ impl Flow {
                 self.state = State::Ending;
                 continue;
             }
+            self.total += n as u64;
             self.expand_input(turn, link, n, &mut see)?;
         }
         Ok(again(turn))

@@ -21,6 +21,8 @@ pub mod command {
     pub const KILL: u32 = 2;
     /// Take the requested compression setting.
     pub const COMPRESSION: u32 = 4;
+    /// Give back what a quiet session does not need.
+    pub const RELEASE: u32 = 8;
 }
 
 /// How far a session is.
@@ -76,6 +78,8 @@ pub struct Session {
     pub id: u64,
     /// When it was accepted.
     pub started: Instant,
+    /// The same on the clock of the times below.
+    started_ms: u64,
     /// The same by the wall clock.
     pub started_at: SystemTime,
     role: Role,
@@ -93,6 +97,10 @@ pub struct Session {
     given_up: AtomicBool,
     /// Milliseconds after `started` when something last moved.
     moved_ms: AtomicU64,
+    /// Milliseconds of quiet before it is told to give memory back; 0 when it has none to give.
+    release_after_ms: AtomicU64,
+    /// `moved_ms` and 1 when it was told last.
+    released_ms: AtomicU64,
     refusal: Mutex<Option<Refusal>>,
     /// Bytes, frames and queries.
     pub counters: Counters,
@@ -107,6 +115,7 @@ impl Session {
             id,
             role,
             started: Instant::now(),
+            started_ms: coarse_ms(),
             started_at: SystemTime::now(),
             peer: Mutex::new(peer),
             via: Mutex::new(None),
@@ -120,6 +129,8 @@ impl Session {
             plain: Mutex::new(None),
             given_up: AtomicBool::new(false),
             moved_ms: AtomicU64::new(0),
+            release_after_ms: AtomicU64::new(0),
+            released_ms: AtomicU64::new(0),
             refusal: Mutex::new(None),
             counters: Counters::default(),
             commands: AtomicU32::new(0),
@@ -155,7 +166,8 @@ impl Session {
 
     /// How long nothing has moved.
     pub fn quiet(&self) -> Duration {
-        self.started.elapsed().saturating_sub(Duration::from_millis(self.moved_ms.load(Ordering::Relaxed)))
+        let moved = self.started_ms + self.moved_ms.load(Ordering::Relaxed);
+        Duration::from_millis(coarse_ms().saturating_sub(moved))
     }
 
     /// True once it is past authentication.
@@ -275,7 +287,28 @@ impl Session {
 
     /// Something has moved now.
     pub(crate) fn touch(&self) {
-        self.moved_ms.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+        self.moved_ms.store(coarse_ms().saturating_sub(self.started_ms), Ordering::Relaxed);
+    }
+
+    /// From now on it has memory to give back after so much quiet.
+    pub(crate) fn release_after(&self, quiet: Duration) {
+        self.release_after_ms.store(quiet.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Tells it once per quiet time. One look at all sessions now and then costs less than a timer in each, which its thread
+    /// would have to wait with every time.
+    pub(super) fn release_if_quiet(&self) {
+        let after = self.release_after_ms.load(Ordering::Relaxed);
+        let moved = self.moved_ms.load(Ordering::Relaxed);
+        let quiet = coarse_ms().saturating_sub(self.started_ms + moved);
+        if after > 0 && quiet >= after && self.released_ms.swap(moved + 1, Ordering::Relaxed) != moved + 1 {
+            self.command(command::RELEASE);
+        }
+    }
+
+    /// True once after it was told.
+    pub(crate) fn take_release(&self) -> bool {
+        self.commands.fetch_and(!command::RELEASE, Ordering::AcqRel) & command::RELEASE != 0
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {
@@ -320,6 +353,12 @@ impl Session {
         self.commands.fetch_and(!command::COMPRESSION, Ordering::AcqRel);
         lock(&self.request).take().map(|r| (r.text, r.reply))
     }
+}
+
+/// The monotonic clock to a few milliseconds, at a tenth of the exact one's cost.
+fn coarse_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
 /// Order of [`Totals::by_dialect`]; anything else is plain.

@@ -7,13 +7,14 @@
 //! Invariants
 //! * P1 Bytes are never kept while they could be written, except rows that wait for their last part for at most 1 ms.
 //!   In the middle of a bulk transfer that is cut inside a message, the socket wakes this task only for
-//!   [`flow::GATHER_SIZE`] bytes, or after the same time.
+//!   [`gather::GATHER_SIZE`] bytes, or after the same time.
 //! * P2 A flow reads only when everything it read before is written: what one session holds is bounded by one read
 //!   (256 KiB) and the engine's own limits.
 //! * P3 The end of one direction does not end the other: half-closed connections keep working.
 //! * P4 What the server said last reaches the client, also when the server no longer takes input.
 
 mod flow;
+mod gather;
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -19,6 +19,9 @@
 //!
 //! Formats: `formats/wire.md`.
 
+mod group;
+mod wrapper;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,10 +29,11 @@ use std::sync::Arc;
 use pgshrink_codec::stream::{Encoder, EncoderOptions, Resume};
 use pgshrink_codec::{Algorithm, Choice};
 
+use self::group::Group;
+use self::wrapper::{close_wrapper, open_wrapper};
 use crate::budget::{Lease, MemoryBudget};
 use crate::error::Error;
 use crate::link::{Flush, Held, LinkConfig};
-use crate::message::{self, HEADER_SIZE, tag};
 use crate::negotiate::{Agreed, Dialect};
 use crate::policy::{
     ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, Policy, STREAM_START_BOUND,
@@ -39,18 +43,12 @@ use crate::rows;
 use crate::stats::{CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 
-/// Ack dialect: the one shipping reader has a ring for 16 KiB blocks.
-const ACK_LZ4_RAW_MAX: usize = 16 << 10;
-/// A message that would be cut by a frame's end waits for the next frame if it fills less than this share of the first.
-const CUT_SHARE: usize = 8;
 /// Raw bytes in a frame from which on the encoder's memory is looked at.
 const MEASURED_SIZE_MIN: usize = 512;
 /// Raw bytes in a frame from which on rows are packed: a few rows would not pay for their marker.
 const PACKED_SIZE_MIN: usize = 256;
 /// A wrapper around an empty last block.
 const END_FRAME_SIZE: i64 = 8;
-/// A SetCompressionMethod.
-const METHOD_MESSAGE_SIZE: usize = 6;
 
 /// Where `start` stands in the message stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,18 +58,6 @@ enum Cursor {
     Plain(usize),
     /// Inside a message begun in a frame; bytes left of it.
     Framed(usize),
-}
-
-/// What to do with the bytes at `start`.
-enum Group {
-    Wait(Held),
-    /// A message that may not ride in a frame, of this many bytes.
-    Plain(usize),
-    /// Bytes up to `end`; `tail` more of the last message are to come.
-    Ready {
-        end: usize,
-        tail: usize,
-    },
 }
 
 #[derive(Debug)]
@@ -308,116 +294,6 @@ impl Outbound {
         self.start = 0;
     }
 
-    fn chunk_max(&self) -> usize {
-        // A message begun in a frame is finished by the encoder that began it, whatever has been chosen since.
-        let running = self.encoder.as_ref().filter(|_| matches!(self.cursor, Cursor::Framed(_)));
-        let Some(choice) = running.map(Encoder::choice).or(self.choice) else {
-            return self.config.policy.frame_size;
-        };
-        match (choice.algorithm, self.agreed.dialect()) {
-            (Algorithm::Lz4, Dialect::Ack) => self.config.policy.frame_size.min(ACK_LZ4_RAW_MAX),
-            (Algorithm::Lz4, Dialect::Restart) => self.config.policy.frame_size.min(64 << 10),
-            _ => self.config.policy.frame_size,
-        }
-    }
-
-    /// Reads headers up to the frame size and says what can be done now.
-    fn next_group(&mut self, flush: Flush) -> Result<Group, Error> {
-        if let Cursor::Framed(left) = self.cursor {
-            self.scan = self.scan.max(self.start + left);
-        }
-        let here = self.pending.len();
-        let limit = self.start + self.chunk_max();
-        let mut stopped = false;
-        while self.scan < limit.min(here) {
-            let Some(header) = message::header(&self.pending[self.scan..])? else { break };
-            let total = header.total();
-            let watched = self.sender.watches(header);
-            if watched && self.scan + total > here {
-                break;
-            }
-            if !self.may_ride(header.tag) {
-                if self.scan == self.start {
-                    self.observe(watched, self.scan, total);
-                    self.scan += total;
-                    return Ok(Group::Plain(total));
-                }
-                stopped = true;
-                break;
-            }
-            stopped = self.observe(watched, self.scan, total);
-            self.urgent |= !Sender::is_bulk(header.tag);
-            self.last = self.scan;
-            self.scan += total;
-            if stopped {
-                break;
-            }
-        }
-        Ok(self.judge_group(flush, limit, stopped))
-    }
-
-    fn may_ride(&self, tag: u8) -> bool {
-        // A type below the printable ones would look like packed rows; PostgreSQL has none.
-        self.config.policy.types.allow(tag) && !(self.agreed.packs_rows() && tag < b' ')
-    }
-
-    fn judge_group(&self, flush: Flush, limit: usize, stopped: bool) -> Group {
-        let here = self.pending.len();
-        let end = self.scan.min(here).min(limit);
-        let tail = self.scan.saturating_sub(end);
-        if end == self.start {
-            return Group::Wait(Held::Nothing);
-        }
-        let cuts = end == limit && tail > 0 && !stopped;
-        if cuts && self.last > self.start && limit - self.last < (limit - self.start) / CUT_SHARE {
-            // A cut row costs both frames a match, and cannot be packed.
-            return Group::Ready { end: self.last, tail: 0 };
-        }
-        if end == limit || stopped {
-            return Group::Ready { end, tail };
-        }
-        // The receiver can do nothing with the middle of a message, and many small frames would eat the credit.
-        if matches!(self.cursor, Cursor::Framed(left) if self.start + left > here) && flush != Flush::End {
-            return Group::Wait(Held::Nothing);
-        }
-        let cut = tail > 0 || self.scan < here;
-        match flush {
-            Flush::No => Group::Wait(Held::Nothing),
-            Flush::Idle if cut && !self.urgent && !self.copy_both => Group::Wait(Held::PartOfMessage),
-            Flush::Idle | Flush::Force if self.begins_big(tail) => match self.last {
-                whole if whole > self.start => Group::Ready { end: whole, tail: 0 },
-                _ => Group::Wait(Held::Nothing),
-            },
-            Flush::Idle | Flush::Force | Flush::End => Group::Ready { end, tail },
-        }
-    }
-
-    /// The last message is longer than a frame and has not filled its first one: a smaller beginning would have to cover
-    /// the worst case of all that follows, and a receiver could do nothing with it.
-    fn begins_big(&self, tail: usize) -> bool {
-        tail > 0 && self.scan - self.last > self.chunk_max() && self.choice.is_some()
-    }
-
-    /// Reads a watched message; true when the context must end behind it.
-    fn observe(&mut self, watched: bool, at: usize, total: usize) -> bool {
-        if !watched {
-            return false;
-        }
-        let Some(event) = self.sender.read(self.pending[at], &self.pending[at + HEADER_SIZE..at + total])
-        else {
-            return false;
-        };
-        let ends =
-            event == Event::Ready { idle: true } && self.config.policy.context == ContextMode::PerTransaction;
-        self.reset_after_group |= ends;
-        if let Event::Ready { .. } = event {
-            self.copy_both = false;
-        }
-        self.copy_both |= event == Event::CopyBoth;
-        self.events.push(event);
-        ends
-    }
-
     fn emit(&mut self, end: usize, tail: usize, out: &mut Vec<u8>) -> Result<(), Error> {
         let all = self.start..end;
         let must = match self.cursor {
@@ -602,33 +478,6 @@ impl Outbound {
             Dialect::Ack => encoder.forget(),
         }
     }
-}
-
-/// Writes the method message, if one is due, and a frame header to be completed; returns where that begins.
-fn open_wrapper(dialect: Dialect, code: u8, told: Option<u8>, new_stream: bool, out: &mut Vec<u8>) -> usize {
-    match dialect {
-        Dialect::Ack => {
-            if told != Some(code) {
-                let method = message::message(tag::SET_COMPRESSION_METHOD, &[code]);
-                debug_assert_eq!(method.len(), METHOD_MESSAGE_SIZE);
-                out.extend_from_slice(&method);
-            }
-            let at = out.len();
-            out.extend_from_slice(&[tag::COMPRESSED_DATA, 0, 0, 0, 0]);
-            at
-        }
-        Dialect::Restart => {
-            let at = out.len();
-            let restart_byte = if new_stream { code } else { 0 };
-            out.extend_from_slice(&[tag::COMPRESSION_ACK, 0, 0, 0, 0, restart_byte]);
-            at
-        }
-    }
-}
-
-fn close_wrapper(at: usize, out: &mut [u8]) {
-    let length = (out.len() - at - 1) as u32;
-    out[at + 1..at + HEADER_SIZE].copy_from_slice(&length.to_be_bytes());
 }
 
 /// Reserved before an encoder is made; corrected to its real size after the first frame.

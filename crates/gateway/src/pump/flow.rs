@@ -3,30 +3,18 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use bytes::BufMut;
 use pgshrink_wire::{Error, Flush, Held, Link};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
+use super::gather::Gather;
 use crate::scratch::Scratch;
 use crate::stream::Stream;
 
 /// Reads in one turn, so that one busy session does not starve its neighbours on the thread.
 const ROUNDS_MAX: usize = 4;
-
-/// In the middle of a bulk transfer a flow is woken for so many bytes: PostgreSQL and libpq write 8 KiB at a time, and a
-/// wake costs more than moving them.
-pub(super) const GATHER_SIZE: u32 = 128 << 10;
-/// A transfer is bulk when so much came without a rest, and for so long: waiting for more at its end, one to two
-/// milliseconds, then costs it little.
-const BULK_SIZE_MIN: usize = 256 << 10;
-const BULK_TIME_MIN: Duration = Duration::from_millis(10);
-/// What came in the time has to have been worth the wait.
-const GATHERED_SIZE_MIN: usize = 32 << 10;
-/// So long between two messages ends a transfer.
-const REST_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// Whether a flow waits for the rest of a message, with a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,17 +64,7 @@ pub(super) struct Flow {
     pub(super) wait: Wait,
     /// Bytes read so far.
     total: u64,
-    /// Bytes read since the last rest, and when the first of them came.
-    bulk: usize,
-    bulk_since: Option<Instant>,
-    /// The time was over before there was enough.
-    gathered_little: bool,
-    /// What was read last ends inside a message.
-    cut: bool,
-    /// Since when a bulk transfer has been quiet between two messages.
-    rested: Option<Instant>,
-    /// The source wakes this flow only for [`GATHER_SIZE`] bytes.
-    gathers: bool,
+    gather: Gather,
 }
 
 /// What writing out came to.
@@ -107,12 +85,7 @@ impl Flow {
             state: State::Open,
             wait: Wait::No,
             total: 0,
-            bulk: 0,
-            bulk_since: None,
-            gathered_little: false,
-            cut: false,
-            rested: None,
-            gathers: false,
+            gather: Gather::default(),
         }
     }
 
@@ -167,7 +140,7 @@ impl Flow {
         due: bool,
         mut see: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Fault> {
-        self.end_gathering(turn, due);
+        self.begin_turn(turn, due);
         for _ in 0..ROUNDS_MAX {
             if let Out::Blocked = self.write_out(turn)? {
                 self.wait = Wait::No;
@@ -184,7 +157,7 @@ impl Flow {
             let mut buf = ReadBuf::new(&mut turn.scratch.input);
             match Pin::new(&mut *turn.from).poll_read(turn.cx, &mut buf) {
                 Poll::Pending => {
-                    self.gather(turn);
+                    self.rest(turn);
                     self.release();
                     return Ok(false);
                 }
@@ -208,54 +181,30 @@ impl Flow {
         Ok(again(turn))
     }
 
-    /// Bytes were read; `cut` when they end inside a message.
-    fn count(&mut self, size: usize, cut: bool) {
-        self.cut = cut;
-        self.total += size as u64;
-        if std::mem::take(&mut self.gathered_little) && size < GATHERED_SIZE_MIN {
-            self.bulk = 0;
-        }
-        if self.rested.take().is_some_and(|since| since.elapsed() > REST_TIME_MAX) {
-            self.bulk = 0;
-        }
-        if self.bulk == 0 {
-            self.bulk_since = cut.then(Instant::now);
-        }
-        if self.bulk_since.is_some() {
-            self.bulk = self.bulk.saturating_add(size);
-        }
-    }
-
-    /// The source is empty. In the middle of a message it wakes this flow for much from now on, between two for anything.
-    fn gather(&mut self, turn: &Turn<'_, '_>) {
-        let bulk = self.bulk >= BULK_SIZE_MIN;
-        let lasts = || self.bulk_since.is_some_and(|since| since.elapsed() >= BULK_TIME_MIN);
-        let worth_it = self.cut && bulk && !self.gathered_little && (self.gathers || lasts());
-        if worth_it != self.gathers {
-            self.gathers = turn.from.set_low_water(if worth_it { GATHER_SIZE } else { 1 }) && worth_it;
-        }
-        if !self.gathers {
+    /// The source is empty: it wakes this flow for much from now on, or for anything.
+    fn rest(&mut self, turn: &Turn<'_, '_>) {
+        self.gather.rest(turn.from);
+        if !self.gather.is_on() {
             self.wait = Wait::No;
         } else if self.wait == Wait::No {
             self.wait = Wait::Begins;
         }
-        if !self.cut {
-            // Many small rows end where a read ends now and then: that alone is no rest.
-            self.rested = bulk.then(Instant::now);
-            self.bulk = if bulk { self.bulk } else { 0 };
-        }
     }
 
-    /// The time is over: whatever there is wakes this flow.
-    fn end_gathering(&mut self, turn: &Turn<'_, '_>, due: bool) {
-        if due && self.gathers {
-            turn.from.set_low_water(1);
-            self.gathers = false;
-            self.gathered_little = true;
+    /// What waited before this turn goes on waiting unless something moves.
+    fn begin_turn(&mut self, turn: &Turn<'_, '_>, due: bool) {
+        if due {
+            self.gather.end(turn.from);
         }
         if self.wait == Wait::Begins {
             self.wait = Wait::GoesOn;
         }
+    }
+
+    /// Bytes were read; `cut` when they end inside a message.
+    fn count(&mut self, size: usize, cut: bool) {
+        self.total += size as u64;
+        self.gather.count(size, cut);
     }
 
     /// Plain side to wire side.
@@ -283,7 +232,7 @@ impl Flow {
             link.plain_buffer().append(&mut self.unread);
             self.unread = Vec::new();
         }
-        self.end_gathering(turn, hold_due);
+        self.begin_turn(turn, hold_due);
         let frames_before = link.stats().outbound.frames;
         let mut flush = Flush::No;
         for _ in 0..ROUNDS_MAX {
@@ -322,8 +271,8 @@ impl Flow {
             if self.state == State::Open {
                 let sent = link.stats().outbound.frames != frames_before;
                 let went_on = self.wait == Wait::GoesOn && !sent;
-                self.gather(turn);
-                self.wait = match self.gathers || held == Held::PartOfMessage {
+                self.rest(turn);
+                self.wait = match self.gather.is_on() || held == Held::PartOfMessage {
                     false => Wait::No,
                     true if went_on => Wait::GoesOn,
                     true => Wait::Begins,

@@ -9,9 +9,19 @@ probe() {
     need mvn maven
 }
 
+# Maven trusts whom the system trusts.
+trust() {
+    local bundle=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+    [ -r "$bundle" ] || return 0
+    mkdir -p "$BUILD"
+    java "$HERE/../java/trust/TrustStore.java" "$bundle" "$BUILD/trust.p12" changeit
+    export MAVEN_OPTS="${MAVEN_OPTS:-} -Djavax.net.ssl.trustStore=$BUILD/trust.p12 -Djavax.net.ssl.trustStorePassword=changeit"
+}
+
 build() {
     local sources=("$HERE"/../java/*.java "$HERE"/src/*.java)
     if ! fresh "$BUILD/lib.done" "$HERE/pom.xml"; then
+        trust
         mvn -q -B -Dstyle.color=never -f "$HERE/pom.xml" "-Ddriver.version=$DRIVER_VERSION" dependency:copy-dependencies "-DoutputDirectory=$BUILD/lib"
         touch "$BUILD/lib.done"
     fi

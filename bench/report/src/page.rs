@@ -56,9 +56,11 @@ pub enum Value {
     Spread {
         /// Middle.
         median: f64,
-        /// Lower quartile.
+        /// Lower quartile; pages made before there were quartiles have the least.
+        #[serde(alias = "min")]
         low: f64,
-        /// Upper quartile.
+        /// Upper quartile; or the most.
+        #[serde(alias = "max")]
         high: f64,
     },
 }

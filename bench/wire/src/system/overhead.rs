@@ -68,7 +68,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     for (script, protocol) in WORKS {
         let name = format!("{script} -M {protocol}");
         let mut done: [Done; VARIANTS.len()] = Default::default();
-        for round in 0..bench.rounds(7, 21) {
+        for round in 0..bench.rounds(5, 11) {
             for at in order(round, ways.len()) {
                 ways[at].run(bench, &cluster, script, protocol, &mut done[at])?;
             }

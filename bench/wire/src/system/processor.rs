@@ -90,7 +90,7 @@ fn cpu_of(bench: &Bench, cluster: &Cluster, table: &str, choice: Choice, answer:
         Ok([per_gigabyte(used(0)?), per_gigabyte(used(1)?)])
     };
     let mut figures = Cpu::default();
-    for _ in 0..bench.rounds(3, 7) {
+    for _ in 0..bench.rounds(3, 5) {
         let alone = codec_alone(choice, WINDOW_LOG_DEFAULT, answer, FRAME_SIZE_DEFAULT)?;
         figures.codec.push(alone.seconds() / gigabytes);
         let [gateway, connector] = carry(&on)?;

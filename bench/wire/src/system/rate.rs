@@ -112,7 +112,7 @@ fn works<'a>(bench: &Bench, cluster: &'a Cluster, text: &'a str) -> Vec<(String,
             Ok((done.tps, done.transactions))
         };
         let name = format!("pgbench -S -c {clients} -M {protocol}");
-        works.push((name, bench.rounds(7, 21), Box::new(work)));
+        works.push((name, bench.rounds(5, 11), Box::new(work)));
     }
     let megabytes = (COPIES * text.len()) as f64 / 1e6;
     let copy_out = move |port| {
@@ -133,8 +133,8 @@ fn works<'a>(bench: &Bench, cluster: &'a Cluster, text: &'a str) -> Vec<(String,
         }
         Ok((megabytes / seconds, megabytes))
     };
-    works.push(("COPY OUT, flights".to_owned(), bench.rounds(5, 15), Box::new(copy_out)));
-    works.push(("COPY IN, flights".to_owned(), bench.rounds(5, 15), Box::new(copy_in)));
+    works.push(("COPY OUT, flights".to_owned(), bench.rounds(5, 11), Box::new(copy_out)));
+    works.push(("COPY IN, flights".to_owned(), bench.rounds(5, 11), Box::new(copy_in)));
     works
 }
 

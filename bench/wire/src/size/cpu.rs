@@ -20,7 +20,7 @@ const LINK_TO_CODEC_MAX: f64 = 1.15;
 
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "COPY OUT through both links (grouping, policy, frames, checks, codec) against the codec alone on chunks of \
-        64 KiB, round by round in turn: user and system seconds of the thread per 10^9 plain bytes, compression and \
+        120 KiB, round by round in turn: user and system seconds of the thread per 10^9 plain bytes, compression and \
         decompression together. The machine has no counters of instructions. What sockets add is in the table of hops.";
     let columns = [
         ("corpus", Unit::Text),

@@ -20,7 +20,7 @@ const ROUND_BYTES_MIN: usize = 120_000_000;
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "COPY OUT by psql through connector and gateway on one machine: user and system seconds of both processes \
         per 10^9 plain bytes, sockets and all. The codec alone compresses and decompresses the same messages in chunks of \
-        64 KiB in one thread. Round by round in turn. `off` is the same hops without compression: what moving costs.";
+        120 KiB in one thread. Round by round in turn. `off` is the same hops without compression: what moving costs.";
     let columns = [
         ("corpus", Unit::Text),
         ("algorithm", Unit::Text),

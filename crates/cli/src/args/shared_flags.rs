@@ -54,7 +54,7 @@ pub struct PolicyArgs {
     pub context: Option<String>,
     /// How far zstd looks back, as a power of two in bytes, 10 to 23
     ///
-    /// Each step doubles the memory of a direction that compresses. 16 costs 8 to 41 % of the ratio on real tables,
+    /// Each step doubles the memory of a direction that compresses. 16 costs up to a third of the ratio on long rows,
     /// more than 19 gains nothing.
     #[arg(long, value_name = "LOG", env = "PGSHRINK_WINDOW_LOG")]
     pub window_log: Option<u32>,

@@ -7,7 +7,7 @@ use crate::page::{Page, Table, Unit, Value};
 /// The whole page: verdicts first, then every table.
 pub fn page(page: &Page) -> String {
     let mut out = format!("# {}\n\n", page.title);
-    let _ = writeln!(out, "{}.  ", page.machine.hardware);
+    let _ = writeln!(out, "{}.\n", page.machine.hardware);
     let _ = writeln!(out, "{}.\n", page.machine.versions.join("; "));
     out.push_str(
         "Figures of one table come from one run and are meant as ratios to each other; absolute times of a shared \

@@ -94,12 +94,12 @@ impl Offer {
         Self { dialect, text }
     }
 
-    /// The same offer without packed rows.
+    /// The same offer, without packed rows if an end does not want them.
     #[must_use]
-    pub fn without_packed_rows(self) -> Self {
+    pub fn allow_packed_rows(self, allowed: bool) -> Self {
         match self.dialect {
-            Dialect::Ack => Self { text: take_packed_rows(&self.text).0, ..self },
-            Dialect::Restart => self,
+            Dialect::Ack if !allowed => Self { text: take_packed_rows(&self.text).0, ..self },
+            _ => self,
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
         let client = Agreed::from_ack(&offered, &ack[5..]).unwrap().unwrap();
         assert!(client.packs_rows());
         assert_eq!(client.describe(), "zstd:1,lz4:1");
-        let without = Offer::new(Dialect::Ack, &offered).without_packed_rows();
+        let without = Offer::new(Dialect::Ack, &offered).allow_packed_rows(false);
         assert_eq!(without.text, "zstd:1,lz4:1");
         let answer = without.answer(&offered);
         assert!(!answer.agreed.unwrap().packs_rows() && answer.ack.unwrap().ends_with(b"zstd:1,lz4:1\0"));

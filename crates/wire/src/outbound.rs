@@ -194,7 +194,7 @@ impl Outbound {
                 Dialect::Restart => self.restart = true,
                 Dialect::Ack => {
                     let mut resume = encoder.into_resume();
-                    if let Some(code) = code.filter(|&code| self.may_end_frame(Some(code))) {
+                    if let Some(code) = code.filter(|&code| self.may_end_frame(code)) {
                         self.end_frame(code, &mut resume, out);
                     }
                     self.resume = Some(resume);
@@ -208,8 +208,8 @@ impl Outbound {
     }
 
     /// Other readers of the dialect may wait for output where a frame gives none.
-    fn may_end_frame(&self, code: Option<u8>) -> bool {
-        self.agreed.packs_rows() && self.told == code && self.credit >= END_FRAME_SIZE
+    fn may_end_frame(&self, code: u8) -> bool {
+        self.agreed.packs_rows() && self.told == Some(code) && self.credit >= END_FRAME_SIZE
     }
 
     /// A frame without content that ends zstd's own.

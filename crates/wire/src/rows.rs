@@ -67,9 +67,9 @@ struct Whole<'a> {
 
 /// The message at `at`, if all of it is there.
 fn whole(messages: &[u8], at: usize) -> Option<Whole<'_>> {
-    let (&[tag, a, b, c, d], rest) = messages.get(at..)?.split_first_chunk::<HEADER_SIZE>()?;
-    let size = (u32::from_be_bytes([a, b, c, d]) as usize).checked_sub(4)?;
-    Some(Whole { tag, total: HEADER_SIZE + size, body: rest.get(..size)? })
+    let header = message::header(messages.get(at..)?).ok()??;
+    let total = header.total();
+    Some(Whole { tag: header.tag, total, body: messages.get(at + HEADER_SIZE..at + total)? })
 }
 
 /// A run that was tried at some place of the messages.
@@ -299,7 +299,7 @@ fn give_rows(run: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::message;
+    use crate::message::{data_row, message};
 
     fn packed(messages: &[u8], skip: usize) -> Vec<u8> {
         let mut out = Vec::new();
@@ -324,20 +324,6 @@ mod tests {
         Ok(all)
     }
 
-    fn data_row(columns: &[Option<&[u8]>]) -> Vec<u8> {
-        let mut body = (columns.len() as u16).to_be_bytes().to_vec();
-        for column in columns {
-            match column {
-                None => body.extend([0xff; 4]),
-                Some(text) => {
-                    body.extend((text.len() as u32).to_be_bytes());
-                    body.extend_from_slice(text);
-                }
-            }
-        }
-        message(tag::DATA_ROW, &body)
-    }
-
     fn comes_back(messages: &[u8]) -> Vec<u8> {
         let small = packed(messages, 0);
         assert!(small.len() <= messages.len());
@@ -352,9 +338,8 @@ mod tests {
         let lines: Vec<u8> =
             ["a\tb\n", "\n", "c\td\n", "x\n"].iter().flat_map(|l| message(b'd', l.as_bytes())).collect();
         assert_eq!(comes_back(&lines), b"\x01\0\0\x0ba\tb\n\nc\td\nx\n");
-        let rows =
-            [data_row(&[Some(b"1"), None]), data_row(&[Some(b""), Some(b"{}")]), data_row(&[None, None])]
-                .concat();
+        let rows = [data_row(&[Some("1"), None]), data_row(&[Some(""), Some("{}")]), data_row(&[None, None])]
+            .concat();
         assert_eq!(comes_back(&rows), b"\x02\0\0\x0e\0\x021\0\x01\0\0{}\0\x01\0\x01\0");
         let session = [message(b'T', b"x"), rows, message(b'C', b"SELECT 3\0"), message(b'Z', b"I")].concat();
         assert!(comes_back(&session).len() < session.len());
@@ -367,8 +352,8 @@ mod tests {
             message(b'd', b"two\nlines\n"),
             message(b'd', b""),
             data_row(&[]),
-            data_row(&[Some(b"\x01")]),
-            data_row(&[Some(b"zero \0 byte")]),
+            data_row(&[Some("\x01")]),
+            data_row(&[Some("zero \0 byte")]),
             message(b'D', b"\0\x01\0\0\0\x09short"),
             message(b'D', b"\0\x01\0\0\0\x01xlong"),
             message(b'D', b"S\0"),
@@ -376,8 +361,8 @@ mod tests {
         for message in odd {
             assert_eq!(comes_back(&message.repeat(5)), message.repeat(5));
         }
-        let mixed = [message(b'd', b"a\n").repeat(4), message(b'd', b"b"), data_row(&[Some(b"c")]).repeat(3)]
-            .concat();
+        let mixed =
+            [message(b'd', b"a\n").repeat(4), message(b'd', b"b"), data_row(&[Some("c")]).repeat(3)].concat();
         comes_back(&mixed);
     }
 

@@ -115,7 +115,7 @@ impl Connector {
         let size_max = self.common.limits.auth_message_size_max;
         if ask && (self.required || !self.is_plain(target)) {
             let mut asking = packet.clone();
-            self.offer().put(&mut asking);
+            Offer::new(self.dialect, &self.list).allow_packed_rows(self.pack_rows).put(&mut asking);
             let Started { server, first } =
                 start(target, &self.common.tcp, &[], &asking.to_bytes(), size_max).await?;
             if !refuses_key(&server, first, self.dialect) {
@@ -130,11 +130,6 @@ impl Connector {
             self.remember_plain(target);
         }
         Ok(Reached { server, first, target: target.clone(), asked: false })
-    }
-
-    fn offer(&self) -> Offer {
-        let offer = Offer::new(self.dialect, &self.list);
-        if self.pack_rows { offer } else { offer.without_packed_rows() }
     }
 
     /// Ack dialect: the target's first message says what was agreed.

@@ -57,7 +57,7 @@ impl Gateway {
             Events::count(&self.common.events().plain_unasked);
             return None;
         };
-        let offer = if self.config.policy.pack_rows { offer } else { offer.without_packed_rows() };
+        let offer = offer.allow_packed_rows(self.config.policy.pack_rows);
         let answer = offer.answer(&self.allowed);
         for item in &answer.unknown {
             Events::count(&self.common.events().unknown_algorithms);

@@ -23,6 +23,9 @@ use std::process::Command;
 use pgshrink_bench_report::{Arguments, Machine, Page, Result, Table, machine};
 use pgshrink_bench_rivals::Rival;
 
+/// Those that speed is measured with: rows from narrow to wide, ratios from 3 to 20.
+pub const TIMED_CORPORA: [&str; 4] = ["deb_package", "flights", "stock_price", "cve_record"];
+
 /// The page's tables, in its order.
 pub const ORDER: &[&str] = &[
     "copy",

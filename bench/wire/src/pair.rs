@@ -141,15 +141,16 @@ impl Pair {
     }
 
     /// Both ends are told that the session is quiet.
-    pub fn release_idle(&mut self) {
+    pub fn release_idle(&mut self) -> Result<()> {
         let mut wire = Vec::new();
         self.gateway.release_idle(&mut wire);
         // A frame that only says so gives no messages.
-        let _ = self.connector.handle_wire(&wire, &mut Vec::new());
+        self.connector.handle_wire(&wire, &mut Vec::new())?;
         wire.clear();
         self.connector.release_idle(&mut wire);
-        let _ = self.gateway.handle_wire(&wire, &mut Vec::new());
+        self.gateway.handle_wire(&wire, &mut Vec::new())?;
         self.gateway.release_idle(&mut wire);
+        Ok(())
     }
 }
 

@@ -150,16 +150,6 @@ impl Conversation {
         self.server.at_boundary()
     }
 
-    /// True inside a message of the client's that is not replication's: the rest is bound to come.
-    pub(crate) fn client_is_cut(&self) -> bool {
-        self.copy != Copy::Both && !self.client.at_boundary()
-    }
-
-    /// The same for the server's.
-    pub(crate) fn server_is_cut(&self) -> bool {
-        self.copy != Copy::Both && !self.server.at_boundary()
-    }
-
     /// Transaction status as the last ReadyForQuery had it; 0 while an answer or a stream is under way.
     pub(crate) fn status(&self) -> u8 {
         let busy = self.awaited > 0 || self.unsynced || self.copy != Copy::None;
@@ -176,8 +166,8 @@ impl Conversation {
         self.key.take()
     }
 
-    /// Plain bytes from the client.
-    pub(crate) fn see_client(&mut self, bytes: &[u8]) {
+    /// Plain bytes from the client. True when they end inside a message that is not replication's: the rest is bound to come.
+    pub(crate) fn see_client(&mut self, bytes: &[u8]) -> bool {
         let Self { client, awaited, unsynced, last_was_simple, copy, .. } = self;
         client.feed(
             bytes,
@@ -204,10 +194,11 @@ impl Conversation {
                 }
             },
         );
+        *copy != Copy::Both && !client.at_boundary()
     }
 
-    /// Plain bytes from the server.
-    pub(crate) fn see_server(&mut self, bytes: &[u8]) {
+    /// Plain bytes from the server; the same.
+    pub(crate) fn see_server(&mut self, bytes: &[u8]) -> bool {
         let Self { server, awaited, copy, status, key, queries, last_was_simple, .. } = self;
         server.feed(
             bytes,
@@ -227,6 +218,7 @@ impl Conversation {
                 _ => {}
             },
         );
+        *copy != Copy::Both && !server.at_boundary()
     }
 }
 

@@ -169,14 +169,12 @@ impl Pump {
             _ if up.has_ended() => Ok(true),
             None => up.copy(&mut turn, due, |bytes| {
                 session.counters.to_server.moved(bytes.len());
-                talk.see_client(bytes);
-                talk.client_is_cut()
+                talk.see_client(bytes)
             }),
             Some((Role::Gateway, link)) => up.expand(&mut turn, link, |bytes| talk.see_client(bytes)),
-            Some((Role::Connector, link)) => up.compress(&mut turn, link, due, |bytes| {
-                talk.see_client(bytes);
-                talk.client_is_cut()
-            }),
+            Some((Role::Connector, link)) => {
+                up.compress(&mut turn, link, due, |bytes| talk.see_client(bytes))
+            }
         }
     }
 
@@ -192,14 +190,12 @@ impl Pump {
             _ if down.has_ended() => Ok(true),
             None => down.copy(&mut turn, due, |bytes| {
                 session.counters.to_client.moved(bytes.len());
-                talk.see_server(bytes);
-                talk.server_is_cut()
+                talk.see_server(bytes)
             }),
             Some((Role::Connector, link)) => down.expand(&mut turn, link, |bytes| talk.see_server(bytes)),
-            Some((Role::Gateway, link)) => down.compress(&mut turn, link, due, |bytes| {
-                talk.see_server(bytes);
-                talk.server_is_cut()
-            }),
+            Some((Role::Gateway, link)) => {
+                down.compress(&mut turn, link, due, |bytes| talk.see_server(bytes))
+            }
         }
     }
 

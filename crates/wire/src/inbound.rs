@@ -342,9 +342,7 @@ impl Inbound {
         self.wire = if left == 0 && !self.more_output { HEADER } else { Wire::Frame { left, raw } };
         Ok(consumed)
     }
-}
 
-impl Inbound {
     fn unpack(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let from = out.len();
         self.unpacker.unpack(out, self.config.limits.out_max)?;

@@ -12,7 +12,8 @@
 //! `size` counts what follows it. No message type is below 0x20.
 //!
 //! Invariants
-//! * R1 `unpack(pack(messages)) == messages` for any bytes: what is not exactly such a row stays a message.
+//! * R1 `unpack(pack(messages)) == messages` for any messages of types from 0x20 on (the sender keeps others out of frames):
+//!   what is not exactly such a row stays a message.
 //! * R2 Packed is never longer than the messages.
 //! * R3 A run lies in one frame, so frames that can be read on their own stay so.
 //! * R4 One run gives at most eleven times its bytes (rows of one empty column); a run longer than [`RUN_SIZE_MAX`] is refused

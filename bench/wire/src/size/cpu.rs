@@ -7,12 +7,12 @@ use pgshrink_wire::policy::{FRAME_SIZE_DEFAULT, WINDOW_LOG_DEFAULT};
 use pgshrink_wire::{Dialect, LinkConfig};
 
 use super::Bench;
+use crate::TIMED_CORPORA;
 use crate::pair::Pair;
 use crate::session::whole_messages_size;
 use crate::source::Form;
 use crate::yardstick::codec_alone;
 
-const CORPORA: [&str; 4] = ["deb_package", "flights", "stock_price", "cve_record"];
 /// Of each answer.
 const SIZE_MAX: usize = 32 << 20;
 /// The links may not use up what sockets need of the limit for the whole way, 1.5.
@@ -32,7 +32,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let mut table = Table::new("cpu", "Processor time in process", about, &columns);
     let rounds = if bench.full { 9 } else { 3 };
     let mut worst = (f64::MIN, String::new());
-    for name in CORPORA {
+    for name in TIMED_CORPORA {
         let corpus = corpora::find(name)?;
         let mut answer = bench.with_source(|source| source.answer(&corpus, Form::Copy))?;
         answer.truncate(whole_messages_size(&answer, SIZE_MAX)?);

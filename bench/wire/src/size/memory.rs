@@ -98,6 +98,6 @@ fn link(choice: Choice, window_log: u32, raw: &[u8]) -> Result<(usize, usize)> {
         .collect();
     pair.carry_dialogue(&pieces)?;
     let active = pair.link_memory_bytes();
-    pair.release_idle();
+    pair.release_idle()?;
     Ok((active, pair.link_memory_bytes()))
 }

@@ -9,6 +9,7 @@ use pgshrink_testkit::{Cluster, corpora, run};
 use super::Bench;
 use super::load::{self, order};
 use super::product::Hop;
+use crate::TIMED_CORPORA;
 use crate::session::Session;
 use crate::source::Source;
 
@@ -51,11 +52,7 @@ pub(super) fn slow(bench: &Bench) -> Result<Table> {
         ("of the ratio", Unit::Ratio),
     ];
     let mut table = Table::new("link-16", "COPY over 16 MB/s", about, &columns);
-    let names: &[&str] = if bench.full {
-        &["flights", "deb_package", "stock_price", "cve_record"]
-    } else {
-        &["flights", "deb_package"]
-    };
+    let names: &[&str] = if bench.full { &TIMED_CORPORA } else { &["flights", "deb_package"] };
     let mut worst = [(f64::MAX, String::new()), (f64::MAX, String::new())];
     each(bench, 16_000_000, names, bench.rounds(2, 5), |name, text, rounds| {
         let mut cells: Vec<Value> = vec![name.into(), text.into()];
@@ -99,11 +96,7 @@ pub(super) fn fast(bench: &Bench) -> Result<Table> {
         ("zstd:1 to line", Unit::Ratio),
     ];
     let mut table = Table::new("link-125", "COPY over 125 MB/s", about, &columns);
-    let names: &[&str] = if bench.full {
-        &["flights", "deb_package", "stock_price", "cve_record"]
-    } else {
-        &["deb_package", "stock_price"]
-    };
+    let names: &[&str] = if bench.full { &TIMED_CORPORA } else { &["deb_package", "stock_price"] };
     let mut worst = (f64::MAX, String::new());
     each(bench, 125_000_000, names, bench.rounds(3, 9), |name, text, rounds| {
         let ratio = rounds.carried[0] as f64 / rounds.carried[1] as f64;

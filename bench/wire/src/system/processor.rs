@@ -8,12 +8,12 @@ use pgshrink_wire::policy::{FRAME_SIZE_DEFAULT, WINDOW_LOG_DEFAULT};
 use super::Bench;
 use super::load;
 use super::product::Hop;
+use crate::TIMED_CORPORA;
 use crate::source::{Form, Source};
 use crate::yardstick::codec_alone;
 
 /// Connector and gateway against the codec alone.
 const CPU_TO_CODEC_MAX: f64 = 1.5;
-const CPU_CORPORA: [&str; 4] = ["deb_package", "flights", "stock_price", "cve_record"];
 /// Plain bytes a round carries at least: CPU time comes in hundredths of a second.
 const ROUND_BYTES_MIN: usize = 120_000_000;
 
@@ -33,7 +33,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let mut table = Table::new("hop-cpu", "Processor time end to end", about, &columns);
     let mut source = Source::start(true)?;
     let mut worst = (f64::MIN, String::new());
-    for name in CPU_CORPORA {
+    for name in TIMED_CORPORA {
         let answer = source.answer(&corpora::find(name)?, Form::Copy)?;
         for (algorithm, level) in [(Algorithm::Zstd, 1), (Algorithm::Lz4, 1)] {
             let choice = Choice::new(algorithm, level)?;

@@ -133,7 +133,7 @@ impl Flow {
         true
     }
 
-    /// Moves bytes unchanged; `see` looks at them on the way. `Ok(true)` when the flow has ended.
+    /// Moves bytes unchanged; `see` looks at them on the way and says whether they end inside a message. `Ok(true)` when the flow has ended.
     pub(super) fn copy(
         &mut self,
         turn: &mut Turn<'_, '_>,
@@ -290,7 +290,7 @@ impl Flow {
         &mut self,
         turn: &mut Turn<'_, '_>,
         link: &mut Link,
-        mut see: impl FnMut(&[u8]),
+        mut see: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Fault> {
         for _ in 0..ROUNDS_MAX {
             while link.wants_output_room() || self.unread_at < self.unread.len() {
@@ -337,7 +337,7 @@ impl Flow {
         turn: &mut Turn<'_, '_>,
         link: &mut Link,
         size: usize,
-        see: &mut impl FnMut(&[u8]),
+        see: &mut impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Fault> {
         let mut used = 0;
         while used < size && self.unsent.is_empty() {

@@ -10,7 +10,7 @@ export RUSTUP_TOOLCHAIN := $(TOOLCHAIN)
 endif
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: ## the whole product on a throwaway cluster, and what it saves
 	@tools/setup demo
@@ -54,7 +54,10 @@ install: target/release/pgshrink ## the program, its manual pages and completion
 	target/release/pgshrink completions zsh >$(INTO)/share/zsh/site-functions/_pgshrink
 	target/release/pgshrink completions fish >$(INTO)/share/fish/vendor_completions.d/pgshrink.fish
 
+install-zson: ## the extension zson, into the server of PG_CONFIG (DESTDIR is respected)
+	@tools/extensions install
+
 clean: ## removes everything built or fetched
 	$(CARGO) clean
 
-.PHONY: help demo build check test soak bench install clean
+.PHONY: help demo build check test soak bench install install-zson clean

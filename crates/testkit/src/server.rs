@@ -49,6 +49,17 @@ impl Server {
         Err(Missing::new(what, refused.join(", "), way_to_get(major, &variable)).of(Kind::Server))
     }
 
+    /// The private copy of the server of this major that has the extensions of this checkout: from
+    /// `tools/extensions`, which must be run again when they change.
+    pub fn with_extensions(major: u32) -> Result<ServerBinaries, Missing> {
+        let bin = checkout().join(format!("target/servers/with-extensions/pg{major}/bin"));
+        probe(&bin, major).map_err(|why| {
+            let what = format!("PostgreSQL {major} with our extensions");
+            let fetch = if major == 15 { "tools/setup test" } else { "tools/fetch-servers" };
+            Missing::new(what, why, format!("{fetch}, then tools/extensions {major}")).of(Kind::Server)
+        })
+    }
+
     /// Runs `test` on each of `majors` that is here, and says which ran and which were skipped and why.
     ///
     /// ```no_run
@@ -60,25 +71,42 @@ impl Server {
     ///
     /// # Panics
     /// When none of the majors is here: nothing was tested.
-    pub fn each(test: &str, majors: &[u32], mut run: impl FnMut(&ServerBinaries)) {
-        let mut ran = Vec::new();
-        let mut lacking = Vec::new();
-        for &major in majors {
-            match Server::find(major) {
-                Ok(server) => {
-                    println!("{test}: on PostgreSQL {}", server.version);
-                    run(&server);
-                    ran.push(server.version);
-                }
-                Err(missing) => {
-                    partly_skipped(&format!("{test} on {major}"), &missing);
-                    lacking.push(missing.to_string());
-                }
+    pub fn each(test: &str, majors: &[u32], run: impl FnMut(&ServerBinaries)) {
+        each(test, majors, Server::find, run);
+    }
+
+    /// As [`Server::each`], on the copies of [`Server::with_extensions`].
+    ///
+    /// # Panics
+    /// When none of the majors is here: nothing was tested.
+    pub fn each_with_extensions(test: &str, majors: &[u32], run: impl FnMut(&ServerBinaries)) {
+        each(test, majors, Server::with_extensions, run);
+    }
+}
+
+fn each(
+    test: &str,
+    majors: &[u32],
+    find: fn(u32) -> Result<ServerBinaries, Missing>,
+    mut run: impl FnMut(&ServerBinaries),
+) {
+    let mut ran = Vec::new();
+    let mut lacking = Vec::new();
+    for &major in majors {
+        match find(major) {
+            Ok(server) => {
+                println!("{test}: on PostgreSQL {}", server.version);
+                run(&server);
+                ran.push(server.version);
+            }
+            Err(missing) => {
+                partly_skipped(&format!("{test} on {major}"), &missing);
+                lacking.push(missing.to_string());
             }
         }
-        assert!(!ran.is_empty(), "{test} ran on no server at all: {}", lacking.join("; "));
-        note("test-majors", &format!("{test}: {}\n", ran.join(", ")));
     }
+    assert!(!ran.is_empty(), "{test} ran on no server at all: {}", lacking.join("; "));
+    note("test-majors", &format!("{test}: {}\n", ran.join(", ")));
 }
 
 impl ServerBinaries {

@@ -1,0 +1,8 @@
+//! The extensions in real servers, seen through psql and the other clients of the server itself.
+//!
+//! The tests of a file share a cluster per major and work in databases of their own.
+
+// clippy.toml lets tests unwrap; what they share stands outside of a #[test] and is a test all the same.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod install;

@@ -10,9 +10,15 @@
 //!                       stream::Encoder / Decoder     block::Compressor / Decompressor
 //!                       (shared context, flushed      (one shot, dictionaries)
 //!                        chunk by chunk)
+//!
+//!   Dictionary  -->  prepared::CompressorDictionary / DecompressorDictionary
+//!                                               |
+//!                       bare::Compressor / Decompressor
+//!                       (many small inputs, nothing constant kept)
 //! ```
 
 pub mod algorithm;
+pub mod bare;
 pub mod block;
 pub mod dictionary;
 pub mod error;
@@ -20,6 +26,7 @@ pub mod limits;
 pub mod list;
 mod lz4;
 pub mod pglz;
+pub mod prepared;
 mod room;
 pub mod stream;
 

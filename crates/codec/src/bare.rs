@@ -1,0 +1,299 @@
+//! Small inputs as payloads without anything constant, for formats that keep size and check sum themselves.
+//!
+//! A payload carries neither magic number, raw size, dictionary id nor check sum. What zstd writes before its
+//! blocks is dropped and put back for decoding, and of a frame that is one compressed block the block's header
+//! too, which follows from the payload's length: 5 bytes less than the shortest frame zstd itself would write.
+//!
+//! | shape | payload |
+//! |---|---|
+//! | [`Shape::ZstdBlock`] | the content of one compressed zstd block, raw size at most 128 KiB |
+//! | [`Shape::ZstdBlocks`] | all blocks of a zstd frame with their headers |
+//! | [`Shape::Lz4`] | one LZ4 block |
+//!
+//! A payload does not say whether it is intact; only its size is checked. Whoever keeps it adds a check sum.
+//!
+//! ```
+//! use pgshrink_codec::{Algorithm, Choice, bare};
+//! let (mut payload, raw) = (Vec::new(), [7; 1000]);
+//! let shape = bare::Compressor::new().compress(Algorithm::Lz4.into(), None, &raw, &mut payload)?;
+//! let mut back = [0; 1000];
+//! bare::Decompressor::new().decompress(shape, None, &payload, &mut back)?;
+//! assert!(payload.len() < 20 && back == raw);
+//! # Ok::<(), pgshrink_codec::Error>(())
+//! ```
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use zstd_safe::{CCtx, DCtx};
+
+use crate::algorithm::{Algorithm, Choice};
+use crate::error::Error;
+use crate::limits::{BLOCK_RAW_MAX, ZSTD_WINDOW_LOG_MAX, ZSTD_WINDOW_LOG_MIN};
+use crate::lz4::{self, Stream};
+use crate::prepared::{CompressorDictionary, DecompressorDictionary, Digest};
+use crate::room::Room;
+
+/// How a payload is laid out; the reader must be told.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// One compressed zstd block without its header.
+    ZstdBlock,
+    /// The blocks of a zstd frame, with headers.
+    ZstdBlocks,
+    /// One LZ4 block.
+    Lz4,
+}
+
+/// Contexts for compressing, made when first needed and kept. Changing level or dictionary costs nothing.
+#[derive(Default)]
+pub struct Compressor {
+    zstd: Option<CCtx<'static>>,
+    lz4: Option<Box<Stream>>,
+}
+
+/// Contexts for decompressing, made when first needed and kept.
+#[derive(Default)]
+pub struct Decompressor {
+    zstd: Option<DCtx<'static>>,
+    /// A payload behind the headers it was stripped of.
+    frame: Vec<u8>,
+}
+
+impl Shape {
+    /// The most raw bytes that a payload of `len` bytes can hold. To be checked before memory is taken for a size
+    /// that something else promises.
+    pub fn raw_size_max(self, len: usize) -> usize {
+        match self {
+            Shape::ZstdBlock => ZSTD_BLOCK_BYTES_MAX,
+            // A run-length block has four bytes.
+            Shape::ZstdBlocks => (len / 4).saturating_mul(ZSTD_BLOCK_BYTES_MAX),
+            // Each byte of a length adds at most 255.
+            Shape::Lz4 => len.saturating_mul(255),
+        }
+    }
+}
+
+impl Compressor {
+    /// Without any context yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends `input` to `out` as a payload, by zstd or LZ4. It may be larger than the input. On an error nothing
+    /// was appended. A dictionary must have been prepared for this very `choice`.
+    pub fn compress(
+        &mut self,
+        choice: Choice,
+        dictionary: Option<&CompressorDictionary>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Shape, Error> {
+        let Choice { algorithm, level } = choice;
+        check_raw_size(input.len())?;
+        if dictionary.is_some_and(|dictionary| dictionary.choice() != choice) {
+            return Err(Error::Unsupported { algorithm, what: "a dictionary prepared for another level" });
+        }
+        match (algorithm, dictionary.map(CompressorDictionary::digest)) {
+            (Algorithm::Zstd, None) => self.zstd(input, out, |context, room| {
+                context.compress(room, input, algorithm.level(level.0.into()).map_or(3, |level| level.0))
+            }),
+            (Algorithm::Zstd, Some(Digest::Zstd(digest))) => {
+                self.zstd(input, out, |context, room| context.compress_using_cdict(room, input, digest))
+            }
+            (Algorithm::Lz4, None) => {
+                let stream = self.lz4.get_or_insert_with(Stream::new);
+                lz4_shape(stream.compress_alone(input, out, level.0))
+            }
+            (Algorithm::Lz4, Some(Digest::Lz4(digest))) => {
+                let stream = self.lz4.get_or_insert_with(Stream::new);
+                // SAFETY: the digest, its dictionary and the input outlive this call, and after the reset nothing
+                // remembers them.
+                let done = unsafe {
+                    stream.attach(digest);
+                    let done = stream.compress_continue(input, out, level.0);
+                    stream.reset();
+                    done
+                };
+                lz4_shape(done)
+            }
+            _ => Err(Error::Unsupported { algorithm, what: "bare payloads" }),
+        }
+    }
+
+    /// Bytes of memory its contexts hold.
+    pub fn memory_size(&self) -> usize {
+        self.zstd.as_ref().map_or(0, CCtx::sizeof) + self.lz4.as_ref().map_or(0, |_| lz4::STREAM_BYTES)
+    }
+
+    fn zstd(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        compress: impl FnOnce(&mut CCtx<'static>, &mut Room<'_>) -> zstd_safe::SafeResult,
+    ) -> Result<Shape, Error> {
+        let context = match &mut self.zstd {
+            Some(context) => context,
+            slot => slot.insert(CCtx::try_create().ok_or(MEMORY)?),
+        };
+        let start = out.len();
+        let mut room = Room::after(out, zstd_safe::compress_bound(input.len()));
+        compress(context, &mut room).map_err(|code| Error::Unsupported {
+            algorithm: Algorithm::Zstd,
+            what: zstd_safe::get_error_name(code),
+        })?;
+        let frame = &out[start..];
+        let header_len = frame_header_len(frame);
+        let (stripped, shape) = match frame[header_len..] {
+            [a, b, c, ref rest @ ..] if [a, b, c] == block_header(rest.len()) => {
+                (header_len + BLOCK_HEADER_BYTES, Shape::ZstdBlock)
+            }
+            _ => (header_len, Shape::ZstdBlocks),
+        };
+        out.drain(start..start + stripped);
+        Ok(shape)
+    }
+}
+
+impl Decompressor {
+    /// Without any context yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Decodes a payload into `target`, which it must fill exactly; anything else is [`Error::Corrupt`], and the
+    /// target then holds bytes without meaning. A wrong dictionary may go unnoticed.
+    pub fn decompress(
+        &mut self,
+        shape: Shape,
+        dictionary: Option<&DecompressorDictionary>,
+        payload: &[u8],
+        target: &mut [u8],
+    ) -> Result<(), Error> {
+        check_raw_size(target.len())?;
+        if target.len() > shape.raw_size_max(payload.len()) {
+            return Err(corrupt(shape, "too short for the promised size"));
+        }
+        let written = match shape {
+            Shape::Lz4 => {
+                let history = dictionary.map_or(&[][..], DecompressorDictionary::lz4);
+                lz4::decompress(payload, uninit(target), history)
+                    .ok_or_else(|| corrupt(shape, "malformed, or longer than the promised size"))?
+            }
+            Shape::ZstdBlock | Shape::ZstdBlocks => self.zstd(shape, dictionary, payload, target)?,
+        };
+        if written == target.len() { Ok(()) } else { Err(corrupt(shape, "shorter than the promised size")) }
+    }
+
+    /// Bytes of memory its contexts hold.
+    pub fn memory_size(&self) -> usize {
+        self.zstd.as_ref().map_or(0, DCtx::sizeof) + self.frame.capacity()
+    }
+
+    fn zstd(
+        &mut self,
+        shape: Shape,
+        dictionary: Option<&DecompressorDictionary>,
+        payload: &[u8],
+        target: &mut [u8],
+    ) -> Result<usize, Error> {
+        let context = match &mut self.zstd {
+            Some(context) => context,
+            slot => slot.insert(DCtx::try_create().ok_or(MEMORY)?),
+        };
+        self.frame.clear();
+        if self.frame.capacity() > FRAME_BYTES_KEPT {
+            self.frame.shrink_to(FRAME_BYTES_KEPT);
+        }
+        self.frame.extend_from_slice(&FRAME_HEADER);
+        if shape == Shape::ZstdBlock {
+            if payload.len() > ZSTD_BLOCK_BYTES_MAX {
+                return Err(corrupt(shape, "too long for one block"));
+            }
+            self.frame.extend_from_slice(&block_header(payload.len()));
+        }
+        self.frame.extend_from_slice(payload);
+        // zstd would decode a second frame behind the first.
+        if shape == Shape::ZstdBlocks
+            && zstd_safe::find_frame_compressed_size(&self.frame) != Ok(self.frame.len())
+        {
+            return Err(corrupt(shape, "its blocks do not end with it"));
+        }
+        match dictionary {
+            Some(dictionary) => context.decompress_using_ddict(target, &self.frame, dictionary.zstd()),
+            None => context.decompress(target, &self.frame),
+        }
+        .map_err(|code| corrupt(shape, zstd_safe::get_error_name(code)))
+    }
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor").finish_non_exhaustive()
+    }
+}
+
+const MEMORY: Error = Error::Memory { algorithm: Algorithm::Zstd };
+
+/// `Block_Maximum_Size` of RFC 8878.
+const ZSTD_BLOCK_BYTES_MAX: usize = 128 << 10;
+const BLOCK_HEADER_BYTES: usize = 3;
+/// Memory for stripped frames that is kept from one payload to the next.
+const FRAME_BYTES_KEPT: usize = 1 << 20;
+
+/// What every frame begins with when it is put back: magic number, a descriptor that announces nothing, and the
+/// largest window, which for one-shot decoding costs no memory (RFC 8878, 3.1.1.1).
+const FRAME_HEADER: [u8; 6] =
+    [0x28, 0xb5, 0x2f, 0xfd, 0, ((ZSTD_WINDOW_LOG_MAX - ZSTD_WINDOW_LOG_MIN) << 3) as u8];
+
+/// The header of a block that is the last, compressed and of `len` bytes (RFC 8878, 3.1.1.2).
+fn block_header(len: usize) -> [u8; BLOCK_HEADER_BYTES] {
+    let [a, b, c, ..] = ((len as u32) << 3 | 2 << 1 | 1).to_le_bytes();
+    [a, b, c]
+}
+
+/// The size of what stands before the blocks of a frame that zstd has just written (RFC 8878, 3.1.1.1).
+fn frame_header_len(frame: &[u8]) -> usize {
+    let descriptor = frame[4];
+    let single_segment = descriptor & 0x20 != 0;
+    let dictionary_id_len = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let content_size_len = match descriptor >> 6 {
+        0 => usize::from(single_segment),
+        flag => 1 << flag,
+    };
+    5 + usize::from(!single_segment) + dictionary_id_len + content_size_len
+}
+
+fn lz4_shape(done: bool) -> Result<Shape, Error> {
+    if done {
+        Ok(Shape::Lz4)
+    } else {
+        Err(Error::Unsupported { algorithm: Algorithm::Lz4, what: "this block" })
+    }
+}
+
+/// Initialised bytes are also bytes that need not be.
+fn uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the layouts are equal, and the only user, LZ4, writes nothing but initialised bytes.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
+fn check_raw_size(len: usize) -> Result<(), Error> {
+    let (found, allowed) = (len as u64, BLOCK_RAW_MAX as u64);
+    if found > allowed { Err(Error::Limit { what: "raw block size", found, allowed }) } else { Ok(()) }
+}
+
+/// One-shot decoders do not say how far they came.
+fn corrupt(shape: Shape, detail: &'static str) -> Error {
+    let algorithm = match shape {
+        Shape::Lz4 => Algorithm::Lz4,
+        Shape::ZstdBlock | Shape::ZstdBlocks => Algorithm::Zstd,
+    };
+    Error::Corrupt { algorithm, offset: 0, detail }
+}

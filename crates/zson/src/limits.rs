@@ -1,0 +1,18 @@
+//! Every cap of this crate, in one place.
+
+/// Bytes at most of a document: what the length field of a jsonb entry can say (`JENTRY_OFFLENMASK` of the server's
+/// `jsonb.h`), so that no jsonb is longer.
+pub const RAW_BYTES_MAX: usize = 0x0fff_ffff;
+
+/// Documents whose decoded form a [`Memo`](crate::Memo) keeps.
+pub const MEMO_ENTRIES_MAX: usize = 8;
+/// How many of them stay where they are whatever is inserted next.
+pub const MEMO_ENTRIES_PROTECTED: usize = 4;
+
+/// Codes of the original's dictionaries: 16 bits, zero being none.
+pub const LEGACY_CODES_MAX: usize = 1 << 16;
+
+/// Bytes of samples that a dictionary of one byte needs to be worth trying.
+pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MIN: usize = 4;
+/// Bytes of samples, for each byte of a dictionary, that the trainer looks at; more takes longer and gains nothing.
+pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX: usize = 200;

@@ -1,0 +1,189 @@
+//! Subscripting: `doc['a']['b']` is a jsonb, and `UPDATE ... SET doc['a']['b'] = '1'` changes a zson.
+//!
+//! The server's jsonb does the work. It is called with copies of the step and of its state, in which the container is
+//! jsonb and the workspace jsonb's own: those of the expression never hold anything but ours, even after an ERROR.
+// The server's executor is pointers and callbacks.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
+use pgrx::pg_sys::{
+    Datum, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, ParseState, SubscriptExecSteps,
+    SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
+};
+
+use crate::sys::{pg_function, raw};
+use crate::value;
+
+unsafe extern "C-unwind" {
+    fn jsonb_subscript_handler(fcinfo: FunctionCallInfo) -> Datum;
+}
+
+/// jsonb's routines, constant in the server.
+static JSONB: AtomicPtr<SubscriptRoutines> = AtomicPtr::new(ptr::null_mut());
+
+/// Ours. Reading a part of a document gives NULL where there is none, as jsonb's does.
+static ZSON: SubscriptRoutines = SubscriptRoutines {
+    transform: Some(transform),
+    exec_setup: Some(exec_setup),
+    fetch_strict: true,
+    fetch_leakproof: true,
+    store_leakproof: false,
+};
+
+pg_function! {
+    /// `zson_subscript_handler(internal)`.
+    fn zson_subscript_handler(fcinfo) {
+        JSONB.store(jsonb_subscript_handler(fcinfo).cast_mut_ptr(), Ordering::Relaxed);
+        Datum::from(&raw const ZSON)
+    }
+}
+
+/// What our steps remember between calls, in memory of the expression.
+struct Workspace {
+    jsonb: *mut c_void,
+    steps: SubscriptExecSteps,
+    /// Of the column assigned to; the server coerces the result no further.
+    typmod: i32,
+}
+
+/// jsonb's routines.
+///
+/// # Safety
+/// The handler was called, by which the server gets at what calls this.
+unsafe fn jsonb_routines() -> &'static SubscriptRoutines {
+    // SAFETY: by the caller; the server's constant.
+    unsafe { &*JSONB.load(Ordering::Relaxed) }
+}
+
+unsafe extern "C-unwind" fn transform(
+    subscripting: *mut SubscriptingRef,
+    indirection: *mut List,
+    state: *mut ParseState,
+    is_slice: bool,
+    is_assignment: bool,
+) {
+    // SAFETY: the server's arguments, handed on. What is read, and what is assigned, is of jsonb's type.
+    unsafe {
+        if let Some(transform) = jsonb_routines().transform {
+            transform(subscripting, indirection, state, is_slice, is_assignment);
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn exec_setup(
+    subscripting: *const SubscriptingRef,
+    state: *mut SubscriptingRefState,
+    methods: *mut SubscriptExecSteps,
+) {
+    // SAFETY: the server's arguments; jsonb fills in its workspace and its steps, which ours then stand before.
+    unsafe {
+        if let Some(exec_setup) = jsonb_routines().exec_setup {
+            exec_setup(subscripting, state, methods);
+        }
+        let workspace = raw::palloc(size_of::<Workspace>()).cast::<Workspace>();
+        workspace.write(Workspace {
+            jsonb: (*state).workspace,
+            steps: *methods,
+            typmod: (*subscripting).reftypmod,
+        });
+        (*state).workspace = workspace.cast();
+        *methods = SubscriptExecSteps {
+            sbs_check_subscripts: Some(check_subscripts),
+            sbs_fetch: Some(fetch),
+            sbs_assign: Some(assign),
+            sbs_fetch_old: Some(fetch_old),
+        };
+    }
+}
+
+/// The state as jsonb's steps expect it, and our workspace.
+///
+/// # Safety
+/// `state` went through [`exec_setup`].
+unsafe fn jsonb_state(state: *mut SubscriptingRefState) -> (SubscriptingRefState, &'static Workspace) {
+    // SAFETY: by the caller; the workspace lives as long as the expression.
+    unsafe {
+        let workspace = &*(*state).workspace.cast::<Workspace>();
+        (SubscriptingRefState { workspace: workspace.jsonb, ..*state }, workspace)
+    }
+}
+
+unsafe extern "C-unwind" fn check_subscripts(
+    expression: *mut ExprState,
+    step: *mut ExprEvalStep,
+    context: *mut ExprContext,
+) -> bool {
+    // SAFETY: a step of this kind whose state went through exec_setup.
+    unsafe {
+        let (mut state, workspace) = jsonb_state((*step).d.sbsref_subscript.state);
+        let mut own = *step;
+        own.d.sbsref_subscript.state = &raw mut state;
+        workspace.steps.sbs_check_subscripts.is_some_and(|check| check(expression, &raw mut own, context))
+    }
+}
+
+unsafe extern "C-unwind" fn fetch(expression: *mut ExprState, step: *mut ExprEvalStep, context: *mut ExprContext) {
+    // SAFETY: a step of this kind whose state went through exec_setup; the container is not null (fetch_strict).
+    unsafe {
+        pgrx_extern_c_guard(move || {
+            let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
+            let zson = *(*step).resvalue;
+            let container = value::view(zson);
+            let mut part = container;
+            let mut own = *step;
+            own.resvalue = &raw mut part;
+            own.d.sbsref.state = &raw mut state;
+            if let Some(fetch) = workspace.steps.sbs_fetch {
+                fetch(expression, &raw mut own, context);
+            }
+            *(*step).resvalue = if part == container { value::copy(zson) } else { part };
+        });
+    }
+}
+
+unsafe extern "C-unwind" fn assign(expression: *mut ExprState, step: *mut ExprEvalStep, context: *mut ExprContext) {
+    // SAFETY: a step of this kind whose state went through exec_setup.
+    unsafe {
+        pgrx_extern_c_guard(move || {
+            let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
+            let mut document = *(*step).resvalue;
+            if !*(*step).resnull {
+                document = value::view(document);
+            }
+            let mut own = *step;
+            own.resvalue = &raw mut document;
+            own.d.sbsref.state = &raw mut state;
+            if let Some(assign) = workspace.steps.sbs_assign {
+                assign(expression, &raw mut own, context);
+            }
+            if !*(*step).resnull {
+                *(*step).resvalue = value::pack(document, workspace.typmod);
+            }
+        });
+    }
+}
+
+unsafe extern "C-unwind" fn fetch_old(expression: *mut ExprState, step: *mut ExprEvalStep, context: *mut ExprContext) {
+    // SAFETY: a step of this kind whose state went through exec_setup. The container stays for the assignment.
+    unsafe {
+        pgrx_extern_c_guard(move || {
+            let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
+            let mut container = *(*step).resvalue;
+            if !*(*step).resnull {
+                container = value::view(container);
+            }
+            let mut own = *step;
+            own.resvalue = &raw mut container;
+            own.d.sbsref.state = &raw mut state;
+            if let Some(fetch_old) = workspace.steps.sbs_fetch_old {
+                fetch_old(expression, &raw mut own, context);
+            }
+            (*(*step).d.sbsref.state).prevvalue = state.prevvalue;
+            (*(*step).d.sbsref.state).prevnull = state.prevnull;
+        });
+    }
+}

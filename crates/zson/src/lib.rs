@@ -44,9 +44,11 @@ mod decoder;
 mod dictionary;
 mod encoder;
 pub mod error;
+pub mod estimate;
 pub mod legacy;
 pub mod limits;
 pub mod memo;
+pub mod training;
 
 pub use decoder::Decoder;
 pub use dictionary::{DictionaryId, ReadingDictionary, WritingDictionary};

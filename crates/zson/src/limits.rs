@@ -16,3 +16,5 @@ pub const LEGACY_CODES_MAX: usize = 1 << 16;
 pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MIN: usize = 4;
 /// Bytes of samples, for each byte of a dictionary, that the trainer looks at; more takes longer and gains nothing.
 pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX: usize = 200;
+/// Bytes of held-out documents that each candidate encodes.
+pub const HOLDOUT_BYTES_MAX: usize = 8 << 20;

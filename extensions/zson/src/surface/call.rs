@@ -85,7 +85,11 @@ impl Call {
 /// # Safety
 /// `fcinfo` is a valid call record, its arguments at `zson` are zson and not null, the others are what `builtin` takes.
 #[inline]
-pub(super) unsafe fn scalar<const N: usize>(fcinfo: FunctionCallInfo, zson: [usize; N], builtin: Builtin) -> Datum {
+pub(super) unsafe fn scalar<const N: usize>(
+    fcinfo: FunctionCallInfo,
+    zson: [usize; N],
+    builtin: Builtin,
+) -> Datum {
     // SAFETY: by the caller.
     unsafe {
         let mut call = Call::like(fcinfo);
@@ -101,7 +105,11 @@ pub(super) unsafe fn scalar<const N: usize>(fcinfo: FunctionCallInfo, zson: [usi
 /// # Safety
 /// As for [`scalar`].
 #[inline]
-pub(super) unsafe fn document<const N: usize>(fcinfo: FunctionCallInfo, zson: [usize; N], builtin: Builtin) -> Datum {
+pub(super) unsafe fn document<const N: usize>(
+    fcinfo: FunctionCallInfo,
+    zson: [usize; N],
+    builtin: Builtin,
+) -> Datum {
     // SAFETY: by the caller.
     unsafe {
         let mut call = Call::like(fcinfo);

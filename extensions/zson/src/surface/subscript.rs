@@ -126,7 +126,11 @@ unsafe extern "C-unwind" fn check_subscripts(
     }
 }
 
-unsafe extern "C-unwind" fn fetch(expression: *mut ExprState, step: *mut ExprEvalStep, context: *mut ExprContext) {
+unsafe extern "C-unwind" fn fetch(
+    expression: *mut ExprState,
+    step: *mut ExprEvalStep,
+    context: *mut ExprContext,
+) {
     // SAFETY: a step of this kind whose state went through exec_setup; the container is not null (fetch_strict).
     unsafe {
         pgrx_extern_c_guard(move || {
@@ -145,7 +149,11 @@ unsafe extern "C-unwind" fn fetch(expression: *mut ExprState, step: *mut ExprEva
     }
 }
 
-unsafe extern "C-unwind" fn assign(expression: *mut ExprState, step: *mut ExprEvalStep, context: *mut ExprContext) {
+unsafe extern "C-unwind" fn assign(
+    expression: *mut ExprState,
+    step: *mut ExprEvalStep,
+    context: *mut ExprContext,
+) {
     // SAFETY: a step of this kind whose state went through exec_setup.
     unsafe {
         pgrx_extern_c_guard(move || {
@@ -167,7 +175,11 @@ unsafe extern "C-unwind" fn assign(expression: *mut ExprState, step: *mut ExprEv
     }
 }
 
-unsafe extern "C-unwind" fn fetch_old(expression: *mut ExprState, step: *mut ExprEvalStep, context: *mut ExprContext) {
+unsafe extern "C-unwind" fn fetch_old(
+    expression: *mut ExprState,
+    step: *mut ExprEvalStep,
+    context: *mut ExprContext,
+) {
     // SAFETY: a step of this kind whose state went through exec_setup. The container stays for the assignment.
     unsafe {
         pgrx_extern_c_guard(move || {

@@ -1,0 +1,23 @@
+//! zson: jsonb documents compressed with trained dictionaries.
+mod backend;
+mod catalog;
+mod error;
+mod internal;
+mod io;
+mod profiles;
+mod settings;
+mod stubs;
+mod surface;
+#[allow(dead_code)]
+mod sys;
+#[allow(dead_code)]
+mod value;
+use pgrx::prelude::*;
+pg_module_magic!();
+
+/// What the server calls when it loads the library.
+#[allow(non_snake_case)]
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    settings::define();
+}

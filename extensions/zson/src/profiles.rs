@@ -1,0 +1,342 @@
+//! Profiles and what guards the extension's tables: typmods, codecs, what a dump loads.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int};
+
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, TriggerData, varlena};
+use pgshrink_codec::Dictionary;
+
+use crate::backend::{objects, parse_choice};
+use crate::catalog::{Objects, ProfileRow, c_string};
+use crate::error::{PgSqlErrorCode as Code, notice, raise};
+use crate::internal::{as_owner, is_internal, run};
+use crate::sys::{self, bytes_of, pg_function};
+use crate::value::new_varlena;
+
+const NAME_MAX: usize = 63;
+const PROFILES_MAX: i32 = 10_000;
+
+pg_function! {
+    /// `zson_typmod_in(cstring[])`: the profile of this name, registered if it is new.
+    fn zson_typmod_in(fcinfo) {
+        let name = one_modifier(sys::arg(fcinfo, 0));
+        let objects = objects();
+        let id = match objects.profile_named(&name) {
+            Some(profile) => profile.id,
+            None => {
+                let id = register(&objects, &name).id;
+                notice(format!("zson profile \"{name}\" is new"), "Until zson_learn has trained it, its documents are compressed without a dictionary.");
+                id
+            }
+        };
+        Datum::from(id)
+    }
+    /// `zson_typmod_out(int4)`.
+    fn zson_typmod_out(fcinfo) {
+        let typmod = sys::int4_arg(fcinfo, 0, -1);
+        let name = objects().profile(typmod).map(|profile| profile.name).unwrap_or_default();
+        let text = c_string(&if name.is_empty() { String::new() } else { format!("('{name}')") });
+        Datum::from(pg_sys::pstrdup(text.as_ptr()))
+    }
+    /// `zson_set_codec(profile text, codec text)`: null gives the choice back.
+    fn zson_set_codec(fcinfo) {
+        if sys::arg_is_null(fcinfo, 0) {
+            raise(Code::ERRCODE_NULL_VALUE_NOT_ALLOWED, "zson: the profile's name is null", "", "");
+        }
+        let name = text_arg(fcinfo, 0);
+        check_name(&name);
+        let codec = (!sys::arg_is_null(fcinfo, 1)).then(|| parse_choice(&text_arg(fcinfo, 1)).to_string());
+        let objects = objects();
+        let profile = objects.profile_named(&name).unwrap_or_else(|| register(&objects, &name));
+        set_codec(&objects, &profile, codec);
+        Datum::null()
+    }
+    /// `zson_dictionary_bytes_in(cstring)`: hexadecimal digits.
+    fn zson_dictionary_bytes_in(fcinfo) {
+        let text = CStr::from_ptr(sys::arg(fcinfo, 0).cast_mut_ptr::<c_char>()).to_bytes();
+        let Some(bytes) = from_hex(text) else {
+            raise(Code::ERRCODE_INVALID_TEXT_REPRESENTATION, "zson: dictionary bytes are pairs of hexadecimal digits", "", "")
+        };
+        new_varlena(bytes.as_ptr(), bytes.len())
+    }
+    /// `zson_dictionary_bytes_out`: nothing for roles that may not read every table.
+    fn zson_dictionary_bytes_out(fcinfo) {
+        let role = pg_sys::GetUserId();
+        let readable = pg_sys::superuser_arg(role)
+            || pg_sys::has_privs_of_role(role, pg_sys::Oid::from(pg_sys::ROLE_PG_READ_ALL_DATA));
+        let mut digits = String::new();
+        if readable {
+            let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, 0).cast_mut_ptr::<varlena>());
+            digits = to_hex(bytes_of(packed));
+        }
+        Datum::from(pg_sys::pstrdup(c_string(&digits).as_ptr()))
+    }
+    /// Before a row of `zson_profile` comes in: its id is this database's own.
+    fn zson_profile_load(fcinfo) {
+        let data = trigger(fcinfo);
+        let row = Loaded::of(data);
+        let name = row.text(2).unwrap_or_default();
+        check_name(&name);
+        let objects = objects();
+        let codec = row.text(3).map(|codec| parse_choice(&codec).to_string());
+        lock_profiles(&objects);
+        match objects.profile_named(&name) {
+            Some(known) => {
+                if known.codec.is_none() && codec.is_some() {
+                    set_codec(&objects, &known, codec);
+                }
+                Datum::null()
+            }
+            None => {
+                let id = next_id(&objects, "zson_profile_id");
+                if id > PROFILES_MAX {
+                    raise(Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("zson: a database can have {PROFILES_MAX} profiles"), "", "Use one profile for columns with documents of one kind.");
+                }
+                row.with(&[(1, Datum::from(id))])
+            }
+        }
+    }
+    /// Before a row of `zson_dictionary` comes in: checked, with an id of this database's own, once only.
+    fn zson_dictionary_load(fcinfo) {
+        let data = trigger(fcinfo);
+        let row = Loaded::of(data);
+        let objects = objects();
+        let (profile, kind) = (row.text(2).unwrap_or_default(), row.text(5).unwrap_or_default());
+        let hash = row.bytes(7).unwrap_or_default();
+        check_name(&profile);
+        parse_choice(&row.text(4).unwrap_or_default());
+        let content = row.bytes(12).unwrap_or_default();
+        if kind != "none" {
+            if content.is_empty() {
+                // From a dump by a role that does not see the bytes.
+                return Datum::null();
+            }
+            let dictionary = Dictionary::new(content).ok().filter(|dictionary| dictionary.hash()[..] == hash);
+            if dictionary.is_none() {
+                raise(Code::ERRCODE_DATA_CORRUPTED, format!("zson: a dictionary for profile \"{profile}\" does not have its hash {}", to_hex(&hash)), "Expected SHA-256 of its content.", "Load it from an undamaged dump, or train anew with zson_learn.");
+            }
+        }
+        if objects.has_dictionary(&profile, &row.text(4).unwrap_or_default(), &hash) {
+            return Datum::null();
+        }
+        if objects.profile_named(&profile).is_none() {
+            register(&objects, &profile);
+        }
+        pg_sys::CacheInvalidateRelcacheByRelid(objects.dictionary_table());
+        row.with(&[(1, Datum::from(next_id(&objects, "zson_dictionary_id")))])
+    }
+    /// Before a row is changed or deleted by anybody but the extension.
+    fn zson_catalog_keep(fcinfo) {
+        let data = trigger(fcinfo);
+        let update = (*data).tg_event & pg_sys::TRIGGER_EVENT_OPMASK == pg_sys::TRIGGER_EVENT_UPDATE;
+        if is_internal() {
+            return Datum::from(if update { (*data).tg_newtuple } else { (*data).tg_trigtuple });
+        }
+        // What a publisher does to its own rows says nothing of those here.
+        if pg_sys::SessionReplicationRole == pg_sys::SESSION_REPLICATION_ROLE_REPLICA as c_int {
+            return Datum::null();
+        }
+        let table = CStr::from_ptr((*(*(*data).tg_relation).rd_rel).relname.data.as_ptr()).to_string_lossy();
+        raise(
+            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("zson: rows of {table} are not changed or deleted by hand"),
+            "Documents may need them.",
+            "zson_set_codec sets a codec, zson_vacuum_dictionaries removes dictionaries that nothing needs.",
+        )
+    }
+}
+
+/// A text argument in the server's encoding, as far as it is ASCII.
+///
+/// # Safety
+/// Argument `n` is a text and not null.
+pub unsafe fn text_arg(fcinfo: FunctionCallInfo, n: usize) -> String {
+    // SAFETY: by the caller.
+    unsafe {
+        let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, n).cast_mut_ptr());
+        String::from_utf8_lossy(bytes_of(packed)).into_owned()
+    }
+}
+
+/// Makes a profile, or finds that somebody else just made it.
+pub fn register(objects: &Objects, name: &str) -> ProfileRow {
+    check_name(name);
+    lock_profiles(objects);
+    if let Some(known) = objects.profile_named(name) {
+        return known;
+    }
+    as_owner(objects.owner, || {
+        let table = objects.qualified("zson_profile");
+        run(&format!("INSERT INTO {table} (id, name) VALUES (0, $1)"), &[name.into()]);
+    });
+    objects.profile_named(name).unwrap_or_else(|| {
+        raise(
+            Code::ERRCODE_INTERNAL_ERROR,
+            format!("zson: profile \"{name}\" is not there after making it"),
+            "",
+            "",
+        )
+    })
+}
+
+fn set_codec(objects: &Objects, profile: &ProfileRow, codec: Option<String>) {
+    as_owner(objects.owner, || {
+        let table = objects.qualified("zson_profile");
+        run(&format!("UPDATE {table} SET codec = $1 WHERE id = $2"), &[codec.into(), profile.id.into()]);
+    });
+    // SAFETY: the table exists.
+    unsafe { pg_sys::CacheInvalidateRelcacheByRelid(objects.profile_table()) };
+}
+
+/// Two transactions that make the same profile do so one after the other.
+fn lock_profiles(objects: &Objects) {
+    // SAFETY: the lock goes with the transaction.
+    unsafe { pg_sys::LockRelationOid(objects.profile_table(), pg_sys::ShareRowExclusiveLock as c_int) };
+}
+
+/// A number that no row has and none will have again, whatever becomes of this transaction.
+fn next_id(objects: &Objects, sequence: &str) -> i32 {
+    as_owner(objects.owner, || {
+        // SAFETY: a sequence of the extension; the result is its next value.
+        let id = unsafe {
+            let name = c_string(sequence);
+            let oid = pg_sys::get_relname_relid(name.as_ptr(), objects.namespace);
+            pgrx::direct_function_call::<i64>(pg_sys::nextval_oid, &[Some(Datum::from(oid))])
+        };
+        i32::try_from(id.unwrap_or(0)).unwrap_or(i32::MAX)
+    })
+}
+
+fn check_name(name: &str) {
+    let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '\'' | '"' | '\\' | '(' | ')' | ',');
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
+        raise(
+            Code::ERRCODE_INVALID_NAME,
+            format!("zson: not a name of a profile: \"{}\"", name.chars().take(NAME_MAX).collect::<String>()),
+            &format!(
+                "Expected 1 to {NAME_MAX} ASCII letters, digits or signs, without blanks, quotes, brackets and commas."
+            ),
+            "For example zson('events').",
+        );
+    }
+}
+
+/// The one modifier of `zson(...)`.
+unsafe fn one_modifier(array: Datum) -> String {
+    let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+    // SAFETY: the server passes an array of C strings.
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let by_char = pg_sys::TYPALIGN_CHAR as c_char;
+        pg_sys::deconstruct_array(
+            array,
+            pg_sys::CSTRINGOID,
+            -2,
+            false,
+            by_char,
+            &mut elements,
+            &mut nulls,
+            &mut count,
+        );
+        if count != 1 {
+            raise(
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("zson takes one modifier, the name of a profile; found {count}"),
+                "",
+                "For example zson('events').",
+            );
+        }
+        CStr::from_ptr((*elements).cast_mut_ptr::<c_char>()).to_string_lossy().into_owned()
+    }
+}
+
+unsafe fn trigger(fcinfo: FunctionCallInfo) -> *mut TriggerData {
+    // SAFETY: the context, if there is one, is a node.
+    unsafe {
+        let context = (*fcinfo).context;
+        if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+            raise(
+                Code::ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+                "zson: this function is for triggers",
+                "",
+                "",
+            );
+        }
+        context.cast()
+    }
+}
+
+/// The row that a trigger sees.
+struct Loaded {
+    tuple: HeapTuple,
+    shape: pg_sys::TupleDesc,
+    values: Vec<Datum>,
+    nulls: Vec<bool>,
+}
+
+impl Loaded {
+    unsafe fn of(data: *mut TriggerData) -> Loaded {
+        // SAFETY: a BEFORE INSERT row trigger has its row in tg_trigtuple.
+        unsafe {
+            let (tuple, shape) = ((*data).tg_trigtuple, (*(*data).tg_relation).rd_att);
+            let columns = (*shape).natts as usize;
+            let (mut values, mut nulls) = (vec![Datum::null(); columns], vec![true; columns]);
+            pg_sys::heap_deform_tuple(tuple, shape, values.as_mut_ptr(), nulls.as_mut_ptr());
+            Loaded { tuple, shape, values, nulls }
+        }
+    }
+
+    /// The bytes of the varlena in column `number`, from 1.
+    fn bytes(&self, number: usize) -> Option<Vec<u8>> {
+        if self.nulls[number - 1] {
+            return None;
+        }
+        // SAFETY: the columns asked for are varlenas.
+        Some(unsafe {
+            bytes_of(pg_sys::pg_detoast_datum_packed(self.values[number - 1].cast_mut_ptr())).to_vec()
+        })
+    }
+
+    fn text(&self, number: usize) -> Option<String> {
+        Some(String::from_utf8_lossy(&self.bytes(number)?).into_owned())
+    }
+
+    /// The row with other values in some columns.
+    fn with(&self, changes: &[(usize, Datum)]) -> Datum {
+        let (mut values, mut nulls) = (self.values.clone(), self.nulls.clone());
+        let mut replaced = vec![false; values.len()];
+        for &(number, value) in changes {
+            (values[number - 1], nulls[number - 1], replaced[number - 1]) = (value, false, true);
+        }
+        // SAFETY: as many of each as the row has columns.
+        unsafe {
+            Datum::from(pg_sys::heap_modify_tuple(
+                self.tuple,
+                self.shape,
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+                replaced.as_mut_ptr(),
+            ))
+        }
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|digit| char::from(HEX[usize::from(digit)]))
+        .collect()
+}
+
+fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.chunks(2).map(|pair| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";

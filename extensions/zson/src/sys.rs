@@ -1,0 +1,139 @@
+//! The server's functions that are called for every value, declared without pgrx's guard, and how ours are defined.
+//!
+//! pgrx's own declarations set up a jump buffer for each call (25 to 40 ns) so that an ERROR becomes a Rust panic.
+//! Here an ERROR jumps over the Rust frames above instead. So:
+//!
+//! 1. whoever calls a function of [`raw`] holds nothing that needs dropping, and no borrow that must be given back;
+//! 2. a function of [`pg_function!`] catches its own panics and turns them into ERRORs.
+#![allow(unsafe_code)]
+
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid};
+
+pub mod raw {
+    //! See the header of the parent: no destructors across these.
+    use std::ffi::{c_char, c_int, c_void};
+
+    use pgrx::pg_sys::{Datum, FunctionCallInfo, Size, varlena};
+
+    unsafe extern "C-unwind" {
+        pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
+        pub fn pg_detoast_datum(datum: *mut varlena) -> *mut varlena;
+        pub fn palloc(size: Size) -> *mut c_void;
+        pub fn pfree(pointer: *mut c_void);
+        pub fn jsonb_in(fcinfo: FunctionCallInfo) -> Datum;
+        pub fn jsonb_out(fcinfo: FunctionCallInfo) -> Datum;
+        pub fn jsonb_recv(fcinfo: FunctionCallInfo) -> Datum;
+        pub fn jsonb_send(fcinfo: FunctionCallInfo) -> Datum;
+        pub fn strlen(text: *const c_char) -> usize;
+        pub fn memcmp(a: *const c_void, b: *const c_void, len: usize) -> c_int;
+    }
+}
+
+/// A version 1 function of the server's call convention by its C name, with the record that announces it.
+///
+/// The body is an expression of [`Datum`] with the call's `FunctionCallInfo` in the name given.
+macro_rules! pg_function {
+    ($($(#[$doc:meta])* fn $name:ident($fcinfo:ident) $body:block)*) => {$(
+        const _: () = {
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name($fcinfo: ::pgrx::pg_sys::FunctionCallInfo) -> ::pgrx::pg_sys::Datum {
+                // SAFETY: the server calls it with a valid call record; panics end at the guard.
+                #[allow(unused_unsafe)]
+                unsafe { ::pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard(move || unsafe { $body }) }
+            }
+        };
+        ::pastey::paste! {
+            #[unsafe(no_mangle)]
+            extern "C" fn [<pg_finfo_ $name>]() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
+                const RECORD: ::pgrx::pg_sys::Pg_finfo_record = ::pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
+                &RECORD
+            }
+        }
+    )*};
+}
+pub(crate) use pg_function;
+
+/// Argument `n`, whatever it is if that argument is null.
+///
+/// # Safety
+/// `fcinfo` is a valid call record with more than `n` arguments.
+#[inline]
+pub unsafe fn arg(fcinfo: FunctionCallInfo, n: usize) -> Datum {
+    // SAFETY: by the caller.
+    unsafe { (*fcinfo).args.as_slice(n + 1)[n].value }
+}
+
+/// Whether argument `n` is null.
+///
+/// # Safety
+/// As for [`arg`].
+#[inline]
+pub unsafe fn arg_is_null(fcinfo: FunctionCallInfo, n: usize) -> bool {
+    // SAFETY: by the caller.
+    unsafe { (*fcinfo).args.as_slice(n + 1)[n].isnull }
+}
+
+/// Puts another value in place of argument `n`.
+///
+/// # Safety
+/// As for [`arg`].
+#[inline]
+pub unsafe fn set_arg(fcinfo: FunctionCallInfo, n: usize, value: Datum) {
+    // SAFETY: by the caller.
+    unsafe { (*fcinfo).args.as_mut_slice(n + 1)[n].value = value }
+}
+
+/// How many arguments the call has.
+///
+/// # Safety
+/// `fcinfo` is a valid call record.
+#[inline]
+pub unsafe fn arg_count(fcinfo: FunctionCallInfo) -> usize {
+    // SAFETY: by the caller.
+    usize::try_from(unsafe { (*fcinfo).nargs }).unwrap_or(0)
+}
+
+/// Argument `n` as an integer, or `absent` where the call does not have it or it is null.
+///
+/// # Safety
+/// `fcinfo` is a valid call record, and argument `n`, if it is there, an `int4`.
+pub unsafe fn int4_arg(fcinfo: FunctionCallInfo, n: usize, absent: i32) -> i32 {
+    // SAFETY: by the caller.
+    unsafe {
+        if arg_count(fcinfo) <= n || arg_is_null(fcinfo, n) {
+            return absent;
+        }
+        arg(fcinfo, n).value() as i32
+    }
+}
+
+/// Makes the call's result null.
+///
+/// # Safety
+/// `fcinfo` is a valid call record.
+pub unsafe fn null(fcinfo: FunctionCallInfo) -> Datum {
+    // SAFETY: by the caller.
+    unsafe { (*fcinfo).isnull = true };
+    Datum::null()
+}
+
+/// The function that the call is to.
+///
+/// # Safety
+/// `fcinfo` is a valid call record.
+pub unsafe fn function_oid(fcinfo: FunctionCallInfo) -> Oid {
+    // SAFETY: by the caller; a direct call has no function record.
+    unsafe { if (*fcinfo).flinfo.is_null() { pg_sys::InvalidOid } else { (*(*fcinfo).flinfo).fn_oid } }
+}
+
+/// The bytes of a varlena behind its header.
+///
+/// # Safety
+/// `value` is a varlena in line and not compressed, as `pg_detoast_datum_packed` returns it, and lives for `'a`.
+#[inline]
+pub unsafe fn bytes_of<'a>(value: *const pg_sys::varlena) -> &'a [u8] {
+    // SAFETY: by the caller.
+    unsafe {
+        std::slice::from_raw_parts(pgrx::vardata_any(value).cast::<u8>(), pgrx::varsize_any_exhdr(value))
+    }
+}

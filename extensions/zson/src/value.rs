@@ -1,0 +1,293 @@
+//! Values: a zson datum as jsonb, and back.
+//!
+//! A document that is asked for again (several `->>` in a row) is decoded once. It is recognised by its bytes, never
+//! by its address, so nothing that reuses memory can be mistaken for it. Small ones stay in the backend's memo;
+//! those too large for it in a few buffers of the transaction's memory.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
+
+use pgrx::pg_sys::{self, Datum, varlena};
+use pgshrink_zson::datum::{Stored, parse};
+use pgshrink_zson::legacy;
+
+use crate::backend::{backend, legacy_words, reader, writing};
+use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
+use crate::sys::{bytes_of, raw};
+
+/// Documents of more bytes than this are not kept in the memo.
+const MEMO_DOCUMENT_MAX: usize = 256 << 10;
+/// Large documents kept, of which the last two are in use when an operator compares two.
+const LARGE_KEPT: usize = 4;
+/// A scratch buffer above this is given back after use.
+const SCRATCH_KEPT_MAX: usize = 1 << 20;
+const VARLENA_HEADER: usize = 4;
+/// The server's limit of an allocation (`MaxAllocSize`).
+const VARLENA_MAX: usize = 0x3fff_ffff;
+
+/// The jsonb of a zson datum: a plain varlena with a 4-byte header.
+///
+/// # Safety
+/// `datum` is a zson value. The result is borrowed: it is valid until the fourth next call, and not to be freed or
+/// changed.
+pub unsafe fn view(datum: Datum) -> Datum {
+    // SAFETY: by the caller; `bytes` are used up before `packed` is freed.
+    unsafe {
+        let given = datum.cast_mut_ptr::<varlena>();
+        let packed = raw::pg_detoast_datum_packed(given);
+        let bytes = bytes_of(packed);
+        let jsonb = match backend().memo.get(bytes) {
+            Some(known) => known.varlena().as_ptr().cast::<c_void>().cast_mut(),
+            None => decode(bytes),
+        };
+        if !ptr::eq(packed, given) {
+            raw::pfree(packed.cast());
+        }
+        Datum::from(jsonb)
+    }
+}
+
+/// The jsonb of a zson datum in memory of the current context.
+///
+/// # Safety
+/// `datum` is a zson value.
+pub unsafe fn copy(datum: Datum) -> Datum {
+    // SAFETY: a view is a plain varlena.
+    unsafe {
+        let seen = view(datum).cast_mut_ptr::<varlena>();
+        let size = pgrx::varsize_4b(seen);
+        let copied = raw::palloc(size);
+        ptr::copy_nonoverlapping(seen.cast::<u8>(), copied.cast::<u8>(), size);
+        Datum::from(copied)
+    }
+}
+
+/// Encodes a jsonb for a column of this typmod; -1 is the database's default.
+///
+/// # Safety
+/// `jsonb` is a jsonb value.
+pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
+    // SAFETY: by the caller; what is borrowed of the backend is not touched by palloc.
+    unsafe {
+        let given = jsonb.cast_mut_ptr::<varlena>();
+        let packed = raw::pg_detoast_datum_packed(given);
+        let how = writing(typmod);
+        encode(bytes_of(packed), how.choice, how.dictionary.as_ref());
+        if !ptr::eq(packed, given) {
+            raw::pfree(packed.cast());
+        }
+        take_scratch()
+    }
+}
+
+/// Whether a datum is written as a column of this typmod writes now.
+///
+/// # Safety
+/// `datum` is a zson value.
+pub unsafe fn is_current(datum: Datum, typmod: i32) -> bool {
+    // SAFETY: by the caller.
+    unsafe {
+        let given = datum.cast_mut_ptr::<varlena>();
+        let packed = raw::pg_detoast_datum_packed(given);
+        let how = writing(typmod);
+        let wanted = how.dictionary.as_ref().map(|dictionary| dictionary.id());
+        let current = match parse(bytes_of(packed)) {
+            Ok(Stored::Current(header)) => {
+                use pgshrink_codec::Algorithm;
+                use pgshrink_zson::datum::Method;
+                let algorithm = match header.method() {
+                    // What did not shrink would not shrink again, unless there is a dictionary now.
+                    Method::Raw if wanted.is_none() => how.choice.algorithm,
+                    Method::Raw => Algorithm::None,
+                    Method::Zstd => Algorithm::Zstd,
+                    _ => Algorithm::Lz4,
+                };
+                header.dictionary() == wanted && algorithm == how.choice.algorithm
+            }
+            _ => false,
+        };
+        if !ptr::eq(packed, given) {
+            raw::pfree(packed.cast());
+        }
+        current
+    }
+}
+
+/// Encodes into the backend's scratch.
+unsafe fn encode(
+    jsonb: &[u8],
+    choice: pgshrink_codec::Choice,
+    dictionary: Option<&pgshrink_zson::WritingDictionary>,
+) {
+    // SAFETY: the server is not called here but to raise.
+    let done = unsafe {
+        let all = backend();
+        all.scratch.clear();
+        if all.scratch.try_reserve(jsonb.len() + jsonb.len() / 128 + 1024).is_err() {
+            raise_memory(jsonb.len());
+        }
+        all.encoder.encode(choice, dictionary, jsonb, &mut all.scratch)
+    };
+    if let Err(error) = done {
+        raise_core(&error);
+    }
+}
+
+/// The scratch as a varlena. A large one is given back.
+unsafe fn take_scratch() -> Datum {
+    // SAFETY: the vector stays in place while palloc runs; if that raises, it stays for the next value.
+    unsafe {
+        let (start, len) = (backend().scratch.as_ptr(), backend().scratch.len());
+        let value = new_varlena(start, len);
+        if backend().scratch.capacity() > SCRATCH_KEPT_MAX {
+            backend().scratch = Vec::new();
+        }
+        value
+    }
+}
+
+/// A varlena of these bytes in memory of the current context.
+///
+/// # Safety
+/// `start` points to `len` bytes.
+pub unsafe fn new_varlena(start: *const u8, len: usize) -> Datum {
+    let size = len + VARLENA_HEADER;
+    if size > VARLENA_MAX {
+        raise_memory(len);
+    }
+    // SAFETY: palloc returns as much as is asked for, or does not return.
+    unsafe {
+        let value = raw::palloc(size).cast::<varlena>();
+        pgrx::set_varsize_4b(value, size as i32);
+        ptr::copy_nonoverlapping(start, value.cast::<u8>().add(VARLENA_HEADER), len);
+        Datum::from(value)
+    }
+}
+
+/// Decodes a document that the memo does not have.
+unsafe fn decode(bytes: &[u8]) -> *mut c_void {
+    let stored = parse(bytes).unwrap_or_else(|error| raise_core(&error));
+    // SAFETY: the target has the promised size.
+    unsafe {
+        let raw_len = raw_len(&stored);
+        if raw_len > MEMO_DOCUMENT_MAX {
+            return decode_large(bytes, &stored, raw_len);
+        }
+        let done = match &stored {
+            Stored::Current(header) => {
+                let dictionary = header.dictionary().map(|id| reader(id));
+                let all = backend();
+                let decoder = &mut all.decoder;
+                all.memo.insert(bytes, raw_len, |target| decoder.decode(header, dictionary, target))
+            }
+            Stored::Legacy(legacy) => {
+                let words = legacy_words(legacy.dictionary_id());
+                backend().memo.insert(bytes, raw_len, |target| words.decode(legacy, target))
+            }
+        };
+        match done {
+            Ok(document) => document.varlena().as_ptr().cast::<c_void>().cast_mut(),
+            Err(error) => raise_core(&error),
+        }
+    }
+}
+
+fn raw_len(stored: &Stored<'_>) -> usize {
+    match stored {
+        Stored::Current(header) => header.raw_len(),
+        Stored::Legacy(legacy) => legacy.raw_len(),
+    }
+}
+
+unsafe fn decode_into(stored: &Stored<'_>, target: &mut [u8]) -> Result<(), pgshrink_zson::Error> {
+    // SAFETY: the dictionaries are used before the server is called again.
+    unsafe {
+        match stored {
+            Stored::Current(header) => {
+                let dictionary = header.dictionary().map(|id| reader(id));
+                backend().decoder.decode(header, dictionary, target)
+            }
+            Stored::Legacy(legacy) => words_of(legacy).decode(legacy, target),
+        }
+    }
+}
+
+unsafe fn words_of(legacy: &legacy::Datum<'_>) -> &'static legacy::Words {
+    // SAFETY: by the caller, who uses them at once.
+    unsafe { legacy_words(legacy.dictionary_id()) }
+}
+
+/// A large document decoded in this transaction, with the bytes it is recognised by.
+#[derive(Clone, Copy)]
+struct Large {
+    encoded: *mut u8,
+    encoded_len: usize,
+    jsonb: *mut c_void,
+}
+
+struct LargeOnes {
+    kept: [Cell<Option<Large>>; LARGE_KEPT],
+    next: Cell<usize>,
+    registered: Cell<bool>,
+}
+// SAFETY: only the one thread of the backend that runs server code comes here.
+unsafe impl Sync for LargeOnes {}
+static LARGE: LargeOnes = LargeOnes {
+    kept: [const { Cell::new(None) }; LARGE_KEPT],
+    next: Cell::new(0),
+    registered: Cell::new(false),
+};
+
+/// Decodes into memory of the transaction, in place of the large document decoded longest ago.
+unsafe fn decode_large(bytes: &[u8], stored: &Stored<'_>, raw_len: usize) -> *mut c_void {
+    // SAFETY: what is kept was allocated in this transaction: its end empties the slots.
+    unsafe {
+        for (at, slot) in LARGE.kept.iter().enumerate() {
+            if let Some(large) = slot.get()
+                && large.encoded_len == bytes.len()
+                && std::slice::from_raw_parts(large.encoded, large.encoded_len) == bytes
+            {
+                LARGE.next.set((at + 1) % LARGE_KEPT);
+                return large.jsonb;
+            }
+        }
+        if !LARGE.registered.replace(true) {
+            pg_sys::RegisterXactCallback(Some(forget_large), ptr::null_mut());
+        }
+        let slot = &LARGE.kept[LARGE.next.get()];
+        if let Some(old) = slot.take() {
+            raw::pfree(old.encoded.cast());
+            raw::pfree(old.jsonb);
+        }
+        let context = pg_sys::TopTransactionContext;
+        let jsonb = pg_sys::MemoryContextAlloc(context, raw_len + VARLENA_HEADER);
+        let target = std::slice::from_raw_parts_mut(jsonb.cast::<u8>().add(VARLENA_HEADER), raw_len);
+        if let Err(error) = decode_into(stored, target) {
+            raw::pfree(jsonb);
+            raise_core(&error);
+        }
+        pgrx::set_varsize_4b(jsonb.cast(), (raw_len + VARLENA_HEADER) as i32);
+        let encoded = pg_sys::MemoryContextAlloc(context, bytes.len()).cast::<u8>();
+        ptr::copy_nonoverlapping(bytes.as_ptr(), encoded, bytes.len());
+        slot.set(Some(Large { encoded, encoded_len: bytes.len(), jsonb }));
+        LARGE.next.set((LARGE.next.get() + 1) % LARGE_KEPT);
+        jsonb
+    }
+}
+
+unsafe extern "C-unwind" fn forget_large(_: pg_sys::XactEvent::Type, _: *mut c_void) {
+    // Before the memory goes: at commit and abort the context is deleted after the callbacks.
+    LARGE.kept.iter().for_each(|slot| slot.set(None));
+}
+
+#[cold]
+fn raise_memory(len: usize) -> ! {
+    raise(
+        Code::ERRCODE_OUT_OF_MEMORY,
+        "zson: out of memory",
+        &format!("A document of {len} bytes could not be encoded."),
+        "",
+    )
+}

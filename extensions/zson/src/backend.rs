@@ -161,7 +161,6 @@ pub fn objects() -> Objects {
             // Another incarnation of the extension, with its own ids.
             backend().readers.clear();
             backend().words.clear();
-            backend().memo.clear();
         }
         PROFILE_TABLE.store(found.profile_table().into(), Ordering::Relaxed);
         backend().objects = Some(found);

@@ -152,7 +152,7 @@ impl Objects {
         let Some(catalog) = self.catalog else { return (None, false) };
         let name = text_datum(profile);
         let mut own = false;
-        let found = first(catalog.dictionary_by_profile, &[text_key(1, name)], Order::Backward, |row| {
+        let found = first(catalog.dictionary_by_profile, &[text_key(2, name)], Order::Backward, |row| {
             if row.own {
                 own = true;
                 return None;
@@ -169,7 +169,7 @@ impl Objects {
         let same = |row: &Row| {
             (row.bytes(7).as_deref() == Some(hash) && row.text(4).as_deref() == Some(codec)).then_some(())
         };
-        first(catalog.dictionary_by_profile, &[text_key(1, name)], Order::Index, same).is_some()
+        first(catalog.dictionary_by_profile, &[text_key(2, name)], Order::Index, same).is_some()
     }
 
     /// The profile of this id.
@@ -179,7 +179,7 @@ impl Objects {
 
     /// The profile of this name.
     pub fn profile_named(&self, name: &str) -> Option<ProfileRow> {
-        let key = text_key(1, text_datum(name));
+        let key = text_key(2, text_datum(name));
         first(self.catalog?.profile_by_name, &[key], Order::Index, profile_row)
     }
 

@@ -2,6 +2,7 @@
 mod backend;
 mod catalog;
 mod error;
+mod inspect;
 mod internal;
 mod io;
 mod profiles;
@@ -19,5 +20,7 @@ pg_module_magic!();
 #[allow(non_snake_case)]
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
+    // A panic here is an ERROR on its way: what to print is decided where it arrives.
+    std::panic::set_hook(Box::new(|_| {}));
     settings::define();
 }

@@ -158,6 +158,19 @@ pub unsafe fn text_arg(fcinfo: FunctionCallInfo, n: usize) -> String {
     }
 }
 
+/// The typmod of columns of the profile of this name; an ERROR if there is none.
+pub fn typmod_of(name: &str) -> i32 {
+    match objects().profile_named(name) {
+        Some(profile) => profile.id,
+        None => raise(
+            Code::ERRCODE_UNDEFINED_OBJECT,
+            format!("zson: there is no profile \"{name}\""),
+            "",
+            "A column declared zson('name') makes one; zson_profile lists them.",
+        ),
+    }
+}
+
 /// Makes a profile, or finds that somebody else just made it.
 pub fn register(objects: &Objects, name: &str) -> ProfileRow {
     check_name(name);

@@ -13,7 +13,7 @@ pub mod raw {
     //! See the header of the parent: no destructors across these.
     use std::ffi::{c_char, c_int, c_void};
 
-    use pgrx::pg_sys::{Datum, FunctionCallInfo, Size, varlena};
+    use pgrx::pg_sys::{Datum, FunctionCallInfo, RangeType, Size, TypeCacheEntry, varlena};
 
     unsafe extern "C-unwind" {
         pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
@@ -25,6 +25,12 @@ pub mod raw {
         pub fn jsonb_recv(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_send(fcinfo: FunctionCallInfo) -> Datum;
         pub fn strlen(text: *const c_char) -> usize;
+        pub fn multirange_deserialize(
+            ranges: *mut TypeCacheEntry,
+            multirange: *const c_void,
+            count: *mut i32,
+            all: *mut *mut *mut RangeType,
+        );
         pub fn memcmp(a: *const c_void, b: *const c_void, len: usize) -> c_int;
     }
 }

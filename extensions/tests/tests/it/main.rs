@@ -5,5 +5,17 @@
 // clippy.toml lets tests unwrap; what they share stands outside of a #[test] and is a test all the same.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod concurrency;
+mod corrupt;
+mod databases;
+mod defects;
+mod documents;
+mod dump;
+mod encodings;
 mod install;
+mod original;
 mod regression;
+mod replication;
+mod roles;
+mod session;
+mod upgrade;

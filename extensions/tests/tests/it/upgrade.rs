@@ -1,0 +1,58 @@
+//! pg_upgrade to a later major.
+
+use std::process::Command;
+
+use pgshrink_testkit::{Cluster, Server, Stop, TempDir, or_skip, run};
+
+use crate::databases::Database;
+use crate::documents::{DIFFERENT, NEED_DICTIONARY, trained_table};
+
+#[test]
+fn pg_upgrade_keeps_documents_and_dictionaries() {
+    let test = "pg_upgrade from 15";
+    let from = or_skip!(test, Server::with_extensions(15));
+    Server::each_with_extensions(test, &[16, 18], |to| {
+        let old: &Cluster = Box::leak(Box::new(Cluster::builder().server(&from).start().unwrap()));
+        let database = Database::beside(old, "");
+        database.sql("create extension zson");
+        trained_table(&database, 1000);
+        database.sql("create table named (doc zson('events')); insert into named select doc from t limit 10;
+            create index on t using gin (doc); create index on t (doc); create unique index on t using btree (doc, id)");
+        let dictionaries = database.sql("select * from zson_dictionaries");
+        old.stop(Stop::Fast).unwrap();
+
+        // 18's initdb turns checksums on, which 15 had not.
+        let builder = Cluster::builder().server(to);
+        let builder = if to.major >= 18 { builder.initdb_arg("--no-data-checksums") } else { builder };
+        let new: &Cluster = Box::leak(Box::new(builder.create().unwrap()));
+        let work = TempDir::owned_by(new.owner()).unwrap();
+        let mut upgrade: Command = new.owner().command(to.program("pg_upgrade"));
+        upgrade.current_dir(work.path()).args(["-U", "postgres", "--socketdir"]).arg(work.path());
+        upgrade.arg("-b").arg(&from.bin).arg("-B").arg(&to.bin).arg("-d").arg(old.data_dir());
+        upgrade.arg("-D").arg(new.data_dir()).args([
+            "-p",
+            &old.port().to_string(),
+            "-P",
+            &new.port().to_string(),
+        ]);
+        run::output(&mut upgrade).unwrap();
+
+        new.start().unwrap();
+        let upgraded = Database { cluster: new, name: database.name.clone() };
+        assert_eq!(upgraded.sql(DIFFERENT), "0");
+        assert_ne!(upgraded.sql(NEED_DICTIONARY), "0");
+        assert_eq!(upgraded.sql("select * from zson_dictionaries"), dictionaries);
+        let with_index = |on: &str| {
+            upgraded.sql(&format!(
+                "set enable_seqscan = {on}; select count(*) from t where doc @> '{{\"status\": \"passing\"}}'"
+            ))
+        };
+        assert_eq!(with_index("off"), with_index("on"));
+        let declared = "select format_type(atttypid, atttypmod) from pg_attribute
+            where attrelid = 'named'::regclass and attname = 'doc'";
+        assert!(upgraded.sql(declared).contains("events"), "{}", upgraded.sql(declared));
+        upgraded.sql("select zson_learn('t', 'doc'); update t set doc = zson_reencode(doc)");
+        assert_eq!(upgraded.sql(DIFFERENT), "0");
+        new.stop(Stop::Immediate).unwrap();
+    });
+}

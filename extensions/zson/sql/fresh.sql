@@ -27,7 +27,7 @@ CREATE FUNCTION zson_to_jsonb(zson) RETURNS jsonb
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE CAST (zson AS jsonb) WITH FUNCTION zson_to_jsonb(zson) AS IMPLICIT;
 
-CREATE FUNCTION zson_extract_strings(jsonb) RETURNS text[]
+CREATE FUNCTION zson_extract_strings(x jsonb) RETURNS text[]
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 -- Where the original kept its words. Empty here: it is for restoring dumps of databases that had version 1.1.

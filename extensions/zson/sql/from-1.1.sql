@@ -17,7 +17,7 @@ ALTER FUNCTION zson_in(cstring) PARALLEL SAFE;
 ALTER FUNCTION zson_out(zson) PARALLEL SAFE;
 ALTER FUNCTION jsonb_to_zson(jsonb) PARALLEL SAFE;
 ALTER FUNCTION zson_to_jsonb(zson) PARALLEL SAFE;
-CREATE OR REPLACE FUNCTION zson_extract_strings(jsonb) RETURNS text[]
+CREATE OR REPLACE FUNCTION zson_extract_strings(x jsonb) RETURNS text[]
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 -- Columns that exist, for what is written to them from now on.
 DO $$

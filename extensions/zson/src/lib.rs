@@ -1,11 +1,15 @@
 //! zson: jsonb documents compressed with trained dictionaries.
 mod backend;
 mod catalog;
+mod column;
 mod error;
+mod estimate;
 mod inspect;
 mod internal;
 mod io;
+mod learn;
 mod profiles;
+mod query;
 mod settings;
 mod stubs;
 mod surface;

@@ -3,9 +3,6 @@
 use crate::sys::pg_function;
 use pgrx::prelude::*;
 pg_function! {
-    fn zson_learn_strings(_f) { error!("stub") }
-    fn zson_learn_column(_f) { error!("stub") }
-    fn zson_estimate(_f) { error!("stub") }
     fn zson_reencode_table(_f) { error!("stub") }
     fn zson_vacuum_dictionaries(_f) { error!("stub") }
 }

@@ -1,0 +1,172 @@
+//! Columns with documents: finding one by its names, and taking samples of it.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::ops::ControlFlow;
+
+use pgrx::pg_sys::{self, Datum, Oid};
+
+use crate::backend::{objects, profile_of};
+use crate::catalog::ProfileRow;
+use crate::error::{PgSqlErrorCode as Code, raise};
+use crate::query::{Session, quoted, statement};
+use crate::sys::bytes_of;
+
+/// Documents sampled of one column, unless the caller wants fewer.
+const SAMPLE_DOCUMENTS_MAX: usize = 20_000;
+/// Bytes of jsonb sampled of one column.
+const SAMPLE_BYTES_MAX: usize = 48 << 20;
+
+/// A column of documents.
+pub struct Column {
+    /// Its table.
+    pub table: Oid,
+    /// The table's kind, as in `pg_class.relkind`.
+    kind: u8,
+    /// The table's name with its schema, quoted.
+    pub table_name: Vec<u8>,
+    /// Its own name, quoted.
+    pub name: Vec<u8>,
+    /// Whether it is of type zson or a domain over it.
+    pub is_zson: bool,
+    /// The profile it is written with; the default one for a column that is not zson yet.
+    pub profile: ProfileRow,
+}
+
+/// What a sample is to hold.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Documents at most.
+    pub documents: usize,
+    /// Strings in them at most, keys included.
+    pub strings: Option<usize>,
+}
+
+impl Column {
+    /// The column of these names, the table's as a query would write it.
+    pub fn find(table: &[u8], column: &[u8]) -> Column {
+        // SAFETY: lookups by names that are C strings; errors of the server come as panics.
+        unsafe {
+            let table_text = CString::new(table).unwrap_or_default();
+            let oid = pgrx::direct_function_call::<Oid>(
+                pg_sys::regclassin,
+                &[Some(Datum::from(table_text.as_ptr()))],
+            )
+            .unwrap_or(pg_sys::InvalidOid);
+            let column_text = CString::new(column).unwrap_or_default();
+            let number = pg_sys::get_attnum(oid, column_text.as_ptr());
+            if number == pg_sys::InvalidAttrNumber as i16 {
+                raise(
+                    Code::ERRCODE_UNDEFINED_COLUMN,
+                    format!(
+                        "zson: table {} has no column \"{}\"",
+                        String::from_utf8_lossy(table),
+                        String::from_utf8_lossy(column)
+                    ),
+                    "",
+                    "Column names are written here as they are, without quotes.",
+                );
+            }
+            Column::of(oid, number, column)
+        }
+    }
+
+    /// The column of this number.
+    pub fn of(table: Oid, number: i16, name: &[u8]) -> Column {
+        // SAFETY: lookups in the catalog.
+        unsafe {
+            let (mut of, mut typmod, mut collation) = (pg_sys::InvalidOid, -1, pg_sys::InvalidOid);
+            pg_sys::get_atttypetypmodcoll(table, number, &mut of, &mut typmod, &mut collation);
+            let base = pg_sys::getBaseTypeAndTypmod(of, &mut typmod);
+            let objects = objects();
+            let is_zson = base == objects.zson;
+            if !is_zson && base != pg_sys::JSONBOID && base != pg_sys::JSONOID {
+                let found = CStr::from_ptr(pg_sys::format_type_be(of)).to_string_lossy();
+                raise(
+                    Code::ERRCODE_WRONG_OBJECT_TYPE,
+                    format!("zson: column \"{}\" is of type {found}", String::from_utf8_lossy(name)),
+                    "Expected zson, jsonb or json.",
+                    "",
+                );
+            }
+            let schema = pg_sys::get_namespace_name(pg_sys::get_rel_namespace(table));
+            let relation = pg_sys::get_rel_name(table);
+            let table_name =
+                [quoted(CStr::from_ptr(schema).to_bytes()), quoted(CStr::from_ptr(relation).to_bytes())];
+            Column {
+                table,
+                kind: pg_sys::get_rel_relkind(table) as u8,
+                table_name: table_name.join(&b'.'),
+                name: quoted(name),
+                is_zson,
+                profile: profile_of(&objects, if is_zson { typmod } else { -1 }),
+            }
+        }
+    }
+
+    /// Documents from all over the table, as jsonb without varlena headers, read as the current role may.
+    pub fn sample(&self, session: &mut Session, wanted: Wanted) -> Vec<Vec<u8>> {
+        let limit = wanted.documents.min(SAMPLE_DOCUMENTS_MAX);
+        let share = self.share(session, limit);
+        let part = match share {
+            Some(percent) => format!(" TABLESAMPLE SYSTEM ({percent:.6})"),
+            None => String::new(),
+        };
+        let query = statement(&[
+            b"SELECT (",
+            &self.name,
+            b")::pg_catalog.jsonb FROM ",
+            &self.table_name,
+            part.as_bytes(),
+        ]);
+        let (mut documents, mut bytes, mut strings) = (Vec::new(), 0, 0);
+        session.scan(&query, &mut |datum| {
+            // SAFETY: the query's column is a jsonb.
+            unsafe {
+                let jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
+                let document = bytes_of(jsonb).to_vec();
+                if wanted.strings.is_some() {
+                    crate::inspect::strings_of(Datum::from(jsonb), &mut |_| strings += 1);
+                }
+                if !std::ptr::eq(jsonb, datum.cast_mut_ptr()) {
+                    pg_sys::pfree(jsonb.cast());
+                }
+                bytes += document.len();
+                documents.push(document);
+            }
+            crate::internal::check_interrupts();
+            let enough = documents.len() >= limit
+                || bytes >= SAMPLE_BYTES_MAX
+                || wanted.strings.is_some_and(|most| strings >= most);
+            if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        documents
+    }
+
+    /// The percentage of the table's pages that gives about as many documents as are wanted; none for all.
+    fn share(&self, session: &mut Session, documents: usize) -> Option<f64> {
+        const ROOM: f64 = 1.2;
+        if !matches!(self.kind, b'r' | b'm' | b'p') {
+            return None;
+        }
+        let oid = u32::from(self.table);
+        // A partitioned table has no size of its own.
+        let query = format!(
+            "SELECT pg_catalog.sum(c.reltuples::pg_catalog.float8), \
+             pg_catalog.sum(pg_catalog.pg_table_size(c.oid))::pg_catalog.float8, \
+             pg_catalog.bool_and(c.reltuples OPERATOR(pg_catalog.>) 0) FROM pg_catalog.pg_class c \
+             WHERE c.relkind::pg_catalog.text OPERATOR(pg_catalog.<>) 'p' AND (c.oid OPERATOR(pg_catalog.=) {oid} OR c.oid IN \
+             (SELECT relid FROM pg_catalog.pg_partition_tree({oid})))"
+        );
+        let rows = session.rows(&statement(&[query.as_bytes()]));
+        let number = |at: usize| -> Option<f64> {
+            std::str::from_utf8(rows.first()?.get(at)?.as_deref()?).ok()?.parse().ok()
+        };
+        let (tuples, bytes) = (number(0)?, number(1)?);
+        let by_bytes = SAMPLE_BYTES_MAX as f64 / bytes.max(1.0);
+        // Never analysed: only the size is known.
+        let by_rows = if tuples > 0.0 { documents as f64 / tuples } else { by_bytes };
+        let share = by_rows.min(by_bytes) * ROOM;
+        (share < 0.8).then_some(share * 100.0)
+    }
+}

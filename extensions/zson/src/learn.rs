@@ -1,0 +1,314 @@
+//! Learning: from a column's documents to a dictionary that its profile is written with.
+//!
+//! Nothing is written with a dictionary before the transaction that made it is committed; see
+//! [`Objects::newest_dictionary`](crate::catalog::Objects::newest_dictionary).
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::ops::ControlFlow;
+
+use pgrx::pg_sys::{self, Datum};
+use pgshrink_codec::{Choice, Dictionary};
+use pgshrink_zson::training::{self, Kind, Options, Progress, Report};
+
+use crate::backend::{default_choice, objects, parse_choice};
+use crate::catalog::{DictionaryRow, Objects, text_datum};
+use crate::column::{Column, Wanted};
+use crate::error::{PgSqlErrorCode as Code, notice, raise, raise_core};
+use crate::internal::{as_owner, check_interrupts, run};
+use crate::profiles::to_hex;
+use crate::query::Session;
+use crate::sys::{self, bytes_of, pg_function};
+
+/// Words of the original's dictionaries at most.
+const WORDS_MAX: usize = 65_534;
+/// A new dictionary that somebody asked for has to save this share of the old one's bytes.
+pub const GAIN_MIN_ASKED: f64 = 0.01;
+
+pg_function! {
+    /// `zson_learn(tables_and_columns text[][], max_examples, min_length, max_length, min_count)`.
+    fn zson_learn_strings(fcinfo) {
+        let places = pairs(sys::arg(fcinfo, 0));
+        let words = WordRule {
+            examples_max: positive(fcinfo, 1, "max_examples"),
+            length_min: positive(fcinfo, 2, "min_length"),
+            length_max: positive(fcinfo, 3, "max_length"),
+            count_min: positive(fcinfo, 4, "min_count"),
+        };
+        let columns = places.iter().map(|(table, column)| Column::find(table, column)).collect();
+        text_datum(&learn(columns, Some(words)))
+    }
+    /// `zson_learn(table_name text, column_name text)`.
+    fn zson_learn_column(fcinfo) {
+        let name = |n| bytes_of(pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, n).cast_mut_ptr())).to_vec();
+        text_datum(&learn(vec![Column::find(&name(0), &name(1))], None))
+    }
+}
+
+/// What the original's parameters mean: which strings make words, and of how many they are chosen.
+#[derive(Clone, Copy)]
+struct WordRule {
+    examples_max: usize,
+    length_min: usize,
+    length_max: usize,
+    count_min: usize,
+}
+
+/// Trains each profile that the columns have on its columns. Returns what to tell the caller.
+fn learn(columns: Vec<Column>, words: Option<WordRule>) -> String {
+    let objects = objects();
+    let mut session = Session::open();
+    let mut profiles: Vec<(String, Vec<Column>)> = Vec::new();
+    for column in columns {
+        match profiles.iter_mut().find(|(name, _)| *name == column.profile.name) {
+            Some((_, same)) => same.push(column),
+            None => profiles.push((column.profile.name.clone(), vec![column])),
+        }
+    }
+    let mut said = Vec::new();
+    for (profile, columns) in profiles {
+        // One learner of a database at a time: the second measures against what the first found.
+        // SAFETY: the lock goes with the transaction.
+        unsafe {
+            pg_sys::LockRelationOid(objects.dictionary_table(), pg_sys::ShareUpdateExclusiveLock as c_int);
+        }
+        let wanted = Wanted {
+            documents: usize::MAX,
+            strings: words.map(|rule| rule.examples_max.div_ceil(columns.len())),
+        };
+        let samples: Vec<Vec<u8>> =
+            columns.iter().flat_map(|column| column.sample(&mut session, wanted)).collect();
+        let words = words.map_or(Vec::new(), |rule| frequent_strings(&samples, rule));
+        said.push(learn_profile(&objects, &profile, columns[0].profile.codec.as_deref(), &samples, words));
+    }
+    said.join("\n")
+}
+
+fn learn_profile(
+    objects: &Objects,
+    profile: &str,
+    codec: Option<&str>,
+    samples: &[Vec<u8>],
+    words: Vec<Vec<u8>>,
+) -> String {
+    if samples.is_empty() {
+        return format!("Profile \"{profile}\": there are no documents to learn from; nothing has changed.");
+    }
+    let trained = Trained::of(objects, profile, codec, samples, words);
+    if trained.report.holdout_documents == 0 {
+        return format!(
+            "Profile \"{profile}\": {} documents are too few to learn from; nothing has changed.",
+            samples.len()
+        );
+    }
+    if trained.gain() < GAIN_MIN_ASKED {
+        return format!(
+            "Profile \"{profile}\" stays as it is: the best found would save {:.1} % of the bytes of {} \
+             documents it was not trained on.",
+            trained.gain().max(0.0) * 100.0,
+            trained.report.holdout_documents
+        );
+    }
+    trained.store(objects, profile)
+}
+
+/// What training found for a profile, and what it has now.
+pub struct Trained {
+    /// Of the core.
+    pub report: Report,
+    choice: Choice,
+    incumbent: Option<DictionaryRow>,
+}
+
+impl Trained {
+    /// Trains on `samples`, with a notice for each candidate.
+    pub fn of(
+        objects: &Objects,
+        profile: &str,
+        codec: Option<&str>,
+        samples: &[Vec<u8>],
+        words: Vec<Vec<u8>>,
+    ) -> Trained {
+        let (incumbent, own) = objects.newest_dictionary(profile);
+        if own {
+            raise(
+                Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("zson: this transaction has already trained profile \"{profile}\""),
+                "A dictionary is used, and compared with, once it is committed.",
+                "Commit first.",
+            );
+        }
+        let codec = codec.or(incumbent.as_ref().map(|row| row.codec.as_str()));
+        let choice = codec.map_or_else(default_choice, parse_choice);
+        let mut options = Options::new(choice);
+        options.words = words;
+        options.incumbent = incumbent
+            .as_ref()
+            .and_then(|row| row.content.clone())
+            .and_then(|bytes| Dictionary::new(bytes).ok());
+        let mut last = None;
+        let report = training::train(samples, &options, &mut |progress| {
+            say(profile, samples.len(), &mut last, progress);
+            check_interrupts();
+            ControlFlow::Continue(())
+        })
+        .unwrap_or_else(|error| raise_core(&error));
+        Trained { report, choice, incumbent }
+    }
+
+    /// Bytes of the held-out documents as the profile writes them now.
+    fn before(&self) -> u64 {
+        self.report.incumbent_bytes.unwrap_or_else(|| self.report.none_bytes())
+    }
+
+    /// The share of them that the winner saves.
+    pub fn gain(&self) -> f64 {
+        let before = self.before();
+        if before == 0 { 0.0 } else { 1.0 - self.report.winner_bytes() as f64 / before as f64 }
+    }
+
+    /// Makes the winner the profile's. Returns what to tell the caller.
+    pub fn store(&self, objects: &Objects, profile: &str) -> String {
+        let report = &self.report;
+        let content = report.winner.as_ref().map(|dictionary| to_hex(dictionary.bytes()));
+        let hash = report.winner.as_ref().map_or_else(Vec::new, |dictionary| dictionary.hash().to_vec());
+        let candidate = report.candidates[report.winner_index];
+        as_owner(objects.owner, || {
+            let (table, bytes) =
+                (objects.qualified("zson_dictionary"), objects.qualified("zson_dictionary_bytes"));
+            run(
+                &format!(
+                    "INSERT INTO {table} VALUES (0, $1, pg_catalog.clock_timestamp(), $2, $3, $4, $5, $6, $7, \
+                     $8, $9, $10::{bytes})"
+                ),
+                &[
+                    profile.into(),
+                    self.choice.to_string().into(),
+                    candidate.kind.name().into(),
+                    (candidate.size as i32).into(),
+                    hash.into(),
+                    (report.holdout_documents as i64).into(),
+                    (report.holdout_raw_bytes as i64).into(),
+                    (self.before() as i64).into(),
+                    (report.winner_bytes() as i64).into(),
+                    content.into(),
+                ],
+            );
+        });
+        self.said(profile, candidate.kind, candidate.size)
+    }
+
+    fn said(&self, profile: &str, kind: Kind, size: usize) -> String {
+        let report = &self.report;
+        let what = match kind {
+            Kind::None => "no dictionary is best".to_owned(),
+            kind => format!("a new dictionary of {size} bytes ({})", kind.name()),
+        };
+        let times = |bytes: u64| report.holdout_raw_bytes as f64 / bytes.max(1) as f64;
+        let instead = if self.incumbent.is_some() { "the one before" } else { "none" };
+        format!(
+            "Profile \"{profile}\": {what}. {} documents it was not trained on are {:.2} times smaller than \
+             jsonb, with {instead} {:.2} times. New documents use it once this is committed; \
+             zson_reencode brings old ones along.",
+            report.holdout_documents,
+            times(report.winner_bytes()),
+            times(self.before())
+        )
+    }
+}
+
+fn say(profile: &str, samples: usize, last: &mut Option<usize>, progress: Progress) {
+    if *last == Some(progress.done) || progress.done == progress.total {
+        return;
+    }
+    *last = Some(progress.done);
+    let what = match progress.kind {
+        Kind::None => "without a dictionary".to_owned(),
+        kind => format!("{}, {} bytes", kind.name(), progress.size),
+    };
+    let (step, total) = (progress.done + 1, progress.total);
+    notice(format!("zson: profile \"{profile}\", {samples} samples, {step} of {total}: {what}"), "");
+}
+
+/// The most frequent strings of the samples, the most frequent first.
+fn frequent_strings(samples: &[Vec<u8>], rule: WordRule) -> Vec<Vec<u8>> {
+    let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut left = rule.examples_max;
+    for sample in samples {
+        // SAFETY: a jsonb behind its varlena header, made here.
+        unsafe {
+            let jsonb = crate::value::new_varlena(sample.as_ptr(), sample.len());
+            crate::inspect::strings_of(jsonb, &mut |text| {
+                if left > 0 {
+                    left -= 1;
+                    *counts.entry(text.to_vec()).or_default() += 1;
+                }
+            });
+            pg_sys::pfree(jsonb.cast_mut_ptr());
+        }
+    }
+    let fits = |text: &[u8]| {
+        let length = characters(text);
+        (rule.length_min..=rule.length_max).contains(&length)
+    };
+    let mut words: Vec<(Vec<u8>, usize)> =
+        counts.into_iter().filter(|(text, count)| *count >= rule.count_min && fits(text)).collect();
+    words.sort_by(|(a, a_count), (b, b_count)| b_count.cmp(a_count).then_with(|| a.cmp(b)));
+    words.truncate(WORDS_MAX);
+    words.into_iter().map(|(text, _)| text).collect()
+}
+
+/// Characters of a text in the database's encoding.
+fn characters(text: &[u8]) -> usize {
+    // SAFETY: pointer and length are of one string.
+    unsafe { pg_sys::pg_mbstrlen_with_len(text.as_ptr().cast(), text.len() as c_int) as usize }
+}
+
+/// Argument `n`, which has to be a positive number.
+unsafe fn positive(fcinfo: pg_sys::FunctionCallInfo, n: usize, name: &str) -> usize {
+    // SAFETY: by the caller.
+    let found = unsafe { sys::int4_arg(fcinfo, n, 0) };
+    match usize::try_from(found) {
+        Ok(value) if value > 0 => value,
+        _ => raise(
+            Code::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("zson: {name} should be at least 1, is {found}"),
+            "",
+            "",
+        ),
+    }
+}
+
+/// The rows of an array of tables and columns.
+unsafe fn pairs(array: Datum) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // SAFETY: the argument is an array of texts.
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let dimensions = array.cast::<c_int>().add(size_of::<pg_sys::ArrayType>() / size_of::<c_int>());
+        let shaped = (*array).ndim == 2 && *dimensions.add(1) == 2;
+        let (mut elements, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        let align = pg_sys::TYPALIGN_INT as std::ffi::c_char;
+        pg_sys::deconstruct_array(
+            array,
+            pg_sys::TEXTOID,
+            -1,
+            false,
+            align,
+            &mut elements,
+            &mut nulls,
+            &mut count,
+        );
+        let count = count as usize;
+        if !shaped || (0..count).any(|at| *nulls.add(at)) {
+            raise(
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                "zson: tables_and_columns should be pairs of a table and a column",
+                "",
+                "For example '{{event,doc},{audit,payload}}'.",
+            );
+        }
+        let text = |at: usize| bytes_of((*elements.add(at)).cast_mut_ptr()).to_vec();
+        (0..count / 2).map(|pair| (text(2 * pair), text(2 * pair + 1))).collect()
+    }
+}

@@ -8,13 +8,14 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use pgshrink_codec::{Algorithm, Choice};
+use pgshrink_codec::{Algorithm, Choice, Dictionary};
 use pgshrink_zson::training::{Options, train};
 use pgshrink_zson::{Decoder, DictionaryId, Encoder, ReadingDictionary, WritingDictionary, datum};
 use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, FrameFormat};
 
 const SAMPLES: usize = 20_000;
 const HOLDOUT: usize = 2_000;
+const BUFFER_BYTES: usize = 64 << 20;
 /// The best of so many passes counts, as other processes disturb.
 const PASSES: usize = 9;
 
@@ -44,6 +45,13 @@ fn main() {
     }
 }
 
+/// Bytes of all documents, and nanoseconds for encoding and decoding them.
+struct Cost {
+    bytes: usize,
+    encode: f64,
+    decode: f64,
+}
+
 fn row(name: &str, choice: Choice, training: &[&[u8]], holdout: &[&[u8]]) {
     let begin = Instant::now();
     let report = train(training, &Options::new(choice), &mut |_| ControlFlow::Continue(())).unwrap();
@@ -53,6 +61,33 @@ fn row(name: &str, choice: Choice, training: &[&[u8]], holdout: &[&[u8]]) {
         println!("| {name} | {choice} | none |");
         return;
     };
+    let (bare, ours) = (bare(choice, &dictionary, holdout), ours(choice, &dictionary, holdout));
+    let count = holdout.len() as f64;
+    let raw: usize = holdout.iter().map(|document| document.len()).sum();
+    println!(
+        "| {name} | {choice} | {} {} | {:.0} | {:.1} | {:.1} | {:+.2} | {:.0}, {:.0}, {:.2} | \
+         {:.0}, {:.0}, {:.2} | {seconds:.1} |",
+        winner.kind,
+        winner.size,
+        raw as f64 / count,
+        bare.bytes as f64 / count,
+        ours.bytes as f64 / count,
+        (ours.bytes as f64 - bare.bytes as f64) / count,
+        bare.encode / count,
+        ours.encode / count,
+        ours.encode / bare.encode,
+        bare.decode / count,
+        ours.decode / count,
+        ours.decode / bare.decode,
+    );
+    for candidate in report.candidates {
+        let average = candidate.holdout_bytes as f64 / report.holdout_documents as f64;
+        eprintln!("  {name} {choice} {} {}: {average:.1}", candidate.kind, candidate.size);
+    }
+}
+
+/// zstd's own calls with a digested dictionary; for LZ4 those of zstd at level 3.
+fn bare(choice: Choice, dictionary: &Dictionary, documents: &[&[u8]]) -> Cost {
     let level = if choice.algorithm == Algorithm::Zstd { choice.level.0 } else { 3 };
     let (cdict, ddict) = (CDict::create(dictionary.bytes(), level), DDict::create(dictionary.bytes()));
     let mut magicless = CCtx::create();
@@ -64,38 +99,42 @@ fn row(name: &str, choice: Choice, training: &[&[u8]], holdout: &[&[u8]]) {
         magicless.set_parameter(parameter).unwrap();
     }
     magicless.ref_cdict(&cdict).unwrap();
-    let mut buffer = vec![0; 64 << 20];
-    let frames: usize =
-        holdout.iter().map(|document| magicless.compress2(&mut buffer[..], document).unwrap()).sum();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let bytes =
+        documents.iter().map(|document| magicless.compress2(&mut buffer[..], document).unwrap()).sum();
 
-    let (mut context, mut out) = (CCtx::create(), Vec::with_capacity(64 << 20));
-    let mut ends = Vec::new();
-    let bare_encode = time(|| {
+    let (mut context, mut out, mut ends) = (CCtx::create(), Vec::with_capacity(BUFFER_BYTES), Vec::new());
+    let encode = time(|| {
         out.clear();
         ends.clear();
-        for document in holdout {
+        for document in documents {
             let size = context.compress_using_cdict(&mut buffer[..], document, &cdict).unwrap();
             out.extend_from_slice(&buffer[..size]);
             ends.push(out.len());
         }
     });
     let mut context = DCtx::create();
-    let bare_decode = time(|| {
+    let decode = time(|| {
         let mut start = 0;
         for end in &ends {
             context.decompress_using_ddict(&mut buffer[..], &out[start..*end], &ddict).unwrap();
             start = *end;
         }
     });
+    Cost { bytes, encode, decode }
+}
 
+fn ours(choice: Choice, dictionary: &Dictionary, documents: &[&[u8]]) -> Cost {
     let id = DictionaryId::new(7).unwrap();
-    let writing = WritingDictionary::new(id, &dictionary, choice).unwrap();
-    let reading = ReadingDictionary::new(id, &dictionary).unwrap();
+    let writing = WritingDictionary::new(id, dictionary, choice).unwrap();
+    let reading = ReadingDictionary::new(id, dictionary).unwrap();
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+    let (mut buffer, mut out) = (vec![0; BUFFER_BYTES], Vec::with_capacity(BUFFER_BYTES));
+    let mut ends = Vec::new();
     let encode = time(|| {
         out.clear();
         ends.clear();
-        for document in holdout {
+        for document in documents {
             encoder.encode(choice, Some(&writing), document, &mut out).unwrap();
             ends.push(out.len());
         }
@@ -108,32 +147,7 @@ fn row(name: &str, choice: Choice, training: &[&[u8]], holdout: &[&[u8]]) {
             start = *end;
         }
     });
-    let count = holdout.len() as f64;
-    let raw: usize = holdout.iter().map(|document| document.len()).sum();
-    println!(
-        "| {name} | {choice} | {} {} | {:.0} | {:.1} | {:.1} | {:+.2} | {:.0}, {:.0}, {:.2} | \
-         {:.0}, {:.0}, {:.2} | {seconds:.1} |",
-        winner.kind,
-        winner.size,
-        raw as f64 / count,
-        frames as f64 / count,
-        out.len() as f64 / count,
-        (out.len() as f64 - frames as f64) / count,
-        bare_encode / count,
-        encode / count,
-        encode / bare_encode,
-        bare_decode / count,
-        decode / count,
-        decode / bare_decode,
-    );
-    for candidate in report.candidates {
-        eprintln!(
-            "  {name} {choice} {} {}: {:.1}",
-            candidate.kind,
-            candidate.size,
-            candidate.holdout_bytes as f64 / report.holdout_documents as f64
-        );
-    }
+    Cost { bytes: out.len(), encode, decode }
 }
 
 /// Nanoseconds of the quickest pass.

@@ -1,6 +1,7 @@
 //! Integration tests of the codec crate.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod bare;
 mod block;
 mod hostile_stream;
 mod list;

@@ -27,7 +27,10 @@ fn a_value_is_known_by_its_bytes_and_not_by_where_they_are() {
     let mut memo = Memo::new(PLENTY);
     let mut row = b"datum one".to_vec();
     keep(&mut memo, &row, b"document one");
-    assert_eq!(memo.get([b"datum ".as_slice(), b"one"].concat().as_slice()).unwrap().document(), b"document one");
+    assert_eq!(
+        memo.get([b"datum ".as_slice(), b"one"].concat().as_slice()).unwrap().document(),
+        b"document one"
+    );
     // The server puts the next row where the last one was.
     row[6..].copy_from_slice(b"two");
     assert!(memo.get(&row).is_none());

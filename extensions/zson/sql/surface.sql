@@ -235,6 +235,8 @@ CREATE FUNCTION zson_cmp_jsonb(zson, jsonb) RETURNS integer
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION jsonb_cmp_zson(jsonb, zson) RETURNS integer
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION zson_sortsupport(internal) RETURNS void
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_hash(zson) RETURNS integer
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_hash_extended(zson, bigint) RETURNS bigint
@@ -245,7 +247,7 @@ CREATE FUNCTION zson_hash_extended(zson, bigint) RETURNS bigint
 CREATE OPERATOR FAMILY zson_ops USING btree;
 CREATE OPERATOR CLASS zson_ops DEFAULT FOR TYPE zson USING btree FAMILY zson_ops AS
   OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-  FUNCTION 1 zson_cmp(zson, zson);
+  FUNCTION 1 zson_cmp(zson, zson), FUNCTION 2 zson_sortsupport(internal);
 ALTER OPERATOR FAMILY zson_ops USING btree ADD
   OPERATOR 1 < (zson, jsonb), OPERATOR 2 <= (zson, jsonb), OPERATOR 3 = (zson, jsonb),
   OPERATOR 4 >= (zson, jsonb), OPERATOR 5 > (zson, jsonb),

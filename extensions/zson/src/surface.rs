@@ -15,10 +15,13 @@
 //! | `operators` | operators and casts, as tables |
 //! | `order` | what btree and hash operator classes are made of |
 //! | `abbreviate` | keys for sorting that save decoding |
+//! | `document` | reading a jsonb's outermost level |
 //! | `gin` | what GIN operator classes are made of |
 //! | `subscript` | `doc['a']['b']`, read and assigned |
 
+mod abbreviate;
 mod call;
+mod document;
 mod gin;
 mod operators;
 mod order;

@@ -143,7 +143,7 @@ fn an_updated_extension_is_what_a_new_one_is() {
         let fresh = Database::with_zson(server);
         for described in DESCRIBED {
             let lines = |database: &Database| -> Vec<String> {
-                database.sql(described).lines().map(str::to_owned).collect()
+                database.sql(described).lines().map(with_original_input).collect()
             };
             let (updated, fresh) = (lines(&updated), lines(&fresh));
             let only = |these: &[String], those: &[String]| -> Vec<String> {
@@ -153,6 +153,15 @@ fn an_updated_extension_is_what_a_new_one_is() {
             assert!(!fresh.is_empty(), "{described}");
         }
     });
+}
+
+/// The arguments that a type's input function declares cannot be changed, and make no difference to the server.
+fn with_original_input(line: &str) -> String {
+    if line.contains("zson_in(") {
+        line.replace("cstring,oid,integer", "cstring").replace("cstring, oid, integer", "cstring")
+    } else {
+        line.to_owned()
+    }
 }
 
 /// Everything that belongs to the extension.

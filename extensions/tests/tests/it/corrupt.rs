@@ -45,9 +45,9 @@ fn every_flipped_bit_and_every_cut_is_told_as_corruption() {
             "select what, bit / 8, bit % 8, said from ({flipped}) x where said not in ('XX001', '0A000', was) limit 20"
         );
         assert_eq!(database.sql(&wrong), "", "of a flipped bit");
-        // Bits that mean nothing would be a place for damage to hide.
+        // A payload may have bits that mean nothing. In the header, tag and check, damage could hide in them.
         let unnoticed = format!(
-            "select what, string_agg(bit::text, ' ') from ({flipped}) x where said = was group by what"
+            "select what, string_agg(bit::text, ' ') from ({flipped}) x where said = was and bit < 40 group by what"
         );
         assert_eq!(database.sql(&unnoticed), "", "flipped bits go unnoticed");
         let cut = "select what, n, attempt(substr(bytes, 1, n)) as said from stored, generate_series(0, length(bytes) - 1) n";

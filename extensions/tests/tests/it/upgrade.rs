@@ -1,5 +1,6 @@
 //! pg_upgrade to a later major.
 
+use std::path::Path;
 use std::process::Command;
 
 use pgshrink_testkit::{Cluster, Server, Stop, TempDir, or_skip, run};
@@ -35,7 +36,9 @@ fn pg_upgrade_keeps_documents_and_dictionaries() {
             "-P",
             &new.port().to_string(),
         ]);
-        run::output(&mut upgrade).unwrap();
+        if let Err(error) = run::output(&mut upgrade) {
+            panic!("{error}\n{}", logs(&new.data_dir().join("pg_upgrade_output.d")));
+        }
 
         new.start().unwrap();
         let upgraded = Database { cluster: new, name: database.name.clone() };
@@ -55,4 +58,20 @@ fn pg_upgrade_keeps_documents_and_dictionaries() {
         assert_eq!(upgraded.sql(DIFFERENT), "0");
         new.stop(Stop::Immediate).unwrap();
     });
+}
+
+/// The ends of all logs below a folder.
+fn logs(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            text.push_str(&logs(&path));
+        } else if let Ok(log) = std::fs::read_to_string(&path) {
+            let last: Vec<&str> = log.lines().rev().take(15).collect();
+            text.push_str(&format!("== {}\n", path.display()));
+            last.iter().rev().for_each(|line| text.push_str(&format!("{line}\n")));
+        }
+    }
+    text
 }

@@ -15,12 +15,14 @@
 //! | `operators` | operators and casts, as tables |
 //! | `order` | what btree and hash operator classes are made of |
 //! | `abbreviate` | keys for sorting that save decoding |
+//! | `decoded` | what a sort has decoded |
 //! | `document` | reading a jsonb's outermost level |
 //! | `gin` | what GIN operator classes are made of |
 //! | `subscript` | `doc['a']['b']`, read and assigned |
 
 mod abbreviate;
 mod call;
+mod decoded;
 mod document;
 mod gin;
 mod operators;

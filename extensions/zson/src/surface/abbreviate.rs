@@ -23,6 +23,7 @@ use std::ptr;
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid, SortSupport, SortSupportData, varlena};
 
+use super::decoded::Decoded;
 use super::document::{Document, Element};
 use super::order::stored_alike;
 use crate::sys::{self, pg_function};
@@ -48,7 +49,7 @@ const PLACE_SHIFT: u32 = 43;
 const TYPE_SHIFT: u32 = 40;
 /// The place of documents that did not leave the pivot.
 const WITH_PIVOT: u64 = 128;
-/// The last place looked at; those on the other side count down from 255.
+/// How many places are looked at; those on the other side count down from 255.
 const PLACE_MAX: usize = 120;
 
 /// What a sort remembers, in its memory.
@@ -57,17 +58,20 @@ struct Sort {
     pivot: *const varlena,
     /// Whether the database's collation is that of bytes.
     by_bytes: bool,
+    decoded: Decoded,
 }
 
 pg_function! {
     /// `zson_sortsupport(internal)`.
     fn zson_sortsupport(fcinfo) {
         let support = sys::arg(fcinfo, 0).cast_mut_ptr::<SortSupportData>();
+        let sort = MemoryContextAlloc((*support).ssup_cxt, size_of::<Sort>()).cast::<Sort>();
+        let decoded = Decoded::new((*support).ssup_cxt);
+        sort.write(Sort { pivot: ptr::null(), by_bytes: false, decoded });
+        (*support).ssup_extra = sort.cast();
         (*support).comparator = Some(compare_documents);
         if (*support).abbreviate {
-            let sort = MemoryContextAlloc((*support).ssup_cxt, size_of::<Sort>()).cast::<Sort>();
-            sort.write(Sort { pivot: ptr::null(), by_bytes: collates_by_bytes() });
-            (*support).ssup_extra = sort.cast();
+            (*sort).by_bytes = collates_by_bytes();
             (*support).comparator = Some(compare_keys);
             (*support).abbrev_converter = Some(abbreviate);
             (*support).abbrev_abort = Some(never);
@@ -77,14 +81,16 @@ pg_function! {
     }
 }
 
-unsafe extern "C-unwind" fn compare_documents(a: Datum, b: Datum, _support: SortSupport) -> c_int {
-    // SAFETY: the sort's values are zson.
+unsafe extern "C-unwind" fn compare_documents(a: Datum, b: Datum, support: SortSupport) -> c_int {
+    // SAFETY: the sort's values are zson, and its extra state is what zson_sortsupport put there.
     unsafe {
         pgrx_extern_c_guard(move || {
             if stored_alike(a, b) {
                 return 0;
             }
-            let (a, b) = (value::view(a).cast_mut_ptr::<u8>(), value::view(b).cast_mut_ptr::<u8>());
+            let decoded = &raw mut (*(*support).ssup_extra.cast::<Sort>()).decoded;
+            (*decoded).trim();
+            let (a, b) = ((*decoded).get(a), (*decoded).get(b));
             compareJsonbContainers(a.add(JSONB_HEADER), b.add(JSONB_HEADER))
         })
     }
@@ -136,15 +142,15 @@ fn class(document: &Document) -> u64 {
 
 /// Of two documents of one class: place and content.
 fn departure(document: &Document, pivot: &Document, by_bytes: bool) -> u64 {
-    for place in 0..pivot.places() {
+    for place in 0..pivot.places().min(PLACE_MAX) {
         let (element, there) = (document.at(place), pivot.at(place));
-        if place == PLACE_MAX || matches!(there, Element::Array(_) | Element::Object(_)) {
-            return WITH_PIVOT << PLACE_SHIFT | content(element, by_bytes);
+        if matches!(there, Element::Array(_) | Element::Object(_)) {
+            return WITH_PIVOT << PLACE_SHIFT | content(element, there, by_bytes);
         }
         let place = place as u64;
         match compare(element, there, by_bytes) {
-            Ordering::Less => return place << PLACE_SHIFT | content(element, by_bytes),
-            Ordering::Greater => return (255 - place) << PLACE_SHIFT | content(element, by_bytes),
+            Ordering::Less => return place << PLACE_SHIFT | content(element, there, by_bytes),
+            Ordering::Greater => return (255 - place) << PLACE_SHIFT | content(element, there, by_bytes),
             Ordering::Equal => {}
         }
     }
@@ -177,20 +183,33 @@ fn compare(a: Element, b: Element, by_bytes: bool) -> Ordering {
     }
 }
 
-/// Type and first bits: 43.
-fn content(element: Element, by_bytes: bool) -> u64 {
-    let first = match element {
-        Element::Null => 0,
-        Element::String(text) if by_bytes => {
-            (0..5).fold(0, |bits, at| bits << 8 | u64::from(text.get(at).copied().unwrap_or(0)))
-        }
-        Element::String(_) => 0,
+/// Type and first bits, 43 in all, of an element that stands where the pivot has `there`.
+fn content(element: Element, there: Element, by_bytes: bool) -> u64 {
+    let first = match (element, there) {
+        (Element::Null, _) => 0,
+        (Element::String(text), Element::String(there)) if by_bytes => string_departure(text, there),
+        (Element::String(text), _) if by_bytes => first_bytes(text),
+        (Element::String(_), _) => 0,
         // SAFETY: a numeric as jsonb holds it.
-        Element::Numeric(number) => numeric_bits(unsafe { sys::bytes_of(number.as_ptr().cast()) }),
-        Element::Bool(value) => u64::from(value),
-        Element::Array(count) | Element::Object(count) => count as u64,
+        (Element::Numeric(number), _) => numeric_bits(unsafe { sys::bytes_of(number.as_ptr().cast()) }),
+        (Element::Bool(value), _) => u64::from(value),
+        (Element::Array(count) | Element::Object(count), _) => count as u64,
     };
     element.rank() << TYPE_SHIFT | first
+}
+
+/// As for documents: where a string leaves the pivot's, to which side, and what follows. Strings on different sides
+/// are never compared by it.
+fn string_departure(text: &[u8], there: &[u8]) -> u64 {
+    let common = text.iter().zip(there).take_while(|(a, b)| a == b).count();
+    let at = common.min(255);
+    let place = if text < there { at } else { 255 - at };
+    (place as u64) << 32 | first_bytes(&text[at..]) >> 8
+}
+
+/// 40 bits.
+fn first_bytes(text: &[u8]) -> u64 {
+    (0..5).fold(0, |bits, at| bits << 8 | u64::from(text.get(at).copied().unwrap_or(0)))
 }
 
 /// The sign and the first 39 bits of the magnitude of a stored numeric: its weight (powers of 10,000) and its digits,

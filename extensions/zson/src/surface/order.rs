@@ -67,11 +67,15 @@ unsafe fn compare(fcinfo: FunctionCallInfo, builtin: Builtin, alike: Datum) -> D
 /// Both are zson values.
 pub(super) unsafe fn stored_alike(a: Datum, b: Datum) -> bool {
     let (a, b) = (a.cast_mut_ptr::<varlena>(), b.cast_mut_ptr::<varlena>());
-    // SAFETY: by the caller; those out of line or compressed by the server are left alone.
-    unsafe {
-        let in_line = |value| {
-            pgrx::varatt_is_4b_u(value) || (pgrx::varatt_is_1b(value) && !pgrx::varatt_is_1b_e(value))
-        };
-        in_line(a) && in_line(b) && sys::bytes_of(a) == sys::bytes_of(b)
-    }
+    // SAFETY: by the caller.
+    unsafe { in_line(a) && in_line(b) && sys::bytes_of(a) == sys::bytes_of(b) }
+}
+
+/// Whether a varlena's bytes are at hand: neither out of line nor compressed by the server.
+///
+/// # Safety
+/// `value` is a varlena.
+pub(super) unsafe fn in_line(value: *const varlena) -> bool {
+    // SAFETY: by the caller.
+    unsafe { pgrx::varatt_is_4b_u(value) || (pgrx::varatt_is_1b(value) && !pgrx::varatt_is_1b_e(value)) }
 }

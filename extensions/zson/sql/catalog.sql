@@ -107,6 +107,10 @@ CREATE FUNCTION zson_reencode(zson, profile text DEFAULT 'default') RETURNS zson
   AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION zson_reencode(zson, text) IS 'the same document, written anew with what its profile writes now';
 
+CREATE FUNCTION zson_is_current(zson, profile text DEFAULT 'default') RETURNS boolean
+  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION zson_is_current(zson, text) IS 'whether a document is written as its profile writes now';
+
 CREATE FUNCTION zson_set_codec(profile text, codec text) RETURNS void
   AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE OR REPLACE FUNCTION zson_learn(tables_and_columns text[], max_examples integer DEFAULT 10000, min_length integer DEFAULT 2,

@@ -141,9 +141,14 @@ impl Objects {
     }
 
     /// The dictionary of this id.
+    ///
+    /// One that was removed is still found as long as VACUUM has not taken the row away, which it does not while an
+    /// older snapshot (on a standby: by the usual rules for its conflicts) may still see documents that need it.
     pub fn dictionary(&self, id: NonZeroU32) -> Option<DictionaryRow> {
         let relation = self.catalog?.dictionary_by_id;
-        first(relation, &[int4_key(1, id.get() as i32)], Order::Index, dictionary_row)
+        let keys = [int4_key(1, id.get() as i32)];
+        first(relation, &keys, Order::Index, dictionary_row)
+            .or_else(|| first(relation, &keys, Order::Removed, dictionary_row))
     }
 
     /// The newest dictionary of a profile that is not of this very transaction, and whether there is a newer one
@@ -301,6 +306,8 @@ enum Order {
     Index,
     /// In the index's order, from its end.
     Backward,
+    /// Through the index, rows that are deleted included.
+    Removed,
 }
 
 fn key(column: AttrNumber, function: u32, value: Datum) -> pg_sys::ScanKeyData {
@@ -344,7 +351,11 @@ fn first<T>(
             index = pg_sys::index_open(relation.index, pg_sys::AccessShareLock as c_int);
             pg_sys::systable_beginscan_ordered(table, index, std::ptr::null_mut(), count, first_key)
         } else {
-            pg_sys::systable_beginscan(table, relation.index, true, std::ptr::null_mut(), count, first_key)
+            let snapshot = match order {
+                Order::Removed => &raw mut pg_sys::SnapshotAnyData,
+                _ => std::ptr::null_mut(),
+            };
+            pg_sys::systable_beginscan(table, relation.index, true, snapshot, count, first_key)
         };
         let mut found = None;
         while found.is_none() {
@@ -352,7 +363,7 @@ fn first<T>(
                 Order::Backward => {
                     pg_sys::systable_getnext_ordered(scan, pg_sys::ScanDirection::BackwardScanDirection)
                 }
-                Order::Index => pg_sys::systable_getnext(scan),
+                _ => pg_sys::systable_getnext(scan),
             };
             if tuple.is_null() {
                 break;

@@ -103,6 +103,25 @@ pub unsafe fn dictionary_of(datum: Datum) -> Option<i32> {
     }
 }
 
+/// The dictionaries that the elements of an array need, whose type only the array itself tells.
+///
+/// # Safety
+/// `array` is an array.
+pub unsafe fn element_dictionaries(array: Datum, zson: Oid) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    // SAFETY: by the caller.
+    unsafe {
+        let plain = pg_sys::pg_detoast_datum(array.cast_mut_ptr());
+        let element = (*plain.cast::<pg_sys::ArrayType>()).elemtype;
+        if can_hold(element, zson, 0) {
+            for_each_element(Datum::from(plain), element, |inner| {
+                dictionaries_of(inner, element, zson, &mut found, 0);
+            });
+        }
+    }
+    found
+}
+
 /// Whether a value of type `of` can hold a zson.
 pub fn can_hold(of: Oid, zson: Oid, depth: u32) -> bool {
     if of == zson {

@@ -10,11 +10,14 @@ mod io;
 mod learn;
 mod profiles;
 mod query;
+mod reencode;
+mod references;
 mod settings;
-mod stubs;
 mod surface;
 #[allow(dead_code)]
 mod sys;
+#[allow(dead_code)]
+mod vacuum;
 #[allow(dead_code)]
 mod value;
 use pgrx::prelude::*;

@@ -10,7 +10,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, varlena};
-use pgshrink_zson::datum::{Stored, parse};
+use pgshrink_codec::Algorithm;
+use pgshrink_zson::datum::{Method, Stored, parse};
 use pgshrink_zson::legacy;
 
 use crate::backend::{backend, legacy_words, reader, writing};
@@ -94,18 +95,15 @@ pub unsafe fn is_current(datum: Datum, typmod: i32) -> bool {
         let how = writing(typmod);
         let wanted = how.dictionary.as_ref().map(|dictionary| dictionary.id());
         let current = match parse(bytes_of(packed)) {
-            Ok(Stored::Current(header)) => {
-                use pgshrink_codec::Algorithm;
-                use pgshrink_zson::datum::Method;
-                let algorithm = match header.method() {
-                    // What did not shrink would not shrink again, unless there is a dictionary now.
-                    Method::Raw if wanted.is_none() => how.choice.algorithm,
-                    Method::Raw => Algorithm::None,
-                    Method::Zstd => Algorithm::Zstd,
-                    _ => Algorithm::Lz4,
-                };
-                header.dictionary() == wanted && algorithm == how.choice.algorithm
-            }
+            Ok(Stored::Current(header)) => match header.method() {
+                // What did not get smaller may do so now.
+                Method::Raw => {
+                    encode(header.payload(), how.choice, how.dictionary.as_ref());
+                    backend().scratch.len() >= bytes_of(packed).len()
+                }
+                Method::Zstd => how.choice.algorithm == Algorithm::Zstd && header.dictionary() == wanted,
+                _ => how.choice.algorithm == Algorithm::Lz4 && header.dictionary() == wanted,
+            },
             _ => false,
         };
         if !ptr::eq(packed, given) {

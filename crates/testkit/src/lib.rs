@@ -47,5 +47,5 @@ pub use relay::Relay;
 pub use scratch::TempDir;
 pub use seed::{Rng, Seed};
 pub use server::{Server, ServerBinaries};
-pub use skip::{checkout, skipped};
+pub use skip::{checkout, left_out, skipped};
 pub use wait::{wait_for, wait_until};

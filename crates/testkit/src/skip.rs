@@ -29,6 +29,13 @@ pub(crate) fn partly_skipped(test: &str, missing: &Missing) {
     report("PARTLY SKIPPED", test, missing);
 }
 
+/// Reports a part of `test` that no installation here could have supplied: never a failure, always said.
+pub fn left_out(test: &str, why: &str) {
+    let line = format!("PARTLY SKIPPED {test}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    note("test-skips", &line);
+}
+
 fn report(verb: &str, test: &str, missing: &Missing) {
     let promised = std::env::var("PGSHRINK_REQUIRE").unwrap_or_default();
     if promises(&promised, missing.kind) {

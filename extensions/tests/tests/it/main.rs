@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod concurrency;
+mod copy;
 mod corrupt;
 mod databases;
 mod defects;

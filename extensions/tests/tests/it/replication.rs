@@ -76,7 +76,7 @@ fn changes_are_decoded_with_the_dictionaries_of_their_time() {
         let changes = database.sql(&format!(
             "select count(*) filter (where data like '%service-1%' and data like '%DELETE: id%'),
                 count(*) filter (where data like '%INSERT: id[integer]:5007%service-7%'),
-                count(*) filter (where data like '%UPDATE%node-2.example.org%')
+                count(*) filter (where data like '%UPDATE%service-2.example.org%')
             from pg_logical_slot_get_changes('{slot}', null, null) where data like 'table public.t:%'"
         ));
         database.sql(&format!("select pg_drop_replication_slot('{slot}')"));

@@ -32,6 +32,23 @@ fn postgresqls_own_jsonb_statements_give_the_same_with_zson() {
 }
 
 #[test]
+fn a_dictionary_changes_nothing_about_that() {
+    let test = "PostgreSQL's own jsonb statements with zson and a dictionary";
+    let scripts = or_skip!(test, fetched());
+    Server::each_with_extensions(test, &[15], |server| {
+        let data = scripts.join("data/jsonb.data");
+        let learned = format!(
+            "create temp table learned (doc zson); \\copy learned from '{}'\n\
+            select zson_learn('learned', 'doc') \\g /dev/null\n\
+            drop table learned; do $$ begin assert (select size from zson_dictionaries) > 0; end $$;",
+            data.display()
+        );
+        compare(server, &scripts, &["jsonb.sql", "jsonb_jsonpath.sql", "json_encoding.sql"], &learned);
+        compare(server, &ours(), &["more.sql"], &learned);
+    });
+}
+
+#[test]
 fn everything_else_that_jsonb_columns_can_do_gives_the_same_with_zson() {
     Server::each_with_extensions("statements with a zson for a jsonb", &[15, 16, 18], |server| {
         compare(server, &ours(), &["more.sql"], "");

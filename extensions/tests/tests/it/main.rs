@@ -5,6 +5,7 @@
 // clippy.toml lets tests unwrap; what they share stands outside of a #[test] and is a test all the same.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cleanup;
 mod concurrency;
 mod copy;
 mod corrupt;
@@ -19,4 +20,5 @@ mod regression;
 mod replication;
 mod roles;
 mod session;
+mod surface;
 mod upgrade;

@@ -105,7 +105,8 @@ impl Decoded {
     unsafe fn start(&mut self) {
         // SAFETY: the sort's memory is still there.
         unsafe {
-            self.slots = MemoryContextAllocZero(self.parent, self.slot_count * size_of::<*const Entry>()).cast();
+            self.slots =
+                MemoryContextAllocZero(self.parent, self.slot_count * size_of::<*const Entry>()).cast();
             self.context = pg_sys::AllocSetContextCreateInternal(
                 self.parent,
                 c"zson documents of a sort".as_ptr(),

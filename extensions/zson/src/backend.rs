@@ -32,7 +32,7 @@ pub struct Backend {
     /// Where documents are encoded.
     pub scratch: Vec<u8>,
     objects: Option<Objects>,
-    writing: Vec<Box<Writing>>,
+    writing: Vec<Writing>,
     readers: Vec<Kept<ReadingDictionary>>,
     words: Vec<Kept<Words>>,
     clock: u64,
@@ -261,7 +261,7 @@ unsafe fn find_writing(typmod: i32) -> &'static Writing {
         let all = backend();
         all.writing.retain(|known| known.typmod != typmod);
         all.make_room(found.memory);
-        all.writing.push(Box::new(found));
+        all.writing.push(found);
         &all.writing[all.writing.len() - 1]
     }
 }

@@ -130,11 +130,6 @@ impl Objects {
         self.catalog.map_or(pg_sys::InvalidOid, |catalog| catalog.profile_by_id.table)
     }
 
-    /// The table of version 1.1's words.
-    pub fn words_table(&self) -> Oid {
-        self.words.table
-    }
-
     /// `name` in the extension's schema, quoted.
     pub fn qualified(&self, name: &str) -> String {
         format!("{}.{}", quote(&namespace_name(self.namespace)), quote(name))

@@ -143,6 +143,31 @@ impl Column {
         documents
     }
 
+    /// Whether some of at most so many documents are not written as the column's profile writes now.
+    pub fn has_old(&self, session: &mut Session, documents: usize) -> bool {
+        let part =
+            self.share(session, documents).map(|percent| format!(" TABLESAMPLE SYSTEM ({percent:.6})"));
+        let current = objects().qualified("zson_is_current");
+        let query = statement(&[
+            b"SELECT ",
+            current.as_bytes(),
+            b"(",
+            &self.name,
+            b", '",
+            self.profile.name.as_bytes(),
+            b"') FROM ",
+            &self.table_name,
+            part.unwrap_or_default().as_bytes(),
+        ]);
+        let (mut seen, mut old) = (0, false);
+        session.scan(&query, &mut |current| {
+            seen += 1;
+            old = current.value() == 0;
+            if old || seen >= documents { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        old
+    }
+
     /// The percentage of the table's pages that gives about as many documents as are wanted; none for all.
     fn share(&self, session: &mut Session, documents: usize) -> Option<f64> {
         const ROOM: f64 = 1.2;

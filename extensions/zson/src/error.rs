@@ -40,14 +40,15 @@ fn report(level: PgLogLevel, code: Code, message: impl Into<String>, detail: &st
 pub fn raise_core(error: &pgshrink_zson::Error) -> ! {
     use pgshrink_zson::Error;
     let (code, hint) = match error {
+        _ if error.is_corruption() => (
+            Code::ERRCODE_DATA_CORRUPTED,
+            "Other documents are not affected. Restore this one from a backup or a replica.",
+        ),
         Error::Limit { .. } => (Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, ""),
         Error::Unsupported { .. } => {
             (Code::ERRCODE_FEATURE_NOT_SUPPORTED, "A newer zson wrote this. Install that version's library.")
         }
-        _ => (
-            Code::ERRCODE_DATA_CORRUPTED,
-            "Other documents are not affected. Restore this one from a backup or a replica.",
-        ),
+        _ => (Code::ERRCODE_INTERNAL_ERROR, ""),
     };
     raise(code, format!("zson: {error}"), "", hint)
 }

@@ -319,15 +319,16 @@ pub unsafe fn strings_of(jsonb: Datum, each: &mut dyn FnMut(&[u8])) {
         let jsonb = jsonb.cast_mut_ptr::<pg_sys::Jsonb>();
         let mut iterator = pg_sys::JsonbIteratorInit(&raw mut (*jsonb).root);
         let mut value = pg_sys::JsonbValue::default();
-        let mut open: Vec<(Vec<Vec<u8>>, Vec<Vec<u8>>)> = vec![Default::default()];
+        // Keys and values of each container that is open.
+        let mut open: Vec<[Vec<Vec<u8>>; 2]> = vec![Default::default()];
         loop {
             let token = pg_sys::JsonbIteratorNext(&mut iterator, &mut value, false);
             match token {
                 Token::WJB_DONE => break,
                 Token::WJB_BEGIN_OBJECT | Token::WJB_BEGIN_ARRAY => open.push(Default::default()),
                 Token::WJB_END_OBJECT | Token::WJB_END_ARRAY => {
-                    let (keys, values) = open.pop().unwrap_or_default();
-                    if let Some((_, outer)) = open.last_mut() {
+                    let [keys, values] = open.pop().unwrap_or_default();
+                    if let Some([_, outer]) = open.last_mut() {
                         outer.extend(keys);
                         outer.extend(values);
                     }
@@ -338,15 +339,13 @@ pub unsafe fn strings_of(jsonb: Datum, each: &mut dyn FnMut(&[u8])) {
                     let string = value.val.string;
                     let text =
                         std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize).to_vec();
-                    if let Some((keys, values)) = open.last_mut() {
+                    if let Some([keys, values]) = open.last_mut() {
                         if token == Token::WJB_KEY { keys.push(text) } else { values.push(text) }
                     }
                 }
                 _ => {}
             }
         }
-        open.into_iter()
-            .flat_map(|(keys, values)| keys.into_iter().chain(values))
-            .for_each(|text| each(&text));
+        open.into_iter().flatten().flatten().for_each(|text| each(&text));
     }
 }

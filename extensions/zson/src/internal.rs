@@ -23,7 +23,14 @@ pub fn is_internal() -> bool {
 /// Runs `work` as the role `owner`, so that it does not depend on the caller's privileges, with a search path in
 /// which nobody but the system has functions and operators.
 pub fn as_owner<R>(owner: Oid, work: impl FnOnce() -> R) -> R {
-    let _guard = Guard::enter(owner);
+    let _guard = Guard::enter(owner, 0, true);
+    work()
+}
+
+/// Runs `work` as the owner of a table, so that code of theirs (of triggers, of index expressions) has their rights
+/// and no more.
+pub fn as_table_owner<R>(owner: Oid, work: impl FnOnce() -> R) -> R {
+    let _guard = Guard::enter(owner, pg_sys::SECURITY_RESTRICTED_OPERATION, false);
     work()
 }
 
@@ -31,15 +38,17 @@ struct Guard {
     user: Oid,
     context: c_int,
     settings: c_int,
+    internal: bool,
 }
 
 impl Guard {
-    fn enter(owner: Oid) -> Guard {
+    fn enter(owner: Oid, flags: u32, internal: bool) -> Guard {
         let (mut user, mut context) = (pg_sys::InvalidOid, 0);
         // SAFETY: both are given back when the guard goes, or by the end of a failed transaction.
         unsafe {
             pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
-            pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as c_int);
+            let flags = (flags | pg_sys::SECURITY_LOCAL_USERID_CHANGE) as c_int;
+            pg_sys::SetUserIdAndSecContext(owner, context | flags);
             let settings = pg_sys::NewGUCNestLevel();
             pg_sys::set_config_option(
                 c"search_path".as_ptr(),
@@ -51,15 +60,15 @@ impl Guard {
                 0,
                 false,
             );
-            DEPTH.0.set(DEPTH.0.get() + 1);
-            Guard { user, context, settings }
+            DEPTH.0.set(DEPTH.0.get() + u32::from(internal));
+            Guard { user, context, settings, internal }
         }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        DEPTH.0.set(DEPTH.0.get() - 1);
+        DEPTH.0.set(DEPTH.0.get() - u32::from(self.internal));
         if std::thread::panicking() {
             // The failed transaction gives role and settings back.
             return;

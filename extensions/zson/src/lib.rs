@@ -1,4 +1,30 @@
-//! zson: jsonb documents compressed with trained dictionaries.
+//! zson: jsonb documents compressed with trained dictionaries, as a PostgreSQL extension.
+//!
+//! The compression is the crate `pgshrink-zson`; here is what it needs of a server, and what a server's users need.
+//!
+//! ```text
+//!   SQL value --> value::pack --> datum                 datum --> value::view --> jsonb --> the server's function
+//!                     |                                               |
+//!                  backend: dictionaries made ready, contexts, documents decoded last
+//!                     |
+//!                  catalog: zson_profile, zson_dictionary, zson_dict
+//! ```
+//!
+//! | file | owns |
+//! |---|---|
+//! | `sys`, `error`, `internal`, `query`, `settings` | how the server is called, and calls us |
+//! | `catalog`, `profiles`, `backend` | the extension's tables, what guards them, what a backend keeps of them |
+//! | `value`, `io`, `surface`, `inspect` | values: text and binary form, casts, all of jsonb's operators, looking inside |
+//! | `column`, `learn`, `estimate`, `reencode`, `worker` | columns: sampling, training, measuring, bringing along |
+//! | `references`, `vacuum` | finding and removing dictionaries that nothing needs |
+//!
+//! Rules:
+//! 1. A function that is called for every value enters below a guard, calls the server past pgrx's own, and holds
+//!    nothing then that needs dropping ([`sys`]).
+//! 2. A dictionary is immutable, its id is never used again, and nothing is written with it before it is committed
+//!    ([`catalog`]).
+//! 3. There is no hook: statements that do not touch a zson run as without the extension.
+
 mod backend;
 mod catalog;
 mod column;
@@ -14,13 +40,13 @@ mod reencode;
 mod references;
 mod settings;
 mod surface;
-#[allow(dead_code)]
 mod sys;
-#[allow(dead_code)]
 mod vacuum;
-#[allow(dead_code)]
 mod value;
+mod worker;
+
 use pgrx::prelude::*;
+
 pg_module_magic!();
 
 /// What the server calls when it loads the library.
@@ -30,4 +56,5 @@ pub extern "C-unwind" fn _PG_init() {
     // A panic here is an ERROR on its way: what to print is decided where it arrives.
     std::panic::set_hook(Box::new(|_| {}));
     settings::define();
+    worker::register();
 }

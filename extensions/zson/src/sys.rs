@@ -7,31 +7,28 @@
 //! 2. a function of [`pg_function!`] catches its own panics and turns them into ERRORs.
 #![allow(unsafe_code)]
 
-use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid};
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 
 pub mod raw {
     //! See the header of the parent: no destructors across these.
-    use std::ffi::{c_char, c_int, c_void};
+    use std::ffi::c_void;
 
     use pgrx::pg_sys::{Datum, FunctionCallInfo, RangeType, Size, TypeCacheEntry, varlena};
 
     unsafe extern "C-unwind" {
         pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
-        pub fn pg_detoast_datum(datum: *mut varlena) -> *mut varlena;
         pub fn palloc(size: Size) -> *mut c_void;
         pub fn pfree(pointer: *mut c_void);
         pub fn jsonb_in(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_out(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_recv(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_send(fcinfo: FunctionCallInfo) -> Datum;
-        pub fn strlen(text: *const c_char) -> usize;
         pub fn multirange_deserialize(
             ranges: *mut TypeCacheEntry,
             multirange: *const c_void,
             count: *mut i32,
             all: *mut *mut *mut RangeType,
         );
-        pub fn memcmp(a: *const c_void, b: *const c_void, len: usize) -> c_int;
     }
 }
 
@@ -79,16 +76,6 @@ pub unsafe fn arg_is_null(fcinfo: FunctionCallInfo, n: usize) -> bool {
     unsafe { (*fcinfo).args.as_slice(n + 1)[n].isnull }
 }
 
-/// Puts another value in place of argument `n`.
-///
-/// # Safety
-/// As for [`arg`].
-#[inline]
-pub unsafe fn set_arg(fcinfo: FunctionCallInfo, n: usize, value: Datum) {
-    // SAFETY: by the caller.
-    unsafe { (*fcinfo).args.as_mut_slice(n + 1)[n].value = value }
-}
-
 /// How many arguments the call has.
 ///
 /// # Safety
@@ -121,15 +108,6 @@ pub unsafe fn null(fcinfo: FunctionCallInfo) -> Datum {
     // SAFETY: by the caller.
     unsafe { (*fcinfo).isnull = true };
     Datum::null()
-}
-
-/// The function that the call is to.
-///
-/// # Safety
-/// `fcinfo` is a valid call record.
-pub unsafe fn function_oid(fcinfo: FunctionCallInfo) -> Oid {
-    // SAFETY: by the caller; a direct call has no function record.
-    unsafe { if (*fcinfo).flinfo.is_null() { pg_sys::InvalidOid } else { (*(*fcinfo).flinfo).fn_oid } }
 }
 
 /// The bytes of a varlena behind its header.

@@ -169,6 +169,12 @@ unsafe fn decode(bytes: &[u8]) -> *mut c_void {
     let stored = parse(bytes).unwrap_or_else(|error| raise_core(&error));
     // SAFETY: the target has the promised size.
     unsafe {
+        if let Stored::Legacy(legacy) = &stored
+            && let Err(error) = words_of(legacy).verify(legacy)
+        {
+            // Before memory is taken for the size that it promises.
+            raise_core(&error);
+        }
         let raw_len = raw_len(&stored);
         if raw_len > MEMO_DOCUMENT_MAX {
             return decode_large(bytes, &stored, raw_len);
@@ -181,7 +187,7 @@ unsafe fn decode(bytes: &[u8]) -> *mut c_void {
                 all.memo.insert(bytes, raw_len, |target| decoder.decode(header, dictionary, target))
             }
             Stored::Legacy(legacy) => {
-                let words = legacy_words(legacy.dictionary_id());
+                let words = words_of(legacy);
                 backend().memo.insert(bytes, raw_len, |target| words.decode(legacy, target))
             }
         };

@@ -15,6 +15,7 @@ mod documents;
 mod dump;
 mod encodings;
 mod install;
+mod learning;
 mod original;
 mod regression;
 mod replication;

@@ -1,0 +1,191 @@
+//! Learning, estimating, profiles, the background worker.
+
+use std::time::Duration;
+
+use pgshrink_testkit::{Cluster, Server, wait_until};
+
+use crate::databases::{Database, on_each_major, on_one_major};
+use crate::documents::{DIFFERENT, NEED_DICTIONARY, records, records_of, table, trained_table};
+
+#[test]
+fn an_estimate_of_a_jsonb_column_needs_no_adoption() {
+    on_each_major("estimates", |database| {
+        database.sql(&format!("create table plain as select id, doc from ({}) r", records(1500)));
+        let lines = "select codec, dictionary, documents, jsonb_bytes, bytes, ratio, encode_ns, decode_ns
+            from zson_estimate('plain', 'doc')";
+        let estimate = database.sql(lines);
+        for codec in ["zstd", "lz4", "none"] {
+            assert!(estimate.lines().any(|line| line.starts_with(codec)), "{codec}\n{estimate}");
+        }
+        let best = "select max(ratio) > 3, min(bytes) > 0, min(encode_ns) >= 0, bool_and(documents > 0) from zson_estimate('plain', 'doc')";
+        assert_eq!(database.sql(best), "t|t|t|t", "{estimate}");
+        assert_eq!(database.sql("select count(*) from zson_dictionaries"), "0", "an estimate left something");
+        database.sql("create table none (doc jsonb)");
+        let _ = database.psql().sql("select * from zson_estimate('none', 'doc')");
+        database.fails("42P01", "select * from zson_estimate('nowhere', 'doc')");
+        database.fails("42703", "select * from zson_estimate('plain', 'nothing')");
+    });
+}
+
+#[test]
+fn an_estimate_is_what_the_table_then_has() {
+    on_one_major("estimates come true", |database| {
+        table(database, 2000);
+        let promised: f64 = database
+            .sql("select ratio from zson_estimate('t', 'doc') where codec = 'zstd:3 + dictionary'")
+            .parse()
+            .unwrap();
+        database.sql("select zson_learn('t', 'doc'); update t set doc = zson_reencode(doc)");
+        let kept: f64 = database
+            .sql("select sum(pg_column_size(was))::float8 / sum(pg_column_size(doc)) from t")
+            .parse()
+            .unwrap();
+        assert!((promised / kept - 1.0).abs() < 0.15, "promised {promised}, is {kept}");
+    });
+}
+
+#[test]
+fn learning_says_what_is_wrong_with_its_arguments() {
+    on_one_major("arguments of zson_learn", |database| {
+        table(database, 300);
+        database.sql("create table \"Odd \"\"name\" (\"a \"\"col\" zson); insert into \"Odd \"\"name\" select doc from t");
+        database.fails("42P01", "select zson_learn('nowhere', 'doc')");
+        database.fails("42703", "select zson_learn('t', 'nothing')");
+        database.fails("42P01", "select zson_learn('{{nowhere,doc}}')");
+        for (sql, why) in [
+            ("select zson_learn('t', 'id')", "a column of another type"),
+            ("select zson_learn('{{t}}')", "a table without a column"),
+            ("select zson_learn('{t,doc,more}')", "a list that is no list of pairs"),
+            ("select zson_learn('t; drop table t', 'doc')", "another statement"),
+        ] {
+            assert!(database.psql().sql(sql).is_err(), "{why}");
+        }
+        assert_eq!(database.sql("select zson_learn(null::text[]) is null"), "t");
+        database.sql("select zson_learn('public.t', 'doc')");
+        database.sql("select zson_learn('{{public.t,doc},{t,was}}')");
+        assert_eq!(database.sql("select count(*) from t"), "300");
+    });
+}
+
+#[test]
+fn each_profile_has_its_own_dictionary_and_codec() {
+    on_each_major("profiles", |database| {
+        database.sql("create table p (id int, a zson('one'), b zson('two'), c zson, was jsonb)");
+        for (first, shape) in [(0, "service"), (10_000, "other")] {
+            let rows = records_of(shape, 1000);
+            database.sql(&format!("insert into p select id + {first}, doc, doc, doc, doc from ({rows}) r"));
+        }
+        database.sql(
+            "select zson_set_codec('two', 'lz4'); select zson_learn('p', 'a'); select zson_learn('p', 'b')",
+        );
+        for column in ["a", "b", "c"] {
+            database.sql(&format!("call zson_reencode('p', '{column}')"));
+        }
+        let used = |column: &str| {
+            database.sql(&format!(
+                "select string_agg(distinct u::text, ' ') from p, unnest(zson_dictionary_ids({column})) u"
+            ))
+        };
+        let current = |profile: &str| {
+            database.sql(&format!("select id from zson_dictionaries where profile = '{profile}' and current"))
+        };
+        assert_eq!((used("a"), used("b"), used("c")), (current("one"), current("two"), String::new()));
+        assert_eq!(
+            database.sql("select count(*) from p where a <> was or b <> was or c <> was or a <> b"),
+            "0"
+        );
+        assert!(database.sql("select zson_info(b) from p limit 1").contains("lz4"));
+        // From one column to another, a document is written as its new column's are.
+        database.sql("update p set a = b, c = a");
+        // A column that is declared zson takes a document as it is.
+        assert_eq!((used("a"), used("c")), (current("one"), current("one")));
+        assert_eq!(database.sql("select count(*) from p where a <> was or c <> was"), "0");
+        database.sql(
+            "create table q (like p); insert into q select * from p; create table r as select a, b from p",
+        );
+        let declared = "select string_agg(format_type(atttypid, atttypmod), ' ' order by attrelid::regclass::text, attnum)
+            from pg_attribute where attrelid in ('q'::regclass, 'r'::regclass) and atttypid = 'zson'::regtype";
+        let declared = database.sql(declared);
+        assert_eq!(declared.matches("one").count(), 2, "{declared}");
+        assert_eq!(database.sql("select count(*) from q where a <> was or b <> was or c <> was"), "0");
+        database.fails("22023", "create table bad (doc zson('a', 'b'))");
+    });
+}
+
+#[test]
+fn more_dictionaries_than_the_cache_holds_are_read_in_turns() {
+    on_one_major("a small cache", |database| {
+        let mut columns = String::from("id int, was jsonb");
+        for n in 0..12 {
+            columns.push_str(&format!(", c{n} zson('profile-{n}')"));
+        }
+        database.sql(&format!("create table many ({columns})"));
+        database.sql(&format!("insert into many (id, was) select id, doc from ({}) r", records(600)));
+        for n in 0..12 {
+            database.sql(&format!("update many set c{n} = was; select zson_learn('many', 'c{n}'); call zson_reencode('many', 'c{n}')"));
+        }
+        let wrong: Vec<String> = (0..12).map(|n| format!("c{n} <> was or c{n}->>'id' <> id::text")).collect();
+        let wrong =
+            format!("set zson.cache_size = '1MB'; select count(*) from many where {}", wrong.join(" or "));
+        assert_eq!(database.sql(&wrong), "0");
+    });
+}
+
+#[test]
+fn a_background_worker_trains_and_brings_old_documents_along() {
+    Server::each_with_extensions("the background worker", &[15, 18], |server| {
+        let builder = Cluster::builder().server(server).conf("shared_preload_libraries", "zson");
+        let cluster: &Cluster =
+            Box::leak(Box::new(builder.conf("zson.auto_learn_interval", "1s").start().unwrap()));
+        let database = Database::beside(cluster, "");
+        database.sql("create extension zson");
+        table(&database, 1500);
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(
+            database.sql("select count(*) from zson_dictionaries"),
+            "0",
+            "it is on without being asked"
+        );
+        cluster.set_conf("zson.auto_learn_databases", &database.name).unwrap();
+        cluster.reload().unwrap();
+        wait_until(Duration::from_secs(60), "the worker to write every document anew", || {
+            database.sql(NEED_DICTIONARY) == "1500"
+        })
+        .unwrap();
+        assert_eq!(database.sql(DIFFERENT), "0");
+        let first = database.sql("select count(*) from zson_dictionaries");
+        // What is alike needs no new dictionary, what is not does.
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(database.sql("select count(*) from zson_dictionaries"), first);
+        database.sql(&format!(
+            "insert into t select id + 10000, doc, doc from ({}) r",
+            records_of("other", 3000)
+        ));
+        wait_until(Duration::from_secs(60), "a second dictionary", || {
+            database.sql("select count(*) from zson_dictionaries") != first
+        })
+        .unwrap();
+        database.sql("create table locked (doc zson); insert into locked select doc from t limit 100");
+        cluster.set_conf("zson.auto_learn_databases", "").unwrap();
+        cluster.reload().unwrap();
+        assert_eq!(database.sql(DIFFERENT), "0");
+        assert!(
+            !cluster.log().unwrap().contains("PANIC")
+                && !cluster.log().unwrap().contains("was terminated by signal")
+        );
+        cluster.stop(pgshrink_testkit::Stop::Fast).unwrap();
+    });
+}
+
+#[test]
+fn only_who_owns_a_table_learns_from_it() {
+    on_one_major("learning without rights", |database| {
+        trained_table(database, 500);
+        database.role("learner");
+        database.sql("grant execute on function zson_learn(text, text), zson_learn(text[], int, int, int, int) to learner");
+        assert!(database.psql().user("learner").sql("select zson_learn('t', 'doc')").is_err());
+        assert!(database.psql().user("learner").sql("select zson_learn('{{t,doc}}')").is_err());
+        assert!(database.psql().user("learner").sql("select * from zson_estimate('t', 'doc')").is_err());
+        assert!(database.psql().user("learner").sql("call zson_reencode('t', 'doc')").is_err());
+    });
+}

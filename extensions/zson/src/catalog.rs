@@ -27,7 +27,7 @@ const EXTENSION_INDEX: u32 = 3080;
 pub struct Objects {
     /// The extension's schema.
     pub namespace: Oid,
-    /// The role the extension belongs to.
+    /// The role the tables belong to: not the extension's owner if that is no superuser.
     pub owner: Oid,
     /// The type.
     pub zson: Oid,
@@ -90,7 +90,7 @@ impl Objects {
             if extension == pg_sys::InvalidOid {
                 return None;
             }
-            let (owner, namespace) = extension_place(extension)?;
+            let namespace = extension_schema(extension)?;
             let relation = |table: &CStr, index: &CStr| {
                 let table = pg_sys::get_relname_relid(table.as_ptr(), namespace);
                 let index = pg_sys::get_relname_relid(index.as_ptr(), namespace);
@@ -98,12 +98,13 @@ impl Objects {
                     .then_some(Relation { table, index })
             };
             let none = Relation { table: pg_sys::InvalidOid, index: pg_sys::InvalidOid };
+            let dictionaries = relation(c"zson_dictionary", c"zson_dictionary_pkey");
             Some(Objects {
                 namespace,
-                owner,
+                owner: dictionaries.map_or(pg_sys::InvalidOid, |relation| owner_of(relation.table)),
                 zson: type_oid(c"zson", namespace),
                 words: relation(c"zson_dict", c"zson_dict_pkey").unwrap_or(none),
-                catalog: relation(c"zson_dictionary", c"zson_dictionary_pkey").and_then(|dictionary_by_id| {
+                catalog: dictionaries.and_then(|dictionary_by_id| {
                     Some(Catalog {
                         dictionary_by_id,
                         dictionary_by_profile: relation(c"zson_dictionary", c"zson_dictionary_profile")?,
@@ -233,15 +234,24 @@ fn type_oid(name: &CStr, namespace: Oid) -> Oid {
     }
 }
 
-/// Owner and schema of an extension.
-fn extension_place(extension: Oid) -> Option<(Oid, Oid)> {
+/// The schema of an extension.
+fn extension_schema(extension: Oid) -> Option<Oid> {
     let (table, index) = (Oid::from(EXTENSION_TABLE), Oid::from(EXTENSION_INDEX));
-    let relation = Relation { table, index };
     let key = key(1, pg_sys::F_OIDEQ, Datum::from(extension));
-    first(relation, &[key], Order::Index, |row| {
-        let oid = |column| row.value(column).map(|datum| Oid::from(datum.value() as u32));
-        Some((oid(3)?, oid(4)?))
+    first(Relation { table, index }, &[key], Order::Index, |row| {
+        row.value(4).map(|datum| Oid::from(datum.value() as u32))
     })
+}
+
+/// The owner of a table.
+fn owner_of(table: Oid) -> Oid {
+    // SAFETY: the relation is open while its row is read.
+    unsafe {
+        let relation = pg_sys::table_open(table, pg_sys::AccessShareLock as c_int);
+        let owner = (*(*relation).rd_rel).relowner;
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as c_int);
+        owner
+    }
 }
 
 fn dictionary_row(row: &Row) -> Option<DictionaryRow> {

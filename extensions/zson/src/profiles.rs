@@ -51,9 +51,18 @@ pg_function! {
         set_codec(&objects, &profile, codec);
         Datum::null()
     }
-    /// `zson_dictionary_bytes_in(cstring)`: hexadecimal digits.
+    /// `zson_dictionary_bytes_in(cstring)`: hexadecimal digits. Values to compare with would tell what the bytes
+    /// are (by the server's comparison of rows as stored), so making some takes the same right as reading them.
     fn zson_dictionary_bytes_in(fcinfo) {
         let text = CStr::from_ptr(sys::arg(fcinfo, 0).cast_mut_ptr::<c_char>()).to_bytes();
+        if !text.is_empty() && !may_read_dictionaries() {
+            raise(
+                Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                "zson: this role may not handle the bytes of dictionaries",
+                "",
+                "Load dictionaries as a superuser, or leave zson_dictionary out and train anew with zson_learn.",
+            );
+        }
         let Some(bytes) = from_hex(text) else {
             raise(Code::ERRCODE_INVALID_TEXT_REPRESENTATION, "zson: dictionary bytes are pairs of hexadecimal digits", "", "")
         };
@@ -61,11 +70,8 @@ pg_function! {
     }
     /// `zson_dictionary_bytes_out`: nothing for roles that may not read every table.
     fn zson_dictionary_bytes_out(fcinfo) {
-        let role = pg_sys::GetUserId();
-        let readable = pg_sys::superuser_arg(role)
-            || pg_sys::has_privs_of_role(role, pg_sys::Oid::from(pg_sys::ROLE_PG_READ_ALL_DATA));
         let mut digits = String::new();
-        if readable {
+        if may_read_dictionaries() {
             let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, 0).cast_mut_ptr::<varlena>());
             digits = to_hex(bytes_of(packed));
         }
@@ -143,6 +149,16 @@ pg_function! {
             "Documents may need them.",
             "zson_set_codec sets a codec, zson_vacuum_dictionaries removes dictionaries that nothing needs.",
         )
+    }
+}
+
+/// Whether the current role may read every table, and so the documents that dictionaries are made of.
+fn may_read_dictionaries() -> bool {
+    // SAFETY: lookups of roles.
+    unsafe {
+        let role = pg_sys::GetUserId();
+        pg_sys::superuser_arg(role)
+            || pg_sys::has_privs_of_role(role, pg_sys::Oid::from(pg_sys::ROLE_PG_READ_ALL_DATA))
     }
 }
 

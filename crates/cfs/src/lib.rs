@@ -1,0 +1,3 @@
+//! Compressed segments of PostgreSQL relations, over a device trait.
+
+pub mod page;

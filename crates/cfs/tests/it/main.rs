@@ -1,0 +1,1 @@
+//! Tests of the public surface, one binary.

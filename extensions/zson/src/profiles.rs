@@ -20,6 +20,9 @@ pg_function! {
     /// `zson_typmod_in(cstring[])`: the profile of this name, registered if it is new.
     fn zson_typmod_in(fcinfo) {
         let name = one_modifier(sys::arg(fcinfo, 0));
+        if let Some(id) = upgraded_id(&name) {
+            return Datum::from(id);
+        }
         let objects = objects();
         let id = match objects.profile_named(&name) {
             Some(profile) => profile.id,
@@ -34,6 +37,9 @@ pg_function! {
     /// `zson_typmod_out(int4)`.
     fn zson_typmod_out(fcinfo) {
         let typmod = sys::int4_arg(fcinfo, 0, -1);
+        if pg_sys::IsBinaryUpgrade {
+            return Datum::from(pg_sys::pstrdup(c_string(&format!("('#{typmod}')")).as_ptr()));
+        }
         let name = objects().profile(typmod).map(|profile| profile.name).unwrap_or_default();
         let text = c_string(&if name.is_empty() { String::new() } else { format!("('{name}')") });
         Datum::from(pg_sys::pstrdup(text.as_ptr()))
@@ -248,6 +254,14 @@ fn check_name(name: &str) {
             "For example zson('events').",
         );
     }
+}
+
+/// The id that `zson_typmod_out` printed for pg_upgrade, which makes tables before zson_profile is there, and keeps
+/// ids.
+fn upgraded_id(name: &str) -> Option<i32> {
+    // SAFETY: reads a flag of the server.
+    let upgrading = unsafe { pg_sys::IsBinaryUpgrade };
+    name.strip_prefix('#').filter(|_| upgrading)?.parse().ok().filter(|id| *id >= 0)
 }
 
 /// The one modifier of `zson(...)`.

@@ -5,7 +5,7 @@
 //!
 //! 1. the dictionary is not the newest of its profile, and the transaction that made the newer one is committed;
 //! 2. no session can enter the database until the end: the lock that DROP DATABASE takes;
-//! 3. no other session is in it, and no prepared transaction is of it;
+//! 3. no other session is in it, and no prepared transaction is of it; nobody's snapshot holds deleted rows back;
 //! 4. under a snapshot taken after that nothing of [`References`] needs it;
 //! 5. B-trees over documents, whose pages keep keys of rows long gone, are rebuilt before anything is removed.
 //!
@@ -45,12 +45,11 @@ pg_function! {
 
 /// Each superseded dictionary, with the reason why it stays, if it does.
 fn vacuum(objects: &Objects) -> Vec<(i32, Option<String>)> {
-    // Sessions take the first, weaker, when they enter; whoever would look a dictionary up, the second.
-    // SAFETY: the locks go with the transaction.
+    // Sessions take it, in a weaker mode, when they enter.
+    // SAFETY: the lock goes with the transaction.
     unsafe {
-        let exclusive = pg_sys::AccessExclusiveLock as c_int;
-        pg_sys::LockSharedObject(Oid::from(DATABASE_TABLE), pg_sys::MyDatabaseId, 0, exclusive);
-        pg_sys::LockRelationOid(objects.dictionary_table(), exclusive);
+        let database = Oid::from(DATABASE_TABLE);
+        pg_sys::LockSharedObject(database, pg_sys::MyDatabaseId, 0, pg_sys::AccessExclusiveLock as c_int);
     }
     let mut session = Session::open();
     let superseded = superseded(&mut session, objects);
@@ -58,7 +57,7 @@ fn vacuum(objects: &Objects) -> Vec<(i32, Option<String>)> {
     if superseded.is_empty() {
         return Vec::new();
     }
-    if let Some(reason) = obstacle(&mut session) {
+    if let Some(reason) = obstacle(&mut session).or_else(|| held_back(objects)) {
         return keep_all(reason);
     }
     let snapshot = Snapshot::take();
@@ -128,6 +127,25 @@ fn obstacle(session: &mut Session) -> Option<String> {
           (SELECT pg_catalog.count(*) FROM pg_catalog.pg_cursors WHERE is_holdable)",
     );
     (own > 0).then(|| "this session has prepared statements or cursors that may hold documents".to_owned())
+}
+
+/// Whether rows deleted in this database by now may have to stay for somebody's snapshot: then an index is rebuilt
+/// with their keys, too.
+fn held_back(objects: &Objects) -> Option<String> {
+    // SAFETY: the table is open while its horizon is read; the lock on it goes with the transaction.
+    unsafe {
+        // Nobody else deletes here, so every deletion has an older id than this.
+        let own = pg_sys::GetCurrentTransactionId();
+        let exclusive = pg_sys::AccessExclusiveLock as c_int;
+        let table = pg_sys::table_open(objects.dictionary_table(), exclusive);
+        let horizon = pg_sys::GetOldestNonRemovableTransactionId(table);
+        pg_sys::table_close(table, pg_sys::NoLock as c_int);
+        pg_sys::TransactionIdPrecedes(horizon, own).then(|| {
+            "a transaction of another database, a prepared one or a replication slot holds clean-up back; try \
+             again when it has ended"
+                .to_owned()
+        })
+    }
 }
 
 /// `pg_database` (`src/include/catalog/pg_database.h`).

@@ -12,10 +12,11 @@ use std::ptr;
 use pgrx::pg_sys::{self, Datum, varlena};
 use pgshrink_codec::Algorithm;
 use pgshrink_zson::datum::{Method, Stored, parse};
-use pgshrink_zson::legacy;
+use pgshrink_zson::{Encoder, legacy};
 
 use crate::backend::{backend, legacy_words, reader, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
+use crate::settings;
 use crate::sys::{bytes_of, raw};
 
 /// Documents of more bytes than this are not kept in the memo.
@@ -141,6 +142,10 @@ unsafe fn take_scratch() -> Datum {
         let value = new_varlena(start, len);
         if backend().scratch.capacity() > SCRATCH_KEPT_MAX {
             backend().scratch = Vec::new();
+            // A large document or a high level leaves large tables behind.
+            if backend().encoder.memory_size() > settings::cache_bytes() / 2 {
+                backend().encoder = Encoder::new();
+            }
         }
         value
     }

@@ -9,12 +9,14 @@ pub mod cpu;
 pub mod machine;
 pub mod markdown;
 pub mod page;
+pub mod publish;
 pub mod samples;
 
 pub use arguments::Arguments;
 pub use cpu::cpu_seconds_of_thread;
 pub use machine::Machine;
 pub use page::{Column, Page, Run, Table, Unit, Value, Verdict};
+pub use publish::Publication;
 pub use samples::Samples;
 
 /// Whatever went wrong; a bench has nobody to tell but its user.

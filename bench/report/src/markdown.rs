@@ -66,12 +66,13 @@ fn shown(number: f64, unit: Unit) -> String {
     match unit {
         Unit::Text | Unit::Count | Unit::Bytes => grouped(number),
         Unit::PerSecond if number >= 100.0 => grouped(number),
+        Unit::Average if number.abs() >= 1000.0 => grouped(number),
         Unit::Ratio => format!("{number:.3}"),
         Unit::Percent => format!("{number:+.2} %"),
         Unit::Ms if number >= 100.0 => format!("{number:.0}"),
         Unit::Ms => format!("{number:.2}"),
         Unit::Seconds => format!("{number:.2}"),
-        Unit::PerSecond | Unit::MegabytesPerSecond => format!("{number:.1}"),
+        Unit::Average | Unit::PerSecond | Unit::MegabytesPerSecond => format!("{number:.1}"),
     }
 }
 

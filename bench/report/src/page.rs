@@ -19,6 +19,8 @@ pub enum Unit {
     Count,
     /// Bytes.
     Bytes,
+    /// What is counted or weighed one by one, on average.
+    Average,
     /// Times something.
     Ratio,
     /// Relative difference in percent, signed.

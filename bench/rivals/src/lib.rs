@@ -1,7 +1,9 @@
-//! pgbouncer and HAProxy as Debian packages them, in front of a private server.
+//! pgbouncer and HAProxy as Debian packages them, in front of a private server; in [`zson1`] the original zson.
 //!
-//! Each is configured as its documentation advises for one plain hop, so that it shows its best: pgbouncer with session
+//! Each program is configured as its documentation advises for one plain hop, so that it shows its best: pgbouncer with session
 //! pooling, HAProxy as a TCP relay. Neither compresses.
+
+pub mod zson1;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

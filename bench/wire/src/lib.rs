@@ -20,7 +20,7 @@ pub mod yardstick;
 use std::path::Path;
 use std::process::Command;
 
-use pgshrink_bench_report::{Arguments, Machine, Page, Result, Table, machine};
+use pgshrink_bench_report::{Arguments, Publication, Result, Table, machine};
 use pgshrink_bench_rivals::Rival;
 
 /// Those that speed is measured with: rows from narrow to wide, ratios from 3 to 20.
@@ -51,25 +51,9 @@ const TITLE: &str = "Wire compression: size, speed, memory";
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {
-    let mut shown = String::new();
-    let id = table.id.clone();
-    let flag = if arguments.full { "--full " } else { "" };
-    // A quick look must not change what is published.
-    let usual = if arguments.full { "bench/results" } else { "target/bench/results" };
-    let results = arguments.results.clone().unwrap_or_else(|| checkout().join(usual));
-    let mut page = Page::open(&results.join(format!("{NAME}.json")), TITLE)?;
-    page.machine = Machine::here(versions());
-    page.put(table, ORDER, format!("bench/run {flag}{program} --only {id}"), checkout());
-    page.save(&results, NAME)?;
-    if let Some(table) = page.tables.iter().find(|table| table.id == id) {
-        pgshrink_bench_report::markdown::section(table, &mut shown);
-        println!("{shown}");
-        for verdict in &table.verdicts {
-            let met = if verdict.met { "met" } else { "MISSED" };
-            println!("{met}: {} (line {}, found {})\n", verdict.what, verdict.limit, verdict.found);
-        }
-    }
-    Ok(())
+    let publication =
+        Publication { name: NAME, title: TITLE, order: ORDER, versions: versions(), checkout: checkout() };
+    publication.publish(arguments, program, table)
 }
 
 /// The folder that this bench is part of.

@@ -1,0 +1,48 @@
+//! Benches of compressed documents.
+//!
+//! Two programs. `zson-size` encodes and decodes in this process, beside bare zstd and the original zson 1.1.
+//! `zson-system` stores the same documents in a private server as jsonb under pglz and under LZ4, as zson 1.1 would
+//! have stored them, and as zson, and asks the server for them. Whatever is stored is compared with what went in.
+//!
+//! Documents are those of every corpus: the JSON ones as they are, a row of a table as the object that `to_jsonb`
+//! makes of it.
+//!
+//! * [`store`], [`documents`]: a server with every corpus as jsonb, and the bytes of it.
+//! * [`timing`], [`yardstick`]: what is measured, and what with.
+//! * [`size`], [`system`]: the tables.
+
+pub mod documents;
+pub mod size;
+pub mod store;
+pub mod system;
+pub mod timing;
+pub mod yardstick;
+
+use std::path::Path;
+
+use pgshrink_bench_report::{Arguments, Publication, Result, Table};
+use pgshrink_testkit::Server;
+
+/// The page's tables, in its order.
+pub const ORDER: &[&str] = &["payload", "codec", "table-size", "insert", "scan", "cold-scan", "pgbench"];
+const NAME: &str = "zson";
+const TITLE: &str = "Documents: size and speed of zson";
+
+/// Puts a finished table on the page and on the terminal.
+pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {
+    let publication =
+        Publication { name: NAME, title: TITLE, order: ORDER, versions: versions(), checkout: checkout() };
+    publication.publish(arguments, program, table)
+}
+
+/// The folder that this bench is part of.
+pub fn checkout() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Versions of whatever the figures depend on.
+fn versions() -> Vec<String> {
+    let server = Server::with_extensions(15).ok().map(|server| format!("PostgreSQL {}", server.version));
+    let library = format!("libzstd {} in codec and yardstick", zstd_safe::version_string());
+    server.into_iter().chain([library]).collect()
+}

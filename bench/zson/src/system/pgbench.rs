@@ -1,0 +1,109 @@
+//! Transactions on documents that shared buffers cannot hold.
+
+use std::fs;
+
+use pgshrink_bench_report::{Result, Samples, Table, Unit};
+use pgshrink_testkit::{Cluster, TempDir, run};
+
+use super::load::Form;
+use super::small::Small;
+use super::{Bench, Found, told};
+
+const CORPORA: [&str; 2] = ["cve_record", "deb_package"];
+/// Sessions, on two cores with pgbench beside them.
+const CLIENTS: &str = "4";
+
+/// What a transaction does to the table in `{table}`, whose ids end at `{last}`, with its key `{key}`.
+const SCRIPTS: [(&str, &str); 2] = [
+    ("select", "\\set id random(1, {last})\nselect doc->>'{key}' from {table} where id = :id;\n"),
+    (
+        "update",
+        "\\set id random(1, {last})\n\\set n random(1, 1000000)\n\
+        update {table} set doc = doc || jsonb_build_object('touched', :n::int) where id = :id;\n",
+    ),
+];
+
+pub(super) fn table(bench: &Bench) -> Result<Table> {
+    let about = "pgbench with prepared statements, 4 clients, on a table `(id primary key, doc)` that is larger than shared buffers as jsonb: \
+        *select* asks a random document for one key, *update* adds a member to one. fsync is on. What shared buffers lack \
+        comes from the kernel's cache, which holds all tables: with a slow disk behind it the smaller table wins by more. \
+        TPS of zson to that of jsonb, round by round in turn.";
+    let columns = [
+        ("corpus", Unit::Text),
+        ("script", Unit::Text),
+        ("codec", Unit::Text),
+        ("jsonb pglz", Unit::Bytes),
+        ("jsonb lz4", Unit::Bytes),
+        ("zson", Unit::Bytes),
+        ("jsonb lz4 TPS", Unit::PerSecond),
+        ("zson to pglz", Unit::Ratio),
+        ("zson to lz4", Unit::Ratio),
+    ];
+    let mut table = Table::new("pgbench", "Transactions", about, &columns);
+    let small = bench.small()?;
+    let mut found = Found::default();
+    for (name, count) in small.corpora.iter().filter(|(name, _)| CORPORA.contains(&name.as_str())) {
+        let mut sizes = Vec::new();
+        for form in Form::LIVE {
+            sizes.push(small.size(form, name)?);
+        }
+        for (script, text) in SCRIPTS {
+            let tps = measure(bench, small, name, *count, text)?;
+            for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
+                let [to_pglz, to_lz4] = [0, 1].map(|jsonb| tps[ours].over(&tps[jsonb]));
+                found[codec].push((to_pglz.median(), format!("{name} {script}, pglz")));
+                found[codec].push((to_lz4.median(), format!("{name} {script}, lz4")));
+                table.row([
+                    name.as_str().into(),
+                    script.into(),
+                    codec_name.into(),
+                    sizes[0].into(),
+                    sizes[1].into(),
+                    sizes[ours].into(),
+                    tps[1].median().into(),
+                    to_pglz.spread(),
+                    to_lz4.spread(),
+                ]);
+            }
+        }
+    }
+    table.about.push_str(&format!(" Shared buffers: {}.", small.buffers));
+    let (found, met) = told(found, 1.0, false);
+    table.verdict("pgbench TPS to jsonb, table larger than shared_buffers", "above 1.0", found, met);
+    Ok(table)
+}
+
+/// TPS of each form, round by round.
+fn measure(bench: &Bench, small: &Small, name: &str, last: u64, text: &str) -> Result<[Samples; 4]> {
+    let cluster = small.store.cluster();
+    let key = super::cold::key(small, name)?;
+    let dir = TempDir::new()?;
+    let mut tps: [Samples; 4] = Default::default();
+    let seconds = if bench.full { "3" } else { "1" };
+    // The first round fills the caches.
+    for round in 0..=bench.rounds(2, 7) {
+        for at in (0..tps.len()).map(|at| (at + round) % Form::LIVE.len()) {
+            let table = Form::LIVE[at].table(name);
+            let script = dir.path().join("script");
+            let text =
+                text.replace("{last}", &last.to_string()).replace("{table}", &table).replace("{key}", &key);
+            fs::write(&script, text)?;
+            let found = pgbench(cluster, &["-T", seconds, "-c", CLIENTS, "-f", &script.to_string_lossy()])?;
+            if round > 0 {
+                tps[at].push(found);
+            }
+            // What updates leave behind, as autovacuum would.
+            cluster.sql(&format!("vacuum {table}"))?;
+        }
+    }
+    Ok(tps)
+}
+
+fn pgbench(cluster: &Cluster, arguments: &[&str]) -> Result<f64> {
+    let mut command = cluster.command("pgbench");
+    let conninfo = cluster.conninfo_unix("postgres");
+    let printed = run::output(command.args(["-n", "-M", "prepared"]).args(arguments).arg(conninfo))?;
+    let line = printed.lines().find_map(|line| line.strip_prefix("tps ="));
+    let tps = line.and_then(|rest| rest.trim().split(' ').next()?.parse().ok());
+    tps.ok_or_else(|| format!("pgbench tells no TPS:\n{printed}").into())
+}

@@ -16,6 +16,7 @@ demo: ## the whole product on a throwaway cluster, and what it saves
 	@tools/setup demo
 	@echo "building pgshrink and its demo (minutes at the first time)"
 	@$(CARGO) build --quiet --release --locked -p pgshrink-cli -p pgshrink-demo
+	@tools/extensions 15
 	@target/release/pgshrink-demo
 
 build: ## target/release/pgshrink

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pgshrink_testkit::Server;
-
+use crate::documents;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -17,7 +16,9 @@ use crate::wire;
 
 /// Everything there is to show, in order. A part of the product adds its steps here.
 fn steps() -> Vec<Box<dyn Step>> {
-    wire::steps()
+    let mut steps = wire::steps();
+    steps.push(Box::new(documents::Documents));
+    steps
 }
 
 /// Shows everything and returns the program's exit code.
@@ -30,11 +31,9 @@ pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
     }
     // A reader that went away is no reason to fail.
     let _ = report::print(&mut std::io::stdout().lock(), &report, terminal::width(), Charset::detect());
-    for row in report.rows.iter().filter(|row| !row.same) {
-        eprintln!(
-            "pgshrink-demo: {}: what arrived is not what was sent; this is a bug, please report it",
-            row.what
-        );
+    for row in report.rows.iter().chain(&report.documents).filter(|row| !row.same) {
+        let what = "both sides should hold the same data and do not; this is a bug, please report it";
+        eprintln!("pgshrink-demo: {}: {what}", row.what);
     }
     for problem in &report.problems {
         eprintln!("pgshrink-demo: {problem}");
@@ -46,7 +45,8 @@ pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
 }
 
 fn exit_code(complete: bool, report: &Report) -> u8 {
-    match (complete, report::all_same(&report.rows) && report.problems.is_empty()) {
+    let same = report::all_same(&report.rows) && report::all_same(&report.documents);
+    match (complete, same && report.problems.is_empty()) {
         (false, _) => COULD_NOT_RUN,
         (true, false) => PROBLEM,
         (true, true) => 0,
@@ -63,7 +63,7 @@ fn show(pgshrink: Option<&Path>, report: &mut Report) -> Result<Verdict, Failure
     interrupt::watch().map_err(|error| Failure::io("watching for signals", &error))?;
     follow_supervisor().map_err(|error| Failure::io("following the supervisor", &error))?;
     let pgshrink = find_binary(pgshrink)?;
-    Server::find(15)?;
+    stage::find_server()?;
     let mut steps = steps();
     let progress =
         Progress::new(stage::PHASE_COUNT + steps.iter().map(|step| step.phase_count()).sum::<u64>());
@@ -144,6 +144,8 @@ mod tests {
         };
         assert_eq!(exit_code(true, &report(vec![row(true)], &[])), 0);
         assert_eq!(exit_code(true, &report(vec![row(true), row(false)], &[])), 1);
+        let documents = Report { documents: vec![row(false)], ..Report::default() };
+        assert_eq!(exit_code(true, &documents), 1);
         assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
         assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
     }

@@ -8,10 +8,13 @@
 //!   zstd:   client ──▶ connector ──▶ relay ──▶ gateway ──▶ server
 //! ```
 //!
+//! The same server then stores the documents of the index as jsonb and as zson.
+//!
 //! 1. Nothing is left behind, however it ends: [`supervisor`] owns a directory in which everything happens.
 //! 2. A part of the product adds its rows by adding to [`demo::steps`].
 
 mod demo;
+mod documents;
 mod failure;
 mod interrupt;
 mod package_index;

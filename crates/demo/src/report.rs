@@ -11,7 +11,9 @@ use crate::terminal::Charset;
 const ADVICE: &str = "\
 On your own server and client:
   pgshrink gateway --listen 0.0.0.0:6432 --server host=127.0.0.1
-  pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"";
+  pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"
+Documents, after make install-zson, in your own database:
+  CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');";
 
 /// One line above, below the header and at the end.
 const UNICODE: TableStyle = lines('─');
@@ -24,10 +26,14 @@ pub(crate) fn print(
     width: u16,
     charset: Charset,
 ) -> std::io::Result<()> {
-    if !report.rows.is_empty() {
-        writeln!(out, "{}", folded(&report.heading, width))?;
-        for line in table(&report.rows, width, charset).lines() {
-            writeln!(out, "{}", line.trim_end())?;
+    for (heading, rows, heads) in
+        [(&report.heading, &report.rows, &WIRE), (&report.documents_heading, &report.documents, &DOCUMENTS)]
+    {
+        if !rows.is_empty() {
+            writeln!(out, "{}", folded(heading, width))?;
+            for line in table(rows, heads, width, charset).lines() {
+                writeln!(out, "{}", line.trim_end())?;
+            }
         }
     }
     for note in &report.notes {
@@ -39,6 +45,37 @@ pub(crate) fn print(
     Ok(())
 }
 
+/// What the columns of a table are called, and which there are.
+struct Heads {
+    plain: &'static str,
+    shrunk: &'static str,
+    /// Of the two ways, for their times.
+    ways: [&'static str; 2],
+    /// Whether the product has processes of its own.
+    cpu: bool,
+    /// Whether the rows are of one kind.
+    total: bool,
+    /// Of the seconds, after the point.
+    digits: usize,
+}
+
+const WIRE: Heads = Heads {
+    plain: "bytes\nplain",
+    shrunk: "bytes on\nthe wire",
+    ways: ["plain", "zstd"],
+    cpu: true,
+    total: true,
+    digits: 1,
+};
+const DOCUMENTS: Heads = Heads {
+    plain: "bytes\njsonb",
+    shrunk: "bytes\nzson",
+    ways: ["jsonb", "zson"],
+    cpu: false,
+    total: false,
+    digits: 2,
+};
+
 /// True when every row's two sides hold the same.
 pub(crate) fn all_same(rows: &[Row]) -> bool {
     rows.iter().all(|row| row.same)
@@ -49,7 +86,7 @@ const fn lines(character: char) -> TableStyle {
     TableStyle::new().top_border(line).header_separator(line).bottom_border(line)
 }
 
-fn table(rows: &[Row], width: u16, charset: Charset) -> Table {
+fn table(rows: &[Row], heads: &Heads, width: u16, charset: Charset) -> Table {
     let (style, arrow, cut) = match charset {
         Charset::Unicode => (UNICODE, "→", "…"),
         Charset::Ascii => (ASCII, "->", "~"),
@@ -57,16 +94,18 @@ fn table(rows: &[Row], width: u16, charset: Charset) -> Table {
     let mut table = Table::new();
     table.load_style(style).set_truncation_indicator(cut);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    let seconds = format!("seconds\nplain {arrow} zstd");
-    table.set_header(["", "bytes\nplain", "bytes on\nthe wire", "ratio", "CPU s", &seconds, "same\ndata"]);
+    let [plain, shrunk] = heads.ways;
+    let seconds = format!("seconds\n{plain} {arrow} {shrunk}");
+    let names = ["", heads.plain, heads.shrunk, "ratio", "CPU s", &seconds, "same\ndata"];
+    table.set_header(heads.shown(names.map(str::to_owned)));
     for row in rows {
-        table.add_row(cells(row, arrow));
+        table.add_row(heads.shown(cells(row, heads.digits, arrow)));
     }
-    if rows.len() > 1 {
-        let mut sum = cells(&total(rows), arrow);
+    if heads.total && rows.len() > 1 {
+        let mut sum = cells(&total(rows), heads.digits, arrow);
         // Runs of different kinds in one sum say nothing about speed.
-        sum[5] = String::new();
-        table.add_row(sum);
+        sum[SECONDS] = String::new();
+        table.add_row(heads.shown(sum));
     }
     let last = table.column_count() - 1;
     for (index, column) in table.column_iter_mut().enumerate() {
@@ -78,15 +117,28 @@ fn table(rows: &[Row], width: u16, charset: Charset) -> Table {
     table
 }
 
-fn cells(row: &Row, arrow: &str) -> [String; 7] {
+impl Heads {
+    /// The cells of the columns there are.
+    fn shown(&self, cells: [String; 7]) -> Vec<String> {
+        let shown = cells.into_iter().enumerate().filter(|(index, _)| self.cpu || *index != CPU);
+        shown.map(|(_, cell)| cell).collect()
+    }
+}
+
+/// Places among the cells.
+const CPU: usize = 4;
+const SECONDS: usize = 5;
+
+fn cells(row: &Row, digits: usize, arrow: &str) -> [String; 7] {
     let (plain, shrunk) = (row.plain_wall.as_secs_f64(), row.shrunk_wall.as_secs_f64());
+    let timed = plain > 0.0 || shrunk > 0.0;
     [
         row.what.clone(),
         size(row.plain_size),
         size(row.shrunk_size),
         format!("{:.2}x", ratio(row)),
         format!("{:.2}", row.cpu_seconds),
-        format!("{plain:.1} {arrow} {shrunk:.1}"),
+        if timed { format!("{plain:.digits$} {arrow} {shrunk:.digits$}") } else { String::new() },
         if row.same { "yes" } else { "NO" }.to_owned(),
     ]
 }
@@ -110,10 +162,13 @@ fn summary(report: &Report) -> Option<String> {
     let all = total(&report.rows);
     let saved = all.plain_size.saturating_sub(all.shrunk_size);
     let share = 100.0 * saved as f64 / (all.plain_size as f64).max(1.0);
-    let data =
-        if all.same { "both sides hold the same data" } else { "but NOT everything arrived as it was sent" };
+    let same = all.same && all_same(&report.documents);
+    let data = if same { "both sides hold the same data" } else { "but NOT everything is as it was sent" };
+    let at_rest = report.documents.first().map_or_else(String::new, |table| {
+        format!(" {} of documents take {} as zson.", size(table.plain_size), size(table.shrunk_size))
+    });
     Some(format!(
-        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.",
+        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.{at_rest}",
         size(all.plain_size),
         size(all.shrunk_size),
         all.cpu_seconds,
@@ -173,7 +228,7 @@ mod tests {
 
     fn printed(rows: Vec<Row>, width: u16, charset: Charset) -> String {
         let note = "words ".repeat(40).trim_end().to_owned();
-        let report = Report { heading: "heading ".repeat(20), rows, notes: vec![note], problems: vec![] };
+        let report = Report { heading: "heading ".repeat(20), rows, notes: vec![note], ..Report::default() };
         let mut out = Vec::new();
         print(&mut out, &report, width, charset).unwrap();
         String::from_utf8(out).unwrap()
@@ -210,6 +265,28 @@ mod tests {
         let text = printed(vec![row("a", true), row("b", false)], 120, Charset::Ascii);
         assert!(text.contains("NOT"), "{text}");
         assert_eq!(text.lines().filter(|line| line.trim_end().ends_with(" NO")).count(), 2, "b and the sum");
+    }
+
+    #[test]
+    fn documents_have_a_table_of_their_own_without_sum_and_processor_time() {
+        let mut table = row("table", true);
+        (table.plain_wall, table.shrunk_wall) = Default::default();
+        let report = Report {
+            documents_heading: "documents".to_owned(),
+            documents: vec![table, row("->> scan", true)],
+            ..Report::default()
+        };
+        let mut out = Vec::new();
+        print(&mut out, &report, 80, Charset::Ascii).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("documents\n") && text.contains("jsonb -> zson"), "{text}");
+        assert!(!text.contains("CPU") && !text.contains("all"), "{text}");
+        let words = |what: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.starts_with(what)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words("table"), ["table", "123.5", "MB", "23.5", "MB", "5.26x", "yes"]);
+        assert_eq!(words("->> scan").last().unwrap(), "yes");
     }
 
     #[test]

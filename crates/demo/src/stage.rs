@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use pgshrink_testkit::{Auth, Cluster, SUPERUSER_PASSWORD, TempDir};
+use pgshrink_testkit::{Auth, Cluster, SUPERUSER_PASSWORD, Server, ServerBinaries, TempDir};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -21,7 +21,7 @@ const ROWS_PER_LOOK: usize = 1024;
 /// The server, its data, and the product's binary.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    /// A stock server.
+    /// The server.
     pub(crate) cluster: Cluster,
     /// The binary to show.
     pub(crate) pgshrink: PathBuf,
@@ -76,8 +76,15 @@ pub(crate) fn checksum_query(table: &str) -> String {
     format!("select count(*), md5(string_agg(md5(t::text), '' order by id)) from {table} t")
 }
 
+/// PostgreSQL 15 with our extensions where they have been built, and a stock one elsewhere: all but one step need no
+/// more.
+pub(crate) fn find_server() -> Result<ServerBinaries, Failure> {
+    Ok(Server::with_extensions(15).or_else(|_| Server::find(15))?)
+}
+
 fn start_cluster() -> Result<Cluster, Failure> {
     let builder = Cluster::builder()
+        .server(&find_server()?)
         // What a server of some size has; nothing here changes what goes over the wire.
         .auth(Auth::Scram)
         .conf("shared_buffers", "128MB")

@@ -25,6 +25,10 @@ pub(crate) struct Report {
     pub(crate) heading: String,
     /// For the table.
     pub(crate) rows: Vec<Row>,
+    /// What the rows of documents are about.
+    pub(crate) documents_heading: String,
+    /// For the table of documents at rest.
+    pub(crate) documents: Vec<Row>,
     /// Lines below it.
     pub(crate) notes: Vec<String>,
     /// What is wrong, other than data that differs.
@@ -42,7 +46,7 @@ pub(crate) struct Row {
     pub(crate) shrunk_size: u64,
     /// What the product used.
     pub(crate) cpu_seconds: f64,
-    /// How long it took without.
+    /// How long it took without; zero, as the other, where there is nothing to time.
     pub(crate) plain_wall: Duration,
     /// How long it took with it.
     pub(crate) shrunk_wall: Duration,

@@ -1,4 +1,265 @@
 //! One 8 KB page to a payload and back, exactly.
 
+mod checksum;
+mod column;
+mod dictionary;
+mod kind;
+mod lanes;
+mod layout;
+mod mode;
+mod streams;
+mod transform;
+mod tuples;
+
+pub use checksum::checksum;
+pub use dictionary::PageDictionary;
+pub use kind::{Kind, looks_like};
+pub use mode::Mode;
+
+use pgshrink_codec::{Algorithm, Choice, bare, block};
+
+use column::Backend;
+use transform::Transform;
+
 /// Bytes of a page: PostgreSQL's `BLCKSZ`.
 pub const PAGE_SIZE: usize = 8192;
+
+/// Whether pages are rearranged before the codec.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum TransformPolicy {
+    /// Where the page is one that it understands.
+    #[default]
+    Auto,
+    /// Never: the codec sees the page as it is.
+    Off,
+}
+
+/// How pages are to be encoded. It may differ from page to page.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Algorithm and level; [`Algorithm::None`] stores pages raw.
+    pub choice: Choice,
+    /// Whether pages are rearranged first.
+    pub transform: TransformPolicy,
+}
+
+/// What [`PageCodec::encode`] did.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Encoded {
+    /// What a decoder must be told.
+    pub mode: Mode,
+}
+
+/// What can go wrong with a page.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The payload was not made by this codec, or was damaged since.
+    #[error("corrupt page payload: {what}")]
+    Corrupt {
+        /// What the decoder noticed.
+        what: &'static str,
+    },
+    /// The payload needs something a newer version may know.
+    #[error("unsupported page mode {mode:#04x}")]
+    Mode {
+        /// The byte found.
+        mode: u8,
+    },
+    /// The payload was made with a dictionary and none was given.
+    #[error("this page needs its relation's dictionary")]
+    DictionaryMissing,
+    /// The page's checksum is to be computed from its block number and none was given.
+    #[error("this page needs its block number")]
+    BlockMissing,
+    /// The algorithm failed.
+    #[error(transparent)]
+    Codec(#[from] pgshrink_codec::Error),
+}
+
+/// Contexts and scratch memory for encoding and decoding pages, one thread's.
+#[derive(Default)]
+pub struct PageCodec {
+    bare_writer: bare::Compressor,
+    bare_reader: bare::Decompressor,
+    block_writer: block::Compressor,
+    block_reader: block::Decompressor,
+    transform: Transform,
+    /// A transformed page.
+    joined: Vec<u8>,
+}
+
+/// Bytes of the length of what was compressed, where that is not a page's.
+const LENGTH_BYTES: usize = 2;
+/// The longest form a transformed page is stored in; a longer one would not compress to less than a page.
+const JOINED_MAX: usize = PAGE_SIZE + PAGE_SIZE / 8;
+
+impl PageCodec {
+    /// Without any context yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends the payload of `page` to `out`: at most [`PAGE_SIZE`] bytes, none for a page of zeros. `block` is the
+    /// page's number in its relation; with it, a checksum that verifies costs nothing. On an error nothing was
+    /// appended.
+    pub fn encode(
+        &mut self,
+        page: &[u8; PAGE_SIZE],
+        block: Option<u32>,
+        how: &Policy,
+        dictionary: Option<&PageDictionary>,
+        out: &mut Vec<u8>,
+    ) -> Result<Encoded, Error> {
+        if layout::is_zero(page) {
+            return Ok(Encoded { mode: Mode::ZERO });
+        }
+        let start = out.len();
+        let mode = self.try_encode(page, block, how, dictionary, out);
+        if let Ok(Some(mode)) = mode
+            && out.len() - start < PAGE_SIZE
+        {
+            return Ok(Encoded { mode });
+        }
+        out.truncate(start);
+        mode?;
+        out.extend_from_slice(page);
+        Ok(Encoded { mode: Mode::RAW })
+    }
+
+    /// `None`: to be stored raw.
+    fn try_encode(
+        &mut self,
+        page: &[u8; PAGE_SIZE],
+        block: Option<u32>,
+        how: &Policy,
+        dictionary: Option<&PageDictionary>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Mode>, Error> {
+        let algorithm = how.choice.algorithm;
+        if algorithm == Algorithm::None {
+            return Ok(None);
+        }
+        if how.transform == TransformPolicy::Off {
+            let packed = self.compress(how.choice, dictionary, None, page, out)?;
+            return Ok(Some(Mode::new(algorithm, packed)));
+        }
+        let implied = layout::u16_at(page, checksum::CHECKSUM_AT);
+        let implied = implied != 0 && block.is_some_and(|block| checksum(page, block) == implied);
+        let backend = match algorithm {
+            Algorithm::Zstd | Algorithm::Zlib | Algorithm::Lzfse => Backend::Entropy,
+            _ => Backend::Matches,
+        };
+        self.joined.clear();
+        self.transform.encode(page, implied, backend, &mut self.joined);
+        let joined = std::mem::take(&mut self.joined);
+        let packed = if joined.len() <= JOINED_MAX {
+            self.compress(how.choice, dictionary, Some(joined.len()), &joined, out).map(Some)
+        } else {
+            Ok(None)
+        };
+        self.joined = joined;
+        Ok(packed?.map(|packed| Mode::new(algorithm, packed.transformed(implied))))
+    }
+
+    fn compress(
+        &mut self,
+        choice: Choice,
+        dictionary: Option<&PageDictionary>,
+        length: Option<usize>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<mode::Packed, Error> {
+        if let Some(length) = length {
+            out.extend_from_slice(&(length as u16).to_le_bytes());
+        }
+        let prepared = dictionary.and_then(|dictionary| dictionary.prepared(choice));
+        Ok(match choice.algorithm {
+            Algorithm::Zstd | Algorithm::Lz4 => {
+                let shape = self.bare_writer.compress(choice, prepared, input, out)?;
+                mode::Packed::new(shape == bare::Shape::ZstdBlocks, prepared.is_some())
+            }
+            _ => {
+                self.block_writer.compress(choice, input, out)?;
+                mode::Packed::new(false, false)
+            }
+        })
+    }
+
+    /// Decodes what [`PageCodec::encode`] made under the same block number and dictionary. On an error, the page
+    /// holds bytes without meaning. Nothing is allocated once every algorithm in use was met.
+    pub fn decode(
+        &mut self,
+        mode: u8,
+        payload: &[u8],
+        block: Option<u32>,
+        dictionary: Option<&PageDictionary>,
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), Error> {
+        let mode = Mode::from_byte(mode)?;
+        if mode == Mode::ZERO {
+            page.fill(0);
+            return if payload.is_empty() {
+                Ok(())
+            } else {
+                Err(Error::Corrupt { what: "a zero page with bytes" })
+            };
+        }
+        if mode == Mode::RAW {
+            *page = payload.try_into().map_err(|_| Error::Corrupt { what: "size of a raw page" })?;
+            return Ok(());
+        }
+        let dictionary = match dictionary {
+            _ if !mode.has_dictionary() => None,
+            Some(dictionary) => Some(dictionary),
+            None => return Err(Error::DictionaryMissing),
+        };
+        if !mode.is_transformed() {
+            return self.decompress(mode, payload, dictionary, page);
+        }
+        let Some((length, payload)) = payload.split_at_checked(LENGTH_BYTES) else {
+            return Err(Error::Corrupt { what: "no length" });
+        };
+        let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
+        if length > JOINED_MAX {
+            return Err(Error::Corrupt { what: "length of a transformed page" });
+        }
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.resize(length, 0);
+        let done = self
+            .decompress(mode, payload, dictionary, &mut joined)
+            .and_then(|()| self.transform.decode(&joined, page));
+        self.joined = joined;
+        done?;
+        if mode.implies_checksum() {
+            let block = block.ok_or(Error::BlockMissing)?;
+            let sum = checksum(page, block);
+            page[checksum::CHECKSUM_AT..checksum::CHECKSUM_AT + 2].copy_from_slice(&sum.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn decompress(
+        &mut self,
+        mode: Mode,
+        payload: &[u8],
+        dictionary: Option<&PageDictionary>,
+        target: &mut [u8],
+    ) -> Result<(), Error> {
+        let reading = dictionary.map(PageDictionary::reading);
+        let algorithm = mode.algorithm();
+        let shape = match algorithm {
+            Algorithm::Zstd if mode.has_blocks() => bare::Shape::ZstdBlocks,
+            Algorithm::Zstd => bare::Shape::ZstdBlock,
+            Algorithm::Lz4 => bare::Shape::Lz4,
+            _ => {
+                // The other codecs append to vectors.
+                let mut out = Vec::with_capacity(target.len());
+                self.block_reader.decompress(algorithm, payload, target.len(), &mut out)?;
+                target.copy_from_slice(&out);
+                return Ok(());
+            }
+        };
+        Ok(self.bare_reader.decompress(shape, reading, payload, target)?)
+    }
+}

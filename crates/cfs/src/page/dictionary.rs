@@ -1,0 +1,75 @@
+//! A relation's dictionary.
+
+use std::fmt;
+
+use pgshrink_codec::prepared::{CompressorDictionary, DecompressorDictionary};
+use pgshrink_codec::{Choice, Dictionary};
+
+use super::Error;
+
+/// What pages of one relation have in common, prepared for use. Immutable; share it.
+pub struct PageDictionary {
+    dictionary: Dictionary,
+    writing: Vec<CompressorDictionary>,
+    reading: DecompressorDictionary,
+}
+
+impl PageDictionary {
+    /// Prepares `bytes` for reading anything, and for writing by `choices`.
+    pub fn new(bytes: Vec<u8>, choices: &[Choice]) -> Result<Self, Error> {
+        let dictionary = Dictionary::new(bytes)?;
+        let reading = DecompressorDictionary::new(&dictionary)?;
+        let usable = choices.iter().filter(|choice| Self::usable_with(**choice));
+        let writing =
+            usable.map(|choice| CompressorDictionary::new(&dictionary, *choice)).collect::<Result<_, _>>()?;
+        Ok(PageDictionary { dictionary, writing, reading })
+    }
+
+    /// Whether pages can be written with a dictionary by `choice`.
+    pub fn usable_with(choice: Choice) -> bool {
+        use pgshrink_codec::Algorithm::{Lz4, Zstd};
+        matches!(choice.algorithm, Zstd | Lz4)
+    }
+
+    /// SHA-256 of the content, by which payloads' owners name it.
+    pub fn hash(&self) -> &[u8; 32] {
+        self.dictionary.hash()
+    }
+
+    /// The content.
+    pub fn bytes(&self) -> &[u8] {
+        self.dictionary.bytes()
+    }
+
+    pub(super) fn prepared(&self, choice: Choice) -> Option<&CompressorDictionary> {
+        self.writing.iter().find(|prepared| prepared.choice() == choice)
+    }
+
+    pub(super) fn reading(&self) -> &DecompressorDictionary {
+        &self.reading
+    }
+}
+
+impl fmt::Debug for PageDictionary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.dictionary.fmt(f)
+    }
+}
+
+impl PageDictionary {
+    /// Trains a dictionary of at most `size_max` bytes on pages as they will be written. `None` if they have too
+    /// little in common, or are too few.
+    pub fn train<'p>(
+        pages: impl IntoIterator<Item = &'p [u8; super::PAGE_SIZE]>,
+        size_max: usize,
+    ) -> Option<Vec<u8>> {
+        let mut transform = super::transform::Transform::default();
+        let mut samples: Vec<Vec<u8>> = vec![];
+        for page in pages {
+            let mut sample = vec![];
+            transform.encode(page, true, super::column::Backend::Entropy, &mut sample);
+            samples.push(sample);
+        }
+        Dictionary::train(&samples, size_max).ok().map(|dictionary| dictionary.bytes().to_vec())
+    }
+}

@@ -1,0 +1,157 @@
+//! The three streams a transformed page consists of: the head with all that describes, the body with columns,
+//! the rows with bytes that stay as they were. They are kept apart because bytes of one kind compress better
+//! together, and joined only for the codec.
+
+use super::Error;
+
+/// Where an encoder writes.
+#[derive(Default)]
+pub(super) struct Sink {
+    pub(super) head: Vec<u8>,
+    pub(super) body: Vec<u8>,
+    pub(super) rows: Vec<u8>,
+}
+
+/// Where a decoder reads. Whatever is not there is an error.
+pub(super) struct Source<'a> {
+    head: &'a [u8],
+    body: &'a [u8],
+    rows: &'a [u8],
+}
+
+impl Sink {
+    pub(super) fn clear(&mut self) {
+        self.head.clear();
+        self.body.clear();
+        self.rows.clear();
+    }
+
+    /// Whether it can be joined: streams of a page never come near what lengths can say, but for damage.
+    pub(super) fn fits(&self) -> bool {
+        self.head.len() + self.body.len() + self.rows.len() <= u16::MAX.into()
+    }
+
+    /// Appends all three as one: the first byte of the head, lengths, and the streams.
+    pub(super) fn join(&self, out: &mut Vec<u8>) {
+        out.push(self.head[0]);
+        out.extend_from_slice(&(self.head.len() as u16 - 1).to_le_bytes());
+        out.extend_from_slice(&(self.body.len() as u16).to_le_bytes());
+        out.extend_from_slice(&self.head[1..]);
+        out.extend_from_slice(&self.rows);
+        out.extend_from_slice(&self.body);
+    }
+
+    /// Seven bits a byte, lowest first.
+    pub(super) fn head_varint(&mut self, mut value: u32) {
+        while value >= 0x80 {
+            self.head.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.head.push(value as u8);
+    }
+
+    /// Values of `width` bits (1 to 32), the lowest bit first, padded to a byte.
+    pub(super) fn bits(&mut self, width: u32, values: impl Iterator<Item = u32>) {
+        let (mut pending, mut count) = (0u64, 0);
+        for value in values {
+            pending |= u64::from(value) << count;
+            count += width;
+            if count >= 32 {
+                self.body.extend_from_slice(&(pending as u32).to_le_bytes());
+                pending >>= 32;
+                count -= 32;
+            }
+        }
+        let rest = count.div_ceil(8) as usize;
+        self.body.extend_from_slice(&pending.to_le_bytes()[..rest]);
+    }
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn split(joined: &'a [u8]) -> Result<Self, Error> {
+        let [_, a, b, c, d, rest @ ..] = joined else { return Err(SHORT) };
+        let head_len = usize::from(u16::from_le_bytes([*a, *b]));
+        let body_len = usize::from(u16::from_le_bytes([*c, *d]));
+        let rows_len = rest.len().checked_sub(head_len + body_len).ok_or(SHORT)?;
+        let (head, rest) = rest.split_at(head_len);
+        let (rows, body) = rest.split_at(rows_len);
+        Ok(Source { head, body, rows })
+    }
+
+    /// Everything must have been used: what is left over was not written by us.
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        if self.head.is_empty() && self.body.is_empty() && self.rows.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Corrupt { what: "bytes left over" })
+        }
+    }
+
+    pub(super) fn head_byte(&mut self) -> Result<u8, Error> {
+        let (&byte, rest) = self.head.split_first().ok_or(SHORT)?;
+        self.head = rest;
+        Ok(byte)
+    }
+
+    pub(super) fn head(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        take(&mut self.head, len)
+    }
+
+    pub(super) fn body(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        take(&mut self.body, len)
+    }
+
+    pub(super) fn rows(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        take(&mut self.rows, len)
+    }
+
+    pub(super) fn head_varint(&mut self) -> Result<u32, Error> {
+        let mut value = 0;
+        for shift in (0..35).step_by(7) {
+            let byte = self.head_byte()?;
+            value |= u32::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Error::Corrupt { what: "a number of more than five bytes" })
+    }
+
+    /// The inverse of [`Sink::bits`].
+    pub(super) fn bits(&mut self, width: u32, values: &mut [u32]) -> Result<(), Error> {
+        let bytes = self.body((values.len() * width as usize).div_ceil(8))?;
+        let mask = u64::MAX >> (64 - width);
+        let width = width as usize;
+        // Where eight bytes can be loaded from whatever byte a value begins in.
+        let fast = bytes.len().checked_sub(8).map_or(0, |last| (last * 8 / width).min(values.len()));
+        let (head, tail) = values.split_at_mut(fast);
+        let mut bit = 0;
+        for slot in head {
+            *slot = (load(&bytes[bit / 8..bit / 8 + 8]) >> (bit % 8) & mask) as u32;
+            bit += width;
+        }
+        for slot in tail {
+            let mut end = [0; 8];
+            let rest = &bytes[bit / 8..];
+            let len = rest.len().min(8);
+            end[..len].copy_from_slice(&rest[..len]);
+            *slot = (u64::from_le_bytes(end) >> (bit % 8) & mask) as u32;
+            bit += width;
+        }
+        Ok(())
+    }
+}
+
+fn load(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], Error> {
+    let (taken, rest) = bytes.split_at_checked(len).ok_or(SHORT)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+const SHORT: Error = Error::Corrupt { what: "shorter than what it describes" };

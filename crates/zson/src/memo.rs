@@ -13,8 +13,10 @@ use crate::limits::{MEMO_ENTRIES_MAX, MEMO_ENTRIES_PROTECTED};
 /// A small cache of decoded documents, the least recently used leaving first.
 #[derive(Debug)]
 pub struct Memo {
-    /// Most recently used first.
-    entries: Vec<Entry>,
+    /// Most recently used first, each with the [`fingerprint`] of its datum.
+    entries: Vec<(u64, Box<Entry>)>,
+    /// Bytes of memory that the entries hold.
+    held: usize,
     /// Bytes of memory.
     budget: usize,
 }
@@ -40,20 +42,25 @@ pub struct Aligned {
 impl Memo {
     /// An empty one that may hold `budget` bytes.
     pub fn new(budget: usize) -> Self {
-        Memo { entries: Vec::with_capacity(MEMO_ENTRIES_MAX + 1), budget }
+        Memo { entries: Vec::with_capacity(MEMO_ENTRIES_MAX + 1), held: 0, budget }
     }
 
     /// Changes the budget and gives memory above it back. No document may be in use.
     pub fn set_budget(&mut self, budget: usize) {
         self.budget = budget;
-        while self.memory_size() > budget && self.entries.pop().is_some() {}
+        while self.held > budget && self.take_last().is_some() {}
     }
 
     /// The document of a datum that is still here.
+    #[inline]
     pub fn get(&mut self, datum: &[u8]) -> Option<&Aligned> {
-        let found = self.entries.iter().position(|entry| entry.datum == datum)?;
-        self.entries[..=found].rotate_right(1);
-        Some(&self.entries[0].document)
+        let wanted = fingerprint(datum);
+        let found =
+            self.entries.iter().position(|(known, entry)| *known == wanted && entry.datum == datum)?;
+        if found > 0 {
+            self.entries[..=found].rotate_right(1);
+        }
+        Some(&self.entries[0].1.document)
     }
 
     /// Keeps the document of `raw_len` bytes that `fill` writes, which sees bytes of earlier documents until then.
@@ -69,30 +76,31 @@ impl Memo {
         entry.datum.extend_from_slice(datum);
         entry.document.resize(raw_len);
         fill(entry.document.document_mut())?;
-        self.entries.insert(0, entry);
-        Ok(&self.entries[0].document)
+        self.held += entry.memory_size();
+        self.entries.insert(0, (fingerprint(datum), entry));
+        Ok(&self.entries[0].1.document)
     }
 
     /// Forgets all and gives the memory back. No document may be in use.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.held = 0;
     }
 
     /// Bytes of memory held.
     pub fn memory_size(&self) -> usize {
-        self.entries.iter().map(Entry::memory_size).sum()
+        self.held
     }
 
     /// Buffers for an entry of `needed` bytes, at best those of one that is not needed any more.
-    fn room_for(&mut self, needed: usize) -> Entry {
-        let kept = self.memory_size();
-        let full = self.entries.len() >= MEMO_ENTRIES_MAX || kept.saturating_add(needed) > self.budget;
+    fn room_for(&mut self, needed: usize) -> Box<Entry> {
+        let full = self.entries.len() >= MEMO_ENTRIES_MAX || self.held.saturating_add(needed) > self.budget;
         let mut entry = if full { self.pop() } else { None }.unwrap_or_default();
-        while self.memory_size().saturating_add(needed.max(entry.memory_size())) > self.budget {
+        while self.held.saturating_add(needed.max(entry.memory_size())) > self.budget {
             if self.pop().is_none() {
                 // One large document does not keep its memory for all that follow.
                 if entry.memory_size() > needed.saturating_mul(2) {
-                    entry = Entry::default();
+                    *entry = Entry::default();
                 }
                 break;
             }
@@ -101,9 +109,26 @@ impl Memo {
     }
 
     /// Takes the least recently used away unless it is protected.
-    fn pop(&mut self) -> Option<Entry> {
-        if self.entries.len() > MEMO_ENTRIES_PROTECTED { self.entries.pop() } else { None }
+    fn pop(&mut self) -> Option<Box<Entry>> {
+        if self.entries.len() > MEMO_ENTRIES_PROTECTED { self.take_last() } else { None }
     }
+
+    fn take_last(&mut self) -> Option<Box<Entry>> {
+        let (_, entry) = self.entries.pop()?;
+        self.held -= entry.memory_size();
+        Some(entry)
+    }
+}
+
+/// What two datums of different documents nearly never share: the beginning, with most of the check sum, and the
+/// length. Saves comparing them where many have one length.
+#[inline]
+fn fingerprint(datum: &[u8]) -> u64 {
+    let beginning = match datum.first_chunk::<8>() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => datum.iter().fold(0, |known, byte| known << 8 | u64::from(*byte)),
+    };
+    beginning ^ (datum.len() as u64).rotate_right(16)
 }
 
 impl Entry {

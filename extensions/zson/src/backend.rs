@@ -74,15 +74,18 @@ static BACKEND: Slot = Slot(Cell::new(std::ptr::null_mut()));
 ///
 /// # Safety
 /// The borrow ends before the server is called again.
-#[inline]
+#[inline(always)]
 pub unsafe fn backend() -> &'static mut Backend {
-    let mut pointer = BACKEND.0.get();
-    if pointer.is_null() {
-        pointer = Box::into_raw(Box::new(Backend::new()));
-        BACKEND.0.set(pointer);
-    }
+    let pointer = BACKEND.0.get();
     // SAFETY: made by Box and never freed; by the caller nobody else borrows it.
-    unsafe { &mut *pointer }
+    unsafe { if pointer.is_null() { new_backend() } else { &mut *pointer } }
+}
+
+#[cold]
+unsafe fn new_backend() -> &'static mut Backend {
+    let all = Box::leak(Box::new(Backend::new()));
+    BACKEND.0.set(all);
+    all
 }
 
 impl Backend {

@@ -1,5 +1,6 @@
 //! One 8 KB page to a payload and back, exactly.
 
+mod attributes;
 mod checksum;
 mod column;
 mod dictionary;
@@ -10,6 +11,7 @@ mod mode;
 mod streams;
 mod transform;
 mod tuples;
+mod wide;
 
 pub use checksum::checksum;
 pub use dictionary::PageDictionary;

@@ -8,6 +8,7 @@ use super::column::{self, Backend};
 use super::layout::{Cell, Layout, resize, u32_at};
 use super::streams::{Sink, Source};
 use super::tuples::padding;
+use super::wide::{WIDE, Wide};
 use super::{Error, PAGE_SIZE};
 
 /// Classes of a page; cells that fit into none have only rows.
@@ -21,8 +22,8 @@ const FRONT_MAX: usize = 24;
 const BACK_MAX: usize = 6;
 const LANE: usize = 4;
 /// What a lane costs in the rows: somewhat less than its 32 bits, in sixteenths of a bit.
-const ROW_COST: u64 = 19 * 16;
-const ROW_COST_MATCHES: u64 = 27 * 16;
+pub(super) const ROW_COST: u64 = 19 * 16;
+pub(super) const ROW_COST_MATCHES: u64 = 27 * 16;
 
 #[derive(Default)]
 struct Class {
@@ -43,6 +44,7 @@ pub(super) struct Classes {
     classes: Vec<Class>,
     count: usize,
     order: Vec<u16>,
+    wide: Wide,
 }
 
 const BY_LENGTH: u8 = 1;
@@ -73,7 +75,7 @@ impl Classes {
             members = rest;
             class.reset();
             if class.has_lanes(begin) {
-                let mut lanes = Writer { page, cells, these, values, backend, sink };
+                let mut lanes = Writer { page, cells, these, values, wide: &mut self.wide, backend, sink };
                 class.write(&mut lanes, begin);
             }
         }
@@ -104,7 +106,8 @@ impl Classes {
             members = rest;
             class.reset();
             if class.has_lanes(begin) {
-                class.read(page, cells, these, begin, values, source)?;
+                let mut lanes = Reader { page, cells, these, values, wide: &mut self.wide, source };
+                class.read(&mut lanes, begin)?;
             }
         }
         for cell in cells.iter() {
@@ -214,18 +217,79 @@ struct Writer<'a> {
     cells: &'a [Cell],
     these: &'a [u16],
     values: &'a mut Vec<u32>,
+    wide: &'a mut Wide,
     backend: Backend,
     sink: &'a mut Sink,
 }
 
+struct Reader<'a, 's> {
+    page: &'a mut [u8; PAGE_SIZE],
+    cells: &'a [Cell],
+    these: &'a [u16],
+    values: &'a mut Vec<u32>,
+    wide: &'a mut Wide,
+    source: &'a mut Source<'s>,
+}
+
+/// What became of a lane.
+#[derive(PartialEq, Eq)]
+enum Done {
+    InRows,
+    One,
+    /// It and the next one.
+    Two,
+}
+
 impl Writer<'_> {
-    /// Writes the lane that begins where `place` says for a cell. `false`: it stays in the rows.
-    fn lane(&mut self, place: impl Fn(&Cell) -> usize) -> bool {
+    /// Writes the lane that begins where `place` says for a cell.
+    fn lane(&mut self, place: impl Fn(&Cell) -> usize) -> Done {
         self.values.clear();
         let (page, cells) = (self.page, self.cells);
         self.values.extend(self.these.iter().map(|&i| u32_at(page, place(&cells[usize::from(i)]))));
-        let rows = if self.backend == Backend::Entropy { ROW_COST } else { ROW_COST_MATCHES };
-        column::write(self.values, self.backend, rows, self.sink)
+        if column::write(self.values, self.backend, self.row_cost(), self.sink) { Done::One } else { Done::InRows }
+    }
+
+    /// Tries to write two lanes as one of eight bytes.
+    fn pair(&mut self, place: impl Fn(&Cell) -> usize) -> bool {
+        let (page, cells) = (self.page, self.cells);
+        self.wide.values.clear();
+        self.wide.values.extend(self.these.iter().map(|&i| {
+            let at = place(&cells[usize::from(i)]);
+            u64::from(u32_at(page, at)) | u64::from(u32_at(page, at + LANE)) << 32
+        }));
+        self.wide.write(self.backend, self.row_cost(), self.sink)
+    }
+
+    fn row_cost(&self) -> u64 {
+        if self.backend == Backend::Entropy { ROW_COST } else { ROW_COST_MATCHES }
+    }
+}
+
+impl Reader<'_, '_> {
+    /// The inverse of [`Writer::lane`] and [`Writer::pair`]. `first` says where a lane begins, `both` where a pair.
+    fn lane(
+        &mut self,
+        first: impl Fn(&Cell) -> usize,
+        both: Option<impl Fn(&Cell) -> usize>,
+    ) -> Result<Done, Error> {
+        if let Some(form) = self.source.head_next(|byte| byte & 7 == WIDE) {
+            let both = both.ok_or(Error::Corrupt { what: "a wide column over the end" })?;
+            self.wide.read(form >> 3, self.these.len(), self.source)?;
+            for (&i, value) in self.these.iter().zip(&self.wide.values) {
+                let at = both(&self.cells[usize::from(i)]);
+                self.page[at..at + 2 * LANE].copy_from_slice(&value.to_le_bytes());
+            }
+            return Ok(Done::Two);
+        }
+        resize(self.values, self.these.len());
+        if !column::read(self.source, self.values)? {
+            return Ok(Done::InRows);
+        }
+        for (&i, value) in self.these.iter().zip(self.values.iter()) {
+            let at = first(&self.cells[usize::from(i)]);
+            self.page[at..at + LANE].copy_from_slice(&value.to_le_bytes());
+        }
+        Ok(Done::One)
     }
 }
 
@@ -247,82 +311,86 @@ impl Class {
     fn write(&mut self, lanes: &mut Writer<'_>, begin: usize) {
         let fixed = self.end_min == self.end_max;
         let all = self.lanes_max(begin);
+        let tries = if fixed { all } else { all.min(FRONT_MAX) };
         let place = lanes.sink.head.len();
         lanes.sink.head.push(0);
-        let (mut described, tries) = (lanes.sink.head.len(), if fixed { all } else { all.min(FRONT_MAX) });
-        for lane in 0..tries {
-            let done = lanes.lane(|cell| usize::from(cell.at) + begin + LANE * lane);
-            self.in_rows.push(!done);
-            if done {
-                (self.front, described) = (lane + 1, lanes.sink.head.len());
-            } else if !fixed && lane >= self.front + 4 {
-                break;
+        let mut described = lanes.sink.head.len();
+        let mut lane = 0;
+        while lane < tries && (fixed || lane < self.front + 5) {
+            let at = |cell: &Cell| usize::from(cell.at) + begin + LANE * lane;
+            let wide = lane.is_multiple_of(2) && lane + 1 < tries && lanes.pair(at);
+            let done = if wide { Done::Two } else { lanes.lane(at) };
+            lane += self.took(&done);
+            if done != Done::InRows {
+                (self.front, described) = (lane, lanes.sink.head.len());
             }
         }
         self.in_rows.truncate(self.front);
         lanes.sink.head.truncate(described);
         lanes.sink.head[place] = self.front as u8;
-        if fixed {
-            return;
+        if !fixed {
+            self.write_back(lanes, all - self.front);
         }
+    }
+
+    /// Lanes from the end backwards; descriptions are in that order, the flags are not.
+    fn write_back(&mut self, lanes: &mut Writer<'_>, all: usize) {
         let place = lanes.sink.head.len();
         lanes.sink.head.push(0);
-        described = lanes.sink.head.len();
-        // From the end backwards; the description is in that order, the flags are not.
-        let mut backwards = [true; BACK_MAX];
-        for lane in 0..(all - self.front).min(BACK_MAX) {
-            if lanes.lane(|cell| usize::from(cell.at + cell.end) - LANE * (lane + 1)) {
-                backwards[lane] = false;
-                (self.back, described) = (lane + 1, lanes.sink.head.len());
-            } else if lane >= self.back + 1 {
-                break;
+        let mut described = lanes.sink.head.len();
+        let (mut lane, tries) = (0, all.min(BACK_MAX));
+        while lane < tries && lane < self.back + 3 {
+            let at = |cell: &Cell| usize::from(cell.at + cell.end) - LANE * (lane + 1);
+            let wide = lane.is_multiple_of(2) && lane + 1 < tries && lanes.pair(|cell| at(cell) - LANE);
+            let done = if wide { Done::Two } else { lanes.lane(at) };
+            lane += self.took(&done);
+            if done != Done::InRows {
+                (self.back, described) = (lane, lanes.sink.head.len());
             }
         }
         lanes.sink.head.truncate(described);
         lanes.sink.head[place] = self.back as u8;
-        self.in_rows.extend(backwards[..self.back].iter().rev());
+        self.in_rows.truncate(self.front + self.back);
+        self.in_rows[self.front..].reverse();
     }
 
-    fn read(
-        &mut self,
-        page: &mut [u8; PAGE_SIZE],
-        cells: &[Cell],
-        these: &[u16],
-        begin: usize,
-        values: &mut Vec<u32>,
-        source: &mut Source<'_>,
-    ) -> Result<(), Error> {
-        let mut lane = |place: &dyn Fn(&Cell) -> usize, source: &mut Source<'_>| {
-            resize(values, these.len());
-            let done = column::read(source, values)?;
-            if done {
-                for (&i, value) in these.iter().zip(values.iter()) {
-                    let at = place(&cells[usize::from(i)]);
-                    page[at..at + LANE].copy_from_slice(&value.to_le_bytes());
-                }
-            }
-            Ok::<_, Error>(!done)
-        };
+    /// Notes what became of the next lane, and says how many it were.
+    fn took(&mut self, done: &Done) -> usize {
+        self.in_rows.push(*done == Done::InRows);
+        if *done == Done::Two {
+            self.in_rows.push(false);
+            return 2;
+        }
+        1
+    }
+
+    fn read(&mut self, lanes: &mut Reader<'_, '_>, begin: usize) -> Result<(), Error> {
         let all = self.lanes_max(begin);
-        self.front = source.head_byte()?.into();
+        self.front = lanes.source.head_byte()?.into();
         if self.front > all {
             return Err(Error::Corrupt { what: "number of lanes" });
         }
-        for i in 0..self.front {
-            self.in_rows.push(lane(&|cell| usize::from(cell.at) + begin + LANE * i, source)?);
+        let mut lane = 0;
+        while lane < self.front {
+            let at = |cell: &Cell| usize::from(cell.at) + begin + LANE * lane;
+            let done = lanes.lane(at, (lane + 1 < self.front).then_some(at))?;
+            lane += self.took(&done);
         }
         if self.end_min == self.end_max {
             return Ok(());
         }
-        self.back = source.head_byte()?.into();
+        self.back = lanes.source.head_byte()?.into();
         if self.back > (all - self.front).min(BACK_MAX) {
             return Err(Error::Corrupt { what: "number of lanes" });
         }
-        let mut backwards = [true; BACK_MAX];
-        for (i, in_rows) in backwards[..self.back].iter_mut().enumerate() {
-            *in_rows = lane(&|cell| usize::from(cell.at + cell.end) - LANE * (i + 1), source)?;
+        let mut lane = 0;
+        while lane < self.back {
+            let at = |cell: &Cell| usize::from(cell.at + cell.end) - LANE * (lane + 1);
+            let both = (lane + 1 < self.back).then_some(|cell: &Cell| at(cell) - LANE);
+            let done = lanes.lane(at, both)?;
+            lane += self.took(&done);
         }
-        self.in_rows.extend(backwards[..self.back].iter().rev());
+        self.in_rows[self.front..].reverse();
         Ok(())
     }
 }

@@ -93,6 +93,13 @@ impl<'a> Source<'a> {
         Ok(byte)
     }
 
+    /// Takes the next byte of the head if it is as wanted.
+    pub(super) fn head_next(&mut self, wanted: impl Fn(u8) -> bool) -> Option<u8> {
+        let (&byte, rest) = self.head.split_first().filter(|(byte, _)| wanted(**byte))?;
+        self.head = rest;
+        Some(byte)
+    }
+
     pub(super) fn head(&mut self, len: usize) -> Result<&'a [u8], Error> {
         take(&mut self.head, len)
     }

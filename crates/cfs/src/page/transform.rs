@@ -1,5 +1,6 @@
 //! A page rearranged, so that a codec sees like beside like.
 
+use super::attributes::{self, Schema, Walk};
 use super::column::Backend;
 use super::lanes::Classes;
 use super::layout::{Layout, u16_at};
@@ -14,12 +15,23 @@ pub(super) struct Transform {
     classes: Classes,
     values: Vec<u32>,
     sink: Sink,
+    walk: Walk,
+    /// Schemas that fitted, the latest first.
+    schemas: Vec<Schema>,
+    /// Pages to let pass before learning again, and how many there were after the last failure.
+    pause: (u32, u32),
 }
 
 /// The page as it is, without its hole.
 const PLAIN: u8 = 0;
 /// Posting lists are in columns.
 const POSTINGS: u8 = 0x80;
+/// Tuples are told by attributes.
+const ATTRIBUTES: u8 = 0x40;
+/// Schemas that are remembered.
+const SCHEMAS_MAX: usize = 8;
+/// The longest pause between attempts to learn from pages that do not let themselves be explained.
+const PAUSE_MAX: u32 = 256;
 /// Fewer tuples than this are left as they are.
 const CELLS_MIN: usize = 5;
 
@@ -51,11 +63,16 @@ impl Transform {
     }
 
     fn cells(&mut self, page: &[u8; PAGE_SIZE], checksum_implied: bool, backend: Backend) {
-        let Transform { layout, classes, values, sink } = self;
+        let Transform { layout, values, sink, .. } = self;
         let family = Family::of(page, layout);
         sink.head.push(family.code());
         layout.write(page, checksum_implied, values, backend, sink);
         tuples::write(family, page, layout, values, backend, sink);
+        if family == Family::Heap && self.by_attributes(page, backend) {
+            self.sink.head[0] |= ATTRIBUTES;
+            return;
+        }
+        let Transform { layout, classes, values, sink, .. } = self;
         tuples::describe(family, page, layout, true);
         if tuples::write_postings(page, layout, values, backend, sink) {
             sink.head[0] |= POSTINGS;
@@ -63,6 +80,36 @@ impl Transform {
             tuples::describe(family, page, layout, false);
         }
         classes.write(page, layout, family.header_bytes(), values, backend, sink);
+    }
+
+    /// Writes heap tuples by a schema that was or is learned.
+    fn by_attributes(&mut self, page: &[u8; PAGE_SIZE], backend: Backend) -> bool {
+        let Transform { layout, values, sink, walk, schemas, pause, .. } = self;
+        let cells = &layout.cells[..];
+        for i in 0..schemas.len() {
+            let fits = schemas[i].is_as_wide_as(page, cells)
+                && schemas[i].write(page, cells, walk, values, backend, sink);
+            if fits {
+                schemas[..=i].rotate_right(1);
+                return true;
+            }
+        }
+        if pause.0 > 0 {
+            pause.0 -= 1;
+            return false;
+        }
+        let learned = Schema::learn(page, cells);
+        if let Some(schema) = learned
+            && schema.write(page, cells, walk, values, backend, sink)
+        {
+            schemas.truncate(SCHEMAS_MAX - 1);
+            schemas.insert(0, schema);
+            *pause = (0, 0);
+            return true;
+        }
+        pause.1 = (2 * pause.1).clamp(1, PAUSE_MAX);
+        pause.0 = pause.1;
+        false
     }
 
     /// The inverse of [`Transform::encode`].
@@ -73,15 +120,22 @@ impl Transform {
             None => return Err(Error::Corrupt { what: "an empty transformed page" }),
             _ => {}
         }
-        let Transform { layout, classes, values, .. } = self;
+        let Transform { layout, classes, values, walk, .. } = self;
         let mut source = Source::split(joined)?;
         let form = joined[0];
-        let family = Family::from_code(form & !POSTINGS).ok_or(Error::Corrupt { what: "form of a page" })?;
+        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES)).ok_or(Error::Corrupt { what: "form of a page" })?;
         layout.restore(page, values, &mut source)?;
         if !family.fits(layout) {
             return Err(Error::Corrupt { what: "tuples shorter than their headers" });
         }
         tuples::read(family, page, layout, values, &mut source)?;
+        if form & ATTRIBUTES != 0 {
+            if family != Family::Heap || form & POSTINGS != 0 {
+                return Err(Error::Corrupt { what: "form of a page" });
+            }
+            attributes::read(page, &layout.cells, walk, values, &mut source)?;
+            return source.finish();
+        }
         let postings = form & POSTINGS != 0;
         tuples::describe(family, page, layout, postings);
         if postings {

@@ -1,0 +1,459 @@
+//! Heap tuples attribute by attribute, when it can be told where attributes are.
+//!
+//! Nobody tells: the catalogs are out of reach. But rows of a few dozen tuples that all must end where their line
+//! pointer says leave little choice of widths and alignments (`heaptuple.c`, `tupmacs.h`), so a [`Schema`] can be
+//! [learned](Schema::learn) from a page. It may differ from the true one, two integers taken for one of twice the
+//! size; that costs size, never bytes: a schema is part of the payload, and is only used for a page whose every
+//! tuple it explains, padding included.
+//!
+//! Attribute after attribute, fixed widths become columns, others a column of sizes and their bytes in the rows.
+
+use super::Error;
+use super::column::{self, Backend, NEVER};
+use super::lanes::{ROW_COST, ROW_COST_MATCHES};
+use super::layout::{Cell, resize, u16_at, u32_at};
+use super::streams::{Sink, Source};
+use super::tuples::padding;
+use super::wide::{WIDE, Wide};
+use super::PAGE_SIZE;
+
+mod learn;
+
+/// More attributes than this are not told apart.
+const ATTRIBUTES_MAX: usize = 64;
+const HEADER_BYTES: usize = 24;
+
+/// What an attribute takes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Attribute {
+    /// A varlena with whatever header.
+    Varlena,
+    Fixed1,
+    Fixed2,
+    Fixed4,
+    Fixed8,
+    /// 16 bytes without alignment: a uuid.
+    Fixed16,
+}
+
+use Attribute::{Fixed1, Fixed2, Fixed4, Fixed8, Fixed16, Varlena};
+
+const CODES: [Attribute; 6] = [Varlena, Fixed1, Fixed2, Fixed4, Fixed8, Fixed16];
+
+impl Attribute {
+    fn code(self) -> u8 {
+        CODES.iter().position(|attribute| *attribute == self).unwrap_or(0) as u8
+    }
+
+    /// Size and alignment of a fixed one.
+    fn fixed(self) -> Option<(usize, usize)> {
+        match self {
+            Varlena => None,
+            Fixed1 => Some((1, 1)),
+            Fixed2 => Some((2, 2)),
+            Fixed4 => Some((4, 4)),
+            Fixed8 => Some((8, 8)),
+            Fixed16 => Some((16, 1)),
+        }
+    }
+}
+
+/// The attributes of a page's tuples.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Schema(Vec<Attribute>);
+
+/// Where the walk through each tuple is.
+#[derive(Default)]
+pub(super) struct Walk {
+    /// Of each cell: the next byte, of the page.
+    at: Vec<usize>,
+    /// Indexes of cells that have the attribute.
+    these: Vec<u16>,
+    wide: Wide,
+}
+
+/// Attributes of a tuple.
+fn count(page: &[u8; PAGE_SIZE], cell: &Cell) -> usize {
+    usize::from(u16_at(page, usize::from(cell.at) + 18) & 0x07ff)
+}
+
+/// Where data begins, from the tuple's begin; `None` if that cannot be.
+fn data(page: &[u8; PAGE_SIZE], cell: &Cell) -> Option<usize> {
+    let offset = usize::from(page[usize::from(cell.at) + 22]);
+    let nulls = if has_nulls(page, cell) { count(page, cell).div_ceil(8) } else { 0 };
+    let fits = offset.is_multiple_of(8) && offset >= HEADER_BYTES - 1 + nulls && offset <= cell.len.into();
+    fits.then_some(offset)
+}
+
+fn has_nulls(page: &[u8; PAGE_SIZE], cell: &Cell) -> bool {
+    u16_at(page, usize::from(cell.at) + 20) & 1 != 0
+}
+
+/// Whether the tuple has a value for the attribute of this index. Its bitmap must be known to lie within it.
+fn is_present(page: &[u8; PAGE_SIZE], cell: &Cell, index: usize) -> bool {
+    index < count(page, cell)
+        && (!has_nulls(page, cell) || page[usize::from(cell.at) + 23 + index / 8] >> (index % 8) & 1 != 0)
+}
+
+/// Size and form of a varlena: its bytes in all, and one of the following.
+const PLAIN: u32 = 0;
+const COMPRESSED: u32 = 1;
+const SHORT: u32 = 2;
+const TOASTED: u32 = 3;
+/// `varattrib_1b_e` with a `varatt_external`.
+const TOAST_BYTES: usize = 18;
+const TOAST_TAG: u8 = 18;
+
+/// Where the varlena that follows `at` begins, its size and form, if there can be one that ends by `end`.
+fn varlena(page: &[u8; PAGE_SIZE], mut at: usize, end: usize) -> Option<(usize, usize, u32)> {
+    let mut first = *page.get(at).filter(|_| at < end)?;
+    if first == 0 {
+        at = at.next_multiple_of(4);
+        first = *page.get(at).filter(|_| at < end)?;
+    }
+    let (size, form) = match first {
+        1 => (page.get(at + 1).filter(|tag| **tag == TOAST_TAG).map(|_| TOAST_BYTES)?, TOASTED),
+        _ if first & 1 != 0 => (usize::from(first >> 1), SHORT),
+        _ if at.is_multiple_of(4) && at + 4 <= end => {
+            let word = u32_at(page, at);
+            ((word >> 2) as usize, if word & 2 != 0 { COMPRESSED } else { PLAIN })
+        }
+        _ => return None,
+    };
+    let header = header_bytes(form);
+    (size >= header && at + size <= end).then_some((at, size, form))
+}
+
+fn header_bytes(form: u32) -> usize {
+    match form {
+        PLAIN | COMPRESSED => 4,
+        SHORT => 1,
+        _ => 2,
+    }
+}
+
+impl Schema {
+    /// Writes the data of all cells; `false`, and nothing written, if they are not of this schema.
+    pub(super) fn write(
+        &self,
+        page: &[u8; PAGE_SIZE],
+        cells: &[Cell],
+        walk: &mut Walk,
+        values: &mut Vec<u32>,
+        backend: Backend,
+        sink: &mut Sink,
+    ) -> bool {
+        let marks = (sink.head.len(), sink.body.len(), sink.rows.len());
+        let done = Writer { page, cells, walk, values, backend, sink }.write(self).is_some();
+        if !done {
+            sink.head.truncate(marks.0);
+            sink.body.truncate(marks.1);
+            sink.rows.truncate(marks.2);
+        }
+        done
+    }
+
+    /// Whether it has as many attributes as the widest of these tuples.
+    pub(super) fn is_as_wide_as(&self, page: &[u8; PAGE_SIZE], cells: &[Cell]) -> bool {
+        cells.iter().map(|cell| count(page, cell)).max() == Some(self.0.len())
+    }
+}
+
+struct Writer<'a> {
+    page: &'a [u8; PAGE_SIZE],
+    cells: &'a [Cell],
+    walk: &'a mut Walk,
+    values: &'a mut Vec<u32>,
+    backend: Backend,
+    sink: &'a mut Sink,
+}
+
+impl Writer<'_> {
+    /// `None`: a tuple is not of the schema.
+    fn write(&mut self, schema: &Schema) -> Option<()> {
+        self.sink.head.push(schema.0.len() as u8);
+        self.sink.head.extend(schema.0.iter().map(|attribute| attribute.code()));
+        self.bitmaps()?;
+        for (index, attribute) in schema.0.iter().enumerate() {
+            self.find(index);
+            match attribute.fixed() {
+                None => self.varlena()?,
+                Some((size, alignment)) => self.fixed(size, alignment)?,
+            }
+        }
+        let ends = self.cells.iter().zip(&self.walk.at).all(|(cell, at)| *at == usize::from(cell.at + cell.len));
+        ends.then(|| self.padding())
+    }
+
+    /// What is between tuples, if it is not zero.
+    fn padding(&mut self) {
+        let padded = self.cells.iter().any(|cell| self.page[padding(cell)].iter().any(|byte| *byte != 0));
+        self.sink.head.push(padded.into());
+        if padded {
+            self.cells.iter().for_each(|cell| self.sink.rows.extend_from_slice(&self.page[padding(cell)]));
+        }
+    }
+
+    /// Begins the walk, behind bitmaps of nulls that are longer than a byte, which are lanes.
+    fn bitmaps(&mut self) -> Option<()> {
+        self.walk.at.clear();
+        let mut longest = 0;
+        for cell in self.cells {
+            let offset = data(self.page, cell)?;
+            longest = longest.max(offset);
+            self.walk.at.push(usize::from(cell.at) + offset);
+        }
+        for from in (HEADER_BYTES..longest).step_by(4) {
+            self.values.clear();
+            let cells = self.cells.iter().zip(&self.walk.at);
+            let long = cells.filter(|(cell, at)| usize::from(cell.at) + from < **at);
+            self.values.extend(long.map(|(cell, _)| u32_at(self.page, usize::from(cell.at) + from)));
+            column::write(self.values, self.backend, NEVER, self.sink);
+        }
+        Some(())
+    }
+
+    /// The cells that have the attribute.
+    fn find(&mut self, index: usize) {
+        self.walk.find(self.page, self.cells, index);
+    }
+
+    fn varlena(&mut self) -> Option<()> {
+        let page = self.page;
+        self.values.clear();
+        for &i in &self.walk.these {
+            let i = usize::from(i);
+            let end = usize::from(self.cells[i].at + self.cells[i].len);
+            let (at, size, form) = varlena(page, self.walk.at[i], end)?;
+            if page[self.walk.at[i]..at].iter().any(|byte| *byte != 0) {
+                return None;
+            }
+            self.values.push((size as u32) << 2 | form);
+            self.sink.rows.extend_from_slice(&page[at + header_bytes(form)..at + size]);
+            self.walk.at[i] = at + size;
+        }
+        if !self.values.is_empty() {
+            column::write(self.values, self.backend, NEVER, self.sink);
+        }
+        Some(())
+    }
+
+    fn fixed(&mut self, size: usize, alignment: usize) -> Option<()> {
+        let page = self.page;
+        for &i in &self.walk.these {
+            let i = usize::from(i);
+            let at = self.walk.at[i].next_multiple_of(alignment);
+            let end = usize::from(self.cells[i].at + self.cells[i].len);
+            if at + size > end || page[self.walk.at[i]..at].iter().any(|byte| *byte != 0) {
+                return None;
+            }
+            self.walk.at[i] = at + size;
+        }
+        if self.walk.these.is_empty() {
+            return Some(());
+        }
+        match size {
+            1 => self.lane(size, NEVER, |at| page[at - 1].into()),
+            2 => self.lane(size, NEVER, |at| u16_at(page, at - 2).into()),
+            4 => self.lane(size, self.row_cost(), |at| u32_at(page, at - 4)),
+            8 if self.pair() => {}
+            8 => {
+                self.lane(8, self.row_cost(), |at| u32_at(page, at - 8));
+                self.lane(4, self.row_cost(), |at| u32_at(page, at - 4));
+            }
+            _ => {
+                for &i in &self.walk.these {
+                    let at = self.walk.at[usize::from(i)];
+                    self.sink.rows.extend_from_slice(&page[at - size..at]);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// A column of what `value` takes from before where the walk is; rows where that is cheaper.
+    fn lane(&mut self, back: usize, rows: u64, value: impl Fn(usize) -> u32) {
+        self.values.clear();
+        self.values.extend(self.walk.these.iter().map(|&i| value(self.walk.at[usize::from(i)])));
+        if !column::write(self.values, self.backend, rows, self.sink) {
+            for &i in &self.walk.these {
+                let at = self.walk.at[usize::from(i)] - back;
+                self.sink.rows.extend_from_slice(&self.page[at..at + 4]);
+            }
+        }
+    }
+
+    fn pair(&mut self) -> bool {
+        let Walk { at, these, wide } = &mut *self.walk;
+        wide.values.clear();
+        wide.values.extend(these.iter().map(|&i| {
+            let at = at[usize::from(i)];
+            u64::from(u32_at(self.page, at - 8)) | u64::from(u32_at(self.page, at - 4)) << 32
+        }));
+        let rows = self.row_cost();
+        self.walk.wide.write(self.backend, rows, self.sink)
+    }
+
+    fn row_cost(&self) -> u64 {
+        if self.backend == Backend::Entropy { ROW_COST } else { ROW_COST_MATCHES }
+    }
+}
+
+impl Walk {
+    fn find(&mut self, page: &[u8; PAGE_SIZE], cells: &[Cell], index: usize) {
+        self.these.clear();
+        for (i, cell) in cells.iter().enumerate() {
+            if is_present(page, cell, index) {
+                self.these.push(i as u16);
+            }
+        }
+    }
+}
+
+/// The inverse of [`Schema::write`].
+pub(super) fn read(
+    page: &mut [u8; PAGE_SIZE],
+    cells: &[Cell],
+    walk: &mut Walk,
+    values: &mut Vec<u32>,
+    source: &mut Source<'_>,
+) -> Result<(), Error> {
+    let count = usize::from(source.head_byte()?);
+    if count > ATTRIBUTES_MAX {
+        return Err(Error::Corrupt { what: "number of attributes" });
+    }
+    let schema = source.head(count)?;
+    let mut reader = Reader { page, cells, walk, values, source };
+    reader.bitmaps()?;
+    for (index, code) in schema.iter().enumerate() {
+        reader.walk.find(reader.page, cells, index);
+        let attribute = CODES.get(usize::from(*code)).ok_or(Error::Corrupt { what: "kind of an attribute" })?;
+        if !reader.walk.these.is_empty() {
+            match attribute.fixed() {
+                None => reader.varlena()?,
+                Some((size, alignment)) => reader.fixed(size, alignment)?,
+            }
+        }
+    }
+    let ends = cells.iter().zip(&walk.at).all(|(cell, at)| *at == usize::from(cell.at + cell.len));
+    if !ends {
+        return Err(MISFIT);
+    }
+    if source.head_byte()? != 0 {
+        for cell in cells {
+            let padding = padding(cell);
+            page[padding.clone()].copy_from_slice(source.rows(padding.len())?);
+        }
+    }
+    Ok(())
+}
+
+const MISFIT: Error = Error::Corrupt { what: "attributes that do not fill their tuple" };
+
+struct Reader<'a, 's> {
+    page: &'a mut [u8; PAGE_SIZE],
+    cells: &'a [Cell],
+    walk: &'a mut Walk,
+    values: &'a mut Vec<u32>,
+    source: &'a mut Source<'s>,
+}
+
+impl Reader<'_, '_> {
+    fn bitmaps(&mut self) -> Result<(), Error> {
+        self.walk.at.clear();
+        let mut longest = 0;
+        for cell in self.cells {
+            let offset = data(self.page, cell).ok_or(MISFIT)?;
+            longest = longest.max(offset);
+            self.walk.at.push(usize::from(cell.at) + offset);
+        }
+        for from in (HEADER_BYTES..longest).step_by(4) {
+            let is_long = |(cell, at): &(&Cell, &usize)| usize::from(cell.at) + from < **at;
+            resize(self.values, self.cells.iter().zip(&self.walk.at).filter(is_long).count());
+            column::read(self.source, self.values)?;
+            let long = self.cells.iter().zip(&self.walk.at).filter(is_long);
+            for ((cell, _), value) in long.zip(self.values.iter()) {
+                let at = usize::from(cell.at) + from;
+                self.page[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn varlena(&mut self) -> Result<(), Error> {
+        resize(self.values, self.walk.these.len());
+        column::read(self.source, self.values)?;
+        for (&i, &value) in self.walk.these.iter().zip(self.values.iter()) {
+            let i = usize::from(i);
+            let (size, form) = ((value >> 2) as usize, value & 3);
+            let mut at = self.walk.at[i];
+            if form <= COMPRESSED {
+                at = at.next_multiple_of(4);
+            }
+            let header = header_bytes(form);
+            let end = usize::from(self.cells[i].at + self.cells[i].len);
+            if size < header || at + size > end || form == SHORT && size > 0x7f {
+                return Err(MISFIT);
+            }
+            match form {
+                PLAIN => self.page[at..at + 4].copy_from_slice(&((size as u32) << 2).to_le_bytes()),
+                COMPRESSED => self.page[at..at + 4].copy_from_slice(&((size as u32) << 2 | 2).to_le_bytes()),
+                SHORT => self.page[at] = (size as u8) << 1 | 1,
+                _ => (self.page[at], self.page[at + 1]) = (1, TOAST_TAG),
+            }
+            self.page[at + header..at + size].copy_from_slice(self.source.rows(size - header)?);
+            self.walk.at[i] = at + size;
+        }
+        Ok(())
+    }
+
+    fn fixed(&mut self, size: usize, alignment: usize) -> Result<(), Error> {
+        for &i in &self.walk.these {
+            let i = usize::from(i);
+            let at = self.walk.at[i].next_multiple_of(alignment) + size;
+            if at > usize::from(self.cells[i].at + self.cells[i].len) {
+                return Err(MISFIT);
+            }
+            self.walk.at[i] = at;
+        }
+        match size {
+            1 | 2 | 4 => self.lane(size, size),
+            8 => {
+                if let Some(form) = self.source.head_next(|byte| byte & 7 == WIDE) {
+                    return self.pair(form);
+                }
+                self.lane(8, 4)?;
+                self.lane(4, 4)
+            }
+            _ => {
+                for &i in &self.walk.these {
+                    let at = self.walk.at[usize::from(i)];
+                    self.page[at - size..at].copy_from_slice(self.source.rows(size)?);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// `len` bytes that begin `back` before where the walk is.
+    fn lane(&mut self, back: usize, len: usize) -> Result<(), Error> {
+        resize(self.values, self.walk.these.len());
+        let done = column::read(self.source, self.values)?;
+        for (&i, value) in self.walk.these.iter().zip(self.values.iter()) {
+            let at = self.walk.at[usize::from(i)] - back;
+            let bytes = if done { &value.to_le_bytes()[..len] } else { self.source.rows(len)? };
+            self.page[at..at + len].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, form: u8) -> Result<(), Error> {
+        let Walk { at, these, wide } = &mut *self.walk;
+        wide.read(form >> 3, these.len(), self.source)?;
+        for (&i, value) in these.iter().zip(&wide.values) {
+            let at = at[usize::from(i)];
+            self.page[at - 8..at].copy_from_slice(&value.to_le_bytes());
+        }
+        Ok(())
+    }
+}

@@ -11,7 +11,7 @@
 //! | documents | whole samples | few or near-identical ones, and LZ4, which cannot use entropy tables |
 //! | words | the most frequent strings of the original's `zson_learn` | short ones with a small vocabulary |
 //!
-//! Within 1 % of the best the smaller dictionary wins: it costs every session memory and time to load. The same
+//! Within 1 % of the best, and 2 bytes a document, the smaller dictionary wins: it costs every session memory and time to load. The same
 //! samples in the same order give the same dictionary. Documents of equal bytes are either all trained on or all
 //! held out, so that repetition does not pass for foresight.
 //!
@@ -156,7 +156,7 @@ pub(crate) fn train_on(
         Some(known) => Some(datum_bytes(&mut encoder, options.choice, Some(known), split, &mut report)?),
         None => None,
     };
-    let winner_index = winner(&found);
+    let winner_index = winner(&found, split.holdout.len());
     Ok(Report {
         winner: dictionaries.swap_remove(winner_index),
         winner_index,
@@ -207,6 +207,8 @@ impl std::fmt::Display for Kind {
 
 /// Gains below one part in so many do not pay for a larger dictionary.
 const TIE: u64 = 100;
+/// And no more than so many bytes a document: one per cent of a long one is a lot.
+const TIE_BYTES_OF_DOCUMENT: u64 = 2;
 /// Documents between two reports of progress.
 const DOCUMENTS_PER_REPORT: usize = 256;
 /// What datums call a dictionary while it is measured; ids below 128 take one byte.
@@ -215,10 +217,11 @@ pub(crate) const MEASURED_ID: DictionaryId = match DictionaryId::new(1) {
     None => unreachable!(),
 };
 
-/// The smallest dictionary among those that come near the best.
-fn winner(candidates: &[Candidate]) -> usize {
+/// The smallest dictionary among those that come near the best on so many documents.
+fn winner(candidates: &[Candidate], documents: usize) -> usize {
     let best = candidates.iter().map(|candidate| candidate.holdout_bytes).min().unwrap_or(0);
-    let near = |candidate: &Candidate| candidate.holdout_bytes <= best + best / TIE;
+    let tie = (best / TIE).min(TIE_BYTES_OF_DOCUMENT * documents as u64);
+    let near = |candidate: &Candidate| candidate.holdout_bytes <= best + tie;
     let ranked = candidates.iter().enumerate().filter(|(_, candidate)| near(candidate));
     ranked
         .min_by_key(|(_, candidate)| (candidate.size, candidate.holdout_bytes))

@@ -9,13 +9,13 @@
 //! Attribute after attribute, fixed widths become columns, others a column of sizes and their bytes in the rows.
 
 use super::Error;
+use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
 use super::lanes::{ROW_COST, ROW_COST_MATCHES};
 use super::layout::{Cell, resize, u16_at, u32_at};
 use super::streams::{Sink, Source};
 use super::tuples::padding;
 use super::wide::{WIDE, Wide};
-use super::PAGE_SIZE;
 
 mod learn;
 
@@ -181,7 +181,8 @@ impl Writer<'_> {
                 Some((size, alignment)) => self.fixed(size, alignment)?,
             }
         }
-        let ends = self.cells.iter().zip(&self.walk.at).all(|(cell, at)| *at == usize::from(cell.at + cell.len));
+        let ends =
+            self.cells.iter().zip(&self.walk.at).all(|(cell, at)| *at == usize::from(cell.at + cell.len));
         ends.then(|| self.padding())
     }
 
@@ -197,6 +198,7 @@ impl Writer<'_> {
     /// Begins the walk, behind bitmaps of nulls that are longer than a byte, which are lanes.
     fn bitmaps(&mut self) -> Option<()> {
         self.walk.at.clear();
+        self.walk.wide.begin_page();
         let mut longest = 0;
         for cell in self.cells {
             let offset = data(self.page, cell)?;
@@ -327,7 +329,8 @@ pub(super) fn read(
     reader.bitmaps()?;
     for (index, code) in schema.iter().enumerate() {
         reader.walk.find(reader.page, cells, index);
-        let attribute = CODES.get(usize::from(*code)).ok_or(Error::Corrupt { what: "kind of an attribute" })?;
+        let attribute =
+            CODES.get(usize::from(*code)).ok_or(Error::Corrupt { what: "kind of an attribute" })?;
         if !reader.walk.these.is_empty() {
             match attribute.fixed() {
                 None => reader.varlena()?,
@@ -361,6 +364,7 @@ struct Reader<'a, 's> {
 impl Reader<'_, '_> {
     fn bitmaps(&mut self) -> Result<(), Error> {
         self.walk.at.clear();
+        self.walk.wide.begin_page();
         let mut longest = 0;
         for cell in self.cells {
             let offset = data(self.page, cell).ok_or(MISFIT)?;

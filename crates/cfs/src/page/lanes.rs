@@ -69,6 +69,7 @@ impl Classes {
         let padded = cells.iter().any(|cell| page[padding(cell)].iter().any(|byte| *byte != 0));
         sink.head.push(if by_length { BY_LENGTH } else { 0 } | if padded { PADDED } else { 0 });
         self.sort(cells);
+        self.wide.begin_page();
         let mut members = &self.order[..];
         for class in &mut self.classes[..self.count] {
             let (these, rest) = members.split_at(class.members.into());
@@ -100,6 +101,7 @@ impl Classes {
         let cells = &mut layout.cells;
         self.assign(cells, flags & BY_LENGTH != 0);
         self.sort(cells);
+        self.wide.begin_page();
         let mut members = &self.order[..];
         for class in &mut self.classes[..self.count] {
             let (these, rest) = members.split_at(class.members.into());
@@ -246,7 +248,11 @@ impl Writer<'_> {
         self.values.clear();
         let (page, cells) = (self.page, self.cells);
         self.values.extend(self.these.iter().map(|&i| u32_at(page, place(&cells[usize::from(i)]))));
-        if column::write(self.values, self.backend, self.row_cost(), self.sink) { Done::One } else { Done::InRows }
+        if column::write(self.values, self.backend, self.row_cost(), self.sink) {
+            Done::One
+        } else {
+            Done::InRows
+        }
     }
 
     /// Tries to write two lanes as one of eight bytes.

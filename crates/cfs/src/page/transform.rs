@@ -123,7 +123,8 @@ impl Transform {
         let Transform { layout, classes, values, walk, .. } = self;
         let mut source = Source::split(joined)?;
         let form = joined[0];
-        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES)).ok_or(Error::Corrupt { what: "form of a page" })?;
+        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES))
+            .ok_or(Error::Corrupt { what: "form of a page" })?;
         layout.restore(page, values, &mut source)?;
         if !family.fits(layout) {
             return Err(Error::Corrupt { what: "tuples shorter than their headers" });

@@ -4,6 +4,10 @@
 //! integer below 2^53 by a power of ten that is exact gives the very double that the literal was read as (ALP,
 //! Afroozeh et al., SIGMOD 2023, does the same with multiplication). Values for which that does not give back the
 //! same bits are exceptions and follow one by one.
+//!
+//! Many such columns were single-precision once and went through `printf("%f")`: 40.38 became 40.380001. Then the
+//! integer is 4038, and the way back repeats what happened to it. And a column may be told by its distances from
+//! the one before in the same row: opening and closing prices, times of creation and change.
 
 use super::Error;
 use super::column::{self, Backend, RowCost};
@@ -15,7 +19,12 @@ const EXPONENT_MAX: u8 = 12;
 const INTEGER: u8 = 16;
 /// Multiples of a million: timestamps without a fraction.
 const SECONDS: u8 = 17;
-const MICROSECONDS: u64 = 1_000_000;
+/// Decimals of this number of digits, less this, printed from single precision with [`PRINTED`] digits.
+const SINGLE: u8 = 18;
+const SINGLE_DIGITS_MAX: u8 = 4;
+/// What `%f` prints.
+const PRINTED: u8 = 6;
+const MICROSECONDS: i64 = 1_000_000;
 /// Integers beyond this are not exact as doubles.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 const POWERS: [f64; EXPONENT_MAX as usize + 1] =
@@ -30,9 +39,17 @@ pub(super) struct Wide {
     exceptions: Vec<u16>,
     /// The exponent that fitted last: the next column often has the same.
     exponent: u8,
+    /// The integers of the page's wide column before, and their form.
+    before: Vec<i64>,
+    before_form: Option<u8>,
 }
 
 impl Wide {
+    /// To be called for each page: nothing of the one before may be referred to.
+    pub(super) fn begin_page(&mut self) {
+        self.before_form = None;
+    }
+
     /// Writes `self.values` if it is cheaper than two lanes would be. `false`: nothing was written.
     pub(super) fn write(&mut self, backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
         let first = self.values[0];
@@ -44,17 +61,22 @@ impl Wide {
         if small {
             return false;
         }
-        if let Some(exponent) = self.exponent_of_samples()
-            && self.decimals(exponent)
-            && self.write_integers(exponent, 1, backend, rows, sink)
-        {
+        if let Some(exponent) = self.exponent_of_samples() {
             self.exponent = exponent;
-            return true;
+            // The fewest digits that fit may have been luck with the samples.
+            let printed = SINGLE + 2..=SINGLE + SINGLE_DIGITS_MAX;
+            let longer = (exponent <= PRINTED).then(|| printed.chain([PRINTED])).into_iter().flatten();
+            let shortest = (exponent != PRINTED).then_some(exponent);
+            for form in shortest.into_iter().chain(longer) {
+                if self.decimals(form) && self.write_integers(form, 1, backend, rows, sink) {
+                    return true;
+                }
+            }
         }
         self.exceptions.clear();
         self.integers.clear();
         self.integers.extend(self.values.iter().map(|&value| value as i64));
-        let seconds = self.values.iter().all(|value| value.wrapping_sub(first) as i64 % MICROSECONDS as i64 == 0);
+        let seconds = self.values.iter().all(|value| value.wrapping_sub(first) as i64 % MICROSECONDS == 0);
         if seconds {
             return self.write_integers(SECONDS, MICROSECONDS, backend, rows, sink);
         }
@@ -71,9 +93,8 @@ impl Wide {
         if !samples.iter().all(|bits| plausible(*bits)) || samples == [0; 4] {
             return None;
         }
-        let fits = |exponent: u8| {
-            samples.iter().filter(|bits| decimal(**bits, POWERS[usize::from(exponent)]).is_some()).count() >= 3
-        };
+        let fits =
+            |exponent: u8| samples.iter().filter(|bits| integer(**bits, exponent).is_some()).count() >= 3;
         let start = self.exponent;
         (start > 0 && fits(start) && !fits(start - 1))
             .then_some(start)
@@ -81,14 +102,13 @@ impl Wide {
     }
 
     /// Fills in integers and exceptions; `false` if too many are exceptions.
-    fn decimals(&mut self, exponent: u8) -> bool {
-        let power = POWERS[usize::from(exponent)];
+    fn decimals(&mut self, form: u8) -> bool {
         self.integers.clear();
         self.exceptions.clear();
         let mut before = None;
         let allowed = self.values.len() / 8;
         for (i, &bits) in self.values.iter().enumerate() {
-            match decimal(bits, power) {
+            match integer(bits, form) {
                 Some(integer) => {
                     self.integers.push(integer);
                     before = Some(integer);
@@ -104,7 +124,8 @@ impl Wide {
         }
         // A leading exception must not widen the range.
         if self.exceptions.first() == Some(&0)
-            && let Some(regular) = (0..self.integers.len()).find(|i| self.exceptions.get(*i) != Some(&(*i as u16)))
+            && let Some(regular) =
+                (0..self.integers.len()).find(|i| self.exceptions.get(*i) != Some(&(*i as u16)))
         {
             let value = self.integers[regular];
             self.integers[..regular].fill(value);
@@ -112,81 +133,147 @@ impl Wide {
         true
     }
 
-    fn write_integers(&mut self, form: u8, unit: u64, backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
+    fn write_integers(
+        &mut self,
+        form: u8,
+        unit: i64,
+        backend: Backend,
+        rows: RowCost,
+        sink: &mut Sink,
+    ) -> bool {
+        let refers = self.reference_pays(form, unit);
+        let Wide { integers, before, column, .. } = self;
+        let value = |i: usize| integers[i].wrapping_sub(if refers { before[i] } else { 0 });
         let (mut min, mut max) = (i64::MAX, i64::MIN);
-        for &value in &self.integers {
-            (min, max) = (min.min(value), max.max(value));
+        for i in 0..integers.len() {
+            (min, max) = (min.min(value(i)), max.max(value(i)));
         }
-        let range = max.wrapping_sub(min) as u64 / unit;
+        let range = max.wrapping_sub(min) as u64 / unit as u64;
         if range > u32::MAX.into() {
             return false;
         }
-        self.column.clear();
+        column.clear();
         match unit {
-            1 => self.column.extend(self.integers.iter().map(|value| value.wrapping_sub(min) as u32)),
-            _ => self.column.extend(self.integers.iter().map(|value| (value.wrapping_sub(min) as u64 / unit) as u32)),
+            1 => column.extend((0..integers.len()).map(|i| value(i).wrapping_sub(min) as u32)),
+            _ => column.extend((0..integers.len()).map(|i| (value(i).wrapping_sub(min) / unit) as u32)),
         }
         let mark = (sink.head.len(), sink.body.len());
         sink.head.push(WIDE | form << 3);
+        sink.head.push(refers.into());
         sink.head.extend_from_slice(&min.to_le_bytes());
-        if form <= EXPONENT_MAX {
+        if is_decimal(form) {
             sink.head.push(self.exceptions.len() as u8);
             for &i in &self.exceptions {
                 sink.head.extend_from_slice(&i.to_le_bytes());
                 sink.body.extend_from_slice(&self.values[usize::from(i)].to_le_bytes());
             }
         }
-        let done = column::write(&self.column, backend, 2 * rows, sink);
-        if !done {
+        if !column::write(&self.column, backend, 2 * rows, sink) {
             sink.head.truncate(mark.0);
             sink.body.truncate(mark.1);
+            return false;
         }
-        done
+        std::mem::swap(&mut self.before, &mut self.integers);
+        self.before_form = Some(form);
+        true
+    }
+
+    /// Whether distances from the column before are clearly smaller than those from the row before.
+    fn reference_pays(&self, form: u8, unit: i64) -> bool {
+        let comparable =
+            self.before_form.is_some_and(|before| before == form || !is_decimal(before) && !is_decimal(form));
+        if !comparable || self.before.len() != self.integers.len() {
+            return false;
+        }
+        let bits = |value: i64| u64::from(64 - (value << 1 ^ value >> 63).leading_zeros());
+        let (mut across, mut down) = (0, 0);
+        for (i, value) in self.integers.iter().enumerate() {
+            let distance = value.wrapping_sub(self.before[i]);
+            if unit != 1 && distance % unit != 0 {
+                return false;
+            }
+            across += bits(distance / unit);
+            down += bits(value.wrapping_sub(self.integers[i.saturating_sub(1)]) / unit);
+        }
+        across + (across >> 3) < down
     }
 
     /// The inverse of [`Wide::write`], for `count` values, after the byte of description, which is `form`.
     pub(super) fn read(&mut self, form: u8, count: usize, source: &mut Source<'_>) -> Result<(), Error> {
+        if !is_decimal(form) && form != INTEGER && form != SECONDS {
+            return Err(Error::Corrupt { what: "unknown form of a wide column" });
+        }
+        let refers = source.head_byte()? != 0;
+        if refers && (self.before_form.is_none() || self.before.len() != count) {
+            return Err(Error::Corrupt { what: "a column that refers to none" });
+        }
         let mut base = [0; 8];
         base.copy_from_slice(source.head(8)?);
         let base = i64::from_le_bytes(base);
-        let exceptions = if form <= EXPONENT_MAX {
-            let count = usize::from(source.head_byte()?);
-            Some((source.head(2 * count)?, source.body(8 * count)?))
-        } else {
-            None
-        };
+        let exceptions = if is_decimal(form) { usize::from(source.head_byte()?) } else { 0 };
+        let (places, bytes) = (source.head(2 * exceptions)?, source.body(8 * exceptions)?);
         super::layout::resize(&mut self.column, count);
         if !column::read(source, &mut self.column)? {
             return Err(Error::Corrupt { what: "a wide column in the rows" });
         }
+        let unit = if form == SECONDS { MICROSECONDS } else { 1 };
+        self.integers.clear();
+        self.integers.extend(self.column.iter().map(|&value| base.wrapping_add(i64::from(value) * unit)));
+        if refers {
+            self.integers
+                .iter_mut()
+                .zip(&self.before)
+                .for_each(|(value, before)| *value = value.wrapping_add(*before));
+        }
         self.values.clear();
-        let column = self.column.iter().map(|&value| u64::from(value));
-        match (form, POWERS.get(usize::from(form))) {
-            (_, Some(power)) => self.values.extend(
-                column.map(|value| (base.wrapping_add(value as i64) as f64 / power).to_bits()),
-            ),
-            (INTEGER, _) => self.values.extend(column.map(|value| value.wrapping_add(base as u64))),
-            (SECONDS, _) => self.values.extend(column.map(|value| (value * MICROSECONDS).wrapping_add(base as u64))),
-            _ => return Err(Error::Corrupt { what: "unknown form of a wide column" }),
-        }
-        if let Some((places, bytes)) = exceptions {
-            for (place, bytes) in places.as_chunks::<2>().0.iter().zip(bytes.as_chunks::<8>().0) {
-                let slot = self.values.get_mut(usize::from(u16::from_le_bytes(*place)));
-                *slot.ok_or(Error::Corrupt { what: "an exception of no row" })? = u64::from_le_bytes(*bytes);
+        match (form.checked_sub(SINGLE), POWERS.get(usize::from(form))) {
+            (Some(digits), _) => {
+                self.values.extend(self.integers.iter().map(|&value| printed(value, digits)))
             }
+            (None, Some(power)) => {
+                self.values.extend(self.integers.iter().map(|&value| (value as f64 / power).to_bits()));
+            }
+            (None, None) => self.values.extend(self.integers.iter().map(|&value| value as u64)),
         }
+        for (place, bytes) in places.as_chunks::<2>().0.iter().zip(bytes.as_chunks::<8>().0) {
+            let slot = self.values.get_mut(usize::from(u16::from_le_bytes(*place)));
+            *slot.ok_or(Error::Corrupt { what: "an exception of no row" })? = u64::from_le_bytes(*bytes);
+        }
+        std::mem::swap(&mut self.before, &mut self.integers);
+        self.before_form = Some(form);
         Ok(())
     }
 }
 
-/// The integer that divided by `power` is the double of these bits, to the bit.
-fn decimal(bits: u64, power: f64) -> Option<i64> {
-    let scaled = f64::from_bits(bits) * power;
-    // Written so that NaN fails.
-    if !(scaled.abs() < EXACT_MAX) {
-        return None;
+fn is_decimal(form: u8) -> bool {
+    form <= EXPONENT_MAX || (SINGLE..=SINGLE + SINGLE_DIGITS_MAX).contains(&form)
+}
+
+/// The integer that gives back the double of these bits, to the bit.
+fn integer(bits: u64, form: u8) -> Option<i64> {
+    match form.checked_sub(SINGLE) {
+        None => decimal(bits, POWERS[usize::from(form)]),
+        Some(digits) => {
+            let value = nearest(f64::from_bits(bits) * POWERS[usize::from(digits)])?;
+            (printed(value, digits) == bits).then_some(value)
+        }
     }
-    // The nearest integer, by adding half away from zero: cheaper than round() without SSE4.1.
-    let integer = (scaled + 0.5f64.copysign(scaled)) as i64;
+}
+
+/// What becomes of `value / 10^digits` in single precision that is printed by `%f` and read back.
+fn printed(value: i64, digits: u8) -> u64 {
+    let single = (value as f64 / POWERS[usize::from(digits)]) as f32;
+    let power = POWERS[usize::from(PRINTED)];
+    let scaled = f64::from(single) * power;
+    ((scaled + 0.5f64.copysign(scaled)) as i64 as f64 / power).to_bits()
+}
+
+fn nearest(scaled: f64) -> Option<i64> {
+    // By adding half away from zero: cheaper than round() without SSE4.1. NaN is not below anything.
+    (scaled.abs() < EXACT_MAX).then(|| (scaled + 0.5f64.copysign(scaled)) as i64)
+}
+
+fn decimal(bits: u64, power: f64) -> Option<i64> {
+    let integer = nearest(f64::from_bits(bits) * power)?;
     ((integer as f64 / power).to_bits() == bits).then_some(integer)
 }

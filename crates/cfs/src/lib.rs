@@ -1,3 +1,52 @@
 //! Compressed segments of PostgreSQL relations, over a device trait.
+//!
+//! This crate refuses to open a file, to know a server's process, to retry an fsync, and to return a page that is not proved
+//! to be that page. What it promises about crashes is in [`container`], as numbered invariants.
+//!
+//! ```text
+//!   a page's 8 KB  --  page: encode  -->  mode byte, payload
+//!                                              |
+//!   Container::write   append a record, publish an 8-byte entry    (shared memory: live, space)
+//!   Container::read    entry, one pread, proof, payload
+//!   Container::commit  fsync: data and map, then a root            (commit, map, root)
+//!   Container::collect moves live records, so that zones get free  (collector)
+//!                                              |
+//!                      device: one file, one folder;  seal: encryption
+//! ```
+//!
+//! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
+//! * [`container`], with `commit`, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]: a segment.
+//! * `live`, `space`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
+//! * [`segment`]: a container in its folder. [`sim`]: a disk that fails in every way we know.
+//!
+//! Layouts are in `formats/cfs.md` and nowhere else.
 
+mod commit;
+pub mod container;
+pub mod device;
+mod entry;
+pub mod error;
+#[doc(hidden)]
+pub mod live;
+mod map;
 pub mod page;
+#[doc(hidden)]
+pub mod plant;
+mod record;
+pub mod recovery;
+mod root;
+mod scan;
+pub mod seal;
+pub mod segment;
+pub mod sim;
+mod space;
+
+pub use commit::Committed;
+pub use container::{Container, Options, Scratch, Stored, Tuning};
+pub use device::{Device, DeviceError, Folder, Peers};
+pub use error::{Damage, Error};
+pub use live::Geometry;
+pub use record::{ContainerId, PAGE_PAYLOAD_MAX, PAGES_MAX};
+pub use recovery::{Birth, OpenReport, Recovery};
+pub use root::{Identity, KEY_BYTES};
+pub use seal::{SEAL_OVERHEAD_MAX, Seal};

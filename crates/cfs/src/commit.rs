@@ -1,0 +1,336 @@
+//! Commits: what an fsync does.
+//!
+//! Under the commit lock, in this order, each step for the reason given:
+//!
+//! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they lack;
+//! 2. take the entries and their dirty marks: what is published later is the next commit's;
+//! 3. append the map's records, and fdatasync: what the root will refer to is durable, pages and map alike;
+//! 4. write the root into the next sheet of the ring, and fdatasync: this is the commit;
+//! 5. free the zones noted that the root does not refer to: the previous root is no longer needed;
+//! 6. write the root's copy, which the next commit's first fdatasync makes durable.
+//!
+//! A failure before 4 leaves the old root and everything in memory; the next commit writes all leaves. A failed fdatasync poisons
+//! the container: the kernel may have thrown the bytes away and call them clean.
+
+use crate::container::Container;
+use crate::device::{Device, DeviceError, Peers};
+use crate::entry::{Entry, GRAIN_BYTES, grains_of};
+use crate::error::Error;
+use crate::live::{self, Counter, Live, Word};
+use crate::map::{self, LEAF_ENTRIES, LEAVES_MAX};
+use crate::plant::Plant;
+use crate::record::Kind;
+use crate::root::{HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+
+/// Versions that may be given out between two commits.
+pub(crate) const VERSIONS_AHEAD: u64 = 1 << 28;
+
+/// What a call of [`Container::commit`] came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Sequence of the root, if this call wrote it; none if a commit begun after the call by another process served it.
+    pub sequence: Option<u64>,
+}
+
+/// What a commit found in the live state.
+struct Snapshot {
+    pages: u32,
+    changed: Vec<(u32, Entry)>,
+    /// Grains that the root will refer to, by zone.
+    live: Vec<u32>,
+    /// Zones without a writer, before the entries were looked at.
+    closed: Vec<bool>,
+}
+
+impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+    /// Makes durable everything that was written, extended or truncated before the call, by any process. Readers and
+    /// writers go on meanwhile.
+    ///
+    /// After an error it is not known what a power failure would leave, except that it is the last commit's state or
+    /// newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed fsync
+    /// fails every later commit with [`Error::Poisoned`].
+    pub fn commit(&self) -> Result<Committed, Error> {
+        self.commit_as(false)
+    }
+
+    /// Commits, and says in the root that nothing was written afterwards.
+    pub fn close(&self) -> Result<Committed, Error> {
+        self.commit_as(true)
+    }
+
+    fn commit_as(&self, closed: bool) -> Result<Committed, Error> {
+        self.check_writable()?;
+        let begun_before = self.live.get(live::COMMIT_BEGUN);
+        self.lock_commit();
+        let joined = self.live.get(live::COMMIT_DONE) > begun_before && !closed;
+        let result = if joined {
+            Ok(Committed { sequence: None })
+        } else {
+            self.commit_locked(closed).map(|sequence| Committed { sequence: Some(sequence) })
+        };
+        self.live.unlock(live::LOCK);
+        result
+    }
+
+    pub(crate) fn commit_locked(&self, closed: bool) -> Result<u64, Error> {
+        if self.live.get(live::POISONED) != 0 {
+            return Err(Error::Poisoned);
+        }
+        let anew =
+            self.live.get(live::UNFINISHED) != live::IDLE && self.options.plant != Plant::DeadHolderTrusted;
+        // A step that fails leaves this as it is, for the next commit to see.
+        self.live.set(live::UNFINISHED, live::IN_COMMIT);
+        // In this order: who reserves in the sheet that is left sees by the number that a commit has begun.
+        self.live.leave_sheet();
+        let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;
+        self.device.pause();
+        let base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
+        let late = self.options.plant == Plant::DirtyClearedAfterSync;
+        if late {
+            self.sync()?;
+        }
+        let mut snapshot = self.snapshot();
+        let (mut root, leaves) = self.write_map(&base, &mut snapshot, anew)?;
+        root.closed = closed;
+        self.count_map(&root, leaves.as_deref(), &mut snapshot.live);
+        if self.options.plant == Plant::ReuseBeforeCommit {
+            self.free_zones(&snapshot);
+        }
+        self.device.pause();
+        if !late && self.options.plant != Plant::MapBeforeData {
+            self.sync()?;
+        }
+        self.write_root(&mut root)?;
+        if self.options.plant != Plant::ReuseBeforeCommit {
+            self.free_zones(&snapshot);
+        }
+        self.settle(&root, leaves.as_deref(), &snapshot);
+        self.live.set(live::COMMIT_DONE, number);
+        self.live.set(live::UNFINISHED, live::IDLE);
+        Ok(root.sequence)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let zones = self.live.zones_end();
+        let under_writer = self.options.plant == Plant::ReuseUnderWriter;
+        let closed = (0..zones)
+            .map(|zone| self.live.is_closed(zone) || (under_writer && !self.live.is_in_run(zone)))
+            .collect();
+        let pages = self.live.pages();
+        let mut snapshot = Snapshot { pages, changed: Vec::new(), live: vec![0; zones as usize], closed };
+        for block in 0..pages {
+            let (entry, was_dirty) = self.live.take_dirty(block);
+            if was_dirty {
+                snapshot.changed.push((block, entry));
+            }
+            if entry.is_record() {
+                self.count_record(&mut snapshot.live, entry.location(), entry.grains());
+            }
+        }
+        snapshot
+    }
+
+    fn count_record(&self, live: &mut Vec<u32>, location: u32, grains: u32) {
+        for (zone, share) in self.live.shares(location, grains) {
+            let zone = zone as usize;
+            if zone >= live.len() {
+                live.resize(zone + 1, 0);
+            }
+            live[zone] += share;
+        }
+    }
+
+    /// Appends what the next root needs beside itself.
+    fn write_map(
+        &self,
+        base: &Root,
+        snapshot: &mut Snapshot,
+        anew: bool,
+    ) -> Result<(Root, Option<Vec<Place>>), Error> {
+        for (block, _) in &snapshot.changed {
+            self.live.mark_leaf(*block as usize / LEAF_ENTRIES);
+        }
+        let tuning = &self.options.tuning;
+        let mut root = Root { sequence: base.sequence + 1, pages: snapshot.pages, ..base.clone() };
+        root.version_limit = self.live.get(live::NEXT_VERSION) + VERSIONS_AHEAD;
+        root.inline = overlay(&base.inline, &snapshot.changed, snapshot.pages);
+        let room = Root::inline_room(root.deltas.len(), root.dictionaries.len()).min(tuning.inline_max);
+        let in_deltas: usize =
+            root.deltas.iter().map(|place| place.bytes as usize / crate::root::ITEM_BYTES).sum();
+        let limit = tuning.changes_min.max(snapshot.pages as usize / tuning.changes_divisor.max(1));
+        let fold = anew
+            || self.live.get(live::FOLD) != 0
+            || root.inline.len() > room
+                && (root.deltas.len() >= tuning.deltas_max || in_deltas + root.inline.len() > limit);
+        if fold {
+            self.live.count(Counter::Folds, 1);
+            let leaves = self.fold(&mut root, anew)?;
+            return Ok((root, Some(leaves)));
+        }
+        if root.inline.len() > room {
+            let mut payload = Vec::new();
+            map::encode_delta(&root.inline, &mut payload);
+            let place = self.append_map(Kind::Delta, root.sequence, &payload)?;
+            root.deltas.push(place);
+            root.inline.clear();
+        }
+        Ok((root, None))
+    }
+
+    /// Writes the leaves that changed, or all, and their index. A small segment's map fits into the root.
+    fn fold(&self, root: &mut Root, anew: bool) -> Result<Vec<Place>, Error> {
+        root.deltas.clear();
+        root.inline.clear();
+        root.index = Place::default();
+        let room = Root::inline_room(0, root.dictionaries.len()).min(self.options.tuning.inline_max);
+        if root.pages as usize <= room {
+            root.inline = (0..root.pages).map(|block| (block, self.live.entry(block).clean())).collect();
+            return Ok(Vec::new());
+        }
+        let mut payload = Vec::new();
+        let mut leaves = Vec::new();
+        for leaf in 0..Live::<W>::leaves_of(root.pages) {
+            let place = self.live.leaf_place(leaf);
+            if !anew && place.location != 0 && !self.live.leaf_is_marked(leaf) {
+                leaves.push(place);
+                continue;
+            }
+            let first = (leaf * LEAF_ENTRIES) as u32;
+            let blocks = first..root.pages.min(first + LEAF_ENTRIES as u32);
+            // Entries may be newer than those taken: their data is as durable after the fsync that follows, and they are still marked
+            // for the next commit.
+            let entries: Vec<Entry> = blocks.map(|block| self.live.entry(block).clean()).collect();
+            payload.clear();
+            map::encode_leaf(leaf as u16, &entries, &mut payload);
+            leaves.push(self.append_map(Kind::Leaf, root.sequence, &payload)?);
+        }
+        payload.clear();
+        map::encode_index(&leaves, &mut payload);
+        root.index = self.append_map(Kind::Index, root.sequence, &payload)?;
+        Ok(leaves)
+    }
+
+    /// Appends a record of the map, from the reserve if it must be.
+    pub(crate) fn append_map(&self, kind: Kind, sequence: u64, payload: &[u8]) -> Result<Place, Error> {
+        let mut record = Vec::with_capacity(payload.len() + 128);
+        let header = self.build(kind, sequence, payload, &mut record);
+        let location = self.append(&header, &mut record, true)?;
+        self.live.finish(location, header.grains());
+        self.live.count(Counter::MapBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
+        let bytes = (crate::record::HEADER_BYTES + header.payload_len) as u32;
+        Ok(Place { location, bytes })
+    }
+
+    /// Adds the head and what the root refers to beside pages.
+    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, live: &mut Vec<u32>) {
+        self.count_record(live, 0, grains_of(HEAD_BYTES));
+        let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
+        let places = root.deltas.iter().copied().chain(dictionaries).chain([root.index]);
+        let kept = (0..if leaves.is_some() { 0 } else { LEAVES_MAX }).map(|leaf| self.live.leaf_place(leaf));
+        for place in places.chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
+            if place.location != 0 {
+                self.count_record(live, place.location, grains_of(place.bytes as usize));
+            }
+        }
+    }
+
+    fn free_zones(&self, snapshot: &Snapshot) {
+        for (zone, live) in snapshot.live.iter().enumerate() {
+            if *live == 0 && snapshot.closed.get(zone).copied().unwrap_or_default() {
+                self.live.free_zone(zone as u32);
+            } else {
+                self.live.set_live_grains(zone as u32, *live);
+            }
+        }
+    }
+
+    /// An fdatasync whose failure is the end of all commits.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        self.believe(self.device.fdatasync(), "fdatasync")
+    }
+
+    fn believe(&self, result: Result<(), DeviceError>, what: &'static str) -> Result<(), Error> {
+        let Err(source) = result else {
+            return Ok(());
+        };
+        match self.options.plant {
+            Plant::FsyncErrorSwallowed => Ok(()),
+            Plant::FsyncRetried => {
+                self.device.fdatasync().map_err(|source| Error::device(what, 0, 0, source))
+            }
+            _ => {
+                self.live.set(live::POISONED, 1);
+                Err(Error::device(what, 0, 0, source))
+            }
+        }
+    }
+
+    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is new.
+    pub(crate) fn write_root(&self, root: &mut Root) -> Result<(), Error> {
+        if !root.named {
+            if self.options.plant != Plant::NameNotSynced {
+                self.believe(self.device.sync_dir(), "fsync of the folder")?;
+            }
+            root.named = true;
+        }
+        let sheet = root.encode(self.options.seal);
+        let ring = self.next_in_ring();
+        self.live.set(live::RING, ring);
+        let offset = ring * SHEET_BYTES as u64;
+        let write = |_| self.device.pwrite(&sheet, offset);
+        let written = write(()).or_else(|error| match error {
+            DeviceError::NoSpace if self.device.release_reserve(SHEET_BYTES as u64) => write(()),
+            _ => Err(error),
+        });
+        written.map_err(|source| Error::device("write", offset, SHEET_BYTES, source))?;
+        self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
+        self.sync()
+    }
+
+    fn next_in_ring(&self) -> u64 {
+        if self.options.plant == Plant::RootInPlace {
+            return 0;
+        }
+        (self.live.get(live::RING) + 1) % ROOT_SHEETS as u64
+    }
+
+    /// Takes a durable root into memory and writes its copy.
+    fn settle(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &Snapshot) {
+        if let Some(leaves) = leaves {
+            for leaf in 0..LEAVES_MAX {
+                self.live.set_leaf_place(leaf, leaves.get(leaf).copied().unwrap_or_default());
+            }
+            (0..LEAVES_MAX / 64).for_each(|word| self.live.set(live::LEAVES_CHANGED + word, 0));
+            self.live.set(live::FOLD, 0);
+        }
+        self.live.set(live::LIVE_GRAINS, snapshot.live.iter().map(|live| u64::from(*live)).sum());
+        self.live.set(live::VERSION_LIMIT, root.version_limit);
+        self.live.store_image(&root.encode(None));
+        self.live.count(Counter::Commits, 1);
+        self.copy_root(root);
+    }
+
+    /// Not waited for, and not missed if it fails: the root is durable.
+    pub(crate) fn copy_root(&self, root: &Root) {
+        let ring = self.next_in_ring();
+        if self.device.pwrite(&root.encode(self.options.seal), ring * SHEET_BYTES as u64).is_ok() {
+            self.live.set(live::RING, ring);
+            self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
+        }
+    }
+}
+
+/// What changed, over what was changed before, below the end.
+fn overlay(before: &[(u32, Entry)], changed: &[(u32, Entry)], pages: u32) -> Vec<(u32, Entry)> {
+    let mut merged = Vec::with_capacity(before.len() + changed.len());
+    let mut older = before.iter().filter(|(block, _)| *block < pages).peekable();
+    for (block, entry) in changed {
+        while let Some(item) = older.next_if(|(older, _)| older < block) {
+            merged.push(*item);
+        }
+        older.next_if(|(older, _)| older == block);
+        merged.push((*block, *entry));
+    }
+    merged.extend(older);
+    merged
+}

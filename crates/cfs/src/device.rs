@@ -1,0 +1,108 @@
+//! What a container needs of a file and of the folder it lies in.
+//!
+//! A shell implements these over system calls, the simulator ([`crate::sim`]) over a model of a disk. The engine
+//! believes of the medium what `formats/cfs.md` states under "The medium", and nothing else.
+
+/// Where an operation of the world outside failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// No space left for these bytes (ENOSPC, EDQUOT). Nothing that was readable has changed.
+    #[error("no space left on the device")]
+    NoSpace,
+    /// No file of that name.
+    #[error("no such file")]
+    NotFound,
+    /// A file of that name is there already.
+    #[error("file exists")]
+    Exists,
+    /// Anything else, with the system's error number.
+    #[error("input/output error {0}")]
+    Io(i32),
+}
+
+/// One open container file. Shared by reference: the calls take `&self` and may run at the same time.
+pub trait Device {
+    /// Fills `buffer` from byte `offset` on; returns how much, less than the whole only at the end of the file.
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError>;
+
+    /// Writes all of `bytes` at byte `offset`, growing the file as needed. After an error any part of them may be
+    /// there.
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError>;
+
+    /// Makes everything written so far, by any process, and the file's size durable.
+    fn fdatasync(&self) -> Result<(), DeviceError>;
+
+    /// Bytes of the file, holes included.
+    fn size(&self) -> Result<u64, DeviceError>;
+
+    /// Cuts the file to `size` bytes. Not used to grow.
+    fn truncate(&self, size: u64) -> Result<(), DeviceError>;
+
+    /// Gives the space of these bytes back; they read as zeros. A medium that cannot may do nothing.
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
+
+    /// Makes the file's name durable: its folder, and each folder above that was made with it.
+    fn sync_dir(&self) -> Result<(), DeviceError>;
+
+    /// Asks for `bytes` of the tablespace's reserve to be given to the filesystem, because a commit or the rewriting of a
+    /// page must not fail. False: there is none.
+    fn release_reserve(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        false
+    }
+
+    /// A place between two steps of the engine: a simulator switches or kills here. Nothing in a shell.
+    fn pause(&self) {}
+}
+
+/// The folder that stands in a segment's place and holds its container.
+pub trait Folder {
+    /// What opening gives.
+    type File: Device;
+
+    /// Makes an empty file. Its name is durable after [`Device::sync_dir`] or [`sync_dir`](Self::sync_dir).
+    fn create(&self, name: &str) -> Result<Self::File, DeviceError>;
+
+    /// Opens a file.
+    fn open(&self, name: &str) -> Result<Self::File, DeviceError>;
+
+    /// Gives a file another name, replacing what has it.
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError>;
+
+    /// Removes a name.
+    fn unlink(&self, name: &str) -> Result<(), DeviceError>;
+
+    /// Makes names made, changed and removed so far durable.
+    fn sync_dir(&self) -> Result<(), DeviceError>;
+}
+
+/// The processes that share a container, as one of them sees it.
+pub trait Peers {
+    /// This process: not zero, and never used again by another while the shared memory lives (a process id with
+    /// the time it started).
+    fn me(&self) -> u64;
+
+    /// Whether the process still runs. A wrong "no" breaks locks, a wrong "yes" makes everybody wait.
+    fn is_alive(&self, peer: u64) -> bool;
+
+    /// Lets others run, before a lock is tried again: yields or sleeps a little.
+    fn relax(&self);
+}
+
+/// A process that has the container to itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alone;
+
+impl Peers for Alone {
+    fn me(&self) -> u64 {
+        1
+    }
+
+    fn is_alive(&self, peer: u64) -> bool {
+        peer == 1
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+}

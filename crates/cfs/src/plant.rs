@@ -1,0 +1,42 @@
+//! Bugs that tests plant into the engine, to prove that the simulator finds them.
+
+/// One planted bug. Shells never set it; see [`Options`](crate::container::Options).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Plant {
+    /// None: the engine as it is meant.
+    #[default]
+    None,
+    /// Against I1: a commit does not wait for the data before it writes the root.
+    MapBeforeData,
+    /// Against I2: zones are free before the commit that empties them is durable.
+    ReuseBeforeCommit,
+    /// Against I2: a zone is free although a writer has not finished in it.
+    ReuseUnderWriter,
+    /// Against I3: a root is taken whatever its check sum says.
+    TornRootAccepted,
+    /// Against I4: a missing entry reads as an empty page.
+    MissingReadsAsZeros,
+    /// Against I5: a failed fsync is forgotten and the next commit goes on.
+    FsyncErrorSwallowed,
+    /// Against I5: after a failed fsync the commit syncs again and believes it.
+    FsyncRetried,
+    /// Against I6: the name of a new container is never synced.
+    NameNotSynced,
+    /// Against I7: recovery rolls forward records of epochs that were discarded.
+    StaleEpochRolledForward,
+    /// Against I8: a collector's copy replaces whatever the entry holds by then.
+    CollectorOverwrites,
+    /// Against I8: a collector's copy is a new version.
+    CollectorRaisesVersion,
+    /// Against I9: a commit takes the dirty marks after it has waited for the data.
+    DirtyClearedAfterSync,
+    /// Against I10: a reader takes any valid record of its block.
+    ReaderIgnoresTag,
+    /// Against I11: truncation leaves the entries in memory.
+    TruncationForgotten,
+    /// Against I12: what a dead process left of a commit is taken for whole.
+    DeadHolderTrusted,
+    /// Against I3: a commit writes over the only durable root.
+    RootInPlace,
+}

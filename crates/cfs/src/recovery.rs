@@ -1,0 +1,481 @@
+//! Opening: the newest root, its map, and an end to what lies behind it.
+//!
+//! The first process to open a container loads the map into the shared memory; the others attach. Before anything is
+//! appended, or even read, the state that was found is made durable under a new epoch: a root that a failed fsync left in the page cache
+//! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
+
+use crate::container::{Container, Options};
+use crate::device::{Device, Peers};
+use crate::entry::{Entry, GRAIN_BYTES, grains_of};
+use crate::error::{Damage, Error};
+use crate::live::{self, Live, Word};
+use crate::map::{self, LEAF_ENTRIES};
+use crate::plant::Plant;
+use crate::record::{self, ContainerId, HEADER_BYTES, Kind};
+use crate::root::{DictionaryPlace, HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::space::{Zone, ZoneState};
+
+/// What to do with records that no root refers to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recovery {
+    /// They never were. Right after any crash, as PostgreSQL's log has them.
+    Discard,
+    /// The newest of each page of the last epoch is appended anew and committed. Only for a server with `fsync = off` that
+    /// comes back without a loss of power or a failed fsync in between.
+    RollForward,
+}
+
+/// What opening found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenReport {
+    /// Sequence of the root that was found.
+    pub sequence: u64,
+    /// The epoch that begins.
+    pub epoch: u32,
+    /// Whether nothing was written after that root.
+    pub was_closed: bool,
+    /// Root sheets that are neither empty nor whole: one after a crash amid a commit, else damage.
+    pub broken_roots: u32,
+    /// Bytes of the file behind what the root refers to, now gone.
+    pub discarded_bytes: u64,
+    /// Bytes that the root refers to and the file does not have: it was cut.
+    pub missing_bytes: u64,
+    /// Pages whose newest record was rolled forward.
+    pub rolled_forward: u32,
+}
+
+/// The newest root, and the ring behind it.
+pub(crate) struct Found {
+    pub(crate) root: Root,
+    /// The sheet last written.
+    ring: u64,
+    broken: u32,
+}
+
+/// How a container comes into being.
+#[derive(Clone, Copy)]
+pub struct Birth {
+    /// 16 bytes of the system's random generator.
+    pub id: ContainerId,
+    /// Which segment.
+    pub identity: Identity,
+    /// The wrapped data key, if the container is sealed.
+    pub key: [u8; KEY_BYTES],
+}
+
+impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
+    /// Makes a container in an empty file: one durable root. The name is the caller's to give
+    /// ([`crate::segment`]), and durable with the first commit.
+    pub fn create(
+        device: D,
+        peers: P,
+        words: &'m [W],
+        birth: &Birth,
+        options: Options<'m>,
+    ) -> Result<Self, Error> {
+        let mut container = Container::over(device, peers, words, options)?;
+        container.set_id(birth.id);
+        let root = Root {
+            container: birth.id,
+            sequence: 1,
+            epoch: 1,
+            closed: false,
+            named: false,
+            pages: 0,
+            pages_max: options.geometry.pages_max,
+            identity: birth.identity,
+            version_limit: 1 + crate::commit::VERSIONS_AHEAD,
+            epoch_start: 1,
+            key_id: options.seal.map(|seal| seal.key_id()).unwrap_or_default(),
+            key: birth.key,
+            index: Place::default(),
+            deltas: Vec::new(),
+            dictionaries: Vec::new(),
+            inline: Vec::new(),
+        };
+        container.live.lock(live::LOCK, &container.peers);
+        container.clear();
+        let done = container.begin(&root);
+        container.live.unlock(live::LOCK);
+        done.map(|()| container)
+    }
+
+    fn begin(&self, root: &Root) -> Result<(), Error> {
+        let sheet = root.encode(self.options.seal);
+        self.device.pwrite(&sheet, 0).map_err(|source| Error::device("write", 0, SHEET_BYTES, source))?;
+        self.device.fdatasync().map_err(|source| Error::device("fdatasync", 0, SHEET_BYTES, source))?;
+        self.place_zones(root)?;
+        self.live.set(live::NEXT_VERSION, root.epoch_start);
+        self.start(root);
+        Ok(())
+    }
+
+    /// Opens a container that another process may have open already, or may not.
+    pub fn open(
+        device: D,
+        peers: P,
+        words: &'m [W],
+        recovery: Recovery,
+        options: Options<'m>,
+    ) -> Result<(Self, Option<OpenReport>), Error> {
+        let mut container = Container::over(device, peers, words, options)?;
+        container.live.lock(live::LOCK, &container.peers);
+        let done = container.attach_or_load(recovery);
+        container.live.unlock(live::LOCK);
+        done.map(|report| (container, report))
+    }
+
+    fn over(device: D, peers: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
+        let live = Live::new(words, options.geometry)?;
+        Ok(Container { device, peers, live, options, id: [0; 16], seed: 0 })
+    }
+
+    fn set_id(&mut self, id: ContainerId) {
+        self.id = id;
+        self.seed = record::seed_of(&id);
+    }
+
+    fn attach_or_load(&mut self, recovery: Recovery) -> Result<Option<OpenReport>, Error> {
+        if self.live.get(live::STATE) == live::STATE_READY {
+            let id = match self.root_in_memory() {
+                Ok(root) => root.container,
+                // A commit's process died while it took the root into memory.
+                Err(_) => self.newest_root_on_device()?.container,
+            };
+            self.set_id(id);
+            return Ok(None);
+        }
+        self.clear();
+        self.live.set(live::STATE, live::STATE_LOADING);
+        let found = self.find_root()?;
+        let root = found.root;
+        self.set_id(root.container);
+        if root.pages_max != self.options.geometry.pages_max {
+            let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
+            return Err(Error::SharedMemory { what: "pages of a segment", expected, found });
+        }
+        self.live.set(live::RING, found.ring);
+        self.load_map(&root)?;
+        let end = self.place_zones(&root)?;
+        let size = self.device.size().map_err(|source| Error::device("size", 0, 0, source))?;
+        let mut report = OpenReport {
+            sequence: root.sequence,
+            epoch: root.epoch + 1,
+            was_closed: root.closed,
+            broken_roots: found.broken,
+            discarded_bytes: size.saturating_sub(end.max(HEAD_BYTES as u64)),
+            missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
+            rolled_forward: 0,
+        };
+        self.live.set(live::PAGES, root.pages.into());
+        if self.options.read_only {
+            self.start(&root);
+        } else {
+            self.begin_epoch(root, recovery, size, &mut report)?;
+        }
+        Ok(Some(report))
+    }
+
+    /// Makes what was found durable, above all versions that were given out before, and the rest of the file gone.
+    fn begin_epoch(
+        &self,
+        found: Root,
+        recovery: Recovery,
+        size: u64,
+        report: &mut OpenReport,
+    ) -> Result<(), Error> {
+        let forward = match recovery {
+            Recovery::Discard => Vec::new(),
+            Recovery::RollForward => self.unrooted_records(&found, size)?,
+        };
+        let mut root = Root { sequence: found.sequence + 1, epoch: found.epoch + 1, closed: false, ..found };
+        root.epoch_start = root.version_limit;
+        root.version_limit += crate::commit::VERSIONS_AHEAD;
+        if root.version_limit >= 1 << record::VERSION_BITS {
+            let (found, allowed) = (root.version_limit, 1 << record::VERSION_BITS);
+            return Err(Error::Limit { what: "version", found, allowed });
+        }
+        self.live.set(live::NEXT_VERSION, root.epoch_start);
+        self.write_root(&mut root)?;
+        if !forward.is_empty() {
+            self.append_behind(size);
+        } else if report.discarded_bytes > 0 {
+            let end = size - report.discarded_bytes;
+            self.device.truncate(end).map_err(|source| Error::device("truncate", end, 0, source))?;
+            self.sync()?;
+        }
+        self.copy_root(&root);
+        self.start(&root);
+        if !forward.is_empty() {
+            report.rolled_forward = self.roll_forward(&forward)?;
+            report.discarded_bytes = 0;
+            self.commit_locked(false)?;
+        }
+        Ok(())
+    }
+
+    fn start(&self, root: &Root) {
+        self.live.store_image(&root.encode(None));
+        self.live.set(live::PAGES, self.live.get(live::PAGES).max(root.pages.into()));
+        self.live.set(live::VERSION_LIMIT, root.version_limit);
+        self.live.set(live::STATE, live::STATE_READY);
+    }
+
+    /// Forgets what an earlier use, or a loader that died, left in the shared memory.
+    fn clear(&self) {
+        if self.live.get(live::STATE) == 0 {
+            return;
+        }
+        for index in 0..self.options.geometry.words() {
+            if index != live::LOCK && self.live.get(index) != 0 {
+                self.live.set(index, 0);
+            }
+        }
+    }
+
+    /// Reads the ring, and where it stands.
+    pub(crate) fn newest_root_on_device(&self) -> Result<Root, Error> {
+        let found = self.find_root()?;
+        self.live.set(live::RING, found.ring);
+        Ok(found.root)
+    }
+
+    pub(crate) fn find_root(&self) -> Result<Found, Error> {
+        find_root(&self.device, &self.options)
+    }
+
+    /// Reads the record of the map at `place`; the payload is behind the header in what is returned.
+    pub(crate) fn read_map(&self, place: Place, kind: Kind, what: &'static str) -> Result<Vec<u8>, Error> {
+        read_map(&self.device, &self.options, &self.id, place, kind, what)
+    }
+
+    fn load_map(&self, root: &Root) -> Result<(), Error> {
+        let broken = |what, place: Place| {
+            let (offset, length) = (u64::from(place.location) * GRAIN_BYTES as u64, u64::from(place.bytes));
+            Damage { what, block: None, offset, length, property: "content", expected: 1, found: 0 }
+        };
+        let mut leaves = Vec::new();
+        if root.index.location != 0 {
+            let payload = self.read_map(root.index, Kind::Index, "map index")?;
+            leaves = map::decode_index(&payload).ok_or_else(|| broken("map index", root.index))?;
+        }
+        let mut entries = [Entry::MISSING; LEAF_ENTRIES];
+        for (leaf, place) in leaves.iter().enumerate() {
+            let payload = self.read_map(*place, Kind::Leaf, "map leaf")?;
+            let (_, count) = map::decode_leaf(&payload, &mut entries)
+                .filter(|(number, _)| *number == leaf)
+                .ok_or_else(|| broken("map leaf", *place))?;
+            let first = (leaf * LEAF_ENTRIES) as u32;
+            (first..root.pages)
+                .zip(&entries[..count])
+                .for_each(|(block, entry)| self.live.set_entry(block, *entry));
+            self.live.set_leaf_place(leaf, *place);
+        }
+        for place in &root.deltas {
+            let payload = self.read_map(*place, Kind::Delta, "map delta")?;
+            self.apply(&map::decode_delta(&payload).ok_or_else(|| broken("map delta", *place))?, root.pages);
+        }
+        self.apply(&root.inline, root.pages);
+        Ok(())
+    }
+
+    fn apply(&self, items: &[(u32, Entry)], pages: u32) {
+        for (block, entry) in items.iter().filter(|(block, _)| *block < pages) {
+            self.live.set_entry(*block, *entry);
+            self.live.mark_leaf(*block as usize / LEAF_ENTRIES);
+        }
+    }
+
+    /// Finds free and used zones from what the root refers to; returns the first byte behind all of it.
+    fn place_zones(&self, root: &Root) -> Result<u64, Error> {
+        let size = self.options.geometry.zone_grains;
+        let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
+        let pages = (0..root.pages).map(|block| (Some(block), self.live.entry(block)));
+        let pages = pages.filter(|(_, entry)| entry.is_record());
+        let places = (0..map::LEAVES_MAX).map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
+        let places = places.chain(root.deltas.iter().copied());
+        let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
+        let places = places
+            .filter(|place| place.location != 0)
+            .map(|place| (None, place.location, grains_of(place.bytes as usize)));
+        let extents = pages.map(|(block, entry)| (block, entry.location(), entry.grains())).chain(places);
+        let mut used: Vec<u32> = Vec::new();
+        let mut end = grains_of(HEAD_BYTES);
+        let head = grains_of(HEAD_BYTES);
+        for (block, location, grains) in [(None, 0, head)].into_iter().chain(extents) {
+            let last = u64::from(location) + u64::from(grains);
+            if last > limit || (location < head && location != 0) {
+                let (offset, length) =
+                    (u64::from(location) * GRAIN_BYTES as u64, u64::from(grains) * GRAIN_BYTES as u64);
+                let (property, expected) = ("end in grains", limit);
+                return Err(
+                    Damage { what: "map", block, offset, length, property, expected, found: last }.into()
+                );
+            }
+            end = end.max(last as u32);
+            for (zone, share) in self.live.shares(location, grains) {
+                let zone = zone as usize;
+                used.resize(used.len().max(zone + 1), 0);
+                used[zone] += share;
+                if used[zone] > size {
+                    let (offset, length) = (
+                        (zone as u64) * u64::from(size) * GRAIN_BYTES as u64,
+                        u64::from(size) * GRAIN_BYTES as u64,
+                    );
+                    let (property, expected, found) = ("grains referred to", size.into(), used[zone].into());
+                    return Err(
+                        Damage { what: "map", block, offset, length, property, expected, found }.into()
+                    );
+                }
+            }
+        }
+        self.set_zones(&used, end);
+        Ok(u64::from(end) * GRAIN_BYTES as u64)
+    }
+
+    fn set_zones(&self, used: &[u32], end: u32) {
+        let size = self.options.geometry.zone_grains;
+        let mut free = 0;
+        for (zone, live) in used.iter().enumerate() {
+            let (finished, state) = if *live == 0 { (0, ZoneState::Free) } else { (size, ZoneState::Used) };
+            free += u64::from(*live == 0);
+            self.live.set_zone(zone as u32, Zone { finished, live: *live, state });
+        }
+        // The last zone's rest is filled first, from a sheet of its own on.
+        let run_end = used.len() as u32 * size;
+        let start = end.next_multiple_of((SHEET_BYTES / GRAIN_BYTES) as u32).min(run_end);
+        let last = used.len() - 1;
+        let finished = start - last as u32 * size;
+        self.live.set_zone(last as u32, Zone { finished, live: used[last], state: ZoneState::Used });
+        self.live.set_cursor(start, run_end);
+        self.live.set(live::ZONES_END, used.len() as u64);
+        self.live.set(live::FREE_ZONES, free);
+        self.live.set(live::LIVE_GRAINS, used.iter().map(|live| u64::from(*live)).sum());
+    }
+
+    /// Lets nothing be written to what roll-forward is to read: all zones are used until the commit that ends it.
+    fn append_behind(&self, size: u64) {
+        let zone_grains = self.options.geometry.zone_grains;
+        let zones = (size / GRAIN_BYTES as u64).div_ceil(zone_grains.into()) as u32;
+        for zone in 0..zones.max(self.live.zones_end()) {
+            let live = self.live.zone(zone).live;
+            self.live.set_zone(zone, Zone { finished: zone_grains, live, state: ZoneState::Used });
+        }
+        let zones = zones.max(self.live.zones_end());
+        self.live.set_cursor(zones * zone_grains, zones * zone_grains);
+        self.live.set(live::ZONES_END, zones.into());
+        self.live.set(live::FREE_ZONES, 0);
+    }
+
+    /// The newest records of the epoch that ended, by block, where newer than the map's.
+    fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<(u32, Entry, u64)>, Error> {
+        let stale = self.options.plant == Plant::StaleEpochRolledForward;
+        let versions = if stale { 0 } else { root.epoch_start }..root.version_limit;
+        let mut newest: std::collections::BTreeMap<u32, (Entry, u64)> = Default::default();
+        crate::scan::scan(&self.device, self.seed, HEAD_BYTES as u64..size, |location, header| {
+            let Kind::Page { block, .. } = header.kind else { return };
+            let known = if block < root.pages { self.live.entry(block) } else { Entry::MISSING };
+            let is_older =
+                !known.is_missing() && !Entry::record(1, 1, header.version).is_newer_than(known.tag());
+            if block >= root.pages_max || !versions.contains(&header.version) || is_older {
+                return;
+            }
+            let entry = Entry::record(location, header.grains(), header.version);
+            let best = newest.entry(block).or_insert((entry, header.version));
+            if best.1 < header.version {
+                *best = (entry, header.version);
+            }
+        })?;
+        Ok(newest.into_iter().map(|(block, (entry, version))| (block, entry, version)).collect())
+    }
+
+    fn roll_forward(&self, records: &[(u32, Entry, u64)]) -> Result<u32, Error> {
+        let mut buffer = Vec::new();
+        for (block, original, version) in records {
+            let header = self.read_at(*original, *block, &mut buffer)?;
+            let location = self.append(&header, &mut buffer, true)?;
+            self.live.publish(*block, Entry::record(location, header.grains(), *version), *version);
+            self.live.finish(location, header.grains());
+            self.live.grow(block + 1, *version);
+        }
+        Ok(records.len() as u32)
+    }
+
+    pub(crate) fn dictionary_place(&self, id: u8) -> Result<DictionaryPlace, Error> {
+        let root = self.root_in_memory()?;
+        root.dictionaries.into_iter().find(|found| found.id == id).ok_or(Error::DictionaryMissing(id))
+    }
+}
+
+/// The newest whole root of the ring.
+pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<Found, Error> {
+    let mut newest: Option<(usize, Root)> = None;
+    let mut sequences = [0; ROOT_SHEETS];
+    let (mut broken, mut failure) = (0, None);
+    for (index, sequence) in sequences.iter_mut().enumerate() {
+        let mut sheet = [0; SHEET_BYTES];
+        let offset = (index * SHEET_BYTES) as u64;
+        let got = device.pread(&mut sheet, offset);
+        let got = got.map_err(|source| Error::device("read", offset, SHEET_BYTES, source))?;
+        if sheet[..got] == [0; SHEET_BYTES][..got] {
+            continue;
+        }
+        match Root::decode(&sheet, options.seal, options.plant) {
+            Ok(root) => {
+                *sequence = root.sequence;
+                if newest.as_ref().is_none_or(|(_, best)| best.sequence < root.sequence) {
+                    newest = Some((index, root));
+                }
+            }
+            Err(error @ (Error::Unsupported { .. } | Error::KeyMissing { .. })) => return Err(error),
+            Err(error) => {
+                broken += 1;
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    let Some((index, root)) = newest else {
+        return Err(failure.unwrap_or(Error::Foreign { found: [0; 8] }));
+    };
+    // What is written next must not be the newest root, nor the only copy of it.
+    let after = (index + 1) % ROOT_SHEETS;
+    let ring = if sequences[after] == root.sequence { after } else { index };
+    Ok(Found { root, ring: ring as u64, broken })
+}
+
+/// Reads and proves a record that is no page's; returns its payload, opened.
+pub(crate) fn read_map(
+    device: &impl Device,
+    options: &Options<'_>,
+    id: &ContainerId,
+    place: Place,
+    kind: Kind,
+    what: &'static str,
+) -> Result<Vec<u8>, Error> {
+    let (offset, length) = (u64::from(place.location) * GRAIN_BYTES as u64, u64::from(place.bytes));
+    let damage = |property, expected: u64, found: u64| {
+        Error::from(Damage { what, block: None, offset, length, property, expected, found })
+    };
+    if place.bytes as usize > HEADER_BYTES + record::META_PAYLOAD_MAX {
+        return Err(damage("length", record::META_PAYLOAD_MAX as u64, length));
+    }
+    let mut bytes = vec![0; place.bytes as usize];
+    let got = device.pread(&mut bytes, offset);
+    let got = got.map_err(|source| Error::device("read", offset, place.bytes as usize, source))?;
+    if got < bytes.len() {
+        return Err(damage("bytes in the file", length, got as u64));
+    }
+    let header = record::check(&bytes, record::seed_of(id), place.location);
+    let header = header.ok_or_else(|| damage("check sum", 1, 0))?;
+    if header.kind != kind || header.payload_len + HEADER_BYTES != bytes.len() {
+        return Err(damage("record kind", 1, 0));
+    }
+    let Some(seal) = options.seal else {
+        return Ok(bytes.split_off(HEADER_BYTES));
+    };
+    let mut opened = vec![0; header.payload_len];
+    let associated = record::associated(id, &header);
+    let length = seal.open(&associated, &bytes[HEADER_BYTES..], &mut opened);
+    opened.truncate(length.ok_or_else(|| damage("seal", 1, 0))?);
+    Ok(opened)
+}

@@ -8,6 +8,7 @@ mod kind;
 mod lanes;
 mod layout;
 mod mode;
+mod rest;
 mod streams;
 mod transform;
 mod tuples;

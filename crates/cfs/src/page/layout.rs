@@ -128,7 +128,7 @@ impl Layout {
         }
     }
 
-    /// Writes header, special space, line pointers and whatever is in gaps.
+    /// Writes header, special space and line pointers. Says whether something is in gaps.
     pub(super) fn write(
         &self,
         page: &[u8; PAGE_SIZE],
@@ -136,7 +136,7 @@ impl Layout {
         values: &mut Vec<u32>,
         backend: Backend,
         sink: &mut Sink,
-    ) {
+    ) -> bool {
         let upper = u16_at(page, 14);
         let mut clean = true;
         self.gaps(|from, to| clean &= is_zero(&page[from..to]));
@@ -167,9 +167,7 @@ impl Layout {
         optional(PRUNE_XID, 20, 24);
         sink.head.extend_from_slice(&page[self.special..]);
         self.write_pointers(page, values, backend, sink);
-        if !clean {
-            self.gaps(|from, to| sink.rows.extend_from_slice(&page[from..to]));
-        }
+        !clean
     }
 
     fn write_pointers(
@@ -210,13 +208,13 @@ impl Layout {
     }
 
     /// The inverse of [`Layout::write`]: fills in those parts of `page`, which must be zero, and reads the layout.
-    /// Gaps are left to [`Layout::restore_gaps`].
+    /// Says whether something is to be put into gaps.
     pub(super) fn restore(
         &mut self,
         page: &mut [u8; PAGE_SIZE],
         values: &mut Vec<u32>,
         source: &mut Source<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let flags = source.head_byte()?;
         let count = source.head_varint()? as usize;
         if count == 0 || count > POINTERS_MAX {
@@ -261,16 +259,7 @@ impl Layout {
         if self.contiguous == (flags & SPREAD != 0) {
             return Err(MISPLACED);
         }
-        if flags & REST != 0 {
-            let mut done = Ok(());
-            self.gaps(|from, to| {
-                if done.is_ok() {
-                    done = source.rows(to - from).map(|bytes| page[from..to].copy_from_slice(bytes));
-                }
-            });
-            done?;
-        }
-        Ok(())
+        Ok(flags & REST != 0)
     }
 }
 

@@ -4,6 +4,7 @@ use super::attributes::{self, Schema, Walk};
 use super::column::Backend;
 use super::lanes::Classes;
 use super::layout::{Layout, u16_at};
+use super::rest::Rest;
 use super::streams::{Sink, Source};
 use super::tuples::{self, Family};
 use super::{Error, PAGE_SIZE, checksum};
@@ -16,6 +17,7 @@ pub(super) struct Transform {
     values: Vec<u32>,
     sink: Sink,
     walk: Walk,
+    rest: Rest,
     /// Schemas that fitted, the latest first.
     schemas: Vec<Schema>,
     /// Pages to let pass before learning again, and how many there were after the last failure.
@@ -66,12 +68,20 @@ impl Transform {
         let Transform { layout, values, sink, .. } = self;
         let family = Family::of(page, layout);
         sink.head.push(family.code());
-        layout.write(page, checksum_implied, values, backend, sink);
+        let rest = layout.write(page, checksum_implied, values, backend, sink);
         tuples::write(family, page, layout, values, backend, sink);
         if family == Family::Heap && self.by_attributes(page, backend) {
             self.sink.head[0] |= ATTRIBUTES;
-            return;
+        } else {
+            self.by_lanes(page, family, backend);
         }
+        if rest {
+            self.rest.write(page, &self.layout, backend, &mut self.sink);
+        }
+    }
+
+    /// Writes tuples by classes and lanes.
+    fn by_lanes(&mut self, page: &[u8; PAGE_SIZE], family: Family, backend: Backend) {
         let Transform { layout, classes, values, sink, .. } = self;
         tuples::describe(family, page, layout, true);
         if tuples::write_postings(page, layout, values, backend, sink) {
@@ -120,29 +130,32 @@ impl Transform {
             None => return Err(Error::Corrupt { what: "an empty transformed page" }),
             _ => {}
         }
-        let Transform { layout, classes, values, walk, .. } = self;
+        let Transform { layout, classes, values, walk, rest, .. } = self;
         let mut source = Source::split(joined)?;
         let form = joined[0];
         let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES))
             .ok_or(Error::Corrupt { what: "form of a page" })?;
-        layout.restore(page, values, &mut source)?;
+        let with_rest = layout.restore(page, values, &mut source)?;
         if !family.fits(layout) {
             return Err(Error::Corrupt { what: "tuples shorter than their headers" });
         }
         tuples::read(family, page, layout, values, &mut source)?;
+        let postings = form & POSTINGS != 0;
         if form & ATTRIBUTES != 0 {
-            if family != Family::Heap || form & POSTINGS != 0 {
+            if family != Family::Heap || postings {
                 return Err(Error::Corrupt { what: "form of a page" });
             }
             attributes::read(page, &layout.cells, walk, values, &mut source)?;
-            return source.finish();
+        } else {
+            tuples::describe(family, page, layout, postings);
+            if postings {
+                tuples::read_postings(page, layout, values, &mut source)?;
+            }
+            classes.read(page, layout, family.header_bytes(), values, &mut source)?;
         }
-        let postings = form & POSTINGS != 0;
-        tuples::describe(family, page, layout, postings);
-        if postings {
-            tuples::read_postings(page, layout, values, &mut source)?;
+        if with_rest {
+            rest.read(page, layout, &mut source)?;
         }
-        classes.read(page, layout, family.header_bytes(), values, &mut source)?;
         source.finish()
     }
 }

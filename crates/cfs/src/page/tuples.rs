@@ -171,7 +171,11 @@ pub(super) fn write(
                         .filter(|cell| plain(cell))
                         .map(|cell| linear(tid(page, cell.at), per_block)),
                 );
-                column::write(values, backend, NEVER, sink);
+                let order = newest_first(layout, |cell| plain(cell));
+                let physical: Vec<u32> = order.iter().map(|&at| linear(tid(page, at), per_block)).collect();
+                let by_place = jumps(&physical) < jumps(values);
+                sink.head.push(by_place.into());
+                column::write(if by_place { &physical } else { values }, backend, NEVER, sink);
             }
         }
         Family::Other => {}
@@ -207,7 +211,15 @@ pub(super) fn read(
                 if count == 0 {
                     return Err(Error::Corrupt { what: "row pointers of no rows" });
                 }
+                let by_place = source.head_byte()? != 0;
                 column::read(source, values)?;
+                if by_place {
+                    let order = newest_first(layout, |cell| plain(page, cell));
+                    for (at, &value) in order.iter().zip(values.iter()) {
+                        set_tid(page, (*at).into(), value, per_block)?;
+                    }
+                    return Ok(());
+                }
                 let mut values = values.iter();
                 for cell in &layout.cells {
                     if plain(page, cell)
@@ -377,6 +389,23 @@ fn per_block(tids: impl Iterator<Item = (u32, u16)>) -> u32 {
     }
     let fits = (u64::from(block_max) + 1) * u64::from(offset_max) <= u32::MAX.into();
     if fits && offset_min > 0 { offset_max.into() } else { 0 }
+}
+
+/// Places of cells from the top of the page downwards, which is the order they came in: then rows that were
+/// inserted one after the other are neighbours, whatever their keys.
+fn newest_first(layout: &Layout, wanted: impl Fn(&Cell) -> bool) -> Vec<u16> {
+    if layout.contiguous {
+        return vec![];
+    }
+    let mut order: Vec<u16> = layout.cells.iter().filter(|cell| wanted(cell)).map(|cell| cell.at).collect();
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    order
+}
+
+/// Bits of all differences; none at all is the worst.
+fn jumps(values: &[u32]) -> u32 {
+    let bits = |pair: &[u32]| 32 - column::zigzag(pair[1].wrapping_sub(pair[0]) as i32).leading_zeros();
+    if values.is_empty() { u32::MAX } else { values.windows(2).map(bits).sum() }
 }
 
 fn linear((block, offset): (u32, u16), per_block: u32) -> u32 {

@@ -1,0 +1,155 @@
+//! What is left between tuples: zeros, or what once were tuples.
+//!
+//! When the server compacts a page it moves tuples and leaves their old bytes behind, so the hole of a page in use
+//! is full of copies, eight bytes aligned, of what is still there. They are told as copies of words of the page.
+
+use super::column::{self, Backend, NEVER};
+use super::layout::{Layout, resize};
+use super::streams::{Sink, Source};
+use super::{Error, PAGE_SIZE};
+
+const WORD: usize = 8;
+const WORDS: usize = PAGE_SIZE / WORD;
+const TABLE_BITS: u32 = 11;
+/// A copy of fewer words costs about as much as the words.
+const COPY_WORDS_MIN: usize = 2;
+
+/// Copies out of what is known: literal words before, words copied, and how far from; 0 is for zeros.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// Words in gaps, ascending.
+    places: Vec<u16>,
+    literals: Vec<u32>,
+    lengths: Vec<u32>,
+    distances: Vec<u32>,
+    /// One more than the place of a word with this hash.
+    table: Vec<u16>,
+}
+
+impl Rest {
+    /// Bytes before the first whole word, and the places of all words in gaps.
+    fn find(&mut self, layout: &Layout) -> (usize, usize) {
+        let from = layout.lower;
+        let to = from.next_multiple_of(WORD).min(layout.lowest);
+        self.places.clear();
+        layout.gaps(|from, to| {
+            self.places.extend((from.div_ceil(WORD)..to / WORD).map(|word| word as u16));
+        });
+        (from, to)
+    }
+
+    /// Writes all gaps of the page.
+    pub(super) fn write(
+        &mut self,
+        page: &[u8; PAGE_SIZE],
+        layout: &Layout,
+        backend: Backend,
+        sink: &mut Sink,
+    ) {
+        let (from, to) = self.find(layout);
+        sink.rows.extend_from_slice(&page[from..to]);
+        self.index_cells(page, layout);
+        let words = page.as_chunks::<WORD>().0;
+        (self.literals.clear(), self.lengths.clear(), self.distances.clear());
+        let (mut i, mut literals) = (0, 0);
+        while i < self.places.len() {
+            let place = usize::from(self.places[i]);
+            let (length, distance) = self.copy_at(words, i);
+            if length < COPY_WORDS_MIN {
+                sink.rows.extend_from_slice(&words[place]);
+                self.table[hash(&words[place])] = place as u16 + 1;
+                (i, literals) = (i + 1, literals + 1);
+                continue;
+            }
+            self.literals.push(literals);
+            self.lengths.push(length as u32);
+            self.distances.push(distance as u32);
+            (i, literals) = (i + length, 0);
+        }
+        sink.head_varint(self.lengths.len() as u32);
+        if !self.lengths.is_empty() {
+            column::write(&self.literals, backend, NEVER, sink);
+            column::write(&self.lengths, backend, NEVER, sink);
+            column::write(&self.distances, backend, NEVER, sink);
+        }
+    }
+
+    fn index_cells(&mut self, page: &[u8; PAGE_SIZE], layout: &Layout) {
+        self.table.clear();
+        self.table.resize(1 << TABLE_BITS, 0);
+        let words = page.as_chunks::<WORD>().0;
+        for cell in &layout.cells {
+            let from = usize::from(cell.at) / WORD;
+            for word in from..from + usize::from(cell.len).div_ceil(WORD) {
+                self.table[hash(&words[word])] = word as u16 + 1;
+            }
+        }
+    }
+
+    /// How many of the words from `i` on can be copied, and from how far.
+    fn copy_at(&self, words: &[[u8; WORD]], i: usize) -> (usize, i32) {
+        let rest = &self.places[i..];
+        let zeros = rest.iter().take_while(|place| words[usize::from(**place)] == [0; WORD]).count();
+        let place = usize::from(rest[0]);
+        let Some(source) = usize::from(self.table[hash(&words[place])]).checked_sub(1) else {
+            return (zeros, 0);
+        };
+        // A gap above is not known yet when this is copied; cells and gaps below are.
+        let known = |source: usize, to: u16| {
+            source < usize::from(to) || self.places.binary_search(&(source as u16)).is_err()
+        };
+        let same = |(k, to): &(usize, &u16)| {
+            source + k < WORDS && words[source + k] == words[usize::from(**to)] && known(source + k, **to)
+        };
+        let length = rest.iter().enumerate().take_while(same).count();
+        if length > zeros { (length, source as i32 - place as i32) } else { (zeros, 0) }
+    }
+
+    /// The inverse of [`Rest::write`], once all tuples are restored.
+    pub(super) fn read(
+        &mut self,
+        page: &mut [u8; PAGE_SIZE],
+        layout: &Layout,
+        source: &mut Source<'_>,
+    ) -> Result<(), Error> {
+        let (from, to) = self.find(layout);
+        page[from..to].copy_from_slice(source.rows(to - from)?);
+        let count = source.head_varint()? as usize;
+        if count > self.places.len() {
+            return Err(MISFIT);
+        }
+        for column in [&mut self.literals, &mut self.lengths, &mut self.distances] {
+            resize(column, count);
+            if count > 0 {
+                column::read(source, column)?;
+            }
+        }
+        let mut places = self.places.iter().map(|&place| usize::from(place));
+        let words = page.as_chunks_mut::<WORD>().0;
+        for i in 0..count {
+            for _ in 0..self.literals[i] {
+                words[places.next().ok_or(MISFIT)?].copy_from_slice(source.rows(WORD)?);
+            }
+            let distance = self.distances[i] as i32;
+            let mut from = None;
+            for _ in 0..self.lengths[i] {
+                let to = places.next().ok_or(MISFIT)?;
+                if distance != 0 {
+                    let word = *from.get_or_insert((to as i32).wrapping_add(distance));
+                    words[to] = *usize::try_from(word).ok().and_then(|word| words.get(word)).ok_or(MISFIT)?;
+                    from = Some(word + 1);
+                }
+            }
+        }
+        for place in places {
+            words[place].copy_from_slice(source.rows(WORD)?);
+        }
+        Ok(())
+    }
+}
+
+const MISFIT: Error = Error::Corrupt { what: "copies beyond the hole" };
+
+fn hash(word: &[u8; WORD]) -> usize {
+    (u64::from_le_bytes(*word).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TABLE_BITS)) as usize
+}

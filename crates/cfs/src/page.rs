@@ -90,6 +90,8 @@ pub struct PageCodec {
     transform: Transform,
     /// A transformed page.
     joined: Vec<u8>,
+    /// What codecs that can only append have appended.
+    appended: Vec<u8>,
 }
 
 /// Bytes of the length of what was compressed, where that is not a page's.
@@ -257,9 +259,9 @@ impl PageCodec {
             Algorithm::Lz4 => bare::Shape::Lz4,
             _ => {
                 // The other codecs append to vectors.
-                let mut out = Vec::with_capacity(target.len());
-                self.block_reader.decompress(algorithm, payload, target.len(), &mut out)?;
-                target.copy_from_slice(&out);
+                self.appended.clear();
+                self.block_reader.decompress(algorithm, payload, target.len(), &mut self.appended)?;
+                target.copy_from_slice(&self.appended);
                 return Ok(());
             }
         };

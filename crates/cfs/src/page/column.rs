@@ -25,8 +25,11 @@ const PLANES: u8 = 3;
 const BITS: u8 = 4;
 /// A short list of values, and a byte per row that names one.
 const PALETTE: u8 = 5;
-/// Not here: the rows carry them.
+/// Not here: the rows carry them. With an argument: all values have that many low bits in common, and follow
+/// without.
 const ROWS: u8 = 6;
+/// Fewer bits in common are not worth a second description.
+const COMMON_BITS_MIN: u32 = 4;
 
 const PALETTE_MAX: usize = 32;
 
@@ -93,6 +96,10 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
         write_step(first, s.delta_min, sink);
         return true;
     }
+    let different = values.iter().fold(0, |all, value| all | value ^ first);
+    if different.trailing_zeros() >= COMMON_BITS_MIN && values.len() <= VALUES_MAX {
+        return write_shifted(values, different.trailing_zeros(), backend, rows, sink);
+    }
     let n = values.len() as u64;
     let (form, cost) = cheapest(&s, n, backend);
     if cost > 6 * 16 * n
@@ -139,6 +146,20 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
     true
 }
 
+fn write_shifted(values: &[u32], common: u32, backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
+    let mut shifted = [0; VALUES_MAX];
+    shifted.iter_mut().zip(values).for_each(|(slot, value)| *slot = value >> common);
+    let mark = sink.head.len();
+    sink.head.push(ROWS | (common as u8) << 3);
+    sink.head_varint(values[0] & ((1 << common) - 1));
+    let done = write(&shifted[..values.len()], backend, rows, sink);
+    if !done {
+        sink.head.truncate(mark);
+        sink.head.push(ROWS);
+    }
+    done
+}
+
 /// Fills `values` from the source. `false`: the rows carry them.
 pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, Error> {
     let description = source.head_byte()?;
@@ -175,6 +196,14 @@ pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, 
         }
         PALETTE => read_palette(usize::from(argument) + 1, source, values)?,
         ROWS if argument == 0 => return Ok(false),
+        ROWS => {
+            let low = source.head_varint()?;
+            // What is left has a lowest bit that differs, so this cannot go on.
+            if source.head_next(|byte| byte & 7 == ROWS).is_some() || !read(source, values)? {
+                return Err(Error::Corrupt { what: "unknown form of a column" });
+            }
+            values.iter_mut().for_each(|value| *value = *value << argument | low);
+        }
         _ => return Err(Error::Corrupt { what: "unknown form of a column" }),
     }
     Ok(true)

@@ -51,13 +51,8 @@ pub fn looks_like(page: &[u8; PAGE_SIZE]) -> Kind {
     let last = u16_at(page, PAGE_SIZE - 2);
     match PAGE_SIZE - special {
         0 if lower > HEADER_BYTES => Kind::Heap,
-        // Both maps leave their header as PageInit made it; a free-space map is a tree of one byte per node,
-        // whose root is the largest: it follows the next slot to try.
-        0 if u32_at(page, HEADER_BYTES) <= 4096
-            && page[HEADER_BYTES + 4] == page[HEADER_BYTES + 5].max(page[HEADER_BYTES + 6]) =>
-        {
-            Kind::Fsm
-        }
+        // Both maps leave their header as PageInit made it.
+        0 if is_tree(page) => Kind::Fsm,
         0 => Kind::Vm,
         8 if u32_at(page, special) == SEQUENCE_MAGIC => Kind::Sequence,
         8 if last == 0xff82 => Kind::Spgist,
@@ -74,4 +69,11 @@ pub fn looks_like(page: &[u8; PAGE_SIZE]) -> Kind {
         }
         _ => Kind::Other,
     }
+}
+
+/// Whether it begins like a free-space map: the next slot to try, then a tree of one byte per node, each the largest
+/// of its two children (`freespace/README`).
+fn is_tree(page: &[u8; PAGE_SIZE]) -> bool {
+    let root = HEADER_BYTES + 4;
+    u32_at(page, HEADER_BYTES) <= 4096 && page[root] != 0 && page[root] == page[root + 1].max(page[root + 2])
 }

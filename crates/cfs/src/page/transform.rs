@@ -18,6 +18,7 @@ pub(super) struct Transform {
     sink: Sink,
     walk: Walk,
     rest: Rest,
+    order: Vec<u16>,
     /// Schemas that fitted, the latest first.
     schemas: Vec<Schema>,
     /// Pages to let pass before learning again, and how many there were after the last failure.
@@ -65,11 +66,11 @@ impl Transform {
     }
 
     fn cells(&mut self, page: &[u8; PAGE_SIZE], checksum_implied: bool, backend: Backend) {
-        let Transform { layout, values, sink, .. } = self;
+        let Transform { layout, values, order, sink, .. } = self;
         let family = Family::of(page, layout);
         sink.head.push(family.code());
         let rest = layout.write(page, checksum_implied, values, backend, sink);
-        tuples::write(family, page, layout, values, backend, sink);
+        tuples::write(family, page, layout, values, order, backend, sink);
         if family == Family::Heap && self.by_attributes(page, backend) {
             self.sink.head[0] |= ATTRIBUTES;
         } else {
@@ -130,7 +131,7 @@ impl Transform {
             None => return Err(Error::Corrupt { what: "an empty transformed page" }),
             _ => {}
         }
-        let Transform { layout, classes, values, walk, rest, .. } = self;
+        let Transform { layout, classes, values, walk, rest, order, .. } = self;
         let mut source = Source::split(joined)?;
         let form = joined[0];
         let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES))
@@ -139,7 +140,7 @@ impl Transform {
         if !family.fits(layout) {
             return Err(Error::Corrupt { what: "tuples shorter than their headers" });
         }
-        tuples::read(family, page, layout, values, &mut source)?;
+        tuples::read(family, page, layout, values, order, &mut source)?;
         let postings = form & POSTINGS != 0;
         if form & ATTRIBUTES != 0 {
             if family != Family::Heap || postings {

@@ -134,6 +134,7 @@ pub(super) fn write(
     page: &[u8; PAGE_SIZE],
     layout: &Layout,
     values: &mut Vec<u32>,
+    order: &mut Vec<u16>,
     backend: Backend,
     sink: &mut Sink,
 ) {
@@ -171,11 +172,15 @@ pub(super) fn write(
                         .filter(|cell| plain(cell))
                         .map(|cell| linear(tid(page, cell.at), per_block)),
                 );
-                let order = newest_first(layout, |cell| plain(cell));
-                let physical: Vec<u32> = order.iter().map(|&at| linear(tid(page, at), per_block)).collect();
-                let by_place = jumps(&physical) < jumps(values);
+                newest_first(layout, order, plain);
+                let by_place = jumps(order.iter().map(|&at| linear(tid(page, at), per_block)))
+                    < jumps(values.iter().copied());
                 sink.head.push(by_place.into());
-                column::write(if by_place { &physical } else { values }, backend, NEVER, sink);
+                if by_place {
+                    values.clear();
+                    values.extend(order.iter().map(|&at| linear(tid(page, at), per_block)));
+                }
+                column::write(values, backend, NEVER, sink);
             }
         }
         Family::Other => {}
@@ -188,6 +193,7 @@ pub(super) fn read(
     page: &mut [u8; PAGE_SIZE],
     layout: &Layout,
     values: &mut Vec<u32>,
+    order: &mut Vec<u16>,
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
     match family {
@@ -214,7 +220,7 @@ pub(super) fn read(
                 let by_place = source.head_byte()? != 0;
                 column::read(source, values)?;
                 if by_place {
-                    let order = newest_first(layout, |cell| plain(page, cell));
+                    newest_first(layout, order, |cell| plain(page, cell));
                     for (at, &value) in order.iter().zip(values.iter()) {
                         set_tid(page, (*at).into(), value, per_block)?;
                     }
@@ -393,19 +399,22 @@ fn per_block(tids: impl Iterator<Item = (u32, u16)>) -> u32 {
 
 /// Places of cells from the top of the page downwards, which is the order they came in: then rows that were
 /// inserted one after the other are neighbours, whatever their keys.
-fn newest_first(layout: &Layout, wanted: impl Fn(&Cell) -> bool) -> Vec<u16> {
-    if layout.contiguous {
-        return vec![];
+fn newest_first(layout: &Layout, order: &mut Vec<u16>, wanted: impl Fn(&Cell) -> bool) {
+    order.clear();
+    if !layout.contiguous {
+        order.extend(layout.cells.iter().filter(|cell| wanted(cell)).map(|cell| cell.at));
+        order.sort_unstable_by(|a, b| b.cmp(a));
     }
-    let mut order: Vec<u16> = layout.cells.iter().filter(|cell| wanted(cell)).map(|cell| cell.at).collect();
-    order.sort_unstable_by(|a, b| b.cmp(a));
-    order
 }
 
 /// Bits of all differences; none at all is the worst.
-fn jumps(values: &[u32]) -> u32 {
-    let bits = |pair: &[u32]| 32 - column::zigzag(pair[1].wrapping_sub(pair[0]) as i32).leading_zeros();
-    if values.is_empty() { u32::MAX } else { values.windows(2).map(bits).sum() }
+fn jumps(values: impl Iterator<Item = u32>) -> u32 {
+    let (mut sum, mut before) = (0, None);
+    for value in values {
+        let last = before.replace(value).unwrap_or(value);
+        sum += 32 - column::zigzag(value.wrapping_sub(last) as i32).leading_zeros();
+    }
+    if before.is_none() { u32::MAX } else { sum }
 }
 
 fn linear((block, offset): (u32, u16), per_block: u32) -> u32 {

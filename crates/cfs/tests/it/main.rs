@@ -1,1 +1,4 @@
 //! Tests of the public surface, one binary.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod page;

@@ -66,6 +66,7 @@ GRANT SELECT ON zson_profile, zson_dictionary TO PUBLIC;
 CREATE FUNCTION zson_profile_load() RETURNS trigger AS 'MODULE_PATHNAME' LANGUAGE C;
 CREATE FUNCTION zson_dictionary_load() RETURNS trigger AS 'MODULE_PATHNAME' LANGUAGE C;
 CREATE FUNCTION zson_catalog_keep() RETURNS trigger AS 'MODULE_PATHNAME' LANGUAGE C;
+REVOKE EXECUTE ON FUNCTION zson_profile_load(), zson_dictionary_load(), zson_catalog_keep() FROM PUBLIC;
 CREATE TRIGGER zson_profile_load BEFORE INSERT ON zson_profile
   FOR EACH ROW EXECUTE FUNCTION zson_profile_load();
 CREATE TRIGGER zson_profile_keep BEFORE UPDATE OR DELETE ON zson_profile

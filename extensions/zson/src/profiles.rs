@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, TriggerData, varlena};
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, Oid, TriggerData, varlena};
 use pgshrink_codec::Dictionary;
 
 use crate::backend::{objects, parse_choice};
@@ -85,11 +85,10 @@ pg_function! {
     }
     /// Before a row of `zson_profile` comes in: its id is this database's own.
     fn zson_profile_load(fcinfo) {
-        let data = trigger(fcinfo);
-        let row = Loaded::of(data);
+        let objects = objects();
+        let row = Loaded::of(fcinfo, objects.profile_table());
         let name = row.text(2).unwrap_or_default();
         check_name(&name);
-        let objects = objects();
         let codec = row.text(3).map(|codec| parse_choice(&codec).to_string());
         lock_profiles(&objects);
         match objects.profile_named(&name) {
@@ -110,9 +109,8 @@ pg_function! {
     }
     /// Before a row of `zson_dictionary` comes in: checked, with an id of this database's own, once only.
     fn zson_dictionary_load(fcinfo) {
-        let data = trigger(fcinfo);
-        let row = Loaded::of(data);
         let objects = objects();
+        let row = Loaded::of(fcinfo, objects.dictionary_table());
         let (profile, kind) = (row.text(2).unwrap_or_default(), row.text(5).unwrap_or_default());
         let hash = row.bytes(7).unwrap_or_default();
         check_name(&profile);
@@ -318,9 +316,24 @@ struct Loaded {
 }
 
 impl Loaded {
-    unsafe fn of(data: *mut TriggerData) -> Loaded {
+    /// The row that is about to be inserted into `table`. Anybody may make a trigger of these functions on a table
+    /// of their own, with columns of other types: that is refused.
+    unsafe fn of(fcinfo: FunctionCallInfo, table: Oid) -> Loaded {
+        const KIND: u32 =
+            pg_sys::TRIGGER_EVENT_TIMINGMASK | pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_OPMASK;
+        const BEFORE_INSERT: u32 =
+            pg_sys::TRIGGER_EVENT_BEFORE | pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_INSERT;
         // SAFETY: a BEFORE INSERT row trigger has its row in tg_trigtuple.
         unsafe {
+            let data = trigger(fcinfo);
+            if (*(*data).tg_relation).rd_id != table || (*data).tg_event & KIND != BEFORE_INSERT {
+                raise(
+                    Code::ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+                    "zson: this function is for the extension's own triggers",
+                    "",
+                    "",
+                );
+            }
             let (tuple, shape) = ((*data).tg_trigtuple, (*(*data).tg_relation).rd_att);
             let columns = (*shape).natts as usize;
             let (mut values, mut nulls) = (vec![Datum::null(); columns], vec![true; columns]);

@@ -47,6 +47,13 @@ fn dictionaries_show_nothing_to_those_who_may_not_read_every_table() {
             ("42501", "update zson_profile set codec = 'none'"),
             ("42501", "insert into zson_profile values (77, 'mine')"),
             ("42501", "select * from zson_dict"),
+            // A comparison of rows as they are stored would tell the bytes, one by one.
+            ("42501", "select row(content, 1) *< row('00'::zson_dictionary_bytes, 1) from zson_dictionary"),
+            (
+                "42501",
+                "create temp table own (a int, b int); create trigger t before insert on own \
+                 for each row execute function zson_dictionary_load()",
+            ),
         ] {
             failure(database.psql().user("nobody_much"), sqlstate_and_sql.0, sqlstate_and_sql.1);
         }
@@ -109,5 +116,20 @@ fn the_extension_lives_in_any_schema() {
         let restored = Database::empty(given.cluster.server());
         restored.sql(&dump);
         assert_eq!(restored.sql(&format!("{path} {DIFFERENT}")), "0");
+    });
+}
+
+#[test]
+fn the_extensions_triggers_refuse_other_tables() {
+    on_each_major("triggers of the extension", |database| {
+        for function in ["zson_dictionary_load", "zson_profile_load"] {
+            database.sql(&format!(
+                "drop table if exists own; create table own (a int, b int); create trigger t before insert on own
+                 for each row execute function {function}()"
+            ));
+            failure(database.psql(), "39P01", "insert into own values (1, 2)");
+            failure(database.psql(), "39P01", &format!("select {function}()"));
+        }
+        assert_eq!(database.sql("select '{\"a\": 1}'::zson->>'a'"), "1");
     });
 }

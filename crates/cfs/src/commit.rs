@@ -80,8 +80,6 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             self.live.get(live::UNFINISHED) != live::IDLE && self.options.plant != Plant::DeadHolderTrusted;
         // A step that fails leaves this as it is, for the next commit to see.
         self.live.set(live::UNFINISHED, live::IN_COMMIT);
-        // In this order: who reserves in the sheet that is left sees by the number that a commit has begun.
-        self.live.leave_sheet();
         let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;
         self.device.pause();
         let base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
@@ -97,6 +95,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             self.free_zones(&snapshot);
         }
         self.device.pause();
+        // Behind pages and map records alike, and before the fsync that may be waiting for some of them.
+        self.live.leave_sheet();
         if !late && self.options.plant != Plant::MapBeforeData {
             self.sync()?;
         }
@@ -246,17 +246,25 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// An fdatasync whose failure is the end of all commits.
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        self.believe(self.device.fdatasync(), "fdatasync")
+        self.sync_with(|| self.device.fdatasync(), "fdatasync")
     }
 
-    fn believe(&self, result: Result<(), DeviceError>, what: &'static str) -> Result<(), Error> {
+    fn sync_with(&self, call: impl Fn() -> Result<(), DeviceError>, what: &'static str) -> Result<(), Error> {
+        let before = self.live.get(live::UNFINISHED);
+        self.live.set(live::UNFINISHED, live::IN_SYNC);
+        let result = call();
         let Err(source) = result else {
+            self.live.set(live::UNFINISHED, before);
             return Ok(());
         };
         match self.options.plant {
-            Plant::FsyncErrorSwallowed => Ok(()),
+            Plant::FsyncErrorSwallowed => {
+                self.live.set(live::UNFINISHED, before);
+                Ok(())
+            }
             Plant::FsyncRetried => {
-                self.device.fdatasync().map_err(|source| Error::device(what, 0, 0, source))
+                self.live.set(live::UNFINISHED, before);
+                call().map_err(|source| Error::device(what, 0, 0, source))
             }
             _ => {
                 self.live.set(live::POISONED, 1);
@@ -269,7 +277,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     pub(crate) fn write_root(&self, root: &mut Root) -> Result<(), Error> {
         if !root.named {
             if self.options.plant != Plant::NameNotSynced {
-                self.believe(self.device.sync_dir(), "fsync of the folder")?;
+                self.sync_with(|| self.device.sync_dir(), "fsync of the folder")?;
             }
             root.named = true;
         }

@@ -25,7 +25,7 @@
 use crate::device::{Alone, Device, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
 use crate::error::{Damage, Error};
-use crate::live::{self, Counter, Geometry, Live, Published, Word};
+use crate::live::{self, Counter, Geometry, Live, Word};
 use crate::plant::Plant;
 use crate::record::{self, ContainerId, HEADER_BYTES, Header, Kind, PAGE_PAYLOAD_MAX, RECORD_BYTES_MAX};
 use crate::root::{Identity, Root};
@@ -276,12 +276,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.live.count(Counter::WrittenBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
         self.device.pause();
         let entry = Entry::record(location, header.grains(), version);
-        let published = self.live.publish(block, entry, version);
+        self.live.publish(block, entry);
         self.device.pause();
         self.live.finish(location, header.grains());
-        if published == Published::Newest {
-            self.grow_to(block + 1, version);
-        }
+        self.grow_to(block + 1, version);
         Ok(())
     }
 
@@ -289,7 +287,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     pub fn write_zeros(&self, block: u32) -> Result<(), Error> {
         self.check_write(block, 1)?;
         let version = self.draw_version()?;
-        self.live.publish(block, Entry::zeros(version), version);
+        self.live.publish(block, Entry::zeros(version));
         self.grow_to(block + 1, version);
         Ok(())
     }
@@ -361,11 +359,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let grains = header.grains();
         let mut used_reserve = !may_use_reserve;
         loop {
-            let begun = self.live.get(live::COMMIT_BEGUN);
+            let left = self.live.get(live::SHEETS_LEFT);
             let full = || Error::device("reserve", 0, record.len(), crate::device::DeviceError::NoSpace);
             let location = self.live.reserve(grains).ok_or_else(full)?;
             self.device.pause();
-            if self.live.get(live::COMMIT_BEGUN) != begun {
+            if self.live.get(live::SHEETS_LEFT) != left {
                 // The sheet may hold records that are being made durable: a write torn by a power failure could
                 // take them along.
                 self.live.finish(location, grains);

@@ -76,12 +76,6 @@ impl Entry {
         self.tag() == version & TAG_MASK
     }
 
-    /// Whether this entry's version is newer than `version`, where both are less than a million writes apart.
-    pub(crate) fn is_newer_than(self, version: u64) -> bool {
-        let ahead = self.tag().wrapping_sub(version) & TAG_MASK;
-        !self.is_missing() && ahead != 0 && ahead < 1 << (TAG_BITS - 1)
-    }
-
     /// Whether these bits can be stored: no mark, a location with a length or one of the codes.
     pub(crate) fn is_storable(self) -> bool {
         !self.is_dirty()
@@ -118,12 +112,5 @@ mod tests {
                 && !Entry::zeros(9).is_missing()
                 && Entry::MISSING.dirty().is_missing()
         );
-    }
-
-    #[test]
-    fn newer_versions_are_known_across_the_wrap_of_the_tag() {
-        let at = |version| Entry::record(1, 1, version);
-        assert!(at(6).is_newer_than(5) && !at(5).is_newer_than(5) && !at(4).is_newer_than(5));
-        assert!(at(1 << 21).is_newer_than((1 << 21) - 1) && !Entry::MISSING.is_newer_than(5));
     }
 }

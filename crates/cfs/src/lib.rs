@@ -21,6 +21,7 @@
 //!
 //! Layouts are in `formats/cfs.md` and nowhere else.
 
+pub mod collector;
 mod commit;
 pub mod container;
 pub mod device;
@@ -40,7 +41,9 @@ pub mod seal;
 pub mod segment;
 pub mod sim;
 mod space;
+pub mod stats;
 
+pub use collector::{Budget, Collected};
 pub use commit::Committed;
 pub use container::{Container, Options, Scratch, Stored, Tuning};
 pub use device::{Device, DeviceError, Folder, Peers};
@@ -50,3 +53,4 @@ pub use record::{ContainerId, PAGE_PAYLOAD_MAX, PAGES_MAX};
 pub use recovery::{Birth, OpenReport, Recovery};
 pub use root::{Identity, KEY_BYTES};
 pub use seal::{SEAL_OVERHEAD_MAX, Seal};
+pub use stats::Stats;

@@ -116,6 +116,8 @@ pub(crate) const ZONE_HINT: usize = 16;
 pub(crate) const FOLD: usize = 17;
 pub(crate) const COLLECTOR: usize = 18;
 pub(crate) const LIVE_GRAINS: usize = 19;
+/// How often the cursor left a sheet for a commit's sake.
+pub(crate) const SHEETS_LEFT: usize = 20;
 pub(crate) const COUNTERS: usize = 21;
 /// Leaves that changed since they were written, a bit each.
 pub(crate) const LEAVES_CHANGED: usize = 40;
@@ -127,16 +129,9 @@ pub(crate) const STATE_LOADING: u64 = 1;
 pub(crate) const STATE_READY: u64 = 2;
 /// `UNFINISHED`: a commit was under way.
 pub(crate) const IN_COMMIT: u64 = 1;
+/// `UNFINISHED`: an fsync was under way, with a result that nobody else learns.
+pub(crate) const IN_SYNC: u64 = 2;
 pub(crate) const IDLE: u64 = 0;
-
-/// What happened to a version that was to be published.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Published {
-    /// It is the page's newest.
-    Newest,
-    /// A newer one is there already; this one is as if it had been replaced at once.
-    Superseded,
-}
 
 /// The live state, over the caller's words.
 #[doc(hidden)]
@@ -190,18 +185,14 @@ impl<'m, W: Word> Live<'m, W> {
         (version < self.get(VERSION_LIMIT)).then_some(version)
     }
 
-    /// Makes `entry`, of `version`, the page's, marked for the next commit. Returns what became of it; the old entry's
-    /// space is found by the next commit.
-    pub(crate) fn publish(&self, block: u32, entry: Entry, version: u64) -> Published {
+    /// Makes `entry` the page's, marked for the next commit. The old entry's space is found by the next commit.
+    ///
+    /// Of two writers at the same time the last wins, whatever their versions: tags are too short to tell which is newer
+    /// of two versions that may be far apart, and PostgreSQL lets one process write a page at a time.
+    pub(crate) fn publish(&self, block: u32, entry: Entry) {
         let mut current = self.entry(block);
-        loop {
-            if current.is_newer_than(version) {
-                return Published::Superseded;
-            }
-            match self.entry_word(block).swap_if(current.0, entry.dirty().0) {
-                Ok(()) => return Published::Newest,
-                Err(found) => current = Entry(found),
-            }
+        while let Err(found) = self.entry_word(block).swap_if(current.0, entry.dirty().0) {
+            current = Entry(found);
         }
     }
 

@@ -163,7 +163,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             epoch: root.epoch + 1,
             was_closed: root.closed,
             broken_roots: found.broken,
-            discarded_bytes: size.saturating_sub(end.max(HEAD_BYTES as u64)),
+            // In whole sheets: cutting one would write it, and a power failure could take what is durable in it.
+            discarded_bytes: size
+                .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(SHEET_BYTES as u64)),
             missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
             rolled_forward: 0,
         };
@@ -189,13 +191,20 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             Recovery::RollForward => self.unrooted_records(&found, size)?,
         };
         let mut root = Root { sequence: found.sequence + 1, epoch: found.epoch + 1, closed: false, ..found };
-        root.epoch_start = root.version_limit;
-        root.version_limit += crate::commit::VERSIONS_AHEAD;
-        if root.version_limit >= 1 << record::VERSION_BITS {
-            let (found, allowed) = (root.version_limit, 1 << record::VERSION_BITS);
+        let epoch_start = root.version_limit;
+        let version_limit = epoch_start + crate::commit::VERSIONS_AHEAD;
+        if version_limit >= 1 << record::VERSION_BITS {
+            let (found, allowed) = (version_limit, 1 << record::VERSION_BITS);
             return Err(Error::Limit { what: "version", found, allowed });
         }
-        self.live.set(live::NEXT_VERSION, root.epoch_start);
+        if forward.is_empty() {
+            // Otherwise with the commit of what is rolled forward, which may have to begin anew until then.
+            (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
+        }
+        self.live.set(live::NEXT_VERSION, epoch_start);
+        // Roots of commits and openings that were killed may be in the cache alone; one after the other they would
+        // be written over the last durable one.
+        self.sync()?;
         self.write_root(&mut root)?;
         if !forward.is_empty() {
             self.append_behind(size);
@@ -205,6 +214,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.sync()?;
         }
         self.copy_root(&root);
+        (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         self.start(&root);
         if !forward.is_empty() {
             report.rolled_forward = self.roll_forward(&forward)?;
@@ -367,26 +377,40 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         self.live.set(live::FREE_ZONES, 0);
     }
 
-    /// The newest records of the epoch that ended, by block, where newer than the map's.
+    /// The newest records of the epoch that ended, by block, where newer than the root's.
+    ///
+    /// What was given its version after the root was written is. Of what was under way then, a record is if the root has
+    /// an older record of the block; an extension or a page of zeros of that moment cannot be told from an older one.
     fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<(u32, Entry, u64)>, Error> {
-        let stale = self.options.plant == Plant::StaleEpochRolledForward;
-        let versions = if stale { 0 } else { root.epoch_start }..root.version_limit;
+        let is_planted = self.options.plant == Plant::StaleEpochRolledForward;
+        let epoch = if is_planted { 0 } else { root.epoch_start }..root.version_limit;
+        let after_root = if is_planted { 0 } else { root.version_limit - crate::commit::VERSIONS_AHEAD };
         let mut newest: std::collections::BTreeMap<u32, (Entry, u64)> = Default::default();
         crate::scan::scan(&self.device, self.seed, HEAD_BYTES as u64..size, |location, header| {
-            let Kind::Page { block, .. } = header.kind else { return };
-            let known = if block < root.pages { self.live.entry(block) } else { Entry::MISSING };
-            let is_older =
-                !known.is_missing() && !Entry::record(1, 1, header.version).is_newer_than(known.tag());
-            if block >= root.pages_max || !versions.contains(&header.version) || is_older {
-                return;
-            }
-            let entry = Entry::record(location, header.grains(), header.version);
-            let best = newest.entry(block).or_insert((entry, header.version));
-            if best.1 < header.version {
-                *best = (entry, header.version);
+            if let Kind::Page { block, .. } = header.kind
+                && block < root.pages_max
+                && epoch.contains(&header.version)
+            {
+                let entry = Entry::record(location, header.grains(), header.version);
+                let best = newest.entry(block).or_insert((entry, header.version));
+                if best.1 < header.version {
+                    *best = (entry, header.version);
+                }
             }
         })?;
-        Ok(newest.into_iter().map(|(block, (entry, version))| (block, entry, version)).collect())
+        let mut buffer = Vec::new();
+        let mut kept = Vec::new();
+        for (block, (entry, version)) in newest {
+            let known = if block < root.pages { self.live.entry(block) } else { Entry::MISSING };
+            let is_newer = match known.is_record() {
+                true => self.read_at(known, block, &mut buffer)?.version < version,
+                false => version >= after_root,
+            };
+            if is_newer {
+                kept.push((block, entry, version));
+            }
+        }
+        Ok(kept)
     }
 
     fn roll_forward(&self, records: &[(u32, Entry, u64)]) -> Result<u32, Error> {
@@ -394,7 +418,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         for (block, original, version) in records {
             let header = self.read_at(*original, *block, &mut buffer)?;
             let location = self.append(&header, &mut buffer, true)?;
-            self.live.publish(*block, Entry::record(location, header.grains(), *version), *version);
+            self.live.publish(*block, Entry::record(location, header.grains(), *version));
             self.live.finish(location, header.grains());
             self.live.grow(block + 1, *version);
         }

@@ -5,7 +5,7 @@
 //! **before** it looked at the map, and no entry that points there: then no entry ever will again. A killed writer
 //! leaves a zone unfinished; the next opening counts anew.
 
-use crate::live::{CURSOR, FREE_ZONES, Live, Word, ZONE_HINT, ZONES_END};
+use crate::live::{CURSOR, FREE_ZONES, Live, SHEETS_LEFT, Word, ZONE_HINT, ZONES_END};
 
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -133,6 +133,8 @@ impl<W: Word> Live<'_, W> {
             let start = next.next_multiple_of(SHEET_GRAINS).min(end);
             if self.words[CURSOR].swap_if(current, cursor(start, end)).is_ok() {
                 self.finish(next, start - next);
+                // After the cursor: who reserves in the sheet that is left finds the number changed.
+                self.words[SHEETS_LEFT].add(1);
                 return;
             }
         }

@@ -1,4 +1,8 @@
 //! Tests of the public surface, one binary.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod coroutine;
+mod crashes;
+mod model;
 mod page;
+mod schedule;

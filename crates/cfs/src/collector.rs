@@ -1,0 +1,244 @@
+//! Collection: moving live records out of zones that are mostly dead, and giving space back.
+//!
+//! A move is an ordinary append and a compare-and-swap against the very record that was copied, so writers are never held up and
+//! always win. A zone becomes free with the next commit, as every zone does; nothing is freed here. One call
+//! moves a budget's worth of bytes, so that is also the most it can need of new space. A segment that was only appended to has no
+//! zone worth moving and costs a look at its map.
+
+use crate::container::Container;
+use crate::device::{Device, Peers};
+use crate::entry::{Entry, GRAIN_BYTES, grains_of};
+use crate::error::Error;
+use crate::live::{self, Counter, Word};
+use crate::map::LEAVES_MAX;
+use crate::plant::Plant;
+use crate::record::RECORD_BYTES_MAX;
+use crate::space::ZoneState;
+
+/// How much one call may do, and when it is worth doing anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Bytes at most to be moved by this call. Pauses between calls make the pace.
+    pub bytes: u64,
+    /// Dead bytes, in percent of live ones, up to which nothing is moved.
+    pub garbage_percent: u32,
+}
+
+/// What a call of [`Container::collect`] did, and found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Collected {
+    /// Records moved.
+    pub moved_records: u64,
+    /// Bytes of them.
+    pub moved_bytes: u64,
+    /// Bytes given back to the filesystem.
+    pub punched_bytes: u64,
+    /// Live bytes, map and head included.
+    pub live_bytes: u64,
+    /// Dead bytes in zones that are not free.
+    pub dead_bytes: u64,
+    /// Dead bytes that a commit would free.
+    pub freed_by_commit_bytes: u64,
+    /// Records that could not be moved because they are damaged. They stay where they are.
+    pub damaged_records: u64,
+}
+
+struct Usage {
+    /// Grains referred to, by zone.
+    live: Vec<u32>,
+    /// Zones that may be emptied, the emptiest first.
+    victims: Vec<u32>,
+    found: Collected,
+}
+
+impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+    /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another process collects.
+    pub fn collect(&self, budget: Budget) -> Result<Collected, Error> {
+        self.check_writable()?;
+        if !self.live.try_lock(live::COLLECTOR, &self.peers) {
+            return Ok(Collected::default());
+        }
+        let done = self.collect_alone(budget);
+        self.live.unlock(live::COLLECTOR);
+        done
+    }
+
+    fn collect_alone(&self, budget: Budget) -> Result<Collected, Error> {
+        let usage = self.usage()?;
+        let mut found = usage.found;
+        let worth = found.dead_bytes.saturating_sub(found.freed_by_commit_bytes) * 100
+            > found.live_bytes * u64::from(budget.garbage_percent);
+        if worth {
+            let mut chosen = vec![false; usage.live.len()];
+            let mut bytes = 0;
+            for zone in usage.victims {
+                bytes += u64::from(usage.live[zone as usize]) * GRAIN_BYTES as u64;
+                if bytes > budget.bytes {
+                    break;
+                }
+                chosen[zone as usize] = true;
+            }
+            self.move_map(&chosen);
+            self.move_pages(&chosen, &mut found)?;
+        }
+        found.punched_bytes = self.punch(found.live_bytes)?;
+        Ok(found)
+    }
+
+    fn usage(&self) -> Result<Usage, Error> {
+        let root = self.root_in_memory()?;
+        let zones = self.live.zones_end();
+        let closed: Vec<bool> = (0..zones).map(|zone| self.live.is_closed(zone)).collect();
+        let mut live = vec![0; zones as usize];
+        let mut add = |location: u32, grains: u32| {
+            for (zone, share) in self.live.shares(location, grains) {
+                if let Some(count) = live.get_mut(zone as usize) {
+                    *count += share;
+                }
+            }
+        };
+        add(0, grains_of(crate::root::HEAD_BYTES));
+        for block in 0..self.pages() {
+            let entry = self.live.entry(block);
+            if entry.is_record() {
+                add(entry.location(), entry.grains());
+            }
+        }
+        let places =
+            (0..LEAVES_MAX).map(|leaf| self.live.leaf_place(leaf)).chain(root.deltas.iter().copied());
+        let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
+        for place in
+            places.chain([root.index]).chain(dictionaries.clone()).filter(|place| place.location != 0)
+        {
+            add(place.location, grains_of(place.bytes as usize));
+        }
+        // A dictionary is large, lives long and is not moved; neither is the head.
+        let mut fixed = vec![false; live.len()];
+        fixed[0] = true;
+        for place in dictionaries {
+            for (zone, _) in self.live.shares(place.location, grains_of(place.bytes as usize)) {
+                fixed[zone as usize] = true;
+            }
+        }
+        Ok(self.choose(live, &closed, &fixed))
+    }
+
+    fn choose(&self, live: Vec<u32>, closed: &[bool], fixed: &[bool]) -> Usage {
+        let size = self.options.geometry.zone_grains;
+        let mut found = Collected::default();
+        let mut victims = Vec::new();
+        for (zone, count) in live.iter().enumerate() {
+            found.live_bytes += u64::from(*count) * GRAIN_BYTES as u64;
+            if !closed[zone] {
+                continue;
+            }
+            let dead = u64::from(size.saturating_sub(*count)) * GRAIN_BYTES as u64;
+            found.dead_bytes += dead;
+            if *count == 0 {
+                found.freed_by_commit_bytes += dead;
+            } else if !fixed[zone] && *count <= size / 8 * 7 {
+                victims.push(zone as u32);
+            }
+        }
+        victims.sort_unstable_by_key(|zone| live[*zone as usize]);
+        Usage { live, victims, found }
+    }
+
+    /// Lets the next commit write anew what the map has in these zones.
+    fn move_map(&self, chosen: &[bool]) {
+        let is_chosen = |location: u32, bytes: u32| {
+            location != 0
+                && self
+                    .live
+                    .shares(location, grains_of(bytes as usize))
+                    .any(|(zone, _)| chosen.get(zone as usize).copied().unwrap_or_default())
+        };
+        if self.live.try_lock(live::LOCK, &self.peers) {
+            for leaf in 0..LEAVES_MAX {
+                let place = self.live.leaf_place(leaf);
+                if is_chosen(place.location, place.bytes) {
+                    self.live.mark_leaf(leaf);
+                    self.live.set(live::FOLD, 1);
+                }
+            }
+            if let Ok(root) = self.root_in_memory()
+                && root.deltas.iter().chain([&root.index]).any(|place| is_chosen(place.location, place.bytes))
+            {
+                self.live.set(live::FOLD, 1);
+            }
+            self.live.unlock(live::LOCK);
+        }
+    }
+
+    fn move_pages(&self, chosen: &[bool], found: &mut Collected) -> Result<(), Error> {
+        let mut buffer = vec![0; RECORD_BYTES_MAX];
+        for block in 0..self.pages() {
+            let original = self.live.entry(block);
+            let is_chosen = original.is_record()
+                && self
+                    .live
+                    .shares(original.location(), original.grains())
+                    .any(|(zone, _)| chosen.get(zone as usize).copied().unwrap_or_default());
+            if is_chosen && self.move_page(block, original, &mut buffer, found)? {
+                let bytes = original.bytes() as u64;
+                found.moved_records += 1;
+                found.moved_bytes += bytes;
+                self.live.count(Counter::MovedBytes, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn move_page(
+        &self,
+        block: u32,
+        original: Entry,
+        buffer: &mut Vec<u8>,
+        found: &mut Collected,
+    ) -> Result<bool, Error> {
+        let mut header = match self.read_at(original, block, buffer) {
+            Ok(header) => header,
+            Err(error) if error.is_damage() => {
+                // Unless a writer was quicker.
+                found.damaged_records += u64::from(self.live.entry(block).clean() == original.clean());
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        if self.options.plant == Plant::CollectorRaisesVersion {
+            header.version = self.draw_version()?;
+        }
+        let location = self.append(&header, buffer, false)?;
+        self.device.pause();
+        let copy = Entry::record(location, header.grains(), header.version);
+        let is_moved = if self.options.plant == Plant::CollectorOverwrites {
+            self.live.publish(block, copy);
+            true
+        } else {
+            self.live.replace(block, original, copy)
+        };
+        self.live.finish(location, header.grains());
+        Ok(is_moved)
+    }
+
+    /// Gives back free zones beyond what is kept for reuse, the last in the file first.
+    fn punch(&self, live_bytes: u64) -> Result<u64, Error> {
+        let tuning = &self.options.tuning;
+        let zone_bytes = u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64;
+        let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / zone_bytes;
+        let free = |zone: &u32| self.live.zone(*zone).state == ZoneState::Free;
+        let free: Vec<u32> = (0..self.live.zones_end()).filter(free).collect();
+        let mut punched = 0;
+        for zone in free.into_iter().skip(keep as usize).rev() {
+            if self.live.begin_punch(zone) {
+                let offset = u64::from(zone) * zone_bytes;
+                let done = self.device.punch_hole(offset, zone_bytes);
+                self.live.end_punch(zone, done.is_ok());
+                done.map_err(|source| Error::device("punch", offset, zone_bytes as usize, source))?;
+                punched += zone_bytes;
+            }
+        }
+        self.live.count(Counter::PunchedBytes, punched);
+        Ok(punched)
+    }
+}

@@ -1,0 +1,58 @@
+//! What a container has done since it was opened, by all its processes.
+
+use crate::container::Container;
+use crate::device::{Device, Peers};
+use crate::entry::GRAIN_BYTES;
+use crate::live::{self, Counter, Word};
+use crate::space::ZoneState;
+
+/// Counts since the container was opened, and sizes as of now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Bytes of records of pages that were written, rounding included.
+    pub written_bytes: u64,
+    /// Bytes of records that collection moved.
+    pub moved_bytes: u64,
+    /// Bytes of roots, leaves, indexes, deltas and dictionaries written.
+    pub map_bytes: u64,
+    /// Bytes given back to the filesystem.
+    pub punched_bytes: u64,
+    /// Roots made durable by commits.
+    pub commits: u64,
+    /// Commits that wrote leaves.
+    pub folds: u64,
+    /// Reads that had to look again because the page was being replaced.
+    pub read_retries: u64,
+    /// Reads that found damage.
+    pub damages: u64,
+    /// Bytes that the last commit refers to.
+    pub live_bytes: u64,
+    /// Bytes of the file that are neither holes nor past its end, in whole zones.
+    pub allocated_bytes: u64,
+    /// Of these, bytes of zones that are free.
+    pub free_bytes: u64,
+}
+
+impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+    /// Counts and sizes. Looks at each zone.
+    pub fn stats(&self) -> Stats {
+        let zone_bytes = u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64;
+        let zones = 0..self.live.zones_end();
+        let in_state =
+            |state| zones.clone().filter(|zone| self.live.zone(*zone).state == state).count() as u64;
+        let free_bytes = in_state(ZoneState::Free) * zone_bytes;
+        Stats {
+            written_bytes: self.live.counter(Counter::WrittenBytes),
+            moved_bytes: self.live.counter(Counter::MovedBytes),
+            map_bytes: self.live.counter(Counter::MapBytes),
+            punched_bytes: self.live.counter(Counter::PunchedBytes),
+            commits: self.live.counter(Counter::Commits),
+            folds: self.live.counter(Counter::Folds),
+            read_retries: self.live.counter(Counter::ReadRetries),
+            damages: self.live.counter(Counter::Damages),
+            live_bytes: self.live.get(live::LIVE_GRAINS) * GRAIN_BYTES as u64,
+            allocated_bytes: in_state(ZoneState::Used) * zone_bytes + free_bytes,
+            free_bytes,
+        }
+    }
+}

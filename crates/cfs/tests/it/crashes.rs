@@ -1,0 +1,40 @@
+//! Crashes at thousands of points, each checked against the contract.
+
+use pgshrink_cfs::plant::Plant;
+
+use crate::schedule::{Plan, Tally, run};
+
+const PLAIN: Plan = Plan { seed: 0, crashes: 10, plant: Plant::None, faults: false, fsync_off: false };
+
+fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
+    let mut tally = Tally::default();
+    for seed in seeds {
+        tally += run(Plan { seed, ..plan }).unwrap_or_else(|what| panic!("{what}"));
+    }
+    println!("{tally:?}");
+    tally
+}
+
+#[test]
+fn a_thousand_crashes_break_no_promise() {
+    let tally = many(0..100, PLAIN);
+    assert!(tally.crashes >= 1000);
+}
+
+#[test]
+fn a_thousand_crashes_with_failing_reads_writes_and_syncs_break_no_promise() {
+    many(1000..1100, Plan { faults: true, ..PLAIN });
+}
+
+#[test]
+fn without_fsync_a_crash_of_the_server_loses_nothing_that_was_written() {
+    many(2000..2030, Plan { fsync_off: true, ..PLAIN });
+}
+
+#[test]
+#[ignore = "replays one seed"]
+fn replay() {
+    let seed = std::env::var("PGSHRINK_SEED").unwrap().parse().unwrap();
+    let faults = std::env::var_os("FAULTS").is_some();
+    many(seed..seed + 1, Plan { faults, ..PLAIN });
+}

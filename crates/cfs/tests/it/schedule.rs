@@ -1,0 +1,519 @@
+//! Schedules: processes that read, write, extend, truncate, commit and collect, switched at every step of I/O by one
+//! seed, killed one by one or all together, with and without the power.
+//!
+//! A process is a coroutine. Everything a run does follows from its seed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+
+use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::sim::{Disk, DiskFile, FaultRates};
+use pgshrink_cfs::{
+    Birth, Budget, Container, Error, Folder, Geometry, Identity, KEY_BYTES, Options, Peers, Recovery,
+    Scratch, Stored, Tuning, segment,
+};
+use pgshrink_testkit::seed::{Rng, Seed};
+
+use crate::coroutine::{Coroutine, switch};
+use crate::model::{Model, State};
+
+const PAGES_MAX: u32 = 64;
+
+/// What a run is to do.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    pub seed: u64,
+    /// Crashes, each a checked one.
+    pub crashes: u32,
+    pub plant: Plant,
+    /// Reads, writes, syncs and space fail now and then.
+    pub faults: bool,
+    /// fsync is off: nothing is committed, crashes leave the power on, and recovery rolls forward.
+    pub fsync_off: bool,
+}
+
+/// What a run did.
+#[derive(Default, Debug, Clone, Copy)]
+pub struct Tally {
+    pub crashes: u32,
+    pub steps: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub commits: u64,
+    pub truncations: u64,
+    pub collections: u64,
+    pub punches: u64,
+    pub kills: u64,
+    pub failures: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.crashes += other.crashes;
+        self.steps += other.steps;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.commits += other.commits;
+        self.truncations += other.truncations;
+        self.collections += other.collections;
+        self.punches += other.punches;
+        self.kills += other.kills;
+        self.failures += other.failures;
+    }
+}
+
+/// Everything the processes of a run share.
+struct World {
+    plan: Plan,
+    disk: Disk,
+    words: RefCell<Rc<Vec<AtomicU64>>>,
+    model: RefCell<Model>,
+    rng: RefCell<Rng>,
+    dead: RefCell<BTreeSet<u64>>,
+    next_peer: Cell<u64>,
+    /// Blocks that somebody writes; PostgreSQL's buffer locks.
+    busy: RefCell<BTreeSet<u32>>,
+    /// Somebody extends or truncates; PostgreSQL's relation locks.
+    sizing: Cell<bool>,
+    next_write: Cell<u64>,
+    must_restart: Cell<bool>,
+    violation: RefCell<Option<String>>,
+    tally: RefCell<Tally>,
+}
+
+/// A process's view of the others.
+#[derive(Clone)]
+struct Process {
+    world: Rc<World>,
+    me: u64,
+    is_quiet: bool,
+}
+
+impl Peers for Process {
+    fn me(&self) -> u64 {
+        self.me
+    }
+
+    fn is_alive(&self, peer: u64) -> bool {
+        !self.world.dead.borrow().contains(&peer)
+    }
+
+    fn relax(&self) {
+        assert!(!self.is_quiet, "a lock is held with nobody there");
+        switch();
+    }
+}
+
+type Open<'m> = Container<'m, DiskFile, Process>;
+
+pub fn options(plant: Plant) -> Options<'static> {
+    let geometry = Geometry { pages_max: PAGES_MAX, zone_grains: 256, zones_max: 400 };
+    let tuning = Tuning {
+        inline_max: 6,
+        deltas_max: 2,
+        changes_min: 14,
+        changes_divisor: 4,
+        free_bytes_min: 16 << 10,
+        free_divisor: 16,
+    };
+    Options { geometry, tuning, plant, ..Options::new(PAGES_MAX) }
+}
+
+/// The bytes that a write stores: they name the block and the write, and have a length of their own.
+fn payload_of(block: u32, write: u64) -> Vec<u8> {
+    let mut rng = Seed(write << 8 | u64::from(block)).rng();
+    let mut payload = block.to_le_bytes().to_vec();
+    payload.extend_from_slice(&write.to_le_bytes());
+    let length = if rng.chance(10) { rng.between(1000, 6000) } else { rng.below(400) };
+    payload.extend_from_slice(&rng.bytes(length));
+    payload
+}
+
+fn state_of(block: u32, stored: Stored<'_>) -> Result<State, String> {
+    let Stored::Record { mode, dictionary, payload } = stored else {
+        return Ok(State::Zeros);
+    };
+    let write = payload.get(4..12).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+    let write = write.ok_or_else(|| format!("block {block}: {} bytes", payload.len()))?;
+    if payload != payload_of(block, write) || mode != write as u8 || dictionary != 3 {
+        return Err(format!("block {block} reads as what nobody wrote"));
+    }
+    Ok(State::Written(write))
+}
+
+impl World {
+    fn draw(&self, bound: usize) -> usize {
+        self.rng.borrow_mut().below(bound)
+    }
+
+    fn complain(&self, what: String) {
+        self.violation.borrow_mut().get_or_insert(what);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally.borrow_mut());
+    }
+}
+
+impl Process {
+    fn new(world: &Rc<World>) -> Process {
+        let me = world.next_peer.get();
+        world.next_peer.set(me + 1);
+        Process { world: world.clone(), me, is_quiet: false }
+    }
+
+    /// Works until it is killed.
+    fn run(self) {
+        let words = self.world.words.borrow().clone();
+        let world = self.world.clone();
+        let file = world.disk.open(segment::FILE_NAME).unwrap();
+        let opened = Container::open(
+            file,
+            self.clone(),
+            words.as_slice(),
+            Recovery::Discard,
+            options(world.plan.plant),
+        );
+        let container = match opened {
+            Ok((container, _)) => container,
+            Err(error) => return self.expect_failure("open", &error),
+        };
+        let mut scratch = Scratch::new();
+        loop {
+            match world.draw(100) {
+                0..40 => self.write(&container, &mut scratch),
+                40..65 => self.read(&container, &mut scratch),
+                65..75 => self.grow(&container, &mut scratch),
+                75..79 if !world.plan.fsync_off => self.truncate(&container),
+                79..90 => self.commit(&container),
+                _ => self.collect(&container),
+            }
+            switch();
+        }
+    }
+
+    /// An operation failed: only where faults are on, and never by a finding of damage.
+    fn expect_failure(&self, operation: &str, error: &Error) {
+        self.world.count(|tally| tally.failures += 1);
+        if error.is_damage() || !self.world.plan.faults {
+            self.world.complain(format!("{operation}: {error}"));
+        }
+        let is_space = error.is_no_space() || matches!(error, Error::Limit { .. });
+        if operation == "commit" && !is_space {
+            self.world.must_restart.set(true);
+        }
+    }
+
+    fn read(&self, container: &Open<'_>, scratch: &mut Scratch) {
+        let block = self.world.draw(PAGES_MAX as usize) as u32;
+        let completed = self.world.model.borrow_mut().completed(block);
+        let state = match container.read(block, scratch) {
+            Ok(stored) => state_of(block, stored),
+            Err(Error::PastEnd { .. }) => Ok(State::Absent),
+            Err(error) => return self.expect_failure("read", &error),
+        };
+        self.world.count(|tally| tally.reads += 1);
+        let checked =
+            state.and_then(|state| self.world.model.borrow_mut().check_read(block, completed, state));
+        checked.unwrap_or_else(|what| self.world.complain(what));
+    }
+
+    fn write(&self, container: &Open<'_>, scratch: &mut Scratch) {
+        let world = &self.world;
+        let pages = container.pages();
+        if pages == 0 || world.sizing.get() {
+            return;
+        }
+        // Most writes go to few pages, so that old records stay beside new ones.
+        let block =
+            if world.draw(3) > 0 { world.draw(pages.min(8) as usize) } else { world.draw(pages as usize) };
+        let block = block as u32;
+        if world.busy.borrow_mut().insert(block) {
+            self.write_page(container, block, scratch);
+            world.busy.borrow_mut().remove(&block);
+        }
+    }
+
+    fn write_page(&self, container: &Open<'_>, block: u32, scratch: &mut Scratch) {
+        let world = &self.world;
+        let write = world.next_write.get();
+        world.next_write.set(write + 1);
+        let zeros = world.draw(12) == 0 && !world.plan.fsync_off;
+        let state = if zeros { State::Zeros } else { State::Written(write) };
+        let index = world.model.borrow_mut().begin(block, state);
+        let done = if zeros {
+            container.write_zeros(block)
+        } else {
+            container.write(block, write as u8, 3, &payload_of(block, write), scratch)
+        };
+        match done {
+            Ok(()) => world.model.borrow_mut().complete(block, index),
+            Err(error) => {
+                world.model.borrow_mut().take_back(block, index);
+                self.expect_failure("write", &error);
+            }
+        }
+        world.count(|tally| tally.writes += 1);
+    }
+
+    fn grow(&self, container: &Open<'_>, scratch: &mut Scratch) {
+        let world = &self.world;
+        let pages = container.pages();
+        if pages == PAGES_MAX || world.sizing.replace(true) {
+            return;
+        }
+        let gap = if world.plan.fsync_off { 1 } else { (PAGES_MAX - pages).min(5) };
+        let block = pages + world.draw(gap as usize) as u32;
+        let filled: Vec<(u32, usize)> = (pages..block)
+            .map(|block| (block, world.model.borrow_mut().begin(block, State::Zeros)))
+            .collect();
+        let before = container.pages();
+        self.write_page(container, block, scratch);
+        let grew = container.pages() > before;
+        for (block, index) in filled.into_iter().rev() {
+            match grew {
+                true => world.model.borrow_mut().complete(block, index),
+                false => world.model.borrow_mut().take_back(block, index),
+            }
+        }
+        world.sizing.set(false);
+    }
+
+    fn truncate(&self, container: &Open<'_>) {
+        let world = &self.world;
+        if world.busy.borrow().is_empty() && !world.sizing.replace(true) {
+            let pages = container.pages();
+            let left = world.draw(pages as usize + 1) as u32;
+            let gone: Vec<(u32, usize)> = (left..pages)
+                .map(|block| (block, world.model.borrow_mut().begin(block, State::Absent)))
+                .collect();
+            match container.truncate(left) {
+                Ok(()) => {
+                    gone.iter().for_each(|(block, index)| world.model.borrow_mut().complete(*block, *index));
+                }
+                Err(error) => self.expect_failure("truncate", &error),
+            }
+            world.count(|tally| tally.truncations += 1);
+            world.sizing.set(false);
+        }
+    }
+
+    fn commit(&self, container: &Open<'_>) {
+        if self.world.plan.fsync_off {
+            return;
+        }
+        let begun = self.world.model.borrow().begin_commit();
+        match container.commit() {
+            Ok(_) => {
+                self.world.model.borrow_mut().committed(begun);
+                self.world.count(|tally| tally.commits += 1);
+            }
+            Err(error) => self.expect_failure("commit", &error),
+        }
+    }
+
+    fn collect(&self, container: &Open<'_>) {
+        let budget = Budget { bytes: 12 << 10, garbage_percent: 20 };
+        match container.collect(budget) {
+            Ok(done) => self.world.count(|tally| {
+                tally.collections += u64::from(done.moved_records > 0);
+                tally.punches += u64::from(done.punched_bytes > 0);
+            }),
+            Err(error) => self.expect_failure("collect", &error),
+        }
+    }
+}
+
+/// Runs a plan. An error says what was violated, and by which seed.
+pub fn run(plan: Plan) -> Result<Tally, String> {
+    let disk = Disk::new(plan.seed ^ 0x5eed, switch);
+    let world = Rc::new(World {
+        plan,
+        disk,
+        words: RefCell::new(fresh_words()),
+        model: RefCell::default(),
+        rng: RefCell::new(Seed(plan.seed).rng()),
+        dead: RefCell::default(),
+        next_peer: Cell::new(1),
+        busy: RefCell::default(),
+        sizing: Cell::new(false),
+        next_write: Cell::new(1),
+        must_restart: Cell::new(false),
+        violation: RefCell::default(),
+        tally: RefCell::default(),
+    });
+    let done = crashes(&world).map_err(|what| format!("seed {}: {what}", plan.seed));
+    done.map(|()| *world.tally.borrow())
+}
+
+fn fresh_words() -> Rc<Vec<AtomicU64>> {
+    let words = options(Plant::None).geometry.words();
+    Rc::new((0..words).map(|_| AtomicU64::new(0)).collect())
+}
+
+fn crashes(world: &Rc<World>) -> Result<(), String> {
+    birth(world)?;
+    for _ in 0..world.plan.crashes {
+        let rates = if world.plan.faults && world.draw(2) == 0 {
+            FaultRates { read: 3000, write: 3000, sync: 40_000, space: 4000 }
+        } else {
+            FaultRates::default()
+        };
+        world.disk.set_faults(rates);
+        serve(world)?;
+        crash(world)?;
+    }
+    Ok(())
+}
+
+fn birth(world: &Rc<World>) -> Result<(), String> {
+    let birth = Birth {
+        id: (world.plan.seed as u128 * 0x1234_5678_9abc_def1).to_le_bytes(),
+        identity: Identity::default(),
+        key: [0; KEY_BYTES],
+    };
+    let words = world.words.borrow().clone();
+    let quiet = Process { is_quiet: true, ..Process::new(world) };
+    let made = segment::create(&world.disk, quiet, words.as_slice(), &birth, options(world.plan.plant));
+    made.map(drop).map_err(|error| error.to_string())
+}
+
+/// A server's life: processes work, one or another is killed, until a step drawn before.
+fn serve(world: &Rc<World>) -> Result<(), String> {
+    let mut processes: Vec<(u64, Coroutine)> = Vec::new();
+    let steps = 1 + world.draw(if world.draw(4) == 0 { 900 } else { 250 });
+    for _ in 0..steps {
+        while processes.len() < 4 {
+            let process = Process::new(world);
+            processes.push((process.me, Coroutine::new(move || process.run())));
+        }
+        let next = world.draw(processes.len());
+        let is_over = !processes[next].1.resume();
+        world.count(|tally| tally.steps += 1);
+        let may_kill = world.busy.borrow().is_empty() || world.draw(4) == 0;
+        if is_over || (may_kill && world.draw(150) == 0) {
+            kill(world, processes.swap_remove(next));
+        }
+        if let Some(what) = world.violation.borrow_mut().take() {
+            return Err(what);
+        }
+        // A failed fsync is a panic of the server, a little later.
+        if world.must_restart.get() && world.draw(10) == 0 {
+            break;
+        }
+    }
+    processes.into_iter().for_each(|process| kill(world, process));
+    Ok(())
+}
+
+fn kill(world: &Rc<World>, (peer, process): (u64, Coroutine)) {
+    world.count(|tally| tally.kills += 1);
+    drop(process);
+    world.dead.borrow_mut().insert(peer);
+    // Others may go on where it was: its write is one that may have happened or not.
+    if world.busy.borrow().len() + usize::from(world.sizing.get()) > 0 {
+        world.must_restart.set(true);
+    }
+}
+
+/// The server is gone; the power too, or not. What is found afterwards must be what the contract allows.
+fn crash(world: &Rc<World>) -> Result<(), String> {
+    if world.plan.fsync_off {
+        // Without fsync, everything that was written survives a server, if not its machine.
+        let all = world.model.borrow().begin_commit();
+        world.model.borrow_mut().committed(all);
+    }
+    let power_lost = !world.plan.fsync_off && world.draw(4) > 0;
+    let mut lost = power_lost;
+    loop {
+        if lost {
+            world.disk.lose_power();
+        }
+        *world.words.borrow_mut() = fresh_words();
+        world.busy.borrow_mut().clear();
+        world.sizing.set(false);
+        world.must_restart.set(false);
+        // Recovery itself may be interrupted.
+        match recover(world)? {
+            true => break,
+            false => lost = !world.plan.fsync_off && world.draw(2) == 0,
+        }
+    }
+    world.count(|tally| tally.crashes += 1);
+    check(world, power_lost)
+}
+
+/// Opens the container in a process of its own; false: it was killed or failed on the way.
+fn recover(world: &Rc<World>) -> Result<bool, String> {
+    let recovery = if world.plan.fsync_off || world.plan.plant == Plant::StaleEpochRolledForward {
+        Recovery::RollForward
+    } else {
+        Recovery::Discard
+    };
+    if world.draw(3) > 0 {
+        world.disk.set_faults(FaultRates::default());
+    }
+    let outcome: Rc<RefCell<Option<Result<(), Error>>>> = Rc::default();
+    let (told, process) = (outcome.clone(), Process::new(world));
+    let mut opener = Coroutine::new(move || {
+        let words = process.world.words.borrow().clone();
+        let plant = process.world.plan.plant;
+        let opened = process.world.disk.open(segment::FILE_NAME).map_err(|error| Error::Device {
+            operation: "open",
+            offset: 0,
+            length: 0,
+            source: error,
+        });
+        let opened = opened.and_then(|file| {
+            Container::open(file, process.clone(), words.as_slice(), recovery, options(plant)).map(drop)
+        });
+        *told.borrow_mut() = Some(opened);
+    });
+    let until = if world.draw(3) == 0 { world.draw(30) } else { 100_000 };
+    for _ in 0..until {
+        if !opener.resume() {
+            break;
+        }
+    }
+    drop(opener);
+    match outcome.take() {
+        Some(Ok(())) => Ok(true),
+        Some(Err(error)) if error.is_damage() => Err(format!("recovery: {error}")),
+        Some(Err(Error::Device { source: pgshrink_cfs::DeviceError::NotFound, .. })) => {
+            born_again(world)?;
+            Ok(true)
+        }
+        Some(Err(_)) if world.plan.faults => Ok(false),
+        Some(Err(error)) => Err(format!("recovery: {error}")),
+        None => Ok(false),
+    }
+}
+
+/// The file's name was lost: right only if nothing was ever committed.
+fn born_again(world: &Rc<World>) -> Result<(), String> {
+    world.disk.set_faults(FaultRates::default());
+    *world.words.borrow_mut() = fresh_words();
+    birth(world)
+}
+
+fn check(world: &Rc<World>, power_lost: bool) -> Result<(), String> {
+    let words = world.words.borrow().clone();
+    let file = world.disk.open(segment::FILE_NAME).map_err(|error| error.to_string())?.quiet();
+    let process = Process { is_quiet: true, ..Process::new(world) };
+    let opened =
+        Container::open(file, process, words.as_slice(), Recovery::Discard, options(world.plan.plant));
+    let (container, _) = opened.map_err(|error| error.to_string())?;
+    let mut scratch = Scratch::new();
+    let blocks = world.model.borrow().blocks();
+    for block in (0..container.pages()).chain(blocks) {
+        let state = match container.read(block, &mut scratch) {
+            Ok(stored) => state_of(block, stored)?,
+            Err(Error::PastEnd { .. }) => State::Absent,
+            Err(error) => return Err(format!("after a crash: {error}")),
+        };
+        world.model.borrow_mut().check_recovered(block, state, power_lost)?;
+    }
+    Ok(())
+}

@@ -38,12 +38,19 @@ struct Class {
     in_rows: Vec<bool>,
 }
 
-/// The classes of a page, and the order of cells by class.
+/// A cell's place, all that lanes need of it.
+#[derive(Copy, Clone, Default)]
+struct Member {
+    at: u16,
+    end: u16,
+}
+
+/// The classes of a page, and its cells class by class.
 #[derive(Default)]
 pub(super) struct Classes {
     classes: Vec<Class>,
     count: usize,
-    order: Vec<u16>,
+    members: Vec<Member>,
     wide: Wide,
 }
 
@@ -70,13 +77,13 @@ impl Classes {
         sink.head.push(if by_length { BY_LENGTH } else { 0 } | if padded { PADDED } else { 0 });
         self.sort(cells);
         self.wide.begin_page();
-        let mut members = &self.order[..];
+        let mut members = &self.members[..];
         for class in &mut self.classes[..self.count] {
             let (these, rest) = members.split_at(class.members.into());
             members = rest;
             class.reset();
             if class.has_lanes(begin) {
-                let mut lanes = Writer { page, cells, these, values, wide: &mut self.wide, backend, sink };
+                let mut lanes = Writer { page, these, values, wide: &mut self.wide, backend, sink };
                 class.write(&mut lanes, begin);
             }
         }
@@ -102,13 +109,13 @@ impl Classes {
         self.assign(cells, flags & BY_LENGTH != 0);
         self.sort(cells);
         self.wide.begin_page();
-        let mut members = &self.order[..];
+        let mut members = &self.members[..];
         for class in &mut self.classes[..self.count] {
             let (these, rest) = members.split_at(class.members.into());
             members = rest;
             class.reset();
             if class.has_lanes(begin) {
-                let mut lanes = Reader { page, cells, these, values, wide: &mut self.wide, source };
+                let mut lanes = Reader { page, these, values, wide: &mut self.wide, source };
                 class.read(&mut lanes, begin)?;
             }
         }
@@ -164,7 +171,7 @@ impl Classes {
         complete && cells.len() >= 6 * self.count
     }
 
-    /// The indexes of cells, class by class.
+    /// The places of cells, class by class.
     fn sort(&mut self, cells: &[Cell]) {
         let mut next = [0usize; CLASSES_MAX];
         let mut total = 0;
@@ -172,11 +179,11 @@ impl Classes {
             *slot = total;
             total += usize::from(class.members);
         }
-        self.order.clear();
-        self.order.resize(total, 0);
-        for (i, cell) in cells.iter().enumerate() {
+        self.members.clear();
+        self.members.resize(total, Member::default());
+        for cell in cells {
             if let Some(slot) = next.get_mut(usize::from(cell.class)) {
-                self.order[*slot] = i as u16;
+                self.members[*slot] = Member { at: cell.at, end: cell.end };
                 *slot += 1;
             }
         }
@@ -216,8 +223,7 @@ impl Classes {
 
 struct Writer<'a> {
     page: &'a [u8; PAGE_SIZE],
-    cells: &'a [Cell],
-    these: &'a [u16],
+    these: &'a [Member],
     values: &'a mut Vec<u32>,
     wide: &'a mut Wide,
     backend: Backend,
@@ -226,8 +232,7 @@ struct Writer<'a> {
 
 struct Reader<'a, 's> {
     page: &'a mut [u8; PAGE_SIZE],
-    cells: &'a [Cell],
-    these: &'a [u16],
+    these: &'a [Member],
     values: &'a mut Vec<u32>,
     wide: &'a mut Wide,
     source: &'a mut Source<'s>,
@@ -244,10 +249,10 @@ enum Done {
 
 impl Writer<'_> {
     /// Writes the lane that begins where `place` says for a cell.
-    fn lane(&mut self, place: impl Fn(&Cell) -> usize) -> Done {
+    fn lane(&mut self, place: impl Fn(&Member) -> usize) -> Done {
         self.values.clear();
-        let (page, cells) = (self.page, self.cells);
-        self.values.extend(self.these.iter().map(|&i| u32_at(page, place(&cells[usize::from(i)]))));
+        let page = self.page;
+        self.values.extend(self.these.iter().map(|member| u32_at(page, place(member))));
         if column::write(self.values, self.backend, self.row_cost(), self.sink) {
             Done::One
         } else {
@@ -256,11 +261,11 @@ impl Writer<'_> {
     }
 
     /// Tries to write two lanes as one of eight bytes.
-    fn pair(&mut self, place: impl Fn(&Cell) -> usize) -> bool {
-        let (page, cells) = (self.page, self.cells);
+    fn pair(&mut self, place: impl Fn(&Member) -> usize) -> bool {
+        let page = self.page;
         self.wide.values.clear();
-        self.wide.values.extend(self.these.iter().map(|&i| {
-            let at = place(&cells[usize::from(i)]);
+        self.wide.values.extend(self.these.iter().map(|member| {
+            let at = place(member);
             u64::from(u32_at(page, at)) | u64::from(u32_at(page, at + LANE)) << 32
         }));
         self.wide.write(self.backend, self.row_cost(), self.sink)
@@ -275,14 +280,14 @@ impl Reader<'_, '_> {
     /// The inverse of [`Writer::lane`] and [`Writer::pair`]. `first` says where a lane begins, `both` where a pair.
     fn lane(
         &mut self,
-        first: impl Fn(&Cell) -> usize,
-        both: Option<impl Fn(&Cell) -> usize>,
+        first: impl Fn(&Member) -> usize,
+        both: Option<impl Fn(&Member) -> usize>,
     ) -> Result<Done, Error> {
         if let Some(form) = self.source.head_next(|byte| byte & 7 == WIDE) {
             let both = both.ok_or(Error::Corrupt { what: "a wide column over the end" })?;
             self.wide.read(form >> 3, self.these.len(), self.source)?;
-            for (&i, value) in self.these.iter().zip(&self.wide.values) {
-                let at = both(&self.cells[usize::from(i)]);
+            for (member, value) in self.these.iter().zip(&self.wide.values) {
+                let at = both(member);
                 self.page[at..at + 2 * LANE].copy_from_slice(&value.to_le_bytes());
             }
             return Ok(Done::Two);
@@ -291,8 +296,8 @@ impl Reader<'_, '_> {
         if !column::read(self.source, self.values)? {
             return Ok(Done::InRows);
         }
-        for (&i, value) in self.these.iter().zip(self.values.iter()) {
-            let at = first(&self.cells[usize::from(i)]);
+        for (member, value) in self.these.iter().zip(self.values.iter()) {
+            let at = first(member);
             self.page[at..at + LANE].copy_from_slice(&value.to_le_bytes());
         }
         Ok(Done::One)
@@ -323,7 +328,7 @@ impl Class {
         let mut described = lanes.sink.head.len();
         let mut lane = 0;
         while lane < tries && (fixed || lane < self.front + 5) {
-            let at = |cell: &Cell| usize::from(cell.at) + begin + LANE * lane;
+            let at = |member: &Member| usize::from(member.at) + begin + LANE * lane;
             let wide = lane.is_multiple_of(2) && lane + 1 < tries && lanes.pair(at);
             let done = if wide { Done::Two } else { lanes.lane(at) };
             lane += self.took(&done);
@@ -346,8 +351,8 @@ impl Class {
         let mut described = lanes.sink.head.len();
         let (mut lane, tries) = (0, all.min(BACK_MAX));
         while lane < tries && lane < self.back + 3 {
-            let at = |cell: &Cell| usize::from(cell.at + cell.end) - LANE * (lane + 1);
-            let wide = lane.is_multiple_of(2) && lane + 1 < tries && lanes.pair(|cell| at(cell) - LANE);
+            let at = |member: &Member| usize::from(member.at + member.end) - LANE * (lane + 1);
+            let wide = lane.is_multiple_of(2) && lane + 1 < tries && lanes.pair(|member| at(member) - LANE);
             let done = if wide { Done::Two } else { lanes.lane(at) };
             lane += self.took(&done);
             if done != Done::InRows {
@@ -378,7 +383,7 @@ impl Class {
         }
         let mut lane = 0;
         while lane < self.front {
-            let at = |cell: &Cell| usize::from(cell.at) + begin + LANE * lane;
+            let at = |member: &Member| usize::from(member.at) + begin + LANE * lane;
             let done = lanes.lane(at, (lane + 1 < self.front).then_some(at))?;
             lane += self.took(&done);
         }
@@ -391,8 +396,8 @@ impl Class {
         }
         let mut lane = 0;
         while lane < self.back {
-            let at = |cell: &Cell| usize::from(cell.at + cell.end) - LANE * (lane + 1);
-            let both = (lane + 1 < self.back).then_some(|cell: &Cell| at(cell) - LANE);
+            let at = |member: &Member| usize::from(member.at + member.end) - LANE * (lane + 1);
+            let both = (lane + 1 < self.back).then_some(|member: &Member| at(member) - LANE);
             let done = lanes.lane(at, both)?;
             lane += self.took(&done);
         }

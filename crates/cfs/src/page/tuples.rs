@@ -217,12 +217,12 @@ pub(super) fn read(
                 if count == 0 {
                     return Err(Error::Corrupt { what: "row pointers of no rows" });
                 }
-                let by_place = source.head_byte()? != 0;
+                let (divisor, by_place) = (Divisor::new(per_block), source.head_byte()? != 0);
                 column::read(source, values)?;
                 if by_place {
                     newest_first(layout, order, |cell| plain(page, cell));
                     for (at, &value) in order.iter().zip(values.iter()) {
-                        set_tid(page, (*at).into(), value, per_block)?;
+                        set_tid(page, (*at).into(), value, &divisor)?;
                     }
                     return Ok(());
                 }
@@ -231,7 +231,7 @@ pub(super) fn read(
                     if plain(page, cell)
                         && let Some(&value) = values.next()
                     {
-                        set_tid(page, cell.at.into(), value, per_block)?;
+                        set_tid(page, cell.at.into(), value, &divisor)?;
                     }
                 }
             }
@@ -348,10 +348,11 @@ pub(super) fn read_postings(
     if per_block == 0 || count == 0 {
         return Err(Error::Corrupt { what: "posting lists of no rows" });
     }
+    let divisor = Divisor::new(per_block);
     resize(values, count);
     column::read(source, values)?;
     for (cell, &first) in lists().zip(values.iter()) {
-        set_tid(page, (cell.at + cell.end).into(), first, per_block)?;
+        set_tid(page, (cell.at + cell.end).into(), first, &divisor)?;
     }
     resize(values, lists().map(|cell| usize::from(cell.tids) - 1).sum());
     if values.is_empty() {
@@ -363,7 +364,7 @@ pub(super) fn read_postings(
         let mut now = linear(tid(page, cell.at + cell.end), per_block);
         for (at, distance) in tids_of(cell).skip(1).zip(&mut distances) {
             now = now.wrapping_add(*distance).wrapping_add(1);
-            set_tid(page, at.into(), now, per_block)?;
+            set_tid(page, at.into(), now, &divisor)?;
         }
     }
     Ok(())
@@ -422,9 +423,32 @@ fn linear((block, offset): (u32, u16), per_block: u32) -> u32 {
     block.wrapping_mul(per_block).wrapping_add(offset.into()).wrapping_sub(1)
 }
 
-fn set_tid(page: &mut [u8; PAGE_SIZE], at: usize, value: u32, per_block: u32) -> Result<(), Error> {
-    let (block, offset) = (value / per_block, value % per_block + 1);
-    let offset = u16::try_from(offset).map_err(|_| Error::Corrupt { what: "offset of a row pointer" })?;
+/// Division of 32-bit numbers by one that stays the same, by multiplication (Lemire, Kaser, Kurz 2019).
+struct Divisor {
+    by: u32,
+    /// 2^64 / by, rounded up; 0 for 1, which needs no dividing.
+    inverse: u64,
+}
+
+impl Divisor {
+    fn new(by: u32) -> Divisor {
+        Divisor { by, inverse: (u64::MAX / u64::from(by)).wrapping_add(1) }
+    }
+
+    fn divide(&self, value: u32) -> (u32, u32) {
+        let quotient = if self.inverse == 0 {
+            value
+        } else {
+            ((u128::from(self.inverse) * u128::from(value)) >> 64) as u32
+        };
+        (quotient, value - quotient * self.by)
+    }
+}
+
+fn set_tid(page: &mut [u8; PAGE_SIZE], at: usize, value: u32, per_block: &Divisor) -> Result<(), Error> {
+    let (block, offset) = per_block.divide(value);
+    let offset = u16::try_from(offset).ok().and_then(|offset| offset.checked_add(1));
+    let offset = offset.ok_or(Error::Corrupt { what: "offset of a row pointer" })?;
     page[at..at + 4].copy_from_slice(&block.rotate_left(16).to_le_bytes());
     page[at + 4..at + 6].copy_from_slice(&offset.to_le_bytes());
     Ok(())

@@ -6,3 +6,4 @@ mod crashes;
 mod model;
 mod page;
 mod schedule;
+mod seal;

@@ -95,22 +95,26 @@ impl Documents {
         self.bytes.len()
     }
 
-    /// What kind they are.
-    pub fn class(&self, format: Format) -> Result<Class> {
-        if self.size() > PROSE_BYTES_MIN * self.count() {
-            return Ok(Class::Prose);
-        }
-        if format == Format::Csv {
-            return Ok(Class::Record);
-        }
+    /// How many times smaller they are in one piece under zstd:3.
+    pub fn ratio_in_one_piece(&self) -> Result<f64> {
         let mut packed = Vec::with_capacity(zstd_safe::compress_bound(self.size()));
         let size = zstd_safe::compress(&mut packed, &self.bytes, 3).map_err(zstd_safe::get_error_name)?;
-        let repetitive = self.size() as f64 >= REPETITIVE_RATIO_MIN * size as f64;
-        Ok(if repetitive { Class::Repetitive } else { Class::Record })
+        Ok(self.size() as f64 / size as f64)
     }
 }
 
 impl Class {
+    /// Of these documents, which are so many times smaller in one piece.
+    pub fn of(documents: &Documents, format: Format, ratio_in_one_piece: f64) -> Class {
+        if documents.size() > PROSE_BYTES_MIN * documents.count() {
+            Class::Prose
+        } else if format == Format::JsonLines && ratio_in_one_piece >= REPETITIVE_RATIO_MIN {
+            Class::Repetitive
+        } else {
+            Class::Record
+        }
+    }
+
     /// The name on the page.
     pub fn name(self) -> &'static str {
         match self {

@@ -99,7 +99,7 @@ fn measure(bench: &Bench, store: &Store, loaded: &Loaded, text: Option<&Text>) -
         let repeat = (loaded.repeats(bench.full) / 4).max(1);
         works.push(Work { setup: format!("truncate {table}; checkpoint"), sql, repeat });
     }
-    let timed = in_turn(store.cluster(), &works, bench.rounds(2, 4))?;
+    let timed = in_turn(store.cluster(), &works, bench.rounds(1, 3))?;
     for form in Form::LIVE {
         store.cluster().sql(&format!("drop table into_{}", form.table(name)))?;
     }

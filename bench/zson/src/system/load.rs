@@ -33,6 +33,8 @@ pub struct Loaded {
     pub staged: Staged,
     /// What kind of documents it has.
     pub class: Class,
+    /// How many times smaller they are in one piece.
+    pub one_piece: f64,
     /// How many.
     pub documents: usize,
     /// Their bytes as jsonb.
@@ -127,8 +129,10 @@ impl Loaded {
             "select avg((pg_column_compression(doc) is not null)::int) from {}",
             Form::Lz4.table(&staged.name)
         ))?;
-        let (class, jsonb_bytes) = (documents.class(staged.format)?, documents.size());
-        Ok(Loaded { staged, class, documents: documents.count(), jsonb_bytes, sizes, toasted })
+        let one_piece = documents.ratio_in_one_piece()?;
+        let class = Class::of(&documents, staged.format, one_piece);
+        let jsonb_bytes = documents.size();
+        Ok(Loaded { staged, class, one_piece, documents: documents.count(), jsonb_bytes, sizes, toasted })
     }
 
     /// The table's size in a form.
@@ -138,7 +142,7 @@ impl Loaded {
 
     /// How often a statement has to run so that clocks can tell: one that reads all documents.
     pub fn repeats(&self, full: bool) -> usize {
-        let bytes_min: usize = if full { 24 << 20 } else { 6 << 20 };
+        let bytes_min: usize = if full { 24 << 20 } else { 3 << 20 };
         bytes_min.div_ceil(self.jsonb_bytes.max(1)).min(100)
     }
 }

@@ -13,12 +13,13 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "pg_table_size, TOAST included, of a table with the one column `doc`, freshly loaded, vacuumed, fillfactor as it \
         is. `zson 1.1`: its datums in a bytea with storage extended, so that TOAST compresses them as it did; its dictionary \
         is made of all documents of the table. `untrained`: zson before zson_learn; `zson`: loaded again after it; `zson lz4`: with that codec. `ratio`: \
-        jsonb pglz to zson; `to lz4`: jsonb lz4 to zson. Kinds: *repetitive* are JSON corpora that in one piece are ten times smaller under zstd:3, *prose* is longer than 16 KiB \
+        jsonb pglz to zson; `to lz4`: jsonb lz4 to zson. `in one piece`: all documents of the table under one zstd:3. Kinds: *repetitive* are JSON corpora that are ten times smaller so, *prose* is longer than 16 KiB \
         on average and not judged, all others, rows of tables among them, are *records*. Tables below 256 KiB as jsonb are not \
         judged. A row costs 28 bytes in any form, which small documents cannot get rid of.";
     let columns = [
         ("corpus", Unit::Text),
         ("kind", Unit::Text),
+        ("in one piece", Unit::Average),
         ("documents", Unit::Count),
         ("average", Unit::Average),
         ("jsonb pglz", Unit::Bytes),
@@ -46,6 +47,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         let mut row: Vec<Value> = vec![
             name.as_str().into(),
             loaded.class.name().into(),
+            loaded.one_piece.into(),
             loaded.documents.into(),
             (loaded.jsonb_bytes as f64 / loaded.documents.max(1) as f64).into(),
         ];

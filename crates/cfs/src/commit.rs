@@ -20,7 +20,7 @@ use crate::live::{self, Counter, Live, Word};
 use crate::map::{self, LEAF_ENTRIES, LEAVES_MAX};
 use crate::plant::Plant;
 use crate::record::Kind;
-use crate::root::{HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::root::{DictionaryPlace, HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
 
 /// Versions that may be given out between two commits.
 pub(crate) const VERSIONS_AHEAD: u64 = 1 << 28;
@@ -73,6 +73,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     pub(crate) fn commit_locked(&self, closed: bool) -> Result<u64, Error> {
+        self.commit_with(closed, None)
+    }
+
+    /// Commits under the lock, with these dictionaries from now on if they change.
+    pub(crate) fn commit_with(
+        &self,
+        closed: bool,
+        dictionaries: Option<Vec<DictionaryPlace>>,
+    ) -> Result<u64, Error> {
         if self.live.get(live::POISONED) != 0 {
             return Err(Error::Poisoned);
         }
@@ -82,7 +91,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.live.set(live::UNFINISHED, live::IN_COMMIT);
         let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;
         self.device.pause();
-        let base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
+        let mut base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
+        base.dictionaries = dictionaries.unwrap_or(base.dictionaries);
         let late = self.options.plant == Plant::DirtyClearedAfterSync;
         if late {
             self.sync()?;

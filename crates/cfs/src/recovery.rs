@@ -12,7 +12,7 @@ use crate::live::{self, Live, Word};
 use crate::map::{self, LEAF_ENTRIES};
 use crate::plant::Plant;
 use crate::record::{self, ContainerId, HEADER_BYTES, Kind};
-use crate::root::{DictionaryPlace, HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
 use crate::space::{Zone, ZoneState};
 
 /// What to do with records that no root refers to.
@@ -79,19 +79,13 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             container: birth.id,
             sequence: 1,
             epoch: 1,
-            closed: false,
-            named: false,
-            pages: 0,
             pages_max: options.geometry.pages_max,
             identity: birth.identity,
             version_limit: 1 + crate::commit::VERSIONS_AHEAD,
             epoch_start: 1,
             key_id: options.seal.map(|seal| seal.key_id()).unwrap_or_default(),
             key: birth.key,
-            index: Place::default(),
-            deltas: Vec::new(),
-            dictionaries: Vec::new(),
-            inline: Vec::new(),
+            ..Root::default()
         };
         container.live.lock(live::LOCK, &container.peers);
         container.clear();
@@ -125,12 +119,12 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         done.map(|report| (container, report))
     }
 
-    fn over(device: D, peers: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
+    pub(crate) fn over(device: D, peers: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
         let live = Live::new(words, options.geometry)?;
         Ok(Container { device, peers, live, options, id: [0; 16], seed: 0 })
     }
 
-    fn set_id(&mut self, id: ContainerId) {
+    pub(crate) fn set_id(&mut self, id: ContainerId) {
         self.id = id;
         self.seed = record::seed_of(&id);
     }
@@ -224,7 +218,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(())
     }
 
-    fn start(&self, root: &Root) {
+    pub(crate) fn start(&self, root: &Root) {
         self.live.store_image(&root.encode(None));
         self.live.set(live::PAGES, self.live.get(live::PAGES).max(root.pages.into()));
         self.live.set(live::VERSION_LIMIT, root.version_limit);
@@ -232,7 +226,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// Forgets what an earlier use, or a loader that died, left in the shared memory.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if self.live.get(live::STATE) == 0 {
             return;
         }
@@ -259,7 +253,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         read_map(&self.device, &self.options, &self.id, place, kind, what)
     }
 
-    fn load_map(&self, root: &Root) -> Result<(), Error> {
+    pub(crate) fn load_map(&self, root: &Root) -> Result<(), Error> {
         let broken = |what, place: Place| {
             let (offset, length) = (u64::from(place.location) * GRAIN_BYTES as u64, u64::from(place.bytes));
             Damage { what, block: None, offset, length, property: "content", expected: 1, found: 0 }
@@ -423,11 +417,6 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.live.grow(block + 1, *version);
         }
         Ok(records.len() as u32)
-    }
-
-    pub(crate) fn dictionary_place(&self, id: u8) -> Result<DictionaryPlace, Error> {
-        let root = self.root_in_memory()?;
-        root.dictionaries.into_iter().find(|found| found.id == id).ok_or(Error::DictionaryMissing(id))
     }
 }
 

@@ -227,6 +227,12 @@ impl Root {
     }
 }
 
+impl Default for Root {
+    fn default() -> Root {
+        clear_fields(&[0; SHEET_BYTES])
+    }
+}
+
 /// What a sheet shows without its key and whatever its check sum says: for the size of segments that cannot be read, and
 /// for salvage. None: no sheet of this format.
 pub(crate) fn glance(sheet: &[u8]) -> Option<(ContainerId, u64, u32)> {

@@ -4,7 +4,7 @@ use pgshrink_cfs::plant::Plant;
 
 use crate::schedule::{Plan, Tally, run};
 
-const PLAIN: Plan = Plan { seed: 0, crashes: 10, plant: Plant::None, faults: false, fsync_off: false };
+pub const PLAIN: Plan = Plan { seed: 0, crashes: 10, plant: Plant::None, faults: false, fsync_off: false };
 
 fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
     let mut tally = Tally::default();

@@ -5,5 +5,6 @@ mod coroutine;
 mod crashes;
 mod model;
 mod page;
+mod plants;
 mod schedule;
 mod seal;

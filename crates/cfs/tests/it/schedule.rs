@@ -108,10 +108,11 @@ impl Peers for Process {
 
 type Open<'m> = Container<'m, DiskFile, Process>;
 
-pub fn options(plant: Plant) -> Options<'static> {
+/// Small limits, so that every form of the map is used; roots longer than a sector for every other seed.
+pub fn options(plant: Plant, seed: u64) -> Options<'static> {
     let geometry = Geometry { pages_max: PAGES_MAX, zone_grains: 256, zones_max: 400 };
     let tuning = Tuning {
-        inline_max: 6,
+        inline_max: if seed.is_multiple_of(2) { 6 } else { 48 },
         deltas_max: 2,
         changes_min: 14,
         changes_divisor: 4,
@@ -174,7 +175,7 @@ impl Process {
             self.clone(),
             words.as_slice(),
             Recovery::Discard,
-            options(world.plan.plant),
+            options(world.plan.plant, world.plan.seed),
         );
         let container = match opened {
             Ok((container, _)) => container,
@@ -349,7 +350,7 @@ pub fn run(plan: Plan) -> Result<Tally, String> {
 }
 
 fn fresh_words() -> Rc<Vec<AtomicU64>> {
-    let words = options(Plant::None).geometry.words();
+    let words = options(Plant::None, 0).geometry.words();
     Rc::new((0..words).map(|_| AtomicU64::new(0)).collect())
 }
 
@@ -376,7 +377,13 @@ fn birth(world: &Rc<World>) -> Result<(), String> {
     };
     let words = world.words.borrow().clone();
     let quiet = Process { is_quiet: true, ..Process::new(world) };
-    let made = segment::create(&world.disk, quiet, words.as_slice(), &birth, options(world.plan.plant));
+    let made = segment::create(
+        &world.disk,
+        quiet,
+        words.as_slice(),
+        &birth,
+        options(world.plan.plant, world.plan.seed),
+    );
     made.map(drop).map_err(|error| error.to_string())
 }
 
@@ -459,7 +466,7 @@ fn recover(world: &Rc<World>) -> Result<bool, String> {
     let (told, process) = (outcome.clone(), Process::new(world));
     let mut opener = Coroutine::new(move || {
         let words = process.world.words.borrow().clone();
-        let plant = process.world.plan.plant;
+        let plan = process.world.plan;
         let opened = process.world.disk.open(segment::FILE_NAME).map_err(|error| Error::Device {
             operation: "open",
             offset: 0,
@@ -467,7 +474,8 @@ fn recover(world: &Rc<World>) -> Result<bool, String> {
             source: error,
         });
         let opened = opened.and_then(|file| {
-            Container::open(file, process.clone(), words.as_slice(), recovery, options(plant)).map(drop)
+            Container::open(file, process.clone(), words.as_slice(), recovery, options(plan.plant, plan.seed))
+                .map(drop)
         });
         *told.borrow_mut() = Some(opened);
     });
@@ -502,8 +510,13 @@ fn check(world: &Rc<World>, power_lost: bool) -> Result<(), String> {
     let words = world.words.borrow().clone();
     let file = world.disk.open(segment::FILE_NAME).map_err(|error| error.to_string())?.quiet();
     let process = Process { is_quiet: true, ..Process::new(world) };
-    let opened =
-        Container::open(file, process, words.as_slice(), Recovery::Discard, options(world.plan.plant));
+    let opened = Container::open(
+        file,
+        process,
+        words.as_slice(),
+        Recovery::Discard,
+        options(world.plan.plant, world.plan.seed),
+    );
     let (container, _) = opened.map_err(|error| error.to_string())?;
     let mut scratch = Scratch::new();
     let blocks = world.model.borrow().blocks();

@@ -228,7 +228,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.live.finish(location, header.grains());
         self.live.count(Counter::MapBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
         let bytes = (crate::record::HEADER_BYTES + header.payload_len) as u32;
-        Ok(Place { location, bytes })
+        Ok(Place::of(location, bytes, sequence))
     }
 
     /// Adds the head and what the root refers to beside pages.

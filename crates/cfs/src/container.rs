@@ -392,7 +392,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.lock_commit();
         let old = self.pages();
         if pages < old {
-            self.live.set(live::CUTTING, u64::from(pages) + 1 | u64::from(old) << 32);
+            self.live.set(live::CUTTING, (u64::from(pages) + 1) | (u64::from(old) << 32));
             self.device.pause();
             self.finish_cut();
         }

@@ -259,12 +259,11 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     pub(crate) fn leaf_place(&self, leaf: usize) -> Place {
-        let word = self.get(LEAF_PLACES + leaf);
-        Place { location: word as u32, bytes: (word >> 32) as u32 }
+        Place::from_word(self.get(LEAF_PLACES + leaf))
     }
 
     pub(crate) fn set_leaf_place(&self, leaf: usize, place: Place) {
-        self.set(LEAF_PLACES + leaf, u64::from(place.location) | u64::from(place.bytes) << 32);
+        self.set(LEAF_PLACES + leaf, place.word());
     }
 
     /// Leaves that a segment of `pages` pages has.

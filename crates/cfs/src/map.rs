@@ -183,7 +183,7 @@ mod tests {
         encode_delta(&items, &mut payload);
         assert_eq!(decode_delta(&payload), Some(items));
         assert!((0..payload.len()).all(|end| decode_delta(&payload[..end]).is_none()));
-        let leaves = [Place { location: 5, bytes: 6 }, Place::default()];
+        let leaves = [Place::of(5, 6, 7), Place::default()];
         let mut payload = Vec::new();
         encode_index(&leaves, &mut payload);
         assert_eq!(decode_index(&payload).as_deref(), Some(&leaves[..]));

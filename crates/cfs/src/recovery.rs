@@ -483,6 +483,9 @@ pub(crate) fn read_map(
     if header.kind != kind || header.payload_len + HEADER_BYTES != bytes.len() {
         return Err(damage("record kind", 1, 0));
     }
+    if !place.has_tag_of(header.version) {
+        return Err(damage("sequence", place.tag.into(), header.version));
+    }
     let Some(seal) = options.seal else {
         return Ok(bytes.split_off(HEADER_BYTES));
     };

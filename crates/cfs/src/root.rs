@@ -57,6 +57,34 @@ pub(crate) struct Place {
     pub location: u32,
     /// Bytes of header and payload.
     pub bytes: u32,
+    /// Low bits of the sequence of the commit that wrote it, so that a later record in its place is not taken for it.
+    pub tag: u16,
+}
+
+const PLACE_BYTES_BITS: u32 = 21;
+const PLACE_TAG_MASK: u64 = (1 << (32 - PLACE_BYTES_BITS)) - 1;
+const _: () = assert!(crate::record::META_PAYLOAD_MAX + crate::record::HEADER_BYTES < 1 << PLACE_BYTES_BITS);
+
+impl Place {
+    pub(crate) fn of(location: u32, bytes: u32, sequence: u64) -> Place {
+        Place { location, bytes, tag: (sequence & PLACE_TAG_MASK) as u16 }
+    }
+
+    pub(crate) fn has_tag_of(self, sequence: u64) -> bool {
+        u64::from(self.tag) == sequence & PLACE_TAG_MASK
+    }
+
+    /// Location below, length and tag above.
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.location)
+            | u64::from(self.bytes) << 32
+            | u64::from(self.tag) << (32 + PLACE_BYTES_BITS)
+    }
+
+    pub(crate) fn from_word(word: u64) -> Place {
+        let bytes = (word >> 32) as u32 & ((1 << PLACE_BYTES_BITS) - 1);
+        Place { location: word as u32, bytes, tag: (word >> (32 + PLACE_BYTES_BITS)) as u16 }
+    }
 }
 
 /// A dictionary of the container.
@@ -109,7 +137,7 @@ impl Root {
         sheet[24..40].copy_from_slice(&self.container);
         sheet[40..48].copy_from_slice(&self.sequence.to_le_bytes());
         sheet[48..52].copy_from_slice(&self.epoch.to_le_bytes());
-        let flags = u32::from(self.closed) * CLOSED | u32::from(self.named) * NAMED;
+        let flags = (u32::from(self.closed) * CLOSED) | (u32::from(self.named) * NAMED);
         sheet[52..56].copy_from_slice(&flags.to_le_bytes());
         sheet[56..60].copy_from_slice(&self.pages.to_le_bytes());
         sheet[60..64].copy_from_slice(&self.pages_max.to_le_bytes());
@@ -321,7 +349,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn place(&mut self) -> Option<Place> {
-        Some(Place { location: self.u32()?, bytes: self.u32()? })
+        Some(Place::from_word(u64_at(self.take(8)?, 0)))
     }
 
     /// Entries by block, ascending.
@@ -341,8 +369,7 @@ impl<'a> Reader<'a> {
 }
 
 pub(crate) fn put_place(out: &mut Vec<u8>, place: Place) {
-    out.extend_from_slice(&place.location.to_le_bytes());
-    out.extend_from_slice(&place.bytes.to_le_bytes());
+    out.extend_from_slice(&place.word().to_le_bytes());
 }
 
 pub(crate) fn put_items(out: &mut Vec<u8>, items: &[(u32, Entry)]) {

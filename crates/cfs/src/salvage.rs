@@ -89,7 +89,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
                 }
                 Kind::Dictionary => {
                     let bytes = (record::HEADER_BYTES + header.payload_len) as u32;
-                    scanned.dictionaries.push(Place { location, bytes });
+                    scanned.dictionaries.push(Place::of(location, bytes, header.version));
                 }
                 _ => {}
             },

@@ -419,5 +419,5 @@ fn below(random: &mut u64, bound: usize) -> usize {
     let mut mixed = *random;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (u128::from(mixed ^ (mixed >> 31)) * bound as u128 >> 64) as usize
+    ((u128::from(mixed ^ (mixed >> 31)) * bound as u128) >> 64) as usize
 }

@@ -3,6 +3,8 @@
 
 mod coroutine;
 mod crashes;
+mod damage;
+mod fixture;
 mod model;
 mod page;
 mod plants;

@@ -1,0 +1,317 @@
+//! Damage of every kind: named, never returned as data, and never in the way of dropping a relation.
+
+use std::sync::atomic::Ordering;
+
+use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::sim::Disk;
+use pgshrink_cfs::{Error, Folder, Options, segment};
+use pgshrink_testkit::seed::Seed;
+
+use crate::fixture::{Bench, TestSeal, content, read, write};
+
+const PAGES: u32 = 20;
+
+/// A closed container: 20 pages, some rewritten, block 3 empty.
+fn filled() -> Bench {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    for generation in 0..3 {
+        (0..PAGES)
+            .filter(|block| block % 3 >= generation)
+            .for_each(|block| write(&container, block, generation));
+        container.commit().unwrap();
+    }
+    container.write_zeros(3).unwrap();
+    container.close().unwrap();
+    bench
+}
+
+fn expected(block: u32) -> Vec<u8> {
+    if block == 3 { Vec::new() } else { content(block, block % 3) }
+}
+
+/// Reads all pages: how many are there, how many damaged. Panics at a wrong one.
+fn survey(bench: &Bench) -> Result<(u32, u32), Error> {
+    let (container, _) = bench.open()?;
+    let mut found = (0, 0);
+    for block in 0..PAGES {
+        match read(&container, block) {
+            Ok(page) => {
+                assert_eq!(page, expected(block), "block {block}");
+                found.0 += 1;
+            }
+            Err(error) => {
+                assert!(error.is_damage(), "{error}");
+                found.1 += 1;
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_closed_container_opens_as_it_was() {
+    let bench = filled();
+    let (container, report) = bench.open().unwrap();
+    assert!(report.was_closed && report.broken_roots == 0 && report.missing_bytes == 0, "{report:?}");
+    assert_eq!(container.pages(), PAGES);
+    assert_eq!(survey(&bench).unwrap(), (PAGES, 0));
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_found_or_does_no_harm() {
+    let bench = filled();
+    let whole = bench.bytes();
+    let mut rng = Seed::from_env_or_time().rng();
+    let (mut refused, mut damaged, mut harmless) = (0, 0, 0);
+    for _ in 0..3000 {
+        let mut bytes = whole.clone();
+        bytes[rng.below(whole.len())] ^= 1 << rng.below(8);
+        bench.set_bytes(bytes);
+        match survey(&bench) {
+            Ok((_, 0)) => harmless += 1,
+            Ok(_) => damaged += 1,
+            Err(error) => {
+                assert!(error.is_damage(), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    println!("refused {refused}, damaged pages {damaged}, harmless {harmless}");
+    assert!(damaged > 0);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_found() {
+    let bench = filled();
+    let whole = bench.bytes();
+    for length in (0..whole.len()).step_by(97) {
+        bench.set_bytes(whole[..length].to_vec());
+        match survey(&bench) {
+            // Before the last live record.
+            Ok((_, damaged)) => assert!(damaged > 0 || length + 4096 > whole.len(), "cut at {length}"),
+            Err(error) => assert!(error.is_damage(), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn sheets_of_another_container_are_found() {
+    let bench = filled();
+    let mine = bench.bytes();
+    let other = Bench::small();
+    let container = other.create(2);
+    (0..PAGES).for_each(|block| write(&container, block, 9));
+    container.close().unwrap();
+    let theirs = other.bytes();
+    for start in (0..mine.len().min(theirs.len()) - 4096).step_by(4096) {
+        let mut bytes = mine.clone();
+        bytes[start..start + 4096].copy_from_slice(&theirs[start..start + 4096]);
+        bench.set_bytes(bytes);
+        // A root of another container among ours either loses against ours or leads to nothing of its own.
+        if let Ok((container, _)) = bench.open() {
+            for block in 0..container.pages() {
+                if let Ok(page) = read(&container, block) {
+                    assert!(page == expected(block), "sheet at {start}, block {block}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_root_is_no_way_back_to_reused_space() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    let mut older = None;
+    for generation in 0..60 {
+        (0..PAGES).for_each(|block| write(&container, block, generation));
+        container.commit().unwrap();
+        older = older.or_else(|| Some(bench.bytes()[..12288].to_vec()));
+    }
+    let mut bytes = bench.bytes();
+    bytes[..12288].copy_from_slice(&older.unwrap());
+    bench.set_bytes(bytes);
+    match bench.open() {
+        Err(error) => assert!(error.is_damage(), "{error}"),
+        Ok((container, _)) => {
+            for block in 0..container.pages() {
+                // What the old root refers to is its own state, or named as gone.
+                match read(&container, block) {
+                    Ok(page) => assert_eq!(page, content(block, 0)),
+                    Err(error) => assert!(error.is_damage(), "{error}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_and_newer_files_are_refused_by_name() {
+    let bench = filled();
+    bench.set_bytes(b"not a container at all".repeat(1000));
+    assert!(matches!(bench.open(), Err(Error::Foreign { .. })));
+    let bench = filled();
+    let mut bytes = bench.bytes();
+    for sheet in 0..3 {
+        bytes[sheet * 4096 + 12] = 2;
+        let crc = crc32fast::hash(&bytes[sheet * 4096 + 12..(sheet + 1) * 4096]);
+        bytes[sheet * 4096 + 8..sheet * 4096 + 12].copy_from_slice(&crc.to_le_bytes());
+    }
+    bench.set_bytes(bytes);
+    assert!(matches!(bench.open(), Err(Error::Unsupported { found: 2, .. })));
+}
+
+#[test]
+fn size_and_unlink_succeed_on_anything() {
+    let bench = filled();
+    let mut bytes = bench.bytes();
+    bytes.iter_mut().skip(300).for_each(|byte| *byte ^= 0x55);
+    bench.set_bytes(bytes);
+    assert!(bench.open().is_err());
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    assert_eq!(segment::pages_at_a_glance(&file), PAGES);
+    bench.set_bytes(vec![3; 100]);
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    assert_eq!(segment::pages_at_a_glance(&file), 0);
+    segment::unlink(&bench.disk).unwrap();
+    segment::unlink(&bench.disk).unwrap();
+}
+
+#[test]
+fn salvage_reads_pages_out_when_the_map_is_gone() {
+    let bench = filled();
+    let whole = bench.bytes();
+    let (container, report) = bench.salvage().unwrap();
+    assert!(report.map_is_whole && report.lost.is_empty() && report.records >= 20, "{report:?}");
+    assert_eq!(read(&container, 5).unwrap(), expected(5));
+    // All roots broken, but for the container's id.
+    let mut bytes = whole.clone();
+    (0..3).for_each(|sheet| bytes[sheet * 4096 + 300..(sheet + 1) * 4096].fill(9));
+    bench.set_bytes(bytes);
+    assert!(bench.open().is_err());
+    let (container, report) = bench.salvage().unwrap();
+    assert!(!report.map_is_whole && report.failure.is_some());
+    for block in 0..PAGES {
+        // That a page was made empty is written nowhere else.
+        let page = read(&container, block).unwrap();
+        assert!(page == expected(block) || block == 3, "block {block}");
+    }
+    assert!(matches!(container.commit(), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn i4_a_missing_entry_is_an_error_and_the_planted_zeros_are_not() {
+    let damaged = |plant| {
+        let mut bench = Bench::small();
+        bench.options.plant = plant;
+        let container = bench.create(1);
+        (0..5).for_each(|block| write(&container, block, 0));
+        container.commit().unwrap();
+        let words = bench.words();
+        let (container, _) = bench.open_in(words).unwrap();
+        bench.entry(words, 2).store(0, Ordering::SeqCst);
+        read(&container, 2)
+    };
+    let error = damaged(Plant::None).unwrap_err();
+    assert_eq!(error.to_string(), "damaged page of block 2: entry should be 1, is 0 (byte 0, 0 bytes)");
+    assert_eq!(damaged(Plant::MissingReadsAsZeros), Ok(Vec::new()));
+}
+
+#[test]
+fn i10_a_record_that_was_there_before_is_not_taken_for_the_new_one() {
+    let stale = |plant| {
+        let mut bench = Bench::small();
+        bench.options.plant = plant;
+        let words = bench.words();
+        let container = bench.create_in(1, words);
+        write(&container, 0, 1);
+        container.commit().unwrap();
+        let place = bench.entry(words, 0).load(Ordering::SeqCst) as u32;
+        let before = bench.bytes();
+        // Until a record lies where the first did.
+        for generation in 2..400 {
+            write(&container, 0, generation);
+            container.commit().unwrap();
+            if bench.entry(words, 0).load(Ordering::SeqCst) as u32 == place {
+                let record = place as usize * 16..place as usize * 16 + 116;
+                let mut bytes = bench.bytes();
+                bytes[record.clone()].copy_from_slice(&before[record]);
+                bench.set_bytes(bytes);
+                return (read(&container, 0), content(0, 1));
+            }
+        }
+        panic!("the first record's place was never used again");
+    };
+    let (honest, _) = stale(Plant::None);
+    assert!(
+        honest.unwrap_err().to_string().contains("version should be"),
+        "the older record was not refused"
+    );
+    let (planted, old) = stale(Plant::ReaderIgnoresTag);
+    assert_eq!(planted, Ok(old));
+}
+
+fn sealed(nonces: impl FnMut() -> u64 + 'static) -> (Bench, &'static TestSeal) {
+    let seal: &'static TestSeal = Box::leak(Box::new(TestSeal::new(5, nonces)));
+    let options = Options { seal: Some(seal), ..crate::schedule::options(Plant::None, 0) };
+    (Bench::new(options), seal)
+}
+
+fn has_repeats(seal: &TestSeal) -> bool {
+    let mut used = seal.used.borrow().clone();
+    used.sort_unstable();
+    used.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+#[test]
+fn a_sealed_container_opens_with_its_key_only_and_its_records_cannot_change_places() {
+    let mut next = 0;
+    let (mut bench, seal) = sealed(move || {
+        next += 1;
+        next
+    });
+    let container = bench.create(1);
+    (0..PAGES).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    let id = container.add_dictionary([1; 16], b"words of a page").unwrap();
+    assert_eq!(container.dictionary(id).unwrap(), ([1; 16], b"words of a page".to_vec()));
+    container.collect(pgshrink_cfs::Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
+    container.close().unwrap();
+    assert!(!has_repeats(seal));
+    let (container, _) = bench.open().unwrap();
+    assert_eq!(read(&container, 7).unwrap(), content(7, 1));
+    let plain = bench.bytes();
+    assert!(!plain.windows(12).any(|window| window == b"generation 1"));
+    bench.options.seal = None;
+    assert!(matches!(bench.open(), Err(Error::KeyMissing { needed }) if needed == [5; 16]));
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    assert_eq!(segment::pages_at_a_glance(&file), PAGES);
+}
+
+#[test]
+fn a_nonce_reused_after_a_fork_is_caught() {
+    // Two processes whose generators were seeded before the fork.
+    let mut state = 0;
+    let (bench, seal) = sealed(move || {
+        state += 1;
+        state
+    });
+    let container = bench.create(1);
+    write(&container, 0, 1);
+    let mut copy = seal.used.borrow().len() as u64;
+    *seal.nonces.borrow_mut() = Box::new(move || {
+        copy += 1;
+        copy - 1
+    });
+    write(&container, 1, 1);
+    assert!(has_repeats(seal), "the second process drew what the first had drawn");
+}
+
+#[test]
+fn names_of_files_are_made_after_their_first_root() {
+    let disk = Disk::new(1, || ());
+    assert!(disk.open(segment::FILE_NAME).is_err());
+    let bench = filled();
+    assert!(bench.disk.open(segment::NEW_FILE_NAME).is_err());
+}

@@ -9,6 +9,8 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use crate::backend::{objects, profile_of};
 use crate::catalog::ProfileRow;
 use crate::error::{PgSqlErrorCode as Code, raise};
+use crate::inspect::strings_of;
+use crate::internal::check_interrupts;
 use crate::query::{Session, quoted, statement};
 use crate::sys::bytes_of;
 
@@ -16,6 +18,8 @@ use crate::sys::bytes_of;
 const SAMPLE_DOCUMENTS_MAX: usize = 20_000;
 /// Bytes of jsonb sampled of one column.
 const SAMPLE_BYTES_MAX: usize = 48 << 20;
+/// Bytes of a table, as it is stored, that are read for them.
+const READ_BYTES_MAX: f64 = 256e6;
 
 /// A column of documents.
 pub struct Column {
@@ -106,47 +110,27 @@ impl Column {
 
     /// Documents from all over the table, as jsonb without varlena headers, read as the current role may.
     pub fn sample(&self, session: &mut Session, wanted: Wanted) -> Vec<Vec<u8>> {
-        let limit = wanted.documents.min(SAMPLE_DOCUMENTS_MAX);
-        let share = self.share(session, limit);
-        let part = match share {
-            Some(percent) => format!(" TABLESAMPLE SYSTEM ({percent:.6})"),
-            None => String::new(),
-        };
+        let part = self.share(session).map(|percent| format!(" TABLESAMPLE SYSTEM ({percent:.6})"));
         let query = statement(&[
             b"SELECT (",
             &self.name,
             b")::pg_catalog.jsonb FROM ",
             &self.table_name,
-            part.as_bytes(),
+            part.unwrap_or_default().as_bytes(),
         ]);
-        let (mut documents, mut bytes, mut strings) = (Vec::new(), 0, 0);
+        let mut sample = Sample::new(wanted);
         session.scan(&query, &mut |datum| {
             // SAFETY: the query's column is a jsonb.
-            unsafe {
-                let jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
-                let document = bytes_of(jsonb).to_vec();
-                if wanted.strings.is_some() {
-                    crate::inspect::strings_of(Datum::from(jsonb), &mut |_| strings += 1);
-                }
-                if !std::ptr::eq(jsonb, datum.cast_mut_ptr()) {
-                    pg_sys::pfree(jsonb.cast());
-                }
-                bytes += document.len();
-                documents.push(document);
-            }
-            crate::internal::check_interrupts();
-            let enough = documents.len() >= limit
-                || bytes >= SAMPLE_BYTES_MAX
-                || wanted.strings.is_some_and(|most| strings >= most);
-            if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            unsafe { sample.take(datum) };
+            check_interrupts();
+            ControlFlow::Continue(())
         });
-        documents
+        sample.kept.into_iter().map(|(document, _)| document).collect()
     }
 
-    /// Whether some of at most so many documents are not written as the column's profile writes now.
-    pub fn has_old(&self, session: &mut Session, documents: usize) -> bool {
-        let part =
-            self.share(session, documents).map(|percent| format!(" TABLESAMPLE SYSTEM ({percent:.6})"));
+    /// Whether some documents of what is read for a sample are not written as the column's profile writes now.
+    pub fn has_old(&self, session: &mut Session) -> bool {
+        let part = self.share(session).map(|percent| format!(" TABLESAMPLE SYSTEM ({percent:.6})"));
         let current = objects().qualified("zson_is_current");
         let query = statement(&[
             b"SELECT ",
@@ -159,39 +143,94 @@ impl Column {
             &self.table_name,
             part.unwrap_or_default().as_bytes(),
         ]);
-        let (mut seen, mut old) = (0, false);
+        let mut old = false;
         session.scan(&query, &mut |current| {
-            seen += 1;
+            check_interrupts();
             old = current.value() == 0;
-            if old || seen >= documents { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if old { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         old
     }
 
-    /// The percentage of the table's pages that gives about as many documents as are wanted; none for all.
-    fn share(&self, session: &mut Session, documents: usize) -> Option<f64> {
-        const ROOM: f64 = 1.2;
+    /// The percentage of the table's pages that is read; none for all.
+    fn share(&self, session: &mut Session) -> Option<f64> {
         if !matches!(self.kind, b'r' | b'm' | b'p') {
             return None;
         }
         let oid = u32::from(self.table);
         // A partitioned table has no size of its own.
         let query = format!(
-            "SELECT pg_catalog.sum(c.reltuples::pg_catalog.float8), \
-             pg_catalog.sum(pg_catalog.pg_table_size(c.oid))::pg_catalog.float8, \
-             pg_catalog.bool_and(c.reltuples OPERATOR(pg_catalog.>) 0) FROM pg_catalog.pg_class c \
-             WHERE c.relkind::pg_catalog.text OPERATOR(pg_catalog.<>) 'p' AND (c.oid OPERATOR(pg_catalog.=) {oid} OR c.oid IN \
-             (SELECT relid FROM pg_catalog.pg_partition_tree({oid})))"
+            "SELECT pg_catalog.sum(pg_catalog.pg_table_size(c.oid))::pg_catalog.float8 FROM pg_catalog.pg_class c \
+             WHERE c.relkind::pg_catalog.text OPERATOR(pg_catalog.<>) 'p' AND (c.oid OPERATOR(pg_catalog.=) {oid} \
+             OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree({oid})))"
         );
         let rows = session.rows(&statement(&[query.as_bytes()]));
-        let number = |at: usize| -> Option<f64> {
-            std::str::from_utf8(rows.first()?.get(at)?.as_deref()?).ok()?.parse().ok()
-        };
-        let (tuples, bytes) = (number(0)?, number(1)?);
-        let by_bytes = SAMPLE_BYTES_MAX as f64 / bytes.max(1.0);
-        // Never analysed: only the size is known.
-        let by_rows = if tuples > 0.0 { documents as f64 / tuples } else { by_bytes };
-        let share = by_rows.min(by_bytes) * ROOM;
-        (share < 0.8).then_some(share * 100.0)
+        let size: f64 = std::str::from_utf8(rows.first()?.first()?.as_deref()?).ok()?.parse().ok()?;
+        (size > READ_BYTES_MAX).then(|| READ_BYTES_MAX / size * 100.0)
+    }
+}
+
+/// Every so-manieth document of those it is given, so that what it keeps is from all over and not too much.
+struct Sample {
+    wanted: Wanted,
+    /// Documents, each with the number of its strings if they are counted.
+    kept: Vec<(Vec<u8>, usize)>,
+    bytes: usize,
+    strings: usize,
+    /// One in so many is kept.
+    stride: usize,
+    given: usize,
+}
+
+impl Sample {
+    fn new(wanted: Wanted) -> Sample {
+        Sample { wanted, kept: Vec::new(), bytes: 0, strings: 0, stride: 1, given: 0 }
+    }
+
+    /// # Safety
+    /// `datum` is a jsonb.
+    unsafe fn take(&mut self, datum: Datum) {
+        let chosen = self.given.is_multiple_of(self.stride);
+        self.given += 1;
+        if !chosen {
+            return;
+        }
+        // SAFETY: by the caller.
+        unsafe {
+            let jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
+            let document = bytes_of(jsonb).to_vec();
+            let mut strings = 0;
+            if self.wanted.strings.is_some() {
+                strings_of(Datum::from(jsonb), &mut |_| strings += 1);
+            }
+            if !std::ptr::eq(jsonb, datum.cast_mut_ptr()) {
+                pg_sys::pfree(jsonb.cast());
+            }
+            self.bytes += document.len();
+            self.strings += strings;
+            self.kept.push((document, strings));
+        }
+        while self.is_too_much() {
+            self.thin();
+        }
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.kept.len() > 1
+            && (self.kept.len() > self.wanted.documents.min(SAMPLE_DOCUMENTS_MAX)
+                || self.bytes > SAMPLE_BYTES_MAX
+                || self.wanted.strings.is_some_and(|most| self.strings > most))
+    }
+
+    /// Lets every second go.
+    fn thin(&mut self) {
+        let mut at = 0;
+        self.kept.retain(|_| {
+            at += 1;
+            at % 2 == 1
+        });
+        self.bytes = self.kept.iter().map(|(document, _)| document.len()).sum();
+        self.strings = self.kept.iter().map(|(_, strings)| strings).sum();
+        self.stride *= 2;
     }
 }

@@ -32,8 +32,6 @@ use crate::settings;
 const GAIN_MIN: f64 = 0.10;
 /// Rows of a transaction.
 const BATCH_ROWS: f64 = 500.0;
-/// Documents looked at to find out whether a column has old ones.
-const LOOK_DOCUMENTS: usize = 2_000;
 /// After a batch the worker sleeps so many times as long as it took.
 const SLEEP_FACTOR: u32 = 4;
 const SLEEP_MIN: Duration = Duration::from_millis(10);
@@ -219,7 +217,7 @@ fn start_pass(place: &Place) -> Option<Vec<Pass>> {
     let column = place.column();
     as_table_owner(place.owner, || {
         let mut session = Session::open();
-        column.has_old(&mut session, LOOK_DOCUMENTS).then(|| Pass::all_of(&mut session, &column, BATCH_ROWS))
+        column.has_old(&mut session).then(|| Pass::all_of(&mut session, &column, BATCH_ROWS))
     })
 }
 

@@ -50,7 +50,7 @@ impl Rest {
         sink.rows.extend_from_slice(&page[from..to]);
         self.index_cells(page, layout);
         let words = page.as_chunks::<WORD>().0;
-        (self.literals.clear(), self.lengths.clear(), self.distances.clear());
+        [&mut self.literals, &mut self.lengths, &mut self.distances].into_iter().for_each(Vec::clear);
         let (mut i, mut literals) = (0, 0);
         while i < self.places.len() {
             let place = usize::from(self.places[i]);
@@ -80,8 +80,8 @@ impl Rest {
         let words = page.as_chunks::<WORD>().0;
         for cell in &layout.cells {
             let from = usize::from(cell.at) / WORD;
-            for word in from..from + usize::from(cell.len).div_ceil(WORD) {
-                self.table[hash(&words[word])] = word as u16 + 1;
+            for (i, word) in words[from..].iter().take(usize::from(cell.len).div_ceil(WORD)).enumerate() {
+                self.table[hash(word)] = (from + i) as u16 + 1;
             }
         }
     }

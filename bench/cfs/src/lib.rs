@@ -1,0 +1,29 @@
+//! Benches of compressed pages.
+//!
+//! `cfs-size` has a private server fill relations with the corpora, with pgbench and with tables that are updated and
+//! deleted from, and encodes and decodes their files in this process by ours, by zstd and LZ4 page by page, and by
+//! zstd in chunks as btrfs and ZFS would. Whatever is encoded is decoded and compared.
+//!
+//! * [`relations`]: the files. * [`chunks`]: what file systems do. * [`size`]: the tables.
+
+pub mod chunks;
+pub mod relations;
+pub mod size;
+
+use std::path::Path;
+
+use pgshrink_bench_report::{Arguments, Publication, Result, Table};
+use pgshrink_testkit::Server;
+
+/// The page's tables, in its order.
+pub const ORDER: &[&str] = &["pages", "relations"];
+
+/// Puts a finished table on the page and on the terminal.
+pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {
+    let server = Server::find(15).ok().map(|server| format!("PostgreSQL {}", server.version));
+    let library = format!("libzstd {}", zstd_safe::version_string());
+    let versions = server.into_iter().chain([library]).collect();
+    let checkout = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let title = "Pages: size and speed of compressed relations";
+    Publication { name: "cfs", title, order: ORDER, versions, checkout }.publish(arguments, program, table)
+}

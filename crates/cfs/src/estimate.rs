@@ -1,0 +1,198 @@
+//! What pages would take by every algorithm, and how fast, found by encoding and decoding them.
+//!
+//! It does not read clocks: the caller hands one in, so that a bench can count processor time and a test nothing.
+//!
+//! ```
+//! use std::time::Duration;
+//! use pgshrink_cfs::estimate::{Allocation, Method, estimate};
+//! let pages = vec![[7; 8192]; 10];
+//! let found = estimate(&pages, 0, &Method::all(), Allocation::default(), &mut || Duration::ZERO)?;
+//! assert!(found.iter().all(|estimate| estimate.ratio() > 10.0));
+//! # Ok::<(), pgshrink_cfs::page::Error>(())
+//! ```
+
+use std::time::Duration;
+
+use pgshrink_codec::{Algorithm, Choice, Level};
+
+use crate::page::{Error, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
+
+/// A way to store pages.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Method {
+    /// How pages are encoded.
+    pub policy: Policy,
+    /// The largest dictionary to train from the first pages, in bytes; 0 for none.
+    pub dictionary_size_max: usize,
+}
+
+/// What a payload takes in a container.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    /// Bytes in front of each payload.
+    pub header_bytes: usize,
+    /// Records are rounded up to a multiple of this many bytes.
+    pub granule_bytes: usize,
+}
+
+/// What was found for one method.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Estimate {
+    /// The method.
+    pub method: Method,
+    /// Pages, those of zeros included.
+    pub page_count: usize,
+    /// Pages that had to be stored raw.
+    pub raw_count: usize,
+    /// Bytes of all payloads.
+    pub payload_bytes: u64,
+    /// Bytes of all records and of the dictionary.
+    pub allocated_bytes: u64,
+    /// Bytes of the dictionary.
+    pub dictionary_bytes: usize,
+    /// Time that encoding all pages took, training left out.
+    pub encode: Duration,
+    /// Time that decoding all pages took.
+    pub decode: Duration,
+}
+
+/// Pages that a dictionary is trained from.
+pub const TRAINING_PAGES_MAX: usize = 128;
+/// The usual size of a dictionary.
+pub const DICTIONARY_BYTES: usize = 16 << 10;
+
+impl Method {
+    /// Pages rearranged, `choice`, a dictionary of the usual size where `choice` can use one.
+    pub fn of(choice: Choice) -> Method {
+        let dictionary_size_max = if PageDictionary::usable_with(choice) { DICTIONARY_BYTES } else { 0 };
+        Method { policy: Policy { choice, transform: TransformPolicy::Auto }, dictionary_size_max }
+    }
+
+    /// Every algorithm, zstd at a fast, the usual and a thorough level.
+    pub fn all() -> Vec<Method> {
+        let levels = [(Algorithm::Lz4, 1), (Algorithm::Zstd, 1), (Algorithm::Zstd, 3), (Algorithm::Zstd, 9)];
+        let levels = levels.map(|(algorithm, level)| Choice { algorithm, level: Level(level) });
+        let others =
+            [Algorithm::Zlib, Algorithm::Pglz, Algorithm::Snappy, Algorithm::Lzfse].map(Choice::from);
+        levels.into_iter().chain(others).map(Method::of).collect()
+    }
+}
+
+impl Default for Allocation {
+    /// A record's header, and granules as fine as a container can have.
+    fn default() -> Self {
+        Allocation { header_bytes: 32, granule_bytes: 16 }
+    }
+}
+
+impl Allocation {
+    fn of(self, payload_bytes: usize) -> u64 {
+        (self.header_bytes + payload_bytes).next_multiple_of(self.granule_bytes) as u64
+    }
+}
+
+impl Estimate {
+    /// Bytes of pages to bytes allocated. Only zeros: infinite.
+    pub fn ratio(&self) -> f64 {
+        (self.page_count * PAGE_SIZE) as f64 / self.allocated_bytes as f64
+    }
+}
+
+/// Encodes and decodes `pages`, which begin at `first_block` of their relation, by each method. `clock` tells the time
+/// since whenever. A page that did not come back would be [`Error::Corrupt`].
+pub fn estimate(
+    pages: &[[u8; PAGE_SIZE]],
+    first_block: u32,
+    methods: &[Method],
+    allocation: Allocation,
+    clock: &mut dyn FnMut() -> Duration,
+) -> Result<Vec<Estimate>, Error> {
+    let mut trained: Vec<(usize, Option<Vec<u8>>)> = vec![];
+    let mut found = Vec::with_capacity(methods.len());
+    for method in methods {
+        let size_max = method.dictionary_size_max;
+        if size_max > 0 && !trained.iter().any(|(size, _)| *size == size_max) {
+            trained.push((size_max, PageDictionary::train(pages.iter().take(TRAINING_PAGES_MAX), size_max)));
+        }
+        let bytes = trained.iter().find(|(size, _)| *size == size_max).and_then(|(_, bytes)| bytes.clone());
+        let dictionary =
+            bytes.map(|bytes| PageDictionary::new(bytes, &[method.policy.choice])).transpose()?;
+        found.push(one(pages, first_block, *method, dictionary.as_ref(), allocation, clock)?);
+    }
+    Ok(found)
+}
+
+fn one(
+    pages: &[[u8; PAGE_SIZE]],
+    first_block: u32,
+    method: Method,
+    dictionary: Option<&PageDictionary>,
+    allocation: Allocation,
+    clock: &mut dyn FnMut() -> Duration,
+) -> Result<Estimate, Error> {
+    let dictionary_bytes = dictionary.map_or(0, |dictionary| dictionary.bytes().len());
+    let mut estimate = Estimate {
+        method,
+        page_count: pages.len(),
+        raw_count: 0,
+        payload_bytes: 0,
+        allocated_bytes: dictionary_bytes as u64,
+        dictionary_bytes,
+        encode: Duration::ZERO,
+        decode: Duration::ZERO,
+    };
+    let mut codec = PageCodec::new();
+    let (mut payloads, mut ends) = (Vec::new(), Vec::new());
+    let mut back = [0; PAGE_SIZE];
+    for (batch, first) in pages.chunks(BATCH_PAGES).zip((first_block..).step_by(BATCH_PAGES)) {
+        payloads.clear();
+        ends.clear();
+        let begun = clock();
+        for (page, block) in batch.iter().zip(first..) {
+            let encoded = codec.encode(page, Some(block), &method.policy, dictionary, &mut payloads)?;
+            ends.push((encoded.mode, payloads.len()));
+        }
+        let encoded = clock();
+        decode_all(&mut codec, first, dictionary, &payloads, &ends, |_, _| Ok(()), &mut back)?;
+        estimate.decode += clock().saturating_sub(encoded);
+        estimate.encode += encoded.saturating_sub(begun);
+        let same = |i: usize, back: &[u8; PAGE_SIZE]| {
+            if *back == batch[i] {
+                Ok(())
+            } else {
+                Err(Error::Corrupt { what: "another page than was encoded" })
+            }
+        };
+        decode_all(&mut codec, first, dictionary, &payloads, &ends, same, &mut back)?;
+        let mut start = 0;
+        for &(mode, end) in &ends {
+            estimate.raw_count += usize::from(mode == Mode::RAW);
+            estimate.payload_bytes += (end - start) as u64;
+            estimate.allocated_bytes += if mode == Mode::ZERO { 0 } else { allocation.of(end - start) };
+            start = end;
+        }
+    }
+    Ok(estimate)
+}
+
+/// Pages that are encoded before they are decoded: they fit into no near cache, as in a server.
+const BATCH_PAGES: usize = 1024;
+
+fn decode_all(
+    codec: &mut PageCodec,
+    first_block: u32,
+    dictionary: Option<&PageDictionary>,
+    payloads: &[u8],
+    ends: &[(Mode, usize)],
+    check: impl Fn(usize, &[u8; PAGE_SIZE]) -> Result<(), Error>,
+    back: &mut [u8; PAGE_SIZE],
+) -> Result<(), Error> {
+    let mut start = 0;
+    for (i, &(mode, end)) in ends.iter().enumerate() {
+        let block = first_block.wrapping_add(i as u32);
+        codec.decode(mode.byte(), &payloads[start..end], Some(block), dictionary, back)?;
+        check(i, back)?;
+        start = end;
+    }
+    Ok(())
+}

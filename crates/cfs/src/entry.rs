@@ -19,74 +19,74 @@ const CODE_ZERO: u64 = 2 << 32;
 /// Location 0 is the roots' and thus no record's: length 2 there is a page of zeros, all bits clear is a page that was never
 /// written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Entry(pub(crate) u64);
+pub struct Entry(pub u64);
 
 impl Entry {
     /// Never written, or truncated away.
-    pub(crate) const MISSING: Entry = Entry(0);
+    pub const MISSING: Entry = Entry(0);
 
-    pub(crate) fn record(location: u32, grains: u32, version: u64) -> Entry {
+    pub fn record(location: u32, grains: u32, version: u64) -> Entry {
         debug_assert!(location > 0 && grains > 0 && grains <= RECORD_GRAINS_MAX);
         Entry(u64::from(location) | u64::from(grains) << 32 | (version & TAG_MASK) << 42)
     }
 
-    pub(crate) fn zeros(version: u64) -> Entry {
+    pub fn zeros(version: u64) -> Entry {
         Entry(CODE_ZERO | (version & TAG_MASK) << 42)
     }
 
-    pub(crate) fn dirty(self) -> Entry {
+    pub fn dirty(self) -> Entry {
         Entry(self.0 | DIRTY)
     }
 
     /// As it is stored: without the mark.
-    pub(crate) fn clean(self) -> Entry {
+    pub fn clean(self) -> Entry {
         Entry(self.0 & !DIRTY)
     }
 
-    pub(crate) fn is_dirty(self) -> bool {
+    pub fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 
-    pub(crate) fn is_missing(self) -> bool {
+    pub fn is_missing(self) -> bool {
         self.clean().0 == 0
     }
 
-    pub(crate) fn is_zeros(self) -> bool {
+    pub fn is_zeros(self) -> bool {
         self.location() == 0 && self.grains() == 2
     }
 
-    pub(crate) fn is_record(self) -> bool {
+    pub fn is_record(self) -> bool {
         self.location() != 0
     }
 
     /// First grain.
-    pub(crate) fn location(self) -> u32 {
+    pub fn location(self) -> u32 {
         self.0 as u32
     }
 
-    pub(crate) fn grains(self) -> u32 {
+    pub fn grains(self) -> u32 {
         (self.0 >> 32) as u32 & RECORD_GRAINS_MAX
     }
 
-    pub(crate) fn tag(self) -> u64 {
+    pub fn tag(self) -> u64 {
         self.0 >> 42 & TAG_MASK
     }
 
-    pub(crate) fn has_tag_of(self, version: u64) -> bool {
+    pub fn has_tag_of(self, version: u64) -> bool {
         self.tag() == version & TAG_MASK
     }
 
     /// Whether these bits can be stored: no mark, a location with a length or one of the codes.
-    pub(crate) fn is_storable(self) -> bool {
+    pub fn is_storable(self) -> bool {
         !self.is_dirty()
             && (if self.is_record() { self.grains() > 0 } else { self.is_zeros() || self.0 == 0 })
     }
 
-    pub(crate) fn offset(self) -> u64 {
+    pub fn offset(self) -> u64 {
         u64::from(self.location()) * GRAIN_BYTES as u64
     }
 
-    pub(crate) fn bytes(self) -> usize {
+    pub fn bytes(self) -> usize {
         self.grains() as usize * GRAIN_BYTES
     }
 }

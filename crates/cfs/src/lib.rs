@@ -26,7 +26,8 @@ mod commit;
 pub mod container;
 pub mod device;
 pub mod dictionaries;
-mod entry;
+#[doc(hidden)]
+pub mod entry;
 pub mod error;
 pub mod estimate;
 #[doc(hidden)]
@@ -43,7 +44,8 @@ mod scan;
 pub mod seal;
 pub mod segment;
 pub mod sim;
-mod space;
+#[doc(hidden)]
+pub mod space;
 pub mod stats;
 
 pub use collector::{Budget, Collected};

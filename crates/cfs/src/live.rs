@@ -94,15 +94,15 @@ impl Geometry {
 
 // The fixed words.
 pub(crate) const STATE: usize = 0;
-pub(crate) const LOCK: usize = 1;
+pub const LOCK: usize = 1;
 /// What the lock's holder is in the midst of.
 pub(crate) const UNFINISHED: usize = 2;
 pub(crate) const POISONED: usize = 3;
-pub(crate) const PAGES: usize = 5;
+pub const PAGES: usize = 5;
 /// The run that records are appended to: next grain below, end above.
-pub(crate) const CURSOR: usize = 6;
+pub const CURSOR: usize = 6;
 /// Zones that were ever used.
-pub(crate) const ZONES_END: usize = 7;
+pub const ZONES_END: usize = 7;
 pub(crate) const NEXT_VERSION: usize = 8;
 pub(crate) const VERSION_LIMIT: usize = 9;
 pub(crate) const COMMIT_BEGUN: usize = 10;
@@ -110,20 +110,20 @@ pub(crate) const COMMIT_DONE: usize = 11;
 pub(crate) const RING: usize = 12;
 /// A truncation under way: the pages it leaves, plus one, below, those before it above.
 pub(crate) const CUTTING: usize = 14;
-pub(crate) const FREE_ZONES: usize = 15;
+pub const FREE_ZONES: usize = 15;
 pub(crate) const ZONE_HINT: usize = 16;
 /// The next commit writes changed leaves anew.
 pub(crate) const FOLD: usize = 17;
 pub(crate) const COLLECTOR: usize = 18;
 pub(crate) const LIVE_GRAINS: usize = 19;
 /// How often the cursor left a sheet for a commit's sake.
-pub(crate) const SHEETS_LEFT: usize = 20;
+pub const SHEETS_LEFT: usize = 20;
 pub(crate) const COUNTERS: usize = 21;
 /// Leaves that changed since they were written, a bit each.
 pub(crate) const LEAVES_CHANGED: usize = 40;
 pub(crate) const LEAF_PLACES: usize = LEAVES_CHANGED + LEAVES_MAX / 64;
 pub(crate) const IMAGE: usize = LEAF_PLACES + LEAVES_MAX;
-pub(crate) const ENTRIES: usize = IMAGE + SHEET_BYTES / 8;
+pub const ENTRIES: usize = IMAGE + SHEET_BYTES / 8;
 
 pub(crate) const STATE_LOADING: u64 = 1;
 pub(crate) const STATE_READY: u64 = 2;
@@ -153,11 +153,11 @@ impl<'m, W: Word> Live<'m, W> {
         Ok(Live { words, geometry })
     }
 
-    pub(crate) fn get(&self, word: usize) -> u64 {
+    pub fn get(&self, word: usize) -> u64 {
         self.words[word].load()
     }
 
-    pub(crate) fn set(&self, word: usize, value: u64) {
+    pub fn set(&self, word: usize, value: u64) {
         self.words[word].store(value);
     }
 
@@ -170,11 +170,11 @@ impl<'m, W: Word> Live<'m, W> {
         &self.words[ENTRIES + block as usize]
     }
 
-    pub(crate) fn entry(&self, block: u32) -> Entry {
+    pub fn entry(&self, block: u32) -> Entry {
         Entry(self.entry_word(block).load())
     }
 
-    pub(crate) fn set_entry(&self, block: u32, entry: Entry) {
+    pub fn set_entry(&self, block: u32, entry: Entry) {
         self.entry_word(block).store(entry.0);
     }
 
@@ -189,7 +189,7 @@ impl<'m, W: Word> Live<'m, W> {
     ///
     /// Of two writers at the same time the last wins, whatever their versions: tags are too short to tell which is newer
     /// of two versions that may be far apart, and PostgreSQL lets one process write a page at a time.
-    pub(crate) fn publish(&self, block: u32, entry: Entry) {
+    pub fn publish(&self, block: u32, entry: Entry) {
         let mut current = self.entry(block);
         while let Err(found) = self.entry_word(block).swap_if(current.0, entry.dirty().0) {
             current = Entry(found);
@@ -197,13 +197,13 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     /// Makes `copy` the page's entry if it still is `original`; marked for the next commit.
-    pub(crate) fn replace(&self, block: u32, original: Entry, copy: Entry) -> bool {
+    pub fn replace(&self, block: u32, original: Entry, copy: Entry) -> bool {
         self.entry_word(block).swap_if(original.0, copy.dirty().0).is_ok()
     }
 
     /// Makes the segment at least `pages` long; pages in between that nobody wrote are empty ones. The caller has
     /// published the last page, if it is not to be empty.
-    pub(crate) fn grow(&self, pages: u32, version: u64) {
+    pub fn grow(&self, pages: u32, version: u64) {
         let mut current = self.get(PAGES);
         while current < u64::from(pages) {
             for block in current as u32..pages {
@@ -218,7 +218,7 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     /// Takes the dirty mark off and returns the entry as it is to be stored, and whether it was marked.
-    pub(crate) fn take_dirty(&self, block: u32) -> (Entry, bool) {
+    pub fn take_dirty(&self, block: u32) -> (Entry, bool) {
         let mut current = self.entry(block);
         while current.is_dirty() {
             match self.entry_word(block).swap_if(current.0, current.clean().0) {
@@ -230,13 +230,13 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     /// Waits for a lock and takes it, from a dead holder too.
-    pub(crate) fn lock(&self, lock: usize, peers: &impl Peers) {
+    pub fn lock(&self, lock: usize, peers: &impl Peers) {
         while !self.try_lock(lock, peers) {
             peers.relax();
         }
     }
 
-    pub(crate) fn try_lock(&self, lock: usize, peers: &impl Peers) -> bool {
+    pub fn try_lock(&self, lock: usize, peers: &impl Peers) -> bool {
         match self.words[lock].swap_if(0, peers.me()) {
             Ok(()) => true,
             Err(holder) if holder == peers.me() || peers.is_alive(holder) => false,
@@ -244,7 +244,7 @@ impl<'m, W: Word> Live<'m, W> {
         }
     }
 
-    pub(crate) fn unlock(&self, lock: usize) {
+    pub fn unlock(&self, lock: usize) {
         self.set(lock, 0);
     }
 

@@ -16,7 +16,7 @@ const RUN_ZONES_MAX: u32 = 16;
 
 /// What a zone is there for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ZoneState {
+pub enum ZoneState {
     /// Past the file's end.
     Unused,
     /// Has records or is being filled.
@@ -31,7 +31,7 @@ pub(crate) enum ZoneState {
 
 /// A zone's word, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Zone {
+pub struct Zone {
     pub finished: u32,
     pub live: u32,
     pub state: ZoneState,
@@ -72,11 +72,11 @@ impl<W: Word> Live<'_, W> {
         &self.words[crate::live::ENTRIES + self.geometry.pages_max as usize + zone as usize]
     }
 
-    pub(crate) fn zone(&self, zone: u32) -> Zone {
+    pub fn zone(&self, zone: u32) -> Zone {
         Zone::of(self.zone_word(zone).load())
     }
 
-    pub(crate) fn set_zone(&self, zone: u32, value: Zone) {
+    pub fn set_zone(&self, zone: u32, value: Zone) {
         self.zone_word(zone).store(value.word());
     }
 
@@ -125,7 +125,7 @@ impl<W: Word> Live<'_, W> {
 
     /// Gives up the rest of the sheet in which the cursor stands, so that what is written from now on shares no sheet with what
     /// is being made durable.
-    pub(crate) fn leave_sheet(&self) {
+    pub fn leave_sheet(&self) {
         const SHEET_GRAINS: u32 = (crate::root::SHEET_BYTES / crate::entry::GRAIN_BYTES) as u32;
         loop {
             let current = self.get(CURSOR);
@@ -141,7 +141,7 @@ impl<W: Word> Live<'_, W> {
     }
 
     /// Sets the cursor, with nobody else there yet.
-    pub(crate) fn set_cursor(&self, next: u32, end: u32) {
+    pub fn set_cursor(&self, next: u32, end: u32) {
         self.set(CURSOR, cursor(next, end));
     }
 
@@ -236,7 +236,7 @@ impl<W: Word> Live<'_, W> {
     }
 
     /// Whether nobody writes into the zone, or ever will until it is freed.
-    pub(crate) fn is_closed(&self, zone: u32) -> bool {
+    pub fn is_closed(&self, zone: u32) -> bool {
         let found = self.zone(zone);
         found.state == ZoneState::Used && found.finished == self.geometry.zone_grains
     }
@@ -247,7 +247,7 @@ impl<W: Word> Live<'_, W> {
     }
 
     /// Makes a zone free to be filled again.
-    pub(crate) fn free_zone(&self, zone: u32) {
+    pub fn free_zone(&self, zone: u32) {
         self.change_zone(zone, |_| Zone { finished: 0, live: 0, state: ZoneState::Free });
         self.words[FREE_ZONES].add(1);
     }

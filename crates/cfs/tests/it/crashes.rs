@@ -38,3 +38,14 @@ fn replay() {
     let faults = std::env::var_os("FAULTS").is_some();
     many(seed..seed + 1, Plan { faults, ..PLAIN });
 }
+
+#[test]
+#[ignore = "a few minutes: more than a hundred thousand crashes"]
+fn a_hundred_thousand_crashes_break_no_promise() {
+    let first = pgshrink_testkit::seed::Seed::from_env_or_time().0 >> 1;
+    let mut tally = many(first..first + 5000, PLAIN);
+    tally += many(first..first + 5000, Plan { faults: true, ..PLAIN });
+    tally += many(first..first + 1000, Plan { fsync_off: true, ..PLAIN });
+    println!("in all {tally:?}");
+    assert!(tally.crashes >= 100_000);
+}

@@ -8,5 +8,6 @@ mod fixture;
 mod model;
 mod page;
 mod plants;
+mod protocol;
 mod schedule;
 mod seal;

@@ -62,7 +62,7 @@ struct Sums {
 /// Both tables.
 pub fn tables(full: bool) -> Result<Vec<Table>> {
     let relations = Relations::make()?;
-    let rounds = if full { 5 } else { 3 };
+    let rounds = 3;
     let measured: Vec<Measured> = relations
         .all
         .iter()

@@ -69,6 +69,8 @@ pub(super) struct Walk {
     at: Vec<usize>,
     /// Indexes of cells that have the attribute.
     these: Vec<u16>,
+    /// Attributes that every cell has: for these there is nothing to find.
+    everywhere: usize,
     wide: Wide,
 }
 
@@ -174,6 +176,7 @@ impl Writer<'_> {
         self.sink.head.push(schema.0.len() as u8);
         self.sink.head.extend(schema.0.iter().map(|attribute| attribute.code()));
         self.bitmaps()?;
+        self.walk.begin(self.page, self.cells);
         for (index, attribute) in schema.0.iter().enumerate() {
             self.find(index);
             match attribute.fixed() {
@@ -286,7 +289,7 @@ impl Writer<'_> {
     }
 
     fn pair(&mut self) -> bool {
-        let Walk { at, these, wide } = &mut *self.walk;
+        let Walk { at, these, wide, .. } = &mut *self.walk;
         wide.values.clear();
         wide.values.extend(these.iter().map(|&i| {
             let at = at[usize::from(i)];
@@ -302,7 +305,17 @@ impl Writer<'_> {
 }
 
 impl Walk {
+    /// Learns what all cells have.
+    fn begin(&mut self, page: &[u8; PAGE_SIZE], cells: &[Cell]) {
+        let without_nulls = |cell: &Cell| if has_nulls(page, cell) { 0 } else { count(page, cell) };
+        self.everywhere = cells.iter().map(without_nulls).min().unwrap_or(0);
+        self.these.clear();
+    }
+
     fn find(&mut self, page: &[u8; PAGE_SIZE], cells: &[Cell], index: usize) {
+        if index < self.everywhere && self.these.len() == cells.len() {
+            return;
+        }
         self.these.clear();
         for (i, cell) in cells.iter().enumerate() {
             if is_present(page, cell, index) {
@@ -327,6 +340,7 @@ pub(super) fn read(
     let schema = source.head(count)?;
     let mut reader = Reader { page, cells, walk, values, source };
     reader.bitmaps()?;
+    reader.walk.begin(reader.page, cells);
     for (index, code) in schema.iter().enumerate() {
         reader.walk.find(reader.page, cells, index);
         let attribute =
@@ -452,7 +466,7 @@ impl Reader<'_, '_> {
     }
 
     fn pair(&mut self, form: u8) -> Result<(), Error> {
-        let Walk { at, these, wide } = &mut *self.walk;
+        let Walk { at, these, wide, .. } = &mut *self.walk;
         wide.read(form >> 3, these.len(), self.source)?;
         for (&i, value) in these.iter().zip(&wide.values) {
             let at = at[usize::from(i)];

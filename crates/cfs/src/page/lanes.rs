@@ -36,6 +36,12 @@ struct Class {
     back: usize,
     /// Whether the lane is in the rows; front, then back.
     in_rows: Vec<bool>,
+    /// Ranges between front lanes that are in the rows, from a cell's begin.
+    front_runs: Vec<(usize, usize)>,
+    /// Where the middle begins, from a cell's begin, and how long before its end it ends.
+    middle: (usize, usize),
+    /// Ranges between back lanes that are in the rows, as distances from a cell's end.
+    back_runs: Vec<(usize, usize)>,
 }
 
 /// A cell's place, all that lanes need of it.
@@ -86,6 +92,7 @@ impl Classes {
                 let mut lanes = Writer { page, these, values, wide: &mut self.wide, backend, sink };
                 class.write(&mut lanes, begin);
             }
+            class.plan(begin);
         }
         for cell in cells.iter() {
             self.segments(cell, begin, |from, to| sink.rows.extend_from_slice(&page[from..to]));
@@ -118,6 +125,7 @@ impl Classes {
                 let mut lanes = Reader { page, these, values, wide: &mut self.wide, source };
                 class.read(&mut lanes, begin)?;
             }
+            class.plan(begin);
         }
         for cell in cells.iter() {
             let mut done = Ok(());
@@ -193,27 +201,17 @@ impl Classes {
     fn segments(&self, cell: &Cell, begin: usize, mut visit: impl FnMut(usize, usize)) {
         let at = usize::from(cell.at);
         let (end, len) = (usize::from(cell.end), usize::from(cell.len));
-        let mut from = at + begin;
-        if let Some(class) = self.classes[..self.count].get(usize::from(cell.class)) {
-            let back = at + end - LANE * class.back;
-            for (i, &in_rows) in class.in_rows.iter().enumerate() {
-                let lane = match i.checked_sub(class.front) {
-                    None => at + begin + LANE * i,
-                    Some(i) => back + LANE * i,
-                };
-                // A run of lanes in the rows, and the middle if it follows, are one range.
-                if !in_rows {
-                    if lane > from {
-                        visit(from, lane);
-                    }
-                    from = lane + LANE;
-                }
-            }
+        let class = self.classes[..self.count].get(usize::from(cell.class));
+        class
+            .into_iter()
+            .flat_map(|class| &class.front_runs)
+            .for_each(|(from, to)| visit(at + from, at + to));
+        let (from, back) = class.map_or((begin, 0), |class| class.middle);
+        if from + back < end {
+            visit(at + from, at + end - back);
         }
-        let stop = at + end;
-        if stop > from {
-            visit(from, stop);
-        }
+        let back_runs = class.into_iter().flat_map(|class| &class.back_runs);
+        back_runs.for_each(|(from, to)| visit(at + end - from, at + end - to));
         let after = end + usize::from(cell.tids) * 6;
         if len > after {
             visit(at + after, at + len);
@@ -308,6 +306,36 @@ impl Class {
     fn reset(&mut self) {
         (self.front, self.back) = (0, 0);
         self.in_rows.clear();
+    }
+
+    /// Finds what is in the rows, once for all of its cells. A run of lanes and the middle beside it are one range.
+    fn plan(&mut self, begin: usize) {
+        self.front_runs.clear();
+        self.back_runs.clear();
+        let (front, back) = self.in_rows.split_at(self.front);
+        let mut from = begin;
+        for (i, _) in front.iter().enumerate().filter(|(_, in_rows)| !**in_rows) {
+            let lane = begin + LANE * i;
+            if lane > from {
+                self.front_runs.push((from, lane));
+            }
+            from = lane + LANE;
+        }
+        let mut until = None;
+        for (i, _) in back.iter().enumerate().filter(|(_, in_rows)| !**in_rows) {
+            let lane = LANE * (self.back - i);
+            match until {
+                Some((_, run)) if run > lane => self.back_runs.push((run, lane)),
+                _ => {}
+            }
+            until = Some((until.map_or(lane, |(middle, _)| middle), lane - LANE));
+        }
+        if let Some((_, run)) = until
+            && run > 0
+        {
+            self.back_runs.push((run, 0));
+        }
+        self.middle = (from, until.map_or(0, |(middle, _)| middle));
     }
 
     fn has_lanes(&self, begin: usize) -> bool {

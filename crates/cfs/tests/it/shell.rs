@@ -1,0 +1,145 @@
+//! The world for tests of real processes: a file, a folder, memory that processes share.
+// Mapped memory is what the engine's live state is for.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use pgshrink_cfs::{Device, DeviceError, Folder, Peers};
+
+/// A file of the filesystem.
+pub struct FileDevice {
+    file: File,
+    folder: PathBuf,
+}
+
+/// A directory of the filesystem.
+pub struct FileFolder(pub PathBuf);
+
+fn failed(error: std::io::Error) -> DeviceError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => DeviceError::NotFound,
+        std::io::ErrorKind::AlreadyExists => DeviceError::Exists,
+        std::io::ErrorKind::StorageFull => DeviceError::NoSpace,
+        _ => DeviceError::Io(error.raw_os_error().unwrap_or_default()),
+    }
+}
+
+fn sync_dir(folder: &Path) -> Result<(), DeviceError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+impl Device for FileDevice {
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        let mut got = 0;
+        while got < buffer.len() {
+            match self.file.read_at(&mut buffer[got..], offset + got as u64).map_err(failed)? {
+                0 => break,
+                more => got += more,
+            }
+        }
+        Ok(got)
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.file.write_all_at(bytes, offset).map_err(failed)
+    }
+
+    fn fdatasync(&self) -> Result<(), DeviceError> {
+        self.file.sync_data().map_err(failed)
+    }
+
+    fn size(&self) -> Result<u64, DeviceError> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(failed)
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), DeviceError> {
+        self.file.set_len(size).map_err(failed)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        use rustix::fs::FallocateFlags as Flags;
+        let done = rustix::fs::fallocate(&self.file, Flags::PUNCH_HOLE | Flags::KEEP_SIZE, offset, length);
+        match done {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        sync_dir(&self.folder)
+    }
+}
+
+impl FileFolder {
+    fn file(&self, file: File) -> FileDevice {
+        FileDevice { file, folder: self.0.clone() }
+    }
+}
+
+impl Folder for FileFolder {
+    type File = FileDevice;
+
+    fn create(&self, name: &str) -> Result<FileDevice, DeviceError> {
+        let file = File::options().read(true).write(true).create_new(true).open(self.0.join(name));
+        file.map(|file| self.file(file)).map_err(failed)
+    }
+
+    fn open(&self, name: &str) -> Result<FileDevice, DeviceError> {
+        let file = File::options().read(true).write(true).open(self.0.join(name));
+        file.map(|file| self.file(file)).map_err(failed)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        std::fs::rename(self.0.join(from), self.0.join(to)).map_err(failed)
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), DeviceError> {
+        std::fs::remove_file(self.0.join(name)).map_err(failed)
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        sync_dir(&self.0)
+    }
+}
+
+/// Words of a file that all processes map.
+pub fn map(path: &Path, words: usize) -> &'static [AtomicU64] {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    file.set_len(words as u64 * 8).unwrap();
+    use rustix::mm::{MapFlags, ProtFlags};
+    // SAFETY: a new mapping, as long as the file, which nobody cuts; never unmapped. Every bit pattern is a word, and all
+    // access is atomic.
+    unsafe {
+        let start = rustix::mm::mmap(
+            std::ptr::null_mut(),
+            words * 8,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &file,
+            0,
+        );
+        std::slice::from_raw_parts(start.unwrap().cast(), words)
+    }
+}
+
+/// Processes by their ids. The parent reaps the dead at once.
+#[derive(Clone, Copy)]
+pub struct Pids;
+
+impl Peers for Pids {
+    fn me(&self) -> u64 {
+        std::process::id().into()
+    }
+
+    fn is_alive(&self, peer: u64) -> bool {
+        let pid = rustix::process::Pid::from_raw(peer as i32);
+        pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    }
+
+    fn relax(&self) {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}

@@ -2,6 +2,7 @@
 //! real pages: they come back from every codec.
 #![no_main]
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
@@ -25,9 +26,15 @@ static DICTIONARY: LazyLock<PageDictionary> = LazyLock::new(|| {
     PageDictionary::new(DICTIONARY_BYTES.to_vec(), &choices).unwrap()
 });
 
-fuzz_target!(|data: &[u8]| {
+thread_local! {
+    // What it remembers from one input must not matter for the next.
+    static CODEC: RefCell<PageCodec> = RefCell::default();
+}
+
+fuzz_target!(|data: &[u8]| CODEC.with_borrow_mut(|codec| run(codec, data)));
+
+fn run(codec: &mut PageCodec, data: &[u8]) {
     let [which, mode, data @ ..] = data else { return };
-    let mut codec = PageCodec::new();
     let mut page = [0; PAGE_SIZE];
     let _ = codec.decode(*mode, data, Some(3), Some(&DICTIONARY), &mut page);
 
@@ -53,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
     let mut back = [0x55; PAGE_SIZE];
     codec.decode(encoded.mode.byte(), &payload, Some(7), dictionary, &mut back).unwrap();
     assert!(back == page);
-});
+}
 
 const SNAPPY_TRANSFORMED: u8 = 5 | 8;
 

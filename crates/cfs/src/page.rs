@@ -1,4 +1,35 @@
 //! One 8 KB page to a payload and back, exactly.
+//!
+//! A page is rearranged so that a codec sees like beside like (header fields, line pointers, tuple headers, attributes as
+//! columns; text as rows), then compressed by any algorithm, with or without its relation's dictionary. It does not
+//! check that a payload is intact, its record does; it does not know containers. The layout is in
+//! `formats/cfs-page.md`.
+//!
+//! ```text
+//!   page --> layout: header, line pointers, cells --> tuples: headers    --> columns  \
+//!                                                 --> attributes | lanes --> columns   > streams --> codec --> payload
+//!                                                 --> rest: what is in gaps --> copies /                       + mode
+//! ```
+//!
+//! Invariants:
+//! 1. Any 8192 bytes come back bit for bit. Nothing is assumed of a page that was not checked while encoding it, and
+//!    whatever does not fit is taken as plain bytes.
+//! 2. A payload is at most a page long; a page of zeros has none.
+//! 3. Any bytes as a payload give a page or an [`Error`], in bounded time, and allocate nothing once contexts are there.
+//! 4. What an encoder remembers from page to page (schemas, exponents) is a guess for the next one. Every payload says
+//!    all that its decoder needs, besides dictionary and block number. So the same page may become different
+//!    payloads.
+//!
+//! ```
+//! use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, Policy};
+//! let (mut codec, mut payload) = (PageCodec::new(), Vec::new());
+//! let page = [7; PAGE_SIZE];
+//! let encoded = codec.encode(&page, None, &Policy::default(), None, &mut payload)?;
+//! let mut back = [0; PAGE_SIZE];
+//! codec.decode(encoded.mode.byte(), &payload, None, None, &mut back)?;
+//! assert!(payload.len() < 40 && back == page);
+//! # Ok::<(), pgshrink_cfs::page::Error>(())
+//! ```
 
 mod attributes;
 mod checksum;
@@ -19,7 +50,7 @@ pub use dictionary::PageDictionary;
 pub use kind::{Kind, looks_like};
 pub use mode::Mode;
 
-use pgshrink_codec::{Algorithm, Choice, bare, block};
+use pgshrink_codec::{Algorithm, Choice, Level, bare, block};
 
 use column::Backend;
 use transform::Transform;
@@ -44,6 +75,14 @@ pub struct Policy {
     pub choice: Choice,
     /// Whether pages are rearranged first.
     pub transform: TransformPolicy,
+}
+
+impl Default for Policy {
+    /// zstd at level 1 behind the transform: what the measurements in `bench/results/cfs.md` recommend.
+    fn default() -> Self {
+        let choice = Choice { algorithm: Algorithm::Zstd, level: Level(1) };
+        Policy { choice, transform: TransformPolicy::Auto }
+    }
 }
 
 /// What [`PageCodec::encode`] did.

@@ -1,4 +1,9 @@
-//! A relation's dictionary.
+//! A relation's dictionary: what its pages have in common once they are rearranged.
+//!
+//! It is trained on rearranged pages, which mostly are what will be compressed; the first hundred pages of a relation
+//! serve as well as a spread. Its identity is the SHA-256 of its bytes. Payloads do not name it, records do. It is
+//! prepared once for reading and for each algorithm and level it is to be written by; a page written by another
+//! goes without.
 
 use std::fmt;
 

@@ -85,8 +85,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if self.live.get(live::POISONED) != 0 {
             return Err(Error::Poisoned);
         }
-        let anew =
-            self.live.get(live::UNFINISHED) != live::IDLE && self.options.plant != Plant::DeadHolderTrusted;
+        let unfinished = self.live.get(live::UNFINISHED);
+        if unfinished == live::IN_SYNC && self.options.plant != Plant::DeadHolderTrusted {
+            // A process died in an fsync. If that failed, nobody will ever be told again.
+            self.live.set(live::POISONED, 1);
+            return Err(Error::Poisoned);
+        }
+        let anew = unfinished != live::IDLE && self.options.plant != Plant::DeadHolderTrusted;
         // A step that fails leaves this as it is, for the next commit to see.
         self.live.set(live::UNFINISHED, live::IN_COMMIT);
         let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;

@@ -55,9 +55,11 @@ pub enum Error {
         /// Pages of the segment.
         pages: u32,
     },
-    /// A commit's fsync has failed before. What reached the disk is not known, so nothing can be committed until the
-    /// container is opened anew (and the server has replayed its log).
-    #[error("an earlier fsync failed; the container must be opened anew before anything can be committed")]
+    /// A commit's fsync has failed before, or its process died in it, so that nobody knows. What reached the disk is not
+    /// known either: nothing can be committed until the container is opened anew and the server has replayed its log.
+    #[error(
+        "an earlier fsync failed or was never answered; nothing can be committed until the container is opened anew"
+    )]
     Poisoned,
     /// The container is sealed with this key and none was given, or another.
     #[error("the container is sealed with key {}", hex(needed))]

@@ -35,6 +35,11 @@ impl Progress {
         &self.0[block as usize * 3 + 1]
     }
 
+    /// A commit was refused: a process was killed in an fsync. Until the server starts again, nobody commits.
+    fn refused(&self) -> &AtomicU64 {
+        &self.0[PAGES as usize * 3]
+    }
+
     fn durable(&self, block: u32) -> &AtomicU64 {
         &self.0[block as usize * 3 + 2]
     }
@@ -48,7 +53,7 @@ fn options() -> Options<'static> {
 
 fn memory(folder: &Path) -> (&'static [AtomicU64], Progress) {
     let words = options().geometry.words();
-    let all = map(&folder.join("memory"), words + PAGES as usize * 3);
+    let all = map(&folder.join("memory"), words + PAGES as usize * 3 + 1);
     (&all[..words], Progress(&all[words..]))
 }
 
@@ -84,7 +89,9 @@ fn work(folder: &Path, worker: u32) {
     let mut scratch = Scratch::new();
     loop {
         match rng.below(100) {
-            0..50 => write(&container, &progress, worker, &mut rng, &mut scratch),
+            0..50 if progress.refused().load(Ordering::SeqCst) == 0 => {
+                write(&container, &progress, worker, &mut rng, &mut scratch)
+            }
             50..85 => {
                 let block = rng.below(PAGES as usize) as u32;
                 let at_least = progress.completed(block).load(Ordering::SeqCst);
@@ -114,8 +121,7 @@ fn commit(container: &Open, progress: &Progress) {
         Ok(_) => (0..PAGES).zip(completed).for_each(|(block, count)| {
             progress.durable(block).fetch_max(count, Ordering::SeqCst);
         }),
-        // A process was killed in an fsync: until the server starts again, nobody commits.
-        Err(Error::Poisoned) => {}
+        Err(Error::Poisoned) => progress.refused().store(1, Ordering::SeqCst),
         Err(error) => panic!("{error}"),
     }
 }
@@ -147,6 +153,7 @@ fn restart(folder: &Path) {
     let (words, progress) = memory(folder);
     words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     let container = open(folder, words).unwrap();
+    progress.refused().store(0, Ordering::SeqCst);
     let mut scratch = Scratch::new();
     for block in 0..container.pages() {
         let found = count_of(&container, block, &mut scratch).unwrap();
@@ -160,7 +167,7 @@ fn restart(folder: &Path) {
 fn many_kills(kills: u32) {
     let scratch = pgshrink_testkit::scratch::TempDir::new().unwrap();
     let folder = scratch.path().to_owned();
-    let (words, _) = memory(&folder);
+    let (words, progress) = memory(&folder);
     let birth = Birth { id: [9; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
     let container = segment::create(&FileFolder(folder.clone()), Pids, words, &birth, options()).unwrap();
     container.extend(PAGES).unwrap();
@@ -173,7 +180,7 @@ fn many_kills(kills: u32) {
         let fresh = spawn(&folder, worker as u32);
         // Its blocks have one writer at a time.
         kill(std::mem::replace(&mut workers[worker], fresh));
-        if killed % 12 == 0 {
+        if killed % 12 == 0 || progress.refused().load(Ordering::SeqCst) != 0 {
             workers.drain(..).for_each(kill);
             restart(&folder);
             workers = (0..WORKERS).map(|worker| spawn(&folder, worker)).collect();

@@ -198,6 +198,10 @@ impl Process {
     /// An operation failed: only where faults are on, and never by a finding of damage.
     fn expect_failure(&self, operation: &str, error: &Error) {
         self.world.count(|tally| tally.failures += 1);
+        if *error == Error::Poisoned {
+            // After a failed fsync, or after a process was killed in one.
+            return self.world.must_restart.set(true);
+        }
         if error.is_damage() || !self.world.plan.faults {
             self.world.complain(format!("{operation}: {error}"));
         }

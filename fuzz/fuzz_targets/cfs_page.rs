@@ -45,7 +45,8 @@ fn run(codec: &mut PageCodec, data: &[u8]) {
     let _ = codec.decode(SNAPPY_TRANSFORMED, &snappy, None, None, &mut page);
 
     // Edits: a place and a byte, three bytes each.
-    let mut page = if which & 1 == 0 { *PAGES[usize::from(which >> 1) % PAGES.len()] } else { [0; PAGE_SIZE] };
+    let mut page =
+        if which & 1 == 0 { *PAGES[usize::from(which >> 1) % PAGES.len()] } else { [0; PAGE_SIZE] };
     for edit in data.chunks_exact(3) {
         page[usize::from(u16::from_le_bytes([edit[0], edit[1]])) % PAGE_SIZE] = edit[2];
     }

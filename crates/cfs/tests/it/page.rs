@@ -1,6 +1,7 @@
 //! The page codec: every page comes back, and nothing else does harm.
 
 mod damage;
+mod estimates;
 mod golden;
 mod inverse;
 

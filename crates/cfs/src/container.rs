@@ -73,7 +73,7 @@ impl Default for Tuning {
             changes_min: 1024,
             changes_divisor: 4,
             free_bytes_min: 256 << 10,
-            free_divisor: 16,
+            free_divisor: 32,
         }
     }
 }

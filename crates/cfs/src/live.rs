@@ -64,7 +64,7 @@ impl Geometry {
     /// For a segment of `pages_max` pages: the file may grow to three times the plain size before writers are told that
     /// there is no space.
     pub fn of(pages_max: u32) -> Geometry {
-        let zone_grains = 1024;
+        let zone_grains = 512;
         let zones_max = (u64::from(pages_max) * 512 * 3 / u64::from(zone_grains)) as u32 + 64;
         Geometry { pages_max, zone_grains, zones_max }
     }

@@ -13,3 +13,4 @@ mod protocol;
 mod schedule;
 mod seal;
 mod shell;
+mod updates;

@@ -1,0 +1,163 @@
+//! What steady random updates cost: bytes written per compressed byte updated, and size on disk against the compact size.
+//!
+//! Figures are printed: `cargo test -p pgshrink-cfs --test it updates -- --nocapture`.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicU64;
+
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::{
+    Birth, Budget, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, Options, Scratch, Tuning,
+};
+use pgshrink_testkit::seed::Seed;
+
+/// A file in memory that knows which of its sheets are allocated.
+#[derive(Default)]
+struct Memory {
+    bytes: RefCell<Vec<u8>>,
+    allocated: RefCell<Vec<bool>>,
+}
+
+impl Memory {
+    fn allocated_bytes(&self) -> u64 {
+        self.allocated.borrow().iter().filter(|sheet| **sheet).count() as u64 * 4096
+    }
+}
+
+impl Device for &Memory {
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        let bytes = self.bytes.borrow();
+        let there = bytes.get(offset as usize..).unwrap_or_default();
+        let got = there.len().min(buffer.len());
+        buffer[..got].copy_from_slice(&there[..got]);
+        Ok(got)
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        let mut file = self.bytes.borrow_mut();
+        let (start, end) = (offset as usize, offset as usize + bytes.len());
+        let length = file.len().max(end);
+        file.resize(length, 0);
+        file[start..end].copy_from_slice(bytes);
+        let mut allocated = self.allocated.borrow_mut();
+        allocated.resize(length.div_ceil(4096), false);
+        allocated[start / 4096..end.div_ceil(4096)].fill(true);
+        Ok(())
+    }
+
+    fn fdatasync(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn size(&self) -> Result<u64, DeviceError> {
+        Ok(self.bytes.borrow().len() as u64)
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), DeviceError> {
+        self.bytes.borrow_mut().truncate(size as usize);
+        self.allocated.borrow_mut().truncate(size.div_ceil(4096) as usize);
+        Ok(())
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        let mut allocated = self.allocated.borrow_mut();
+        let end = allocated.len().min(((offset + length) / 4096) as usize);
+        allocated[(offset / 4096) as usize..end].fill(false);
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    /// Bytes written, maps and moves included, per byte of payload updated.
+    amplification: f64,
+    /// The most that was allocated on disk, per byte of the payloads.
+    size: f64,
+    map_share: f64,
+}
+
+fn run(pages: u32, zone_grains: u32, garbage_percent: u32, updates_per_commit: u32, skewed: bool) -> Figures {
+    let file = Memory::default();
+    let geometry = Geometry { zone_grains, zones_max: pages * 512 * 2 / zone_grains, ..Geometry::of(pages) };
+    let options = Options { geometry, tuning: Tuning::default(), ..Options::new(pages) };
+    let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
+    let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+    let container = Container::create(&file, Alone, words.as_slice(), &birth, options).unwrap();
+    let mut rng = Seed(5).rng();
+    let mut scratch = Scratch::new();
+    let mut lengths = vec![0; pages as usize];
+    let mut draw_length = move || rng.between(1000, 2500);
+    for block in 0..pages {
+        lengths[block as usize] = draw_length();
+        container.write(block, 1, 0, &vec![1; lengths[block as usize]], &mut scratch).unwrap();
+    }
+    container.commit().unwrap();
+    let mut rng = Seed(6).rng();
+    let (mut updated, mut most) = (0u64, 0f64);
+    let before = container.stats();
+    let rounds = pages * 8;
+    for round in 0..rounds {
+        let hot = skewed && rng.chance(80);
+        let block = rng.below(if hot { pages as usize / 5 } else { pages as usize });
+        lengths[block] = draw_length();
+        container.write(block as u32, 1, 0, &vec![2; lengths[block]], &mut scratch).unwrap();
+        // The steady state, not the way to it.
+        if round > rounds / 2 {
+            updated += lengths[block] as u64;
+        }
+        if round % 64 == 63 {
+            let found = container.collect(Budget { bytes: 256 << 10, garbage_percent }).unwrap();
+            // What waits for a commit is no use to anybody.
+            if found.freed_by_commit_bytes * 20 > found.live_bytes {
+                container.commit().unwrap();
+            }
+        }
+        if round % updates_per_commit == updates_per_commit - 1 {
+            container.commit().unwrap();
+        }
+        if round % 256 == 0 && round > rounds / 2 {
+            let compact: usize = lengths.iter().sum();
+            most = most.max(file.allocated_bytes() as f64 / compact as f64);
+        }
+    }
+    let stats = container.stats();
+    let half = |after: u64, before: u64| (after - before) as f64 / 2.0;
+    let written = half(stats.written_bytes, before.written_bytes);
+    let moved = half(stats.moved_bytes, before.moved_bytes);
+    let map = half(stats.map_bytes, before.map_bytes);
+    let updated = updated as f64;
+    Figures { amplification: (written + moved + map) / updated, size: most, map_share: map / updated }
+}
+
+#[test]
+fn steady_random_updates_stay_within_their_limits() {
+    let even = run(4096, 512, 32, 1000, false);
+    let skewed = run(4096, 512, 32, 1000, true);
+    println!("even {even:?}\nskewed {skewed:?}");
+    for figures in [even, skewed] {
+        assert!(figures.amplification <= 2.3 && figures.size <= 1.45, "{figures:?}");
+    }
+}
+
+#[test]
+#[ignore = "prints a table of choices"]
+fn zones_and_thresholds_compared() {
+    println!("zone KB, garbage %, updates a commit: written per byte, size, map per byte");
+    for zone_grains in [256, 512, 1024] {
+        for garbage_percent in [30, 34, 38] {
+            for updates in [300, 3000] {
+                let figures = run(16384, zone_grains, garbage_percent, updates, false);
+                let Figures { amplification, size, map_share } = figures;
+                let zone = zone_grains / 64;
+                println!(
+                    "{zone:3} {garbage_percent:3} {updates:5}: {amplification:.2} {size:.2} {map_share:.3}"
+                );
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod coroutine;
 mod crashes;
 mod damage;
 mod fixture;
+mod golden;
 mod kills;
 mod model;
 mod page;

@@ -136,8 +136,8 @@ fn run(pages: u32, zone_grains: u32, garbage_percent: u32, updates_per_commit: u
 
 #[test]
 fn steady_random_updates_stay_within_their_limits() {
-    let even = run(4096, 512, 32, 1000, false);
-    let skewed = run(4096, 512, 32, 1000, true);
+    let even = run(8192, 512, 32, 1000, false);
+    let skewed = run(8192, 512, 32, 1000, true);
     println!("even {even:?}\nskewed {skewed:?}");
     for figures in [even, skewed] {
         assert!(figures.amplification <= 2.3 && figures.size <= 1.45, "{figures:?}");

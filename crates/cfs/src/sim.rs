@@ -60,6 +60,7 @@ struct DiskState {
     rates: FaultRates,
     random: u64,
     reserve: u64,
+    reserve_refused: bool,
     written_bytes: u64,
 }
 
@@ -80,6 +81,7 @@ impl Disk {
             rates: FaultRates::default(),
             random: seed,
             reserve: 0,
+            reserve_refused: false,
             written_bytes: 0,
         };
         Disk { state: Rc::new(RefCell::new(state)), step: Rc::new(step) }
@@ -90,9 +92,9 @@ impl Disk {
         self.state.borrow_mut().rates = rates;
     }
 
-    /// How often [`Device::release_reserve`] helps: after one, writes find space for a while.
-    pub fn set_reserve(&self, bytes: u64) {
-        self.state.borrow_mut().reserve = bytes;
+    /// Whether [`Device::release_reserve`] gives nothing. Otherwise writes find as much space as was asked for.
+    pub fn set_reserve_refused(&self, refused: bool) {
+        self.state.borrow_mut().reserve_refused = refused;
     }
 
     /// Bytes written by `pwrite` so far.
@@ -303,8 +305,9 @@ impl Device for DiskFile {
     }
 
     fn release_reserve(&self, bytes: u64) -> bool {
-        self.disk.state.borrow_mut().reserve += bytes;
-        true
+        let state = &mut *self.disk.state.borrow_mut();
+        state.reserve += if state.reserve_refused { 0 } else { bytes };
+        !state.reserve_refused
     }
 
     fn pause(&self) {

@@ -9,6 +9,7 @@ mod golden;
 mod kills;
 mod model;
 mod page;
+mod paths;
 mod plants;
 mod protocol;
 mod schedule;

@@ -20,7 +20,7 @@ use crate::live::{self, Counter, Live, Word};
 use crate::map::{self, LEAF_ENTRIES, LEAVES_MAX};
 use crate::plant::Plant;
 use crate::record::Kind;
-use crate::root::{DictionaryPlace, HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
 
 /// Versions that may be given out between two commits.
 pub(crate) const VERSIONS_AHEAD: u64 = 1 << 28;
@@ -72,16 +72,31 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         result
     }
 
-    pub(crate) fn commit_locked(&self, closed: bool) -> Result<u64, Error> {
-        self.commit_with(closed, None)
+    /// Commits with another identity: the segment was moved.
+    pub fn rename(&self, identity: Identity) -> Result<(), Error> {
+        self.commit_changing(|root| root.identity = identity)
     }
 
-    /// Commits under the lock, with these dictionaries from now on if they change.
-    pub(crate) fn commit_with(
-        &self,
-        closed: bool,
-        dictionaries: Option<Vec<DictionaryPlace>>,
-    ) -> Result<u64, Error> {
+    /// Commits with the same data key wrapped by another master key. The older roots in the ring still name the one before
+    /// until two more commits were made; whoever opens the container anew needs the new one.
+    pub fn rekey(&self, key_id: [u8; 16], slot: [u8; KEY_BYTES]) -> Result<(), Error> {
+        self.commit_changing(|root| (root.key_id, root.key) = (key_id, slot))
+    }
+
+    fn commit_changing(&self, change: impl FnOnce(&mut Root)) -> Result<(), Error> {
+        self.check_writable()?;
+        self.lock_commit();
+        let done = self.commit_with(false, change);
+        self.live.unlock(live::LOCK);
+        done.map(drop)
+    }
+
+    pub(crate) fn commit_locked(&self, closed: bool) -> Result<u64, Error> {
+        self.commit_with(closed, |_| ())
+    }
+
+    /// Commits under the lock, with a change of what the root says beside the map.
+    pub(crate) fn commit_with(&self, closed: bool, change: impl FnOnce(&mut Root)) -> Result<u64, Error> {
         if self.live.get(live::POISONED) != 0 {
             return Err(Error::Poisoned);
         }
@@ -97,7 +112,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;
         self.device.pause();
         let mut base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
-        base.dictionaries = dictionaries.unwrap_or(base.dictionaries);
+        change(&mut base);
         let late = self.options.plant == Plant::DirtyClearedAfterSync;
         if late {
             self.sync()?;

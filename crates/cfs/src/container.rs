@@ -32,6 +32,9 @@ use crate::root::{Identity, Root};
 use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
 use std::sync::atomic::AtomicU64;
 
+/// How often the root in memory is looked at while another process replaces it.
+const ROOT_TRIES: usize = 100;
+
 /// How a container is used. The same for all its processes.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
@@ -420,8 +423,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.live.set(live::CUTTING, 0);
     }
 
+    /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not waited for.
     pub(crate) fn root_in_memory(&self) -> Result<Root, Error> {
-        Root::decode_image(&self.live.image())
+        for _ in 0..ROOT_TRIES {
+            if let Ok(root) = Root::decode_image(&self.live.image()) {
+                return Ok(root);
+            }
+            self.peers.relax();
+        }
+        self.find_root().map(|found| found.root)
     }
 
     /// Bytes of the reserve that a commit may need at most, for a segment as it is now.

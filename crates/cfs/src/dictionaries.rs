@@ -63,7 +63,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let place = self.append_map(Kind::Dictionary, root.sequence, &payload)?;
         let mut dictionaries = root.dictionaries;
         dictionaries.push(DictionaryPlace { id, place });
-        self.commit_with(false, Some(dictionaries))?;
+        self.commit_with(false, |root| root.dictionaries = dictionaries)?;
         Ok(id)
     }
 
@@ -132,10 +132,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             return Ok(false);
         }
         self.lock_commit();
-        let kept = self
-            .root_in_memory()
-            .map(|root| root.dictionaries.into_iter().filter(|known| known.id != id).collect::<Vec<_>>());
-        let done = kept.and_then(|kept| self.commit_with(false, Some(kept)));
+        let done = self.commit_with(false, |root| root.dictionaries.retain(|known| known.id != id));
         self.live.unlock(live::LOCK);
         done.map(|_| true)
     }

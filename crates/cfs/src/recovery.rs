@@ -12,7 +12,7 @@ use crate::live::{self, Live, Word};
 use crate::map::{self, LEAF_ENTRIES};
 use crate::plant::Plant;
 use crate::record::{self, ContainerId, HEADER_BYTES, Kind};
-use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
 use crate::space::{Zone, ZoneState};
 
 /// What to do with records that no root refers to.
@@ -425,6 +425,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
     let mut newest: Option<(usize, Root)> = None;
     let mut sequences = [0; ROOT_SHEETS];
     let (mut broken, mut failure) = (0, None);
+    let mut locked: Option<(u64, Error)> = None;
     for (index, sequence) in sequences.iter_mut().enumerate() {
         let mut sheet = [0; SHEET_BYTES];
         let offset = (index * SHEET_BYTES) as u64;
@@ -440,12 +441,24 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
                     newest = Some((index, root));
                 }
             }
-            Err(error @ (Error::Unsupported { .. } | Error::KeyMissing { .. })) => return Err(error),
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
+            // From before the master key changed, unless it is the newest.
+            Err(error @ Error::KeyMissing { .. }) => {
+                *sequence = glance(&sheet).map_or(0, |(root, _)| root.sequence);
+                if locked.as_ref().is_none_or(|(newest, _)| newest < sequence) {
+                    locked = Some((*sequence, error));
+                }
+            }
             Err(error) => {
                 broken += 1;
                 failure.get_or_insert(error);
             }
         }
+    }
+    if let Some((sequence, error)) = locked
+        && newest.as_ref().is_none_or(|(_, root)| root.sequence < sequence)
+    {
+        return Err(error);
     }
     let Some((index, root)) = newest else {
         return Err(failure.unwrap_or(Error::Foreign { found: [0; 8] }));

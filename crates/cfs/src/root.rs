@@ -261,12 +261,12 @@ impl Default for Root {
     }
 }
 
-/// What a sheet shows without its key and whatever its check sum says: for the size of segments that cannot be read, and
-/// for salvage. None: no sheet of this format.
-pub(crate) fn glance(sheet: &[u8]) -> Option<(ContainerId, u64, u32)> {
+/// What a sheet shows without its key and whatever its check sum says, and whether that is right. None: no sheet of this
+/// format.
+pub(crate) fn glance(sheet: &[u8]) -> Option<(Root, bool)> {
     let sheet: &[u8; SHEET_BYTES] = sheet.get(..SHEET_BYTES)?.try_into().ok()?;
     let root = clear_fields(sheet);
-    (sheet[..8] == MAGIC && root.pages <= PAGES_MAX).then_some((root.container, root.sequence, root.pages))
+    (sheet[..8] == MAGIC && root.pages <= PAGES_MAX).then(|| (root, check_sheet(sheet, Plant::None).is_ok()))
 }
 
 fn check_sheet(sheet: &[u8; SHEET_BYTES], plant: Plant) -> Result<(), Error> {

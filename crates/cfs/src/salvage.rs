@@ -103,7 +103,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             .filter_map(|index| {
                 let mut sheet = [0; SHEET_BYTES];
                 self.device.pread(&mut sheet, (index * SHEET_BYTES) as u64).ok()?;
-                let id = glance(&sheet)?.0;
+                let id = glance(&sheet)?.0.container;
                 Some((id, self.scan_as(id).ok()?))
             })
             .filter(|(_, scanned)| scanned.records > 0)

@@ -7,8 +7,9 @@ use crate::container::{Container, Options};
 use crate::device::{Device, DeviceError, Folder, Peers};
 use crate::error::Error;
 use crate::live::Word;
+use crate::record::ContainerId;
 use crate::recovery::Birth;
-use crate::root::{ROOT_SHEETS, SHEET_BYTES, glance};
+use crate::root::{Identity, KEY_BYTES, ROOT_SHEETS, Root, SHEET_BYTES, glance};
 
 /// The container's name. Its end is no number, so that no tool takes it for a segment.
 pub const FILE_NAME: &str = "segment.pgshrink";
@@ -37,19 +38,41 @@ pub fn create<'m, F: Folder, P: Peers, W: Word>(
     Ok(container)
 }
 
-/// Pages of the segment as the newest root that can be made out says, whole or not, with or without its key; 0 if none can
-/// be made out. For those who ask for the size of a container that does not open.
-pub fn pages_at_a_glance(device: &impl Device) -> u32 {
-    let mut newest = (0, 0);
-    for index in 0..ROOT_SHEETS {
+/// What the roots show to everybody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clear {
+    /// The container's random id.
+    pub id: ContainerId,
+    /// Which segment it says it is.
+    pub identity: Identity,
+    /// Pages of the segment.
+    pub pages: u32,
+    /// Pages at most.
+    pub pages_max: u32,
+    /// Which master key wraps the data key; zeros: not sealed.
+    pub key_id: [u8; 16],
+    /// The wrapped data key.
+    pub key: [u8; KEY_BYTES],
+    /// Whether the sheet's check sum is right.
+    pub is_whole: bool,
+}
+
+/// What the newest root shows without its key, whole ones before broken ones: for the key that opening needs, and for those who ask for the
+/// size of a container that does not open. None: no root can be made out.
+pub fn clear(device: &impl Device) -> Option<Clear> {
+    let sheets = (0..ROOT_SHEETS).filter_map(|index| {
         let mut sheet = [0; SHEET_BYTES];
-        if device.pread(&mut sheet, (index * SHEET_BYTES) as u64).is_ok()
-            && let Some((_, sequence, pages)) = glance(&sheet)
-        {
-            newest = newest.max((sequence, pages));
-        }
-    }
-    newest.1
+        device.pread(&mut sheet, (index * SHEET_BYTES) as u64).ok()?;
+        glance(&sheet)
+    });
+    let (root, is_whole) = sheets.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
+    let Root { container: id, identity, pages, pages_max, key_id, key, .. } = root;
+    Some(Clear { id, identity, pages, pages_max, key_id, key, is_whole })
+}
+
+/// Pages of the segment as far as can be made out; 0 otherwise.
+pub fn pages_at_a_glance(device: &impl Device) -> u32 {
+    clear(device).map_or(0, |clear| clear.pages)
 }
 
 /// Removes the container, whatever state it is in. The folder itself is the caller's to remove.

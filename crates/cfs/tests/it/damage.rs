@@ -258,6 +258,35 @@ fn sealed(nonces: impl FnMut() -> u64 + 'static) -> (Bench, &'static TestSeal) {
     (Bench::new(options), seal)
 }
 
+#[test]
+fn moved_and_rekeyed_containers_say_so_in_the_clear() {
+    let (mut bench, _) = sealed({
+        let mut next = 0;
+        move || {
+            next += 1;
+            next
+        }
+    });
+    let container = bench.create(1);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    let moved = pgshrink_cfs::Identity { tablespace: 1, database: 2, relation: 3, fork: 0, segment: 4 };
+    container.rename(moved).unwrap();
+    assert_eq!(container.identity().unwrap(), moved);
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    let clear = segment::clear(&file).unwrap();
+    assert_eq!((clear.identity, clear.key_id, clear.is_whole, clear.pages), (moved, [5; 16], true, 1));
+    container.rekey([6; 16], [8; pgshrink_cfs::KEY_BYTES]).unwrap();
+    let clear = segment::clear(&file).unwrap();
+    assert_eq!((clear.key_id, clear.key), ([6; 16], [8; pgshrink_cfs::KEY_BYTES]));
+    assert!(matches!(bench.open(), Err(Error::KeyMissing { needed }) if needed == [6; 16]));
+    // The same data key under its new name: the roots from before are no hindrance.
+    let seal = TestSeal { name: 6, ..TestSeal::new(5, || 1000) };
+    bench.options.seal = Some(Box::leak(Box::new(seal)));
+    let (container, _) = bench.open().unwrap();
+    assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+}
+
 fn has_repeats(seal: &TestSeal) -> bool {
     let mut used = seal.used.borrow().clone();
     used.sort_unstable();

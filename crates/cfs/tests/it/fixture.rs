@@ -92,13 +92,19 @@ pub fn read(container: &Open<'_>, block: u32) -> Result<Vec<u8>, Error> {
 /// Not encryption: enough to see what is bound to what, and which nonces are used.
 pub struct TestSeal {
     pub key: u8,
+    pub name: u8,
     pub nonces: std::cell::RefCell<Box<dyn FnMut() -> u64>>,
     pub used: std::cell::RefCell<Vec<u64>>,
 }
 
 impl TestSeal {
     pub fn new(key: u8, nonces: impl FnMut() -> u64 + 'static) -> TestSeal {
-        TestSeal { key, nonces: std::cell::RefCell::new(Box::new(nonces)), used: Default::default() }
+        TestSeal {
+            key,
+            name: key,
+            nonces: std::cell::RefCell::new(Box::new(nonces)),
+            used: Default::default(),
+        }
     }
 
     fn tag(&self, nonce: &[u8], associated: &[u8], plaintext: &[u8]) -> [u8; 8] {
@@ -111,7 +117,7 @@ impl TestSeal {
 
 impl Seal for TestSeal {
     fn key_id(&self) -> [u8; 16] {
-        [self.key; 16]
+        [self.name; 16]
     }
 
     fn seal(&self, associated: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {

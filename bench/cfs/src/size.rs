@@ -11,8 +11,10 @@ use pgshrink_codec::{Algorithm, Choice};
 use crate::chunks::compressed_bytes;
 use crate::relations::{Group, Relation, Relations};
 
-/// Pages of a relation that a quick look takes, in runs from its whole length.
+/// Pages of a relation that a quick look takes, in runs from its whole length, and a full one.
 const QUICK_PAGES: usize = 400;
+const FULL_PAGES: usize = 1600;
+const ROUNDS: usize = 3;
 const RUN_PAGES: usize = 16;
 const CHUNKS: [(usize, &str); 2] =
     [(32 << 10, "zstd:3, chunks of 32 KiB"), (128 << 10, "zstd:3, chunks of 128 KiB")];
@@ -62,32 +64,29 @@ struct Sums {
 /// Both tables.
 pub fn tables(full: bool) -> Result<Vec<Table>> {
     let relations = Relations::make()?;
-    let rounds = 3;
     let measured: Vec<Measured> = relations
         .all
         .iter()
-        .map(|relation| measure(relation, if full { usize::MAX } else { QUICK_PAGES }, rounds))
+        .map(|relation| measure(relation, if full { FULL_PAGES } else { QUICK_PAGES }))
         .collect::<Result<_>>()?;
-    Ok(vec![pages_table(&measured, rounds), relations_table(&measured)])
+    Ok(vec![pages_table(&measured), relations_table(&measured)])
 }
 
-fn measure(relation: &Relation, pages_max: usize, rounds: usize) -> Result<Measured> {
+fn measure(relation: &Relation, pages_max: usize) -> Result<Measured> {
     let pages = relation.pages()?;
     let bytes = (pages.len() * PAGE_SIZE) as f64;
     let some = some(pages, pages_max);
     let weight = bytes / (some.len() * PAGE_SIZE) as f64;
     let mut sums = vec![Sums::default(); NAMES.len()];
-    for round in 0..rounds {
+    for round in 0..ROUNDS {
+        // One round tells the sizes at the coarser granule, the others at the finer.
+        let granule_bytes = if round == 0 { 64 } else { 16 };
+        let allocation = Allocation { granule_bytes, ..Allocation::default() };
         let mut clock = || Duration::from_secs_f64(cpu_seconds_of_thread());
-        let found = estimate(&some, 0, &methods()?, Allocation::default(), &mut clock)?;
+        let found = estimate(&some, 0, &methods()?, allocation, &mut clock)?;
         for (sums, found) in sums.iter_mut().zip(&found) {
             sums.add(found, weight, round == 0);
         }
-    }
-    let coarse = Allocation { granule_bytes: 64, ..Allocation::default() };
-    for (sums, found) in sums.iter_mut().zip(estimate(&some, 0, &methods()?, coarse, &mut || Duration::ZERO)?)
-    {
-        sums.coarse = of_all(&found, weight);
     }
     let joined = some.as_flattened();
     let chunks = CHUNKS.iter().map(|(size, _)| compressed_bytes(joined, *size, 3) as f64 * weight).collect();
@@ -109,11 +108,9 @@ fn some(pages: Vec<[u8; PAGE_SIZE]>, pages_max: usize) -> Vec<[u8; PAGE_SIZE]> {
 }
 
 impl Sums {
-    fn add(&mut self, found: &Estimate, weight: f64, first: bool) {
-        if first {
-            self.payload = found.payload_bytes as f64 * weight + found.dictionary_bytes as f64;
-            self.fine = of_all(found, weight);
-        }
+    fn add(&mut self, found: &Estimate, weight: f64, coarse: bool) {
+        self.payload = found.payload_bytes as f64 * weight + found.dictionary_bytes as f64;
+        *if coarse { &mut self.coarse } else { &mut self.fine } = of_all(found, weight);
         self.encode.push(found.encode.as_secs_f64() * weight);
         self.decode.push(found.decode.as_secs_f64() * weight);
     }
@@ -148,11 +145,12 @@ fn counts(measured: &Measured, group: Option<Group>) -> bool {
     }
 }
 
-fn pages_table(measured: &[Measured], rounds: usize) -> Table {
+fn pages_table(measured: &[Measured]) -> Table {
     let about = format!(
         "Bytes of relations of a megabyte or more to what they take. `payload`: bare; `at 16 B`, `at 64 B`: with 32 bytes of header \
-        each and rounded up, which pages by plain algorithms are charged too, chunks are not; dictionaries included. Speed is \
-        processor time of one thread, {rounds} rounds, decoded pages compared. `ours, zstd:1` is the default, with a dictionary of \
+        each and rounded up, which pages by plain algorithms are charged too, chunks are not; dictionaries included. Large relations stand for \
+        themselves by {FULL_PAGES} pages (a quick look: {QUICK_PAGES}) in runs of {RUN_PAGES} from their whole length. Speed is \
+        processor time of one thread, {ROUNDS} rounds, decoded pages compared. `ours, zstd:1` is the default, with a dictionary of \
         16 KiB from the first 128 pages; `ours, zstd:9` has 64 KiB; `ours, lz4` none. `all` leaves pgbench out."
     );
     let columns = [

@@ -24,6 +24,8 @@
 pub mod collector;
 mod commit;
 pub mod container;
+#[doc(hidden)]
+pub mod decoders;
 pub mod device;
 pub mod dictionaries;
 #[doc(hidden)]

@@ -247,6 +247,8 @@ impl Root {
         at_most("segment size", u64::from(PAGES_MAX), self.pages_max.into())?;
         at_most("page count", self.pages_max.into(), self.pages.into())?;
         at_most("version limit", 1 << crate::record::VERSION_BITS, self.version_limit)?;
+        at_most("sequence", 1 << crate::record::VERSION_BITS, self.sequence)?;
+        at_most("epoch", u64::from(u32::MAX) - 1, self.epoch.into())?;
         at_most("epoch start", self.version_limit, self.epoch_start)?;
         if let Some((last, _)) = self.inline.last() {
             at_most("block of an entry", u64::from(self.pages.max(1)) - 1, (*last).into())?;

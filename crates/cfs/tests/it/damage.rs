@@ -259,6 +259,38 @@ fn sealed(nonces: impl FnMut() -> u64 + 'static) -> (Bench, &'static TestSeal) {
 }
 
 #[test]
+fn roots_and_map_records_written_on_purpose_do_not_panic() {
+    let bench = filled();
+    let whole = bench.bytes();
+    let mut rng = Seed::from_env_or_time().rng();
+    let mut opened = 0;
+    for _ in 0..2000 {
+        let mut bytes = whole.clone();
+        for sheet in bytes[..12288].chunks_exact_mut(4096) {
+            for _ in 0..rng.between(1, 4) {
+                let at = if rng.chance(70) { rng.between(254, 420) } else { rng.between(40, 116) };
+                sheet[at] = if rng.chance(50) { rng.bits() as u8 } else { sheet[at] ^ (1 << rng.below(8)) };
+            }
+            let crc = crc32fast::hash(&sheet[12..]);
+            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+        }
+        bench.set_bytes(bytes);
+        if let Ok((container, _)) = bench.open() {
+            opened += 1;
+            (0..container.pages()).for_each(|block| drop(read(&container, block)));
+            write(&container, 1, 5);
+            drop(container.collect(pgshrink_cfs::Budget { bytes: 1 << 20, garbage_percent: 0 }));
+            drop(container.commit());
+        }
+        if let Ok((container, _)) = bench.salvage() {
+            (0..container.pages()).for_each(|block| drop(read(&container, block)));
+        }
+    }
+    println!("opened {opened} of 2000");
+    assert!(opened > 0);
+}
+
+#[test]
 fn moved_and_rekeyed_containers_say_so_in_the_clear() {
     let (mut bench, _) = sealed({
         let mut next = 0;
@@ -343,4 +375,22 @@ fn names_of_files_are_made_after_their_first_root() {
     assert!(disk.open(segment::FILE_NAME).is_err());
     let bench = filled();
     assert!(bench.disk.open(segment::NEW_FILE_NAME).is_err());
+}
+
+#[test]
+fn decoders_take_anything() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let whole = filled().bytes();
+    for _ in 0..20_000 {
+        let from = rng.below(whole.len() / 16) * 16;
+        let length = rng.below(600).min(whole.len() - from);
+        let mut bytes = whole[from..from + length].to_vec();
+        for _ in 0..rng.below(4) {
+            if let Some(byte) = bytes.get_mut(rng.below(length)) {
+                *byte ^= 1 << rng.below(8);
+            }
+        }
+        pgshrink_cfs::decoders::all(&bytes);
+        pgshrink_cfs::decoders::all(bytes.get(16..).unwrap_or_default());
+    }
 }

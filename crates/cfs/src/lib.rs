@@ -49,6 +49,7 @@ pub mod sim;
 #[doc(hidden)]
 pub mod space;
 pub mod stats;
+mod stored;
 
 pub use collector::{Budget, Collected};
 pub use commit::Committed;

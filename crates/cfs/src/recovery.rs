@@ -11,9 +11,10 @@ use crate::error::{Damage, Error};
 use crate::live::{self, Live, Word};
 use crate::map::{self, LEAF_ENTRIES};
 use crate::plant::Plant;
-use crate::record::{self, ContainerId, HEADER_BYTES, Kind};
-use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
+use crate::record::{self, ContainerId, Kind};
+use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, Root, SHEET_BYTES};
 use crate::space::{Zone, ZoneState};
+use crate::stored::{Found, find_root, read_map};
 
 /// What to do with records that no root refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,14 +43,6 @@ pub struct OpenReport {
     pub missing_bytes: u64,
     /// Pages whose newest record was rolled forward.
     pub rolled_forward: u32,
-}
-
-/// The newest root, and the ring behind it.
-pub(crate) struct Found {
-    pub(crate) root: Root,
-    /// The sheet last written.
-    ring: u64,
-    broken: u32,
 }
 
 /// How a container comes into being.
@@ -418,93 +411,4 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         }
         Ok(records.len() as u32)
     }
-}
-
-/// The newest whole root of the ring.
-pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<Found, Error> {
-    let mut newest: Option<(usize, Root)> = None;
-    let mut sequences = [0; ROOT_SHEETS];
-    let (mut broken, mut failure) = (0, None);
-    let mut locked: Option<(u64, Error)> = None;
-    for (index, sequence) in sequences.iter_mut().enumerate() {
-        let mut sheet = [0; SHEET_BYTES];
-        let offset = (index * SHEET_BYTES) as u64;
-        let got = device.pread(&mut sheet, offset);
-        let got = got.map_err(|source| Error::device("read", offset, SHEET_BYTES, source))?;
-        if sheet[..got] == [0; SHEET_BYTES][..got] {
-            continue;
-        }
-        match Root::decode(&sheet, options.seal, options.plant) {
-            Ok(root) => {
-                *sequence = root.sequence;
-                if newest.as_ref().is_none_or(|(_, best)| best.sequence < root.sequence) {
-                    newest = Some((index, root));
-                }
-            }
-            Err(error @ Error::Unsupported { .. }) => return Err(error),
-            // From before the master key changed, unless it is the newest.
-            Err(error @ Error::KeyMissing { .. }) => {
-                *sequence = glance(&sheet).map_or(0, |(root, _)| root.sequence);
-                if locked.as_ref().is_none_or(|(newest, _)| newest < sequence) {
-                    locked = Some((*sequence, error));
-                }
-            }
-            Err(error) => {
-                broken += 1;
-                failure.get_or_insert(error);
-            }
-        }
-    }
-    if let Some((sequence, error)) = locked
-        && newest.as_ref().is_none_or(|(_, root)| root.sequence < sequence)
-    {
-        return Err(error);
-    }
-    let Some((index, root)) = newest else {
-        return Err(failure.unwrap_or(Error::Foreign { found: [0; 8] }));
-    };
-    // What is written next must not be the newest root, nor the only copy of it.
-    let after = (index + 1) % ROOT_SHEETS;
-    let ring = if sequences[after] == root.sequence { after } else { index };
-    Ok(Found { root, ring: ring as u64, broken })
-}
-
-/// Reads and proves a record that is no page's; returns its payload, opened.
-pub(crate) fn read_map(
-    device: &impl Device,
-    options: &Options<'_>,
-    id: &ContainerId,
-    place: Place,
-    kind: Kind,
-    what: &'static str,
-) -> Result<Vec<u8>, Error> {
-    let (offset, length) = (u64::from(place.location) * GRAIN_BYTES as u64, u64::from(place.bytes));
-    let damage = |property, expected: u64, found: u64| {
-        Error::from(Damage { what, block: None, offset, length, property, expected, found })
-    };
-    if place.bytes as usize > HEADER_BYTES + record::META_PAYLOAD_MAX {
-        return Err(damage("length", record::META_PAYLOAD_MAX as u64, length));
-    }
-    let mut bytes = vec![0; place.bytes as usize];
-    let got = device.pread(&mut bytes, offset);
-    let got = got.map_err(|source| Error::device("read", offset, place.bytes as usize, source))?;
-    if got < bytes.len() {
-        return Err(damage("bytes in the file", length, got as u64));
-    }
-    let header = record::check(&bytes, record::seed_of(id), place.location);
-    let header = header.ok_or_else(|| damage("check sum", 1, 0))?;
-    if header.kind != kind || header.payload_len + HEADER_BYTES != bytes.len() {
-        return Err(damage("record kind", 1, 0));
-    }
-    if !place.has_tag_of(header.version) {
-        return Err(damage("sequence", place.tag.into(), header.version));
-    }
-    let Some(seal) = options.seal else {
-        return Ok(bytes.split_off(HEADER_BYTES));
-    };
-    let mut opened = vec![0; header.payload_len];
-    let associated = record::associated(id, &header);
-    let length = seal.open(&associated, &bytes[HEADER_BYTES..], &mut opened);
-    opened.truncate(length.ok_or_else(|| damage("seal", 1, 0))?);
-    Ok(opened)
 }

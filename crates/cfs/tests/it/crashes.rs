@@ -2,7 +2,8 @@
 
 use pgshrink_cfs::plant::Plant;
 
-use crate::schedule::{Plan, Tally, run};
+use crate::plan::{Plan, Tally};
+use crate::schedule::run;
 
 pub const PLAIN: Plan = Plan { seed: 0, crashes: 10, plant: Plant::None, faults: false, fsync_off: false };
 

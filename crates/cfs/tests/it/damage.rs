@@ -254,7 +254,7 @@ fn i10_a_record_that_was_there_before_is_not_taken_for_the_new_one() {
 
 fn sealed(nonces: impl FnMut() -> u64 + 'static) -> (Bench, &'static TestSeal) {
     let seal: &'static TestSeal = Box::leak(Box::new(TestSeal::new(5, nonces)));
-    let options = Options { seal: Some(seal), ..crate::schedule::options(Plant::None, 0) };
+    let options = Options { seal: Some(seal), ..crate::plan::options(Plant::None, 0) };
     (Bench::new(options), seal)
 }
 

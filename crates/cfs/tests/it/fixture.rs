@@ -24,7 +24,7 @@ impl Bench {
     }
 
     pub fn small() -> Bench {
-        Bench::new(crate::schedule::options(Plant::None, 0))
+        Bench::new(crate::plan::options(Plant::None, 0))
     }
 
     pub fn words(&self) -> &'static [AtomicU64] {

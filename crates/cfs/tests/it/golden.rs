@@ -15,7 +15,7 @@ fn folder(kind: &str) -> PathBuf {
 
 /// A container whose whole map is in its roots.
 fn inline() -> Vec<u8> {
-    let bench = Bench::new(Options { plant: Plant::None, ..crate::schedule::options(Plant::None, 1) });
+    let bench = Bench::new(Options { plant: Plant::None, ..crate::plan::options(Plant::None, 1) });
     let container = bench.create(1);
     (0..12).for_each(|block| write(&container, block, block + 1));
     container.write_zeros(4).unwrap();
@@ -48,7 +48,7 @@ fn open(bytes: Vec<u8>) -> Result<Open, pgshrink_cfs::Error> {
     let disk = Disk::new(1, || ());
     let file = disk.create(segment::FILE_NAME).unwrap();
     file.pwrite(&bytes, 0).unwrap();
-    let options = Options { read_only: true, ..crate::schedule::options(Plant::None, 0) };
+    let options = Options { read_only: true, ..crate::plan::options(Plant::None, 0) };
     let words = Bench::small().words();
     Container::open(file, Alone, words, Recovery::Discard, options).map(|(container, _)| container)
 }

@@ -10,6 +10,7 @@ mod kills;
 mod model;
 mod page;
 mod paths;
+mod plan;
 mod plants;
 mod protocol;
 mod schedule;

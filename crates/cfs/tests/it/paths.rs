@@ -60,7 +60,7 @@ fn a_read_is_one_pread_and_reads_and_writes_allocate_nothing() {
 #[test]
 fn on_a_full_disk_pages_are_rewritten_and_commits_succeed_from_the_reserve_and_growing_does_not() {
     for inline in [0, 1] {
-        let bench = Bench::new(Options { ..crate::schedule::options(Plant::None, inline) });
+        let bench = Bench::new(Options { ..crate::plan::options(Plant::None, inline) });
         let container = bench.create(1);
         (0..40).for_each(|block| write(&container, block, 1));
         container.commit().unwrap();

@@ -3,7 +3,8 @@
 use pgshrink_cfs::plant::Plant;
 
 use crate::crashes::PLAIN;
-use crate::schedule::{Plan, run};
+use crate::plan::Plan;
+use crate::schedule::run;
 
 const SEEDS: u64 = 400;
 

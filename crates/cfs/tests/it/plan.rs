@@ -1,0 +1,88 @@
+//! What a run of a schedule is given, what it stores, and what it counts.
+
+use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::{Geometry, Options, Stored, Tuning};
+use pgshrink_testkit::seed::Seed;
+
+use crate::model::State;
+
+pub const PAGES_MAX: u32 = 64;
+
+/// What a run is to do.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    pub seed: u64,
+    /// Crashes, each a checked one.
+    pub crashes: u32,
+    pub plant: Plant,
+    /// Reads, writes, syncs and space fail now and then.
+    pub faults: bool,
+    /// fsync is off: nothing is committed, crashes leave the power on, and recovery rolls forward.
+    pub fsync_off: bool,
+}
+
+/// What a run did.
+#[derive(Default, Debug, Clone, Copy)]
+pub struct Tally {
+    pub crashes: u32,
+    pub steps: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub commits: u64,
+    pub truncations: u64,
+    pub collections: u64,
+    pub punches: u64,
+    pub kills: u64,
+    pub failures: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.crashes += other.crashes;
+        self.steps += other.steps;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.commits += other.commits;
+        self.truncations += other.truncations;
+        self.collections += other.collections;
+        self.punches += other.punches;
+        self.kills += other.kills;
+        self.failures += other.failures;
+    }
+}
+
+/// Small limits, so that every form of the map is used; roots longer than a sector for every other seed.
+pub fn options(plant: Plant, seed: u64) -> Options<'static> {
+    let geometry = Geometry { pages_max: PAGES_MAX, zone_grains: 256, zones_max: 400 };
+    let tuning = Tuning {
+        inline_max: if seed.is_multiple_of(2) { 6 } else { 48 },
+        deltas_max: 2,
+        changes_min: 14,
+        changes_divisor: 4,
+        free_bytes_min: 16 << 10,
+        free_divisor: 16,
+    };
+    Options { geometry, tuning, plant, ..Options::new(PAGES_MAX) }
+}
+
+/// The bytes that a write stores: they name the block and the write, and have a length of their own.
+pub fn payload_of(block: u32, write: u64) -> Vec<u8> {
+    let mut rng = Seed(write << 8 | u64::from(block)).rng();
+    let mut payload = block.to_le_bytes().to_vec();
+    payload.extend_from_slice(&write.to_le_bytes());
+    let length = if rng.chance(10) { rng.between(1000, 6000) } else { rng.below(400) };
+    payload.extend_from_slice(&rng.bytes(length));
+    payload
+}
+
+pub fn state_of(block: u32, stored: Stored<'_>) -> Result<State, String> {
+    let Stored::Record { mode, dictionary, payload } = stored else {
+        return Ok(State::Zeros);
+    };
+    let write = payload.get(4..12).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+    let write = write.ok_or_else(|| format!("block {block}: {} bytes", payload.len()))?;
+    if payload != payload_of(block, write) || mode != write as u8 || dictionary != 3 {
+        return Err(format!("block {block} reads as what nobody wrote"));
+    }
+    Ok(State::Written(write))
+}

@@ -49,6 +49,12 @@ pub struct Clear {
     pub pages: u32,
     /// Pages at most.
     pub pages_max: u32,
+    /// The root's number.
+    pub sequence: u64,
+    /// How often the container was opened.
+    pub epoch: u32,
+    /// Whether nothing was written after this root.
+    pub is_closed: bool,
     /// Which master key wraps the data key; zeros: not sealed.
     pub key_id: [u8; 16],
     /// The wrapped data key.
@@ -66,8 +72,9 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
         glance(&sheet)
     });
     let (root, is_whole) = sheets.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
-    let Root { container: id, identity, pages, pages_max, key_id, key, .. } = root;
-    Some(Clear { id, identity, pages, pages_max, key_id, key, is_whole })
+    let Root { container: id, identity, pages, pages_max, sequence, epoch, key_id, key, .. } = root;
+    let is_closed = root.closed;
+    Some(Clear { id, identity, pages, pages_max, sequence, epoch, is_closed, key_id, key, is_whole })
 }
 
 /// Pages of the segment as far as can be made out; 0 otherwise.

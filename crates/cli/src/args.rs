@@ -3,12 +3,17 @@
 //! Strength: flag, `PGSHRINK_*` variable, configuration file, default. So no flag has a default here; [`command`]
 //! writes those of the configuration into the help.
 
+mod cfs;
 mod connect;
 mod defaults;
 mod gateway;
 mod run;
 mod shared_flags;
 
+pub use cfs::{
+    CfsArgs, CfsCommand, EstimateArgs, InfoArgs, KeyArgs, OutputArgs, PackArgs, SalvageArgs, UnpackArgs,
+    VerifyArgs,
+};
 pub use connect::ConnectArgs;
 pub use gateway::GatewayArgs;
 pub use run::RunArgs;
@@ -59,6 +64,8 @@ pub enum Command {
     Connect(ConnectArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Run(RunArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Cfs(CfsArgs),
     /// Print a completion script for a shell
     ///
     /// Put it where the shell looks for such scripts, for example:

@@ -4,11 +4,13 @@
 //!   args ──> settings <── config_file      gateway, connect: what the gateway crate runs
 //!   args ──> run::rewrite ──> run::plan    run: what is different for the command
 //!            run::child                    and the command itself
+//!   args ──> cfs                           compressed relation files, offline
 //! ```
 //!
 //! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
 
 pub mod args;
+mod cfs;
 pub mod config_file;
 mod error;
 mod log;
@@ -38,6 +40,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Gateway(args) => gateway(&args),
         Command::Connect(args) => connect(&args),
         Command::Run(args) => return run::main(&args),
+        Command::Cfs(args) => return cfs::main(&args),
         Command::Completions { shell } => {
             manual::completions(shell, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
         }

@@ -25,13 +25,21 @@ pub(crate) fn man(dir: Option<&Path>, out: &mut impl Write) -> Result<(), Error>
         move |source| Error::Write { what, source }
     };
     std::fs::create_dir_all(dir).map_err(failed(dir))?;
-    let names = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    let pages = names.map(|sub| (format!("pgshrink-{}", sub.get_name()), sub));
-    for (name, command) in [("pgshrink".to_owned(), &command)].into_iter().chain(pages) {
+    let mut pages = Vec::new();
+    collect(&command, "pgshrink".to_owned(), &mut pages);
+    for (name, command) in pages {
         let path = dir.join(format!("{name}.1"));
         std::fs::write(&path, page(command, &name)?).map_err(failed(&path))?;
     }
     Ok(())
+}
+
+/// A command and all below it, named as in `pgshrink-cfs-verify`.
+fn collect<'c>(command: &'c clap::Command, name: String, pages: &mut Vec<(String, &'c clap::Command)>) {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        collect(sub, format!("{name}-{}", sub.get_name()), pages);
+    }
+    pages.push((name, command));
 }
 
 fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>, Error> {

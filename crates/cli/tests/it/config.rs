@@ -286,7 +286,7 @@ fn completions_and_manual_pages_are_made() {
     let dir = TempDir::new().expect("a directory");
     let written = pgshrink(&["man", "--dir", dir.path().to_str().expect("text")], &[]);
     assert!(written.status.success());
-    for name in ["pgshrink", "pgshrink-gateway", "pgshrink-connect", "pgshrink-run"] {
+    for name in ["pgshrink", "pgshrink-gateway", "pgshrink-connect", "pgshrink-run", "pgshrink-cfs-verify"] {
         let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect(name);
         assert!(page.contains(&format!(".TH {name} 1")) && page.contains("SYNOPSIS"), "{name}");
     }

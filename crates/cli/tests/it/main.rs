@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
 mod arguments;
+mod cfs;
 mod config;
 mod rewrite;
 mod run;

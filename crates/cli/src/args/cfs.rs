@@ -1,0 +1,203 @@
+//! `pgshrink cfs` and its subcommands.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Compressed relation files, offline: look into, check, convert.
+///
+/// Works on files and directories of a stopped server, or on copies of them; no server is asked. `estimate` only
+/// reads plain relation files and may run beside a server.
+#[derive(Debug, Clone, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct CfsArgs {
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub command: CfsCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What a database would gain, without changing anything:
+    pgshrink cfs estimate /var/lib/postgresql/15/main
+    pgshrink cfs estimate --algorithms zstd:1,zstd:9 --json base/16384/16397
+
+  Containers and back, the source left as it is:
+    pgshrink cfs pack base/16384 /backup/packed/16384
+    pgshrink cfs verify /backup/packed
+    pgshrink cfs unpack /backup/packed/16384 /restore/16384
+
+  Sealed containers:
+    pgshrink cfs info --key-file /etc/pgshrink/master.key /srv/pg/PG_15_202209061
+    pgshrink cfs pack --seal --key-command 'vault read -field=key pg/master' base/16384 sealed
+
+Exit codes:
+  0  done
+  1  checked, and found damage, or pages that cannot be had any more
+  2  could not run";
+
+/// What to do.
+#[derive(Debug, Clone, Subcommand)]
+#[allow(missing_docs, reason = "the help is that of the arguments")]
+pub enum CfsCommand {
+    Info(InfoArgs),
+    Verify(VerifyArgs),
+    Estimate(EstimateArgs),
+    Unpack(UnpackArgs),
+    Pack(PackArgs),
+    Salvage(SalvageArgs),
+}
+
+/// What every subcommand prints, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OutputArgs {
+    /// Print one JSON document instead of a table
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// No progress bar; without it there is one on a terminal
+    #[arg(long, short, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// Where the master key of sealed containers comes from.
+#[derive(Debug, Clone, Default, Args)]
+pub struct KeyArgs {
+    /// File with the key, readable by its owner alone
+    ///
+    /// 64 hexadecimal digits or 44 characters of base64 are a key, anything else is a passphrase. May be repeated: all are
+    /// tried, the first is for new containers. Without --key-file and --key-command the variable PG_CIPHER_KEY counts.
+    #[arg(long, value_name = "FILE", help_heading = "Key")]
+    pub key_file: Vec<PathBuf>,
+    /// Shell command that prints the key. May be repeated
+    #[arg(long, value_name = "COMMAND", help_heading = "Key")]
+    pub key_command: Vec<String>,
+}
+
+/// Show what containers say of themselves.
+///
+/// Which segment, how large, by which algorithms, how much of the file is garbage, and which key they need. Without
+/// the key of a sealed container, what its header shows in clear.
+#[derive(Debug, Clone, Args)]
+pub struct InfoArgs {
+    /// Containers, or directories to look for them in
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Read and decode every page of containers.
+///
+/// Each damage is named with block and place. Plain files on the way are not looked at.
+#[derive(Debug, Clone, Args)]
+pub struct VerifyArgs {
+    /// Containers, or directories to look for them in
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Measure how small plain relation files would become, and how fast.
+///
+/// Runs the page codec over pages of each relation, a dictionary trained from the first 100 as a compressed
+/// tablespace does, and counts what a container would take: record headers, rounding, map and roots included.
+/// One thread; nothing is written. Tables are named where their database's pg_class can be read.
+#[derive(Debug, Clone, Args)]
+pub struct EstimateArgs {
+    /// Relation files, or directories: a database, a tablespace, a whole data directory
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Algorithms and levels to try [default: lz4,snappy,pglz,zlib:6,lzfse,zstd:1,zstd:3]
+    #[arg(long, value_name = "LIST", help_heading = "Measuring")]
+    pub algorithms: Option<String>,
+    /// Pages of each relation to measure, evenly spread; 0 for all [default: 2000]
+    #[arg(long, value_name = "COUNT", help_heading = "Measuring")]
+    pub pages: Option<u32>,
+    /// Without a dictionary
+    #[arg(long, help_heading = "Measuring")]
+    pub no_dictionary: bool,
+    /// Without rearranging pages before the algorithm
+    #[arg(long, help_heading = "Measuring")]
+    pub no_transform: bool,
+    /// Leave relations of fewer pages out of the table, not out of the sum [default: 5]
+    #[arg(long, value_name = "PAGES", help_heading = "Output")]
+    pub min_pages: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Give plain PostgreSQL files back.
+///
+/// Copies SOURCE to DEST, each container as the plain segment file it stands for, byte for byte as the server wrote its
+/// pages; other files as they are. A relation with damage is left out, and named.
+#[derive(Debug, Clone, Args)]
+pub struct UnpackArgs {
+    /// A container, a segment's directory, or a directory with such
+    pub source: PathBuf,
+    /// What to make; must not be there yet
+    pub dest: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Put plain relation files into containers.
+///
+/// Copies SOURCE to DEST, each relation file of a database directory as a container; other files, and relations too small
+/// to gain, as they are. Every page is read back and compared.
+#[derive(Debug, Clone, Args)]
+pub struct PackArgs {
+    /// A relation file, or a directory with such
+    pub source: PathBuf,
+    /// What to make; must not be there yet
+    pub dest: PathBuf,
+    /// Algorithm and level [default: zstd:1]
+    #[arg(long, value_name = "ALGORITHM", help_heading = "Compression")]
+    pub compression: Option<String>,
+    /// Without a dictionary
+    #[arg(long, help_heading = "Compression")]
+    pub no_dictionary: bool,
+    /// Seal the containers with the first key
+    #[arg(long, help_heading = "Key")]
+    pub seal: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Rebuild a damaged container from its records.
+///
+/// Takes the map where it is whole, and where it is not the newest whole record of each page: that may be a version
+/// that a crash had discarded. If pages are lost, says which and makes nothing, unless told to put empty pages in
+/// their place.
+#[derive(Debug, Clone, Args)]
+pub struct SalvageArgs {
+    /// The damaged container, or its segment's directory
+    pub source: PathBuf,
+    /// The segment directory to make; must not be there yet
+    pub dest: PathBuf,
+    /// Put pages of zeros in the place of lost ones
+    #[arg(long)]
+    pub zero_lost: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}

@@ -1,0 +1,156 @@
+//! Containers opened by the tool: keys found, dictionaries loaded, pages decoded.
+
+use super::Failure;
+use super::file::ContainerFile;
+use super::keys::Kernel;
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
+use pgshrink_cfs::seal::{Keyring, RecordSeal};
+use pgshrink_cfs::segment::{Clear, clear};
+use pgshrink_cfs::{
+    Container, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch, Seal, Stored,
+};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+/// A container for one process.
+pub(crate) type Alones<'m> = Container<'m, ContainerFile, Alone, AtomicU64>;
+
+/// What opening needs to live as long as the container.
+pub(crate) struct Means {
+    words: Vec<AtomicU64>,
+    seal: Option<RecordSeal<Kernel>>,
+    geometry: Geometry,
+}
+
+impl Means {
+    /// For a segment of so many pages at most.
+    pub(crate) fn new(pages_max: u32, seal: Option<RecordSeal<Kernel>>) -> Means {
+        let geometry = Geometry::of(pages_max);
+        let words = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
+        Means { words, seal, geometry }
+    }
+
+    /// For the container of this head, its key found in the ring.
+    pub(crate) fn of(head: &Clear, keyring: &mut Keyring, random: Kernel) -> Result<Means, String> {
+        let seal = if is_sealed(head) {
+            let key =
+                keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| error.to_string())?;
+            Some(key.into_seal(head.key_id, random))
+        } else {
+            None
+        };
+        if head.pages_max == 0 || head.pages_max > pgshrink_cfs::PAGES_MAX {
+            return Err(format!("a segment of {} pages at most is not supported", head.pages_max));
+        }
+        Ok(Means::new(head.pages_max, seal))
+    }
+
+    /// For opening the same container anew: what an earlier use left in memory is forgotten.
+    pub(crate) fn fresh(self) -> Means {
+        Means { words: Means::new(self.geometry.pages_max, None).words, ..self }
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.words
+    }
+
+    pub(crate) fn options(&self, read_only: bool) -> Options<'_> {
+        let seal = self.seal.as_ref().map(|seal| seal as &dyn Seal);
+        Options { geometry: self.geometry, seal, read_only, ..Options::new(self.geometry.pages_max) }
+    }
+
+    /// Opens for reading alone.
+    pub(crate) fn open(&self, path: &Path) -> Result<(Reader<'_>, Option<OpenReport>), Failure> {
+        let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
+        let opened = Container::open(file, Alone, &self.words, Recovery::Discard, self.options(true));
+        let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
+        Ok((Reader::new(container), report))
+    }
+
+    /// Opens what is left of it.
+    pub(crate) fn salvage(&self, path: &Path) -> Result<(Reader<'_>, Salvaged), Failure> {
+        let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
+        let opened = Container::salvage(file, Alone, &self.words, self.options(true));
+        let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
+        Ok((Reader::new(container), report))
+    }
+}
+
+/// What the container in a file shows without being opened. Where nothing can be made out, opening it says why.
+pub(crate) fn head_of(path: &Path) -> Result<Clear, Failure> {
+    let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
+    match clear(&file) {
+        Some(head) => Ok(head),
+        None => match Means::new(pgshrink_cfs::PAGES_MAX, None).open(path) {
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::new(path, "no root can be made out")),
+        },
+    }
+}
+
+/// Whether reading pages takes a key.
+pub(crate) fn is_sealed(head: &Clear) -> bool {
+    head.key_id != [0; 16]
+}
+
+/// Reads pages of an open container.
+pub(crate) struct Reader<'m> {
+    pub container: Alones<'m>,
+    scratch: Scratch,
+    codec: PageCodec,
+    /// By number; a page that needs one that is not here is damaged.
+    dictionaries: Vec<(u8, PageDictionary)>,
+    /// First page's number in the relation: check sums are of that.
+    first_block: u32,
+}
+
+/// Why a page cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PageFault {
+    #[error(transparent)]
+    Container(#[from] Error),
+    #[error("block {block}: {source}")]
+    Page { block: u32, source: pgshrink_cfs::page::Error },
+}
+
+impl<'m> Reader<'m> {
+    fn new(container: Alones<'m>) -> Reader<'m> {
+        let segment = container.identity().map_or(0, |identity| identity.segment);
+        let first_block = segment.wrapping_mul(pgshrink_cfs::PAGES_MAX);
+        let mut dictionaries = Vec::new();
+        for id in container.dictionary_ids().unwrap_or_default() {
+            // One that does not load is missed by the pages that need it.
+            if let Ok((_, content)) = container.dictionary(id)
+                && let Ok(dictionary) = PageDictionary::new(content, &[])
+            {
+                dictionaries.push((id, dictionary));
+            }
+        }
+        let (scratch, codec) = (Scratch::new(), PageCodec::new());
+        Reader { container, scratch, codec, dictionaries, first_block }
+    }
+
+    /// Decodes a page; says by which mode it is stored, and in how many bytes.
+    pub(crate) fn page(&mut self, block: u32, page: &mut [u8; PAGE_SIZE]) -> Result<(u8, usize), PageFault> {
+        match self.container.read(block, &mut self.scratch)? {
+            Stored::Zeros => {
+                page.fill(0);
+                Ok((pgshrink_cfs::page::Mode::ZERO.byte(), 0))
+            }
+            Stored::Record { mode, dictionary, payload } => {
+                let known =
+                    self.dictionaries.iter().find(|(id, _)| *id == dictionary).map(|(_, known)| known);
+                let number = Some(self.first_block.wrapping_add(block));
+                let decoded = self.codec.decode(mode, payload, number, known, page);
+                decoded.map_err(|source| PageFault::Page { block, source })?;
+                Ok((mode, payload.len()))
+            }
+        }
+    }
+
+    /// A page as it is stored: none for zeros, else mode, dictionary and payload.
+    pub(crate) fn stored(&mut self, block: u32) -> Result<Stored<'_>, Error> {
+        self.container.read(block, &mut self.scratch)
+    }
+}

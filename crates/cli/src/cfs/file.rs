@@ -1,0 +1,116 @@
+//! Containers in files: what the engine needs of them, over system calls.
+
+use pgshrink_cfs::{Device, DeviceError, Folder};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A container's file.
+pub(crate) struct ContainerFile {
+    file: File,
+    folder: PathBuf,
+}
+
+impl ContainerFile {
+    /// For reading alone.
+    pub(crate) fn read_only(path: &Path) -> io::Result<ContainerFile> {
+        Ok(ContainerFile { file: File::open(path)?, folder: path.parent().unwrap_or(path).to_owned() })
+    }
+}
+
+impl Device for ContainerFile {
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        let mut got = 0;
+        while got < buffer.len() {
+            match self.file.read_at(&mut buffer[got..], offset + got as u64) {
+                Ok(0) => break,
+                Ok(count) => got += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Ok(got)
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.file.write_all_at(bytes, offset).map_err(|error| failed(&error))
+    }
+
+    fn fdatasync(&self) -> Result<(), DeviceError> {
+        self.file.sync_data().map_err(|error| failed(&error))
+    }
+
+    fn size(&self) -> Result<u64, DeviceError> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(|error| failed(&error))
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), DeviceError> {
+        self.file.set_len(size).map_err(|error| failed(&error))
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, how, offset, length) {
+            // The filesystem has no holes; the space is reused instead.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(failed(&error.into())),
+        }
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        sync_up(&self.folder)
+    }
+}
+
+/// A segment's directory.
+pub(crate) struct SegmentFolder(pub(crate) PathBuf);
+
+impl Folder for SegmentFolder {
+    type File = ContainerFile;
+
+    fn create(&self, name: &str) -> Result<ContainerFile, DeviceError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(self.0.join(name)).map_err(|error| failed(&error))?;
+        Ok(ContainerFile { file, folder: self.0.clone() })
+    }
+
+    fn open(&self, name: &str) -> Result<ContainerFile, DeviceError> {
+        let file = OpenOptions::new().read(true).write(true).open(self.0.join(name));
+        Ok(ContainerFile { file: file.map_err(|error| failed(&error))?, folder: self.0.clone() })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        std::fs::rename(self.0.join(from), self.0.join(to)).map_err(|error| failed(&error))
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), DeviceError> {
+        std::fs::remove_file(self.0.join(name)).map_err(|error| failed(&error))
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        sync_up(&self.0)
+    }
+}
+
+/// The segment's directory is new, so its own name is to be made durable as well.
+fn sync_up(folder: &Path) -> Result<(), DeviceError> {
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for folder in [folder, above] {
+        File::open(folder).and_then(|file| file.sync_all()).map_err(|error| failed(&error))?;
+    }
+    Ok(())
+}
+
+fn failed(error: &io::Error) -> DeviceError {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => DeviceError::NoSpace,
+        Some(Errno::NOENT) => DeviceError::NotFound,
+        Some(Errno::EXIST) => DeviceError::Exists,
+        Some(other) => DeviceError::Io(other.raw_os_error()),
+        None => DeviceError::Io(Errno::IO.raw_os_error()),
+    }
+}

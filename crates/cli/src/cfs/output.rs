@@ -1,0 +1,108 @@
+//! What people and programs see: a progress bar on standard error, a table or one JSON document on standard output.
+
+use super::Failure;
+use crate::args::OutputArgs;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_millis(150);
+const BAR: &str =
+    "[{bar:28}] {percent:>3}%  {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {wide_msg}";
+
+/// How far a subcommand is, in bytes. Shows nothing where standard error is no terminal.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Over so many bytes.
+    pub(crate) fn new(bytes: u64, args: &OutputArgs) -> Progress {
+        let target = if args.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(bytes), target);
+        bar.set_style(
+            ProgressStyle::with_template(BAR)
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("=> "),
+        );
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
+        Progress(bar)
+    }
+
+    /// What is looked at now.
+    pub(crate) fn at(&self, path: &Path) {
+        self.0.set_message(path.display().to_string());
+    }
+
+    /// So many more bytes are done.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Prints a report: as JSON if asked, else as `text` writes it.
+pub(crate) fn print<R: Serialize>(
+    args: &OutputArgs,
+    report: &R,
+    text: impl FnOnce(&R) -> String,
+) -> Result<(), Failure> {
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(report);
+        json.map_err(|error| Failure::new(Path::new("the report"), error))? + "\n"
+    } else {
+        text(report)
+    };
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // `pgshrink cfs info | head` is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(Failure::reading(Path::new("standard output"))),
+    }
+}
+
+/// Columns as wide as they need to be, the first to the left, the others to the right.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// `12.3 MB`, in powers of 1024 as `pg_size_pretty` has them.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut amount = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if amount < 1024.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{amount:.1} {unit}") };
+        }
+        amount /= 1024.0;
+    }
+    format!("{amount:.1} TB")
+}
+
+#[test]
+fn sizes_and_tables_line_up() {
+    assert_eq!(
+        [0, 1023, 1024, 12_897_485, 1 << 40].map(size),
+        ["0 B", "1023 B", "1.0 kB", "12.3 MB", "1.0 TB"]
+    );
+    let rows = [vec!["a".to_owned(), "bb".to_owned()], vec!["ccc".to_owned(), "d".to_owned()]];
+    assert_eq!(table(&rows), "a    bb\nccc   d\n");
+}

@@ -1,0 +1,167 @@
+//! `pgshrink cfs salvage`.
+
+use super::container::{Means, Reader, head_of, is_sealed};
+use super::copy::refuse_existing;
+use super::file::SegmentFolder;
+use super::keys::{self, Kernel};
+use super::output::{self, Progress};
+use super::pack::birth;
+use super::{Failure, Verdict, walk};
+use crate::args::SalvageArgs;
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::page::PAGE_SIZE;
+use pgshrink_cfs::seal::Keyring;
+use pgshrink_cfs::{Identity, Scratch, Stored, segment};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+const COMMIT_PAGES: u32 = 1 << 14;
+/// Lost blocks that are listed in words; JSON has all.
+const LISTED_MAX: usize = 50;
+
+#[derive(Serialize)]
+struct Report {
+    source: String,
+    pages: u32,
+    /// Whether the map could be believed.
+    map_is_whole: bool,
+    /// Why not.
+    failure: Option<String>,
+    /// Whole records found, old versions included.
+    records: u64,
+    /// Pages taken from a record that the map does not lead to.
+    from_records: u32,
+    lost: Vec<u32>,
+    /// None: nothing was made.
+    made: Option<String>,
+}
+
+pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
+    let source = fs::canonicalize(&args.source).map_err(Failure::reading(&args.source))?;
+    let containers = walk::containers(&[walk::segment_of(&source).to_owned()])?;
+    let [(_, file)] = containers.as_slice() else {
+        return Err(Failure::new(&args.source, "name one container"));
+    };
+    refuse_existing(&args.dest)?;
+    let mut keyring = keys::keyring(&args.key)?;
+    let random = Kernel::new()?;
+    let head = head_of(file)?;
+    let means = Means::of(&head, &mut keyring, random).map_err(|reason| Failure::new(file, reason))?;
+    let (mut reader, found) = means.salvage(file)?;
+    let pages = reader.container.pages();
+    let progress = Progress::new(2 * u64::from(pages) * PAGE_SIZE as u64, &args.output);
+    progress.at(file);
+    let mut lost = found.lost.clone();
+    lost.extend(undecodable(&mut reader, &found.lost, &progress));
+    lost.sort_unstable();
+    let mut report = Report {
+        source: args.source.display().to_string(),
+        pages,
+        map_is_whole: found.map_is_whole,
+        failure: found.failure.map(|failure| failure.to_string()),
+        records: found.records,
+        from_records: found.from_records,
+        lost,
+        made: None,
+    };
+    if report.lost.is_empty() || args.zero_lost {
+        let keyring = is_sealed(&head).then_some(&mut keyring);
+        let made = rebuild(&mut reader, &report.lost, head.identity, &args.dest, keyring, random, &progress);
+        if let Err(failure) = made {
+            let _ = fs::remove_dir_all(&args.dest);
+            return Err(failure);
+        }
+        report.made = Some(args.dest.display().to_string());
+    }
+    drop(progress);
+    output::print(&args.output, &report, text)?;
+    Ok(Verdict::of(report.lost.is_empty()))
+}
+
+/// Blocks whose records are whole and whose pages are not to be had all the same.
+fn undecodable(reader: &mut Reader<'_>, lost: &[u32], progress: &Progress) -> Vec<u32> {
+    let mut page = [0; PAGE_SIZE];
+    let mut found = Vec::new();
+    for block in 0..reader.container.pages() {
+        if !lost.contains(&block) && reader.page(block, &mut page).is_err() {
+            found.push(block);
+        }
+        progress.add(PAGE_SIZE as u64);
+    }
+    found
+}
+
+/// Copies records as they are stored; lost ones become pages of zeros.
+fn rebuild(
+    reader: &mut Reader<'_>,
+    lost: &[u32],
+    identity: Identity,
+    dest: &Path,
+    keyring: Option<&mut Keyring>,
+    random: Kernel,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let failed = |error: pgshrink_cfs::Error| Failure::new(dest, error);
+    let (means, birth) = birth(identity, keyring, random).map_err(|reason| Failure::new(dest, reason))?;
+    DirBuilder::new().mode(0o700).create(dest).map_err(Failure::reading(dest))?;
+    let folder = SegmentFolder(dest.to_owned());
+    let made =
+        segment::create(&folder, Alone, means.words(), &birth, means.options(false)).map_err(failed)?;
+    let mut numbers: BTreeMap<u8, u8> = BTreeMap::from([(0, 0)]);
+    for id in reader.container.dictionary_ids().map_err(failed)? {
+        // One that is damaged has made its pages lost.
+        if let Ok((name, content)) = reader.container.dictionary(id) {
+            numbers.insert(id, made.add_dictionary(name, &content).map_err(failed)?);
+        }
+    }
+    let mut scratch = Scratch::new();
+    for block in 0..reader.container.pages() {
+        let stored = if lost.binary_search(&block).is_ok() {
+            Stored::Zeros
+        } else {
+            reader.stored(block).map_err(failed)?
+        };
+        match stored {
+            Stored::Zeros => made.write_zeros(block).map_err(failed)?,
+            Stored::Record { mode, dictionary, payload } => {
+                let number = numbers.get(&dictionary).copied().unwrap_or(0);
+                made.write(block, mode, number, payload, &mut scratch).map_err(failed)?;
+            }
+        }
+        if block % COMMIT_PAGES == COMMIT_PAGES - 1 {
+            made.commit().map_err(failed)?;
+        }
+        progress.add(PAGE_SIZE as u64);
+    }
+    made.close().map_err(failed)?;
+    Ok(())
+}
+
+fn text(report: &Report) -> String {
+    let mut text = match &report.failure {
+        Some(failure) => format!("the map is damaged: {failure}\n"),
+        None => "the map is whole\n".to_owned(),
+    };
+    text.push_str(&format!(
+        "{} pages: {} taken from records that no map leads to, {} lost ({} whole records in the file)\n",
+        report.pages,
+        report.from_records,
+        report.lost.len(),
+        report.records
+    ));
+    if !report.lost.is_empty() {
+        let listed = report.lost.iter().take(LISTED_MAX).map(u32::to_string).collect::<Vec<_>>().join(" ");
+        let more = if report.lost.len() > LISTED_MAX { " ..." } else { "" };
+        text.push_str(&format!("lost blocks: {listed}{more}\n"));
+    }
+    match &report.made {
+        Some(made) => text.push_str(&format!("made {made}; check it with pgshrink cfs verify\n")),
+        None => {
+            text.push_str("nothing was made; --zero-lost puts pages of zeros in the place of lost ones\n")
+        }
+    }
+    text
+}

@@ -1,0 +1,70 @@
+//! `pgshrink cfs unpack`.
+
+use super::container::{Means, head_of};
+use super::copy::{self, Done};
+use super::keys::{self, Kernel};
+use super::output::{self, Progress};
+use super::walk::{Found, Kind};
+use super::{Failure, Verdict};
+use crate::args::UnpackArgs;
+use pgshrink_cfs::page::PAGE_SIZE;
+use pgshrink_cfs::seal::Keyring;
+use std::fs::{self, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
+    let mut keyring = keys::keyring(&args.key)?;
+    let random = Kernel::new()?;
+    let source = super::walk::segment_of(&args.source);
+    let bar = |bytes| Progress::new(bytes, &args.output);
+    let copied = copy::mirror(source, &args.dest, bar, |found, to, progress| match &found.kind {
+        Kind::Container(file) => {
+            let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
+            let done = unpack(found, file, to, &mut keyring, random);
+            progress.add(bytes);
+            done
+        }
+        _ => Ok(Done::AsItIs),
+    })?;
+    if copied.converted == 0 && copied.failed.is_empty() {
+        eprintln!("pgshrink: {}: no container there; everything was copied as it is", args.source.display());
+    }
+    output::print(&args.output, &copied, |copied| copied.text("containers unpacked"))?;
+    Ok(copied.verdict())
+}
+
+/// Writes the plain segment. Damage leaves nothing behind; a key that is missing ends everything, as the next container will
+/// want it too.
+fn unpack(
+    found: &Found,
+    file: &Path,
+    to: &Path,
+    keyring: &mut Keyring,
+    random: Kernel,
+) -> Result<Done, Failure> {
+    let failed = |reason: String| Ok(Done::Failed(format!("{}: {reason}", found.path.display())));
+    let head = match head_of(file) {
+        Ok(head) => head,
+        Err(failure) => return failed(failure.to_string()),
+    };
+    let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(&found.path, reason))?;
+    let mut reader = match means.open(file) {
+        Ok((reader, _)) => reader,
+        Err(failure) => return failed(failure.to_string()),
+    };
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    let mut out = BufWriter::with_capacity(1 << 20, opened.map_err(Failure::reading(to))?);
+    let mut page = [0; PAGE_SIZE];
+    for block in 0..reader.container.pages() {
+        if let Err(fault) = reader.page(block, &mut page) {
+            fs::remove_file(to).map_err(Failure::reading(to))?;
+            return failed(format!("{fault} (see pgshrink cfs salvage)"));
+        }
+        out.write_all(&page).map_err(Failure::reading(to))?;
+    }
+    let out = out.into_inner().map_err(|error| Failure::new(to, error))?;
+    out.sync_all().map_err(Failure::reading(to))?;
+    Ok(Done::Converted(reader.container.pages().into()))
+}

@@ -1,0 +1,127 @@
+//! What lies below a path: containers, plain relation files, everything else.
+
+use super::Failure;
+use super::relation::{RelationName, number};
+use pgshrink_cfs::segment::FILE_NAME;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Directories at most in each other.
+const DEPTH_MAX: usize = 32;
+
+/// Something that was found.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Found {
+    /// Where; of a container the path of its segment, as the server has it.
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// In this file.
+    Container(PathBuf),
+    /// A relation's file in a database's directory.
+    Relation(RelationName),
+    /// A regular file.
+    Other,
+    /// A symbolic link.
+    Link,
+    /// A directory, before what is in it.
+    Directory,
+}
+
+/// Everything below `path`, itself included, by path. Links are not followed, except those of `pg_tblspc` if asked.
+pub(crate) fn below(path: &Path, into_tablespaces: bool) -> Result<Vec<Found>, Failure> {
+    let mut found = Vec::new();
+    let metadata = fs::metadata(path).map_err(Failure::reading(path))?;
+    if metadata.is_file() {
+        found.push(file(path));
+    } else {
+        directory(path, into_tablespaces, DEPTH_MAX, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn directory(
+    path: &Path,
+    into_tablespaces: bool,
+    depth: usize,
+    found: &mut Vec<Found>,
+) -> Result<(), Failure> {
+    let container = path.join(FILE_NAME);
+    if container.is_file() {
+        found.push(Found { path: path.to_owned(), kind: Kind::Container(container) });
+        return Ok(());
+    }
+    found.push(Found { path: path.to_owned(), kind: Kind::Directory });
+    if depth == 0 {
+        return Err(Failure::new(path, "more than 32 directories in each other"));
+    }
+    let is_links = into_tablespaces && path.file_name() == Some(OsStr::new("pg_tblspc"));
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(path).map_err(Failure::reading(path))? {
+        paths.push(entry.map_err(Failure::reading(path))?.path());
+    }
+    paths.sort();
+    for path in paths {
+        let metadata = match fs::symlink_metadata(&path) {
+            Ok(metadata) => metadata,
+            // Beside a server files go at any time.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Failure::reading(&path)(error)),
+        };
+        if metadata.is_dir() || metadata.is_symlink() && is_links && path.is_dir() {
+            directory(&path, into_tablespaces, depth - 1, found)?;
+        } else if metadata.is_symlink() {
+            found.push(Found { path, kind: Kind::Link });
+        } else if metadata.is_file() {
+            found.push(file(&path));
+        }
+        // Sockets and pipes are no part of a database.
+    }
+    Ok(())
+}
+
+fn file(path: &Path) -> Found {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if name == FILE_NAME {
+        let segment = path.parent().unwrap_or(path).to_owned();
+        return Found { path: segment, kind: Kind::Container(path.to_owned()) };
+    }
+    let relation = RelationName::parse(name).filter(|_| path.parent().is_some_and(is_database));
+    Found { path: path.to_owned(), kind: relation.map_or(Kind::Other, Kind::Relation) }
+}
+
+/// Whether relation files lie in this directory: numbers as names are also those of transaction status files.
+fn is_database(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_default = path.join("PG_VERSION").is_file();
+    let is_elsewhere = path.parent().and_then(Path::file_name).and_then(OsStr::to_str);
+    name == "global"
+        || number(name).is_some() && (is_default || is_elsewhere.is_some_and(|up| up.starts_with("PG_")))
+}
+
+/// Containers below these paths.
+pub(crate) fn containers(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+    let mut containers = Vec::new();
+    for path in paths {
+        for found in below(path, true)? {
+            if let Kind::Container(file) = found.kind {
+                containers.push((found.path, file));
+            }
+        }
+    }
+    if containers.is_empty() {
+        let path = paths.first().map_or(Path::new("."), PathBuf::as_path);
+        return Err(Failure::new(path, "no container there"));
+    }
+    Ok(containers)
+}
+
+/// The segment's path for a container that was named by its file.
+pub(crate) fn segment_of(path: &Path) -> &Path {
+    let is_file = path.file_name() == Some(OsStr::new(FILE_NAME)) && path.is_file();
+    path.parent().filter(|_| is_file).unwrap_or(path)
+}

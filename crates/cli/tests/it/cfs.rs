@@ -1,0 +1,292 @@
+//! `pgshrink cfs` on the files of a real server.
+
+use pgshrink_testkit::{Cluster, Stop, TempDir};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const CONTAINER: &str = "segment.pgshrink";
+
+/// A database directory as a stopped server left it, with what is in it.
+struct Database {
+    dir: PathBuf,
+    /// Relfilenode of the table `orders`.
+    orders: u32,
+    _keep: TempDir,
+}
+
+const SCHEMA: &str = "
+    create table orders (id bigint, customer integer, state text, noted timestamptz);
+    insert into orders select n, n % 977, 'state ' || n % 7, timestamptz '2026-01-01' + n * interval '1 minute'
+      from generate_series(1, 40000) n;
+    create index orders_by_customer on orders (customer);
+    create table gone (n integer);
+    insert into gone select generate_series(1, 20000);
+    delete from gone where n % 3 = 0;
+    create table small (n integer);
+    insert into small values (1);
+    create sequence numbers;
+    vacuum;
+    checkpoint;";
+
+/// The data directory is copied, so that it outlives the server and belongs to the test.
+fn database() -> &'static Database {
+    static DATABASE: OnceLock<Database> = OnceLock::new();
+    DATABASE.get_or_init(|| {
+        let cluster = Cluster::builder().major(15).initdb_arg("--data-checksums").start().unwrap();
+        cluster.sql(SCHEMA).unwrap();
+        let number = |sql: &str| cluster.sql(sql).unwrap().trim().parse::<u32>().unwrap();
+        let orders = number("select pg_relation_filenode('orders')");
+        let oid = number("select oid from pg_database where datname = current_database()");
+        cluster.stop(Stop::Fast).unwrap();
+        let keep = TempDir::new().unwrap();
+        let base = keep.path().join("base");
+        fs::create_dir(&base).unwrap();
+        let from = cluster.data_dir().join("base").join(oid.to_string());
+        let dir = base.join(oid.to_string());
+        assert!(Command::new("cp").arg("-r").arg(from).arg(&dir).status().unwrap().success());
+        Database { dir, orders, _keep: keep }
+    })
+}
+
+fn cfs(words: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    command.arg("cfs").env_remove("PG_CIPHER_KEY");
+    words.iter().for_each(|word| {
+        command.arg(word);
+    });
+    command
+}
+
+fn run(words: &[&dyn AsRef<std::ffi::OsStr>], code: i32) -> String {
+    ended(&cfs(words).output().unwrap(), code)
+}
+
+fn ended(output: &Output, code: i32) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{out}{err}");
+    format!("{out}{err}")
+}
+
+fn json(words: &[&dyn AsRef<std::ffi::OsStr>], code: i32) -> Value {
+    let output = cfs(words).arg("--json").output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Relative paths and contents of all files below.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(path) = open.pop() {
+        for entry in fs::read_dir(&path).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push((path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn packed(dest: &Path, more: &[&str]) -> Value {
+    let mut command = cfs(&[&"pack", &database().dir, &dest, &"--json"]);
+    let output = command.args(more).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_database_packed_and_unpacked_is_what_it_was_by_every_algorithm() {
+    let plain = files(&database().dir);
+    for algorithm in ["zstd:1", "lz4", "pglz", "snappy", "zlib:1", "lzfse"] {
+        let dir = TempDir::new().unwrap();
+        let (there, back) = (dir.path().join("1"), dir.path().join("2"));
+        let report = packed(&there, &["--compression", algorithm]);
+        assert!(report["converted"].as_u64().unwrap() > 30, "{report}");
+        assert_eq!(report["failed"].as_array().unwrap().len(), 0);
+        let container = there.join(database().orders.to_string()).join(CONTAINER);
+        let before = fs::metadata(database().dir.join(database().orders.to_string())).unwrap().len();
+        assert!(fs::metadata(container).unwrap().len() * 2 < before, "{algorithm}");
+        assert!(run(&[&"verify", &there], 0).contains("all whole"));
+        run(&[&"unpack", &there, &back], 0);
+        assert!(files(&back) == plain, "{algorithm}: files differ");
+    }
+}
+
+#[test]
+fn what_is_there_is_never_written_to() {
+    let dir = TempDir::new().unwrap();
+    let there = dir.path().join("there");
+    fs::create_dir(&there).unwrap();
+    assert!(run(&[&"pack", &database().dir, &there], 2).contains("is there already"));
+    let inside = database().dir.join("inside");
+    assert!(run(&[&"pack", &database().dir, &inside], 2).contains("lies in what is to be copied"));
+    assert!(!inside.exists());
+    assert!(run(&[&"verify", &there], 2).contains("no container there"));
+}
+
+#[test]
+fn info_names_segment_modes_and_sizes() {
+    let dir = TempDir::new().unwrap();
+    let there = dir.path().join("packed");
+    packed(&there, &[]);
+    let orders = database().orders;
+    let info = json(&[&"info", &there.join(orders.to_string())], 0);
+    let info = &info[0];
+    assert_eq!(info["relation"], orders);
+    assert_eq!(
+        (&info["tablespace"], &info["fork"], &info["closed"]),
+        (&1663.into(), &0.into(), &true.into())
+    );
+    assert_eq!(info["key_id"], Value::Null);
+    let modes = info["inside"]["modes"].as_object().unwrap();
+    let pages: u64 = modes.values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(pages, info["pages"].as_u64().unwrap());
+    assert!(modes.keys().any(|mode| mode.starts_with("zstd, rearranged")), "{modes:?}");
+    assert_eq!(info["inside"]["dictionaries"], 1);
+    assert!(run(&[&"info", &there], 0).contains("not sealed"));
+}
+
+#[test]
+fn damage_is_named_and_what_is_left_is_salvaged() {
+    let dir = TempDir::new().unwrap();
+    let there = dir.path().join("packed");
+    packed(&there, &[]);
+    let segment = there.join(database().orders.to_string());
+    let file = fs::OpenOptions::new().write(true).open(segment.join(CONTAINER)).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.write_all_at(&[0xa5; 64], size / 2).unwrap();
+
+    let verified = json(&[&"verify", &there], 1);
+    let damaged: Vec<&Value> =
+        verified.as_array().unwrap().iter().filter(|one| one["damages"][0].is_string()).collect();
+    assert_eq!(damaged.len(), 1);
+    assert!(damaged[0]["damages"][0].as_str().unwrap().contains("block"), "{}", damaged[0]);
+    let lost = damaged[0]["damaged_pages"].as_u64().unwrap();
+    assert!((1..=3).contains(&lost));
+    assert!(run(&[&"info", &segment], 1).contains("damaged"));
+
+    // Unpacking leaves the relation out, and says so.
+    let back = dir.path().join("unpacked");
+    assert!(run(&[&"unpack", &there, &back], 1).contains("LEFT OUT"));
+    assert!(!back.join(database().orders.to_string()).exists());
+
+    let new = dir.path().join("salvaged");
+    let report = json(&[&"salvage", &segment, &new], 1);
+    assert_eq!(report["lost"].as_array().unwrap().len() as u64, lost);
+    assert!(report["made"].is_null() && !new.exists());
+    run(&[&"salvage", &"--zero-lost", &segment, &new], 1);
+    run(&[&"verify", &new], 0);
+    let plain = dir.path().join("plain");
+    run(&[&"unpack", &new, &plain], 0);
+    let (before, after) =
+        (fs::read(database().dir.join(database().orders.to_string())).unwrap(), fs::read(plain).unwrap());
+    let differing: Vec<usize> = before
+        .chunks(8192)
+        .zip(after.chunks(8192))
+        .enumerate()
+        .filter(|(_, (before, after))| before != after)
+        .map(|(block, _)| block)
+        .collect();
+    let listed: Vec<usize> =
+        report["lost"].as_array().unwrap().iter().map(|block| block.as_u64().unwrap() as usize).collect();
+    assert_eq!(differing, listed, "all but the lost pages are what they were");
+    assert!(listed.iter().all(|block| after[block * 8192..][..8192].iter().all(|byte| *byte == 0)));
+}
+
+#[test]
+fn without_any_whole_root_records_alone_give_everything_back() {
+    let dir = TempDir::new().unwrap();
+    let there = dir.path().join("packed");
+    packed(&there, &[]);
+    let segment = there.join(database().orders.to_string());
+    let file = fs::OpenOptions::new().write(true).open(segment.join(CONTAINER)).unwrap();
+    // A bit of each sheet.
+    (0..3).for_each(|sheet| file.write_all_at(&[0xff], sheet * 4096 + 300).unwrap());
+    assert!(run(&[&"verify", &segment], 1).contains("damaged root"));
+    let (new, plain) = (dir.path().join("salvaged"), dir.path().join("plain"));
+    let report = json(&[&"salvage", &segment, &new], 0);
+    assert_eq!((&report["map_is_whole"], &report["lost"]), (&false.into(), &Value::Array(vec![])));
+    run(&[&"unpack", &new, &plain], 0);
+    assert!(
+        fs::read(database().dir.join(database().orders.to_string())).unwrap() == fs::read(plain).unwrap()
+    );
+}
+
+#[test]
+fn sealed_containers_need_their_key_and_say_which() {
+    let dir = TempDir::new().unwrap();
+    let key = |name: &str, text: &str, mode| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let right = key("right", &"5a".repeat(32), 0o600);
+    let wrong = key("wrong", &"5b".repeat(32), 0o600);
+    let open = key("open", &"5a".repeat(32), 0o644);
+    let table = database().dir.join(database().orders.to_string());
+    let there = dir.path().join("sealed");
+    assert!(run(&[&"pack", &"--seal", &table, &there], 2).contains("needs a key"));
+    assert!(run(&[&"pack", &"--seal", &"--key-file", &open, &table, &there], 2).contains("chmod 600"));
+    run(&[&"pack", &"--seal", &"--key-file", &right, &table, &there], 0);
+
+    let id = json(&[&"info", &there], 0)[0]["key_id"].as_str().unwrap().to_owned();
+    assert!(run(&[&"info", &there], 0).contains("needs the key"));
+    let missing = run(&[&"verify", &there], 2);
+    assert!(missing.contains("no key was given") && missing.contains(&id), "{missing}");
+    let other = run(&[&"verify", &"--key-file", &wrong, &there], 2);
+    assert!(other.contains("none is that key") && other.contains(&id), "{other}");
+    run(&[&"verify", &"--key-file", &wrong, &"--key-file", &right, &there], 0);
+    let command = format!("cat '{}'", right.display());
+    run(&[&"verify", &"--key-command", &command, &there], 0);
+    assert!(run(&[&"verify", &"--key-command", &"exit 3", &there], 2).contains("key"));
+    let output = cfs(&[&"verify", &there]).env("PG_CIPHER_KEY", "5a".repeat(32)).output().unwrap();
+    ended(&output, 0);
+
+    // Moved, it still opens; no plaintext is in it.
+    let moved = dir.path().join("moved");
+    fs::rename(&there, &moved).unwrap();
+    let plain = dir.path().join("plain");
+    run(&[&"unpack", &"--key-file", &right, &moved, &plain], 0);
+    assert!(fs::read(&plain).unwrap() == fs::read(&table).unwrap());
+    let stored = fs::read(moved.join(CONTAINER)).unwrap();
+    assert!(!stored.windows(6).any(|window| window == b"state "));
+}
+
+#[test]
+fn estimates_name_tables_and_come_near_what_packing_gives() {
+    let report =
+        json(&[&"estimate", &database().dir, &"--algorithms", &"lz4,zstd:1,zstd:3", &"--pages", &"0"], 0);
+    let relations = report["relations"].as_array().unwrap();
+    let orders = relations.iter().find(|one| one["name"] == "orders" && one["fork"] == "main").unwrap();
+    assert_eq!(orders["kind"], "heap");
+    assert!(orders["path"].as_str().unwrap().ends_with(&database().orders.to_string()));
+    assert!(relations.iter().any(|one| one["name"] == "orders_by_customer"));
+    assert!(relations.iter().any(|one| one["name"] == "pg_class"), "a mapped relation");
+    let zstd = &orders["algorithms"][1];
+    assert_eq!((&zstd["algorithm"], &zstd["dictionary"]), (&"zstd:1".into(), &true.into()));
+    assert!(zstd["compress_mb_s"].as_f64().unwrap() > 1.0 && zstd["decompress_mb_s"].as_f64().unwrap() > 1.0);
+
+    let dir = TempDir::new().unwrap();
+    let there = dir.path().join("one");
+    run(&[&"pack", &database().dir.join(database().orders.to_string()), &there], 0);
+    let real = fs::metadata(there.join(CONTAINER)).unwrap().len() as f64;
+    let said = zstd["bytes"].as_f64().unwrap();
+    assert!((0.8..1.25).contains(&(said / real)), "estimated {said}, is {real}");
+
+    let text = run(&[&"estimate", &database().dir, &"--pages", &"20"], 0);
+    assert!(
+        text.contains("orders_by_customer") && text.lines().any(|line| line.starts_with("all ")),
+        "{text}"
+    );
+    assert!(run(&[&"estimate", &dir.path()], 2).contains("no plain relation file"));
+    assert!(run(&[&"estimate", &"--algorithms", &"brotli", &database().dir], 2).contains("--algorithms"));
+}

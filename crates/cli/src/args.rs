@@ -11,8 +11,8 @@ mod run;
 mod shared_flags;
 
 pub use cfs::{
-    CfsArgs, CfsCommand, EstimateArgs, InfoArgs, KeyArgs, OutputArgs, PackArgs, SalvageArgs, UnpackArgs,
-    VerifyArgs,
+    CfsArgs, CfsCommand, EstimateArgs, InfoArgs, KeyArgs, OutputArgs, PackArgs, RekeyArgs, SalvageArgs,
+    UnpackArgs, VerifyArgs,
 };
 pub use connect::ConnectArgs;
 pub use gateway::GatewayArgs;

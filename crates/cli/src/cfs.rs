@@ -1,7 +1,7 @@
 //! `pgshrink cfs`: compressed relation files, offline.
 //!
 //! A shell around `pgshrink-cfs`: files, directories, keys, progress and output are here, everything that knows a format
-//! is there. Nothing that is there already is ever written to: what is made is made beside it.
+//! is there. What is there already is never written to, but for the roots of containers by `rekey`: what is made is made beside it.
 
 mod container;
 mod copy;
@@ -12,6 +12,7 @@ mod keys;
 mod names;
 mod output;
 mod pack;
+mod rekey;
 mod relation;
 mod salvage;
 mod unpack;
@@ -64,6 +65,7 @@ pub(crate) fn main(args: &CfsArgs) -> ExitCode {
         CfsCommand::Estimate(args) => estimate::run(args),
         CfsCommand::Unpack(args) => unpack::run(args),
         CfsCommand::Pack(args) => pack::run(args),
+        CfsCommand::Rekey(args) => rekey::run(args),
         CfsCommand::Salvage(args) => salvage::run(args),
     };
     match done {

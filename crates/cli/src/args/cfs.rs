@@ -29,6 +29,7 @@ Examples:
   Sealed containers:
     pgshrink cfs info --key-file /etc/pgshrink/master.key /srv/pg/PG_15_202209061
     pgshrink cfs pack --seal --key-command 'vault read -field=key pg/master' base/16384 sealed
+    pgshrink cfs rekey --key-file old.key --new-key-file new.key sealed
 
 Exit codes:
   0  done
@@ -44,6 +45,7 @@ pub enum CfsCommand {
     Estimate(EstimateArgs),
     Unpack(UnpackArgs),
     Pack(PackArgs),
+    Rekey(RekeyArgs),
     Salvage(SalvageArgs),
 }
 
@@ -64,7 +66,7 @@ pub struct KeyArgs {
     /// File with the key, readable by its owner alone
     ///
     /// 64 hexadecimal digits or 44 characters of base64 are a key, anything else is a passphrase. May be repeated: all are
-    /// tried, the first is for new containers. Without --key-file and --key-command the variable PG_CIPHER_KEY counts.
+    /// tried, files before commands; the first is for new containers. Without --key-file and --key-command the variable PG_CIPHER_KEY counts.
     #[arg(long, value_name = "FILE", help_heading = "Key")]
     pub key_file: Vec<PathBuf>,
     /// Shell command that prints the key. May be repeated
@@ -172,6 +174,29 @@ pub struct PackArgs {
     /// Seal the containers with the first key
     #[arg(long, help_heading = "Key")]
     pub seal: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Put sealed containers under another master key.
+///
+/// Only the roots are written, in place; no page is. Copies made before still open with the old key.
+#[derive(Debug, Clone, Args)]
+pub struct RekeyArgs {
+    /// Containers, or directories to look for them in
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// File with the new key; the other keys open what is there
+    #[arg(long, value_name = "FILE", help_heading = "Key")]
+    #[arg(required_unless_present = "new_key_command", conflicts_with = "new_key_command")]
+    pub new_key_file: Option<PathBuf>,
+    /// Shell command that prints the new key
+    #[arg(long, value_name = "COMMAND", help_heading = "Key")]
+    pub new_key_command: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,

@@ -1,7 +1,7 @@
 //! Where keys come from: files, commands, the environment; and randomness from the kernel.
 
 use super::Failure;
-use crate::args::KeyArgs;
+use crate::args::{KeyArgs, RekeyArgs};
 use pgshrink_cfs::seal::{Keyring, Random, SECRET_BYTES_MAX, Secret, is_private};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
@@ -37,6 +37,21 @@ impl Random for Kernel {
 
 /// All keys that were named, in their order, or that of the environment.
 pub(crate) fn keyring(args: &KeyArgs) -> Result<Keyring, Failure> {
+    secrets(args).map(Keyring::new)
+}
+
+/// With a new key before all others.
+pub(crate) fn keyring_with_new(args: &RekeyArgs) -> Result<Keyring, Failure> {
+    let new = KeyArgs {
+        key_file: args.new_key_file.iter().cloned().collect(),
+        key_command: args.new_key_command.iter().cloned().collect(),
+    };
+    let mut all = secrets(&new)?;
+    all.extend(secrets(&args.key)?);
+    Ok(Keyring::new(all))
+}
+
+fn secrets(args: &KeyArgs) -> Result<Vec<Secret>, Failure> {
     let mut secrets = Vec::new();
     for path in &args.key_file {
         secrets.push(of_file(path)?);
@@ -50,7 +65,7 @@ pub(crate) fn keyring(args: &KeyArgs) -> Result<Keyring, Failure> {
         let text = Zeroizing::new(text.into_encoded_bytes());
         secrets.push(Secret::parse(&text).map_err(|error| Failure::new(Path::new(VARIABLE), error))?);
     }
-    Ok(Keyring::new(secrets))
+    Ok(secrets)
 }
 
 fn of_file(path: &Path) -> Result<Secret, Failure> {

@@ -262,6 +262,37 @@ fn sealed_containers_need_their_key_and_say_which() {
 }
 
 #[test]
+fn another_master_key_opens_what_the_first_sealed_and_the_first_no_more() {
+    let dir = TempDir::new().unwrap();
+    let key = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (old, new) = (key("old", &"5a".repeat(32)), key("new", "correct horse battery staple\n"));
+    let table = database().dir.join(database().orders.to_string());
+    let there = dir.path().join("sealed");
+    run(&[&"pack", &"--seal", &"--key-file", &old, &table, &there], 0);
+    let stored = fs::read(there.join(CONTAINER)).unwrap();
+    let slot = stored[116..212].to_vec();
+    assert!(run(&[&"rekey", &"--new-key-file", &new, &there], 1).contains("none is that key"));
+    assert!(run(&[&"rekey", &"--key-file", &old, &there], 2).contains("--new-key-file"));
+    let first = json(&[&"rekey", &"--new-key-file", &new, &"--key-file", &old, &there], 0);
+    assert_ne!(first[0]["key_before"], first[0]["key_after"]);
+    // Again, as after an interruption: the same key, a slot of its own.
+    let second = json(&[&"rekey", &"--new-key-file", &new, &there], 0);
+    assert_eq!(second[0]["key_after"], first[0]["key_after"]);
+    let after = fs::read(there.join(CONTAINER)).unwrap();
+    assert!(!after.windows(96).any(|window| window == slot), "the old slot is gone");
+    assert_eq!(after[3 * 4096..stored.len()], stored[3 * 4096..], "no record was written");
+    assert!(run(&[&"verify", &"--key-file", &old, &there], 2).contains("made of a passphrase"));
+    let plain = dir.path().join("plain");
+    run(&[&"unpack", &"--key-file", &new, &there, &plain], 0);
+    assert!(fs::read(&plain).unwrap() == fs::read(&table).unwrap());
+}
+
+#[test]
 fn estimates_name_tables_and_come_near_what_packing_gives() {
     let report =
         json(&[&"estimate", &database().dir, &"--algorithms", &"lz4,zstd:1,zstd:3", &"--pages", &"0"], 0);

@@ -1,0 +1,97 @@
+//! `pgshrink cfs rekey`: another master key for containers, without rewriting what is in them.
+
+use super::container::{Means, head_of, is_sealed};
+use super::file::SegmentFolder;
+use super::keys::{self, Kernel};
+use super::output::{self, Progress};
+use super::{Failure, Verdict, walk};
+use crate::args::RekeyArgs;
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::seal::{HexId, Keyring};
+use pgshrink_cfs::{Container, Device, Folder, Recovery, segment};
+use serde::Serialize;
+use std::path::Path;
+
+/// Bytes of all three root sheets (`formats/cfs.md`).
+const ROOTS_BYTES: usize = 3 * 4096;
+
+/// One container.
+#[derive(Serialize)]
+struct Rekeyed {
+    path: String,
+    /// None: it is not sealed.
+    key_before: Option<String>,
+    key_after: Option<String>,
+    problem: Option<String>,
+}
+
+pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
+    let containers = walk::containers(&args.paths)?;
+    let mut keyring = keys::keyring_with_new(args)?;
+    let random = Kernel::new()?;
+    let progress = Progress::new(containers.len() as u64, &args.output);
+    let mut all = Vec::new();
+    for (path, file) in &containers {
+        progress.at(path);
+        let mut rekeyed =
+            Rekeyed { path: path.display().to_string(), key_before: None, key_after: None, problem: None };
+        if let Err(reason) = rekey(file, &mut keyring, random, &mut rekeyed) {
+            rekeyed.problem = Some(reason);
+        }
+        all.push(rekeyed);
+        progress.add(1);
+    }
+    drop(progress);
+    let good = all.iter().all(|rekeyed| rekeyed.problem.is_none());
+    output::print(&args.output, &all, |all| all.iter().map(text).collect())?;
+    Ok(Verdict::of(good))
+}
+
+fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekeyed) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let head = head_of(file).map_err(|failure| text(&failure))?;
+    if !is_sealed(&head) {
+        return Ok(());
+    }
+    rekeyed.key_before = Some(HexId(head.key_id).to_string());
+    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| text(&error))?;
+    let master = keyring.master(&random).map_err(|error| text(&error))?;
+    let (key_id, slot) = (master.id(), master.wrap(&head.id, &data_key, &random));
+    // Also where a run that was ended before had replaced the newest root only.
+    let before = Means::new(head.pages_max, Some(data_key.clone().into_seal(head.key_id, random)));
+    open(file, &before)?.rekey(key_id, slot).map_err(|error| text(&error))?;
+    // Opening writes two roots, closing the third: then none of the ring carries an older slot.
+    let after = Means::new(head.pages_max, Some(data_key.into_seal(key_id, random)));
+    open(file, &after)?.close().map_err(|error| text(&error))?;
+    let mut roots = vec![0; ROOTS_BYTES];
+    folder(file)
+        .open(segment::FILE_NAME)
+        .and_then(|device| device.pread(&mut roots, 0))
+        .map_err(|error| text(&error))?;
+    let sheets = roots.chunks(ROOTS_BYTES / 3);
+    if !sheets.into_iter().all(|sheet| sheet.windows(slot.len()).any(|window| window == slot)) {
+        return Err("an older root still has the data key under the key before; run it again".to_owned());
+    }
+    rekeyed.key_after = Some(HexId(key_id).to_string());
+    Ok(())
+}
+
+fn folder(file: &Path) -> SegmentFolder {
+    SegmentFolder(super::copy::parent(file).to_owned())
+}
+
+/// For writing: the tool has the container to itself.
+fn open<'m>(file: &Path, means: &'m Means) -> Result<super::container::Alones<'m>, String> {
+    let device = folder(file).open(segment::FILE_NAME).map_err(|error| error.to_string())?;
+    let opened = Container::open(device, Alone, means.words(), Recovery::Discard, means.options(false));
+    opened.map(|(container, _)| container).map_err(|error| error.to_string())
+}
+
+fn text(rekeyed: &Rekeyed) -> String {
+    let result = match (&rekeyed.problem, &rekeyed.key_before, &rekeyed.key_after) {
+        (Some(problem), _, _) => format!("PROBLEM: {problem}"),
+        (None, Some(before), Some(after)) => format!("{before} -> {after}"),
+        _ => "not sealed".to_owned(),
+    };
+    format!("{}: {result}\n", rekeyed.path)
+}

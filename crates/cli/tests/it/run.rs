@@ -397,6 +397,14 @@ struct Terminal {
     seen: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
 }
 
+/// A test that fails does not leave a shell behind, which would hold the test run's output open.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Terminal {
     fn start(place: &Place, command: &str) -> Self {
         let mut script = Command::new("script");

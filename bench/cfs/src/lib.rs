@@ -2,12 +2,13 @@
 //!
 //! `cfs-size` has a private server fill relations with the corpora, with pgbench and with tables that are updated and
 //! deleted from, and encodes and decodes their files in this process by ours, by zstd and LZ4 page by page, and by
-//! zstd in chunks as btrfs and ZFS would. Whatever is encoded is decoded and compared.
+//! zstd in chunks as btrfs and ZFS would. Whatever is encoded is decoded and compared. `cfs-seal` seals and opens records.
 //!
-//! * [`relations`]: the files. * [`chunks`]: what file systems do. * [`size`]: the tables.
+//! * [`relations`]: the files. * [`chunks`]: what file systems do. * [`size`], [`seal`]: the tables.
 
 pub mod chunks;
 pub mod relations;
+pub mod seal;
 pub mod size;
 
 use std::path::Path;
@@ -16,7 +17,7 @@ use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
-pub const ORDER: &[&str] = &["pages", "relations"];
+pub const ORDER: &[&str] = &["pages", "relations", "seal"];
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {

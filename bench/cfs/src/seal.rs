@@ -1,7 +1,7 @@
 //! What sealing a record costs, beside the cipher it was chosen over and one that it must not be.
 
-use aes_gcm_siv::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::XChaCha20Poly1305;
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use pgshrink_bench_report::{Result, Samples, Table, Unit, cpu_seconds_of_thread};
 use pgshrink_cfs::seal::{MasterKey, OVERHEAD_BYTES, Random, Seal, Secret};
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -1,4 +1,18 @@
--- Casts, profiles, dictionaries and what works on them. Operators and operator classes: surface.sql.
+-- The type's other functions, casts, profiles, dictionaries and what works on them. Operators and operator classes: surface.sql.
+
+CREATE FUNCTION zson_recv(internal, oid, integer) RETURNS zson
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION zson_send(zson) RETURNS bytea
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION zson_typmod_in(cstring[]) RETURNS integer
+  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION zson_typmod_out(integer) RETURNS cstring
+  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION zson_subscript_handler(internal) RETURNS internal
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+-- What is compressed is not to be compressed again: EXTERNAL.
+ALTER TYPE zson SET (RECEIVE = zson_recv, SEND = zson_send, TYPMOD_IN = zson_typmod_in,
+  TYPMOD_OUT = zson_typmod_out, SUBSCRIPT = zson_subscript_handler, STORAGE = external);
 
 CREATE FUNCTION jsonb_to_zson(jsonb, integer, boolean) RETURNS zson
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -99,6 +113,8 @@ CREATE VIEW zson_dictionaries AS
   FROM zson_dictionary d;
 GRANT SELECT ON zson_dictionaries TO PUBLIC;
 
+CREATE OR REPLACE FUNCTION zson_extract_strings(x jsonb) RETURNS text[]
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_info(zson) RETURNS text
   AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_dictionary_ids(anyelement) RETURNS integer[]

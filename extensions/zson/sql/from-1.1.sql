@@ -1,24 +1,10 @@
 -- What version 1.1 of the original has, brought to where fresh.sql begins. Documents it wrote stay as they are and
 -- are read by the words of zson_dict; what is written from now on is version 2's.
-CREATE FUNCTION zson_recv(internal, oid, integer) RETURNS zson
-  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION zson_send(zson) RETURNS bytea
-  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION zson_typmod_in(cstring[]) RETURNS integer
-  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
-CREATE FUNCTION zson_typmod_out(integer) RETURNS cstring
-  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION zson_subscript_handler(internal) RETURNS internal
-  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-ALTER TYPE zson SET (RECEIVE = zson_recv, SEND = zson_send, TYPMOD_IN = zson_typmod_in,
-  TYPMOD_OUT = zson_typmod_out, SUBSCRIPT = zson_subscript_handler, STORAGE = external);
 -- The input function keeps its one declared argument: a type's cannot be changed. The server passes it three.
 ALTER FUNCTION zson_in(cstring) PARALLEL SAFE;
 ALTER FUNCTION zson_out(zson) PARALLEL SAFE;
 ALTER FUNCTION jsonb_to_zson(jsonb) PARALLEL SAFE;
 ALTER FUNCTION zson_to_jsonb(zson) PARALLEL SAFE;
-CREATE OR REPLACE FUNCTION zson_extract_strings(x jsonb) RETURNS text[]
-  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 -- Columns that exist, for what is written to them from now on.
 DO $$
 DECLARE

@@ -33,6 +33,8 @@ pub struct Backend {
     pub scratch: Vec<u8>,
     objects: Option<Objects>,
     writing: Vec<Writing>,
+    /// Typmods of profiles that were asked for by name.
+    typmods: Vec<(String, i32)>,
     readers: Vec<Kept<ReadingDictionary>>,
     words: Vec<Kept<Words>>,
     clock: u64,
@@ -99,6 +101,7 @@ impl Backend {
             scratch: Vec::new(),
             objects: None,
             writing: Vec::new(),
+            typmods: Vec::new(),
             readers: Vec::new(),
             words: Vec::new(),
             clock: 0,
@@ -108,6 +111,7 @@ impl Backend {
     fn forget_what_may_have_changed(&mut self) {
         self.objects = None;
         self.writing.clear();
+        self.typmods.clear();
     }
 
     /// Bytes of everything kept but the memo.
@@ -302,6 +306,28 @@ pub fn profile_of(objects: &Objects, typmod: i32) -> ProfileRow {
         name: DEFAULT_PROFILE.to_owned(),
         codec: None,
     })
+}
+
+/// The typmod of columns of the profile of this name; an ERROR if there is none.
+pub fn typmod_of(name: &str) -> i32 {
+    // SAFETY: each borrow ends before the lookups.
+    unsafe {
+        if !STALE.load(Ordering::Relaxed)
+            && let Some((_, typmod)) = backend().typmods.iter().find(|(known, _)| known == name)
+        {
+            return *typmod;
+        }
+        let Some(profile) = objects().profile_named(name) else {
+            raise(
+                Code::ERRCODE_UNDEFINED_OBJECT,
+                format!("zson: there is no profile \"{name}\""),
+                "",
+                "A column declared zson('name') makes one; zson_profile lists them.",
+            )
+        };
+        backend().typmods.push((profile.name, profile.id));
+        profile.id
+    }
 }
 
 /// What is written where nobody said otherwise.

@@ -3,7 +3,7 @@
 //! 1. Everything is read under the catalog snapshot, which is of now: a REPEATABLE READ transaction that is older
 //!    than a dictionary reads documents written with it. Under logical decoding it is the historic one, which is
 //!    why the tables are user catalog tables.
-//! 2. A row of this very transaction is told apart ([`DictionaryRow::own`]): nobody else can see it, and it may yet
+//! 2. A row of this very transaction is told apart ([`Objects::newest_dictionary`]): nobody else can see it, and it may yet
 //!    be rolled back, so nothing is written with it.
 //! 3. Rows are found through the extension's schema, wherever that is.
 #![allow(unsafe_code)]
@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 
 use pgrx::pg_sys::{self, AttrNumber, Datum, Oid};
 
+use crate::query::quoted;
 use crate::sys::bytes_of;
 
 /// The name of profile 0, that of columns declared `zson`.
@@ -77,8 +78,6 @@ pub struct DictionaryRow {
     pub hash: Vec<u8>,
     /// Its bytes; none if no dictionary was best.
     pub content: Option<Vec<u8>>,
-    /// Whether this very transaction made it.
-    pub own: bool,
 }
 
 impl Objects {
@@ -133,7 +132,8 @@ impl Objects {
 
     /// `name` in the extension's schema, quoted.
     pub fn qualified(&self, name: &str) -> String {
-        format!("{}.{}", quote(&namespace_name(self.namespace)), quote(name))
+        let parts = [quoted(&namespace_name(self.namespace)), quoted(name.as_bytes())];
+        String::from_utf8_lossy(&parts.join(&b'.')).into_owned()
     }
 
     /// The dictionary of this id.
@@ -153,13 +153,14 @@ impl Objects {
         let Some(catalog) = self.catalog else { return (None, false) };
         let name = text_datum(profile);
         let mut own = false;
-        let found = first(catalog.dictionary_by_profile, &[text_key(2, name)], Order::Backward, |row| {
-            if row.own {
-                own = true;
-                return None;
-            }
-            dictionary_row(row)
-        });
+        let found =
+            first(catalog.dictionary_by_profile, &[text_key(2, name)], Order::Backward, |row, is_own| {
+                if is_own {
+                    own = true;
+                    return None;
+                }
+                dictionary_row(row, is_own)
+            });
         (found, own)
     }
 
@@ -167,7 +168,7 @@ impl Objects {
     pub fn has_dictionary(&self, profile: &str, codec: &str, hash: &[u8]) -> bool {
         let Some(catalog) = self.catalog else { return false };
         let name = text_datum(profile);
-        let same = |row: &Row| {
+        let same = |row: &Row, _: bool| {
             (row.bytes(7).as_deref() == Some(hash) && row.text(4).as_deref() == Some(codec)).then_some(())
         };
         first(catalog.dictionary_by_profile, &[text_key(2, name)], Order::Index, same).is_some()
@@ -188,7 +189,7 @@ impl Objects {
     pub fn words(&self, dictionary: i32) -> Vec<(i32, Vec<u8>)> {
         let mut words = Vec::new();
         if self.words.table != pg_sys::InvalidOid {
-            first::<()>(self.words, &[int4_key(1, dictionary)], Order::Index, |row| {
+            first::<()>(self.words, &[int4_key(1, dictionary)], Order::Index, |row, _| {
                 if let (Some(id), Some(word)) = (row.int4(2), row.bytes(3)) {
                     words.push((id, word));
                 }
@@ -200,17 +201,12 @@ impl Objects {
 }
 
 /// The name of a schema.
-pub fn namespace_name(namespace: Oid) -> String {
+fn namespace_name(namespace: Oid) -> Vec<u8> {
     // SAFETY: a catalog lookup; the name, if there is one, is a C string.
     unsafe {
         let name = pg_sys::get_namespace_name(namespace);
-        if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
+        if name.is_null() { Vec::new() } else { CStr::from_ptr(name).to_bytes().to_vec() }
     }
-}
-
-/// An identifier as SQL writes it.
-pub fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// `text` as a datum of type text.
@@ -238,7 +234,7 @@ fn type_oid(name: &CStr, namespace: Oid) -> Oid {
 fn extension_schema(extension: Oid) -> Option<Oid> {
     let (table, index) = (Oid::from(EXTENSION_TABLE), Oid::from(EXTENSION_INDEX));
     let key = key(1, pg_sys::F_OIDEQ, Datum::from(extension));
-    first(Relation { table, index }, &[key], Order::Index, |row| {
+    first(Relation { table, index }, &[key], Order::Index, |row, _| {
         row.value(4).map(|datum| Oid::from(datum.value() as u32))
     })
 }
@@ -254,31 +250,46 @@ fn owner_of(table: Oid) -> Oid {
     }
 }
 
-fn dictionary_row(row: &Row) -> Option<DictionaryRow> {
+fn dictionary_row(row: &Row, _: bool) -> Option<DictionaryRow> {
     Some(DictionaryRow {
         id: NonZeroU32::new(u32::try_from(row.int4(1)?).ok()?)?,
         profile: row.text(2)?,
         codec: row.text(4)?,
         hash: row.bytes(7)?,
         content: row.bytes(12),
-        own: row.own,
     })
 }
 
-fn profile_row(row: &Row) -> Option<ProfileRow> {
+fn profile_row(row: &Row, _: bool) -> Option<ProfileRow> {
     Some(ProfileRow { id: row.int4(1)?, name: row.text(2)?, codec: row.text(3) })
 }
 
-/// A row while its scan is open.
-struct Row {
-    values: Vec<Datum>,
-    nulls: Vec<bool>,
-    own: bool,
+/// A row while what it comes from is there.
+#[derive(Clone)]
+pub struct Row {
+    /// Its columns.
+    pub values: Vec<Datum>,
+    /// Which of them are null.
+    pub nulls: Vec<bool>,
 }
 
 impl Row {
+    /// The columns of a tuple.
+    ///
+    /// # Safety
+    /// The tuple is of this shape, and there as long as the row is used; columns are asked for as what they are.
+    pub unsafe fn of(tuple: pg_sys::HeapTuple, shape: pg_sys::TupleDesc) -> Row {
+        // SAFETY: by the caller; as many of each as the shape has columns.
+        unsafe {
+            let columns = (*shape).natts as usize;
+            let mut row = Row { values: vec![Datum::null(); columns], nulls: vec![true; columns] };
+            pg_sys::heap_deform_tuple(tuple, shape, row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
+            row
+        }
+    }
+
     /// The value of column `number`, from 1.
-    fn value(&self, number: usize) -> Option<Datum> {
+    pub fn value(&self, number: usize) -> Option<Datum> {
         (self.nulls.get(number - 1) == Some(&false)).then(|| self.values[number - 1])
     }
 
@@ -286,7 +297,8 @@ impl Row {
         Some(self.value(number)?.value() as i32)
     }
 
-    fn bytes(&self, number: usize) -> Option<Vec<u8>> {
+    /// The bytes of the varlena in column `number`, from 1.
+    pub fn bytes(&self, number: usize) -> Option<Vec<u8>> {
         let datum = self.value(number)?;
         // SAFETY: the column is a varlena, and its tuple is there as long as the scan.
         unsafe {
@@ -300,7 +312,7 @@ impl Row {
     }
 
     /// A text column whose content is ASCII or came in by [`text_datum`].
-    fn text(&self, number: usize) -> Option<String> {
+    pub fn text(&self, number: usize) -> Option<String> {
         Some(String::from_utf8_lossy(&self.bytes(number)?).into_owned())
     }
 }
@@ -343,7 +355,7 @@ fn first<T>(
     relation: Relation,
     keys: &[pg_sys::ScanKeyData],
     order: Order,
-    mut take: impl FnMut(&Row) -> Option<T>,
+    mut take: impl FnMut(&Row, bool) -> Option<T>,
 ) -> Option<T> {
     let mut keys = keys.to_vec();
     // SAFETY: table and index belong together and are open during the scan. An ERROR unwinds; the server then closes
@@ -373,7 +385,7 @@ fn first<T>(
             if tuple.is_null() {
                 break;
             }
-            found = take(&row(tuple, (*table).rd_att));
+            found = take(&Row::of(tuple, (*table).rd_att), is_own(tuple));
         }
         if order == Order::Backward {
             pg_sys::systable_endscan_ordered(scan);
@@ -386,18 +398,14 @@ fn first<T>(
     }
 }
 
-unsafe fn row(tuple: pg_sys::HeapTuple, shape: pg_sys::TupleDesc) -> Row {
-    // SAFETY: the tuple is of this shape and pinned by its scan.
+/// Whether a tuple of a table was inserted by this very transaction.
+unsafe fn is_own(tuple: pg_sys::HeapTuple) -> bool {
+    // SAFETY: by the caller, the tuple is of a table.
     unsafe {
-        let columns = (*shape).natts as usize;
-        let mut row = Row { values: vec![Datum::null(); columns], nulls: vec![true; columns], own: false };
-        pg_sys::heap_deform_tuple(tuple, shape, row.values.as_mut_ptr(), row.nulls.as_mut_ptr());
         let header = (*tuple).t_data;
         let frozen = pg_sys::HEAP_XMIN_FROZEN as u16;
-        if (*header).t_infomask & frozen != frozen {
-            row.own = pg_sys::TransactionIdIsCurrentTransactionId((*header).t_choice.t_heap.t_xmin);
-        }
-        row
+        (*header).t_infomask & frozen != frozen
+            && pg_sys::TransactionIdIsCurrentTransactionId((*header).t_choice.t_heap.t_xmin)
     }
 }
 

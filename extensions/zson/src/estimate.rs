@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use pgrx::IntoDatum;
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys::Datum;
 use pgshrink_zson::estimate::{Line, Options, measure};
 
 use crate::catalog::text_datum;
@@ -12,27 +12,15 @@ use crate::column::{Column, Wanted};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
 use crate::internal::check_interrupts;
 use crate::query::Session;
-use crate::sys::{self, bytes_of, pg_function};
+use crate::sys::{self, pg_function};
 
 const COLUMNS: usize = 8;
 
 pg_function! {
     /// `zson_estimate(table_name text, column_name text)`.
     fn zson_estimate(fcinfo) {
-        let name = |n| bytes_of(pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, n).cast_mut_ptr())).to_vec();
-        let column = Column::find(&name(0), &name(1));
-        let lines = lines(&column);
-        pg_sys::InitMaterializedSRF(fcinfo, 0);
-        let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-        for mut row in lines {
-            let mut nulls = [false; COLUMNS];
-            for (at, null) in nulls.iter_mut().enumerate() {
-                *null = row[at].is_none();
-            }
-            let mut values: Vec<Datum> = row.iter_mut().map(|value| value.take().unwrap_or(Datum::null())).collect();
-            pg_sys::tuplestore_putvalues((*result).setResult, (*result).setDesc, values.as_mut_ptr(), nulls.as_mut_ptr());
-        }
-        sys::null(fcinfo)
+        let column = Column::find(&sys::bytes_arg(fcinfo, 0), &sys::bytes_arg(fcinfo, 1));
+        sys::return_rows(fcinfo, lines(&column))
     }
 }
 

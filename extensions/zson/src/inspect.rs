@@ -10,7 +10,7 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use pgshrink_zson::datum::{Method, Stored, parse};
 
 use crate::backend::objects;
-use crate::catalog::text_datum;
+use crate::catalog::{Row, text_datum};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
 use crate::sys::{self, bytes_of, pg_function, raw};
 
@@ -263,23 +263,22 @@ unsafe fn for_each_bound(
     }
 }
 
-unsafe fn for_each_column(row: Datum, mut each: impl FnMut(Datum, Oid)) {
+unsafe fn for_each_column(value: Datum, mut each: impl FnMut(Datum, Oid)) {
     // SAFETY: a row value names its type.
     unsafe {
-        let header = pg_sys::pg_detoast_datum(row.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
+        let header = pg_sys::pg_detoast_datum(value.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
         let of = (*header).t_choice.t_datum.datum_typeid;
         let typmod = (*header).t_choice.t_datum.datum_typmod;
         let shape = pg_sys::lookup_rowtype_tupdesc(of, typmod);
         let columns = (*shape).natts as usize;
         let mut tuple = pg_sys::HeapTupleData { t_data: header, ..Default::default() };
         tuple.t_len = pgrx::varsize_4b(header.cast()) as u32;
-        let (mut values, mut nulls) = (vec![Datum::null(); columns], vec![true; columns]);
-        pg_sys::heap_deform_tuple(&mut tuple, shape, values.as_mut_ptr(), nulls.as_mut_ptr());
+        let row = Row::of(&mut tuple, shape);
         let types: Vec<Option<Oid>> = (0..columns).map(|at| column_type(shape, at)).collect();
         release(shape);
-        for at in 0..columns {
-            if let (false, Some(of)) = (nulls[at], types[at]) {
-                each(values[at], of);
+        for (at, of) in types.into_iter().enumerate() {
+            if let (Some(value), Some(of)) = (row.value(at + 1), of) {
+                each(value, of);
             }
         }
     }

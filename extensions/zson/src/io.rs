@@ -3,6 +3,7 @@
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 
+use crate::backend::typmod_of;
 use crate::sys::{self, pg_function, raw};
 use crate::{profiles, value};
 
@@ -54,7 +55,7 @@ pg_function! {
     /// `zson_reencode(zson, profile text)`.
     fn zson_reencode(fcinfo) {
         let given = sys::arg(fcinfo, 0);
-        let typmod = profiles::typmod_of(&profiles::text_arg(fcinfo, 1));
+        let typmod = typmod_of(&profiles::text_arg(fcinfo, 1));
         if value::is_current(given, typmod) { given } else { value::pack(value::view(given), typmod) }
     }
 }

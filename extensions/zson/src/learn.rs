@@ -41,8 +41,7 @@ pg_function! {
     }
     /// `zson_learn(table_name text, column_name text)`.
     fn zson_learn_column(fcinfo) {
-        let name = |n| bytes_of(pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, n).cast_mut_ptr())).to_vec();
-        text_datum(&learn(vec![Column::find(&name(0), &name(1))], None))
+        text_datum(&learn(vec![Column::find(&sys::bytes_arg(fcinfo, 0), &sys::bytes_arg(fcinfo, 1))], None))
     }
 }
 

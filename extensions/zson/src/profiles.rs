@@ -3,14 +3,14 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, Oid, TriggerData, varlena};
+use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, Oid, TriggerData};
 use pgshrink_codec::Dictionary;
 
 use crate::backend::{objects, parse_choice};
-use crate::catalog::{Objects, ProfileRow, c_string};
+use crate::catalog::{Objects, ProfileRow, Row, c_string};
 use crate::error::{PgSqlErrorCode as Code, notice, raise};
 use crate::internal::{as_owner, is_internal, run};
-use crate::sys::{self, bytes_of, pg_function};
+use crate::sys::{self, pg_function};
 use crate::value::new_varlena;
 
 const NAME_MAX: usize = 63;
@@ -78,15 +78,15 @@ pg_function! {
     fn zson_dictionary_bytes_out(fcinfo) {
         let mut digits = String::new();
         if may_read_dictionaries() {
-            let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, 0).cast_mut_ptr::<varlena>());
-            digits = to_hex(bytes_of(packed));
+            digits = to_hex(&sys::bytes_arg(fcinfo, 0));
         }
         Datum::from(pg_sys::pstrdup(c_string(&digits).as_ptr()))
     }
     /// Before a row of `zson_profile` comes in: its id is this database's own.
     fn zson_profile_load(fcinfo) {
         let objects = objects();
-        let row = Loaded::of(fcinfo, objects.profile_table());
+        let loaded = Loaded::of(fcinfo, objects.profile_table());
+        let row = &loaded.row;
         let name = row.text(2).unwrap_or_default();
         check_name(&name);
         let codec = row.text(3).map(|codec| parse_choice(&codec).to_string());
@@ -103,14 +103,15 @@ pg_function! {
                 if id > PROFILES_MAX {
                     raise(Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("zson: a database can have {PROFILES_MAX} profiles"), "", "Use one profile for columns with documents of one kind.");
                 }
-                row.with(&[(1, Datum::from(id))])
+                loaded.with(&[(1, Datum::from(id))])
             }
         }
     }
     /// Before a row of `zson_dictionary` comes in: checked, with an id of this database's own, once only.
     fn zson_dictionary_load(fcinfo) {
         let objects = objects();
-        let row = Loaded::of(fcinfo, objects.dictionary_table());
+        let loaded = Loaded::of(fcinfo, objects.dictionary_table());
+        let row = &loaded.row;
         let (profile, kind) = (row.text(2).unwrap_or_default(), row.text(5).unwrap_or_default());
         let hash = row.bytes(7).unwrap_or_default();
         check_name(&profile);
@@ -133,7 +134,7 @@ pg_function! {
             register(&objects, &profile);
         }
         pg_sys::CacheInvalidateRelcacheByRelid(objects.dictionary_table());
-        row.with(&[(1, Datum::from(next_id(&objects, "zson_dictionary_id")))])
+        loaded.with(&[(1, Datum::from(next_id(&objects, "zson_dictionary_id")))])
     }
     /// Before a row is changed or deleted by anybody but the extension.
     fn zson_catalog_keep(fcinfo) {
@@ -172,23 +173,7 @@ fn may_read_dictionaries() -> bool {
 /// Argument `n` is a text and not null.
 pub unsafe fn text_arg(fcinfo: FunctionCallInfo, n: usize) -> String {
     // SAFETY: by the caller.
-    unsafe {
-        let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, n).cast_mut_ptr());
-        String::from_utf8_lossy(bytes_of(packed)).into_owned()
-    }
-}
-
-/// The typmod of columns of the profile of this name; an ERROR if there is none.
-pub fn typmod_of(name: &str) -> i32 {
-    match objects().profile_named(name) {
-        Some(profile) => profile.id,
-        None => raise(
-            Code::ERRCODE_UNDEFINED_OBJECT,
-            format!("zson: there is no profile \"{name}\""),
-            "",
-            "A column declared zson('name') makes one; zson_profile lists them.",
-        ),
-    }
+    unsafe { String::from_utf8_lossy(&sys::bytes_arg(fcinfo, n)).into_owned() }
 }
 
 /// Makes a profile, or finds that somebody else just made it.
@@ -202,6 +187,9 @@ pub fn register(objects: &Objects, name: &str) -> ProfileRow {
         let table = objects.qualified("zson_profile");
         run(&format!("INSERT INTO {table} (id, name) VALUES (0, $1)"), &[name.into()]);
     });
+    // If this is rolled back, what is known of the name has to be forgotten.
+    // SAFETY: the table exists.
+    unsafe { pg_sys::CacheInvalidateRelcacheByRelid(objects.profile_table()) };
     objects.profile_named(name).unwrap_or_else(|| {
         raise(
             Code::ERRCODE_INTERNAL_ERROR,
@@ -311,8 +299,7 @@ unsafe fn trigger(fcinfo: FunctionCallInfo) -> *mut TriggerData {
 struct Loaded {
     tuple: HeapTuple,
     shape: pg_sys::TupleDesc,
-    values: Vec<Datum>,
-    nulls: Vec<bool>,
+    row: Row,
 }
 
 impl Loaded {
@@ -335,31 +322,13 @@ impl Loaded {
                 );
             }
             let (tuple, shape) = ((*data).tg_trigtuple, (*(*data).tg_relation).rd_att);
-            let columns = (*shape).natts as usize;
-            let (mut values, mut nulls) = (vec![Datum::null(); columns], vec![true; columns]);
-            pg_sys::heap_deform_tuple(tuple, shape, values.as_mut_ptr(), nulls.as_mut_ptr());
-            Loaded { tuple, shape, values, nulls }
+            Loaded { tuple, shape, row: Row::of(tuple, shape) }
         }
-    }
-
-    /// The bytes of the varlena in column `number`, from 1.
-    fn bytes(&self, number: usize) -> Option<Vec<u8>> {
-        if self.nulls[number - 1] {
-            return None;
-        }
-        // SAFETY: the columns asked for are varlenas.
-        Some(unsafe {
-            bytes_of(pg_sys::pg_detoast_datum_packed(self.values[number - 1].cast_mut_ptr())).to_vec()
-        })
-    }
-
-    fn text(&self, number: usize) -> Option<String> {
-        Some(String::from_utf8_lossy(&self.bytes(number)?).into_owned())
     }
 
     /// The row with other values in some columns.
     fn with(&self, changes: &[(usize, Datum)]) -> Datum {
-        let (mut values, mut nulls) = (self.values.clone(), self.nulls.clone());
+        let Row { mut values, mut nulls } = self.row.clone();
         let mut replaced = vec![false; values.len()];
         for &(number, value) in changes {
             (values[number - 1], nulls[number - 1], replaced[number - 1]) = (value, false, true);

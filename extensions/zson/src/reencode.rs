@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 
-use crate::backend::objects;
+use crate::backend::{objects, typmod_of};
 use crate::column::Column;
 use crate::error::{PgSqlErrorCode as Code, notice, raise};
 use crate::internal::check_interrupts;
-use crate::profiles::{text_arg, typmod_of};
+use crate::profiles::text_arg;
 use crate::query::{Session, quoted, statement};
-use crate::sys::{self, bytes_of, pg_function};
+use crate::sys::{self, pg_function};
 use crate::value;
 
 /// Rows of a page as long as nobody has analysed the table.
@@ -31,8 +31,7 @@ pg_function! {
                 raise(Code::ERRCODE_NULL_VALUE_NOT_ALLOWED, format!("zson: {name} is null"), "", "");
             }
         }
-        let name = |n| bytes_of(pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, n).cast_mut_ptr())).to_vec();
-        let column = Column::find(&name(0), &name(1));
+        let column = Column::find(&sys::bytes_arg(fcinfo, 0), &sys::bytes_arg(fcinfo, 1));
         let batch = sys::int4_arg(fcinfo, 2, 0);
         let pause = sys::int4_arg(fcinfo, 3, 0);
         if batch < 1 || pause < 0 {

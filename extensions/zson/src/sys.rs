@@ -121,3 +121,57 @@ pub unsafe fn bytes_of<'a>(value: *const pg_sys::varlena) -> &'a [u8] {
         std::slice::from_raw_parts(pgrx::vardata_any(value).cast::<u8>(), pgrx::varsize_any_exhdr(value))
     }
 }
+
+/// Gives the bytes of a varlena behind its header, fetched and decompressed as it needs, to `work`. For every value:
+/// see the header.
+///
+/// # Safety
+/// `datum` is a varlena, and the caller holds nothing that needs dropping.
+#[inline]
+pub unsafe fn with_bytes<R>(datum: Datum, work: impl FnOnce(&[u8]) -> R) -> R {
+    // SAFETY: by the caller; the bytes are used up before their memory is freed.
+    unsafe {
+        let given = datum.cast_mut_ptr::<pg_sys::varlena>();
+        let packed = raw::pg_detoast_datum_packed(given);
+        let done = work(bytes_of(packed));
+        if !std::ptr::eq(packed, given) {
+            raw::pfree(packed.cast());
+        }
+        done
+    }
+}
+
+/// The bytes of argument `n`, a varlena.
+///
+/// # Safety
+/// `fcinfo` is a valid call record, and argument `n` a varlena and not null.
+pub unsafe fn bytes_arg(fcinfo: FunctionCallInfo, n: usize) -> Vec<u8> {
+    // SAFETY: by the caller.
+    unsafe { bytes_of(pg_sys::pg_detoast_datum_packed(arg(fcinfo, n).cast_mut_ptr())).to_vec() }
+}
+
+/// Makes `rows` the result of a call that returns a set.
+///
+/// # Safety
+/// `fcinfo` is a valid call record of a function that returns a set of rows with such columns.
+pub unsafe fn return_rows<const N: usize>(
+    fcinfo: FunctionCallInfo,
+    rows: impl IntoIterator<Item = [Option<Datum>; N]>,
+) -> Datum {
+    // SAFETY: by the caller.
+    unsafe {
+        pg_sys::InitMaterializedSRF(fcinfo, 0);
+        let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
+        for row in rows {
+            let mut values = row.map(|value| value.unwrap_or(Datum::null()));
+            let mut nulls = row.map(|value| value.is_none());
+            pg_sys::tuplestore_putvalues(
+                (*result).setResult,
+                (*result).setDesc,
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+            );
+        }
+        null(fcinfo)
+    }
+}

@@ -30,16 +30,12 @@ pg_function! {
     fn zson_vacuum_dictionaries(fcinfo) {
         let objects = objects();
         let outcomes = as_owner(objects.owner, || vacuum(&objects));
-        pg_sys::InitMaterializedSRF(fcinfo, 0);
-        let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-        for (id, reason) in outcomes {
+        let rows = outcomes.into_iter().map(|(id, reason)| {
             let removed = reason.is_none();
             let reason = reason.unwrap_or_else(|| "nothing needed it".to_owned());
-            let mut values = [Datum::from(id), removed.into_datum().unwrap_or(Datum::null()), text_datum(&reason)];
-            let mut nulls = [false; 3];
-            pg_sys::tuplestore_putvalues((*result).setResult, (*result).setDesc, values.as_mut_ptr(), nulls.as_mut_ptr());
-        }
-        sys::null(fcinfo)
+            [Some(Datum::from(id)), removed.into_datum(), Some(text_datum(&reason))]
+        });
+        sys::return_rows(fcinfo, rows)
     }
 }
 

@@ -11,13 +11,13 @@ use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, varlena};
 use pgshrink_codec::Algorithm;
-use pgshrink_zson::datum::{Method, Stored, parse};
-use pgshrink_zson::{Encoder, legacy};
+use pgshrink_zson::datum::{Header, Method, Stored, parse};
+use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, legacy};
 
 use crate::backend::{backend, legacy_words, reader, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
 use crate::settings;
-use crate::sys::{bytes_of, raw};
+use crate::sys::{raw, with_bytes};
 
 /// Documents of more bytes than this are not kept in the memo.
 const MEMO_DOCUMENT_MAX: usize = 256 << 10;
@@ -35,18 +35,12 @@ const VARLENA_MAX: usize = 0x3fff_ffff;
 /// `datum` is a zson value. The result is borrowed: it is valid until the fourth next call, and not to be freed or
 /// changed.
 pub unsafe fn view(datum: Datum) -> Datum {
-    // SAFETY: by the caller; `bytes` are used up before `packed` is freed.
+    // SAFETY: by the caller.
     unsafe {
-        let given = datum.cast_mut_ptr::<varlena>();
-        let packed = raw::pg_detoast_datum_packed(given);
-        let bytes = bytes_of(packed);
-        let jsonb = match backend().memo.get(bytes) {
+        let jsonb = with_bytes(datum, |bytes| match backend().memo.get(bytes) {
             Some(known) => known.varlena().as_ptr().cast::<c_void>().cast_mut(),
             None => decode(bytes),
-        };
-        if !ptr::eq(packed, given) {
-            raw::pfree(packed.cast());
-        }
+        });
         Datum::from(jsonb)
     }
 }
@@ -73,13 +67,10 @@ pub unsafe fn copy(datum: Datum) -> Datum {
 pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
     // SAFETY: by the caller; what is borrowed of the backend is not touched by palloc.
     unsafe {
-        let given = jsonb.cast_mut_ptr::<varlena>();
-        let packed = raw::pg_detoast_datum_packed(given);
-        let how = writing(typmod);
-        encode(bytes_of(packed), how.choice, how.dictionary.as_ref());
-        if !ptr::eq(packed, given) {
-            raw::pfree(packed.cast());
-        }
+        with_bytes(jsonb, |bytes| {
+            let how = writing(typmod);
+            encode(bytes, how.choice, how.dictionary.as_ref());
+        });
         take_scratch()
     }
 }
@@ -91,26 +82,21 @@ pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
 pub unsafe fn is_current(datum: Datum, typmod: i32) -> bool {
     // SAFETY: by the caller.
     unsafe {
-        let given = datum.cast_mut_ptr::<varlena>();
-        let packed = raw::pg_detoast_datum_packed(given);
-        let how = writing(typmod);
-        let wanted = how.dictionary.as_ref().map(|dictionary| dictionary.id());
-        let current = match parse(bytes_of(packed)) {
-            Ok(Stored::Current(header)) => match header.method() {
+        with_bytes(datum, |bytes| {
+            let how = writing(typmod);
+            let wanted = how.dictionary.as_ref().map(|dictionary| dictionary.id());
+            let Ok(Stored::Current(header)) = parse(bytes) else { return false };
+            let algorithm = match header.method() {
                 // What did not get smaller may do so now.
                 Method::Raw => {
                     encode(header.payload(), how.choice, how.dictionary.as_ref());
-                    backend().scratch.len() >= bytes_of(packed).len()
+                    return backend().scratch.len() >= bytes.len();
                 }
-                Method::Zstd => how.choice.algorithm == Algorithm::Zstd && header.dictionary() == wanted,
-                _ => how.choice.algorithm == Algorithm::Lz4 && header.dictionary() == wanted,
-            },
-            _ => false,
-        };
-        if !ptr::eq(packed, given) {
-            raw::pfree(packed.cast());
-        }
-        current
+                Method::Zstd => Algorithm::Zstd,
+                _ => Algorithm::Lz4,
+            };
+            how.choice.algorithm == algorithm && header.dictionary() == wanted
+        })
     }
 }
 
@@ -172,60 +158,56 @@ pub unsafe fn new_varlena(start: *const u8, len: usize) -> Datum {
 /// Decodes a document that the memo does not have.
 unsafe fn decode(bytes: &[u8]) -> *mut c_void {
     let stored = parse(bytes).unwrap_or_else(|error| raise_core(&error));
-    // SAFETY: the target has the promised size.
+    // SAFETY: the target has the promised size; what is ready is used before the server looks anything up again.
     unsafe {
-        if let Stored::Legacy(legacy) = &stored
-            && let Err(error) = words_of(legacy).verify(legacy)
-        {
-            // Before memory is taken for the size that it promises.
-            raise_core(&error);
-        }
-        let raw_len = raw_len(&stored);
-        if raw_len > MEMO_DOCUMENT_MAX {
-            return decode_large(bytes, &stored, raw_len);
-        }
-        let done = match &stored {
-            Stored::Current(header) => {
-                let dictionary = header.dictionary().map(|id| reader(id));
-                let all = backend();
-                let decoder = &mut all.decoder;
-                all.memo.insert(bytes, raw_len, |target| decoder.decode(header, dictionary, target))
-            }
-            Stored::Legacy(legacy) => {
-                let words = words_of(legacy);
-                backend().memo.insert(bytes, raw_len, |target| words.decode(legacy, target))
-            }
+        let raw_len = match &stored {
+            Stored::Current(header) => header.raw_len(),
+            Stored::Legacy(legacy) => legacy.raw_len(),
         };
-        match done {
+        if raw_len > MEMO_DOCUMENT_MAX {
+            return LARGE.find(bytes).unwrap_or_else(|| decode_large(bytes, Ready::of(&stored), raw_len));
+        }
+        let ready = Ready::of(&stored);
+        let all = backend();
+        match all.memo.insert(bytes, raw_len, |target| ready.decode(&mut all.decoder, target)) {
             Ok(document) => document.varlena().as_ptr().cast::<c_void>().cast_mut(),
             Err(error) => raise_core(&error),
         }
     }
 }
 
-fn raw_len(stored: &Stored<'_>) -> usize {
-    match stored {
-        Stored::Current(header) => header.raw_len(),
-        Stored::Legacy(legacy) => legacy.raw_len(),
-    }
+/// A datum with what it takes to decode it.
+enum Ready<'a> {
+    Current(&'a Header<'a>, Option<&'static ReadingDictionary>),
+    Legacy(&'a legacy::Datum<'a>, &'static legacy::Words),
 }
 
-unsafe fn decode_into(stored: &Stored<'_>, target: &mut [u8]) -> Result<(), pgshrink_zson::Error> {
-    // SAFETY: the dictionaries are used before the server is called again.
-    unsafe {
-        match stored {
-            Stored::Current(header) => {
-                let dictionary = header.dictionary().map(|id| reader(id));
-                backend().decoder.decode(header, dictionary, target)
+impl<'a> Ready<'a> {
+    /// Looks up what the datum names.
+    unsafe fn of(stored: &'a Stored<'a>) -> Ready<'a> {
+        // SAFETY: by the caller, who uses it before the server looks anything up again.
+        unsafe {
+            match stored {
+                Stored::Current(header) => Ready::Current(header, header.dictionary().map(|id| reader(id))),
+                Stored::Legacy(legacy) => Ready::Legacy(legacy, legacy_words(legacy.dictionary_id())),
             }
-            Stored::Legacy(legacy) => words_of(legacy).decode(legacy, target),
         }
     }
-}
 
-unsafe fn words_of(legacy: &legacy::Datum<'_>) -> &'static legacy::Words {
-    // SAFETY: by the caller, who uses them at once.
-    unsafe { legacy_words(legacy.dictionary_id()) }
+    /// Before memory is taken for the size that the datum promises; one of ours is checked when it is parsed.
+    fn verify(&self) -> Result<(), pgshrink_zson::Error> {
+        match self {
+            Ready::Current(..) => Ok(()),
+            Ready::Legacy(legacy, words) => words.verify(legacy),
+        }
+    }
+
+    fn decode(&self, decoder: &mut Decoder, target: &mut [u8]) -> Result<(), pgshrink_zson::Error> {
+        match self {
+            Ready::Current(header, dictionary) => decoder.decode(header, *dictionary, target),
+            Ready::Legacy(legacy, words) => words.decode(legacy, target),
+        }
+    }
 }
 
 /// A large document decoded in this transaction, with the bytes it is recognised by.
@@ -249,19 +231,29 @@ static LARGE: LargeOnes = LargeOnes {
     registered: Cell::new(false),
 };
 
-/// Decodes into memory of the transaction, in place of the large document decoded longest ago.
-unsafe fn decode_large(bytes: &[u8], stored: &Stored<'_>, raw_len: usize) -> *mut c_void {
-    // SAFETY: what is kept was allocated in this transaction: its end empties the slots.
-    unsafe {
-        for (at, slot) in LARGE.kept.iter().enumerate() {
+impl LargeOnes {
+    /// The jsonb of a document that is still here.
+    unsafe fn find(&self, bytes: &[u8]) -> Option<*mut c_void> {
+        for (at, slot) in self.kept.iter().enumerate() {
+            // SAFETY: what is kept was allocated in this transaction: its end empties the slots.
             if let Some(large) = slot.get()
-                && large.encoded_len == bytes.len()
-                && std::slice::from_raw_parts(large.encoded, large.encoded_len) == bytes
+                && unsafe { std::slice::from_raw_parts(large.encoded, large.encoded_len) } == bytes
             {
-                LARGE.next.set((at + 1) % LARGE_KEPT);
-                return large.jsonb;
+                self.next.set((at + 1) % LARGE_KEPT);
+                return Some(large.jsonb);
             }
         }
+        None
+    }
+}
+
+/// Decodes into memory of the transaction, in place of the large document decoded longest ago.
+unsafe fn decode_large(bytes: &[u8], ready: Ready<'_>, raw_len: usize) -> *mut c_void {
+    if let Err(error) = ready.verify() {
+        raise_core(&error);
+    }
+    // SAFETY: what is kept was allocated in this transaction: its end empties the slots.
+    unsafe {
         if !LARGE.registered.replace(true) {
             pg_sys::RegisterXactCallback(Some(forget_large), ptr::null_mut());
         }
@@ -273,7 +265,7 @@ unsafe fn decode_large(bytes: &[u8], stored: &Stored<'_>, raw_len: usize) -> *mu
         let context = pg_sys::TopTransactionContext;
         let jsonb = pg_sys::MemoryContextAlloc(context, raw_len + VARLENA_HEADER);
         let target = std::slice::from_raw_parts_mut(jsonb.cast::<u8>().add(VARLENA_HEADER), raw_len);
-        if let Err(error) = decode_into(stored, target) {
+        if let Err(error) = ready.decode(&mut backend().decoder, target) {
             raw::pfree(jsonb);
             raise_core(&error);
         }

@@ -42,6 +42,22 @@ impl Call {
         }
     }
 
+    /// The same call with views in place of the arguments at `zson`.
+    ///
+    /// # Safety
+    /// As for [`Call::like`], and the arguments at `zson` are zson and not null.
+    #[inline]
+    unsafe fn viewing<const N: usize>(fcinfo: FunctionCallInfo, zson: [usize; N]) -> Call {
+        // SAFETY: by the caller.
+        unsafe {
+            let mut call = Call::like(fcinfo);
+            for n in zson {
+                call.view_arg(n);
+            }
+            call
+        }
+    }
+
     /// # Safety
     /// The call has more than `n` arguments.
     #[inline]
@@ -91,13 +107,7 @@ pub(super) unsafe fn scalar<const N: usize>(
     builtin: Builtin,
 ) -> Datum {
     // SAFETY: by the caller.
-    unsafe {
-        let mut call = Call::like(fcinfo);
-        for n in zson {
-            call.view_arg(n);
-        }
-        call.run(builtin, fcinfo)
-    }
+    unsafe { Call::viewing(fcinfo, zson).run(builtin, fcinfo) }
 }
 
 /// As [`scalar`], for a result that is a document: `doc #> '{}'` and `doc || '{}'` are the argument itself.
@@ -112,10 +122,7 @@ pub(super) unsafe fn document<const N: usize>(
 ) -> Datum {
     // SAFETY: by the caller.
     unsafe {
-        let mut call = Call::like(fcinfo);
-        for n in zson {
-            call.view_arg(n);
-        }
+        let mut call = Call::viewing(fcinfo, zson);
         let result = call.run(builtin, fcinfo);
         if (*fcinfo).isnull {
             return result;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
 use pgrx::pg_sys::{
-    Datum, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, ParseState, SubscriptExecSteps,
-    SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
+    Datum, ExecEvalSubroutine, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, ParseState,
+    SubscriptExecSteps, SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
 };
 
 use crate::sys::{pg_function, raw};
@@ -126,6 +126,46 @@ unsafe extern "C-unwind" fn check_subscripts(
     }
 }
 
+/// What one of jsonb's steps left behind.
+struct Done {
+    container: Datum,
+    state: SubscriptingRefState,
+    typmod: i32,
+}
+
+/// Runs one of jsonb's steps on `container`, a jsonb, in place of what `step` is about.
+///
+/// # Safety
+/// `step` is of the kind that `routine` runs, and its state went through [`exec_setup`].
+unsafe fn as_jsonb(
+    routine: impl FnOnce(&SubscriptExecSteps) -> ExecEvalSubroutine,
+    expression: *mut ExprState,
+    step: *mut ExprEvalStep,
+    context: *mut ExprContext,
+    mut container: Datum,
+) -> Done {
+    // SAFETY: by the caller.
+    unsafe {
+        let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
+        let mut own = *step;
+        own.resvalue = &raw mut container;
+        own.d.sbsref.state = &raw mut state;
+        if let Some(run) = routine(&workspace.steps) {
+            run(expression, &raw mut own, context);
+        }
+        Done { container, state, typmod: workspace.typmod }
+    }
+}
+
+/// The container of a step as jsonb; of a null one whatever is there.
+///
+/// # Safety
+/// The step's container is a zson or null.
+unsafe fn container_of(step: *mut ExprEvalStep) -> Datum {
+    // SAFETY: by the caller.
+    unsafe { if *(*step).resnull { *(*step).resvalue } else { value::view(*(*step).resvalue) } }
+}
+
 unsafe extern "C-unwind" fn fetch(
     expression: *mut ExprState,
     step: *mut ExprEvalStep,
@@ -134,16 +174,9 @@ unsafe extern "C-unwind" fn fetch(
     // SAFETY: a step of this kind whose state went through exec_setup; the container is not null (fetch_strict).
     unsafe {
         pgrx_extern_c_guard(move || {
-            let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
             let zson = *(*step).resvalue;
             let container = value::view(zson);
-            let mut part = container;
-            let mut own = *step;
-            own.resvalue = &raw mut part;
-            own.d.sbsref.state = &raw mut state;
-            if let Some(fetch) = workspace.steps.sbs_fetch {
-                fetch(expression, &raw mut own, context);
-            }
+            let part = as_jsonb(|steps| steps.sbs_fetch, expression, step, context, container).container;
             *(*step).resvalue = if part == container { value::copy(zson) } else { part };
         });
     }
@@ -157,19 +190,9 @@ unsafe extern "C-unwind" fn assign(
     // SAFETY: a step of this kind whose state went through exec_setup.
     unsafe {
         pgrx_extern_c_guard(move || {
-            let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
-            let mut document = *(*step).resvalue;
+            let done = as_jsonb(|steps| steps.sbs_assign, expression, step, context, container_of(step));
             if !*(*step).resnull {
-                document = value::view(document);
-            }
-            let mut own = *step;
-            own.resvalue = &raw mut document;
-            own.d.sbsref.state = &raw mut state;
-            if let Some(assign) = workspace.steps.sbs_assign {
-                assign(expression, &raw mut own, context);
-            }
-            if !*(*step).resnull {
-                *(*step).resvalue = value::pack(document, workspace.typmod);
+                *(*step).resvalue = value::pack(done.container, done.typmod);
             }
         });
     }
@@ -183,19 +206,9 @@ unsafe extern "C-unwind" fn fetch_old(
     // SAFETY: a step of this kind whose state went through exec_setup. The container stays for the assignment.
     unsafe {
         pgrx_extern_c_guard(move || {
-            let (mut state, workspace) = jsonb_state((*step).d.sbsref.state);
-            let mut container = *(*step).resvalue;
-            if !*(*step).resnull {
-                container = value::view(container);
-            }
-            let mut own = *step;
-            own.resvalue = &raw mut container;
-            own.d.sbsref.state = &raw mut state;
-            if let Some(fetch_old) = workspace.steps.sbs_fetch_old {
-                fetch_old(expression, &raw mut own, context);
-            }
-            (*(*step).d.sbsref.state).prevvalue = state.prevvalue;
-            (*(*step).d.sbsref.state).prevnull = state.prevnull;
+            let done = as_jsonb(|steps| steps.sbs_fetch_old, expression, step, context, container_of(step));
+            (*(*step).d.sbsref.state).prevvalue = done.state.prevvalue;
+            (*(*step).d.sbsref.state).prevnull = done.state.prevnull;
         });
     }
 }

@@ -11,8 +11,6 @@ pub mod relations;
 pub mod seal;
 pub mod size;
 
-use std::path::Path;
-
 use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
@@ -24,7 +22,6 @@ pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()>
     let server = Server::find(15).ok().map(|server| format!("PostgreSQL {}", server.version));
     let library = format!("libzstd {}", zstd_safe::version_string());
     let versions = server.into_iter().chain([library]).collect();
-    let checkout = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let title = "Pages: size and speed of compressed relations";
-    Publication { name: "cfs", title, order: ORDER, versions, checkout }.publish(arguments, program, table)
+    Publication { name: "cfs", title, order: ORDER, versions }.publish(arguments, program, table)
 }

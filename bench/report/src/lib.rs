@@ -16,7 +16,7 @@ pub use arguments::Arguments;
 pub use cpu::cpu_seconds_of_thread;
 pub use machine::Machine;
 pub use page::{Column, Page, Run, Table, Unit, Value, Verdict};
-pub use publish::Publication;
+pub use publish::{Publication, checkout};
 pub use samples::Samples;
 
 /// Whatever went wrong; a bench has nobody to tell but its user.

@@ -15,8 +15,11 @@ pub struct Publication<'a> {
     pub order: &'a [&'a str],
     /// Versions of whatever the figures depend on.
     pub versions: Vec<String>,
-    /// The root of the checkout that is measured.
-    pub checkout: &'a Path,
+}
+
+/// The checkout that is measured, which this crate is a part of.
+pub fn checkout() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 impl Publication<'_> {
@@ -28,7 +31,7 @@ impl Publication<'_> {
         let results = self.folder(arguments);
         let mut page = Page::open(&results.join(format!("{}.json", self.name)), self.title)?;
         page.machine = Machine::here(self.versions);
-        page.put(table, self.order, format!("bench/run {flag}{program} --only {id}"), self.checkout);
+        page.put(table, self.order, format!("bench/run {flag}{program} --only {id}"), checkout());
         page.save(&results, self.name)?;
         if let Some(table) = page.tables.iter().find(|table| table.id == id) {
             markdown::section(table, &mut shown);
@@ -44,6 +47,6 @@ impl Publication<'_> {
     /// A quick look must not change what is published.
     fn folder(&self, arguments: &Arguments) -> PathBuf {
         let usual = if arguments.full { "bench/results" } else { "target/bench/results" };
-        arguments.results.clone().unwrap_or_else(|| self.checkout.join(usual))
+        arguments.results.clone().unwrap_or_else(|| checkout().join(usual))
     }
 }

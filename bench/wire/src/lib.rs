@@ -17,7 +17,6 @@ pub mod source;
 pub mod system;
 pub mod yardstick;
 
-use std::path::Path;
 use std::process::Command;
 
 use pgshrink_bench_report::{Arguments, Publication, Result, Table, machine};
@@ -51,14 +50,8 @@ const TITLE: &str = "Wire compression: size, speed, memory";
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {
-    let publication =
-        Publication { name: NAME, title: TITLE, order: ORDER, versions: versions(), checkout: checkout() };
+    let publication = Publication { name: NAME, title: TITLE, order: ORDER, versions: versions() };
     publication.publish(arguments, program, table)
-}
-
-/// The folder that this bench is part of.
-pub fn checkout() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Versions of whatever the figures depend on.

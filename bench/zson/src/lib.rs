@@ -18,8 +18,6 @@ pub mod system;
 pub mod timing;
 pub mod yardstick;
 
-use std::path::Path;
-
 use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
@@ -30,14 +28,8 @@ const TITLE: &str = "Documents: size and speed of zson";
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {
-    let publication =
-        Publication { name: NAME, title: TITLE, order: ORDER, versions: versions(), checkout: checkout() };
+    let publication = Publication { name: NAME, title: TITLE, order: ORDER, versions: versions() };
     publication.publish(arguments, program, table)
-}
-
-/// The folder that this bench is part of.
-pub fn checkout() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Versions of whatever the figures depend on.

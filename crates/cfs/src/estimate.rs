@@ -92,6 +92,53 @@ impl Allocation {
 }
 
 impl Estimate {
+    /// Of no page yet, without a dictionary.
+    pub fn new(method: Method) -> Estimate {
+        Estimate {
+            method,
+            page_count: 0,
+            raw_count: 0,
+            payload_bytes: 0,
+            allocated_bytes: 0,
+            dictionary_bytes: 0,
+            encode: Duration::ZERO,
+            decode: Duration::ZERO,
+        }
+    }
+
+    /// Encodes, decodes and compares pages, each with its block, and adds what they take. A page that did not come
+    /// back would be [`Error::Corrupt`]. Whether a dictionary counts is the caller's business.
+    pub fn add(
+        &mut self,
+        codec: &mut PageCodec,
+        batch: &[(u32, &[u8; PAGE_SIZE])],
+        dictionary: Option<&PageDictionary>,
+        allocation: Allocation,
+        clock: &mut dyn FnMut() -> Duration,
+    ) -> Result<(), Error> {
+        let (mut payloads, mut ends) = (Vec::new(), Vec::with_capacity(batch.len()));
+        let mut back = [0; PAGE_SIZE];
+        let begun = clock();
+        for &(block, page) in batch {
+            let encoded = codec.encode(page, Some(block), &self.method.policy, dictionary, &mut payloads)?;
+            ends.push((encoded.mode, payloads.len()));
+        }
+        let encoded = clock();
+        decode_all(codec, batch, dictionary, &payloads, &ends, false, &mut back)?;
+        self.decode += clock().saturating_sub(encoded);
+        self.encode += encoded.saturating_sub(begun);
+        decode_all(codec, batch, dictionary, &payloads, &ends, true, &mut back)?;
+        let mut start = 0;
+        for (mode, end) in ends {
+            self.raw_count += usize::from(mode == Mode::RAW);
+            self.payload_bytes += (end - start) as u64;
+            self.allocated_bytes += if mode == Mode::ZERO { 0 } else { allocation.of(end - start) };
+            start = end;
+        }
+        self.page_count += batch.len();
+        Ok(())
+    }
+
     /// Bytes of pages to bytes allocated. Only zeros: infinite.
     pub fn ratio(&self) -> f64 {
         (self.page_count * PAGE_SIZE) as f64 / self.allocated_bytes as f64
@@ -130,68 +177,35 @@ fn one(
     allocation: Allocation,
     clock: &mut dyn FnMut() -> Duration,
 ) -> Result<Estimate, Error> {
-    let dictionary_bytes = dictionary.map_or(0, |dictionary| dictionary.bytes().len());
-    let mut estimate = Estimate {
-        method,
-        page_count: pages.len(),
-        raw_count: 0,
-        payload_bytes: 0,
-        allocated_bytes: dictionary_bytes as u64,
-        dictionary_bytes,
-        encode: Duration::ZERO,
-        decode: Duration::ZERO,
-    };
+    let mut estimate = Estimate::new(method);
+    estimate.dictionary_bytes = dictionary.map_or(0, |dictionary| dictionary.bytes().len());
+    estimate.allocated_bytes = estimate.dictionary_bytes as u64;
     let mut codec = PageCodec::new();
-    let (mut payloads, mut ends) = (Vec::new(), Vec::new());
-    let mut back = [0; PAGE_SIZE];
     for (batch, first) in pages.chunks(BATCH_PAGES).zip((first_block..).step_by(BATCH_PAGES)) {
-        payloads.clear();
-        ends.clear();
-        let begun = clock();
-        for (page, block) in batch.iter().zip(first..) {
-            let encoded = codec.encode(page, Some(block), &method.policy, dictionary, &mut payloads)?;
-            ends.push((encoded.mode, payloads.len()));
-        }
-        let encoded = clock();
-        decode_all(&mut codec, first, dictionary, &payloads, &ends, |_, _| Ok(()), &mut back)?;
-        estimate.decode += clock().saturating_sub(encoded);
-        estimate.encode += encoded.saturating_sub(begun);
-        let same = |i: usize, back: &[u8; PAGE_SIZE]| {
-            if *back == batch[i] {
-                Ok(())
-            } else {
-                Err(Error::Corrupt { what: "another page than was encoded" })
-            }
-        };
-        decode_all(&mut codec, first, dictionary, &payloads, &ends, same, &mut back)?;
-        let mut start = 0;
-        for &(mode, end) in &ends {
-            estimate.raw_count += usize::from(mode == Mode::RAW);
-            estimate.payload_bytes += (end - start) as u64;
-            estimate.allocated_bytes += if mode == Mode::ZERO { 0 } else { allocation.of(end - start) };
-            start = end;
-        }
+        let batch: Vec<_> = (first..).zip(batch).collect();
+        estimate.add(&mut codec, &batch, dictionary, allocation, clock)?;
     }
     Ok(estimate)
 }
 
-/// Pages that are encoded before they are decoded: they fit into no near cache, as in a server.
-const BATCH_PAGES: usize = 1024;
+/// Pages that are to be encoded before they are decoded: they fit into no near cache, as in a server.
+pub const BATCH_PAGES: usize = 1024;
 
 fn decode_all(
     codec: &mut PageCodec,
-    first_block: u32,
+    batch: &[(u32, &[u8; PAGE_SIZE])],
     dictionary: Option<&PageDictionary>,
     payloads: &[u8],
     ends: &[(Mode, usize)],
-    check: impl Fn(usize, &[u8; PAGE_SIZE]) -> Result<(), Error>,
+    check: bool,
     back: &mut [u8; PAGE_SIZE],
 ) -> Result<(), Error> {
     let mut start = 0;
-    for (i, &(mode, end)) in ends.iter().enumerate() {
-        let block = first_block.wrapping_add(i as u32);
+    for (&(block, page), &(mode, end)) in batch.iter().zip(ends) {
         codec.decode(mode.byte(), &payloads[start..end], Some(block), dictionary, back)?;
-        check(i, back)?;
+        if check && back != page {
+            return Err(Error::Corrupt { what: "another page than was encoded" });
+        }
         start = end;
     }
     Ok(())

@@ -21,6 +21,7 @@
 //! # Ok::<(), pgshrink_testkit::Error>(())
 //! ```
 
+pub mod allocations;
 pub mod certs;
 pub mod cluster;
 pub mod corpora;

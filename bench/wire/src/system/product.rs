@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pgshrink_bench_report::Result;
+use pgshrink_bench_report::{Result, checkout};
 use pgshrink_testkit::netns::Link;
 use pgshrink_testkit::{Daemon, Port, run, wait_until};
-
-use crate::checkout;
 
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 const LOOPBACK: &str = "127.0.0.1";

@@ -1,36 +1,14 @@
 //! What the paths of a read, a write and a full disk cost.
-// A global allocator is unsafe by its nature.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::rc::Rc;
 
 use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::sim::{Disk, FaultRates};
 use pgshrink_cfs::{Budget, Error, Options, Scratch};
+use pgshrink_testkit::allocations::{self, Counting};
 
 use crate::fixture::{Bench, content, read, write};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to the system's allocator as it comes.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -45,12 +23,12 @@ fn a_read_is_one_pread_and_reads_and_writes_allocate_nothing() {
     let mut scratch = Scratch::new();
     (0..20).for_each(|block| write(&container, block, 1));
     let page = content(7, 1);
-    let before = ALLOCATIONS.get();
+    let before = allocations::count();
     steps.set(0);
     for _ in 0..100 {
         container.read(7, &mut scratch).unwrap();
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations::count() - before, 0);
     // A pread, and the pause before it.
     assert_eq!(steps.get(), 200);
     // The device's own allocations are not counted: it is a simulated one.

@@ -6,7 +6,7 @@ mod relations;
 use super::output::{self, Progress, size};
 use super::{Failure, Verdict};
 use crate::args::EstimateArgs;
-pub(super) use measure::{DICTIONARY_BYTES, TRAINING_PAGES};
+pub(super) use measure::TRAINING_PAGES;
 use measure::{Measured, Plan};
 use pgshrink_cfs::page::{PAGE_SIZE, Policy, TransformPolicy};
 use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
@@ -108,8 +108,8 @@ fn estimated(relation: &Relation, plan: &Plan, measured: &Measured) -> Estimated
             algorithm: policy.choice.to_string(),
             bytes: stored,
             ratio: ratio(bytes, stored),
-            compress_mb_s: speed(measured.pages, one.compress_seconds),
-            decompress_mb_s: speed(measured.pages, one.decompress_seconds),
+            compress_mb_s: speed(measured.pages, one.records.encode.as_secs_f64()),
+            decompress_mb_s: speed(measured.pages, one.records.decode.as_secs_f64()),
             dictionary: one.with_dictionary,
         }
     });
@@ -139,8 +139,14 @@ fn sum(plan: &Plan, all: &[(&Relation, Measured)]) -> Estimated {
             algorithm: policy.choice.to_string(),
             bytes: stored,
             ratio: ratio(bytes, stored),
-            compress_mb_s: speed(measured_pages, all.iter().map(|(_, m)| one(m).compress_seconds).sum()),
-            decompress_mb_s: speed(measured_pages, all.iter().map(|(_, m)| one(m).decompress_seconds).sum()),
+            compress_mb_s: speed(
+                measured_pages,
+                all.iter().map(|(_, m)| one(m).records.encode.as_secs_f64()).sum(),
+            ),
+            decompress_mb_s: speed(
+                measured_pages,
+                all.iter().map(|(_, m)| one(m).records.decode.as_secs_f64()).sum(),
+            ),
             dictionary: all.iter().any(|(_, m)| one(m).with_dictionary),
         }
     });

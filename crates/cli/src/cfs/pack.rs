@@ -2,7 +2,7 @@
 
 use super::container::Means;
 use super::copy::{self, Done};
-use super::estimate::{DICTIONARY_BYTES, TRAINING_PAGES};
+use super::estimate::TRAINING_PAGES;
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
 use super::output::{self, Progress};
@@ -11,6 +11,7 @@ use super::walk::{Found, Kind};
 use super::{Failure, Verdict};
 use crate::args::PackArgs;
 use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::estimate::DICTIONARY_BYTES;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 use pgshrink_cfs::seal::{Keyring, Random};
 use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, Scratch, segment};

@@ -1,35 +1,11 @@
 //! In the steady state rows cost no allocation.
-// A global allocator is unsafe by its nature.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use pgshrink_testkit::allocations::{self, Counting};
 use pgshrink_testkit::seed::Seed;
 use pgshrink_zson::datum::{Stored, parse};
 use pgshrink_zson::{Decoder, Encoder, Memo};
 
 use crate::fixtures::{choice, object, reading, trained, writing};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to the system's allocator as it comes.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -57,8 +33,8 @@ fn encoding_and_reading_through_the_memo_allocate_nothing_per_row() {
         };
         let warm = round();
         round();
-        let before = ALLOCATIONS.get();
+        let before = allocations::count();
         assert_eq!(round(), warm, "{text}: contexts grow");
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{text}");
+        assert_eq!(allocations::count() - before, 0, "{text}");
     }
 }

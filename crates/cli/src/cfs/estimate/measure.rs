@@ -3,17 +3,15 @@
 use super::relations::Relation;
 use crate::cfs::Failure;
 use crate::cfs::output::Progress;
+use pgshrink_cfs::estimate::{Allocation, BATCH_PAGES, DICTIONARY_BYTES, Estimate, Method};
 use pgshrink_cfs::page::{self, PAGE_SIZE, PageCodec, PageDictionary, Policy};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Pages that a relation's dictionary is trained from.
 pub(in crate::cfs) const TRAINING_PAGES: u64 = 100;
-/// Bytes at most of a dictionary.
-pub(in crate::cfs) const DICTIONARY_BYTES: usize = 16 << 10;
-/// Bytes in front of a payload, and the unit in which records are placed (`formats/cfs.md`).
-const RECORD_HEADER_BYTES: u64 = 16;
-const GRAIN_BYTES: u64 = 16;
+/// What a record takes in a container (`formats/cfs.md`).
+const RECORD: Allocation = Allocation { header_bytes: 16, granule_bytes: 16 };
 /// Bytes at the head of a container.
 const HEAD_BYTES: u64 = 12 << 10;
 /// Bytes at most of a page's entry in the map.
@@ -22,9 +20,6 @@ const ENTRY_BYTES: u64 = 8;
 const SEGMENT_PAGES: u64 = 1 << 17;
 /// Pages at most of relations that stay plain files.
 const PLAIN_PAGES_MAX: u64 = pgshrink_cfs::segment::PLAIN_PAGES_MAX as u64;
-
-/// Pages that are encoded before they are decoded: they fit into no near cache, as in a server.
-const BATCH_PAGES: usize = 1024;
 
 /// What to do with each relation.
 pub(super) struct Plan {
@@ -49,11 +44,10 @@ pub(super) struct Measured {
 }
 
 /// Of one algorithm.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct OnePolicy {
-    record_bytes: u64,
-    pub compress_seconds: f64,
-    pub decompress_seconds: f64,
+    /// Of the records alone.
+    pub records: Estimate,
     pub with_dictionary: bool,
 }
 
@@ -63,8 +57,9 @@ impl OnePolicy {
         if pages <= PLAIN_PAGES_MAX || measured == 0 {
             return pages * PAGE_SIZE as u64;
         }
-        let records = (u128::from(self.record_bytes) * u128::from(pages) / u128::from(measured)) as u64;
-        let dictionary = if self.with_dictionary { dictionary_bytes + RECORD_HEADER_BYTES } else { 0 };
+        let records =
+            (u128::from(self.records.allocated_bytes) * u128::from(pages) / u128::from(measured)) as u64;
+        let dictionary = if self.with_dictionary { dictionary_bytes + RECORD.header_bytes as u64 } else { 0 };
         records + pages * ENTRY_BYTES + pages.div_ceil(SEGMENT_PAGES) * (HEAD_BYTES + dictionary)
     }
 }
@@ -73,16 +68,21 @@ impl OnePolicy {
 pub(super) fn relation(relation: &Relation, plan: &Plan, progress: &Progress) -> Result<Measured, Failure> {
     let dictionary = if plan.dictionary { trained(relation, plan)? } else { None };
     let (pages, sampled) = (relation.pages(), plan.sampled(relation.pages()));
-    let mut by_policy = vec![OnePolicy::default(); plan.policies.len()];
-    for (policy, one) in plan.policies.iter().zip(&mut by_policy) {
-        one.with_dictionary = dictionary.is_some() && PageDictionary::usable_with(policy.choice);
-    }
+    let size_max = if dictionary.is_some() { DICTIONARY_BYTES } else { 0 };
+    let one = |policy: &Policy| OnePolicy {
+        records: Estimate::new(Method { policy: *policy, dictionary_size_max: size_max }),
+        with_dictionary: dictionary.is_some() && PageDictionary::usable_with(policy.choice),
+    };
+    let mut by_policy: Vec<_> = plan.policies.iter().map(one).collect();
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut codec = PageCodec::new();
+    let start = Instant::now();
     let mut batch: Batch = Vec::new();
     let mut flush = |batch: &mut Batch| {
-        for (policy, one) in plan.policies.iter().zip(&mut by_policy) {
-            let measured = one.measure(&mut codec, batch, policy, dictionary.as_ref());
+        let pages: Vec<_> = batch.iter().map(|(block, page)| (*block, page)).collect();
+        for one in &mut by_policy {
+            let measured =
+                one.records.add(&mut codec, &pages, dictionary.as_ref(), RECORD, &mut || start.elapsed());
             measured.map_err(|error| Failure::new(&relation.path, error))?;
         }
         progress.add((batch.len() * PAGE_SIZE) as u64);
@@ -104,42 +104,6 @@ pub(super) fn relation(relation: &Relation, plan: &Plan, progress: &Progress) ->
 
 /// Pages with their blocks.
 type Batch = Vec<(u32, [u8; PAGE_SIZE])>;
-
-impl OnePolicy {
-    fn measure(
-        &mut self,
-        codec: &mut PageCodec,
-        batch: &Batch,
-        policy: &Policy,
-        dictionary: Option<&PageDictionary>,
-    ) -> Result<(), page::Error> {
-        let (mut payloads, mut stored) = (Vec::new(), Vec::with_capacity(batch.len()));
-        let begun = Instant::now();
-        for (block, page) in batch {
-            let start = payloads.len();
-            let encoded = codec.encode(page, Some(*block), policy, dictionary, &mut payloads)?;
-            stored.push((encoded.mode.byte(), start..payloads.len()));
-        }
-        self.compress_seconds += begun.elapsed().as_secs_f64();
-        let mut back = [0; PAGE_SIZE];
-        for (check, decoding) in [(false, Instant::now()), (true, Instant::now())] {
-            for ((block, page), (mode, payload)) in batch.iter().zip(&stored) {
-                codec.decode(*mode, &payloads[payload.clone()], Some(*block), dictionary, &mut back)?;
-                if check && back != *page {
-                    return Err(page::Error::Corrupt { what: "another page than was encoded" });
-                }
-            }
-            if !check {
-                self.decompress_seconds += decoding.elapsed().as_secs_f64();
-            }
-        }
-        let records = stored.iter().filter(|(_, payload)| !payload.is_empty());
-        let sizes = records
-            .map(|(_, payload)| (RECORD_HEADER_BYTES + payload.len() as u64).next_multiple_of(GRAIN_BYTES));
-        self.record_bytes += sizes.sum::<u64>();
-        Ok(())
-    }
-}
 
 fn trained(relation: &Relation, plan: &Plan) -> Result<Option<PageDictionary>, Failure> {
     let mut pages = Vec::new();

@@ -21,6 +21,9 @@
 //! * **I11** Truncated pages do not come back: neither from older entries nor when the segment grows again.
 //! * **I12** A process killed anywhere leaves others able to read, write and commit. What was under way is
 //!   done anew from the live map.
+//! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable root has, and
+//!   one leaves the root when no page needs it and nobody may still publish one. No number is given out twice while the
+//!   container is open.
 
 use crate::device::{Alone, Device, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
@@ -181,7 +184,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// None: a page of zeros.
-    fn read_record(&self, block: u32, scratch: &mut Scratch) -> Result<Option<Header>, Error> {
+    pub(crate) fn read_record(&self, block: u32, scratch: &mut Scratch) -> Result<Option<Header>, Error> {
         let mut entry = self.live.entry(block);
         let mut was_bad = false;
         loop {
@@ -260,8 +263,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit). Grows the segment as
     /// needed; pages in between become empty ones.
     ///
-    /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. After an error the page is what
-    /// it was.
+    /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. `dictionary` is one of
+    /// [`add_dictionary`](Self::add_dictionary), or 0. After an error the page is what it was;
+    /// [`Error::DictionaryRetired`] and [`Error::DictionaryMissing`] ask for another encoding.
     pub fn write(
         &self,
         block: u32,
@@ -271,8 +275,20 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
         self.check_write(block, payload.len())?;
+        self.live.enter_dictionary(dictionary)?;
+        let done = self.write_record(Kind::Page { block, mode, dictionary }, block, payload, scratch);
+        self.live.leave_dictionary(dictionary);
+        done
+    }
+
+    fn write_record(
+        &self,
+        kind: Kind,
+        block: u32,
+        payload: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), Error> {
         let version = self.draw_version()?;
-        let kind = Kind::Page { block, mode, dictionary };
         let header = self.build(kind, version, payload, &mut scratch.record);
         let may_use_reserve = block < self.pages();
         let location = self.append(&header, &mut scratch.record, may_use_reserve)?;

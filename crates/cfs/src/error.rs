@@ -73,6 +73,9 @@ pub enum Error {
     /// The caller's dictionary is not one of the container's.
     #[error("dictionary {0} is not in the container")]
     DictionaryMissing(u8),
+    /// The dictionary is to go: pages that need it can be read, none can be written.
+    #[error("dictionary {0} is retired: encode the page with another or none")]
+    DictionaryRetired(u8),
     /// The shared memory is too small, or of another container.
     #[error("shared memory: {what} is {found}, should be {expected}")]
     SharedMemory {

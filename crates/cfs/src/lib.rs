@@ -16,7 +16,7 @@
 //!
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
 //! * [`container`], with `commit`, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]: a segment.
-//! * `live`, `space`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
+//! * `live`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
 //! * [`segment`]: a container in its folder. [`sim`]: a disk that fails in every way we know.
 //!
 //! Layouts are in `formats/cfs.md` and nowhere else.
@@ -32,6 +32,7 @@ pub mod dictionaries;
 pub mod entry;
 pub mod error;
 pub mod estimate;
+mod gate;
 #[doc(hidden)]
 pub mod live;
 mod map;

@@ -123,7 +123,9 @@ pub(crate) const COUNTERS: usize = 21;
 pub(crate) const LEAVES_CHANGED: usize = 40;
 pub(crate) const LEAF_PLACES: usize = LEAVES_CHANGED + LEAVES_MAX / 64;
 pub(crate) const IMAGE: usize = LEAF_PLACES + LEAVES_MAX;
-pub const ENTRIES: usize = IMAGE + SHEET_BYTES / 8;
+/// Who may write with which dictionary (`gate`).
+pub const DICTIONARIES: usize = IMAGE + SHEET_BYTES / 8;
+pub const ENTRIES: usize = DICTIONARIES + crate::gate::WORDS;
 
 pub(crate) const STATE_LOADING: u64 = 1;
 pub(crate) const STATE_READY: u64 = 2;

@@ -39,4 +39,8 @@ pub enum Plant {
     DeadHolderTrusted,
     /// Against I3: a commit writes over the only durable root.
     RootInPlace,
+    /// Against I13: a dictionary that no page needs is dropped although somebody may be writing one.
+    DictionaryDroppedUnderWriter,
+    /// Against I13: the number of a dropped dictionary is given out again.
+    DictionaryNumberReused,
 }

@@ -215,6 +215,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         self.live.store_image(&root.encode(None));
         self.live.set(live::PAGES, self.live.get(live::PAGES).max(root.pages.into()));
         self.live.set(live::VERSION_LIMIT, root.version_limit);
+        root.dictionaries.iter().for_each(|dictionary| self.live.open_dictionary(dictionary.id));
         self.live.set(live::STATE, live::STATE_READY);
     }
 
@@ -372,11 +373,15 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let is_planted = self.options.plant == Plant::StaleEpochRolledForward;
         let epoch = if is_planted { 0 } else { root.epoch_start }..root.version_limit;
         let after_root = if is_planted { 0 } else { root.version_limit - crate::commit::VERSIONS_AHEAD };
+        // A dictionary is dropped when its last page was written anew: such a record is not the newest.
+        let is_known =
+            |number| number == 0 || root.dictionaries.iter().any(|dictionary| dictionary.id == number);
         let mut newest: std::collections::BTreeMap<u32, (Entry, u64)> = Default::default();
         crate::scan::scan(&self.device, self.seed, HEAD_BYTES as u64..size, |location, header| {
-            if let Kind::Page { block, .. } = header.kind
+            if let Kind::Page { block, dictionary, .. } = header.kind
                 && block < root.pages_max
                 && epoch.contains(&header.version)
+                && is_known(dictionary)
             {
                 let entry = Entry::record(location, header.grains(), header.version);
                 let best = newest.entry(block).or_insert((entry, header.version));

@@ -4,6 +4,7 @@
 mod coroutine;
 mod crashes;
 mod damage;
+mod dictionaries;
 mod fixture;
 mod golden;
 mod kills;

@@ -34,6 +34,10 @@ pub struct Tally {
     pub punches: u64,
     pub kills: u64,
     pub failures: u64,
+    pub dictionaries: u64,
+    pub drops: u64,
+    /// Writes with a dictionary that was to go.
+    pub refusals: u64,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -48,6 +52,9 @@ impl std::ops::AddAssign for Tally {
         self.punches += other.punches;
         self.kills += other.kills;
         self.failures += other.failures;
+        self.dictionaries += other.dictionaries;
+        self.drops += other.drops;
+        self.refusals += other.refusals;
     }
 }
 
@@ -76,12 +83,12 @@ pub fn payload_of(block: u32, write: u64) -> Vec<u8> {
 }
 
 pub fn state_of(block: u32, stored: Stored<'_>) -> Result<State, String> {
-    let Stored::Record { mode, dictionary, payload } = stored else {
+    let Stored::Record { mode, payload, .. } = stored else {
         return Ok(State::Zeros);
     };
     let write = payload.get(4..12).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
     let write = write.ok_or_else(|| format!("block {block}: {} bytes", payload.len()))?;
-    if payload != payload_of(block, write) || mode != write as u8 || dictionary != 3 {
+    if payload != payload_of(block, write) || mode != write as u8 {
         return Err(format!("block {block} reads as what nobody wrote"));
     }
     Ok(State::Written(write))

@@ -70,7 +70,7 @@ impl Shared {
     fn new() -> Arc<Shared> {
         let contended = |index: usize| {
             let fixed = [live::LOCK, live::CURSOR, live::ZONES_END, live::FREE_ZONES, live::SHEETS_LEFT];
-            fixed.contains(&index) || index >= live::ENTRIES
+            fixed.contains(&index) || index == live::DICTIONARIES + 1 || index >= live::ENTRIES
         };
         let words = (0..geometry().words())
             .map(|index| match contended(index) {
@@ -261,6 +261,43 @@ fn growing_segments_keep_what_others_wrote_in_between() {
             ]
         },
         |shared| assert_eq!((shared.live().pages(), shared.read(0), shared.read(1)), (2, 2, 0)),
+    );
+}
+
+/// As `Container::write` with dictionary 1; the version says that it was.
+fn write_with_dictionary(shared: &Shared) {
+    let live = shared.live();
+    if live.enter_dictionary(1).is_ok() {
+        shared.write(0, 2);
+        live.leave_dictionary(1);
+    }
+}
+
+/// As `Container::drop_dictionary`: in word 0 of the file, whether it was dropped.
+fn drop_dictionary(shared: &Shared) {
+    let live = shared.live();
+    live.retire_dictionary(1);
+    if !live.has_writers(1) && shared.read(0) != 2 {
+        shared.file[0].store(1, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_dictionary_is_not_dropped_under_its_writers() {
+    check(
+        |shared| {
+            shared.live().open_dictionary(1);
+            vec![
+                spawn(shared, write_with_dictionary),
+                spawn(shared, write_with_dictionary),
+                spawn(shared, drop_dictionary),
+            ]
+        },
+        |shared| {
+            let dropped = shared.file[0].load(Ordering::Acquire) == 1;
+            assert!(!(dropped && shared.read(0) == 2), "the page has lost its dictionary");
+            assert!(!shared.live().has_writers(1));
+        },
     );
 }
 

@@ -19,6 +19,10 @@ use crate::coroutine::{Coroutine, switch};
 use crate::model::{Model, State};
 use crate::plan::{PAGES_MAX, Plan, Tally, options, payload_of, state_of};
 
+mod vocabulary;
+
+use vocabulary::{Loaded, Vocabulary, content_of, name_of, write_of};
+
 /// Everything the processes of a run share.
 struct World {
     plan: Plan,
@@ -35,6 +39,7 @@ struct World {
     next_write: Cell<u64>,
     must_restart: Cell<bool>,
     violation: RefCell<Option<String>>,
+    vocabulary: Vocabulary,
     tally: RefCell<Tally>,
 }
 
@@ -44,6 +49,7 @@ struct Process {
     world: Rc<World>,
     me: u64,
     is_quiet: bool,
+    loaded: Loaded,
 }
 
 impl Peers for Process {
@@ -81,7 +87,7 @@ impl Process {
     fn new(world: &Rc<World>) -> Process {
         let me = world.next_peer.get();
         world.next_peer.set(me + 1);
-        Process { world: world.clone(), me, is_quiet: false }
+        Process { world: world.clone(), me, is_quiet: false, loaded: Loaded::default() }
     }
 
     /// Works until it is killed.
@@ -108,7 +114,10 @@ impl Process {
                 65..75 => self.grow(&container, &mut scratch),
                 75..79 if !world.plan.fsync_off => self.truncate(&container),
                 79..90 => self.commit(&container),
-                _ => self.collect(&container),
+                90..96 => self.collect(&container),
+                _ if world.plan.fsync_off => self.load(&container),
+                96..98 => self.add_dictionary(&container),
+                _ => self.drop_dictionary(&container),
             }
             switch();
         }
@@ -133,15 +142,19 @@ impl Process {
     fn read(&self, container: &Open<'_>, scratch: &mut Scratch) {
         let block = self.world.draw(PAGES_MAX as usize) as u32;
         let completed = self.world.model.borrow_mut().completed(block);
-        let state = match container.read(block, scratch) {
-            Ok(stored) => state_of(block, stored),
-            Err(Error::PastEnd { .. }) => Ok(State::Absent),
+        let (state, write) = match container.read(block, scratch) {
+            Ok(stored) => (state_of(block, stored), write_of(block, stored)),
+            Err(Error::PastEnd { .. }) => (Ok(State::Absent), None),
             Err(error) => return self.expect_failure("read", &error),
         };
         self.world.count(|tally| tally.reads += 1);
         let checked =
             state.and_then(|state| self.world.model.borrow_mut().check_read(block, completed, state));
-        checked.unwrap_or_else(|what| self.world.complain(what));
+        let decoded = checked.and_then(|()| match write {
+            Some((write, number)) => self.decode(container, block, write, number, scratch),
+            None => Ok(()),
+        });
+        decoded.unwrap_or_else(|what| self.world.complain(what));
     }
 
     fn write(&self, container: &Open<'_>, scratch: &mut Scratch) {
@@ -167,16 +180,26 @@ impl Process {
         let zeros = world.draw(12) == 0 && !world.plan.fsync_off;
         let state = if zeros { State::Zeros } else { State::Written(write) };
         let index = world.model.borrow_mut().begin(block, state);
+        let (number, name) = self.loaded.choose(|bound| world.draw(bound));
         let done = if zeros {
             container.write_zeros(block)
         } else {
-            container.write(block, write as u8, 3, &payload_of(block, write), scratch)
+            if number != 0 {
+                world.vocabulary.note(write, name);
+            }
+            container.write(block, write as u8, number, &payload_of(block, write), scratch)
         };
         match done {
             Ok(()) => world.model.borrow_mut().complete(block, index),
             Err(error) => {
                 world.model.borrow_mut().take_back(block, index);
-                self.expect_failure("write", &error);
+                match error {
+                    // It was dropped or is about to be, and this process did not know yet.
+                    Error::DictionaryRetired(_) | Error::DictionaryMissing(_) if number != 0 => {
+                        world.count(|tally| tally.refusals += 1);
+                    }
+                    error => self.expect_failure("write", &error),
+                }
             }
         }
         world.count(|tally| tally.writes += 1);
@@ -266,6 +289,7 @@ pub fn run(plan: Plan) -> Result<Tally, String> {
         next_write: Cell::new(1),
         must_restart: Cell::new(false),
         violation: RefCell::default(),
+        vocabulary: Vocabulary::default(),
         tally: RefCell::default(),
     });
     let done = crashes(&world).map_err(|what| format!("seed {}: {what}", plan.seed));
@@ -307,7 +331,13 @@ fn birth(world: &Rc<World>) -> Result<(), String> {
         &birth,
         options(world.plan.plant, world.plan.seed),
     );
-    made.map(drop).map_err(|error| error.to_string())
+    let made = made.and_then(|container| {
+        let name = world.vocabulary.new_name();
+        // A commit, so not where it is to be seen what a crash before the first one leaves.
+        let add = world.plan.fsync_off;
+        if add { container.add_dictionary(name_of(name), &content_of(name)).map(drop) } else { Ok(()) }
+    });
+    made.map_err(|error| error.to_string())
 }
 
 /// A server's life: processes work, one or another is killed, until a step drawn before.
@@ -441,11 +471,21 @@ fn check(world: &Rc<World>, power_lost: bool) -> Result<(), String> {
         options(world.plan.plant, world.plan.seed),
     );
     let (container, _) = opened.map_err(|error| error.to_string())?;
-    let mut scratch = Scratch::new();
+    let (mut scratch, loaded) = (Scratch::new(), Loaded::default());
     let blocks = world.model.borrow().blocks();
     for block in (0..container.pages()).chain(blocks) {
         let state = match container.read(block, &mut scratch) {
-            Ok(stored) => state_of(block, stored)?,
+            Ok(stored) => {
+                let state = state_of(block, stored)?;
+                if let Some((write, number)) = write_of(block, stored) {
+                    let decoded = loaded.can_decode(&container, &world.vocabulary, write, number);
+                    let decoded = decoded.map_err(|error| format!("after a crash: {error}"))??;
+                    if !decoded {
+                        return Err(format!("after a crash: block {block} has lost dictionary {number}"));
+                    }
+                }
+                state
+            }
             Err(Error::PastEnd { .. }) => State::Absent,
             Err(error) => return Err(format!("after a crash: {error}")),
         };

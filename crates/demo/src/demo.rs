@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::documents;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::pages;
 use crate::progress::Progress;
 use crate::report;
 use crate::stage::{self, Stage};
@@ -18,6 +19,8 @@ use crate::wire;
 fn steps() -> Vec<Box<dyn Step>> {
     let mut steps = wire::steps();
     steps.push(Box::new(documents::Documents));
+    // Stops the server: the last.
+    steps.push(Box::new(pages::Pages));
     steps
 }
 
@@ -31,7 +34,7 @@ pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
     }
     // A reader that went away is no reason to fail.
     let _ = report::print(&mut std::io::stdout().lock(), &report, terminal::width(), Charset::detect());
-    for row in report.rows.iter().chain(&report.documents).filter(|row| !row.same) {
+    for row in report.all_rows().filter(|row| !row.same) {
         let what = "both sides should hold the same data and do not; this is a bug, please report it";
         eprintln!("pgshrink-demo: {}: {what}", row.what);
     }
@@ -45,7 +48,7 @@ pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
 }
 
 fn exit_code(complete: bool, report: &Report) -> u8 {
-    let same = report::all_same(&report.rows) && report::all_same(&report.documents);
+    let same = report.all_rows().all(|row| row.same);
     match (complete, same && report.problems.is_empty()) {
         (false, _) => COULD_NOT_RUN,
         (true, false) => PROBLEM,
@@ -145,7 +148,8 @@ mod tests {
         assert_eq!(exit_code(true, &report(vec![row(true)], &[])), 0);
         assert_eq!(exit_code(true, &report(vec![row(true), row(false)], &[])), 1);
         let documents = Report { documents: vec![row(false)], ..Report::default() };
-        assert_eq!(exit_code(true, &documents), 1);
+        let pages = Report { pages: vec![row(false)], ..Report::default() };
+        assert_eq!([documents, pages].map(|report| exit_code(true, &report)), [1, 1]);
         assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
         assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
     }

@@ -8,7 +8,8 @@
 //!   zstd:   client ──▶ connector ──▶ relay ──▶ gateway ──▶ server
 //! ```
 //!
-//! The same server then stores the documents of the index as jsonb and as zson.
+//! The same server then stores the documents of the index as jsonb and as zson, and at the end its files are packed,
+//! unpacked and started on again.
 //!
 //! 1. Nothing is left behind, however it ends: [`supervisor`] owns a directory in which everything happens.
 //! 2. A part of the product adds its rows by adding to [`demo::steps`].
@@ -19,6 +20,7 @@ mod failure;
 mod interrupt;
 mod package_index;
 mod package_table;
+mod pages;
 mod program;
 mod progress;
 mod report;

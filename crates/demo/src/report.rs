@@ -13,7 +13,9 @@ On your own server and client:
   pgshrink gateway --listen 0.0.0.0:6432 --server host=127.0.0.1
   pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"
 Documents, after make install-zson, in your own database:
-  CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');";
+  CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');
+What packing would save, read-only, beside your own server:
+  pgshrink cfs estimate DATA_DIRECTORY";
 
 /// One line above, below the header and at the end.
 const UNICODE: TableStyle = lines('─');
@@ -26,9 +28,11 @@ pub(crate) fn print(
     width: u16,
     charset: Charset,
 ) -> std::io::Result<()> {
-    for (heading, rows, heads) in
-        [(&report.heading, &report.rows, &WIRE), (&report.documents_heading, &report.documents, &DOCUMENTS)]
-    {
+    for (heading, rows, heads) in [
+        (&report.heading, &report.rows, &WIRE),
+        (&report.documents_heading, &report.documents, &DOCUMENTS),
+        (&report.pages_heading, &report.pages, &PAGES),
+    ] {
         if !rows.is_empty() {
             writeln!(out, "{}", folded(heading, width))?;
             for line in table(rows, heads, width, charset).lines() {
@@ -53,6 +57,8 @@ struct Heads {
     ways: [&'static str; 2],
     /// Whether the product has processes of its own.
     cpu: bool,
+    /// Whether rows are timed.
+    timed: bool,
     /// Whether the rows are of one kind.
     total: bool,
     /// Of the seconds, after the point.
@@ -64,6 +70,7 @@ const WIRE: Heads = Heads {
     shrunk: "bytes on\nthe wire",
     ways: ["plain", "zstd"],
     cpu: true,
+    timed: true,
     total: true,
     digits: 1,
 };
@@ -72,8 +79,18 @@ const DOCUMENTS: Heads = Heads {
     shrunk: "bytes\nzson",
     ways: ["jsonb", "zson"],
     cpu: false,
+    timed: true,
     total: false,
     digits: 2,
+};
+const PAGES: Heads = Heads {
+    plain: "bytes\nplain",
+    shrunk: "bytes\npacked",
+    ways: ["", ""],
+    cpu: false,
+    timed: false,
+    total: true,
+    digits: 0,
 };
 
 /// True when every row's two sides hold the same.
@@ -120,7 +137,8 @@ fn table(rows: &[Row], heads: &Heads, width: u16, charset: Charset) -> Table {
 impl Heads {
     /// The cells of the columns there are.
     fn shown(&self, cells: [String; 7]) -> Vec<String> {
-        let shown = cells.into_iter().enumerate().filter(|(index, _)| self.cpu || *index != CPU);
+        let is_shown = |index| (self.cpu || index != CPU) && (self.timed || index != SECONDS);
+        let shown = cells.into_iter().enumerate().filter(|(index, _)| is_shown(*index));
         shown.map(|(_, cell)| cell).collect()
     }
 }
@@ -162,13 +180,18 @@ fn summary(report: &Report) -> Option<String> {
     let all = total(&report.rows);
     let saved = all.plain_size.saturating_sub(all.shrunk_size);
     let share = 100.0 * saved as f64 / (all.plain_size as f64).max(1.0);
-    let same = all.same && all_same(&report.documents);
+    let same = report.all_rows().all(|row| row.same);
     let data = if same { "both sides hold the same data" } else { "but NOT everything is as it was sent" };
-    let at_rest = report.documents.first().map_or_else(String::new, |table| {
+    let documents = report.documents.first().map_or_else(String::new, |table| {
         format!(" {} of documents take {} as zson.", size(table.plain_size), size(table.shrunk_size))
     });
+    let files = total(&report.pages);
+    let pages = match report.pages.is_empty() {
+        true => String::new(),
+        false => format!(" {} of files take {} packed.", size(files.plain_size), size(files.shrunk_size)),
+    };
     Some(format!(
-        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.{at_rest}",
+        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.{documents}{pages}",
         size(all.plain_size),
         size(all.shrunk_size),
         all.cpu_seconds,

@@ -29,10 +29,21 @@ pub(crate) struct Report {
     pub(crate) documents_heading: String,
     /// For the table of documents at rest.
     pub(crate) documents: Vec<Row>,
-    /// Lines below it.
+    /// What the rows of relation files are about.
+    pub(crate) pages_heading: String,
+    /// For the table of relation files at rest.
+    pub(crate) pages: Vec<Row>,
+    /// Lines below them.
     pub(crate) notes: Vec<String>,
     /// What is wrong, other than data that differs.
     pub(crate) problems: Vec<String>,
+}
+
+impl Report {
+    /// The rows of all tables.
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().chain(&self.documents).chain(&self.pages)
+    }
 }
 
 /// A line of the table.

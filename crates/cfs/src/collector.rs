@@ -208,7 +208,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if self.options.plant == Plant::CollectorRaisesVersion {
             header.version = self.draw_version()?;
         }
-        let location = self.append(&header, buffer, false)?;
+        let location = self.append(&header, buffer, None)?;
         self.device.pause();
         let copy = Entry::record(location, header.grains(), header.version);
         let is_moved = if self.options.plant == Plant::CollectorOverwrites {

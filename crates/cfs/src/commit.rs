@@ -12,8 +12,8 @@
 //! A failure before 4 leaves the old root and everything in memory; the next commit writes all leaves. A failed fdatasync poisons
 //! the container: the kernel may have thrown the bytes away and call them clean.
 
-use crate::container::Container;
-use crate::device::{Device, DeviceError, Peers};
+use crate::container::{Container, RESERVE_TRIES};
+use crate::device::{Device, DeviceError, Need, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
 use crate::error::Error;
 use crate::live::{self, Counter, Live, Word};
@@ -244,7 +244,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     pub(crate) fn append_map(&self, kind: Kind, sequence: u64, payload: &[u8]) -> Result<Place, Error> {
         let mut record = Vec::with_capacity(payload.len() + 128);
         let header = self.build(kind, sequence, payload, &mut record);
-        let location = self.append(&header, &mut record, true)?;
+        let location = self.append(&header, &mut record, Some(Need::Commit))?;
         self.live.finish(location, header.grains());
         self.live.count(Counter::MapBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
         let bytes = (crate::record::HEADER_BYTES + header.payload_len) as u32;
@@ -315,11 +315,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let ring = self.next_in_ring();
         self.live.set(live::RING, ring);
         let offset = ring * SHEET_BYTES as u64;
-        let write = |_| self.device.pwrite(&sheet, offset);
-        let written = write(()).or_else(|error| match error {
-            DeviceError::NoSpace if self.device.release_reserve(SHEET_BYTES as u64) => write(()),
-            _ => Err(error),
-        });
+        let mut written = self.device.pwrite(&sheet, offset);
+        for _ in 0..RESERVE_TRIES {
+            if written != Err(DeviceError::NoSpace)
+                || !self.device.release_reserve(SHEET_BYTES as u64, Need::Commit)
+            {
+                break;
+            }
+            written = self.device.pwrite(&sheet, offset);
+        }
         written.map_err(|source| Error::device("write", offset, SHEET_BYTES, source))?;
         self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
         self.sync()

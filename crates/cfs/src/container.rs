@@ -25,7 +25,7 @@
 //!   one leaves the root when no page needs it and nobody may still publish one. No number is given out twice while the
 //!   container is open.
 
-use crate::device::{Alone, Device, Peers};
+use crate::device::{Alone, Device, DeviceError, Need, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
 use crate::error::{Damage, Error};
 use crate::live::{self, Counter, Geometry, Live, Word};
@@ -37,6 +37,9 @@ use std::sync::atomic::AtomicU64;
 
 /// How often the root in memory is looked at while another process replaces it.
 const ROOT_TRIES: usize = 100;
+
+/// How often one write draws on the reserve: others may take what it was given.
+pub(crate) const RESERVE_TRIES: usize = 16;
 
 /// How a container is used. The same for all its processes.
 #[derive(Clone, Copy)]
@@ -290,8 +293,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     ) -> Result<(), Error> {
         let version = self.draw_version()?;
         let header = self.build(kind, version, payload, &mut scratch.record);
-        let may_use_reserve = block < self.pages();
-        let location = self.append(&header, &mut scratch.record, may_use_reserve)?;
+        let need = (block < self.pages()).then_some(Need::Page);
+        let location = self.append(&header, &mut scratch.record, need)?;
         self.live.count(Counter::WrittenBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
         self.device.pause();
         let entry = Entry::record(location, header.grains(), version);
@@ -368,15 +371,16 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Header { payload_len: out.len() - HEADER_BYTES, ..header }
     }
 
-    /// Writes what [`build`](Self::build) made at a place of its own. The caller says when it is finished there.
+    /// Writes what [`build`](Self::build) made at a place of its own, with help of the reserve if there is a need that allows it.
+    /// The caller says when it is finished there.
     pub(crate) fn append(
         &self,
         header: &Header,
         record: &mut Vec<u8>,
-        may_use_reserve: bool,
+        need: Option<Need>,
     ) -> Result<u32, Error> {
         let grains = header.grains();
-        let mut used_reserve = !may_use_reserve;
+        let mut tries = 0;
         loop {
             let left = self.live.get(live::SHEETS_LEFT);
             let full = || Error::device("reserve", 0, record.len(), crate::device::DeviceError::NoSpace);
@@ -395,11 +399,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 return Ok(location);
             };
             self.live.finish(location, grains);
-            let error = Error::device("write", offset, record.len(), source);
-            if used_reserve || !error.is_no_space() || !self.device.release_reserve(record.len() as u64) {
-                return Err(error);
+            let is_helped = source == DeviceError::NoSpace
+                && tries < RESERVE_TRIES
+                && need.is_some_and(|need| self.device.release_reserve(record.len() as u64, need));
+            if !is_helped {
+                return Err(Error::device("write", offset, record.len(), source));
             }
-            used_reserve = true;
+            tries += 1;
         }
     }
 

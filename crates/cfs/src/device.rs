@@ -20,6 +20,15 @@ pub enum DeviceError {
     Io(i32),
 }
 
+/// What the reserve is drawn on for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Rewriting a page that is there already.
+    Page,
+    /// A commit, which frees space in the end. Part of the reserve is kept for these.
+    Commit,
+}
+
 /// One open container file. Shared by reference: the calls take `&self` and may run at the same time.
 pub trait Device {
     /// Fills `buffer` from byte `offset` on; returns how much, less than the whole only at the end of the file.
@@ -44,10 +53,10 @@ pub trait Device {
     /// Makes the file's name durable: its folder, and each folder above that was made with it.
     fn sync_dir(&self) -> Result<(), DeviceError>;
 
-    /// Asks for `bytes` of the tablespace's reserve to be given to the filesystem, because a commit or the rewriting of a
-    /// page must not fail. False: there is none.
-    fn release_reserve(&self, bytes: u64) -> bool {
-        let _ = bytes;
+    /// Asks for `bytes` of the tablespace's reserve ([`crate::reserve`]) to be given to the filesystem, because what is under
+    /// way must not fail. False: there is none, or none for this need.
+    fn release_reserve(&self, bytes: u64, need: Need) -> bool {
+        let _ = (bytes, need);
         false
     }
 

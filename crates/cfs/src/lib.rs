@@ -15,9 +15,10 @@
 //! ```
 //!
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
-//! * [`container`], with `commit`, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]: a segment.
+//! * [`container`], with `commit`, [`recovery`], [`collector`], [`pace`], [`salvage`], [`dictionaries`]: a segment.
 //! * `live`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
-//! * [`segment`]: a container in its folder. [`sim`]: a disk that fails in every way we know.
+//! * [`segment`]: a container in its folder. [`mod@reserve`]: what a full filesystem must not stop. [`sim`]: a disk that fails
+//!   in every way we know.
 //!
 //! Layouts are in `formats/cfs.md` and nowhere else.
 
@@ -36,11 +37,13 @@ mod gate;
 #[doc(hidden)]
 pub mod live;
 mod map;
+pub mod pace;
 pub mod page;
 #[doc(hidden)]
 pub mod plant;
 mod record;
 pub mod recovery;
+pub mod reserve;
 mod root;
 pub mod salvage;
 mod scan;
@@ -55,9 +58,10 @@ mod stored;
 pub use collector::{Budget, Collected};
 pub use commit::Committed;
 pub use container::{Container, Options, Scratch, Stored, Tuning};
-pub use device::{Device, DeviceError, Folder, Peers};
+pub use device::{Device, DeviceError, Folder, Need, Peers};
 pub use error::{Damage, Error};
 pub use live::Geometry;
+pub use pace::{Next, Pace, Rules};
 pub use record::{ContainerId, PAGE_PAYLOAD_MAX, PAGES_MAX};
 pub use recovery::{Birth, OpenReport, Recovery};
 pub use root::{Identity, KEY_BYTES};

@@ -5,7 +5,7 @@
 //! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
 
 use crate::container::{Container, Options};
-use crate::device::{Device, Peers};
+use crate::device::{Device, Need, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
 use crate::error::{Damage, Error};
 use crate::live::{self, Live, Word};
@@ -409,7 +409,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let mut buffer = Vec::new();
         for (block, original, version) in records {
             let header = self.read_at(*original, *block, &mut buffer)?;
-            let location = self.append(&header, &mut buffer, true)?;
+            let location = self.append(&header, &mut buffer, Some(Need::Commit))?;
             self.live.publish(*block, Entry::record(location, header.grains(), *version));
             self.live.finish(location, header.grains());
             self.live.grow(block + 1, *version);

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::device::{Device, DeviceError, Folder};
+use crate::device::{Device, DeviceError, Folder, Need};
 
 const SECTOR_BYTES: usize = 512;
 const SHEET_SECTORS: u64 = 8;
@@ -304,7 +304,7 @@ impl Device for DiskFile {
         Folder::sync_dir(&self.disk)
     }
 
-    fn release_reserve(&self, bytes: u64) -> bool {
+    fn release_reserve(&self, bytes: u64, _: Need) -> bool {
         let state = &mut *self.disk.state.borrow_mut();
         state.reserve += if state.reserve_refused { 0 } else { bytes };
         !state.reserve_refused

@@ -6,6 +6,7 @@ mod crashes;
 mod damage;
 mod dictionaries;
 mod fixture;
+mod full_disk;
 mod golden;
 mod kills;
 mod model;

@@ -5,15 +5,24 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use pgshrink_cfs::{Device, DeviceError, Folder, Peers};
+use pgshrink_cfs::reserve::{Reserve, ReserveFile};
+use pgshrink_cfs::{Device, DeviceError, Folder, Need, Peers};
 
 /// A file of the filesystem.
 pub struct FileDevice {
     file: File,
     folder: PathBuf,
+    reserve: Option<Arc<FileReserve>>,
 }
+
+/// A reserve in a file.
+pub type FileReserve = Reserve<Held>;
+
+/// The reserve's file.
+pub struct Held(pub File);
 
 /// A directory of the filesystem.
 pub struct FileFolder(pub PathBuf);
@@ -71,11 +80,42 @@ impl Device for FileDevice {
     fn sync_dir(&self) -> Result<(), DeviceError> {
         sync_dir(&self.folder)
     }
+
+    fn release_reserve(&self, bytes: u64, need: Need) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.release(bytes, need))
+    }
+}
+
+impl FileDevice {
+    /// Draws on a reserve from now on.
+    pub fn with_reserve(self, reserve: &Arc<FileReserve>) -> FileDevice {
+        FileDevice { reserve: Some(reserve.clone()), ..self }
+    }
+}
+
+impl ReserveFile for Held {
+    fn size(&self) -> Result<u64, DeviceError> {
+        self.0.metadata().map(|metadata| metadata.len()).map_err(failed)
+    }
+
+    fn shrink(&self, size: u64) -> Result<(), DeviceError> {
+        self.0.set_len(size).map_err(failed)
+    }
+
+    fn grow(&self, size: u64) -> Result<(), DeviceError> {
+        let flags = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&self.0, flags, 0, size).map_err(|error| failed(error.into()))
+    }
+
+    fn free_bytes(&self) -> Result<u64, DeviceError> {
+        let found = rustix::fs::fstatvfs(&self.0).map_err(|error| failed(error.into()))?;
+        Ok(found.f_bavail * found.f_frsize)
+    }
 }
 
 impl FileFolder {
     fn file(&self, file: File) -> FileDevice {
-        FileDevice { file, folder: self.0.clone() }
+        FileDevice { file, folder: self.0.clone(), reserve: None }
     }
 }
 

@@ -48,13 +48,7 @@ const LIST: &str = "select pg_relation_filepath(c.oid), coalesce(t.relname || '.
 impl Relations {
     /// Starts a server, fills it and stops it. It takes minutes.
     pub fn make() -> Result<Relations> {
-        let cluster = Cluster::builder()
-            .major(15)
-            .conf("shared_buffers", "512MB")
-            .conf("max_wal_size", "4GB")
-            .conf("maintenance_work_mem", "256MB")
-            .conf("autovacuum", "off")
-            .start()?;
+        let cluster = server()?;
         cluster.sql("create database churn; create database pgbench")?;
         for corpus in corpora::all()? {
             corpus.load(&cluster)?;
@@ -64,9 +58,21 @@ impl Relations {
         cluster.psql().database("churn").sql(include_str!("sql/churn.sql"))?;
         pgbench(&cluster, &["--initialize", "--quiet", "--scale=20"])?;
         pgbench(&cluster, &["--builtin=simple-update", "--client=4", "--transactions=8000"])?;
+        Relations::of(cluster, &["postgres", "churn", "pgbench"])
+    }
+
+    /// As [`make`](Self::make), of the tables alone that are updated and deleted from. It takes a minute.
+    pub fn churned() -> Result<Relations> {
+        let cluster = server()?;
+        cluster.sql("create database churn")?;
+        cluster.psql().database("churn").sql(include_str!("sql/churn.sql"))?;
+        Relations::of(cluster, &["churn"])
+    }
+
+    fn of(cluster: Cluster, databases: &[&str]) -> Result<Relations> {
         cluster.sql("checkpoint")?;
         let mut all = Vec::new();
-        for database in ["postgres", "churn", "pgbench"] {
+        for database in databases {
             all.extend(list(&cluster, database)?);
         }
         cluster.stop(Stop::Fast)?;
@@ -75,6 +81,12 @@ impl Relations {
         });
         Ok(Relations { all, _cluster: cluster })
     }
+}
+
+fn server() -> Result<Cluster> {
+    let builder = Cluster::builder().major(15).conf("autovacuum", "off");
+    let builder = builder.conf("shared_buffers", "512MB").conf("max_wal_size", "4GB");
+    Ok(builder.conf("maintenance_work_mem", "256MB").start()?)
 }
 
 impl Relation {

@@ -1,0 +1,28 @@
+//! What containers cost in real files: latency of reads, bytes of updates, small relations.
+
+use pgshrink_bench_cfs::container::sample::Sample;
+use pgshrink_bench_cfs::container::{latency, small, updates};
+use pgshrink_bench_cfs::relations::Relations;
+use pgshrink_bench_cfs::{ORDER, publish};
+use pgshrink_bench_report::{Arguments, Result};
+
+const FULL_PAGES: usize = 32 << 10;
+const QUICK_PAGES: usize = 8 << 10;
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse(std::env::args().skip(1), ORDER)?;
+    let full = arguments.full;
+    if arguments.wants("small") {
+        publish(&arguments, "cfs-container", small::table()?)?;
+    }
+    if arguments.wants("updates") || arguments.wants("latency") {
+        let sample = Sample::of(&Relations::churned()?, if full { FULL_PAGES } else { QUICK_PAGES })?;
+        if arguments.wants("updates") {
+            publish(&arguments, "cfs-container", updates::table(&sample, full)?)?;
+        }
+        if arguments.wants("latency") {
+            publish(&arguments, "cfs-container", latency::table(&sample, full)?)?;
+        }
+    }
+    Ok(())
+}

@@ -4,6 +4,10 @@
 //! always win. A zone becomes free with the next commit, as every zone does; nothing is freed here. One call
 //! moves a budget's worth of bytes, so that is also the most it can need of new space. A segment that was only appended to has no
 //! zone worth moving and costs a look at its map.
+//!
+//! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a small piece of
+//! collection. So the file stays below live bytes, ceiling and twice what was written since the last commit. Writers make no
+//! commit and wait for nobody.
 
 use crate::container::Container;
 use crate::device::{Device, Peers};
@@ -43,10 +47,17 @@ pub struct Collected {
     pub damaged_records: u64,
 }
 
+impl Collected {
+    /// Dead bytes among live ones, which only moving these frees.
+    fn movable_bytes(&self) -> u64 {
+        self.dead_bytes.saturating_sub(self.freed_by_commit_bytes)
+    }
+}
+
 struct Usage {
-    /// Grains referred to, by zone.
-    live: Vec<u32>,
-    /// Zones that may be emptied, the emptiest first.
+    /// Grains of the records that lie in a zone or reach into it: what emptying it moves at most.
+    cost: Vec<u32>,
+    /// Zones that may be emptied, the cheapest first.
     victims: Vec<u32>,
     found: Collected,
 }
@@ -58,21 +69,65 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if !self.live.try_lock(live::COLLECTOR, &self.peers) {
             return Ok(Collected::default());
         }
-        let done = self.collect_alone(budget);
+        let done = self.collect_alone(budget, 0).and_then(|mut found| {
+            found.punched_bytes = self.punch(found.live_bytes, budget.bytes)?;
+            Ok(found)
+        });
         self.live.unlock(live::COLLECTOR);
         done
     }
 
-    fn collect_alone(&self, budget: Budget) -> Result<Collected, Error> {
+    /// After a write: two words are looked at, and rarely more.
+    pub(crate) fn help_if_due(&self) {
+        let due = self.live.get(live::HELP_AT);
+        if due > 0 && self.live.used_zones() >= due && self.live.try_lock(live::COLLECTOR, &self.peers) {
+            self.help();
+            self.live.unlock(live::COLLECTOR);
+        }
+    }
+
+    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails where somebody is told.
+    fn help(&self) {
+        let tuning = &self.options.tuning;
+        let budget = Budget { bytes: tuning.help_bytes, garbage_percent: tuning.ceiling_percent };
+        let done = self.collect_alone(budget, tuning.ceiling_bytes_min);
+        let left = match done {
+            Ok(found) if found.moved_records == 0 => {
+                self.ceiling_bytes(found.live_bytes).saturating_sub(found.movable_bytes())
+            }
+            Ok(found) => {
+                self.live.count(Counter::HelpedBytes, found.moved_bytes);
+                tuning.help_bytes / 4
+            }
+            Err(_) => tuning.help_bytes,
+        };
+        self.live.set(live::HELP_AT, self.live.used_zones() + left / self.zone_bytes() + 1);
+    }
+
+    /// Dead bytes from which on writers help.
+    fn ceiling_bytes(&self, live_bytes: u64) -> u64 {
+        let tuning = &self.options.tuning;
+        tuning.ceiling_bytes_min.max(live_bytes * u64::from(tuning.ceiling_percent) / 100)
+    }
+
+    /// After a commit, when nothing dead waits for one: used zones from which on writers look.
+    pub(crate) fn help_from(&self, live_bytes: u64) -> u64 {
+        (live_bytes + self.ceiling_bytes(live_bytes)) / self.zone_bytes() + 1
+    }
+
+    fn zone_bytes(&self) -> u64 {
+        u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64
+    }
+
+    fn collect_alone(&self, budget: Budget, dead_bytes_min: u64) -> Result<Collected, Error> {
         let usage = self.usage()?;
         let mut found = usage.found;
-        let worth = found.dead_bytes.saturating_sub(found.freed_by_commit_bytes) * 100
-            > found.live_bytes * u64::from(budget.garbage_percent);
-        if worth {
-            let mut chosen = vec![false; usage.live.len()];
+        let worth = found.movable_bytes() * 100 > found.live_bytes * u64::from(budget.garbage_percent);
+        if worth && found.movable_bytes() >= dead_bytes_min {
+            let mut chosen = vec![false; usage.cost.len()];
             let mut bytes = 0;
             for zone in usage.victims {
-                bytes += u64::from(usage.live[zone as usize]) * GRAIN_BYTES as u64;
+                bytes += u64::from(usage.cost[zone as usize]) * GRAIN_BYTES as u64;
                 if bytes > budget.bytes {
                     break;
                 }
@@ -81,7 +136,6 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             self.move_map(&chosen);
             self.move_pages(&chosen, &mut found)?;
         }
-        found.punched_bytes = self.punch(found.live_bytes)?;
         Ok(found)
     }
 
@@ -89,11 +143,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let root = self.root_in_memory()?;
         let zones = self.live.zones_end();
         let closed: Vec<bool> = (0..zones).map(|zone| self.live.is_closed(zone)).collect();
-        let mut live = vec![0; zones as usize];
+        let (mut live, mut cost) = (vec![0; zones as usize], vec![0; zones as usize]);
         let mut add = |location: u32, grains: u32| {
             for (zone, share) in self.live.shares(location, grains) {
-                if let Some(count) = live.get_mut(zone as usize) {
-                    *count += share;
+                if (zone as usize) < live.len() {
+                    live[zone as usize] += share;
+                    cost[zone as usize] += grains;
                 }
             }
         };
@@ -120,10 +175,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 fixed[zone as usize] = true;
             }
         }
-        Ok(self.choose(live, &closed, &fixed))
+        Ok(self.choose(&live, cost, &closed, &fixed))
     }
 
-    fn choose(&self, live: Vec<u32>, closed: &[bool], fixed: &[bool]) -> Usage {
+    fn choose(&self, live: &[u32], cost: Vec<u32>, closed: &[bool], fixed: &[bool]) -> Usage {
         let size = self.options.geometry.zone_grains;
         let mut found = Collected::default();
         let mut victims = Vec::new();
@@ -140,8 +195,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 victims.push(zone as u32);
             }
         }
-        victims.sort_unstable_by_key(|zone| live[*zone as usize]);
-        Usage { live, victims, found }
+        victims.sort_unstable_by_key(|zone| cost[*zone as usize]);
+        Usage { cost, victims, found }
     }
 
     /// Lets the next commit write anew what the map has in these zones.
@@ -221,15 +276,19 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(is_moved)
     }
 
-    /// Gives back free zones beyond what is kept for reuse, the last in the file first.
-    fn punch(&self, live_bytes: u64) -> Result<u64, Error> {
+    /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no more than sixteen
+    /// times what it may move.
+    fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
         let tuning = &self.options.tuning;
-        let zone_bytes = u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64;
+        let zone_bytes = self.zone_bytes();
         let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / zone_bytes;
         let free = |zone: &u32| self.live.zone(*zone).state == ZoneState::Free;
         let free: Vec<u32> = (0..self.live.zones_end()).filter(free).collect();
         let mut punched = 0;
         for zone in free.into_iter().skip(keep as usize).rev() {
+            if punched >= budget_bytes.saturating_mul(16) {
+                break;
+            }
             if self.live.begin_punch(zone) {
                 let offset = u64::from(zone) * zone_bytes;
                 let done = self.device.punch_hole(offset, zone_bytes);

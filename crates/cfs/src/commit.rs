@@ -345,7 +345,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             (0..LEAVES_MAX / 64).for_each(|word| self.live.set(live::LEAVES_CHANGED + word, 0));
             self.live.set(live::FOLD, 0);
         }
-        self.live.set(live::LIVE_GRAINS, snapshot.live.iter().map(|live| u64::from(*live)).sum());
+        let live_grains: u64 = snapshot.live.iter().map(|live| u64::from(*live)).sum();
+        self.live.set(live::LIVE_GRAINS, live_grains);
+        self.live.set(live::HELP_AT, self.help_from(live_grains * GRAIN_BYTES as u64));
         self.live.set(live::VERSION_LIMIT, root.version_limit);
         self.live.store_image(&root.encode(None));
         self.live.count(Counter::Commits, 1);

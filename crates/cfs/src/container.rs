@@ -72,6 +72,12 @@ pub struct Tuning {
     pub free_bytes_min: u64,
     /// ... or one in so many live bytes, whichever is more.
     pub free_divisor: u64,
+    /// Dead bytes that only moving frees, in percent of live ones, above which a write is followed by a piece of collection,
+    pub ceiling_percent: u32,
+    /// ... if they are this many at least.
+    pub ceiling_bytes_min: u64,
+    /// Bytes at most of such a piece. The next follows when a quarter as many were written.
+    pub help_bytes: u64,
 }
 
 impl Default for Tuning {
@@ -83,6 +89,9 @@ impl Default for Tuning {
             changes_divisor: 4,
             free_bytes_min: 256 << 10,
             free_divisor: 32,
+            ceiling_percent: 80,
+            ceiling_bytes_min: 1 << 20,
+            help_bytes: 128 << 10,
         }
     }
 }
@@ -264,7 +273,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit). Grows the segment as
-    /// needed; pages in between become empty ones.
+    /// needed; pages in between become empty ones. When there is far too much garbage, a piece of collection follows.
     ///
     /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. `dictionary` is one of
     /// [`add_dictionary`](Self::add_dictionary), or 0. After an error the page is what it was;
@@ -281,6 +290,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.live.enter_dictionary(dictionary)?;
         let done = self.write_record(Kind::Page { block, mode, dictionary }, block, payload, scratch);
         self.live.leave_dictionary(dictionary);
+        if done.is_ok() {
+            self.help_if_due();
+        }
         done
     }
 

@@ -108,6 +108,8 @@ pub(crate) const VERSION_LIMIT: usize = 9;
 pub(crate) const COMMIT_BEGUN: usize = 10;
 pub(crate) const COMMIT_DONE: usize = 11;
 pub(crate) const RING: usize = 12;
+/// Used zones from which on a writer looks whether there is too much garbage; 0: never.
+pub(crate) const HELP_AT: usize = 13;
 /// A truncation under way: the pages it leaves, plus one, below, those before it above.
 pub(crate) const CUTTING: usize = 14;
 pub const FREE_ZONES: usize = 15;
@@ -303,4 +305,5 @@ pub(crate) enum Counter {
     ReadRetries,
     PunchedBytes,
     Damages,
+    HelpedBytes,
 }

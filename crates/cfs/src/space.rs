@@ -84,6 +84,12 @@ impl<W: Word> Live<'_, W> {
         self.get(ZONES_END) as u32
     }
 
+    /// Zones that are neither free nor holes.
+    pub(crate) fn used_zones(&self) -> u64 {
+        // A process between two steps may make it one off, or the free ones more than all.
+        (self.get(ZONES_END) + 1).saturating_sub(self.get(FREE_ZONES).wrapping_add(1))
+    }
+
     pub(crate) fn zone_of(&self, location: u32) -> u32 {
         location / self.geometry.zone_grains
     }

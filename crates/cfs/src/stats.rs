@@ -13,6 +13,8 @@ pub struct Stats {
     pub written_bytes: u64,
     /// Bytes of records that collection moved.
     pub moved_bytes: u64,
+    /// Of these, bytes that writers moved because nobody else did in time.
+    pub helped_bytes: u64,
     /// Bytes of roots, leaves, indexes, deltas and dictionaries written.
     pub map_bytes: u64,
     /// Bytes given back to the filesystem.
@@ -44,6 +46,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Stats {
             written_bytes: self.live.counter(Counter::WrittenBytes),
             moved_bytes: self.live.counter(Counter::MovedBytes),
+            helped_bytes: self.live.counter(Counter::HelpedBytes),
             map_bytes: self.live.counter(Counter::MapBytes),
             punched_bytes: self.live.counter(Counter::PunchedBytes),
             commits: self.live.counter(Counter::Commits),

@@ -68,6 +68,9 @@ pub fn options(plant: Plant, seed: u64) -> Options<'static> {
         changes_divisor: 4,
         free_bytes_min: 16 << 10,
         free_divisor: 16,
+        ceiling_percent: 40,
+        ceiling_bytes_min: 8 << 10,
+        help_bytes: 8 << 10,
     };
     Options { geometry, tuning, plant, ..Options::new(PAGES_MAX) }
 }

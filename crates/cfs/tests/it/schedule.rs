@@ -110,7 +110,9 @@ impl Process {
         loop {
             match world.draw(100) {
                 0..40 => self.write(&container, &mut scratch),
-                40..65 => self.read(&container, &mut scratch),
+                40..64 => self.read(&container, world.draw(PAGES_MAX as usize) as u32, &mut scratch),
+                // As a base backup.
+                64 => (0..container.pages()).for_each(|block| self.read(&container, block, &mut scratch)),
                 65..75 => self.grow(&container, &mut scratch),
                 75..79 if !world.plan.fsync_off => self.truncate(&container),
                 79..90 => self.commit(&container),
@@ -139,8 +141,7 @@ impl Process {
         }
     }
 
-    fn read(&self, container: &Open<'_>, scratch: &mut Scratch) {
-        let block = self.world.draw(PAGES_MAX as usize) as u32;
+    fn read(&self, container: &Open<'_>, block: u32, scratch: &mut Scratch) {
         let completed = self.world.model.borrow_mut().completed(block);
         let (state, write) = match container.read(block, scratch) {
             Ok(stored) => (state_of(block, stored), write_of(block, stored)),

@@ -2,7 +2,7 @@
 //!
 //! Figures are printed: `cargo test -p pgshrink-cfs --test it updates -- --nocapture`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::device::Alone;
@@ -16,6 +16,7 @@ use pgshrink_testkit::seed::Seed;
 struct Memory {
     bytes: RefCell<Vec<u8>>,
     allocated: RefCell<Vec<bool>>,
+    written: Cell<u64>,
 }
 
 impl Memory {
@@ -34,6 +35,7 @@ impl Device for &Memory {
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.written.set(self.written.get() + bytes.len() as u64);
         let mut file = self.bytes.borrow_mut();
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         let length = file.len().max(end);
@@ -81,10 +83,33 @@ struct Figures {
     map_share: f64,
 }
 
-fn run(pages: u32, zone_grains: u32, garbage_percent: u32, updates_per_commit: u32, skewed: bool) -> Figures {
+/// What a run is to do.
+#[derive(Clone, Copy)]
+struct Plan {
+    pages: u32,
+    zone_grains: u32,
+    /// None: nobody collects.
+    garbage_percent: Option<u32>,
+    updates_per_commit: u32,
+    skewed: bool,
+    ceiling_percent: u32,
+}
+
+const PLAN: Plan = Plan {
+    pages: 8192,
+    zone_grains: 512,
+    garbage_percent: Some(32),
+    updates_per_commit: 1000,
+    skewed: false,
+    ceiling_percent: 80,
+};
+
+fn run(plan: Plan) -> Figures {
+    let Plan { pages, zone_grains, updates_per_commit, skewed, .. } = plan;
     let file = Memory::default();
     let geometry = Geometry { zone_grains, zones_max: pages * 512 * 2 / zone_grains, ..Geometry::of(pages) };
-    let options = Options { geometry, tuning: Tuning::default(), ..Options::new(pages) };
+    let tuning = Tuning { ceiling_percent: plan.ceiling_percent, ..Tuning::default() };
+    let options = Options { geometry, tuning, ..Options::new(pages) };
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
     let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
     let container = Container::create(&file, Alone, words.as_slice(), &birth, options).unwrap();
@@ -99,18 +124,23 @@ fn run(pages: u32, zone_grains: u32, garbage_percent: u32, updates_per_commit: u
     container.commit().unwrap();
     let mut rng = Seed(6).rng();
     let (mut updated, mut most) = (0u64, 0f64);
-    let before = container.stats();
+    let packed = container.stats();
     let rounds = pages * 8;
     for round in 0..rounds {
         let hot = skewed && rng.chance(80);
         let block = rng.below(if hot { pages as usize / 5 } else { pages as usize });
         lengths[block] = draw_length();
+        let before = file.written.get();
         container.write(block as u32, 1, 0, &vec![2; lengths[block]], &mut scratch).unwrap();
+        let written = file.written.get() - before;
+        assert!(written <= tuning.help_bytes + 4096, "a write took {written} bytes");
         // The steady state, not the way to it.
         if round > rounds / 2 {
             updated += lengths[block] as u64;
         }
-        if round % 64 == 63 {
+        if round % 64 == 63
+            && let Some(garbage_percent) = plan.garbage_percent
+        {
             let found = container.collect(Budget { bytes: 256 << 10, garbage_percent }).unwrap();
             // What waits for a commit is no use to anybody.
             if found.freed_by_commit_bytes * 20 > found.live_bytes {
@@ -127,20 +157,32 @@ fn run(pages: u32, zone_grains: u32, garbage_percent: u32, updates_per_commit: u
     }
     let stats = container.stats();
     let half = |after: u64, before: u64| (after - before) as f64 / 2.0;
-    let written = half(stats.written_bytes, before.written_bytes);
-    let moved = half(stats.moved_bytes, before.moved_bytes);
-    let map = half(stats.map_bytes, before.map_bytes);
+    let written = half(stats.written_bytes, packed.written_bytes);
+    let moved = half(stats.moved_bytes, packed.moved_bytes);
+    let map = half(stats.map_bytes, packed.map_bytes);
     let updated = updated as f64;
     Figures { amplification: (written + moved + map) / updated, size: most, map_share: map / updated }
 }
 
 #[test]
 fn steady_random_updates_stay_within_their_limits() {
-    let even = run(8192, 512, 32, 1000, false);
-    let skewed = run(8192, 512, 32, 1000, true);
+    let even = run(PLAN);
+    let skewed = run(Plan { skewed: true, ..PLAN });
     println!("even {even:?}\nskewed {skewed:?}");
     for figures in [even, skewed] {
         assert!(figures.amplification <= 2.3 && figures.size <= 1.45, "{figures:?}");
+    }
+}
+
+#[test]
+fn writers_bound_a_file_that_nobody_collects() {
+    for skewed in [false, true] {
+        let plan = Plan { garbage_percent: None, skewed, ..PLAN };
+        let helped = run(plan);
+        let alone = run(Plan { ceiling_percent: u32::MAX, ..plan });
+        println!("skewed {skewed}: {helped:?}, without a ceiling {alone:?}");
+        // Live bytes, the ceiling, and what was written between two commits, moves included.
+        assert!(helped.size <= 2.1 && alone.size >= helped.size + 0.4, "{helped:?} {alone:?}");
     }
 }
 
@@ -149,14 +191,19 @@ fn steady_random_updates_stay_within_their_limits() {
 fn zones_and_thresholds_compared() {
     println!("zone KB, garbage %, updates a commit: written per byte, size, map per byte");
     for zone_grains in [256, 512, 1024] {
-        for garbage_percent in [30, 34, 38] {
+        for percent in [30, 34, 38] {
             for updates in [300, 3000] {
-                let figures = run(16384, zone_grains, garbage_percent, updates, false);
+                let garbage_percent = Some(percent);
+                let figures = run(Plan {
+                    pages: 16384,
+                    zone_grains,
+                    garbage_percent,
+                    updates_per_commit: updates,
+                    ..PLAN
+                });
                 let Figures { amplification, size, map_share } = figures;
                 let zone = zone_grains / 64;
-                println!(
-                    "{zone:3} {garbage_percent:3} {updates:5}: {amplification:.2} {size:.2} {map_share:.3}"
-                );
+                println!("{zone:3} {percent:3} {updates:5}: {amplification:.2} {size:.2} {map_share:.3}");
             }
         }
     }

@@ -52,7 +52,11 @@ fn run(codec: &mut PageCodec, data: &[u8]) {
     }
     let policy = Policy {
         choice: ALGORITHMS[usize::from(*mode) % ALGORITHMS.len()].into(),
-        transform: if which & 0x80 == 0 { TransformPolicy::Auto } else { TransformPolicy::Off },
+        transform: match which >> 4 & 3 {
+            0 => TransformPolicy::Auto,
+            1 => TransformPolicy::Off,
+            _ => TransformPolicy::Always,
+        },
     };
     let dictionary = (which & 0x40 != 0).then(|| &*DICTIONARY);
     let mut payload = Vec::new();

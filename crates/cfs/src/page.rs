@@ -43,7 +43,9 @@ mod rest;
 mod streams;
 mod transform;
 mod tuples;
+mod unpack;
 mod wide;
+mod worth;
 
 pub use checksum::checksum;
 pub use dictionary::PageDictionary;
@@ -54,6 +56,7 @@ use pgshrink_codec::{Algorithm, Choice, Level, bare, block};
 
 use column::Backend;
 use transform::Transform;
+use worth::{Advice, Worth};
 
 /// Bytes of a page: PostgreSQL's `BLCKSZ`.
 pub const PAGE_SIZE: usize = 8192;
@@ -61,9 +64,12 @@ pub const PAGE_SIZE: usize = 8192;
 /// Whether pages are rearranged before the codec.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum TransformPolicy {
-    /// Where the page is one that it understands.
+    /// Where the page is one that it understands; by LZ4, which is asked for where speed counts, only where pages like
+    /// it save enough for the time it takes.
     #[default]
     Auto,
+    /// Where the page is one that it understands, whatever time that takes.
+    Always,
     /// Never: the codec sees the page as it is.
     Off,
 }
@@ -127,6 +133,7 @@ pub struct PageCodec {
     block_writer: block::Compressor,
     block_reader: block::Decompressor,
     transform: Transform,
+    worth: Worth,
     /// A transformed page.
     joined: Vec<u8>,
     /// What codecs that can only append have appended.
@@ -184,26 +191,68 @@ impl PageCodec {
         if algorithm == Algorithm::None {
             return Ok(None);
         }
-        if how.transform == TransformPolicy::Off {
-            let packed = self.compress(how.choice, dictionary, None, page, out)?;
-            return Ok(Some(Mode::new(algorithm, packed)));
+        let (look, advice) = match how.transform {
+            TransformPolicy::Off => (None, Advice::Leave),
+            TransformPolicy::Auto if algorithm == Algorithm::Lz4 => {
+                let (look, advice) = self.worth.advice(page);
+                (Some(look), advice)
+            }
+            TransformPolicy::Auto | TransformPolicy::Always => (None, Advice::Rearrange),
+        };
+        if advice == Advice::Leave {
+            return self.plain(page, how.choice, dictionary, out).map(Some);
         }
+        let start = out.len();
+        let (mode, effort) = self.rearranged(page, block, how.choice, dictionary, out)?;
+        let Some(look) = look.filter(|_| advice == Advice::Try) else { return Ok(mode) };
+        let rearranged = out.len();
+        let plain = self.plain(page, how.choice, dictionary, out)?;
+        let saved = (out.len() - rearranged) as i32 - (rearranged - start) as i32;
+        if self.worth.learn(look, if mode.is_some() { saved } else { 0 }, effort) {
+            out.truncate(rearranged);
+            return Ok(mode);
+        }
+        out.drain(start..rearranged);
+        Ok(Some(plain))
+    }
+
+    fn plain(
+        &mut self,
+        page: &[u8; PAGE_SIZE],
+        choice: Choice,
+        dictionary: Option<&PageDictionary>,
+        out: &mut Vec<u8>,
+    ) -> Result<Mode, Error> {
+        let packed = self.compress(choice, dictionary, None, page, out)?;
+        Ok(Mode::new(choice.algorithm, packed))
+    }
+
+    /// `None`, and nothing appended: it became too long. And what putting it together again takes.
+    fn rearranged(
+        &mut self,
+        page: &[u8; PAGE_SIZE],
+        block: Option<u32>,
+        choice: Choice,
+        dictionary: Option<&PageDictionary>,
+        out: &mut Vec<u8>,
+    ) -> Result<(Option<Mode>, u32), Error> {
         let implied = layout::u16_at(page, checksum::CHECKSUM_AT);
         let implied = implied != 0 && block.is_some_and(|block| checksum(page, block) == implied);
-        let backend = match algorithm {
+        let backend = match choice.algorithm {
             Algorithm::Zstd | Algorithm::Zlib | Algorithm::Lzfse => Backend::Entropy,
             _ => Backend::Matches,
         };
         self.joined.clear();
-        self.transform.encode(page, implied, backend, &mut self.joined);
+        let effort = self.transform.encode(page, implied, backend, &mut self.joined);
         let joined = std::mem::take(&mut self.joined);
         let packed = if joined.len() <= JOINED_MAX {
-            self.compress(how.choice, dictionary, Some(joined.len()), &joined, out).map(Some)
+            self.compress(choice, dictionary, Some(joined.len()), &joined, out).map(Some)
         } else {
             Ok(None)
         };
         self.joined = joined;
-        Ok(packed?.map(|packed| Mode::new(algorithm, packed.transformed(implied))))
+        let mode = packed?.map(|packed| Mode::new(choice.algorithm, packed.transformed(implied)));
+        Ok((mode, effort))
     }
 
     fn compress(

@@ -8,16 +8,18 @@
 //!
 //! Attribute after attribute, fixed widths become columns, others a column of sizes and their bytes in the rows.
 
-use super::Error;
 use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
 use super::lanes::{ROW_COST, ROW_COST_MATCHES};
-use super::layout::{Cell, resize, u16_at, u32_at};
-use super::streams::{Sink, Source};
+use super::layout::{Cell, u16_at, u32_at};
+use super::streams::Sink;
 use super::tuples::padding;
-use super::wide::{WIDE, Wide};
+use super::wide::Wide;
 
 mod learn;
+mod read;
+
+pub(super) use read::read;
 
 /// More attributes than this are not told apart.
 const ATTRIBUTES_MAX: usize = 64;
@@ -69,8 +71,14 @@ pub(super) struct Walk {
     at: Vec<usize>,
     /// Indexes of cells that have the attribute.
     these: Vec<u16>,
+    /// Whether these are all.
+    all: bool,
+    /// Of each cell: the attributes it has, a bit each; of the first only, if that stands for all.
+    present: Vec<u64>,
     /// Attributes that every cell has: for these there is nothing to find.
-    everywhere: usize,
+    everywhere: u64,
+    /// Attributes that some cell has.
+    anywhere: u64,
     wide: Wide,
 }
 
@@ -176,7 +184,7 @@ impl Writer<'_> {
         self.sink.head.push(schema.0.len() as u8);
         self.sink.head.extend(schema.0.iter().map(|attribute| attribute.code()));
         self.bitmaps()?;
-        self.walk.begin(self.page, self.cells);
+        self.walk.begin(self.page, self.cells, false);
         for (index, attribute) in schema.0.iter().enumerate() {
             self.find(index);
             match attribute.fixed() {
@@ -220,7 +228,7 @@ impl Writer<'_> {
 
     /// The cells that have the attribute.
     fn find(&mut self, index: usize) {
-        self.walk.find(self.page, self.cells, index);
+        self.walk.find(self.cells, index);
     }
 
     fn varlena(&mut self) -> Option<()> {
@@ -240,6 +248,7 @@ impl Writer<'_> {
         if !self.values.is_empty() {
             column::write(self.values, self.backend, NEVER, self.sink);
         }
+        self.sink.pieces += self.walk.these.len() as u32;
         Some(())
     }
 
@@ -305,173 +314,49 @@ impl Writer<'_> {
 }
 
 impl Walk {
-    /// Learns what all cells have.
-    fn begin(&mut self, page: &[u8; PAGE_SIZE], cells: &[Cell]) {
-        let without_nulls = |cell: &Cell| if has_nulls(page, cell) { 0 } else { count(page, cell) };
-        self.everywhere = cells.iter().map(without_nulls).min().unwrap_or(0);
+    /// Learns which attributes the cells have; those that are `alike` have what the first has.
+    fn begin(&mut self, page: &[u8; PAGE_SIZE], cells: &[Cell], alike: bool) {
         self.these.clear();
+        self.present.clear();
+        (self.everywhere, self.anywhere) = (u64::MAX, 0);
+        let some =
+            if alike && cells.first().is_some_and(|cell| !has_nulls(page, cell)) { 1 } else { cells.len() };
+        for cell in &cells[..some] {
+            let present = present(page, cell);
+            self.present.push(present);
+            self.everywhere &= present;
+            self.anywhere |= present;
+        }
     }
 
-    fn find(&mut self, page: &[u8; PAGE_SIZE], cells: &[Cell], index: usize) {
-        if index < self.everywhere && self.these.len() == cells.len() {
+    /// Finds the cells that have the attribute of this index.
+    fn find(&mut self, cells: &[Cell], index: usize) {
+        let bit = 1 << index;
+        self.all = self.everywhere & bit != 0;
+        if self.all && self.these.len() == cells.len() {
             return;
         }
         self.these.clear();
-        for (i, cell) in cells.iter().enumerate() {
-            if is_present(page, cell, index) {
-                self.these.push(i as u16);
-            }
+        if self.all {
+            self.these.extend(0..cells.len() as u16);
+        } else if self.anywhere & bit != 0 {
+            let cells = self.present.iter().zip(0..);
+            self.these.extend(cells.filter(|(present, _)| **present & bit != 0).map(|(_, i)| i));
         }
     }
 }
 
-/// The inverse of [`Schema::write`].
-pub(super) fn read(
-    page: &mut [u8; PAGE_SIZE],
-    cells: &[Cell],
-    walk: &mut Walk,
-    values: &mut Vec<u32>,
-    source: &mut Source<'_>,
-) -> Result<(), Error> {
-    let count = usize::from(source.head_byte()?);
-    if count > ATTRIBUTES_MAX {
-        return Err(Error::Corrupt { what: "number of attributes" });
+/// The attributes that a tuple has a value for, of the first 64, a bit each. Its bitmap must be known to lie within
+/// it.
+fn present(page: &[u8; PAGE_SIZE], cell: &Cell) -> u64 {
+    let count = count(page, cell);
+    let all = if count < ATTRIBUTES_MAX { (1 << count) - 1 } else { u64::MAX };
+    if !has_nulls(page, cell) {
+        return all;
     }
-    let schema = source.head(count)?;
-    let mut reader = Reader { page, cells, walk, values, source };
-    reader.bitmaps()?;
-    reader.walk.begin(reader.page, cells);
-    for (index, code) in schema.iter().enumerate() {
-        reader.walk.find(reader.page, cells, index);
-        let attribute =
-            CODES.get(usize::from(*code)).ok_or(Error::Corrupt { what: "kind of an attribute" })?;
-        if !reader.walk.these.is_empty() {
-            match attribute.fixed() {
-                None => reader.varlena()?,
-                Some((size, alignment)) => reader.fixed(size, alignment)?,
-            }
-        }
-    }
-    let ends = cells.iter().zip(&walk.at).all(|(cell, at)| *at == usize::from(cell.at + cell.len));
-    if !ends {
-        return Err(MISFIT);
-    }
-    if source.head_byte()? != 0 {
-        for cell in cells {
-            let padding = padding(cell);
-            page[padding.clone()].copy_from_slice(source.rows(padding.len())?);
-        }
-    }
-    Ok(())
-}
-
-const MISFIT: Error = Error::Corrupt { what: "attributes that do not fill their tuple" };
-
-struct Reader<'a, 's> {
-    page: &'a mut [u8; PAGE_SIZE],
-    cells: &'a [Cell],
-    walk: &'a mut Walk,
-    values: &'a mut Vec<u32>,
-    source: &'a mut Source<'s>,
-}
-
-impl Reader<'_, '_> {
-    fn bitmaps(&mut self) -> Result<(), Error> {
-        self.walk.at.clear();
-        self.walk.wide.begin_page();
-        let mut longest = 0;
-        for cell in self.cells {
-            let offset = data(self.page, cell).ok_or(MISFIT)?;
-            longest = longest.max(offset);
-            self.walk.at.push(usize::from(cell.at) + offset);
-        }
-        for from in (HEADER_BYTES..longest).step_by(4) {
-            let is_long = |(cell, at): &(&Cell, &usize)| usize::from(cell.at) + from < **at;
-            resize(self.values, self.cells.iter().zip(&self.walk.at).filter(is_long).count());
-            column::read(self.source, self.values)?;
-            let long = self.cells.iter().zip(&self.walk.at).filter(is_long);
-            for ((cell, _), value) in long.zip(self.values.iter()) {
-                let at = usize::from(cell.at) + from;
-                self.page[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            }
-        }
-        Ok(())
-    }
-
-    fn varlena(&mut self) -> Result<(), Error> {
-        resize(self.values, self.walk.these.len());
-        column::read(self.source, self.values)?;
-        for (&i, &value) in self.walk.these.iter().zip(self.values.iter()) {
-            let i = usize::from(i);
-            let (size, form) = ((value >> 2) as usize, value & 3);
-            let mut at = self.walk.at[i];
-            if form <= COMPRESSED {
-                at = at.next_multiple_of(4);
-            }
-            let header = header_bytes(form);
-            let end = usize::from(self.cells[i].at + self.cells[i].len);
-            if size < header || at + size > end || form == SHORT && size > 0x7f {
-                return Err(MISFIT);
-            }
-            match form {
-                PLAIN => self.page[at..at + 4].copy_from_slice(&((size as u32) << 2).to_le_bytes()),
-                COMPRESSED => self.page[at..at + 4].copy_from_slice(&((size as u32) << 2 | 2).to_le_bytes()),
-                SHORT => self.page[at] = (size as u8) << 1 | 1,
-                _ => (self.page[at], self.page[at + 1]) = (1, TOAST_TAG),
-            }
-            self.page[at + header..at + size].copy_from_slice(self.source.rows(size - header)?);
-            self.walk.at[i] = at + size;
-        }
-        Ok(())
-    }
-
-    fn fixed(&mut self, size: usize, alignment: usize) -> Result<(), Error> {
-        for &i in &self.walk.these {
-            let i = usize::from(i);
-            let at = self.walk.at[i].next_multiple_of(alignment) + size;
-            if at > usize::from(self.cells[i].at + self.cells[i].len) {
-                return Err(MISFIT);
-            }
-            self.walk.at[i] = at;
-        }
-        match size {
-            1 | 2 | 4 => self.lane(size, size),
-            8 => {
-                if let Some(form) = self.source.head_next(|byte| byte & 7 == WIDE) {
-                    return self.pair(form);
-                }
-                self.lane(8, 4)?;
-                self.lane(4, 4)
-            }
-            _ => {
-                for &i in &self.walk.these {
-                    let at = self.walk.at[usize::from(i)];
-                    self.page[at - size..at].copy_from_slice(self.source.rows(size)?);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// `len` bytes that begin `back` before where the walk is.
-    fn lane(&mut self, back: usize, len: usize) -> Result<(), Error> {
-        resize(self.values, self.walk.these.len());
-        let done = column::read(self.source, self.values)?;
-        for (&i, value) in self.walk.these.iter().zip(self.values.iter()) {
-            let at = self.walk.at[usize::from(i)] - back;
-            let bytes = if done { &value.to_le_bytes()[..len] } else { self.source.rows(len)? };
-            self.page[at..at + len].copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-
-    fn pair(&mut self, form: u8) -> Result<(), Error> {
-        let Walk { at, these, wide, .. } = &mut *self.walk;
-        wide.read(form >> 3, these.len(), self.source)?;
-        for (&i, value) in these.iter().zip(&wide.values) {
-            let at = at[usize::from(i)];
-            self.page[at - 8..at].copy_from_slice(&value.to_le_bytes());
-        }
-        Ok(())
-    }
+    let from = usize::from(cell.at) + HEADER_BYTES - 1;
+    let mut bitmap = [0; ATTRIBUTES_MAX / 8];
+    let len = bitmap.len().min(PAGE_SIZE - from);
+    bitmap[..len].copy_from_slice(&page[from..from + len]);
+    all & u64::from_le_bytes(bitmap)
 }

@@ -96,6 +96,7 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
         write_step(first, s.delta_min, sink);
         return true;
     }
+    sink.values += values.len() as u32;
     let different = values.iter().fold(0, |all, value| all | value ^ first);
     if different.trailing_zeros() >= COMMON_BITS_MIN && values.len() <= VALUES_MAX {
         return write_shifted(values, different.trailing_zeros(), backend, rows, sink);
@@ -207,6 +208,24 @@ pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, 
         _ => return Err(Error::Corrupt { what: "unknown form of a column" }),
     }
     Ok(true)
+}
+
+/// Fills `values` where there are no rows that could carry them.
+pub(super) fn read_all(source: &mut Source<'_>, values: &mut [u32]) -> Result<(), Error> {
+    if read(source, values)? {
+        Ok(())
+    } else {
+        Err(Error::Corrupt { what: "a column in rows that are none" })
+    }
+}
+
+/// The value of a column that is the same throughout, if the next one is told as that; else nothing is taken.
+pub(super) fn constant(source: &mut Source<'_>) -> Result<Option<u32>, Error> {
+    match source.head_next(|byte| byte & 7 == STEP && byte >> 3 < 2) {
+        None => Ok(None),
+        Some(STEP) => Ok(Some(0)),
+        Some(_) => source.head_varint().map(Some),
+    }
 }
 
 /// The form of the smallest estimated cost, in sixteenths of a bit for all values.

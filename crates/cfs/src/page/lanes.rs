@@ -27,8 +27,6 @@ pub(super) const ROW_COST_MATCHES: u64 = 27 * 16;
 
 #[derive(Default)]
 struct Class {
-    key: u32,
-    len: u16,
     members: u16,
     end_min: usize,
     end_max: usize,
@@ -95,7 +93,10 @@ impl Classes {
             class.plan(begin);
         }
         for cell in cells.iter() {
-            self.segments(cell, begin, |from, to| sink.rows.extend_from_slice(&page[from..to]));
+            self.segments(cell, begin, |from, to| {
+                sink.rows.extend_from_slice(&page[from..to]);
+                sink.pieces += 1;
+            });
             if padded {
                 sink.rows.extend_from_slice(&page[padding(cell)]);
             }
@@ -108,13 +109,19 @@ impl Classes {
         page: &mut [u8; PAGE_SIZE],
         layout: &mut Layout,
         begin: usize,
+        postings: bool,
         values: &mut Vec<u32>,
         source: &mut Source<'_>,
     ) -> Result<(), Error> {
         let flags = source.head_byte()?;
+        let one = !postings && layout.uniform && layout.alike;
         let cells = &mut layout.cells;
-        self.assign(cells, flags & BY_LENGTH != 0);
-        self.sort(cells);
+        if one {
+            self.assign_all(cells);
+        } else {
+            self.assign(cells, flags & BY_LENGTH != 0);
+            self.sort(cells);
+        }
         self.wide.begin_page();
         let mut members = &self.members[..];
         for class in &mut self.classes[..self.count] {
@@ -127,54 +134,78 @@ impl Classes {
             }
             class.plan(begin);
         }
+        let padded = flags & PADDED != 0;
+        if one && !padded && self.classes[0].is_told() {
+            return Ok(());
+        }
+        let told: [bool; CLASSES_MAX] = std::array::from_fn(|i| i < self.count && self.classes[i].is_told());
         for cell in cells.iter() {
+            if !padded && cell.tids == 0 && told.get(usize::from(cell.class)) == Some(&true) {
+                continue;
+            }
             let mut done = Ok(());
             self.segments(cell, begin, |from, to| {
                 if done.is_ok() {
-                    done = source.rows(to - from).map(|bytes| page[from..to].copy_from_slice(bytes));
+                    done = source.rows_into(&mut page[from..to]);
                 }
             });
             done?;
-            if flags & PADDED != 0 {
-                let padding = padding(cell);
-                page[padding.clone()].copy_from_slice(source.rows(padding.len())?);
+            if padded {
+                source.rows_into(&mut page[padding(cell)])?;
             }
         }
         Ok(())
     }
 
+    /// One class of cells that are known to be of one key and length.
+    fn assign_all(&mut self, cells: &[Cell]) {
+        if self.classes.is_empty() {
+            self.classes.push(Class::default());
+        }
+        let class = &mut self.classes[0];
+        let end = cells.first().map_or(0, |cell| usize::from(cell.end));
+        (class.members, class.end_min, class.end_max) = (cells.len() as u16, end, end);
+        self.count = 1;
+        self.members.clear();
+        self.members.extend(cells.iter().map(|cell| Member { at: cell.at, end: cell.end }));
+    }
+
     /// Gives each cell its class. `false` if there were too many, or too few cells in each, to be useful.
     fn assign(&mut self, cells: &mut [Cell], by_length: bool) -> bool {
         self.count = 0;
-        let (mut last, mut complete) = (0, true);
-        for cell in cells.iter_mut() {
-            let len = if by_length { cell.len } else { 0 };
-            let is = |class: &Class| class.key == cell.key && class.len == len;
-            if !self.classes[..self.count].get(last).is_some_and(is) {
-                last = match self.classes[..self.count].iter().position(is) {
-                    Some(found) => found,
-                    None if self.count < CLASSES_MAX => {
-                        if self.classes.len() == self.count {
-                            self.classes.push(Class::default());
-                        }
-                        let class = &mut self.classes[self.count];
-                        (class.key, class.len, class.members) = (cell.key, len, 0);
-                        (class.end_min, class.end_max) = (usize::MAX, 0);
-                        self.count += 1;
-                        self.count - 1
-                    }
-                    None => {
-                        complete = false;
-                        cell.class = NO_CLASS;
-                        continue;
-                    }
-                };
+        let id = |cell: &Cell| u32::from(cell.key) << 16 | if by_length { u32::from(cell.len) } else { 0 };
+        // Classes by a few bits of what is the same in their cells; a guess where to look first.
+        let (mut ids, mut guesses) = ([0; CLASSES_MAX], [0u8; 64]);
+        let mut complete = true;
+        for run in cells.chunk_by_mut(|a, b| id(a) == id(b)) {
+            let this = id(&run[0]);
+            let guess = &mut guesses[(this ^ this >> 3) as usize % 64];
+            let mut found = usize::from(*guess);
+            if found >= self.count || ids[found] != this {
+                found = ids[..self.count].iter().position(|id| *id == this).unwrap_or(self.count);
             }
-            let class = &mut self.classes[last];
-            class.members += 1;
-            class.end_min = class.end_min.min(cell.end.into());
-            class.end_max = class.end_max.max(cell.end.into());
-            cell.class = last as u8;
+            if found == CLASSES_MAX {
+                complete = false;
+                run.iter_mut().for_each(|cell| cell.class = NO_CLASS);
+                continue;
+            }
+            if found == self.count {
+                ids[found] = this;
+                if self.classes.len() == found {
+                    self.classes.push(Class::default());
+                }
+                let class = &mut self.classes[found];
+                (class.members, class.end_min, class.end_max) = (0, usize::MAX, 0);
+                self.count += 1;
+            }
+            *guess = found as u8;
+            let class = &mut self.classes[found];
+            class.members += run.len() as u16;
+            for cell in run {
+                class.end_min = class.end_min.min(cell.end.into());
+                class.end_max = class.end_max.max(cell.end.into());
+                cell.class = found as u8;
+            }
         }
         complete && cells.len() >= 6 * self.count
     }
@@ -201,17 +232,16 @@ impl Classes {
     fn segments(&self, cell: &Cell, begin: usize, mut visit: impl FnMut(usize, usize)) {
         let at = usize::from(cell.at);
         let (end, len) = (usize::from(cell.end), usize::from(cell.len));
-        let class = self.classes[..self.count].get(usize::from(cell.class));
-        class
-            .into_iter()
-            .flat_map(|class| &class.front_runs)
-            .for_each(|(from, to)| visit(at + from, at + to));
-        let (from, back) = class.map_or((begin, 0), |class| class.middle);
+        let (mut from, mut back, mut runs) = (begin, 0, &[][..]);
+        if let Some(class) = self.classes[..self.count].get(usize::from(cell.class)) {
+            class.front_runs.iter().for_each(|(from, to)| visit(at + from, at + to));
+            (from, back) = class.middle;
+            runs = &class.back_runs;
+        }
         if from + back < end {
             visit(at + from, at + end - back);
         }
-        let back_runs = class.into_iter().flat_map(|class| &class.back_runs);
-        back_runs.for_each(|(from, to)| visit(at + end - from, at + end - to));
+        runs.iter().for_each(|(from, to)| visit(at + end - from, at + end - to));
         let after = end + usize::from(cell.tids) * 6;
         if len > after {
             visit(at + after, at + len);
@@ -336,6 +366,14 @@ impl Class {
             self.back_runs.push((run, 0));
         }
         self.middle = (from, until.map_or(0, |(middle, _)| middle));
+    }
+
+    /// Whether lanes tell all of its cells up to their end.
+    fn is_told(&self) -> bool {
+        self.end_min == self.end_max
+            && self.front_runs.is_empty()
+            && self.back_runs.is_empty()
+            && self.middle.0 + self.middle.1 >= self.end_max
     }
 
     fn has_lanes(&self, begin: usize) -> bool {

@@ -29,7 +29,7 @@ pub(super) struct Cell {
     /// Row pointers of its posting list.
     pub(super) tids: u16,
     /// What it must share with others to be coded together.
-    pub(super) key: u32,
+    pub(super) key: u16,
     pub(super) class: u8,
 }
 
@@ -43,9 +43,19 @@ pub(super) struct Layout {
     pub(super) cells: Vec<Cell>,
     /// Each cell directly below the one before: what a page looks like that was only ever appended to.
     pub(super) contiguous: bool,
-    covered: Vec<u64>,
+    /// After decoding: all cells have the length of the first.
+    pub(super) uniform: bool,
+    /// Of the cells; after decoding.
+    pub(super) shortest: u16,
+    /// After decoding their headers: the words of flags, offsets and sizes in them are the same in all cells.
+    pub(super) alike: bool,
+    covered: [u64; COVERED_WORDS],
+    /// Of the cells; while decoding.
+    lengths: Vec<u32>,
 }
 
+/// A bit for every place a tuple may begin.
+const COVERED_WORDS: usize = PAGE_SIZE / 8 / 64;
 const VERSION_ODD: u8 = 1;
 const PRUNE_XID: u8 = 2;
 const UPPER_ODD: u8 = 4;
@@ -87,24 +97,21 @@ impl Layout {
 
     /// Marks what cells cover; `false` if two overlap.
     fn cover(&mut self) -> bool {
-        self.covered.clear();
-        self.covered.resize(PAGE_SIZE / 8 / 64, 0);
+        self.covered = [0; _];
+        let mut twice = 0;
         for cell in &self.cells {
-            let (from, to) =
-                (usize::from(cell.at) / 8, (usize::from(cell.at) + aligned(cell.len.into())) / 8);
+            let (from, mut left) = (usize::from(cell.at) / 8, usize::from(cell.len).div_ceil(8));
             let mut word = from;
-            while word < to {
-                let run = (64 - word % 64).min(to - word);
+            while left > 0 {
+                let run = (64 - word % 64).min(left);
                 let mask = (u64::MAX >> (64 - run)) << (word % 64);
-                let slot = &mut self.covered[word / 64];
-                if *slot & mask != 0 {
-                    return false;
-                }
+                let slot = &mut self.covered[word / 64 % COVERED_WORDS];
+                twice |= *slot & mask;
                 *slot |= mask;
-                word += run;
+                (word, left) = (word + run, left - run);
             }
         }
-        true
+        twice == 0
     }
 
     /// Calls `visit` with each range between line pointers and special space that no cell covers.
@@ -177,7 +184,7 @@ impl Layout {
         backend: Backend,
         sink: &mut Sink,
     ) {
-        let words = || page[HEADER_BYTES..self.lower].chunks_exact(4).map(word);
+        let words = || page[HEADER_BYTES..self.lower].as_chunks().0.iter().map(word);
         fill(values, words().map(|word| word >> 15 & 3));
         column::write(values, backend, NEVER, sink);
         fill(values, words().map(|word| word >> 17));
@@ -245,75 +252,139 @@ impl Layout {
             return Err(Error::Corrupt { what: "place of the special space" });
         }
         page[special..].copy_from_slice(source.head(PAGE_SIZE - special)?);
-        restore_pointers(page, lower, special, flags & SPREAD != 0, values, source)?;
+        (self.lower, self.special) = (lower, special);
+        self.restore_pointers(page, flags & SPREAD != 0, values, source)?;
         if flags & UPPER_ODD == 0 {
-            // Read once with what any page allows, to learn the lowest cell.
-            page[14..16].copy_from_slice(&(special as u16).to_le_bytes());
-            if !self.read(page) {
-                return Err(MISPLACED);
-            }
             page[14..16].copy_from_slice(&(self.lowest as u16).to_le_bytes());
-        } else if !self.read(page) {
+        }
+        let upper = usize::from(u16_at(page, 14));
+        if upper < lower || upper > special || self.contiguous == (flags & SPREAD != 0) {
             return Err(MISPLACED);
         }
-        if self.contiguous == (flags & SPREAD != 0) {
+        if !self.contiguous && !self.cover() {
             return Err(MISPLACED);
         }
         Ok(flags & REST != 0)
     }
+
+    /// Fills in line pointers, and all of the layout that follows from them, as [`Layout::read`] would.
+    fn restore_pointers(
+        &mut self,
+        page: &mut [u8; PAGE_SIZE],
+        spread: bool,
+        values: &mut Vec<u32>,
+        source: &mut Source<'_>,
+    ) -> Result<(), Error> {
+        let (words, _) = page[HEADER_BYTES..self.lower].as_chunks_mut::<4>();
+        restore_states(words, values, source)?;
+        let Layout { lengths, .. } = self;
+        resize(lengths, words.len());
+        match column::constant(source)? {
+            Some(len) => lengths.fill(len & 0x7fff),
+            None => {
+                column::read_all(source, lengths)?;
+                lengths.iter_mut().for_each(|len| *len &= 0x7fff);
+            }
+        }
+        for (slot, len) in words.iter_mut().zip(lengths.iter()) {
+            *slot = (word(slot) | len << 17).to_le_bytes();
+        }
+        let all = lengths.iter().fold(true, |all, len| all & (*len != 0));
+        if !all {
+            lengths.retain(|len| *len != 0);
+            resize(values, words.len() - lengths.len());
+            column::read_all(source, values)?;
+            let empty = words.iter_mut().filter(|slot| word(slot) >> 17 == 0);
+            for (slot, &at) in empty.zip(values.iter()) {
+                *slot = (word(slot) | at & 0x7fff).to_le_bytes();
+            }
+        }
+        self.restore_places(spread, values, source)?;
+        self.cells.resize(self.lengths.len(), Cell::default());
+        let cells = self.cells.iter_mut().zip(self.lengths.iter().zip(values.iter()));
+        let cell = |pointer, len: u32, at: u32| {
+            let (at, len) = (at as u16, len as u16);
+            Cell { at, len, pointer, end: len, ..Cell::default() }
+        };
+        if all {
+            for ((pointer, slot), (target, (&len, &at))) in (0..).zip(words).zip(cells) {
+                *slot = (word(slot) | at).to_le_bytes();
+                *target = cell(pointer, len, at);
+            }
+        } else {
+            let filled = (0..).zip(words).filter(|(_, slot)| word(slot) >> 17 != 0);
+            for ((pointer, slot), (target, (&len, &at))) in filled.zip(cells) {
+                *slot = (word(slot) | at).to_le_bytes();
+                *target = cell(pointer, len, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where cells of these lengths begin, and what is true of all of them.
+    fn restore_places(
+        &mut self,
+        spread: bool,
+        values: &mut Vec<u32>,
+        source: &mut Source<'_>,
+    ) -> Result<(), Error> {
+        let (lengths, special) = (&self.lengths[..], self.special as u32);
+        let ranked = spread && source.head_byte()? != 0;
+        if spread && lengths.is_empty() {
+            return Err(MISPLACED);
+        }
+        resize(values, lengths.len());
+        let round = |len: u32| (len + 7) & !7;
+        if spread {
+            column::read_all(source, values)?;
+        }
+        let mut at = special;
+        match (spread, ranked) {
+            (true, true) => values.iter_mut().for_each(|value| *value = special.wrapping_sub(*value << 3)),
+            (true, false) => values.iter_mut().zip(lengths).for_each(|(value, len)| {
+                at = at.wrapping_sub(round(*len)).wrapping_sub(*value << 3);
+                *value = at;
+            }),
+            _ => values.iter_mut().zip(lengths).for_each(|(value, len)| {
+                at = at.wrapping_sub(round(*len));
+                *value = at;
+            }),
+        }
+        let (mut lowest, mut highest, mut beyond) = (special, 0, 0);
+        let (mut shortest, mut longest, mut apart) = (u32::MAX, 0, 0);
+        let mut below = special;
+        for (&at, &len) in values.iter().zip(lengths) {
+            let end = at.wrapping_add(round(len));
+            (lowest, highest) = (lowest.min(at), highest.max(end));
+            beyond |= at;
+            (shortest, longest) = (shortest.min(len), longest.max(len));
+            apart |= end ^ below;
+            below = at;
+        }
+        if beyond > PAGE_SIZE as u32 || highest > special || lowest < self.lower as u32 || special % 8 != 0 {
+            return Err(MISPLACED);
+        }
+        (self.lowest, self.shortest) = (lowest as usize, shortest.min(u16::MAX.into()) as u16);
+        (self.contiguous, self.uniform, self.alike) = (apart == 0, shortest >= longest, false);
+        Ok(())
+    }
 }
 
-fn restore_pointers(
-    page: &mut [u8; PAGE_SIZE],
-    lower: usize,
-    special: usize,
-    spread: bool,
+/// Fills in the states of line pointers, and zeros for the rest.
+fn restore_states(
+    words: &mut [[u8; 4]],
     values: &mut Vec<u32>,
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
-    let count = (lower - HEADER_BYTES) / 4;
-    resize(values, count);
-    column::read(source, values)?;
-    for (slot, &flags) in page[HEADER_BYTES..lower].chunks_exact_mut(4).zip(values.iter()) {
-        slot.copy_from_slice(&((flags & 3) << 15).to_le_bytes());
-    }
-    column::read(source, values)?;
-    let mut cells = 0;
-    for (slot, &len) in page[HEADER_BYTES..lower].chunks_exact_mut(4).zip(values.iter()) {
-        cells += usize::from(len & 0x7fff != 0);
-        slot.copy_from_slice(&(word(slot) | len << 17).to_le_bytes());
-    }
-    if cells < count {
-        resize(values, count - cells);
-        column::read(source, values)?;
-        let empty = page[HEADER_BYTES..lower].chunks_exact_mut(4).filter(|slot| word(slot) >> 17 == 0);
-        for (slot, &at) in empty.zip(values.iter()) {
-            slot.copy_from_slice(&(word(slot) | at & 0x7fff).to_le_bytes());
-        }
-    }
-    resize(values, cells);
-    let ranked = spread && source.head_byte()? != 0;
-    if spread && cells == 0 {
-        return Err(MISPLACED);
-    }
-    if spread {
-        column::read(source, values)?;
-    }
-    let mut expected = special;
-    let filled = page[HEADER_BYTES..lower].chunks_exact_mut(4).filter(|slot| word(slot) >> 17 != 0);
-    for (slot, &value) in filled.zip(values.iter()) {
-        let residual = ((value << 3) as i32) as usize;
-        expected = match (ranked, spread) {
-            (true, _) => special.wrapping_sub(residual),
-            (false, true) => {
-                expected.wrapping_sub(aligned((word(slot) >> 17) as usize)).wrapping_sub(residual)
+    match column::constant(source)? {
+        Some(state) => words.fill(((state & 3) << 15).to_le_bytes()),
+        None => {
+            resize(values, words.len());
+            column::read_all(source, values)?;
+            for (slot, &state) in words.iter_mut().zip(values.iter()) {
+                *slot = ((state & 3) << 15).to_le_bytes();
             }
-            (false, false) => expected.wrapping_sub(aligned((word(slot) >> 17) as usize)),
-        };
-        if expected > special {
-            return Err(MISPLACED);
         }
-        slot.copy_from_slice(&(word(slot) | expected as u32).to_le_bytes());
     }
     Ok(())
 }
@@ -331,15 +402,17 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn u16_at(page: &[u8; PAGE_SIZE], at: usize) -> u16 {
-    u16::from_le_bytes([page[at], page[at + 1]])
+    let bytes = &page[at..at + 2];
+    u16::from_le_bytes([bytes[0], bytes[1]])
 }
 
 pub(super) fn u32_at(page: &[u8; PAGE_SIZE], at: usize) -> u32 {
-    word(&page[at..at + 4])
+    let bytes = &page[at..at + 4];
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-fn word(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+fn word(bytes: &[u8; 4]) -> u32 {
+    u32::from_le_bytes(*bytes)
 }
 
 fn fill(values: &mut Vec<u32>, from: impl Iterator<Item = u32>) {
@@ -347,7 +420,7 @@ fn fill(values: &mut Vec<u32>, from: impl Iterator<Item = u32>) {
     values.extend(from);
 }
 
+/// Makes room for values that are going to be overwritten.
 pub(super) fn resize(values: &mut Vec<u32>, len: usize) {
-    values.clear();
     values.resize(len, 0);
 }

@@ -121,7 +121,7 @@ impl Rest {
         for column in [&mut self.literals, &mut self.lengths, &mut self.distances] {
             resize(column, count);
             if count > 0 {
-                column::read(source, column)?;
+                column::read_all(source, column)?;
             }
         }
         let mut places = self.places.iter().map(|&place| usize::from(place));

@@ -2,7 +2,7 @@
 //! the rows with bytes that stay as they were. They are kept apart because bytes of one kind compress better
 //! together, and joined only for the codec.
 
-use super::Error;
+use super::{Error, unpack};
 
 /// Where an encoder writes.
 #[derive(Default)]
@@ -10,6 +10,10 @@ pub(super) struct Sink {
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
     pub(super) rows: Vec<u8>,
+    /// Values of columns, as a measure of what the way back takes.
+    pub(super) values: u32,
+    /// Pieces of rows, likewise.
+    pub(super) pieces: u32,
 }
 
 /// Where a decoder reads. Whatever is not there is an error.
@@ -24,6 +28,7 @@ impl Sink {
         self.head.clear();
         self.body.clear();
         self.rows.clear();
+        (self.values, self.pieces) = (0, 0);
     }
 
     /// Whether it can be joined: streams of a page never come near what lengths can say, but for damage.
@@ -127,32 +132,36 @@ impl<'a> Source<'a> {
     /// The inverse of [`Sink::bits`].
     pub(super) fn bits(&mut self, width: u32, values: &mut [u32]) -> Result<(), Error> {
         let bytes = self.body((values.len() * width as usize).div_ceil(8))?;
-        let mask = u64::MAX >> (64 - width);
-        let width = width as usize;
-        // Where eight bytes can be loaded from whatever byte a value begins in.
-        let fast = bytes.len().checked_sub(8).map_or(0, |last| (last * 8 / width).min(values.len()));
-        let (head, tail) = values.split_at_mut(fast);
-        let mut bit = 0;
-        for slot in head {
-            *slot = (load(&bytes[bit / 8..bit / 8 + 8]) >> (bit % 8) & mask) as u32;
-            bit += width;
-        }
-        for slot in tail {
-            let mut end = [0; 8];
-            let rest = &bytes[bit / 8..];
-            let len = rest.len().min(8);
-            end[..len].copy_from_slice(&rest[..len]);
-            *slot = (u64::from_le_bytes(end) >> (bit % 8) & mask) as u32;
-            bit += width;
-        }
+        unpack::by_width(width, bytes, values);
+        Ok(())
+    }
+
+    /// Fills `target` from the rows.
+    pub(super) fn rows_into(&mut self, target: &mut [u8]) -> Result<(), Error> {
+        copy(target, self.rows(target.len())?);
         Ok(())
     }
 }
 
-fn load(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+/// Copies what mostly is a few bytes, for which a call would cost more than the copying. Both are of one length.
+fn copy(to: &mut [u8], from: &[u8]) {
+    match to.len() {
+        17.. => to.copy_from_slice(from),
+        8..=16 => ends::<8>(to, from),
+        4..=7 => ends::<4>(to, from),
+        2 | 3 => ends::<2>(to, from),
+        _ => to.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
+    }
+}
+
+/// Copies the first and the last `N` bytes, which may overlap.
+fn ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk()) {
+        *to = *from;
+    }
+    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk()) {
+        *to = *from;
+    }
 }
 
 fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], Error> {

@@ -7,10 +7,14 @@
 //! Both directions go through the same list of fields, so that they cannot differ. Afterwards the cells know
 //! their class and where their lanes begin and end, from bytes that a decoder has by then restored.
 
+use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
-use super::layout::{Cell, Layout, aligned, resize, u16_at, u32_at};
-use super::streams::{Sink, Source};
-use super::{Error, PAGE_SIZE};
+use super::layout::{Cell, Layout, aligned, u16_at, u32_at};
+use super::streams::Sink;
+
+mod read;
+
+pub(super) use read::{read, read_postings};
 
 /// How the tuples of a page begin.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -69,7 +73,7 @@ impl Family {
 
     /// Whether a decoded page may have these cells at all.
     pub(super) fn fits(self, layout: &Layout) -> bool {
-        layout.cells.iter().all(|cell| usize::from(cell.len) >= self.header_bytes())
+        layout.cells.is_empty() || usize::from(layout.shortest) >= self.header_bytes()
     }
 }
 
@@ -111,20 +115,6 @@ impl Field {
             }
             Field::Size(offset) => u16_at(page, at + offset).wrapping_sub(cell.len) as i16 as u32,
         }
-    }
-
-    fn set(self, page: &mut [u8; PAGE_SIZE], cell: &Cell, value: u32) {
-        let at = usize::from(cell.at);
-        let (offset, bytes, len) = match self {
-            Field::Long(offset) => (offset, value.to_le_bytes(), 4),
-            Field::Block(offset) => (offset, value.rotate_left(16).to_le_bytes(), 4),
-            Field::Short(offset) => (offset, value.to_le_bytes(), 2),
-            Field::OwnOffset(offset) => {
-                (offset, value.wrapping_add(cell.pointer.into()).wrapping_add(1).to_le_bytes(), 2)
-            }
-            Field::Size(offset) => (offset, value.wrapping_add(cell.len.into()).to_le_bytes(), 2),
-        };
-        page[at + offset..at + offset + len].copy_from_slice(&bytes[..len]);
     }
 }
 
@@ -187,92 +177,14 @@ pub(super) fn write(
     }
 }
 
-/// The inverse of [`write`].
-pub(super) fn read(
-    family: Family,
-    page: &mut [u8; PAGE_SIZE],
-    layout: &Layout,
-    values: &mut Vec<u32>,
-    order: &mut Vec<u16>,
-    source: &mut Source<'_>,
-) -> Result<(), Error> {
-    match family {
-        Family::Heap => {
-            for field in HEAP_FIELDS {
-                read_field(field, page, layout, values, source, |_, _| true)?;
-            }
-        }
-        Family::Index => {
-            read_field(Field::Size(6), page, layout, values, source, |_, _| true)?;
-            read_field(Field::Block(0), page, layout, values, source, is_alternative)?;
-            read_field(Field::Short(4), page, layout, values, source, is_alternative)?;
-            let plain = |page: &[u8; PAGE_SIZE], cell: &Cell| !is_alternative(page, cell);
-            let per_block = source.head_varint()?;
-            if per_block == 0 {
-                read_field(Field::Block(0), page, layout, values, source, plain)?;
-                read_field(Field::Short(4), page, layout, values, source, plain)?;
-            } else {
-                let count = layout.cells.iter().filter(|cell| plain(page, cell)).count();
-                resize(values, count);
-                if count == 0 {
-                    return Err(Error::Corrupt { what: "row pointers of no rows" });
-                }
-                let (divisor, by_place) = (Divisor::new(per_block), source.head_byte()? != 0);
-                column::read(source, values)?;
-                if by_place {
-                    newest_first(layout, order, |cell| plain(page, cell));
-                    for (at, &value) in order.iter().zip(values.iter()) {
-                        set_tid(page, (*at).into(), value, &divisor)?;
-                    }
-                    return Ok(());
-                }
-                let mut values = values.iter();
-                for cell in &layout.cells {
-                    if plain(page, cell)
-                        && let Some(&value) = values.next()
-                    {
-                        set_tid(page, cell.at.into(), value, &divisor)?;
-                    }
-                }
-            }
-        }
-        Family::Other => {}
-    }
-    Ok(())
-}
-
-fn read_field(
-    field: Field,
-    page: &mut [u8; PAGE_SIZE],
-    layout: &Layout,
-    values: &mut Vec<u32>,
-    source: &mut Source<'_>,
-    wanted: impl Fn(&[u8; PAGE_SIZE], &Cell) -> bool,
-) -> Result<(), Error> {
-    resize(values, layout.cells.iter().filter(|cell| wanted(page, cell)).count());
-    if values.is_empty() {
-        return Ok(());
-    }
-    column::read(source, values)?;
-    let mut values = values.iter();
-    for cell in &layout.cells {
-        if wanted(page, cell)
-            && let Some(&value) = values.next()
-        {
-            field.set(page, cell, value);
-        }
-    }
-    Ok(())
-}
-
 /// Sets key, end and posting list of each cell from its header.
 pub(super) fn describe(family: Family, page: &[u8; PAGE_SIZE], layout: &mut Layout, postings: bool) {
     for cell in &mut layout.cells {
         cell.end = cell.len;
         match family {
-            Family::Heap => cell.key = u16_at(page, usize::from(cell.at) + 22).into(),
+            Family::Heap => cell.key = u16_at(page, usize::from(cell.at) + 22),
             Family::Index => {
-                cell.key = u32::from(u16_at(page, usize::from(cell.at) + 6) >> 13);
+                cell.key = u16_at(page, usize::from(cell.at) + 6) >> 13;
                 if postings && let Some((end, tids)) = posting(page, cell) {
                     (cell.end, cell.tids, cell.key) = (end, tids, 8);
                 }
@@ -335,41 +247,6 @@ pub(super) fn write_postings(
     true
 }
 
-/// The inverse of [`write_postings`].
-pub(super) fn read_postings(
-    page: &mut [u8; PAGE_SIZE],
-    layout: &Layout,
-    values: &mut Vec<u32>,
-    source: &mut Source<'_>,
-) -> Result<(), Error> {
-    let per_block = source.head_varint()?;
-    let lists = || layout.cells.iter().filter(|cell| cell.tids > 0);
-    let count = lists().count();
-    if per_block == 0 || count == 0 {
-        return Err(Error::Corrupt { what: "posting lists of no rows" });
-    }
-    let divisor = Divisor::new(per_block);
-    resize(values, count);
-    column::read(source, values)?;
-    for (cell, &first) in lists().zip(values.iter()) {
-        set_tid(page, (cell.at + cell.end).into(), first, &divisor)?;
-    }
-    resize(values, lists().map(|cell| usize::from(cell.tids) - 1).sum());
-    if values.is_empty() {
-        return Ok(());
-    }
-    column::read(source, values)?;
-    let mut distances = values.iter();
-    for cell in lists() {
-        let mut now = linear(tid(page, cell.at + cell.end), per_block);
-        for (at, distance) in tids_of(cell).skip(1).zip(&mut distances) {
-            now = now.wrapping_add(*distance).wrapping_add(1);
-            set_tid(page, at.into(), now, &divisor)?;
-        }
-    }
-    Ok(())
-}
-
 fn tids_of(cell: &Cell) -> impl Iterator<Item = u16> + use<> {
     let begin = cell.at + cell.end;
     (0..cell.tids).map(move |i| begin + i * TID_BYTES as u16)
@@ -404,7 +281,23 @@ fn newest_first(layout: &Layout, order: &mut Vec<u16>, wanted: impl Fn(&Cell) ->
     order.clear();
     if !layout.contiguous {
         order.extend(layout.cells.iter().filter(|cell| wanted(cell)).map(|cell| cell.at));
-        order.sort_unstable_by(|a, b| b.cmp(a));
+        fall(order);
+    }
+}
+
+/// Sorts places of cells downwards. They are multiples of eight, each another, so they are marked and collected.
+fn fall(order: &mut [u16]) {
+    let mut begins = [0u64; PAGE_SIZE / 8 / 64];
+    order.iter().for_each(|at| begins[usize::from(at / 512)] |= 1 << (at / 8 % 64));
+    let mut slots = order.iter_mut();
+    for (i, mut word) in begins.into_iter().enumerate().rev() {
+        while word != 0 {
+            let bit = word.ilog2();
+            word ^= 1 << bit;
+            if let Some(slot) = slots.next() {
+                *slot = 512 * i as u16 + 8 * bit as u16;
+            }
+        }
     }
 }
 
@@ -421,37 +314,6 @@ fn jumps(values: impl Iterator<Item = u32>) -> u32 {
 fn linear((block, offset): (u32, u16), per_block: u32) -> u32 {
     // In range by `per_block` when writing; a decoder only wants no panic.
     block.wrapping_mul(per_block).wrapping_add(offset.into()).wrapping_sub(1)
-}
-
-/// Division of 32-bit numbers by one that stays the same, by multiplication (Lemire, Kaser, Kurz 2019).
-struct Divisor {
-    by: u32,
-    /// 2^64 / by, rounded up; 0 for 1, which needs no dividing.
-    inverse: u64,
-}
-
-impl Divisor {
-    fn new(by: u32) -> Divisor {
-        Divisor { by, inverse: (u64::MAX / u64::from(by)).wrapping_add(1) }
-    }
-
-    fn divide(&self, value: u32) -> (u32, u32) {
-        let quotient = if self.inverse == 0 {
-            value
-        } else {
-            ((u128::from(self.inverse) * u128::from(value)) >> 64) as u32
-        };
-        (quotient, value - quotient * self.by)
-    }
-}
-
-fn set_tid(page: &mut [u8; PAGE_SIZE], at: usize, value: u32, per_block: &Divisor) -> Result<(), Error> {
-    let (block, offset) = per_block.divide(value);
-    let offset = u16::try_from(offset).ok().and_then(|offset| offset.checked_add(1));
-    let offset = offset.ok_or(Error::Corrupt { what: "offset of a row pointer" })?;
-    page[at..at + 4].copy_from_slice(&block.rotate_left(16).to_le_bytes());
-    page[at + 4..at + 6].copy_from_slice(&offset.to_le_bytes());
-    Ok(())
 }
 
 /// Bytes between a cell's end and the next place a tuple may begin.

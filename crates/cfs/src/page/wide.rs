@@ -225,16 +225,8 @@ impl Wide {
                 .zip(&self.before)
                 .for_each(|(value, before)| *value = value.wrapping_add(*before));
         }
-        self.values.clear();
-        match (form.checked_sub(SINGLE), POWERS.get(usize::from(form))) {
-            (Some(digits), _) => {
-                self.values.extend(self.integers.iter().map(|&value| printed(value, digits)))
-            }
-            (None, Some(power)) => {
-                self.values.extend(self.integers.iter().map(|&value| (value as f64 / power).to_bits()));
-            }
-            (None, None) => self.values.extend(self.integers.iter().map(|&value| value as u64)),
-        }
+        self.values.resize(count, 0);
+        restored(form, &self.integers, &mut self.values);
         for (place, bytes) in places.as_chunks::<2>().0.iter().zip(bytes.as_chunks::<8>().0) {
             let slot = self.values.get_mut(usize::from(u16::from_le_bytes(*place)));
             *slot.ok_or(Error::Corrupt { what: "an exception of no row" })? = u64::from_le_bytes(*bytes);
@@ -266,6 +258,47 @@ fn printed(value: i64, digits: u8) -> u64 {
     let power = POWERS[usize::from(PRINTED)];
     let scaled = f64::from(single) * power;
     ((scaled + 0.5f64.copysign(scaled)) as i64 as f64 / power).to_bits()
+}
+
+/// The bits that integers stand for.
+fn restored(form: u8, integers: &[i64], values: &mut [u64]) {
+    let (single, power) = (form.checked_sub(SINGLE), POWERS.get(usize::from(form)));
+    let small = integers.iter().all(|value| value.unsigned_abs() < SMALL);
+    match (single, power) {
+        (Some(digits), _) if small => {
+            let power = POWERS[usize::from(digits)];
+            fill(values, integers, |value| printed_small(value, power));
+        }
+        (Some(digits), _) => fill(values, integers, |value| printed(value, digits)),
+        (None, Some(&power)) if small => fill(values, integers, |value| (double(value) / power).to_bits()),
+        (None, Some(power)) => fill(values, integers, |value| (value as f64 / power).to_bits()),
+        (None, None) => fill(values, integers, |value| value as u64),
+    }
+}
+
+fn fill(values: &mut [u64], integers: &[i64], bits: impl Fn(i64) -> u64) {
+    values.iter_mut().zip(integers).for_each(|(slot, &value)| *slot = bits(value));
+}
+
+/// Integers below this, and what [`printed`] makes of them, are far from where doubles become inexact. For them the way
+/// back takes additions instead of conversions, which the processor can only do one by one.
+const SMALL: u64 = 1 << 40;
+/// 1.5 * 2^52: as bits, adding an integer to it adds the integer to the number.
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+
+/// `value as f64`, if it is small.
+fn double(value: i64) -> f64 {
+    f64::from_bits(MAGIC.to_bits().wrapping_add(value as u64)) - MAGIC
+}
+
+/// [`printed`], if the value is small.
+fn printed_small(value: i64, power: f64) -> u64 {
+    let single = (double(value) / power) as f32;
+    let scaled = (f64::from(single) * POWERS[usize::from(PRINTED)]).abs() + 0.5;
+    // Cut off behind the point: rounded, and back if that went up.
+    let rounded = (scaled + MAGIC) - MAGIC;
+    let cut = rounded - if rounded > scaled { 1.0 } else { 0.0 };
+    (cut / POWERS[usize::from(PRINTED)]).to_bits() | value as u64 & 1 << 63
 }
 
 fn nearest(scaled: f64) -> Option<i64> {

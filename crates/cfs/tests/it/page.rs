@@ -50,7 +50,7 @@ pub(super) fn policies() -> Vec<Policy> {
     ];
     let choices = choices.map(|(algorithm, level)| Choice::new(algorithm, level).unwrap());
     let with = |transform| choices.map(|choice| Policy { choice, transform });
-    [with(TransformPolicy::Auto), with(TransformPolicy::Off)].concat()
+    [TransformPolicy::Always, TransformPolicy::Auto, TransformPolicy::Off].map(with).concat()
 }
 
 /// Encodes, decodes by another codec, and compares.

@@ -40,7 +40,7 @@ fn pages_damaged_anywhere_come_back() {
     let mut rng = Seed::from_env_or_time().rng();
     let mut codec = PageCodec::new();
     let policies: Vec<Policy> =
-        policies().into_iter().filter(|p| p.transform == TransformPolicy::Auto).collect();
+        policies().into_iter().filter(|p| p.transform == TransformPolicy::Always).collect();
     for (_, page) in real_pages() {
         for round in 0..60 {
             let mut page = page;
@@ -156,6 +156,45 @@ fn transformed_pages_are_much_smaller() {
         let (with, without) = (size(name, TransformPolicy::Auto), size(name, TransformPolicy::Off));
         assert!(with * tenths < without * 10, "{name}: {without} bytes became {with}");
     }
+}
+
+#[test]
+fn lz4_leaves_pages_alone_that_gain_little_for_the_time() {
+    let lz4 = |transform| Policy { choice: Choice::new(Algorithm::Lz4, 1).unwrap(), transform };
+    let is_rearranged = |codec: &mut PageCodec, name: &str, transform| {
+        there_and_back(codec, &real_page(name), None, &lz4(transform), None).0.mode.is_transformed()
+    };
+    let mut codec = PageCodec::new();
+    for _ in 0..200 {
+        for (name, wanted) in [("toast", false), ("btree-bulk", true), ("heap-prices", true)] {
+            assert_eq!(is_rearranged(&mut codec, name, TransformPolicy::Auto), wanted, "{name}");
+            assert!(is_rearranged(&mut codec, name, TransformPolicy::Always), "{name}");
+            assert!(!is_rearranged(&mut codec, name, TransformPolicy::Off), "{name}");
+        }
+    }
+    let zstd = there_and_back(&mut codec, &real_page("toast"), None, &default_policy(), None);
+    assert!(zstd.0.mode.is_transformed(), "the other algorithms have more time");
+}
+
+#[test]
+fn lz4_notices_when_pages_begin_to_gain() {
+    let policy = Policy { choice: Choice::new(Algorithm::Lz4, 1).unwrap(), ..Policy::default() };
+    let prices = real_page("heap-prices");
+    // The same page with tuples of noise, which looks the same.
+    let mut noise = prices;
+    let mut rng = Seed::from_env_or_time().rng();
+    let upper = usize::from(u16::from_le_bytes([noise[14], noise[15]]));
+    noise[upper..].iter_mut().for_each(|byte| *byte = rng.below(256) as u8);
+    let first = (u32::from_le_bytes([noise[24], noise[25], noise[26], noise[27]]) & 0x7fff) as usize;
+    noise[first + 18..first + 20].copy_from_slice(&prices[first + 18..first + 20]);
+    let mut codec = PageCodec::new();
+    let mut rearranged = |page, count| {
+        let of = |_| there_and_back(&mut codec, page, None, &policy, None).0.mode.is_transformed();
+        (0..count).map(of).filter(|is| *is).count()
+    };
+    assert_eq!(rearranged(&noise, 300), 0);
+    let gained = rearranged(&prices, 1000);
+    assert!(gained > 500, "{gained}");
 }
 
 #[test]

@@ -35,9 +35,10 @@ test: ## all tests, against real servers and clients
 	@tools/setup test
 	@tools/test
 
-soak: ## the long tests, which make test leaves out, then SOAK_SECONDS of fuzzing per decoder
+soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of fuzzing per decoder
 	@tools/setup soak
 	$(CARGO) test --release --workspace --locked -- --ignored --test-threads=1 --nocapture
+	tools/miri
 	fuzz/run $(SOAK_SECONDS)
 
 bench: ## sizes, speed and memory against "off" and the rivals, in one run

@@ -4,7 +4,7 @@
 //! name (a hash of the content, the caller's) is the same in all segments of a relation.
 //!
 //! A dictionary's life: [`add_dictionary`](Container::add_dictionary) makes it durable and opens its number to writers. When a
-//! better one is there, it is [retired](Container::retire_dictionary): its pages are read as before, and go as they are written again.
+//! better one is there ([`crate::dictionary_policy`]), it is [retired](Container::retire_dictionary): its pages are read as before, and go as they are written again.
 //! [`drop_dictionary`](Container::drop_dictionary) ends it when none is left. That no page loses its dictionary is the
 //! engine's business (`gate`): a writer that comes too late is told so, one that was quicker is waited for.
 
@@ -15,7 +15,8 @@ use crate::error::{Damage, Error};
 use crate::live::{self, Word};
 use crate::plant::Plant;
 use crate::record::{Header, Kind};
-use crate::root::{DICTIONARIES_MAX, DictionaryPlace, Place, Root};
+pub use crate::root::DICTIONARIES_MAX;
+use crate::root::{DictionaryPlace, Place, Root};
 
 /// What a dictionary's content is known by.
 pub type DictionaryName = [u8; 16];

@@ -16,6 +16,7 @@
 //!
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
 //! * [`container`], with `commit`, [`recovery`], [`collector`], [`pace`], [`salvage`], [`dictionaries`]: a segment.
+//! * [`dictionary_policy`]: when a dictionary is trained, and when another.
 //! * `live`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
 //! * [`segment`]: a container in its folder. [`mod@reserve`]: what a full filesystem must not stop. [`sim`]: a disk that fails
 //!   in every way we know.
@@ -29,6 +30,7 @@ pub mod container;
 pub mod decoders;
 pub mod device;
 pub mod dictionaries;
+pub mod dictionary_policy;
 #[doc(hidden)]
 pub mod entry;
 pub mod error;

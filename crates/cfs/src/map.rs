@@ -154,7 +154,7 @@ mod tests {
         let mut read = [Entry::MISSING; LEAF_ENTRIES];
         assert_eq!(decode_leaf(&payload, &mut read), Some((7, entries.len())));
         assert_eq!(&read[..entries.len()], entries);
-        for end in 0..payload.len() {
+        for end in (0..payload.len()).step_by(if cfg!(miri) { 101 } else { 1 }) {
             assert_eq!(decode_leaf(&payload[..end], &mut read), None);
         }
         payload.len()

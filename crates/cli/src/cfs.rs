@@ -5,6 +5,7 @@
 
 mod container;
 mod copy;
+mod dictionary;
 mod estimate;
 mod file;
 mod info;

@@ -1,65 +1,74 @@
 //! Containers that must be read for ever, and damaged ones that must be refused with the reason.
 
+mod made;
+
 use std::path::PathBuf;
 
 use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::page::{Mode, PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::sim::Disk;
-use pgshrink_cfs::{Container, Device, Folder, Options, Recovery, Scratch, Stored, segment};
+use pgshrink_cfs::{Container, Device, Folder, Geometry, Options, Recovery, Scratch, Seal, Stored, segment};
 
-use crate::fixture::{Bench, content, read, write};
+use crate::fixture::{content, read};
+use crate::seal::{Kernel, key, passphrase};
 
 fn folder(kind: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../formats/cfs").join(kind)
 }
 
-/// A container whose whole map is in its roots.
-fn inline() -> Vec<u8> {
-    let bench = Bench::new(Options { plant: Plant::None, ..crate::plan::options(Plant::None, 1) });
-    let container = bench.create(1);
-    (0..12).for_each(|block| write(&container, block, block + 1));
-    container.write_zeros(4).unwrap();
-    container.close().unwrap();
-    bench.bytes()
-}
-
-/// One with leaves, an index, deltas, a dictionary, a freed and refilled zone, and a truncation.
-fn folded() -> Vec<u8> {
-    let bench = Bench::small();
-    let container = bench.create(2);
-    let dictionary = container.add_dictionary([3; 16], b"what pages have in common").unwrap();
-    for generation in 0..8 {
-        (0..40).for_each(|block| write(&container, block, generation));
-        container.commit().unwrap();
-    }
-    container.truncate(30).unwrap();
-    let mut scratch = Scratch::new();
-    container.write(20, 9, dictionary, &content(20, 77), &mut scratch).unwrap();
-    (0..8).for_each(|block| write(&container, block, 8));
-    container.commit().unwrap();
-    (8..10).for_each(|block| write(&container, block, 8));
-    container.commit().unwrap();
-    bench.bytes()
-}
-
 type Open = Container<'static, pgshrink_cfs::sim::DiskFile, Alone>;
 
-fn open(bytes: Vec<u8>) -> Result<Open, pgshrink_cfs::Error> {
+/// Opens a container for reading, a sealed one with the keys of the golden files.
+fn open(bytes: &[u8]) -> Result<Open, String> {
     let disk = Disk::new(1, || ());
     let file = disk.create(segment::FILE_NAME).unwrap();
-    file.pwrite(&bytes, 0).unwrap();
-    let options = Options { read_only: true, ..crate::plan::options(Plant::None, 0) };
-    let words = Bench::small().words();
-    Container::open(file, Alone, words, Recovery::Discard, options).map(|(container, _)| container)
+    file.pwrite(bytes, 0).unwrap();
+    let head = segment::clear(&file);
+    let pages_max = head.map(|head| head.pages_max).filter(|pages| (1..=1024).contains(pages)).unwrap_or(64);
+    let geometry = Geometry { pages_max, ..crate::plan::options(Plant::None, 0).geometry };
+    let mut options = Options { geometry, read_only: true, ..crate::plan::options(Plant::None, 0) };
+    if let Some(head) = head.filter(|head| head.is_whole && head.key_id != [0; 16]) {
+        let mut keyring = Keyring::new(vec![key(1), passphrase("correct horse")]);
+        let found = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| error.to_string())?;
+        let seal: &'static dyn Seal = Box::leak(Box::new(found.into_seal(head.key_id, Kernel)));
+        options.seal = Some(seal);
+    }
+    let words = Vec::leak((0..geometry.words()).map(|_| 0.into()).collect());
+    let opened = Container::open(file, Alone, words, Recovery::Discard, options);
+    opened.map(|(container, _)| container).map_err(|error| error.to_string())
+}
+
+/// Everything that there is to be read.
+fn survey(bytes: &[u8]) -> Result<(), String> {
+    let container = open(bytes)?;
+    let pages = (0..container.pages()).try_for_each(|block| read(&container, block).map(drop));
+    let numbers = container.dictionary_ids().unwrap();
+    let all = pages.and_then(|()| numbers.into_iter().try_for_each(|id| container.dictionary(id).map(drop)));
+    all.map_err(|error| error.to_string())
 }
 
 fn golden(kind: &str, name: &str) -> Vec<u8> {
     std::fs::read(folder(kind).join(name)).unwrap()
 }
 
+fn golden_page(name: &str) -> Vec<u8> {
+    golden("../cfs-page/golden", name)
+}
+
+fn is_closed(bytes: &[u8]) -> bool {
+    let disk = Disk::new(1, || ());
+    let file = disk.create(segment::FILE_NAME).unwrap();
+    file.pwrite(bytes, 0).unwrap();
+    segment::clear(&file).unwrap().is_closed
+}
+
 #[test]
 fn a_golden_container_with_its_map_in_the_root_is_read() {
-    let container = open(golden("golden", "inline.cfs")).unwrap();
+    let bytes = golden("golden", "inline.cfs");
+    let container = open(&bytes).unwrap();
+    assert!(is_closed(&bytes));
     assert_eq!(container.pages(), 12);
     for block in 0..12 {
         let expected = if block == 4 { Vec::new() } else { content(block, block + 1) };
@@ -69,7 +78,9 @@ fn a_golden_container_with_its_map_in_the_root_is_read() {
 
 #[test]
 fn a_golden_container_with_leaves_deltas_and_a_dictionary_is_read() {
-    let container = open(golden("golden", "folded.cfs")).unwrap();
+    let bytes = golden("golden", "folded.cfs");
+    let container = open(&bytes).unwrap();
+    assert!(!is_closed(&bytes));
     assert_eq!(container.pages(), 30);
     for block in (0..30).filter(|block| *block != 20) {
         assert_eq!(read(&container, block).unwrap(), content(block, if block < 10 { 8 } else { 7 }));
@@ -82,49 +93,95 @@ fn a_golden_container_with_leaves_deltas_and_a_dictionary_is_read() {
 }
 
 #[test]
+fn a_golden_container_with_a_page_by_every_algorithm_is_read() {
+    let container = open(&golden("golden", "algorithms.cfs")).unwrap();
+    let content = container.dictionary(1).unwrap().1;
+    assert_eq!(content, golden_page("pages.dictionary"));
+    let dictionary = PageDictionary::new(content, &[]).unwrap();
+    let prices = golden_page("heap-prices.page");
+    let (mut codec, mut scratch) = (PageCodec::new(), Scratch::new());
+    let mut modes = Vec::new();
+    for block in 0..container.pages() {
+        let mut page = [0x55; PAGE_SIZE];
+        match container.read(block, &mut scratch).unwrap() {
+            Stored::Zeros => page.fill(0),
+            Stored::Record { mode, dictionary: number, payload } => {
+                assert_eq!(number, u8::from(Mode::from_byte(mode).unwrap().has_dictionary()));
+                codec.decode(mode, payload, Some(block), Some(&dictionary), &mut page).unwrap();
+                modes.push(mode);
+            }
+        }
+        let expected = match block {
+            made::ZEROS => vec![0; PAGE_SIZE],
+            made::CHECKSUM => golden_page("heap-checksum.page"),
+            block if block < made::ZEROS => prices.clone(),
+            _ => vec![0; PAGE_SIZE],
+        };
+        assert_eq!(page, &expected[..], "block {block}");
+    }
+    assert_eq!(modes, made::MODES.iter().copied().chain([0x07, 0x4c]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_golden_container_that_grew_after_a_truncation_is_read() {
+    let container = open(&golden("golden", "grown.cfs")).unwrap();
+    assert_eq!(container.pages(), 40);
+    for block in 0..40 {
+        let expected = match block {
+            0..10 => content(block, 1),
+            39 => content(39, 2),
+            _ => Vec::new(),
+        };
+        assert_eq!(read(&container, block).unwrap(), expected, "block {block}");
+    }
+}
+
+#[test]
+fn a_golden_container_with_leaves_of_both_forms_written_by_the_reference_is_read() {
+    let container = open(&golden("golden", "leaves.cfs")).unwrap();
+    assert_eq!(container.pages(), 1000);
+    for block in 0..1000 {
+        // Leaf 0 is in form 0, leaf 1 in form 1; a delta has block 5 anew, the root block 700.
+        let expected = match block {
+            5 => b"delta 5".to_vec(),
+            700 => b"root 700".to_vec(),
+            block if block % 100 == 0 => format!("leaf {block}").into_bytes(),
+            _ => Vec::new(),
+        };
+        assert_eq!(read(&container, block).unwrap(), expected, "block {block}");
+    }
+    assert_eq!(container.dictionary(200).unwrap(), ([9; 16], b"a dictionary of the reference".to_vec()));
+    let whole = golden("golden", "leaves.cfs");
+    assert!(is_closed(&whole));
+}
+
+#[test]
+fn golden_sealed_containers_are_read_with_their_keys() {
+    for name in ["sealed-key.cfs", "sealed-passphrase.cfs"] {
+        let bytes = golden("golden", name);
+        assert!(!bytes.windows(10).any(|window| window == b"generation"), "{name} has a page in the clear");
+        let container = open(&bytes).unwrap();
+        assert_eq!(container.pages(), 20);
+        for block in 0..20 {
+            assert_eq!(read(&container, block).unwrap(), content(block, block % 3));
+        }
+        assert_eq!(container.dictionary(1).unwrap(), ([3; 16], b"what pages have in common".to_vec()));
+    }
+}
+
+#[test]
 fn golden_damage_is_refused_with_its_reason() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder("golden-errors")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some(stem) = name.strip_suffix(".cfs") else { continue };
         let reason = String::from_utf8(golden("golden-errors", &format!("{stem}.txt"))).unwrap();
-        let outcome = open(golden("golden-errors", &name)).and_then(|container| {
-            (0..container.pages()).try_for_each(|block| read(&container, block).map(drop))
-        });
-        assert_eq!(outcome.unwrap_err().to_string(), reason.trim_end(), "{name}");
+        let outcome = survey(&golden("golden-errors", &name));
+        assert_eq!(outcome.unwrap_err(), reason.trim_end(), "{name}");
         names.push(name);
     }
-    assert!(names.len() >= 7, "{names:?}");
+    assert!(names.len() >= 14, "{names:?}");
 }
-
-/// A damaged golden container: its name and what is done to it.
-type Damaging = (&'static str, fn(&mut Vec<u8>));
-
-const DAMAGED: [Damaging; 8] = [
-    ("foreign", |bytes| bytes[..12288].fill(b'x')),
-    ("no-root", |bytes| (0..3).for_each(|sheet| bytes[sheet * 4096 + 400] ^= 1)),
-    ("newer-version", |bytes| {
-        for sheet in bytes[..12288].chunks_exact_mut(4096) {
-            sheet[12] = 2;
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
-        }
-    }),
-    ("unknown-feature", |bytes| {
-        for sheet in bytes[..12288].chunks_exact_mut(4096) {
-            sheet[23] = 128;
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
-        }
-    }),
-    ("cut", |bytes| bytes.truncate(20_000)),
-    ("records-gone", |bytes| bytes[12288..].fill(0)),
-    ("sheets-swapped", |bytes| {
-        let (first, second) = bytes[12288..].split_at_mut(4096);
-        first.swap_with_slice(&mut second[..4096]);
-    }),
-    ("flipped-bits", |bytes| bytes[12288..].iter_mut().step_by(64).for_each(|byte| *byte ^= 4)),
-];
 
 #[test]
 #[ignore = "writes golden files that are not there yet"]
@@ -136,15 +193,17 @@ fn write_goldens() {
             std::fs::write(path, bytes).unwrap();
         }
     };
-    fresh("golden", "inline.cfs".into(), &inline());
-    fresh("golden", "folded.cfs".into(), &folded());
-    for (name, damage) in DAMAGED {
-        let mut bytes = golden("golden", "folded.cfs");
+    for (name, make) in made::GOLDEN {
+        fresh("golden", format!("{name}.cfs"), &make());
+    }
+    for (name, of, damage) in made::DAMAGED {
+        let mut bytes = golden("golden", &format!("{of}.cfs"));
         damage(&mut bytes);
-        let outcome = open(bytes.clone()).and_then(|container| {
-            (0..container.pages()).try_for_each(|block| read(&container, block).map(drop))
-        });
         fresh("golden-errors", format!("{name}.cfs"), &bytes);
-        fresh("golden-errors", format!("{name}.txt"), format!("{}\n", outcome.unwrap_err()).as_bytes());
+        fresh(
+            "golden-errors",
+            format!("{name}.txt"),
+            format!("{}\n", survey(&bytes).unwrap_err()).as_bytes(),
+        );
     }
 }

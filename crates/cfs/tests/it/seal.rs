@@ -1,6 +1,6 @@
 //! Sealing: what opens where, and what does not.
 
-mod container;
+pub mod container;
 mod fork;
 mod golden;
 mod keys;

@@ -6,7 +6,6 @@ mod relations;
 use super::output::{self, Progress, size};
 use super::{Failure, Verdict};
 use crate::args::EstimateArgs;
-pub(super) use measure::TRAINING_PAGES;
 use measure::{Measured, Plan};
 use pgshrink_cfs::page::{PAGE_SIZE, Policy, TransformPolicy};
 use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
@@ -103,14 +102,14 @@ fn plan(args: &EstimateArgs) -> Result<Plan, Failure> {
 fn estimated(relation: &Relation, plan: &Plan, measured: &Measured) -> Estimated {
     let bytes = relation.pages() * PAGE_SIZE as u64;
     let figures = plan.policies.iter().zip(&measured.by_policy).map(|(policy, one)| {
-        let stored = one.container_bytes(relation.pages(), measured.pages, measured.dictionary_bytes);
+        let stored = one.container_bytes(relation.pages(), measured.pages);
         Figures {
             algorithm: policy.choice.to_string(),
             bytes: stored,
             ratio: ratio(bytes, stored),
             compress_mb_s: speed(measured.pages, one.records.encode.as_secs_f64()),
             decompress_mb_s: speed(measured.pages, one.records.decode.as_secs_f64()),
-            dictionary: one.with_dictionary,
+            dictionary: one.dictionary_bytes > 0,
         }
     });
     Estimated {
@@ -131,9 +130,9 @@ fn sum(plan: &Plan, all: &[(&Relation, Measured)]) -> Estimated {
     let bytes = pages * PAGE_SIZE as u64;
     let figures = plan.policies.iter().enumerate().map(|(index, policy)| {
         let one = |measured: &Measured| measured.by_policy[index].clone();
-        let stored = all.iter().map(|(relation, measured)| {
-            one(measured).container_bytes(relation.pages(), measured.pages, measured.dictionary_bytes)
-        });
+        let stored = all
+            .iter()
+            .map(|(relation, measured)| one(measured).container_bytes(relation.pages(), measured.pages));
         let stored = stored.sum();
         Figures {
             algorithm: policy.choice.to_string(),
@@ -147,7 +146,7 @@ fn sum(plan: &Plan, all: &[(&Relation, Measured)]) -> Estimated {
                 measured_pages,
                 all.iter().map(|(_, m)| one(m).records.decode.as_secs_f64()).sum(),
             ),
-            dictionary: all.iter().any(|(_, m)| one(m).with_dictionary),
+            dictionary: all.iter().any(|(_, m)| one(m).dictionary_bytes > 0),
         }
     });
     let algorithms = figures.collect();

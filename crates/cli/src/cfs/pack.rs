@@ -2,7 +2,7 @@
 
 use super::container::Means;
 use super::copy::{self, Done};
-use super::estimate::TRAINING_PAGES;
+use super::dictionary::{self, Sample};
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
 use super::output::{self, Progress};
@@ -11,8 +11,9 @@ use super::walk::{Found, Kind};
 use super::{Failure, Verdict};
 use crate::args::PackArgs;
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::estimate::DICTIONARY_BYTES;
-use pgshrink_cfs::page::{Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
+use pgshrink_cfs::dictionaries::DICTIONARIES_MAX;
+use pgshrink_cfs::dictionary_policy::DictionaryPolicy;
+use pgshrink_cfs::page::{self, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 use pgshrink_cfs::seal::{Keyring, Random};
 use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, Scratch, segment};
 use pgshrink_codec::{Algorithm, AlgorithmList};
@@ -31,7 +32,16 @@ struct Packing {
     keyring: Option<Keyring>,
     random: Kernel,
     /// Of the relation that was packed last: its segments share it.
-    trained: Option<(PathBuf, u32, u8, Option<PageDictionary>)>,
+    trained: Option<Trained>,
+}
+
+/// A relation's dictionary, and what decides on the next one.
+struct Trained {
+    folder: PathBuf,
+    number: u32,
+    fork: u8,
+    policy: DictionaryPolicy,
+    dictionary: Option<PageDictionary>,
 }
 
 pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
@@ -78,9 +88,9 @@ impl Packing {
             progress.add(bytes);
             return Ok(Done::AsItIs);
         }
-        self.train(found, name)?;
-        DirBuilder::new().mode(0o700).create(to).map_err(Failure::reading(to))?;
         let pages = pages as u32;
+        self.train(found, name, &file, pages)?;
+        DirBuilder::new().mode(0o700).create(to).map_err(Failure::reading(to))?;
         let packed = self.write(found, name, &file, pages, to, progress);
         if let Err(failure) = packed.and_then(|means| self.compare(&means, found, &file, pages, to)) {
             // Nothing half-made stays.
@@ -90,26 +100,23 @@ impl Packing {
         Ok(Done::Converted(pages.into()))
     }
 
-    fn train(&mut self, found: &Found, name: RelationName) -> Result<(), Failure> {
+    fn train(&mut self, found: &Found, name: RelationName, file: &File, pages: u32) -> Result<(), Failure> {
         let folder = copy::parent(&found.path);
-        let is_known = |(of, number, fork, _): &(PathBuf, u32, u8, _)| {
-            of.as_path() == folder && (*number, *fork) == (name.number, name.fork)
+        let is_known = |known: &Trained| {
+            known.folder == folder && (known.number, known.fork) == (name.number, name.fork)
         };
         if self.trained.as_ref().is_some_and(is_known) {
             return Ok(());
         }
-        let mut dictionary = None;
-        if self.dictionary && PageDictionary::usable_with(self.policy.choice) {
-            let file = File::open(&found.path).map_err(Failure::reading(&found.path))?;
-            let mut pages = vec![[0; PAGE_SIZE]; TRAINING_PAGES as usize];
-            let enough =
-                (0u64..).zip(&mut pages).all(|(block, page)| read_page(&file, block as u32, page).is_ok());
-            if enough && let Some(bytes) = PageDictionary::train(&pages, DICTIONARY_BYTES) {
-                let prepared = PageDictionary::new(bytes, &[self.policy.choice]);
-                dictionary = Some(prepared.map_err(|error| Failure::new(&found.path, error))?);
-            }
+        let mut samples: Vec<Sample> = Vec::new();
+        for block in dictionary::sampled(if self.dictionary { pages.into() } else { 0 }) {
+            let (block, mut page) = (block as u32, [0; PAGE_SIZE]);
+            read_page(file, block, &mut page).map_err(Failure::reading(&found.path))?;
+            samples.push((in_relation(name, block), page));
         }
-        self.trained = Some((folder.to_owned(), name.number, name.fork, dictionary));
+        let (policy, dictionary) = dictionary::first(&samples, pages, &self.policy, &found.path)?;
+        let (folder, number, fork) = (folder.to_owned(), name.number, name.fork);
+        self.trained = Some(Trained { folder, number, fork, policy, dictionary });
         Ok(())
     }
 
@@ -128,26 +135,32 @@ impl Packing {
         let folder = SegmentFolder(to.to_owned());
         let container =
             segment::create(&folder, Alone, means.words(), &birth, means.options(false)).map_err(failed)?;
-        let dictionary = self.trained.as_ref().and_then(|(_, _, _, dictionary)| dictionary.as_ref());
-        let number = match dictionary {
-            Some(dictionary) => {
-                container.add_dictionary(short(dictionary.hash()), dictionary.bytes()).map_err(failed)?
-            }
-            None => 0,
+        let add = |dictionary: &PageDictionary| {
+            container.add_dictionary(short(dictionary.hash()), dictionary.bytes()).map_err(failed)
         };
+        let known = self.trained.as_ref().and_then(|trained| trained.dictionary.as_ref());
+        let mut number = known.map(add).transpose()?;
+        let mut count = usize::from(number.is_some());
         let (mut codec, mut scratch) = (PageCodec::new(), Scratch::new());
         let (mut page, mut payload) = ([0; PAGE_SIZE], Vec::new());
         for block in 0..pages {
             read_page(file, block, &mut page).map_err(Failure::reading(&found.path))?;
             payload.clear();
-            let in_relation = name.segment.wrapping_mul(PAGES_MAX).wrapping_add(block);
-            let encoded = codec.encode(&page, Some(in_relation), &self.policy, dictionary, &mut payload);
+            let present = self.trained.as_ref().and_then(|trained| trained.dictionary.as_ref());
+            let number_in_relation = Some(in_relation(name, block));
+            let encoded = codec.encode(&page, number_in_relation, &self.policy, present, &mut payload);
             let mode = encoded.map_err(|error| Failure::new(&found.path, error))?.mode;
             if mode == Mode::ZERO {
                 container.write_zeros(block).map_err(failed)?;
             } else {
-                let number = if mode.has_dictionary() { number } else { 0 };
-                container.write(block, mode.byte(), number, &payload, &mut scratch).map_err(failed)?;
+                let needed = number.filter(|_| mode.has_dictionary()).unwrap_or(0);
+                container.write(block, mode.byte(), needed, &payload, &mut scratch).map_err(failed)?;
+                let to_come = if count < DICTIONARIES_MAX { pages - block } else { 0 };
+                let better = self.follow(in_relation(name, block), &page, payload.len(), to_come);
+                if let Some(better) = better.map_err(|error| Failure::new(&found.path, error))? {
+                    number = Some(add(better)?);
+                    count += 1;
+                }
             }
             if block % COMMIT_PAGES == COMMIT_PAGES - 1 {
                 container.commit().map_err(failed)?;
@@ -157,6 +170,26 @@ impl Packing {
         container.close().map_err(failed)?;
         drop(container);
         Ok(means.fresh())
+    }
+
+    /// Takes note of a page that was written; a better dictionary, if one is due and found.
+    fn follow(
+        &mut self,
+        block: u32,
+        page: &[u8; PAGE_SIZE],
+        payload_len: usize,
+        pages_to_come: u32,
+    ) -> Result<Option<&PageDictionary>, page::Error> {
+        let Some(trained) = self.trained.as_mut().filter(|_| self.dictionary) else { return Ok(None) };
+        if !trained.policy.note(block, page, payload_len) {
+            return Ok(None);
+        }
+        let present = trained.dictionary.as_ref();
+        let found = trained.policy.trial(&mut PageCodec::new(), &self.policy, present, pages_to_come)?;
+        Ok(match found {
+            Some(better) => Some(trained.dictionary.insert(better)),
+            None => None,
+        })
     }
 
     /// Opens what was made, and compares every page.
@@ -221,6 +254,11 @@ fn identity(path: &Path, name: RelationName) -> Identity {
 
 fn read_page(file: &File, block: u32, page: &mut [u8; PAGE_SIZE]) -> std::io::Result<()> {
     file.read_exact_at(page, u64::from(block) * PAGE_SIZE as u64)
+}
+
+/// A block's number in its relation, which check sums are of.
+fn in_relation(name: RelationName, block: u32) -> u32 {
+    name.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
 }
 
 /// What the engine knows a dictionary by.

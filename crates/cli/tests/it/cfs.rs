@@ -303,7 +303,11 @@ fn estimates_name_tables_and_come_near_what_packing_gives() {
     assert!(relations.iter().any(|one| one["name"] == "orders_by_customer"));
     assert!(relations.iter().any(|one| one["name"] == "pg_class"), "a mapped relation");
     let zstd = &orders["algorithms"][1];
-    assert_eq!((&zstd["algorithm"], &zstd["dictionary"]), (&"zstd:1".into(), &true.into()));
+    assert_eq!(
+        (&zstd["algorithm"], &zstd["dictionary"]),
+        (&"zstd:1".into(), &false.into()),
+        "a dictionary would not pay"
+    );
     assert!(zstd["compress_mb_s"].as_f64().unwrap() > 1.0 && zstd["decompress_mb_s"].as_f64().unwrap() > 1.0);
 
     let dir = TempDir::new().unwrap();
@@ -320,4 +324,49 @@ fn estimates_name_tables_and_come_near_what_packing_gives() {
     );
     assert!(run(&[&"estimate", &dir.path()], 2).contains("no plain relation file"));
     assert!(run(&[&"estimate", &"--algorithms", &"brotli", &database().dir], 2).contains("--algorithms"));
+}
+
+#[test]
+fn tables_in_tablespaces_are_estimated_by_name_and_packed() {
+    let cluster = Cluster::builder().major(15).start().unwrap();
+    let keep = TempDir::new().unwrap();
+    fs::set_permissions(keep.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let location = keep.path().join("elsewhere");
+    // By the server, so that it belongs to the server's user.
+    let mkdir = format!("copy (select 1) to program 'mkdir -m 700 {}'", location.display());
+    cluster.sql(&mkdir).unwrap();
+    cluster.sql(&format!("create tablespace elsewhere location '{}'", location.display())).unwrap();
+    let schema = "create table faraway (n bigint, t text) tablespace elsewhere;
+        insert into faraway select n, 'text ' || n % 100 from generate_series(1, 30000) n;
+        create table nearby (n bigint); insert into nearby select generate_series(1, 10000);
+        vacuum; checkpoint;";
+    cluster.sql(schema).unwrap();
+    let path = cluster.sql("select pg_relation_filepath('faraway')").unwrap().trim().to_owned();
+    assert!(path.starts_with("pg_tblspc/"), "{path}");
+    let file = fs::canonicalize(cluster.data_dir().join(&path)).unwrap();
+
+    let of = |report: &Value, name: &str| {
+        let relations = report["relations"].as_array().unwrap().clone();
+        relations.into_iter().find(|one| one["name"] == name && one["fork"] == "main")
+    };
+    let report = json(&[&"estimate", &"--pages", &"20", &"--algorithms", &"zstd:1", &cluster.data_dir()], 0);
+    let faraway = of(&report, "faraway").unwrap();
+    assert!(faraway["path"].as_str().unwrap().ends_with(&path), "{faraway}");
+    assert!(of(&report, "nearby").is_some() && of(&report, "pg_class").is_some());
+    // The file alone, through the link: its database's catalog is not to be found from where it really is.
+    let one = json(&[&"estimate", &"--algorithms", &"zstd:1", &cluster.data_dir().join(&path)], 0);
+    assert_eq!(one["relations"].as_array().unwrap().len(), 1, "{one}");
+
+    cluster.stop(Stop::Fast).unwrap();
+    let there = keep.path().join("packed");
+    run(&[&"pack", &location, &there], 0);
+    let container = there.join(file.strip_prefix(fs::canonicalize(&location).unwrap()).unwrap());
+    assert!(container.join(CONTAINER).is_file(), "{}", container.display());
+    let known = json(&[&"info", &container], 0);
+    println!("{known}");
+    run(&[&"verify", &there], 0);
+    let back = keep.path().join("back");
+    run(&[&"unpack", &there, &back], 0);
+    let restored = back.join(file.strip_prefix(fs::canonicalize(&location).unwrap()).unwrap());
+    assert!(fs::read(restored).unwrap() == fs::read(&file).unwrap());
 }

@@ -27,14 +27,18 @@ fn made(id: u8, master: Option<&MasterKey>, fill: u8) -> (Bench, Open<'static>) 
 }
 
 /// Where the record of a block begins, by its check sum (`formats/cfs.md`, "Records").
-fn place(file: &[u8], id: u8, block: u32) -> std::ops::Range<usize> {
-    let found = (HEAD_BYTES..file.len() - 16).step_by(16).find_map(|at| {
+pub fn place(file: &[u8], id: u8, block: u32) -> std::ops::Range<usize> {
+    places(file, id, block).next().unwrap()
+}
+
+/// All of a block that are in the file.
+pub fn places(file: &[u8], id: u8, block: u32) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (HEAD_BYTES..file.len() - 16).step_by(16).filter_map(move |at| {
         let word = u32::from_le_bytes(file[at + 4..at + 8].try_into().unwrap());
         let end = at + 16 + (word >> 17) as usize;
         let is_it = word >> 31 == 0 && word & 0x1ffff == block && end <= file.len();
         (is_it && file[at..at + 4] == crc(file, id, at..end)).then_some(at..end)
-    });
-    found.unwrap()
+    })
 }
 
 fn crc(file: &[u8], id: u8, range: std::ops::Range<usize>) -> [u8; 4] {
@@ -45,7 +49,7 @@ fn crc(file: &[u8], id: u8, range: std::ops::Range<usize>) -> [u8; 4] {
 }
 
 /// Puts a payload into a record of the same length, whose check sum is right afterwards.
-fn transplant(file: &mut [u8], id: u8, to: std::ops::Range<usize>, payload: &[u8]) {
+pub fn transplant(file: &mut [u8], id: u8, to: std::ops::Range<usize>, payload: &[u8]) {
     file[to.start + 16..to.end].copy_from_slice(payload);
     let crc = crc(file, id, to.clone());
     file[to.start..to.start + 4].copy_from_slice(&crc);

@@ -2,14 +2,13 @@
 
 use super::relations::Relation;
 use crate::cfs::Failure;
+use crate::cfs::dictionary::{self, Sample};
 use crate::cfs::output::Progress;
-use pgshrink_cfs::estimate::{Allocation, BATCH_PAGES, DICTIONARY_BYTES, Estimate, Method};
+use pgshrink_cfs::estimate::{Allocation, BATCH_PAGES, Estimate, Method};
 use pgshrink_cfs::page::{self, PAGE_SIZE, PageCodec, PageDictionary, Policy};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Pages that a relation's dictionary is trained from.
-pub(in crate::cfs) const TRAINING_PAGES: u64 = 100;
 /// What a record takes in a container (`formats/cfs.md`).
 const RECORD: Allocation = Allocation { header_bytes: 16, granule_bytes: 16 };
 /// Bytes at the head of a container.
@@ -39,7 +38,6 @@ impl Plan {
 pub(super) struct Measured {
     pub pages: u64,
     pub kind: String,
-    pub dictionary_bytes: u64,
     pub by_policy: Vec<OnePolicy>,
 }
 
@@ -48,41 +46,45 @@ pub(super) struct Measured {
 pub(super) struct OnePolicy {
     /// Of the records alone.
     pub records: Estimate,
-    pub with_dictionary: bool,
+    /// Of the dictionary, 0 for none.
+    pub dictionary_bytes: u64,
 }
 
 impl OnePolicy {
     /// What containers of the whole relation take, from what its measured pages took.
-    pub(super) fn container_bytes(&self, pages: u64, measured: u64, dictionary_bytes: u64) -> u64 {
+    pub(super) fn container_bytes(&self, pages: u64, measured: u64) -> u64 {
         if pages <= PLAIN_PAGES_MAX || measured == 0 {
             return pages * PAGE_SIZE as u64;
         }
         let records =
             (u128::from(self.records.allocated_bytes) * u128::from(pages) / u128::from(measured)) as u64;
-        let dictionary = if self.with_dictionary { dictionary_bytes + RECORD.header_bytes as u64 } else { 0 };
+        let dictionary =
+            if self.dictionary_bytes > 0 { self.dictionary_bytes + RECORD.header_bytes as u64 } else { 0 };
         records + pages * ENTRY_BYTES + pages.div_ceil(SEGMENT_PAGES) * (HEAD_BYTES + dictionary)
     }
 }
 
 /// Measures a sample of the relation's pages under every policy.
 pub(super) fn relation(relation: &Relation, plan: &Plan, progress: &Progress) -> Result<Measured, Failure> {
-    let dictionary = if plan.dictionary { trained(relation, plan)? } else { None };
+    let dictionaries = trained(relation, plan)?;
     let (pages, sampled) = (relation.pages(), plan.sampled(relation.pages()));
-    let size_max = if dictionary.is_some() { DICTIONARY_BYTES } else { 0 };
-    let one = |policy: &Policy| OnePolicy {
-        records: Estimate::new(Method { policy: *policy, dictionary_size_max: size_max }),
-        with_dictionary: dictionary.is_some() && PageDictionary::usable_with(policy.choice),
+    let one = |(policy, dictionary): (&Policy, &Option<PageDictionary>)| {
+        let bytes = dictionary.as_ref().map_or(0, |dictionary| dictionary.bytes().len());
+        OnePolicy {
+            records: Estimate::new(Method { policy: *policy, dictionary_size_max: bytes }),
+            dictionary_bytes: bytes as u64,
+        }
     };
-    let mut by_policy: Vec<_> = plan.policies.iter().map(one).collect();
+    let mut by_policy: Vec<_> = plan.policies.iter().zip(&dictionaries).map(one).collect();
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut codec = PageCodec::new();
     let start = Instant::now();
     let mut batch: Batch = Vec::new();
     let mut flush = |batch: &mut Batch| {
         let pages: Vec<_> = batch.iter().map(|(block, page)| (*block, page)).collect();
-        for one in &mut by_policy {
-            let measured =
-                one.records.add(&mut codec, &pages, dictionary.as_ref(), RECORD, &mut || start.elapsed());
+        for (one, dictionary) in by_policy.iter_mut().zip(&dictionaries) {
+            let dictionary = dictionary.as_ref();
+            let measured = one.records.add(&mut codec, &pages, dictionary, RECORD, &mut || start.elapsed());
             measured.map_err(|error| Failure::new(&relation.path, error))?;
         }
         progress.add((batch.len() * PAGE_SIZE) as u64);
@@ -98,24 +100,24 @@ pub(super) fn relation(relation: &Relation, plan: &Plan, progress: &Progress) ->
     })?;
     flush(&mut batch)?;
     let kind = kinds.into_iter().max_by_key(|(_, count)| *count).map(|(kind, _)| kind).unwrap_or_default();
-    let dictionary_bytes = dictionary.map_or(0, |dictionary| dictionary.bytes().len() as u64);
-    Ok(Measured { pages: sampled, kind, dictionary_bytes, by_policy })
+    Ok(Measured { pages: sampled, kind, by_policy })
 }
 
 /// Pages with their blocks.
 type Batch = Vec<(u32, [u8; PAGE_SIZE])>;
 
-fn trained(relation: &Relation, plan: &Plan) -> Result<Option<PageDictionary>, Failure> {
-    let mut pages = Vec::new();
-    relation.read(0..relation.pages().min(TRAINING_PAGES), |_, page| {
-        pages.push(*page);
-        Ok(())
-    })?;
-    let choices: Vec<_> = plan.policies.iter().map(|policy| policy.choice).collect();
-    let Some(bytes) = PageDictionary::train(&pages, DICTIONARY_BYTES) else { return Ok(None) };
-    // Small relations would carry more dictionary than they gain.
-    if relation.pages() < TRAINING_PAGES {
-        return Ok(None);
+/// For each policy its dictionary, if one pays.
+fn trained(relation: &Relation, plan: &Plan) -> Result<Vec<Option<PageDictionary>>, Failure> {
+    let mut samples: Vec<Sample> = Vec::new();
+    let blocks = dictionary::sampled(if plan.dictionary { relation.pages() } else { 0 });
+    for block in blocks {
+        relation.read(block..block + 1, |block, page| {
+            samples.push((block as u32, *page));
+            Ok(())
+        })?;
     }
-    PageDictionary::new(bytes, &choices).map(Some).map_err(|error| Failure::new(&relation.path, error))
+    let in_segment = relation.pages().min(SEGMENT_PAGES) as u32;
+    let first =
+        |policy| dictionary::first(&samples, in_segment, policy, &relation.path).map(|(_, found)| found);
+    plan.policies.iter().map(first).collect()
 }

@@ -1,0 +1,200 @@
+//! How golden containers were made.
+
+use std::cell::Cell;
+
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::seal::{MasterKey, Random, Secret};
+use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Options, Scratch, Seal, segment};
+
+use super::golden_page;
+use crate::fixture::{Bench, Open, content, write};
+use crate::seal::container::{place, places, transplant};
+use crate::seal::{CHEAP, key, passphrase};
+
+/// A golden container: its name and what makes it.
+type Making = (&'static str, fn() -> Vec<u8>);
+/// A damaged one: its name, what it was before, and what is done to it.
+type Damaging = (&'static str, &'static str, fn(&mut Vec<u8>));
+
+// leaves.cfs is made by formats/cfs/reference.py.
+pub const GOLDEN: [Making; 6] = [
+    ("inline", inline),
+    ("folded", folded),
+    ("algorithms", algorithms),
+    ("grown", grown),
+    ("sealed-key", || sealed(&key(1))),
+    ("sealed-passphrase", || sealed(&passphrase("correct horse"))),
+];
+
+/// Modes of the first blocks of `algorithms`, each of the same page: pglz, LZ4, zlib, zstd, Snappy, LZFSE, as it is, rearranged,
+/// and with a dictionary.
+pub const MODES: [u8; 16] = [1, 2, 3, 4, 5, 6, 9, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x12, 0x14, 0x1a, 0x1c];
+/// A page stored raw is the one before it.
+pub const ZEROS: u32 = MODES.len() as u32 + 1;
+/// A page whose check sum is implied, at the block that it is of.
+pub const CHECKSUM: u32 = 40;
+
+/// A container whose whole map is in its roots.
+fn inline() -> Vec<u8> {
+    let bench = Bench::new(Options { plant: Plant::None, ..crate::plan::options(Plant::None, 1) });
+    let container = bench.create(1);
+    (0..12).for_each(|block| write(&container, block, block + 1));
+    container.write_zeros(4).unwrap();
+    container.close().unwrap();
+    bench.bytes()
+}
+
+/// One with leaves, an index, deltas, a dictionary, a freed and refilled zone, and a truncation.
+fn folded() -> Vec<u8> {
+    let bench = Bench::small();
+    let container = bench.create(2);
+    let dictionary = container.add_dictionary([3; 16], b"what pages have in common").unwrap();
+    for generation in 0..8 {
+        (0..40).for_each(|block| write(&container, block, generation));
+        container.commit().unwrap();
+    }
+    container.truncate(30).unwrap();
+    let mut scratch = Scratch::new();
+    container.write(20, 9, dictionary, &content(20, 77), &mut scratch).unwrap();
+    (0..8).for_each(|block| write(&container, block, 8));
+    container.commit().unwrap();
+    (8..10).for_each(|block| write(&container, block, 8));
+    container.commit().unwrap();
+    bench.bytes()
+}
+
+fn algorithms() -> Vec<u8> {
+    let bench = Bench::small();
+    let container = bench.create(4);
+    let number = container.add_dictionary([4; 16], &golden_page("pages.dictionary")).unwrap();
+    let mut scratch = Scratch::new();
+    for (block, mode) in (0..).zip(MODES) {
+        let payload = golden_page(&format!("heap-prices.{mode:02x}"));
+        let number = if mode & 0x10 != 0 { number } else { 0 };
+        container.write(block, mode, number, &payload, &mut scratch).unwrap();
+    }
+    container.write(ZEROS - 1, 0x07, 0, &golden_page("heap-prices.page"), &mut scratch).unwrap();
+    container.write_zeros(ZEROS).unwrap();
+    container.write(CHECKSUM, 0x4c, 0, &golden_page("heap-checksum.4c"), &mut scratch).unwrap();
+    container.close().unwrap();
+    bench.bytes()
+}
+
+/// Cut to 10 pages, committed, and grown to 40 by a write of the last, all others zeros.
+fn grown() -> Vec<u8> {
+    let bench = Bench::small();
+    let container = bench.create(5);
+    (0..30).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    container.truncate(10).unwrap();
+    container.commit().unwrap();
+    write(&container, 39, 2);
+    container.close().unwrap();
+    bench.bytes()
+}
+
+/// Not random at all: golden files are the same whenever they are made.
+struct Counting(Cell<u64>);
+
+impl Random for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        for byte in bytes {
+            self.0.set(self.0.get().wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407));
+            *byte = (self.0.get() >> 56) as u8;
+        }
+    }
+}
+
+fn sealed(secret: &Secret) -> Vec<u8> {
+    let (bench, container) = sealed_by(secret);
+    for generation in 0..3 {
+        (0..20)
+            .filter(|block| block % 3 >= generation)
+            .for_each(|block| write(&container, block, generation));
+        container.commit().unwrap();
+    }
+    container.add_dictionary([3; 16], b"what pages have in common").unwrap();
+    container.close().unwrap();
+    bench.bytes()
+}
+
+fn sealed_by(secret: &Secret) -> (Bench, Open<'static>) {
+    let random = Counting(Cell::new(1));
+    let master = MasterKey::with_cost(secret, CHEAP, &random).unwrap();
+    let mut bench = Bench::small();
+    let mut birth = Birth { id: [6; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+    let (data, slot) = master.new_data_key(&birth.id, &random);
+    birth.key = slot;
+    let seal: &'static dyn Seal = Box::leak(Box::new(data.into_seal(master.id(), random)));
+    bench.options.seal = Some(seal);
+    let container = segment::create(&bench.disk, Alone, bench.words(), &birth, bench.options).unwrap();
+    (bench, container)
+}
+
+fn for_each_sheet(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
+    for sheet in bytes[..12288].chunks_exact_mut(4096) {
+        change(sheet);
+        let crc = crc32fast::hash(&sheet[12..]);
+        sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+pub const DAMAGED: [Damaging; 16] = [
+    ("foreign", "folded", |bytes| bytes[..12288].fill(b'x')),
+    ("no-root", "folded", |bytes| (0..3).for_each(|sheet| bytes[sheet * 4096 + 400] ^= 1)),
+    ("newer-version", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[12] = 2)),
+    ("unknown-feature", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[23] = 128)),
+    ("cut", "folded", |bytes| bytes.truncate(20_000)),
+    ("records-gone", "folded", |bytes| bytes[12288..].fill(0)),
+    ("sheets-swapped", "folded", |bytes| {
+        let (first, second) = bytes[12288..].split_at_mut(4096);
+        first.swap_with_slice(&mut second[..4096]);
+    }),
+    ("flipped-bits", "folded", |bytes| bytes[12288..].iter_mut().step_by(64).for_each(|byte| *byte ^= 4)),
+    ("dictionary-flipped", "folded", |bytes| {
+        let at = bytes.windows(10).position(|window| window == b"what pages").unwrap();
+        bytes[at] ^= 1;
+    }),
+    // The sheets of an earlier commit, put back: what they lead to was written over.
+    ("roots-rolled-back", "folded", |bytes| {
+        let bench = Bench::small();
+        let container = bench.create(2);
+        container.add_dictionary([3; 16], b"what pages have in common").unwrap();
+        (0..40).for_each(|block| write(&container, block, 0));
+        container.commit().unwrap();
+        bytes[..12288].copy_from_slice(&bench.bytes()[..12288]);
+    }),
+    ("sealed-other-key", "inline", |bytes| *bytes = sealed(&key(2))),
+    ("sealed-slot-flipped", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[116 + 45] ^= 1)),
+    ("sealed-root-forged", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[56] += 1)),
+    // A page's own older record, with a check sum that is right where it is now.
+    ("sealed-record-rolled-back", "sealed-key", |bytes| {
+        let (bench, container) = sealed_by(&key(1));
+        (0..20).for_each(|block| write(&container, block, 0));
+        container.commit().unwrap();
+        let older = bench.bytes();
+        let older = older[place(&older, 6, 7)].to_vec();
+        let newest = newest(bytes, 7);
+        transplant(bytes, 6, newest, &older[16..]);
+    }),
+    // Another page's, of the same length.
+    ("sealed-record-transplanted", "sealed-key", |bytes| {
+        let (bench, container) = sealed_by(&key(1));
+        container.write(1, 1, 0, &content(7, 1), &mut Scratch::new()).unwrap();
+        container.commit().unwrap();
+        let other = bench.bytes();
+        let other = other[place(&other, 6, 1)].to_vec();
+        let newest = newest(bytes, 7);
+        transplant(bytes, 6, newest, &other[16..]);
+    }),
+    // The container's id in the clear, changed, with records' check sums made right: nothing of it opens.
+    ("sealed-other-id", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[24..40].fill(7))),
+];
+
+/// Where the newest record of a block lies.
+fn newest(bytes: &[u8], block: u32) -> std::ops::Range<usize> {
+    let version =
+        |at: usize| bytes[at + 8..at + 14].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    places(bytes, 6, block).max_by_key(|range| version(range.start)).unwrap()
+}

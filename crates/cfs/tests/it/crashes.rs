@@ -20,6 +20,7 @@ fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
 fn a_thousand_crashes_break_no_promise() {
     let tally = many(0..100, PLAIN);
     assert!(tally.crashes >= 1000);
+    assert!(tally.collections > 0 && tally.punches > 0 && tally.helps > 0, "{tally:?}");
 }
 
 #[test]

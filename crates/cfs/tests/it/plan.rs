@@ -32,6 +32,8 @@ pub struct Tally {
     pub truncations: u64,
     pub collections: u64,
     pub punches: u64,
+    /// Collections that found that writers had moved records.
+    pub helps: u64,
     pub kills: u64,
     pub failures: u64,
     pub dictionaries: u64,
@@ -50,6 +52,7 @@ impl std::ops::AddAssign for Tally {
         self.truncations += other.truncations;
         self.collections += other.collections;
         self.punches += other.punches;
+        self.helps += other.helps;
         self.kills += other.kills;
         self.failures += other.failures;
         self.dictionaries += other.dictionaries;

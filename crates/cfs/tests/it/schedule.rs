@@ -268,6 +268,7 @@ impl Process {
             Ok(done) => self.world.count(|tally| {
                 tally.collections += u64::from(done.moved_records > 0);
                 tally.punches += u64::from(done.punched_bytes > 0);
+                tally.helps += u64::from(container.stats().helped_bytes > 0);
             }),
             Err(error) => self.expect_failure("collect", &error),
         }

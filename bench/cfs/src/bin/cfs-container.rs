@@ -6,7 +6,7 @@ use pgshrink_bench_cfs::relations::Relations;
 use pgshrink_bench_cfs::{ORDER, publish};
 use pgshrink_bench_report::{Arguments, Result};
 
-const FULL_PAGES: usize = 32 << 10;
+const FULL_PAGES: usize = 24 << 10;
 const QUICK_PAGES: usize = 8 << 10;
 
 fn main() -> Result<()> {

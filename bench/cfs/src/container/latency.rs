@@ -17,7 +17,7 @@ const FULL_ROUNDS: usize = 60;
 const QUICK_ROUNDS: usize = 10;
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50, us"), (0.99, "p99, us"), (0.999, "p99.9, us")];
 const COMMITS_EVERY: Duration = Duration::from_millis(200);
-const WRITES_PER_MS: u32 = 4;
+const WRITES_PER_MS: u32 = 16;
 
 /// What threads tell each other.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use super::{Subject, compare, write};
 const COLLECT_EVERY: u32 = 64;
 const COMMIT_EVERY: u32 = 2000;
 /// Updates per page; the first half is the way to the steady state.
-const FULL_ROUNDS: u32 = 8;
+const FULL_ROUNDS: u32 = 6;
 const QUICK_ROUNDS: u32 = 4;
 const THRESHOLDS: [u32; 3] = [24, 32, 50];
 const DEFAULT: u32 = 32;

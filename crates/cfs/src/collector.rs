@@ -69,7 +69,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if !self.live.try_lock(live::COLLECTOR, &self.peers) {
             return Ok(Collected::default());
         }
-        let done = self.collect_alone(budget, 0).and_then(|mut found| {
+        let done = self.complete().and_then(|()| self.collect_alone(budget, 0)).and_then(|mut found| {
             found.punched_bytes = self.punch(found.live_bytes, budget.bytes)?;
             Ok(found)
         });
@@ -80,7 +80,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// After a write: two words are looked at, and rarely more.
     pub(crate) fn help_if_due(&self) {
         let due = self.live.get(live::HELP_AT);
-        if due > 0 && self.live.used_zones() >= due && self.live.try_lock(live::COLLECTOR, &self.peers) {
+        if due == 0 || self.live.used_zones() < due {
+            return;
+        }
+        if self.live.unknown_zones() > 0 {
+            // A commit may read leaves of the map; a writer does not.
+            self.live.set(live::COMPLETION_DUE, 1);
+        } else if self.live.try_lock(live::COLLECTOR, &self.peers) {
             self.help();
             self.live.unlock(live::COLLECTOR);
         }
@@ -153,8 +159,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             }
         };
         add(0, grains_of(crate::root::HEAD_BYTES));
-        for block in 0..self.pages() {
-            let entry = self.live.entry(block);
+        for (_, entry) in self.live.entries(self.pages()) {
             if entry.is_record() {
                 add(entry.location(), entry.grains());
             }

@@ -22,6 +22,10 @@ use crate::plant::Plant;
 use crate::record::Kind;
 use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
 
+/// Entries at most of one delta.
+const DELTA_ITEMS_MAX: usize = 1 << 15;
+const _: () = assert!(DELTA_ITEMS_MAX * crate::root::ITEM_BYTES + 4 <= crate::record::META_PAYLOAD_MAX);
+
 /// Versions that may be given out between two commits.
 pub(crate) const VERSIONS_AHEAD: u64 = 1 << 28;
 
@@ -40,6 +44,8 @@ struct Snapshot {
     live: Vec<u32>,
     /// Zones without a writer, before the entries were looked at.
     closed: Vec<bool>,
+    /// First grain behind what the root will refer to.
+    end: u64,
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
@@ -110,6 +116,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         // A step that fails leaves this as it is, for the next commit to see.
         self.live.set(live::UNFINISHED, live::IN_COMMIT);
         let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;
+        if self.is_completion_due() {
+            // What cannot be loaded is for the readers of those pages to be told.
+            let _ = self.complete_locked();
+        }
         self.device.pause();
         let mut base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
         change(&mut base);
@@ -120,7 +130,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut snapshot = self.snapshot();
         let (mut root, leaves) = self.write_map(&base, &mut snapshot, anew)?;
         root.closed = closed;
-        self.count_map(&root, leaves.as_deref(), &mut snapshot.live);
+        self.count_map(&root, leaves.as_deref(), &mut snapshot);
+        root.end = snapshot.end;
+        (root.known_end, root.known_free) = self.known(&snapshot);
         if self.options.plant == Plant::ReuseBeforeCommit {
             self.free_zones(&snapshot);
         }
@@ -141,26 +153,30 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let zones = self.live.zones_end();
+        let (unknown, zones) = (self.live.unknown_zones(), self.live.zones_end());
         let under_writer = self.options.plant == Plant::ReuseUnderWriter;
-        let closed = (0..zones)
-            .map(|zone| self.live.is_closed(zone) || (under_writer && !self.live.is_in_run(zone)))
-            .collect();
+        let closed = |zone| self.live.is_closed(zone) || (under_writer && !self.live.is_in_run(zone));
+        let closed = (0..zones).map(|zone| zone >= unknown && closed(zone)).collect();
         let pages = self.live.pages();
-        let mut snapshot = Snapshot { pages, changed: Vec::new(), live: vec![0; zones as usize], closed };
-        for block in 0..pages {
+        let live = vec![0; zones as usize];
+        // Leaves that are not loaded refer to what is below this.
+        let end = if unknown > 0 { self.live.get(live::LOAD_END) } else { 0 };
+        let mut snapshot = Snapshot { pages, changed: Vec::new(), live, closed, end };
+        for (block, _) in self.live.entries(pages) {
             let (entry, was_dirty) = self.live.take_dirty(block);
             if was_dirty {
                 snapshot.changed.push((block, entry));
             }
             if entry.is_record() {
-                self.count_record(&mut snapshot.live, entry.location(), entry.grains());
+                self.count_record(&mut snapshot, entry.location(), entry.grains());
             }
         }
         snapshot
     }
 
-    fn count_record(&self, live: &mut Vec<u32>, location: u32, grains: u32) {
+    fn count_record(&self, snapshot: &mut Snapshot, location: u32, grains: u32) {
+        snapshot.end = snapshot.end.max(u64::from(location) + u64::from(grains));
+        let live = &mut snapshot.live;
         for (zone, share) in self.live.shares(location, grains) {
             let zone = zone as usize;
             if zone >= live.len() {
@@ -194,50 +210,92 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 && (root.deltas.len() >= tuning.deltas_max || in_deltas + root.inline.len() > limit);
         if fold {
             self.live.count(Counter::Folds, 1);
-            let leaves = self.fold(&mut root, anew)?;
+            let leaves = self.fold(&mut root, anew, snapshot)?;
             return Ok((root, Some(leaves)));
         }
         if root.inline.len() > room {
-            let mut payload = Vec::new();
-            map::encode_delta(&root.inline, &mut payload);
-            let place = self.append_map(Kind::Delta, root.sequence, &payload)?;
-            root.deltas.push(place);
-            root.inline.clear();
+            self.write_deltas(&mut root)?;
         }
         Ok((root, None))
     }
 
-    /// Writes the leaves that changed, or all, and their index. A small segment's map fits into the root.
-    fn fold(&self, root: &mut Root, anew: bool) -> Result<Vec<Place>, Error> {
+    /// Moves the root's entries into delta records: one, but of the whole map.
+    fn write_deltas(&self, root: &mut Root) -> Result<(), Error> {
+        let mut payload = Vec::new();
+        for items in root.inline.chunks(DELTA_ITEMS_MAX) {
+            payload.clear();
+            map::encode_delta(items, &mut payload);
+            let place = self.append_map(Kind::Delta, root.sequence, &payload)?;
+            root.deltas.push(place);
+        }
+        root.inline.clear();
+        Ok(())
+    }
+
+    /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits into the root. A
+    /// leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
+    fn fold(&self, root: &mut Root, anew: bool, snapshot: &mut Snapshot) -> Result<Vec<Place>, Error> {
         root.deltas.clear();
         root.inline.clear();
         root.index = Place::default();
         let room = Root::inline_room(0, root.dictionaries.len()).min(self.options.tuning.inline_max);
-        if root.pages as usize <= room {
-            root.inline = (0..root.pages).map(|block| (block, self.live.entry(block).clean())).collect();
+        let count = Live::<W>::leaves_of(root.pages);
+        if root.pages as usize <= room && (0..count).all(|leaf| self.load_leaf(leaf).is_ok()) {
+            let entries = (0..root.pages).map(|block| (block, self.live.entry(block).clean()));
+            root.inline = self.kept(entries, snapshot);
             return Ok(Vec::new());
         }
         let mut payload = Vec::new();
         let mut leaves = Vec::new();
-        for leaf in 0..Live::<W>::leaves_of(root.pages) {
+        for leaf in 0..count {
             let place = self.live.leaf_place(leaf);
-            if !anew && place.location != 0 && !self.live.leaf_is_marked(leaf) {
+            let is_as_written = match self.live.is_loaded(leaf) {
+                true => !anew && place.location != 0 && !self.live.leaf_is_marked(leaf),
+                false => !self.live.is_touched(leaf),
+            };
+            if is_as_written {
                 leaves.push(place);
                 continue;
             }
+            let is_loaded = self.load_leaf(leaf).is_ok();
             let first = (leaf * LEAF_ENTRIES) as u32;
             let blocks = first..root.pages.min(first + LEAF_ENTRIES as u32);
             // Entries may be newer than those taken: their data is as durable after the fsync that follows, and they are still marked
             // for the next commit.
-            let entries: Vec<Entry> = blocks.map(|block| self.live.entry(block).clean()).collect();
+            let entries = self.kept(blocks.map(|block| (block, self.live.entry(block).clean())), snapshot);
+            if !is_loaded {
+                root.inline.extend(entries.into_iter().filter(|(_, entry)| !entry.is_missing()));
+                leaves.push(place);
+                continue;
+            }
+            let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
             payload.clear();
             map::encode_leaf(leaf as u16, &entries, &mut payload);
             leaves.push(self.append_map(Kind::Leaf, root.sequence, &payload)?);
+        }
+        if root.inline.len() > room {
+            self.write_deltas(root)?;
         }
         payload.clear();
         map::encode_index(&leaves, &mut payload);
         root.index = self.append_map(Kind::Index, root.sequence, &payload)?;
         Ok(leaves)
+    }
+
+    /// Entries that the root will have, with the file's end behind them.
+    fn kept(
+        &self,
+        entries: impl Iterator<Item = (u32, Entry)>,
+        snapshot: &mut Snapshot,
+    ) -> Vec<(u32, Entry)> {
+        let last = |entry: Entry| u64::from(entry.location()) + u64::from(entry.grains());
+        entries
+            .inspect(|(_, entry)| {
+                if entry.is_record() {
+                    snapshot.end = snapshot.end.max(last(*entry));
+                }
+            })
+            .collect()
     }
 
     /// Appends a record of the map, from the reserve if it must be.
@@ -251,21 +309,32 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(Place::of(location, bytes, sequence))
     }
 
+    /// The end when all space was last known, and how much was free.
+    fn known(&self, snapshot: &Snapshot) -> (u64, u64) {
+        if self.live.unknown_zones() > 0 {
+            return (self.live.get(live::KNOWN_END), self.live.get(live::KNOWN_FREE));
+        }
+        let end = u32::try_from(snapshot.end).unwrap_or(u32::MAX);
+        let size = self.options.geometry.zone_grains;
+        (snapshot.end, crate::recovery::free_grains(&snapshot.live, end, size))
+    }
+
     /// Adds the head and what the root refers to beside pages.
-    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, live: &mut Vec<u32>) {
-        self.count_record(live, 0, grains_of(HEAD_BYTES));
+    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &mut Snapshot) {
+        self.count_record(snapshot, 0, grains_of(HEAD_BYTES));
         let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
         let places = root.deltas.iter().copied().chain(dictionaries).chain([root.index]);
         let kept = (0..if leaves.is_some() { 0 } else { LEAVES_MAX }).map(|leaf| self.live.leaf_place(leaf));
         for place in places.chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
             if place.location != 0 {
-                self.count_record(live, place.location, grains_of(place.bytes as usize));
+                self.count_record(snapshot, place.location, grains_of(place.bytes as usize));
             }
         }
     }
 
     fn free_zones(&self, snapshot: &Snapshot) {
-        for (zone, live) in snapshot.live.iter().enumerate() {
+        let unknown = self.live.unknown_zones() as usize;
+        for (zone, live) in snapshot.live.iter().enumerate().skip(unknown) {
             if *live == 0 && snapshot.closed.get(zone).copied().unwrap_or_default() {
                 self.live.free_zone(zone as u32);
             } else {
@@ -345,7 +414,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             (0..LEAVES_MAX / 64).for_each(|word| self.live.set(live::LEAVES_CHANGED + word, 0));
             self.live.set(live::FOLD, 0);
         }
-        let live_grains: u64 = snapshot.live.iter().map(|live| u64::from(*live)).sum();
+        let unknown = self.live.unknown_zones();
+        let known: u64 = snapshot.live.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
+        let size = self.options.geometry.zone_grains;
+        let live_grains = known + u64::from(unknown) * u64::from(size);
         self.live.set(live::LIVE_GRAINS, live_grains);
         self.live.set(live::HELP_AT, self.help_from(live_grains * GRAIN_BYTES as u64));
         self.live.set(live::VERSION_LIMIT, root.version_limit);

@@ -24,6 +24,9 @@
 //! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable root has, and
 //!   one leaves the root when no page needs it and nobody may still publish one. No number is given out twice while the
 //!   container is open.
+//! * **I14** A leaf of the map is loaded only into entries that are missing since opening: what was written since is kept,
+//!   what was cut off stays so.
+//! * **I15** Space that the root found at opening may refer to is not freed before all leaves are loaded.
 
 use crate::device::{Alone, Device, DeviceError, Need, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
@@ -78,6 +81,13 @@ pub struct Tuning {
     pub ceiling_bytes_min: u64,
     /// Bytes at most of such a piece. The next follows when a quarter as many were written.
     pub help_bytes: u64,
+    /// By how many bytes the file grows, since all of the map was in memory, before a commit loads the rest of it again: this
+    /// many ...
+    pub grown_bytes: u64,
+    /// ... or one in so many of what the file was, whichever is less.
+    pub grown_divisor: u64,
+    /// Opening loads all of the map if one in so many bytes of the file may be free.
+    pub sparse_divisor: u64,
 }
 
 impl Default for Tuning {
@@ -92,6 +102,9 @@ impl Default for Tuning {
             ceiling_percent: 80,
             ceiling_bytes_min: 1 << 20,
             help_bytes: 128 << 10,
+            grown_bytes: 4 << 20,
+            grown_divisor: 16,
+            sparse_divisor: 8,
         }
     }
 }
@@ -170,7 +183,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(self.root_in_memory()?.identity)
     }
 
-    /// Reads a page's record: one look into memory, one pread, no allocation, no lock.
+    /// Reads a page's record: one look into memory, one pread, no allocation, no lock. The first read of a leaf's pages since
+    /// opening loads the leaf as well; if that is damaged, this is the error for each page whose entry it has.
     ///
     /// A record that is not what the entry says was replaced meanwhile, which shows by the entry having changed; if
     /// the entry has not changed, two reads in a row decide that it is damaged.
@@ -205,7 +219,14 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             }
             self.device.pause();
             let failure = if entry.is_missing() {
-                self.page_damage(block, entry, "entry", 1, 0)
+                match self.load_for(block) {
+                    Ok(true) => {
+                        entry = self.live.entry(block);
+                        continue;
+                    }
+                    Ok(false) => self.page_damage(block, entry, "entry", 1, 0),
+                    Err(failure) => failure,
+                }
             } else {
                 match self.read_at(entry, block, &mut scratch.record) {
                     Ok(header) => return Ok(Some(header)),
@@ -395,7 +416,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut tries = 0;
         loop {
             let left = self.live.get(live::SHEETS_LEFT);
-            let full = || Error::device("reserve", 0, record.len(), crate::device::DeviceError::NoSpace);
+            let full = || {
+                self.live.set(live::COMPLETION_DUE, 1);
+                Error::device("reserve", 0, record.len(), crate::device::DeviceError::NoSpace)
+            };
             let location = self.live.reserve(grains).ok_or_else(full)?;
             self.device.pause();
             if self.live.get(live::SHEETS_LEFT) != left {
@@ -411,6 +435,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 return Ok(location);
             };
             self.live.finish(location, grains);
+            if source == DeviceError::NoSpace {
+                self.live.set(live::COMPLETION_DUE, 1);
+            }
             let is_helped = source == DeviceError::NoSpace
                 && tries < RESERVE_TRIES
                 && need.is_some_and(|need| self.device.release_reserve(record.len() as u64, need));
@@ -451,9 +478,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.live.set(live::PAGES, pages.into());
         // With the old entries gone, growing again makes empty pages, each marked for the next commit: so the
         // durable map needs no mark for a truncation.
-        for block in pages..if self.options.plant == Plant::TruncationForgotten { pages } else { old } {
-            self.live.set_entry(block, Entry::MISSING);
-        }
+        let old = if self.options.plant == Plant::TruncationForgotten { pages } else { old };
+        self.live.cut(pages, old, &self.peers);
+        // What was cut off may be worth giving back.
+        self.live.set(live::COMPLETION_DUE, 1);
         self.live.set(live::CUTTING, 0);
     }
 

@@ -90,11 +90,11 @@ pub enum Error {
 
 /// What is damaged, where, and by which evidence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("damaged {what}{}: {property} should be {expected}, is {found} (byte {offset}, {length} bytes)", of(*block))]
+#[error("damaged {what}{}: {property} should be {expected}, is {found} (byte {offset}, {length} bytes)", of(what, *block))]
 pub struct Damage {
     /// Which kind of thing.
     pub what: &'static str,
-    /// The page concerned, where it is one.
+    /// The page concerned, where it is one; of a leaf of the map, the first of its pages.
     pub block: Option<u32>,
     /// First byte in the file.
     pub offset: u64,
@@ -124,8 +124,17 @@ impl Error {
     }
 }
 
-fn of(block: Option<u32>) -> String {
-    block.map(|block| format!(" of block {block}")).unwrap_or_default()
+/// What a leaf of the map is called where it is damaged.
+pub(crate) const MAP_LEAF: &str = "map leaf";
+
+fn of(what: &str, block: Option<u32>) -> String {
+    match block {
+        Some(first) if what == MAP_LEAF => {
+            format!(" of blocks {first} to {}", first + crate::map::LEAF_ENTRIES as u32 - 1)
+        }
+        Some(block) => format!(" of block {block}"),
+        None => String::new(),
+    }
 }
 
 fn hex(id: &[u8; 16]) -> String {

@@ -17,7 +17,7 @@
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
 //! * [`container`], with `commit`, [`recovery`], [`collector`], [`pace`], [`salvage`], [`dictionaries`]: a segment.
 //! * [`dictionary_policy`]: when a dictionary is trained, and when another.
-//! * `live`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
+//! * `live`, `leaves`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
 //! * [`segment`]: a container in its folder. [`mod@reserve`]: what a full filesystem must not stop. [`sim`]: a disk that fails
 //!   in every way we know.
 //!
@@ -36,6 +36,8 @@ pub mod entry;
 pub mod error;
 pub mod estimate;
 mod gate;
+#[doc(hidden)]
+pub mod leaves;
 #[doc(hidden)]
 pub mod live;
 mod map;

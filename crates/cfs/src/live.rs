@@ -69,7 +69,9 @@ impl Geometry {
         Geometry { pages_max, zone_grains, zones_max }
     }
 
-    /// Words of shared memory. Only those of pages and zones in use are ever touched.
+    /// Words of shared memory, best at the begin of a memory page. Of these are touched: 8 KB at opening, the 512 entries of each leaf
+    /// (one page of memory) of which a page is read, written or in a delta, and those of zones that were written since, or of all
+    /// once the map is complete.
     pub fn words(&self) -> usize {
         ENTRIES + self.pages_max as usize + self.zones_max as usize
     }
@@ -121,13 +123,32 @@ pub(crate) const LIVE_GRAINS: usize = 19;
 /// How often the cursor left a sheet for a commit's sake.
 pub const SHEETS_LEFT: usize = 20;
 pub(crate) const COUNTERS: usize = 21;
+/// Held by who puts a leaf's entries into memory.
+pub const LOADER: usize = 32;
+/// Entries of blocks from here on were never to be loaded, or were cut off since.
+pub const LOAD_LIMIT: usize = 33;
+/// The first grain behind all that the root found at opening refers to.
+pub(crate) const LOAD_END: usize = 34;
+/// Zones whose use is not known until the map is complete.
+pub(crate) const UNKNOWN_ZONES: usize = 35;
+/// What the root found at opening says was the end when all space was last known, in grains.
+pub(crate) const KNOWN_END: usize = 37;
+/// ... and how many grains of zones were free then.
+pub(crate) const KNOWN_FREE: usize = 38;
+/// The next commit completes the map.
+pub(crate) const COMPLETION_DUE: usize = 36;
 /// Leaves that changed since they were written, a bit each.
 pub(crate) const LEAVES_CHANGED: usize = 40;
-pub(crate) const LEAF_PLACES: usize = LEAVES_CHANGED + LEAVES_MAX / 64;
+/// Leaves whose record has nothing more to say.
+pub const LEAVES_LOADED: usize = LEAVES_CHANGED + LEAVES_MAX / 64;
+/// Leaves of which an entry may be in memory.
+pub const LEAVES_TOUCHED: usize = LEAVES_LOADED + LEAVES_MAX / 64;
+pub(crate) const LEAF_PLACES: usize = LEAVES_TOUCHED + LEAVES_MAX / 64;
 pub(crate) const IMAGE: usize = LEAF_PLACES + LEAVES_MAX;
 /// Who may write with which dictionary (`gate`).
 pub const DICTIONARIES: usize = IMAGE + SHEET_BYTES / 8;
-pub const ENTRIES: usize = DICTIONARIES + crate::gate::WORDS;
+/// At the begin of a memory page, as each leaf's entries then are.
+pub const ENTRIES: usize = (DICTIONARIES + crate::gate::WORDS).next_multiple_of(LEAF_ENTRIES);
 
 pub(crate) const STATE_LOADING: u64 = 1;
 pub(crate) const STATE_READY: u64 = 2;
@@ -179,7 +200,13 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     pub fn set_entry(&self, block: u32, entry: Entry) {
+        self.touch(block as usize / LEAF_ENTRIES);
         self.entry_word(block).store(entry.0);
+    }
+
+    /// What was published meanwhile is newer.
+    pub(crate) fn set_if_missing(&self, block: u32, entry: Entry) {
+        let _ = self.entry_word(block).swap_if(Entry::MISSING.0, entry.0);
     }
 
     /// A version that is newer than all given out before. None: the next commit must raise the limit.
@@ -194,6 +221,7 @@ impl<'m, W: Word> Live<'m, W> {
     /// Of two writers at the same time the last wins, whatever their versions: tags are too short to tell which is newer
     /// of two versions that may be far apart, and PostgreSQL lets one process write a page at a time.
     pub fn publish(&self, block: u32, entry: Entry) {
+        self.touch(block as usize / LEAF_ENTRIES);
         let mut current = self.entry(block);
         while let Err(found) = self.entry_word(block).swap_if(current.0, entry.dirty().0) {
             current = Entry(found);
@@ -211,8 +239,9 @@ impl<'m, W: Word> Live<'m, W> {
         let mut current = self.get(PAGES);
         while current < u64::from(pages) {
             for block in current as u32..pages {
+                self.touch(block as usize / LEAF_ENTRIES);
                 // Whoever writes one of these meanwhile has more to say.
-                let _ = self.entry_word(block).swap_if(0, Entry::zeros(version).dirty().0);
+                self.set_if_missing(block, Entry::zeros(version).dirty());
             }
             match self.words[PAGES].swap_if(current, pages.into()) {
                 Ok(()) => return,

@@ -37,6 +37,12 @@ pub enum Plant {
     TruncationForgotten,
     /// Against I12: what a dead process left of a commit is taken for whole.
     DeadHolderTrusted,
+    /// Against I14: a leaf is loaded over what was published since.
+    LoaderOverwrites,
+    /// Against I14: a leaf is loaded as far as it reached before a truncation.
+    LoaderForgetsTruncation,
+    /// Against I15: space is freed although not all of the map is in memory.
+    ReuseBeforeLoaded,
     /// Against I3: a commit writes over the only durable root.
     RootInPlace,
     /// Against I13: a dictionary that no page needs is dropped although somebody may be writing one.

@@ -1,7 +1,7 @@
 //! Opening: the newest root, its map, and an end to what lies behind it.
 //!
-//! The first process to open a container loads the map into the shared memory; the others attach. Before anything is
-//! appended, or even read, the state that was found is made durable under a new epoch: a root that a failed fsync left in the page cache
+//! The first process to open a container takes the root and its deltas into the shared memory; the others attach. Leaves are loaded
+//! when they are needed ([`crate::leaves`]): what opening reads does not grow with the segment. Before anything is appended, or even read, the state that was found is made durable under a new epoch: a root that a failed fsync left in the page cache
 //! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
 
 use crate::container::{Container, Options};
@@ -9,7 +9,7 @@ use crate::device::{Device, Need, Peers};
 use crate::entry::{Entry, GRAIN_BYTES, grains_of};
 use crate::error::{Damage, Error};
 use crate::live::{self, Live, Word};
-use crate::map::{self, LEAF_ENTRIES};
+use crate::map::{self, LEAF_ENTRIES, LEAVES_MAX};
 use crate::plant::Plant;
 use crate::record::{self, ContainerId, Kind};
 use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, Root, SHEET_BYTES};
@@ -76,6 +76,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             identity: birth.identity,
             version_limit: 1 + crate::commit::VERSIONS_AHEAD,
             epoch_start: 1,
+            end: grains_of(HEAD_BYTES).into(),
+            known_end: grains_of(HEAD_BYTES).into(),
             key_id: options.seal.map(|seal| seal.key_id()).unwrap_or_default(),
             key: birth.key,
             ..Root::default()
@@ -91,7 +93,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let sheet = root.encode(self.options.seal);
         self.device.pwrite(&sheet, 0).map_err(|source| Error::device("write", 0, SHEET_BYTES, source))?;
         self.device.fdatasync().map_err(|source| Error::device("fdatasync", 0, SHEET_BYTES, source))?;
-        self.place_zones(root)?;
+        self.place_all(root)?;
         self.live.set(live::NEXT_VERSION, root.epoch_start);
         self.start(root);
         Ok(())
@@ -135,15 +137,15 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         self.clear();
         self.live.set(live::STATE, live::STATE_LOADING);
         let found = self.find_root()?;
-        let root = found.root;
+        let mut root = found.root;
         self.set_id(root.container);
         if root.pages_max != self.options.geometry.pages_max {
             let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
             return Err(Error::SharedMemory { what: "pages of a segment", expected, found });
         }
         self.live.set(live::RING, found.ring);
-        self.load_map(&root)?;
-        let end = self.place_zones(&root)?;
+        self.load_root(&root)?;
+        let end = self.place(&mut root, recovery)?;
         let size = self.device.size().map_err(|source| Error::device("size", 0, 0, source))?;
         let mut report = OpenReport {
             sequence: root.sequence,
@@ -247,7 +249,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         read_map(&self.device, &self.options, &self.id, place, kind, what)
     }
 
-    pub(crate) fn load_map(&self, root: &Root) -> Result<(), Error> {
+    /// Takes what the root has of the map beside leaves into memory, and where leaves are.
+    pub(crate) fn load_root(&self, root: &Root) -> Result<(), Error> {
         let broken = |what, place: Place| {
             let (offset, length) = (u64::from(place.location) * GRAIN_BYTES as u64, u64::from(place.bytes));
             Damage { what, block: None, offset, length, property: "content", expected: 1, found: 0 }
@@ -257,46 +260,102 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             let payload = self.read_map(root.index, Kind::Index, "map index")?;
             leaves = map::decode_index(&payload).ok_or_else(|| broken("map index", root.index))?;
         }
-        let mut entries = [Entry::MISSING; LEAF_ENTRIES];
-        for (leaf, place) in leaves.iter().enumerate() {
-            let payload = self.read_map(*place, Kind::Leaf, "map leaf")?;
-            let (_, count) = map::decode_leaf(&payload, &mut entries)
-                .filter(|(number, _)| *number == leaf)
-                .ok_or_else(|| broken("map leaf", *place))?;
-            let first = (leaf * LEAF_ENTRIES) as u32;
-            (first..root.pages)
-                .zip(&entries[..count])
-                .for_each(|(block, entry)| self.live.set_entry(block, *entry));
-            self.live.set_leaf_place(leaf, *place);
+        self.live.set(live::LOAD_LIMIT, root.pages.into());
+        self.live.set(live::LOAD_END, if root.end == 0 { u64::MAX } else { root.end });
+        for leaf in 0..LEAVES_MAX {
+            match leaves.get(leaf).filter(|place| place.location != 0) {
+                Some(place) => self.live.set_leaf_place(leaf, *place),
+                None => self.live.set_loaded(leaf),
+            }
         }
         for place in &root.deltas {
             let payload = self.read_map(*place, Kind::Delta, "map delta")?;
-            self.apply(&map::decode_delta(&payload).ok_or_else(|| broken("map delta", *place))?, root.pages);
+            let items = map::decode_delta(&payload).ok_or_else(|| broken("map delta", *place))?;
+            self.apply(&items, root.pages)?;
         }
-        self.apply(&root.inline, root.pages);
+        self.apply(&root.inline, root.pages)
+    }
+
+    fn apply(&self, items: &[(u32, Entry)], pages: u32) -> Result<(), Error> {
+        for (block, entry) in items.iter().filter(|(block, _)| *block < pages) {
+            let leaf = *block as usize / LEAF_ENTRIES;
+            if entry.is_missing() {
+                // Not to be found missing and looked for in its leaf.
+                self.load_leaf(leaf)?;
+            }
+            self.live.set_entry(*block, *entry);
+            self.live.mark_leaf(leaf);
+        }
         Ok(())
     }
 
-    fn apply(&self, items: &[(u32, Entry)], pages: u32) {
-        for (block, entry) in items.iter().filter(|(block, _)| *block < pages) {
-            self.live.set_entry(*block, *entry);
-            self.live.mark_leaf(*block as usize / LEAF_ENTRIES);
-        }
+    /// Finds room for what is to be written; returns the first byte behind what the root refers to.
+    fn place(&self, root: &mut Root, recovery: Recovery) -> Result<u64, Error> {
+        // With roots of before the field, and to look for records that are newer than the map's, all of it is needed.
+        let must = root.end == 0 || recovery == Recovery::RollForward || self.is_all_loaded();
+        // Where much is free: short openings that all append would make the file longer and longer.
+        let unused = root.known_free + (root.end - root.known_end);
+        let should = unused.saturating_mul(self.options.tuning.sparse_divisor) > root.end;
+        let placed = if must || should { Some(self.place_all(root)) } else { None };
+        let end = match placed {
+            Some(Ok(end)) => {
+                root.end = end / GRAIN_BYTES as u64;
+                (root.known_end, root.known_free) = (root.end, self.live.get(live::KNOWN_FREE));
+                end
+            }
+            Some(Err(error)) if must => return Err(error),
+            // Damage of a leaf is its readers' to be told.
+            _ => self.place_behind(root)?,
+        };
+        self.live.set(live::KNOWN_END, root.known_end);
+        self.live.set(live::KNOWN_FREE, root.known_free);
+        Ok(end)
     }
 
-    /// Finds free and used zones from what the root refers to; returns the first byte behind all of it.
-    fn place_zones(&self, root: &Root) -> Result<u64, Error> {
+    /// Loads all leaves and finds free and used zones; returns the first byte behind what the root refers to.
+    pub(crate) fn place_all(&self, root: &Root) -> Result<u64, Error> {
+        self.load_leaves()?;
+        let (used, end) = self.count_zones(root, root.pages)?;
+        self.set_zones(&used, end);
+        self.live.set(live::KNOWN_FREE, free_grains(&used, end, self.options.geometry.zone_grains));
+        Ok(u64::from(end) * GRAIN_BYTES as u64)
+    }
+
+    /// Lets records be appended behind what the root refers to, without knowing what of that is free.
+    fn place_behind(&self, root: &Root) -> Result<u64, Error> {
+        let geometry = &self.options.geometry;
+        let (_, found) = self.count_zones(root, root.pages)?;
+        let limit = (u64::from(geometry.zone_grains) * u64::from(geometry.zones_max)).min(u32::MAX.into());
+        if root.end < found.into() || root.end > limit {
+            let expected = if root.end > limit { limit } else { found.into() };
+            let (property, length) = ("end in grains", SHEET_BYTES as u64);
+            let found = root.end;
+            return Err(
+                Damage { what: "root", block: None, offset: 0, length, property, expected, found }.into()
+            );
+        }
+        let (end, size) = (root.end as u32, geometry.zone_grains);
+        let zones = end.div_ceil(size);
+        self.live.set(live::UNKNOWN_ZONES, zones.into());
+        self.set_cursor_behind(end, zones, 0);
+        self.live.set(live::FREE_ZONES, 0);
+        self.live.set(live::LIVE_GRAINS, u64::from(zones) * u64::from(size));
+        Ok(root.end * GRAIN_BYTES as u64)
+    }
+
+    /// Grains by zone of the entries in memory and of what else the root refers to, and the first grain behind.
+    pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Result<(Vec<u32>, u32), Error> {
         let size = self.options.geometry.zone_grains;
         let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
-        let pages = (0..root.pages).map(|block| (Some(block), self.live.entry(block)));
-        let pages = pages.filter(|(_, entry)| entry.is_record());
-        let places = (0..map::LEAVES_MAX).map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
+        let pages = self.live.entries(pages).filter(|(_, entry)| entry.is_record());
+        let places = (0..LEAVES_MAX).map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
         let places = places.chain(root.deltas.iter().copied());
         let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
         let places = places
             .filter(|place| place.location != 0)
             .map(|place| (None, place.location, grains_of(place.bytes as usize)));
-        let extents = pages.map(|(block, entry)| (block, entry.location(), entry.grains())).chain(places);
+        let extents =
+            pages.map(|(block, entry)| (Some(block), entry.location(), entry.grains())).chain(places);
         let mut used: Vec<u32> = Vec::new();
         let mut end = grains_of(HEAD_BYTES);
         let head = grains_of(HEAD_BYTES);
@@ -327,8 +386,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
                 }
             }
         }
-        self.set_zones(&used, end);
-        Ok(u64::from(end) * GRAIN_BYTES as u64)
+        Ok((used, end))
     }
 
     fn set_zones(&self, used: &[u32], end: u32) {
@@ -339,16 +397,20 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             free += u64::from(*live == 0);
             self.live.set_zone(zone as u32, Zone { finished, live: *live, state });
         }
-        // The last zone's rest is filled first, from a sheet of its own on.
-        let run_end = used.len() as u32 * size;
-        let start = end.next_multiple_of((SHEET_BYTES / GRAIN_BYTES) as u32).min(run_end);
-        let last = used.len() - 1;
-        let finished = start - last as u32 * size;
-        self.live.set_zone(last as u32, Zone { finished, live: used[last], state: ZoneState::Used });
-        self.live.set_cursor(start, run_end);
-        self.live.set(live::ZONES_END, used.len() as u64);
+        self.set_cursor_behind(end, used.len() as u32, used[used.len() - 1]);
         self.live.set(live::FREE_ZONES, free);
         self.live.set(live::LIVE_GRAINS, used.iter().map(|live| u64::from(*live)).sum());
+    }
+
+    /// The last zone's rest is filled first, from a sheet of its own on.
+    fn set_cursor_behind(&self, end: u32, zones: u32, live: u32) {
+        let size = self.options.geometry.zone_grains;
+        let run_end = zones * size;
+        let start = end.next_multiple_of((SHEET_BYTES / GRAIN_BYTES) as u32).min(run_end);
+        let finished = start - (zones - 1) * size;
+        self.live.set_zone(zones - 1, Zone { finished, live, state: ZoneState::Used });
+        self.live.set_cursor(start, run_end);
+        self.live.set(live::ZONES_END, zones.into());
     }
 
     /// Lets nothing be written to what roll-forward is to read: all zones are used until the commit that ends it.
@@ -416,4 +478,10 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         }
         Ok(records.len() as u32)
     }
+}
+
+/// Grains of the zones up to `end` to which nothing refers.
+pub(crate) fn free_grains(used: &[u32], end: u32, zone_grains: u32) -> u64 {
+    let zones = used.iter().take((end / zone_grains) as usize);
+    zones.filter(|live| **live == 0).count() as u64 * u64::from(zone_grains)
 }

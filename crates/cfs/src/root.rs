@@ -31,6 +31,7 @@ const VERSION: u16 = 1;
 const FEATURES_KNOWN: u64 = 0;
 const CLOSED: u32 = 1;
 const NAMED: u32 = 2;
+const END_AT: usize = 116 + KEY_BYTES;
 const BODY_AT: usize = 256;
 const BODY_MAX: usize = SHEET_BYTES - BODY_AT - SEAL_OVERHEAD_MAX;
 const BODY_FIXED: usize = 16;
@@ -113,6 +114,12 @@ pub(crate) struct Root {
     pub version_limit: u64,
     /// First version of the open epoch.
     pub epoch_start: u64,
+    /// First grain behind all that it refers to, or a later one; 0: not known (written before there was this field).
+    pub end: u64,
+    /// The end that there was when all of the map was last looked at, so that all space was known.
+    pub known_end: u64,
+    /// Grains of zones below that end which nothing referred to.
+    pub known_free: u64,
     pub key_id: [u8; 16],
     /// The data key, wrapped by the master key; the engine carries it.
     pub key: [u8; KEY_BYTES],
@@ -149,7 +156,10 @@ impl Root {
         sheet[84..92].copy_from_slice(&self.version_limit.to_le_bytes());
         sheet[92..100].copy_from_slice(&self.epoch_start.to_le_bytes());
         sheet[100..116].copy_from_slice(&self.key_id);
-        sheet[116..116 + KEY_BYTES].copy_from_slice(&self.key);
+        sheet[116..END_AT].copy_from_slice(&self.key);
+        sheet[END_AT..END_AT + 8].copy_from_slice(&self.end.to_le_bytes());
+        sheet[END_AT + 8..END_AT + 16].copy_from_slice(&self.known_end.to_le_bytes());
+        sheet[END_AT + 16..END_AT + 24].copy_from_slice(&self.known_free.to_le_bytes());
         let body = self.body();
         debug_assert!(body.len() <= BODY_MAX);
         match seal {
@@ -250,6 +260,9 @@ impl Root {
         at_most("sequence", 1 << crate::record::VERSION_BITS, self.sequence)?;
         at_most("epoch", u64::from(u32::MAX) - 1, self.epoch.into())?;
         at_most("epoch start", self.version_limit, self.epoch_start)?;
+        at_most("end in grains", 1 << 32, self.end)?;
+        at_most("known end in grains", self.end, self.known_end)?;
+        at_most("free grains", self.known_end, self.known_free)?;
         if let Some((last, _)) = self.inline.last() {
             at_most("block of an entry", u64::from(self.pages.max(1)) - 1, (*last).into())?;
         }
@@ -292,9 +305,7 @@ fn check_sheet(sheet: &[u8; SHEET_BYTES], plant: Plant) -> Result<(), Error> {
         return Err(Error::Unsupported { what: "features", found: features, known: FEATURES_KNOWN });
     }
     let reserved = [u64::from(u16_at(sheet, 14)), u64::from(sheet[81]), u64::from(u16_at(sheet, 82))];
-    if reserved != [0; 3]
-        || u32_at(sheet, 52) & !(CLOSED | NAMED) != 0
-        || sheet[116 + KEY_BYTES..254] != [0; 42]
+    if reserved != [0; 3] || u32_at(sheet, 52) & !(CLOSED | NAMED) != 0 || sheet[END_AT + 24..254] != [0; 18]
     {
         return Err(damage("reserved bytes", 0, 1));
     }
@@ -319,6 +330,9 @@ fn clear_fields(sheet: &[u8; SHEET_BYTES]) -> Root {
         },
         version_limit: u64_at(sheet, 84),
         epoch_start: u64_at(sheet, 92),
+        end: u64_at(sheet, END_AT),
+        known_end: u64_at(sheet, END_AT + 8),
+        known_free: u64_at(sheet, END_AT + 16),
         key_id: [0; 16],
         key: [0; KEY_BYTES],
         index: Place::default(),
@@ -328,7 +342,7 @@ fn clear_fields(sheet: &[u8; SHEET_BYTES]) -> Root {
     };
     root.container.copy_from_slice(&sheet[24..40]);
     root.key_id.copy_from_slice(&sheet[100..116]);
-    root.key.copy_from_slice(&sheet[116..116 + KEY_BYTES]);
+    root.key.copy_from_slice(&sheet[116..END_AT]);
     root
 }
 

@@ -12,6 +12,7 @@ use crate::device::{Device, Peers};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::live::{self, Word};
+use crate::map::LEAVES_MAX;
 use crate::record::{self, ContainerId, Kind};
 use crate::root::{DictionaryPlace, HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
 
@@ -56,7 +57,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         container.set_id(id);
         container.clear();
         let mut report = Salvaged { records: scanned.records, ..Salvaged::default() };
-        let root = match found.and_then(|root| container.load_map(&root).map(|()| root)) {
+        let root = match found.and_then(|root| container.load_all(&root).map(|()| root)) {
             Ok(root) => {
                 report.map_is_whole = true;
                 root
@@ -69,6 +70,13 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         container.fill(&root, &scanned, &mut report);
         container.start(&root);
         Ok((container, report))
+    }
+
+    /// Loads every leaf that can be loaded.
+    fn load_all(&self, root: &Root) -> Result<(), Error> {
+        self.load_root(root)?;
+        let failures: Vec<Error> = (0..LEAVES_MAX).filter_map(|leaf| self.load_leaf(leaf).err()).collect();
+        failures.into_iter().next().map_or(Ok(()), Err)
     }
 
     fn scan_as(&self, id: ContainerId) -> Result<Scanned, Error> {
@@ -129,6 +137,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     fn fill(&self, root: &Root, scanned: &Scanned, report: &mut Salvaged) {
+        // What is missing from now on is lost.
+        self.live.set(live::LOAD_LIMIT, 0);
         let mut buffer = Vec::new();
         for block in 0..root.pages {
             let known = self.live.entry(block);

@@ -191,9 +191,9 @@ impl<W: Word> Live<'_, W> {
         if self.get(FREE_ZONES) < u64::from(need) || self.get(FREE_ZONES) > u64::MAX / 2 {
             return None;
         }
-        let end = self.zones_end();
-        let hint = (self.get(ZONE_HINT) as u32).min(end);
-        self.take_between(hint, end, need).or_else(|| self.take_between(0, end, need))
+        let (known, end) = (self.unknown_zones(), self.zones_end());
+        let hint = (self.get(ZONE_HINT) as u32).clamp(known, end);
+        self.take_between(hint, end, need).or_else(|| self.take_between(known, end, need))
     }
 
     fn take_between(&self, from: u32, end: u32, need: u32) -> Option<(u32, u32)> {

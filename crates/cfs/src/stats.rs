@@ -4,6 +4,7 @@ use crate::container::Container;
 use crate::device::{Device, Peers};
 use crate::entry::GRAIN_BYTES;
 use crate::live::{self, Counter, Word};
+use crate::map::LEAVES_MAX;
 use crate::space::ZoneState;
 
 /// Counts since the container was opened, and sizes as of now.
@@ -27,19 +28,24 @@ pub struct Stats {
     pub read_retries: u64,
     /// Reads that found damage.
     pub damages: u64,
-    /// Bytes that the last commit refers to.
+    /// Bytes that the last commit refers to. While the map is not complete, all that was there at opening counts.
     pub live_bytes: u64,
     /// Bytes of the file that are neither holes nor past its end, in whole zones.
     pub allocated_bytes: u64,
     /// Of these, bytes of zones that are free.
     pub free_bytes: u64,
+    /// Leaves of the map of which an entry is in memory: 4096 bytes each.
+    pub touched_leaves: u32,
+    /// Whether all of the map is in memory, so that all space is known.
+    pub map_is_complete: bool,
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Counts and sizes. Looks at each zone.
     pub fn stats(&self) -> Stats {
         let zone_bytes = u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64;
-        let zones = 0..self.live.zones_end();
+        let unknown = self.live.unknown_zones();
+        let zones = unknown..self.live.zones_end();
         let in_state =
             |state| zones.clone().filter(|zone| self.live.zone(*zone).state == state).count() as u64;
         let free_bytes = in_state(ZoneState::Free) * zone_bytes;
@@ -54,8 +60,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             read_retries: self.live.counter(Counter::ReadRetries),
             damages: self.live.counter(Counter::Damages),
             live_bytes: self.live.get(live::LIVE_GRAINS) * GRAIN_BYTES as u64,
-            allocated_bytes: in_state(ZoneState::Used) * zone_bytes + free_bytes,
+            allocated_bytes: (u64::from(unknown) + in_state(ZoneState::Used)) * zone_bytes + free_bytes,
             free_bytes,
+            touched_leaves: (0..LEAVES_MAX).filter(|leaf| self.live.is_touched(*leaf)).count() as u32,
+            map_is_complete: unknown == 0,
         }
     }
 }

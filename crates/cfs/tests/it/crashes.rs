@@ -5,7 +5,9 @@ use pgshrink_cfs::plant::Plant;
 use crate::plan::{Plan, Tally};
 use crate::schedule::run;
 
-pub const PLAIN: Plan = Plan { seed: 0, crashes: 10, plant: Plant::None, faults: false, fsync_off: false };
+pub const PLAIN: Plan =
+    Plan { seed: 0, crashes: 10, plant: Plant::None, faults: false, fsync_off: false, wide: false };
+pub const WIDE: Plan = Plan { wide: true, ..PLAIN };
 
 fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
     let mut tally = Tally::default();
@@ -34,11 +36,19 @@ fn without_fsync_a_crash_of_the_server_loses_nothing_that_was_written() {
 }
 
 #[test]
+fn hundreds_of_crashes_of_segments_that_are_loaded_leaf_by_leaf_break_no_promise() {
+    many(3000..3025, WIDE);
+    many(3100..3115, Plan { faults: true, ..WIDE });
+    many(3200..3205, Plan { fsync_off: true, ..WIDE });
+}
+
+#[test]
 #[ignore = "replays one seed"]
 fn replay() {
     let seed = std::env::var("PGSHRINK_SEED").unwrap().parse().unwrap();
     let faults = std::env::var_os("FAULTS").is_some();
-    many(seed..seed + 1, Plan { faults, ..PLAIN });
+    let (wide, fsync_off) = (std::env::var_os("WIDE").is_some(), std::env::var_os("FSYNC_OFF").is_some());
+    many(seed..seed + 1, Plan { faults, wide, fsync_off, ..PLAIN });
 }
 
 #[test]
@@ -48,6 +58,8 @@ fn a_hundred_thousand_crashes_break_no_promise() {
     let mut tally = many(first..first + 5000, PLAIN);
     tally += many(first..first + 5000, Plan { faults: true, ..PLAIN });
     tally += many(first..first + 1000, Plan { fsync_off: true, ..PLAIN });
+    tally += many(first..first + 1000, WIDE);
+    tally += many(first..first + 1000, Plan { faults: true, ..WIDE });
     println!("in all {tally:?}");
     assert!(tally.crashes >= 100_000);
 }

@@ -12,6 +12,7 @@ mod fixture;
 mod full_disk;
 mod golden;
 mod kills;
+mod leaves;
 mod model;
 mod page;
 mod paths;

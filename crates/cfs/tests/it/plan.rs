@@ -7,6 +7,8 @@ use pgshrink_testkit::seed::Seed;
 use crate::model::State;
 
 pub const PAGES_MAX: u32 = 64;
+/// Three leaves of the map, the last one not full.
+pub const WIDE_PAGES_MAX: u32 = 1500;
 
 /// What a run is to do.
 #[derive(Clone, Copy)]
@@ -19,6 +21,14 @@ pub struct Plan {
     pub faults: bool,
     /// fsync is off: nothing is committed, crashes leave the power on, and recovery rolls forward.
     pub fsync_off: bool,
+    /// The segment is one of several leaves.
+    pub wide: bool,
+}
+
+impl Plan {
+    pub fn options(&self) -> Options<'static> {
+        if self.wide { wide_options(self.plant, self.seed) } else { options(self.plant, self.seed) }
+    }
 }
 
 /// What a run did.
@@ -74,8 +84,19 @@ pub fn options(plant: Plant, seed: u64) -> Options<'static> {
         ceiling_percent: 40,
         ceiling_bytes_min: 8 << 10,
         help_bytes: 8 << 10,
+        // The map is completed soon, late, or by collection and truncation alone.
+        grown_bytes: 256 << 10,
+        grown_divisor: [64, 4, 0][seed as usize % 3],
+        sparse_divisor: [0, 0, 2, 0, 8][seed as usize % 5],
     };
     Options { geometry, tuning, plant, ..Options::new(PAGES_MAX) }
+}
+
+/// The same for a segment of several leaves.
+pub fn wide_options(plant: Plant, seed: u64) -> Options<'static> {
+    let narrow = options(plant, seed);
+    let geometry = Geometry { pages_max: WIDE_PAGES_MAX, zones_max: 1200, ..narrow.geometry };
+    Options { geometry, ..narrow }
 }
 
 /// The bytes that a write stores: they name the block and the write, and have a length of their own.

@@ -21,12 +21,15 @@
 //! | I12 | what a dead process left taken for whole (`DeadHolderTrusted`) | schedule | 19 |
 //! | I13 | dictionary dropped under a writer (`DictionaryDroppedUnderWriter`) | schedule; `dictionaries`, directed; loom | 4; 1 |
 //! | I13 | dictionary's number given out again (`DictionaryNumberReused`) | schedule | 1 |
+//! | I14 | leaf loaded over newer entries (`LoaderOverwrites`) | schedule of a wide segment; loom | 2 |
+//! | I14 | truncated pages brought back by a late loader (`LoaderForgetsTruncation`) | `leaves`, directed; loom | 1 |
+//! | I15 | space freed before the map is complete (`ReuseBeforeLoaded`) | schedule of a wide segment | 2 |
 //! | S1 | nonce reused after a fork (a seeded generator) | `damage`, directed; `seal::fork`, real processes | 1 |
 
 use pgshrink_cfs::Tuning;
 use pgshrink_cfs::plant::Plant;
 
-use crate::crashes::PLAIN;
+use crate::crashes::{PLAIN, WIDE};
 use crate::fixture::{Bench, content, read, write};
 use crate::plan::Plan;
 use crate::schedule::run;
@@ -149,6 +152,16 @@ fn i9_dirty_marks_taken_after_the_fsync_are_caught() {
 #[test]
 fn i11_truncated_pages_that_come_back_are_caught() {
     caught(Plant::TruncationForgotten, PLAIN);
+}
+
+#[test]
+fn i14_a_leaf_loaded_over_newer_entries_is_caught() {
+    caught(Plant::LoaderOverwrites, WIDE);
+}
+
+#[test]
+fn i15_space_freed_before_the_map_is_complete_is_caught() {
+    caught(Plant::ReuseBeforeLoaded, WIDE);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use loom::thread;
 use pgshrink_cfs::Geometry;
 use pgshrink_cfs::device::Peers;
 use pgshrink_cfs::entry::Entry;
+use pgshrink_cfs::leaves::Installing;
 use pgshrink_cfs::live::{self, Live, Word};
+use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::space::{Zone, ZoneState};
 
 const ZONE: u32 = 256;
@@ -68,10 +70,30 @@ fn geometry() -> Geometry {
 impl Shared {
     /// Page 0 is in zone 1, which is full; zone 2 is being filled; zone 0 is the head's.
     fn new() -> Arc<Shared> {
-        let contended = |index: usize| {
-            let fixed = [live::LOCK, live::CURSOR, live::ZONES_END, live::FREE_ZONES, live::SHEETS_LEFT];
-            fixed.contains(&index) || index == live::DICTIONARIES + 1 || index >= live::ENTRIES
-        };
+        Shared::of(&[
+            live::LOCK,
+            live::CURSOR,
+            live::ZONES_END,
+            live::FREE_ZONES,
+            live::SHEETS_LEFT,
+            live::DICTIONARIES + 1,
+        ])
+    }
+
+    /// The same, with both entries in a leaf that is not loaded.
+    fn unloaded() -> Arc<Shared> {
+        let words = [live::CURSOR, live::LOADER, live::LOAD_LIMIT, live::LEAVES_LOADED, live::LEAVES_TOUCHED];
+        let shared = Shared::of(&words);
+        let live = shared.live();
+        live.set_entry(0, Entry::MISSING);
+        live.set_entry(1, Entry::MISSING);
+        live.set(live::LEAVES_TOUCHED, 0);
+        live.set(live::LOAD_LIMIT, 2);
+        shared
+    }
+
+    fn of(fixed: &[usize]) -> Arc<Shared> {
+        let contended = |index: usize| fixed.contains(&index) || index >= live::ENTRIES;
         let words = (0..geometry().words())
             .map(|index| match contended(index) {
                 true => Checked::Model(AtomicU64::new(0)),
@@ -133,6 +155,15 @@ impl Shared {
         }
     }
 
+    /// As `Container::load_leaf`, the leaf's record read.
+    fn load(&self, me: u64) {
+        if !self.live().is_loaded(0) {
+            let entries = [Entry::record(ZONE, RECORD, 1), Entry::zeros(1)];
+            let how = Installing { pause: || (), plant: Plant::None, limit: None };
+            self.live().install(0, &entries, &Survivor(me), how);
+        }
+    }
+
     /// As a commit: zones first, then entries, then what is free.
     fn commit(&self) {
         let live = self.live();
@@ -148,11 +179,17 @@ impl Shared {
     }
 }
 
-fn check(threads: fn(&Arc<Shared>) -> Vec<thread::JoinHandle<()>>, after: fn(&Shared)) {
+type Threads = fn(&Arc<Shared>) -> Vec<thread::JoinHandle<()>>;
+
+fn check(threads: Threads, after: fn(&Shared)) {
+    check_from(Shared::new, threads, after);
+}
+
+fn check_from(start: fn() -> Arc<Shared>, threads: Threads, after: fn(&Shared)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let shared = Shared::new();
+        let shared = start();
         for thread in threads(&shared) {
             thread.join().unwrap();
         }
@@ -297,6 +334,85 @@ fn a_dictionary_is_not_dropped_under_its_writers() {
             let dropped = shared.file[0].load(Ordering::Acquire) == 1;
             assert!(!(dropped && shared.read(0) == 2), "the page has lost its dictionary");
             assert!(!shared.live().has_writers(1));
+        },
+    );
+}
+
+#[test]
+fn loaders_hide_no_write_and_bring_back_nothing_that_was_cut_off() {
+    check_from(
+        Shared::unloaded,
+        |shared| {
+            vec![
+                spawn(shared, |shared| shared.write(0, 2)),
+                spawn(shared, |shared| {
+                    shared.load(2);
+                    assert!(matches!(shared.read(0), 1 | 2));
+                }),
+                spawn(shared, |shared| {
+                    // A truncation, and growth after it.
+                    shared.live().set(live::PAGES, 1);
+                    shared.live().cut(1, 2, &Survivor(3));
+                    shared.live().grow(2, 3);
+                }),
+            ]
+        },
+        |shared| {
+            let second = shared.live().entry(1);
+            assert_eq!((shared.read(0), second), (2, Entry::zeros(3).dirty()));
+        },
+    );
+}
+
+#[test]
+fn a_leaf_that_is_written_anew_has_what_was_not_loaded_when_it_began() {
+    check_from(
+        Shared::unloaded,
+        |shared| {
+            vec![
+                spawn(shared, |shared| shared.write(0, 2)),
+                spawn(shared, |shared| {
+                    shared.load(2);
+                    assert_eq!(shared.read(1), 0);
+                }),
+                spawn(shared, |shared| {
+                    // As a fold: a leaf that nobody touched keeps its record.
+                    if shared.live().is_loaded(0) || shared.live().is_touched(0) {
+                        shared.load(3);
+                        let stored = [0, 1].map(|block| shared.live().entry(block).clean());
+                        assert!(stored[0].has_tag_of(1) || stored[0].has_tag_of(2), "{stored:?}");
+                        assert_eq!(stored[1], Entry::zeros(1));
+                    }
+                }),
+            ]
+        },
+        |shared| assert_eq!(shared.read(0), 2),
+    );
+}
+
+#[test]
+fn a_loader_that_was_killed_is_followed_by_another() {
+    check_from(
+        || {
+            let shared = Shared::unloaded();
+            // It had come to the second entry, and a writer after it.
+            shared.live().set(live::LOADER, 9);
+            shared.live().set(live::LEAVES_TOUCHED, 1);
+            shared.live().set_entry(0, Entry::record(ZONE, RECORD, 1));
+            shared
+        },
+        |shared| {
+            vec![
+                spawn(shared, |shared| shared.load(1)),
+                spawn(shared, |shared| {
+                    shared.write(0, 2);
+                    shared.load(2);
+                }),
+            ]
+        },
+        |shared| {
+            assert_eq!((shared.read(0), shared.read(1)), (2, 0));
+            assert!(shared.live().is_loaded(0));
         },
     );
 }

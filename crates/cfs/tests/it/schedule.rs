@@ -17,7 +17,7 @@ use pgshrink_testkit::seed::{Rng, Seed};
 
 use crate::coroutine::{Coroutine, switch};
 use crate::model::{Model, State};
-use crate::plan::{PAGES_MAX, Plan, Tally, options, payload_of, state_of};
+use crate::plan::{Plan, Tally, payload_of, state_of};
 
 mod vocabulary;
 
@@ -70,6 +70,10 @@ impl Peers for Process {
 type Open<'m> = Container<'m, DiskFile, Process>;
 
 impl World {
+    fn pages_max(&self) -> u32 {
+        self.plan.options().geometry.pages_max
+    }
+
     fn draw(&self, bound: usize) -> usize {
         self.rng.borrow_mut().below(bound)
     }
@@ -95,13 +99,8 @@ impl Process {
         let words = self.world.words.borrow().clone();
         let world = self.world.clone();
         let file = world.disk.open(segment::FILE_NAME).unwrap();
-        let opened = Container::open(
-            file,
-            self.clone(),
-            words.as_slice(),
-            Recovery::Discard,
-            options(world.plan.plant, world.plan.seed),
-        );
+        let opened =
+            Container::open(file, self.clone(), words.as_slice(), Recovery::Discard, world.plan.options());
         let container = match opened {
             Ok((container, _)) => container,
             Err(error) => return self.expect_failure("open", &error),
@@ -110,7 +109,7 @@ impl Process {
         loop {
             match world.draw(100) {
                 0..40 => self.write(&container, &mut scratch),
-                40..64 => self.read(&container, world.draw(PAGES_MAX as usize) as u32, &mut scratch),
+                40..64 => self.read(&container, world.draw(world.pages_max() as usize) as u32, &mut scratch),
                 // As a base backup.
                 64 => (0..container.pages()).for_each(|block| self.read(&container, block, &mut scratch)),
                 65..75 => self.grow(&container, &mut scratch),
@@ -165,9 +164,11 @@ impl Process {
             return;
         }
         // Most writes go to few pages, so that old records stay beside new ones.
-        let block =
-            if world.draw(3) > 0 { world.draw(pages.min(8) as usize) } else { world.draw(pages as usize) };
-        let block = block as u32;
+        let apart = if world.plan.wide { (pages / 8).max(1) } else { 1 };
+        let block = match world.draw(3) {
+            0 => world.draw(pages as usize) as u32,
+            _ => world.draw(pages.min(8) as usize) as u32 * apart,
+        };
         if world.busy.borrow_mut().insert(block) {
             self.write_page(container, block, scratch);
             world.busy.borrow_mut().remove(&block);
@@ -209,10 +210,11 @@ impl Process {
     fn grow(&self, container: &Open<'_>, scratch: &mut Scratch) {
         let world = &self.world;
         let pages = container.pages();
-        if pages == PAGES_MAX || world.sizing.replace(true) {
+        if pages == world.pages_max() || world.sizing.replace(true) {
             return;
         }
-        let gap = if world.plan.fsync_off { 1 } else { (PAGES_MAX - pages).min(5) };
+        let most = if world.plan.wide && world.draw(3) == 0 { 700 } else { 5 };
+        let gap = if world.plan.fsync_off { 1 } else { (world.pages_max() - pages).min(most) };
         let block = pages + world.draw(gap as usize) as u32;
         let filled: Vec<(u32, usize)> = (pages..block)
             .map(|block| (block, world.model.borrow_mut().begin(block, State::Zeros)))
@@ -281,7 +283,7 @@ pub fn run(plan: Plan) -> Result<Tally, String> {
     let world = Rc::new(World {
         plan,
         disk,
-        words: RefCell::new(fresh_words()),
+        words: RefCell::new(fresh_words(&plan)),
         model: RefCell::default(),
         rng: RefCell::new(Seed(plan.seed).rng()),
         dead: RefCell::default(),
@@ -298,8 +300,8 @@ pub fn run(plan: Plan) -> Result<Tally, String> {
     done.map(|()| *world.tally.borrow())
 }
 
-fn fresh_words() -> Rc<Vec<AtomicU64>> {
-    let words = options(Plant::None, 0).geometry.words();
+fn fresh_words(plan: &Plan) -> Rc<Vec<AtomicU64>> {
+    let words = plan.options().geometry.words();
     Rc::new((0..words).map(|_| AtomicU64::new(0)).collect())
 }
 
@@ -314,6 +316,10 @@ fn crashes(world: &Rc<World>) -> Result<(), String> {
         world.disk.set_faults(rates);
         serve(world)?;
         crash(world)?;
+        if world.draw(2) == 0 {
+            // What was checked is in memory; half of the time the server starts once more and finds nothing there.
+            *world.words.borrow_mut() = fresh_words(&world.plan);
+        }
     }
     Ok(())
 }
@@ -326,13 +332,7 @@ fn birth(world: &Rc<World>) -> Result<(), String> {
     };
     let words = world.words.borrow().clone();
     let quiet = Process { is_quiet: true, ..Process::new(world) };
-    let made = segment::create(
-        &world.disk,
-        quiet,
-        words.as_slice(),
-        &birth,
-        options(world.plan.plant, world.plan.seed),
-    );
+    let made = segment::create(&world.disk, quiet, words.as_slice(), &birth, world.plan.options());
     let made = made.and_then(|container| {
         let name = world.vocabulary.new_name();
         // A commit, so not where it is to be seen what a crash before the first one leaves.
@@ -393,7 +393,7 @@ fn crash(world: &Rc<World>) -> Result<(), String> {
         if lost {
             world.disk.lose_power();
         }
-        *world.words.borrow_mut() = fresh_words();
+        *world.words.borrow_mut() = fresh_words(&world.plan);
         world.busy.borrow_mut().clear();
         world.sizing.set(false);
         world.must_restart.set(false);
@@ -429,8 +429,7 @@ fn recover(world: &Rc<World>) -> Result<bool, String> {
             source: error,
         });
         let opened = opened.and_then(|file| {
-            Container::open(file, process.clone(), words.as_slice(), recovery, options(plan.plant, plan.seed))
-                .map(drop)
+            Container::open(file, process.clone(), words.as_slice(), recovery, plan.options()).map(drop)
         });
         *told.borrow_mut() = Some(opened);
     });
@@ -457,7 +456,7 @@ fn recover(world: &Rc<World>) -> Result<bool, String> {
 /// The file's name was lost: right only if nothing was ever committed.
 fn born_again(world: &Rc<World>) -> Result<(), String> {
     world.disk.set_faults(FaultRates::default());
-    *world.words.borrow_mut() = fresh_words();
+    *world.words.borrow_mut() = fresh_words(&world.plan);
     birth(world)
 }
 
@@ -465,13 +464,7 @@ fn check(world: &Rc<World>, power_lost: bool) -> Result<(), String> {
     let words = world.words.borrow().clone();
     let file = world.disk.open(segment::FILE_NAME).map_err(|error| error.to_string())?.quiet();
     let process = Process { is_quiet: true, ..Process::new(world) };
-    let opened = Container::open(
-        file,
-        process,
-        words.as_slice(),
-        Recovery::Discard,
-        options(world.plan.plant, world.plan.seed),
-    );
+    let opened = Container::open(file, process, words.as_slice(), Recovery::Discard, world.plan.options());
     let (container, _) = opened.map_err(|error| error.to_string())?;
     let (mut scratch, loaded) = (Scratch::new(), Loaded::default());
     let blocks = world.model.borrow().blocks();

@@ -148,6 +148,22 @@ impl Folder for FileFolder {
 /// Words of a file that all processes map.
 pub fn map(path: &Path, words: usize) -> &'static [AtomicU64] {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    map_file(&file, words)
+}
+
+/// Words of memory that has no name, and the file that knows how much of it there is.
+pub fn anonymous(words: usize) -> (File, &'static [AtomicU64]) {
+    let memory = rustix::fs::memfd_create("words", rustix::fs::MemfdFlags::empty()).unwrap();
+    let memory = File::from(memory);
+    let words = map_file(&memory, words);
+    (memory, words)
+}
+
+pub fn allocated_bytes(memory: &File) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(&memory.metadata().unwrap()) * 512
+}
+
+fn map_file(file: &File, words: usize) -> &'static [AtomicU64] {
     file.set_len(words as u64 * 8).unwrap();
     use rustix::mm::{MapFlags, ProtFlags};
     // SAFETY: a new mapping, as long as the file, which nobody cuts; never unmapped. Every bit pattern is a word, and all
@@ -158,7 +174,7 @@ pub fn map(path: &Path, words: usize) -> &'static [AtomicU64] {
             words * 8,
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::SHARED,
-            &file,
+            file,
             0,
         );
         std::slice::from_raw_parts(start.unwrap().cast(), words)

@@ -11,12 +11,13 @@ use pgshrink_cfs::{
 };
 use pgshrink_testkit::seed::Seed;
 
-/// A file in memory that knows which of its sheets are allocated.
+/// A file in memory that knows which of its sheets are allocated, and how often it was read.
 #[derive(Default)]
-struct Memory {
+pub struct Memory {
     bytes: RefCell<Vec<u8>>,
     allocated: RefCell<Vec<bool>>,
     written: Cell<u64>,
+    pub reads: Cell<u32>,
 }
 
 impl Memory {
@@ -27,6 +28,7 @@ impl Memory {
 
 impl Device for &Memory {
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        self.reads.set(self.reads.get() + 1);
         let bytes = self.bytes.borrow();
         let there = bytes.get(offset as usize..).unwrap_or_default();
         let got = there.len().min(buffer.len());

@@ -139,6 +139,7 @@ fn unreadable(path: &Path, file_bytes: u64, disk_bytes: u64, problem: String) ->
 fn inside(head: &Clear, file: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Inside, String> {
     let means = Means::of(head, keyring, random)?;
     let (mut reader, _) = means.open(file).map_err(|failure| failure.to_string())?;
+    reader.container.complete().map_err(|error| error.to_string())?;
     let mut modes: BTreeMap<String, u32> = BTreeMap::new();
     let mut record_bytes = 0;
     for block in 0..reader.container.pages() {

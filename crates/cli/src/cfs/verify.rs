@@ -103,6 +103,8 @@ fn verify(
                 .push(format!("{} bytes were written after the last commit", report.discarded_bytes));
         }
     }
+    // Leaves of the map, and whether their pages share space.
+    verified.damages.extend(reader.container.complete().err().map(|error| error.to_string()));
     let mut page = [0; PAGE_SIZE];
     for block in 0..reader.container.pages() {
         if let Err(fault) = reader.page(block, &mut page) {

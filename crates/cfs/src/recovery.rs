@@ -139,10 +139,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let found = self.find_root()?;
         let mut root = found.root;
         self.set_id(root.container);
-        if root.pages_max != self.options.geometry.pages_max {
-            let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
-            return Err(Error::SharedMemory { what: "pages of a segment", expected, found });
-        }
+        self.check_size(&root)?;
         self.live.set(live::RING, found.ring);
         self.load_root(&root)?;
         let end = self.place(&mut root, recovery)?;
@@ -165,6 +162,15 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.begin_epoch(root, recovery, size, &mut report)?;
         }
         Ok(Some(report))
+    }
+
+    /// The shared memory is for segments of one size.
+    pub(crate) fn check_size(&self, root: &Root) -> Result<(), Error> {
+        let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::SharedMemory { what: "pages of a segment", expected, found })
     }
 
     /// Makes what was found durable, above all versions that were given out before, and the rest of the file gone.

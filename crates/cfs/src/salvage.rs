@@ -74,6 +74,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     /// Loads every leaf that can be loaded.
     fn load_all(&self, root: &Root) -> Result<(), Error> {
+        self.check_size(root)?;
         self.load_root(root)?;
         let failures: Vec<Error> = (0..LEAVES_MAX).filter_map(|leaf| self.load_leaf(leaf).err()).collect();
         failures.into_iter().next().map_or(Ok(()), Err)

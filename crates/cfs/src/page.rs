@@ -6,9 +6,9 @@
 //! `formats/cfs-page.md`.
 //!
 //! ```text
-//!   page --> layout: header, line pointers, cells --> tuples: headers    --> columns  \
-//!                                                 --> attributes | lanes --> columns   > streams --> codec --> payload
-//!                                                 --> rest: what is in gaps --> copies /                       + mode
+//!   page --> layout: header, line pointers, cells --> tuples: headers    --> columns  \             --> codec -->
+//!                                                 --> attributes | lanes --> columns   > streams                 payload
+//!                                                 --> rest: what is in gaps --> copies /             --> loose --> + mode
 //! ```
 //!
 //! Invariants:
@@ -38,8 +38,10 @@ mod dictionary;
 mod kind;
 mod lanes;
 mod layout;
+mod loose;
 mod mode;
 mod rest;
+mod rice;
 mod streams;
 mod transform;
 mod tuples;
@@ -136,6 +138,8 @@ pub struct PageCodec {
     worth: Worth,
     /// A transformed page.
     joined: Vec<u8>,
+    /// Bits of it that no codec would make less of.
+    loose: Vec<u8>,
     /// What codecs that can only append have appended.
     appended: Vec<u8>,
 }
@@ -144,6 +148,17 @@ pub struct PageCodec {
 const LENGTH_BYTES: usize = 2;
 /// The longest form a transformed page is stored in; a longer one would not compress to less than a page.
 const JOINED_MAX: usize = PAGE_SIZE + PAGE_SIZE / 8;
+/// In the length: two bytes more with the number of loose bytes, which are at the payload's end.
+const APART: u16 = 0x8000;
+
+/// What was compressed, and loose bits.
+fn split_loose(payload: &[u8]) -> Result<(&[u8], &[u8]), Error> {
+    let what = "length of loose bits";
+    let (length, rest) = payload.split_at_checked(LENGTH_BYTES).ok_or(Error::Corrupt { what })?;
+    let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
+    let at = rest.len().checked_sub(length).ok_or(Error::Corrupt { what })?;
+    Ok(rest.split_at(at))
+}
 
 impl PageCodec {
     /// Without any context yet.
@@ -243,14 +258,16 @@ impl PageCodec {
             _ => Backend::Matches,
         };
         self.joined.clear();
-        let effort = self.transform.encode(page, implied, backend, &mut self.joined);
+        self.loose.clear();
+        let effort = self.transform.encode(page, implied, backend, &mut self.joined, &mut self.loose);
         let joined = std::mem::take(&mut self.joined);
-        let packed = if joined.len() <= JOINED_MAX {
+        let packed = if joined.len() + self.loose.len() <= JOINED_MAX {
             self.compress(choice, dictionary, Some(joined.len()), &joined, out).map(Some)
         } else {
             Ok(None)
         };
         self.joined = joined;
+        out.extend_from_slice(&self.loose);
         let mode = packed?.map(|packed| Mode::new(choice.algorithm, packed.transformed(implied)));
         Ok((mode, effort))
     }
@@ -264,7 +281,11 @@ impl PageCodec {
         out: &mut Vec<u8>,
     ) -> Result<mode::Packed, Error> {
         if let Some(length) = length {
-            out.extend_from_slice(&(length as u16).to_le_bytes());
+            let apart = if self.loose.is_empty() { 0 } else { APART };
+            out.extend_from_slice(&(length as u16 | apart).to_le_bytes());
+            if apart != 0 {
+                out.extend_from_slice(&(self.loose.len() as u16).to_le_bytes());
+            }
         }
         let prepared = dictionary.and_then(|dictionary| dictionary.prepared(choice));
         Ok(match choice.algorithm {
@@ -313,7 +334,9 @@ impl PageCodec {
         let Some((length, payload)) = payload.split_at_checked(LENGTH_BYTES) else {
             return Err(Error::Corrupt { what: "no length" });
         };
-        let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
+        let length = u16::from_le_bytes([length[0], length[1]]);
+        let (payload, loose) = if length & APART == 0 { (payload, &[][..]) } else { split_loose(payload)? };
+        let length = usize::from(length & !APART);
         if length > JOINED_MAX {
             return Err(Error::Corrupt { what: "length of a transformed page" });
         }
@@ -321,7 +344,7 @@ impl PageCodec {
         joined.resize(length, 0);
         let done = self
             .decompress(mode, payload, dictionary, &mut joined)
-            .and_then(|()| self.transform.decode(&joined, page));
+            .and_then(|()| self.transform.decode(&joined, loose, page));
         self.joined = joined;
         done?;
         if mode.implies_checksum() {

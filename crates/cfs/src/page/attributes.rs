@@ -153,12 +153,10 @@ impl Schema {
         backend: Backend,
         sink: &mut Sink,
     ) -> bool {
-        let marks = (sink.head.len(), sink.body.len(), sink.rows.len());
+        let mark = sink.mark();
         let done = Writer { page, cells, walk, values, backend, sink }.write(self).is_some();
         if !done {
-            sink.head.truncate(marks.0);
-            sink.body.truncate(marks.1);
-            sink.rows.truncate(marks.2);
+            sink.rewind(mark);
         }
         done
     }

@@ -8,19 +8,20 @@
 //! would cost more than everything else. It can only cost size, never correctness.
 
 use super::Error;
+use super::loose::{self, Loose};
 use super::streams::{Sink, Source};
 
 /// The most values a column may have: six-byte row pointers of the posting lists of one page.
 pub(super) const VALUES_MAX: usize = 1400;
 
 /// All values by arithmetic: `first + i * step`.
-const STEP: u8 = 0;
+pub(super) const STEP: u8 = 0;
 /// Differences, zigzag, as byte planes.
-const DELTA_PLANES: u8 = 1;
+pub(super) const DELTA_PLANES: u8 = 1;
 /// Differences above the smallest one, packed in bits.
 const DELTA_BITS: u8 = 2;
 /// Values above the smallest one, as byte planes.
-const PLANES: u8 = 3;
+pub(super) const PLANES: u8 = 3;
 /// Values above the smallest one, packed in bits.
 const BITS: u8 = 4;
 /// A short list of values, and a byte per row that names one.
@@ -28,6 +29,12 @@ const PALETTE: u8 = 5;
 /// Not here: the rows carry them. With an argument: all values have that many low bits in common, and follow
 /// without.
 const ROWS: u8 = 6;
+/// Argument of [`STEP`]: another column follows, of values with their bytes turned around.
+const SWAPPED: u8 = 5;
+/// Not a form, but one of [`loose`].
+const LOOSE: u8 = 8;
+/// Fewer values than this may ascend by chance.
+const SWAPPED_VALUES_MIN: usize = 8;
 /// Fewer bits in common are not worth a second description.
 const COMMON_BITS_MIN: u32 = 4;
 
@@ -46,13 +53,16 @@ pub(super) enum Backend {
 pub(super) type RowCost = u64;
 pub(super) const NEVER: RowCost = u64::MAX >> 16;
 
-struct Stats {
-    min: u32,
-    max: u32,
-    delta_min: i32,
-    delta_max: i32,
+pub(super) struct Stats {
+    pub(super) min: u32,
+    pub(super) max: u32,
+    pub(super) delta_min: i32,
+    pub(super) delta_max: i32,
     delta_bits_sum: u64,
     value_bits_sum: u64,
+    /// Of what values are above the smallest one, and differences above theirs.
+    pub(super) value_sum: u64,
+    pub(super) delta_sum: u64,
 }
 
 impl Stats {
@@ -65,13 +75,17 @@ impl Stats {
             delta_max: i32::MIN,
             delta_bits_sum: 0,
             value_bits_sum: 0,
+            value_sum: first.into(),
+            delta_sum: 0,
         };
-        let (mut previous, mut delta_bits, mut value_bits) = (first, 0, 0);
+        let (mut previous, mut delta_bits, mut value_bits, mut delta_sum) = (first, 0, 0, 0i64);
         for &value in &values[1..] {
             let delta = value.wrapping_sub(previous) as i32;
             previous = value;
             s.min = s.min.min(value);
             s.max = s.max.max(value);
+            s.value_sum += u64::from(value);
+            delta_sum += i64::from(delta);
             s.delta_min = s.delta_min.min(delta);
             s.delta_max = s.delta_max.max(delta);
             delta_bits += bits(zigzag(delta));
@@ -79,6 +93,8 @@ impl Stats {
         }
         s.delta_bits_sum = delta_bits.into();
         s.value_bits_sum = value_bits.into();
+        s.value_sum -= values.len() as u64 * u64::from(s.min);
+        s.delta_sum = (delta_sum - (values.len() as i64 - 1) * i64::from(s.delta_min)) as u64;
         s
     }
 }
@@ -86,6 +102,17 @@ impl Stats {
 /// Appends `values`, of which there must be at least one. Says whether it did; otherwise the rows have to carry
 /// them, which needs no more than the description that was written.
 pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
+    let swapped = (SWAPPED_VALUES_MIN..=VALUES_MAX).contains(&values.len())
+        && !values.is_sorted()
+        && values.is_sorted_by_key(|value| value.swap_bytes());
+    if swapped {
+        write_swapped(values, backend, rows, sink)
+    } else {
+        write_unswapped(values, backend, rows, sink)
+    }
+}
+
+fn write_unswapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
     let first = values[0];
     if values.len() == 1 {
         write_step(first, 0, sink);
@@ -102,7 +129,11 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
         return write_shifted(values, different.trailing_zeros(), backend, rows, sink);
     }
     let n = values.len() as u64;
-    let (form, cost) = cheapest(&s, n, backend);
+    let (mut form, mut cost) = cheapest(&s, n, backend);
+    let loose = Loose::cheapest(&s, values, cost, backend);
+    if let Some((_, loose_cost)) = loose {
+        (form, cost) = (LOOSE, loose_cost);
+    }
     if cost > 6 * 16 * n
         && let Some((palette, palette_cost)) = Palette::of(values, cost.min(rows * n), backend)
         && palette_cost < cost.min(rows * n)
@@ -111,10 +142,19 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
         return true;
     }
     if cost >= rows.saturating_mul(n) {
+        if backend == Backend::Entropy && loose::is_noise(values) {
+            Loose::Radix.write(&s, values, sink);
+            return true;
+        }
         sink.head.push(ROWS);
         return false;
     }
     match form {
+        LOOSE => {
+            if let Some((loose, _)) = loose {
+                loose.write(&s, values, sink);
+            }
+        }
         DELTA_PLANES => {
             let widest = zigzag(s.delta_min).max(zigzag(s.delta_max));
             write_planes(
@@ -147,13 +187,26 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
     true
 }
 
+fn write_swapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
+    let mut swapped = [0; VALUES_MAX];
+    swapped.iter_mut().zip(values).for_each(|(slot, value)| *slot = value.swap_bytes());
+    let mark = sink.head.len();
+    sink.head.push(STEP | SWAPPED << 3);
+    let done = write_unswapped(&swapped[..values.len()], backend, rows, sink);
+    if !done {
+        sink.head.truncate(mark);
+        sink.head.push(ROWS);
+    }
+    done
+}
+
 fn write_shifted(values: &[u32], common: u32, backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
     let mut shifted = [0; VALUES_MAX];
     shifted.iter_mut().zip(values).for_each(|(slot, value)| *slot = value >> common);
     let mark = sink.head.len();
     sink.head.push(ROWS | (common as u8) << 3);
     sink.head_varint(values[0] & ((1 << common) - 1));
-    let done = write(&shifted[..values.len()], backend, rows, sink);
+    let done = write_unswapped(&shifted[..values.len()], backend, rows, sink);
     if !done {
         sink.head.truncate(mark);
         sink.head.push(ROWS);
@@ -173,6 +226,25 @@ pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, 
                 *slot = value;
                 value = value.wrapping_add(step);
             }
+        }
+        STEP if argument == SWAPPED => {
+            // What is swapped is not swapped again, so this cannot go on.
+            if source.head_next(is_swapped).is_some() || !read(source, values)? {
+                return Err(UNKNOWN);
+            }
+            values.iter_mut().for_each(|value| *value = value.swap_bytes());
+        }
+        STEP => loose::read_radix(argument, source, values)?,
+        DELTA_PLANES if argument >= loose::RICE => {
+            let (first, rest) = split(source, values)?;
+            let min = unzigzag(source.head_varint()?) as u32;
+            loose::read_rice(argument, source, rest)?;
+            sum(first, rest, |delta| delta.wrapping_add(min));
+        }
+        PLANES if argument >= loose::RICE => {
+            let min = source.head_varint()?;
+            loose::read_rice(argument, source, values)?;
+            values.iter_mut().for_each(|value| *value = value.wrapping_add(min));
         }
         DELTA_PLANES => {
             let (first, rest) = split(source, values)?;
@@ -200,12 +272,13 @@ pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, 
         ROWS => {
             let low = source.head_varint()?;
             // What is left has a lowest bit that differs, so this cannot go on.
-            if source.head_next(|byte| byte & 7 == ROWS).is_some() || !read(source, values)? {
-                return Err(Error::Corrupt { what: "unknown form of a column" });
+            let again = source.head_next(|byte| byte & 7 == ROWS || is_swapped(byte)).is_some();
+            if again || !read(source, values)? {
+                return Err(UNKNOWN);
             }
             values.iter_mut().for_each(|value| *value = *value << argument | low);
         }
-        _ => return Err(Error::Corrupt { what: "unknown form of a column" }),
+        _ => return Err(UNKNOWN),
     }
     Ok(true)
 }
@@ -226,6 +299,12 @@ pub(super) fn constant(source: &mut Source<'_>) -> Result<Option<u32>, Error> {
         Some(STEP) => Ok(Some(0)),
         Some(_) => source.head_varint().map(Some),
     }
+}
+
+pub(super) const UNKNOWN: Error = Error::Corrupt { what: "unknown form of a column" };
+
+fn is_swapped(description: u8) -> bool {
+    description == STEP | SWAPPED << 3
 }
 
 /// The form of the smallest estimated cost, in sixteenths of a bit for all values.
@@ -324,7 +403,7 @@ fn sum(mut value: u32, deltas: &mut [u32], decode: impl Fn(u32) -> u32) {
     }
 }
 
-fn deltas(values: &[u32]) -> impl Iterator<Item = i32> {
+pub(super) fn deltas(values: &[u32]) -> impl Iterator<Item = i32> + Clone {
     values.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) as i32)
 }
 

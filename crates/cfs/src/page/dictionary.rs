@@ -72,7 +72,7 @@ impl PageDictionary {
         let mut samples: Vec<Vec<u8>> = vec![];
         for page in pages {
             let mut sample = vec![];
-            transform.encode(page, true, super::column::Backend::Entropy, &mut sample);
+            transform.encode(page, true, super::column::Backend::Entropy, &mut sample, &mut vec![]);
             samples.push(sample);
         }
         Dictionary::train(&samples, size_max).ok().map(|dictionary| dictionary.bytes().to_vec())

@@ -1,6 +1,6 @@
-//! The three streams a transformed page consists of: the head with all that describes, the body with columns,
-//! the rows with bytes that stay as they were. They are kept apart because bytes of one kind compress better
-//! together, and joined only for the codec.
+//! The streams a transformed page consists of: the head with all that describes, the body with columns, the rows
+//! with bytes that stay as they were, and loose bits. They are kept apart because bytes of one kind compress better
+//! together; the first three are joined for the codec, loose bits pass it by.
 
 use super::{Error, unpack};
 
@@ -14,6 +14,8 @@ pub(super) struct Sink {
     pub(super) values: u32,
     /// Pieces of rows, likewise.
     pub(super) pieces: u32,
+    /// Bits without a pattern: a codec would gain nothing, and code all others worse.
+    pub(super) loose: Vec<u8>,
 }
 
 /// Where a decoder reads. Whatever is not there is an error.
@@ -21,6 +23,7 @@ pub(super) struct Source<'a> {
     head: &'a [u8],
     body: &'a [u8],
     rows: &'a [u8],
+    loose: &'a [u8],
 }
 
 impl Sink {
@@ -28,15 +31,27 @@ impl Sink {
         self.head.clear();
         self.body.clear();
         self.rows.clear();
+        self.loose.clear();
         (self.values, self.pieces) = (0, 0);
     }
 
     /// Whether it can be joined: streams of a page never come near what lengths can say, but for damage.
     pub(super) fn fits(&self) -> bool {
-        self.head.len() + self.body.len() + self.rows.len() <= u16::MAX.into()
+        self.head.len() + self.body.len() + self.rows.len() + self.loose.len() <= u16::MAX.into()
     }
 
-    /// Appends all three as one: the first byte of the head, lengths, and the streams.
+    /// Where all streams end, for [`Sink::rewind`].
+    pub(super) fn mark(&self) -> [usize; 4] {
+        [self.head.len(), self.body.len(), self.rows.len(), self.loose.len()]
+    }
+
+    /// Takes back what was written since.
+    pub(super) fn rewind(&mut self, mark: [usize; 4]) {
+        let streams = [&mut self.head, &mut self.body, &mut self.rows, &mut self.loose];
+        streams.into_iter().zip(mark).for_each(|(stream, len)| stream.truncate(len));
+    }
+
+    /// Appends those for the codec as one: the first byte of the head, lengths, and the streams.
     pub(super) fn join(&self, out: &mut Vec<u8>) {
         out.push(self.head[0]);
         out.extend_from_slice(&(self.head.len() as u16 - 1).to_le_bytes());
@@ -57,35 +72,24 @@ impl Sink {
 
     /// Values of `width` bits (1 to 32), the lowest bit first, padded to a byte.
     pub(super) fn bits(&mut self, width: u32, values: impl Iterator<Item = u32>) {
-        let (mut pending, mut count) = (0u64, 0);
-        for value in values {
-            pending |= u64::from(value) << count;
-            count += width;
-            if count >= 32 {
-                self.body.extend_from_slice(&(pending as u32).to_le_bytes());
-                pending >>= 32;
-                count -= 32;
-            }
-        }
-        let rest = count.div_ceil(8) as usize;
-        self.body.extend_from_slice(&pending.to_le_bytes()[..rest]);
+        pack(&mut self.body, width, values);
     }
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn split(joined: &'a [u8]) -> Result<Self, Error> {
+    pub(super) fn split(joined: &'a [u8], loose: &'a [u8]) -> Result<Self, Error> {
         let [_, a, b, c, d, rest @ ..] = joined else { return Err(SHORT) };
         let head_len = usize::from(u16::from_le_bytes([*a, *b]));
         let body_len = usize::from(u16::from_le_bytes([*c, *d]));
         let rows_len = rest.len().checked_sub(head_len + body_len).ok_or(SHORT)?;
         let (head, rest) = rest.split_at(head_len);
         let (rows, body) = rest.split_at(rows_len);
-        Ok(Source { head, body, rows })
+        Ok(Source { head, body, rows, loose })
     }
 
     /// Everything must have been used: what is left over was not written by us.
     pub(super) fn finish(&self) -> Result<(), Error> {
-        if self.head.is_empty() && self.body.is_empty() && self.rows.is_empty() {
+        if [self.head, self.body, self.rows, self.loose].iter().all(|stream| stream.is_empty()) {
             Ok(())
         } else {
             Err(Error::Corrupt { what: "bytes left over" })
@@ -141,6 +145,31 @@ impl<'a> Source<'a> {
         copy(target, self.rows(target.len())?);
         Ok(())
     }
+
+    pub(super) fn loose(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        take(&mut self.loose, len)
+    }
+
+    /// All that is left of the loose bits.
+    pub(super) fn loose_rest(&self) -> &'a [u8] {
+        self.loose
+    }
+}
+
+/// Appends values of `width` bits (1 to 32), the lowest bit first, padded to a byte. The inverse is [`unpack::by_width`].
+pub(super) fn pack(stream: &mut Vec<u8>, width: u32, values: impl Iterator<Item = u32>) {
+    let (mut pending, mut count) = (0u64, 0);
+    for value in values {
+        pending |= u64::from(value) << count;
+        count += width;
+        if count >= 32 {
+            stream.extend_from_slice(&(pending as u32).to_le_bytes());
+            pending >>= 32;
+            count -= 32;
+        }
+    }
+    let rest = count.div_ceil(8) as usize;
+    stream.extend_from_slice(&pending.to_le_bytes()[..rest]);
 }
 
 /// Copies what mostly is a few bytes, for which a call would cost more than the copying. Both are of one length.

@@ -31,6 +31,8 @@ const PLAIN: u8 = 0;
 const POSTINGS: u8 = 0x80;
 /// Tuples are told by attributes.
 const ATTRIBUTES: u8 = 0x40;
+/// What is left between tuples begins with old line pointers.
+const REMAINS: u8 = 0x20;
 /// Schemas that are remembered.
 const SCHEMAS_MAX: usize = 8;
 /// The longest pause between attempts to learn from pages that do not let themselves be explained.
@@ -41,20 +43,23 @@ const EFFORT: u32 = 350;
 const CELLS_MIN: usize = 5;
 
 impl Transform {
-    /// Appends the rearranged page to `joined`. With `checksum_implied`, its checksum is left out. Says what the way back
-    /// takes, in nanoseconds of the machine it was measured on.
+    /// Appends the rearranged page to `joined`, and those bits of it that no codec needs to see to `loose`. With
+    /// `checksum_implied`, its checksum is left out. Says what the way back takes, in nanoseconds of the machine it was
+    /// measured on.
     pub(super) fn encode(
         &mut self,
         page: &[u8; PAGE_SIZE],
         checksum_implied: bool,
         backend: Backend,
         joined: &mut Vec<u8>,
+        loose: &mut Vec<u8>,
     ) -> u32 {
         self.sink.clear();
         if self.layout.read(page) && self.layout.cells.len() >= CELLS_MIN {
             self.cells(page, checksum_implied, backend);
             if self.sink.fits() {
                 self.sink.join(joined);
+                loose.extend_from_slice(&self.sink.loose);
                 return self.effort();
             }
         }
@@ -89,8 +94,8 @@ impl Transform {
         } else {
             self.by_lanes(page, family, backend);
         }
-        if rest {
-            self.rest.write(page, &self.layout, backend, &mut self.sink);
+        if rest && self.rest.write(page, &self.layout, backend, &mut self.sink) {
+            self.sink.head[0] |= REMAINS;
         }
     }
 
@@ -137,17 +142,22 @@ impl Transform {
     }
 
     /// The inverse of [`Transform::encode`].
-    pub(super) fn decode(&mut self, joined: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<(), Error> {
+    pub(super) fn decode(
+        &mut self,
+        joined: &[u8],
+        loose: &[u8],
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), Error> {
         page.fill(0);
         match joined.split_first() {
-            Some((&PLAIN, rest)) => return plain(rest, page),
+            Some((&PLAIN, rest)) if loose.is_empty() => return plain(rest, page),
             None => return Err(Error::Corrupt { what: "an empty transformed page" }),
             _ => {}
         }
         let Transform { layout, classes, values, walk, rest, order, .. } = self;
-        let mut source = Source::split(joined)?;
+        let mut source = Source::split(joined, loose)?;
         let form = joined[0];
-        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES))
+        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES | REMAINS))
             .ok_or(Error::Corrupt { what: "form of a page" })?;
         let with_rest = layout.restore(page, values, &mut source)?;
         if !family.fits(layout) {
@@ -170,7 +180,9 @@ impl Transform {
             classes.read(page, layout, family.header_bytes(), postings, values, &mut source)?;
         }
         if with_rest {
-            rest.read(page, layout, &mut source)?;
+            rest.read(page, layout, form & REMAINS != 0, &mut source)?;
+        } else if form & REMAINS != 0 {
+            return Err(Error::Corrupt { what: "form of a page" });
         }
         source.finish()
     }

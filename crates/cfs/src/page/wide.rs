@@ -19,6 +19,8 @@ const EXPONENT_MAX: u8 = 12;
 const INTEGER: u8 = 16;
 /// Multiples of a million: timestamps without a fraction.
 const SECONDS: u8 = 17;
+/// Integers over a range of more than 32 bits, by their distances from row to row.
+const DISTANCES: u8 = 23;
 /// Decimals of this number of digits, less this, printed from single precision with [`PRINTED`] digits.
 const SINGLE: u8 = 18;
 const SINGLE_DIGITS_MAX: u8 = 4;
@@ -39,15 +41,15 @@ pub(super) struct Wide {
     exceptions: Vec<u16>,
     /// The exponent that fitted last: the next column often has the same.
     exponent: u8,
-    /// The integers of the page's wide column before, and their form.
-    before: Vec<i64>,
-    before_form: Option<u8>,
+    /// The integers of the page's two wide columns before, the latest first, and their forms.
+    before: [Vec<i64>; 2],
+    before_forms: [Option<u8>; 2],
 }
 
 impl Wide {
     /// To be called for each page: nothing of the one before may be referred to.
     pub(super) fn begin_page(&mut self) {
-        self.before_form = None;
+        self.before_forms = [None; 2];
     }
 
     /// Writes `self.values` if it is cheaper than two lanes would be. `false`: nothing was written.
@@ -141,25 +143,26 @@ impl Wide {
         rows: RowCost,
         sink: &mut Sink,
     ) -> bool {
-        let refers = self.reference_pays(form, unit);
+        let refers = self.reference(form, unit);
         let Wide { integers, before, column, .. } = self;
-        let value = |i: usize| integers[i].wrapping_sub(if refers { before[i] } else { 0 });
+        let before = refers.checked_sub(1).map(|which| &before[which]);
+        let value = |i: usize| integers[i].wrapping_sub(before.map_or(0, |before| before[i]));
         let (mut min, mut max) = (i64::MAX, i64::MIN);
         for i in 0..integers.len() {
             (min, max) = (min.min(value(i)), max.max(value(i)));
         }
         let range = max.wrapping_sub(min) as u64 / unit as u64;
         if range > u32::MAX.into() {
-            return false;
+            return form == INTEGER && refers == 0 && self.write_distances(backend, rows, sink);
         }
         column.clear();
         match unit {
             1 => column.extend((0..integers.len()).map(|i| value(i).wrapping_sub(min) as u32)),
             _ => column.extend((0..integers.len()).map(|i| (value(i).wrapping_sub(min) / unit) as u32)),
         }
-        let mark = (sink.head.len(), sink.body.len());
+        let mark = sink.mark();
         sink.head.push(WIDE | form << 3);
-        sink.head.push(refers.into());
+        sink.head.push(refers as u8);
         sink.head.extend_from_slice(&min.to_le_bytes());
         if is_decimal(form) {
             sink.head.push(self.exceptions.len() as u8);
@@ -169,42 +172,82 @@ impl Wide {
             }
         }
         if !column::write(&self.column, backend, 2 * rows, sink) {
-            sink.head.truncate(mark.0);
-            sink.body.truncate(mark.1);
+            sink.rewind(mark);
             return false;
         }
-        std::mem::swap(&mut self.before, &mut self.integers);
-        self.before_form = Some(form);
+        self.remember(form);
         true
     }
 
-    /// Whether distances from the column before are clearly smaller than those from the row before.
-    fn reference_pays(&self, form: u8, unit: i64) -> bool {
-        let comparable =
-            self.before_form.is_some_and(|before| before == form || !is_decimal(before) && !is_decimal(form));
-        if !comparable || self.before.len() != self.integers.len() {
+    /// Writes integers by their distances, the first of which is none.
+    fn write_distances(&mut self, backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
+        let Wide { integers, column, .. } = self;
+        column.clear();
+        column.push(0);
+        for pair in integers.windows(2) {
+            match u32::try_from(pair[1].wrapping_sub(pair[0])) {
+                Ok(distance) => column.push(distance),
+                Err(_) => return false,
+            }
+        }
+        let mark = sink.mark();
+        sink.head.push(WIDE | DISTANCES << 3);
+        sink.head.push(0);
+        sink.head.extend_from_slice(&integers[0].to_le_bytes());
+        if !column::write(&self.column, backend, 2 * rows, sink) {
+            sink.rewind(mark);
             return false;
         }
+        self.remember(INTEGER);
+        true
+    }
+
+    /// Makes the integers the latest column before.
+    fn remember(&mut self, form: u8) {
+        self.before.swap(0, 1);
+        self.before_forms = [Some(form), self.before_forms[0]];
+        std::mem::swap(&mut self.before[0], &mut self.integers);
+    }
+
+    /// Which column before, counted from 1, has distances that are clearly smaller than those from the row before;
+    /// 0 if none. The low corner of a box is two columns before the high one.
+    fn reference(&self, form: u8, unit: i64) -> usize {
         let bits = |value: i64| u64::from(64 - (value << 1 ^ value >> 63).leading_zeros());
-        let (mut across, mut down) = (0, 0);
-        for (i, value) in self.integers.iter().enumerate() {
-            let distance = value.wrapping_sub(self.before[i]);
-            if unit != 1 && distance % unit != 0 {
-                return false;
-            }
-            across += bits(distance / unit);
-            down += bits(value.wrapping_sub(self.integers[i.saturating_sub(1)]) / unit);
+        let mut down = 0;
+        for pair in self.integers.windows(2) {
+            down += bits(pair[1].wrapping_sub(pair[0]) / unit);
         }
-        across + (across >> 3) < down
+        let mut best = (0, down);
+        for (which, before) in (1..).zip(&self.before) {
+            let comparable = self.before_forms[which - 1]
+                .is_some_and(|before| before == form || !is_decimal(before) && !is_decimal(form));
+            if !comparable || before.len() != self.integers.len() {
+                continue;
+            }
+            let mut across = 0;
+            let mut whole = true;
+            for (value, before) in self.integers.iter().zip(before) {
+                let distance = value.wrapping_sub(*before);
+                whole &= unit == 1 || distance % unit == 0;
+                across += bits(distance / unit);
+            }
+            if whole && across + (across >> 3) < best.1 {
+                best = (which, across);
+            }
+        }
+        best.0
     }
 
     /// The inverse of [`Wide::write`], for `count` values, after the byte of description, which is `form`.
     pub(super) fn read(&mut self, form: u8, count: usize, source: &mut Source<'_>) -> Result<(), Error> {
-        if !is_decimal(form) && form != INTEGER && form != SECONDS {
+        if !is_decimal(form) && ![INTEGER, SECONDS, DISTANCES].contains(&form) {
             return Err(Error::Corrupt { what: "unknown form of a wide column" });
         }
-        let refers = source.head_byte()? != 0;
-        if refers && (self.before_form.is_none() || self.before.len() != count) {
+        let refers = usize::from(source.head_byte()?);
+        if refers > 2
+            || refers > 0
+                && (self.before_forms[refers - 1].is_none() || self.before[refers - 1].len() != count)
+        {
             return Err(Error::Corrupt { what: "a column that refers to none" });
         }
         let mut base = [0; 8];
@@ -219,10 +262,17 @@ impl Wide {
         let unit = if form == SECONDS { MICROSECONDS } else { 1 };
         self.integers.clear();
         self.integers.extend(self.column.iter().map(|&value| base.wrapping_add(i64::from(value) * unit)));
-        if refers {
+        if form == DISTANCES {
+            let mut value = base;
+            for (slot, &distance) in self.integers.iter_mut().zip(&self.column) {
+                value = value.wrapping_add(distance.into());
+                *slot = value;
+            }
+        }
+        if refers > 0 {
             self.integers
                 .iter_mut()
-                .zip(&self.before)
+                .zip(&self.before[refers - 1])
                 .for_each(|(value, before)| *value = value.wrapping_add(*before));
         }
         self.values.resize(count, 0);
@@ -231,8 +281,7 @@ impl Wide {
             let slot = self.values.get_mut(usize::from(u16::from_le_bytes(*place)));
             *slot.ok_or(Error::Corrupt { what: "an exception of no row" })? = u64::from_le_bytes(*bytes);
         }
-        std::mem::swap(&mut self.before, &mut self.integers);
-        self.before_form = Some(form);
+        self.remember(if form == DISTANCES { INTEGER } else { form });
         Ok(())
     }
 }
@@ -262,7 +311,8 @@ fn printed(value: i64, digits: u8) -> u64 {
 
 /// The bits that integers stand for.
 fn restored(form: u8, integers: &[i64], values: &mut [u64]) {
-    let (single, power) = (form.checked_sub(SINGLE), POWERS.get(usize::from(form)));
+    let single = form.checked_sub(SINGLE).filter(|digits| *digits <= SINGLE_DIGITS_MAX);
+    let power = POWERS.get(usize::from(form));
     let small = integers.iter().all(|value| value.unsigned_abs() < SMALL);
     match (single, power) {
         (Some(digits), _) if small => {

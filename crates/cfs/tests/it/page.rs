@@ -3,6 +3,7 @@
 mod damage;
 mod estimates;
 mod golden;
+mod indexes;
 mod inverse;
 
 use pgshrink_cfs::page::{Encoded, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};

@@ -52,7 +52,8 @@ fn write_missing() {
     for (i, policy) in policies().iter().enumerate() {
         for (name, page) in &pages {
             for dictionary in [None, Some(&dictionary)] {
-                let everything = ["btree-posting", "heap-checksum", "heap-prices"].contains(&name.as_str());
+                let everything = ["btree-hashes", "btree-posting", "heap-checksum", "heap-prices"]
+                    .contains(&name.as_str());
                 if i != 0 && !everything {
                     continue;
                 }

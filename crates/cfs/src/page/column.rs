@@ -9,6 +9,7 @@
 
 use super::Error;
 use super::loose::{self, Loose};
+use super::nested;
 use super::streams::{Sink, Source};
 
 /// The most values a column may have: six-byte row pointers of the posting lists of one page.
@@ -28,13 +29,7 @@ const BITS: u8 = 4;
 const PALETTE: u8 = 5;
 /// Not here: the rows carry them. With an argument: all values have that many low bits in common, and follow
 /// without.
-const ROWS: u8 = 6;
-/// Argument of [`STEP`]: another column follows, of values with their bytes turned around.
-const SWAPPED: u8 = 5;
-/// Not a form, but one of [`loose`].
-const LOOSE: u8 = 8;
-/// Fewer values than this may ascend by chance.
-const SWAPPED_VALUES_MIN: usize = 8;
+pub(super) const ROWS: u8 = 6;
 /// Fewer bits in common are not worth a second description.
 const COMMON_BITS_MIN: u32 = 4;
 
@@ -102,17 +97,20 @@ impl Stats {
 /// Appends `values`, of which there must be at least one. Says whether it did; otherwise the rows have to carry
 /// them, which needs no more than the description that was written.
 pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
-    let swapped = (SWAPPED_VALUES_MIN..=VALUES_MAX).contains(&values.len())
-        && !values.is_sorted()
-        && values.is_sorted_by_key(|value| value.swap_bytes());
-    if swapped {
-        write_swapped(values, backend, rows, sink)
-    } else {
-        write_unswapped(values, backend, rows, sink)
+    if nested::ascends_swapped(values) {
+        return nested::write_swapped(values, backend, rows, sink);
     }
+    write_unswapped(values, backend, rows, true, sink)
 }
 
-fn write_unswapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
+/// As [`write()`], not swapped. Only if `whole`, values may be told in halves.
+pub(super) fn write_unswapped(
+    values: &[u32],
+    backend: Backend,
+    rows: RowCost,
+    whole: bool,
+    sink: &mut Sink,
+) -> bool {
     let first = values[0];
     if values.len() == 1 {
         write_step(first, 0, sink);
@@ -126,13 +124,14 @@ fn write_unswapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut S
     sink.values += values.len() as u32;
     let different = values.iter().fold(0, |all, value| all | value ^ first);
     if different.trailing_zeros() >= COMMON_BITS_MIN && values.len() <= VALUES_MAX {
-        return write_shifted(values, different.trailing_zeros(), backend, rows, sink);
+        return nested::write_shifted(values, different.trailing_zeros(), backend, rows, sink);
     }
     let n = values.len() as u64;
-    let (mut form, mut cost) = cheapest(&s, n, backend);
+    let (form, cost) = cheapest(&s, n, backend);
     let loose = Loose::cheapest(&s, values, cost, backend);
-    if let Some((_, loose_cost)) = loose {
-        (form, cost) = (LOOSE, loose_cost);
+    let cost = loose.map_or(cost, |(_, cost)| cost);
+    if whole && backend == Backend::Entropy && nested::write_halves(values, cost, rows, sink) {
+        return true;
     }
     if cost > 6 * 16 * n
         && let Some((palette, palette_cost)) = Palette::of(values, cost.min(rows * n), backend)
@@ -149,27 +148,30 @@ fn write_unswapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut S
         sink.head.push(ROWS);
         return false;
     }
+    match loose {
+        Some((loose, _)) => loose.write(&s, values, sink),
+        None => write_form(form, &s, values, sink),
+    }
+    true
+}
+
+fn write_form(form: u8, s: &Stats, values: &[u32], sink: &mut Sink) {
     match form {
-        LOOSE => {
-            if let Some((loose, _)) = loose {
-                loose.write(&s, values, sink);
-            }
-        }
         DELTA_PLANES => {
             let widest = zigzag(s.delta_min).max(zigzag(s.delta_max));
             write_planes(
                 DELTA_PLANES,
                 bytes(widest),
-                first,
+                values[0],
                 sink,
-                n as usize - 1,
+                values.len() - 1,
                 deltas(values).map(zigzag),
             );
         }
         DELTA_BITS => {
             let (min, width) = (s.delta_min, bits(s.delta_max.wrapping_sub(s.delta_min) as u32));
             sink.head.push(DELTA_BITS | (width as u8 - 1) << 3);
-            sink.head_varint(first);
+            sink.head_varint(values[0]);
             sink.head_varint(zigzag(min));
             sink.bits(width, deltas(values).map(|delta| delta.wrapping_sub(min) as u32));
         }
@@ -184,34 +186,22 @@ fn write_unswapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut S
             sink.bits(width, values.iter().map(|value| value - s.min));
         }
     }
-    true
 }
 
-fn write_swapped(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
-    let mut swapped = [0; VALUES_MAX];
-    swapped.iter_mut().zip(values).for_each(|(slot, value)| *slot = value.swap_bytes());
-    let mark = sink.head.len();
-    sink.head.push(STEP | SWAPPED << 3);
-    let done = write_unswapped(&swapped[..values.len()], backend, rows, sink);
-    if !done {
-        sink.head.truncate(mark);
-        sink.head.push(ROWS);
+/// What values cost in the form they would be written in.
+pub(super) fn estimate(values: &[u32], backend: Backend) -> u64 {
+    let n = values.len() as u64;
+    if n < 2 {
+        return 0;
     }
-    done
-}
-
-fn write_shifted(values: &[u32], common: u32, backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
-    let mut shifted = [0; VALUES_MAX];
-    shifted.iter_mut().zip(values).for_each(|(slot, value)| *slot = value >> common);
-    let mark = sink.head.len();
-    sink.head.push(ROWS | (common as u8) << 3);
-    sink.head_varint(values[0] & ((1 << common) - 1));
-    let done = write_unswapped(&shifted[..values.len()], backend, rows, sink);
-    if !done {
-        sink.head.truncate(mark);
-        sink.head.push(ROWS);
+    let s = Stats::of(values);
+    if s.delta_min == s.delta_max {
+        return 0;
     }
-    done
+    let (_, cost) = cheapest(&s, n, backend);
+    let cost =
+        Loose::cheapest(&s, values, cost, backend).map_or(cost + loose::PLANES_LOSS * n, |(_, cost)| cost);
+    Palette::of(values, cost, backend).map_or(cost, |(_, palette)| cost.min(palette))
 }
 
 /// Fills `values` from the source. `false`: the rows carry them.
@@ -227,13 +217,8 @@ pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, 
                 value = value.wrapping_add(step);
             }
         }
-        STEP if argument == SWAPPED => {
-            // What is swapped is not swapped again, so this cannot go on.
-            if source.head_next(is_swapped).is_some() || !read(source, values)? {
-                return Err(UNKNOWN);
-            }
-            values.iter_mut().for_each(|value| *value = value.swap_bytes());
-        }
+        STEP if argument == nested::SWAPPED => nested::read_swapped(source, values)?,
+        STEP if argument == nested::HALVES => nested::read_halves(source, values)?,
         STEP => loose::read_radix(argument, source, values)?,
         DELTA_PLANES if argument >= loose::RICE => {
             let (first, rest) = split(source, values)?;
@@ -269,15 +254,7 @@ pub(super) fn read(source: &mut Source<'_>, values: &mut [u32]) -> Result<bool, 
         }
         PALETTE => read_palette(usize::from(argument) + 1, source, values)?,
         ROWS if argument == 0 => return Ok(false),
-        ROWS => {
-            let low = source.head_varint()?;
-            // What is left has a lowest bit that differs, so this cannot go on.
-            let again = source.head_next(|byte| byte & 7 == ROWS || is_swapped(byte)).is_some();
-            if again || !read(source, values)? {
-                return Err(UNKNOWN);
-            }
-            values.iter_mut().for_each(|value| *value = *value << argument | low);
-        }
+        ROWS => nested::read_shifted(argument, source, values)?,
         _ => return Err(UNKNOWN),
     }
     Ok(true)
@@ -302,10 +279,6 @@ pub(super) fn constant(source: &mut Source<'_>) -> Result<Option<u32>, Error> {
 }
 
 pub(super) const UNKNOWN: Error = Error::Corrupt { what: "unknown form of a column" };
-
-fn is_swapped(description: u8) -> bool {
-    description == STEP | SWAPPED << 3
-}
 
 /// The form of the smallest estimated cost, in sixteenths of a bit for all values.
 fn cheapest(s: &Stats, n: u64, backend: Backend) -> (u8, u64) {

@@ -5,6 +5,7 @@
 //! also from the back, where fixed-width attributes behind a text end. The bytes between are rows.
 
 use super::column::{self, Backend};
+use super::gin;
 use super::layout::{Cell, Layout, resize, u32_at};
 use super::streams::{Sink, Source};
 use super::tuples::padding;
@@ -173,7 +174,12 @@ impl Classes {
     /// Gives each cell its class. `false` if there were too many, or too few cells in each, to be useful.
     fn assign(&mut self, cells: &mut [Cell], by_length: bool) -> bool {
         self.count = 0;
-        let id = |cell: &Cell| u32::from(cell.key) << 16 | if by_length { u32::from(cell.len) } else { 0 };
+        let length = |cell: &Cell| match by_length {
+            true if cell.key == gin::KEY => cell.end,
+            true => cell.len,
+            false => 0,
+        };
+        let id = |cell: &Cell| u32::from(cell.key) << 16 | u32::from(length(cell));
         // Classes by a few bits of what is the same in their cells; a guess where to look first.
         let (mut ids, mut guesses) = ([0; CLASSES_MAX], [0u8; 64]);
         let mut complete = true;
@@ -242,7 +248,7 @@ impl Classes {
             visit(at + from, at + end - back);
         }
         runs.iter().for_each(|(from, to)| visit(at + end - from, at + end - to));
-        let after = end + usize::from(cell.tids) * 6;
+        let after = end + usize::from(cell.apart);
         if len > after {
             visit(at + after, at + len);
         }

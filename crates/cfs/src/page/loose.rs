@@ -14,7 +14,7 @@ const RADIX: u8 = 4;
 /// Argument of planes: Rice's code with this less low bits.
 pub(super) const RICE: u8 = 8;
 /// What planes cost more than their bits say, in sixteenths of a bit per value: as literals beside others'.
-const PLANES_LOSS: u64 = 28;
+pub(super) const PLANES_LOSS: u64 = 28;
 /// Values of fewer bits often have a pattern.
 const BITS_MIN: u64 = 6;
 /// Neighbours that are looked at.

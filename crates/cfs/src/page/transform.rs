@@ -2,11 +2,12 @@
 
 use super::attributes::{self, Schema, Walk};
 use super::column::Backend;
+use super::gin;
 use super::lanes::Classes;
 use super::layout::{Layout, u16_at};
 use super::rest::Rest;
 use super::streams::{Sink, Source};
-use super::tuples::{self, Family};
+use super::tuples::{self, Family, Lists};
 use super::{Error, PAGE_SIZE, checksum};
 
 /// Scratch memory for both directions.
@@ -29,6 +30,8 @@ pub(super) struct Transform {
 const PLAIN: u8 = 0;
 /// Posting lists are in columns.
 const POSTINGS: u8 = 0x80;
+/// Lists of GIN entries are apart.
+const ENTRIES: u8 = 0x10;
 /// Tuples are told by attributes.
 const ATTRIBUTES: u8 = 0x40;
 /// What is left between tuples begins with old line pointers.
@@ -102,11 +105,16 @@ impl Transform {
     /// Writes tuples by classes and lanes.
     fn by_lanes(&mut self, page: &[u8; PAGE_SIZE], family: Family, backend: Backend) {
         let Transform { layout, classes, values, sink, .. } = self;
-        tuples::describe(family, page, layout, true);
+        tuples::describe(family, page, layout, Lists::BTree);
         if tuples::write_postings(page, layout, values, backend, sink) {
             sink.head[0] |= POSTINGS;
         } else {
-            tuples::describe(family, page, layout, false);
+            tuples::describe(family, page, layout, Lists::Gin);
+            if gin::write(page, layout, values, backend, sink) {
+                sink.head[0] |= ENTRIES;
+            } else {
+                tuples::describe(family, page, layout, Lists::None);
+            }
         }
         classes.write(page, layout, family.header_bytes(), values, backend, sink);
     }
@@ -157,27 +165,34 @@ impl Transform {
         let Transform { layout, classes, values, walk, rest, order, .. } = self;
         let mut source = Source::split(joined, loose)?;
         let form = joined[0];
-        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES | REMAINS))
+        let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES | REMAINS | ENTRIES))
             .ok_or(Error::Corrupt { what: "form of a page" })?;
         let with_rest = layout.restore(page, values, &mut source)?;
         if !family.fits(layout) {
             return Err(Error::Corrupt { what: "tuples shorter than their headers" });
         }
         tuples::read(family, page, layout, values, order, &mut source)?;
-        let postings = form & POSTINGS != 0;
+        let lists = match (form & POSTINGS != 0, form & ENTRIES != 0) {
+            (false, false) => Lists::None,
+            (true, false) => Lists::BTree,
+            (false, true) => Lists::Gin,
+            _ => return Err(Error::Corrupt { what: "form of a page" }),
+        };
         if form & ATTRIBUTES != 0 {
-            if family != Family::Heap || postings {
+            if family != Family::Heap || lists != Lists::None {
                 return Err(Error::Corrupt { what: "form of a page" });
             }
             attributes::read(page, layout, walk, values, &mut source)?;
         } else {
-            if postings || !(layout.alike && layout.uniform) {
-                tuples::describe(family, page, layout, postings);
+            if lists != Lists::None || !(layout.alike && layout.uniform) {
+                tuples::describe(family, page, layout, lists);
             }
-            if postings {
-                tuples::read_postings(page, layout, values, &mut source)?;
+            match lists {
+                Lists::BTree => tuples::read_postings(page, layout, values, &mut source)?,
+                Lists::Gin => gin::read(page, layout, values, &mut source)?,
+                Lists::None => {}
             }
-            classes.read(page, layout, family.header_bytes(), postings, values, &mut source)?;
+            classes.read(page, layout, family.header_bytes(), lists != Lists::None, values, &mut source)?;
         }
         if with_rest {
             rest.read(page, layout, form & REMAINS != 0, &mut source)?;

@@ -9,6 +9,7 @@
 
 use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
+use super::gin;
 use super::layout::{Cell, Layout, aligned, u16_at, u32_at};
 use super::streams::Sink;
 
@@ -177,16 +178,33 @@ pub(super) fn write(
     }
 }
 
+/// Which lists of row pointers are told apart from their tuples.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Lists {
+    None,
+    BTree,
+    Gin,
+}
+
 /// Sets key, end and posting list of each cell from its header.
-pub(super) fn describe(family: Family, page: &[u8; PAGE_SIZE], layout: &mut Layout, postings: bool) {
+pub(super) fn describe(family: Family, page: &[u8; PAGE_SIZE], layout: &mut Layout, lists: Lists) {
     for cell in &mut layout.cells {
-        cell.end = cell.len;
+        (cell.end, cell.tids, cell.apart) = (cell.len, 0, 0);
         match family {
             Family::Heap => cell.key = u16_at(page, usize::from(cell.at) + 22),
             Family::Index => {
                 cell.key = u16_at(page, usize::from(cell.at) + 6) >> 13;
-                if postings && let Some((end, tids)) = posting(page, cell) {
-                    (cell.end, cell.tids, cell.key) = (end, tids, 8);
+                match lists {
+                    Lists::BTree => {
+                        if let Some((end, tids)) = posting(page, cell) {
+                            (cell.end, cell.tids, cell.key) = (end, tids, 8);
+                            cell.apart = tids * TID_BYTES as u16;
+                        }
+                    }
+                    Lists::Gin => {
+                        gin::describe(page, layout.special, cell);
+                    }
+                    Lists::None => {}
                 }
             }
             Family::Other => cell.key = 0,

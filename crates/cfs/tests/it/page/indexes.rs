@@ -3,7 +3,7 @@
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, Policy};
 use pgshrink_testkit::{Rng, Seed};
 
-use super::{BLOCK, Page, policies, there_and_back};
+use super::{BLOCK, Page, policies, real_pages, there_and_back};
 
 const SPECIAL: usize = PAGE_SIZE - 16;
 
@@ -65,9 +65,9 @@ fn hashes_in_order_take_no_more_than_their_bytes() {
 #[test]
 fn times_of_hours_take_the_bits_of_their_gaps() {
     let mut rng = Seed::from_env_or_time().rng();
-    let day = 86_400_000_000;
+    let slot = 576_000_000;
     let begin = 780_000_000_000_000u64;
-    let keys = sorted((0..ROWS).map(|_| begin + rng.bits() % day).collect());
+    let keys: Vec<u64> = (0..ROWS as u64).map(|i| begin + i * slot + rng.bits() % slot).collect();
     let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.to_le_bytes().to_vec()).collect();
     let bytes = payload_bytes(&leaf(&mut rng, &keys, 4000));
     assert!(bytes < ROWS * (POINTER_BITS + 32) / 8 + 80, "{bytes}");
@@ -110,4 +110,24 @@ fn what_deletions_leave_behind_costs_little() {
     }
     let after = payload_bytes(&page);
     assert!(after < before * 2 / 3 + 80, "{after} after {before}");
+}
+
+/// Bytes of the default's payload of a golden page.
+fn golden_bytes(name: &str) -> usize {
+    let page = real_pages().into_iter().find(|(page, _)| page == name).unwrap().1;
+    payload_bytes(&page)
+}
+
+#[test]
+fn entries_of_gin_indexes_take_the_bits_of_their_keys_and_rows() {
+    // 136 hashes in order, 12 bits each with their gaps; rows in 2864 blocks of up to 110; lists of 243 bytes.
+    let bytes = golden_bytes("gin-entries");
+    assert!(bytes < 136 * (14 + 12 + 6) / 8 + 243 + 130, "{bytes}");
+}
+
+#[test]
+fn rows_beside_each_other_in_few_blocks_take_few_bits() {
+    // 189 points, two coordinates of 25 and 22 bits; most rows in few blocks of up to 81.
+    let bytes = golden_bytes("spgist-points");
+    assert!(bytes < 189 * (25 + 22 + 18) / 8 + 100, "{bytes}");
 }

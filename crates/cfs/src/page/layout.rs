@@ -35,6 +35,13 @@ pub(super) struct Cell {
     pub(super) class: u8,
 }
 
+impl Cell {
+    /// As what line pointers say. Every field by itself: a default that is copied over costs more than all of the rest.
+    fn new(at: u16, len: u16, pointer: u16) -> Cell {
+        Cell { at, len, pointer, end: len, tids: 0, apart: 0, key: 0, class: 0 }
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Layout {
@@ -52,8 +59,8 @@ pub(super) struct Layout {
     /// After decoding their headers: the words of flags, offsets and sizes in them are the same in all cells.
     pub(super) alike: bool,
     covered: [u64; COVERED_WORDS],
-    /// Of the cells; while decoding.
-    lengths: Vec<u32>,
+    /// Of the cells; while decoding. Then places of tuples whose row pointers are not that.
+    pub(super) lengths: Vec<u32>,
 }
 
 /// A bit for every place a tuple may begin.
@@ -92,7 +99,7 @@ impl Layout {
             self.contiguous &= at + aligned(len) == self.lowest;
             self.lowest = self.lowest.min(at);
             let (at, len) = (at as u16, len as u16);
-            self.cells.push(Cell { at, len, pointer: pointer as u16, end: len, ..Cell::default() });
+            self.cells.push(Cell::new(at, len, pointer as u16));
         }
         self.contiguous || self.cover()
     }
@@ -303,21 +310,14 @@ impl Layout {
         }
         self.restore_places(spread, values, source)?;
         self.cells.resize(self.lengths.len(), Cell::default());
-        let cells = self.cells.iter_mut().zip(self.lengths.iter().zip(values.iter()));
-        let cell = |pointer, len: u32, at: u32| {
-            let (at, len) = (at as u16, len as u16);
-            Cell { at, len, pointer, end: len, ..Cell::default() }
-        };
-        if all {
-            for ((pointer, slot), (target, (&len, &at))) in (0..).zip(words).zip(cells) {
-                *slot = (word(slot) | at).to_le_bytes();
-                *target = cell(pointer, len, at);
+        let mut cells = self.cells.iter_mut().zip(&self.lengths).zip(&values[..]);
+        for (pointer, slot) in words.iter_mut().enumerate() {
+            if !all && word(slot) >> 17 == 0 {
+                continue;
             }
-        } else {
-            let filled = (0..).zip(words).filter(|(_, slot)| word(slot) >> 17 != 0);
-            for ((pointer, slot), (target, (&len, &at))) in filled.zip(cells) {
+            if let Some(((cell, &len), &at)) = cells.next() {
                 *slot = (word(slot) | at).to_le_bytes();
-                *target = cell(pointer, len, at);
+                *cell = Cell::new(at as u16, len as u16, pointer as u16);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! What is the same in all tuples is put in at once; what is not, column by column.
 
-use super::{ALTERNATIVE, Family, Field, HEAP_BYTES, TID_BYTES, fall, is_alternative, linear, tid};
+use super::{ALTERNATIVE, Family, Field, HEAP_BYTES, TID_BYTES, fall, linear, tid};
 use crate::page::layout::{Cell, Layout, resize};
 use crate::page::streams::Source;
 use crate::page::{Error, PAGE_SIZE, column};
@@ -79,36 +79,12 @@ fn index(
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
     sizes(page, layout, values, order, source)?;
-    let alternatives = layout.cells.len() - order.len();
-    if alternatives > 0 {
-        for field in [Field::Block(0), Field::Short(4)] {
-            resize(values, alternatives);
-            column::read_all(source, values)?;
-            let mut values = values.iter();
-            for cell in &layout.cells {
-                if is_alternative(page, cell)
-                    && let Some(value) = values.next()
-                {
-                    set_all(field, page, [(cell, value)].into_iter());
-                }
-            }
-        }
-    }
+    blocks_and_offsets(page, layout.lengths.iter().map(|&at| at as usize), values, source)?;
     let per_block = source.head_varint()?;
-    resize(values, order.len());
     if per_block == 0 {
-        if !order.is_empty() {
-            column::read_all(source, values)?;
-            for (&at, value) in order.iter().zip(values.iter()) {
-                put(page, at.into(), value.rotate_left(16).to_le_bytes());
-            }
-            column::read_all(source, values)?;
-            for (&at, &value) in order.iter().zip(values.iter()) {
-                put(page, usize::from(at) + 4, (value as u16).to_le_bytes());
-            }
-        }
-        return Ok(());
+        return blocks_and_offsets(page, order.iter().map(|&at| at.into()), values, source);
     }
+    resize(values, order.len());
     if order.is_empty() {
         return Err(Error::Corrupt { what: "row pointers of no rows" });
     }
@@ -121,7 +97,29 @@ fn index(
     Ok(())
 }
 
-/// Fills in sizes and flags, and finds the places of tuples whose row pointers are that.
+/// Fills in the two columns of row pointers at these places.
+fn blocks_and_offsets(
+    page: &mut [u8; PAGE_SIZE],
+    places: impl ExactSizeIterator<Item = usize> + Clone,
+    values: &mut Vec<u32>,
+    source: &mut Source<'_>,
+) -> Result<(), Error> {
+    resize(values, places.len());
+    if values.is_empty() {
+        return Ok(());
+    }
+    column::read_all(source, values)?;
+    for (at, value) in places.clone().zip(values.iter()) {
+        put(page, at, value.rotate_left(16).to_le_bytes());
+    }
+    column::read_all(source, values)?;
+    for (at, &value) in places.zip(values.iter()) {
+        put(page, at + 4, (value as u16).to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Fills in sizes and flags, and finds the places of tuples whose row pointers are that, and of the others.
 fn sizes(
     page: &mut [u8; PAGE_SIZE],
     layout: &mut Layout,
@@ -129,9 +127,10 @@ fn sizes(
     order: &mut Vec<u16>,
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
-    order.clear();
-    order.resize(layout.cells.len(), 0);
-    resize(values, layout.cells.len());
+    let Layout { cells, lengths, .. } = layout;
+    order.resize(cells.len(), 0);
+    resize(lengths, cells.len());
+    resize(values, cells.len());
     if values.is_empty() {
         return Ok(());
     }
@@ -140,15 +139,17 @@ fn sizes(
         Some(value) => values.fill(value),
         None => column::read_all(source, values)?,
     }
-    layout.alike = same.is_some() && layout.uniform;
-    let mut plain = 0;
-    for (cell, &value) in layout.cells.iter().zip(values.iter()) {
+    let (mut plain, mut others) = (0, 0);
+    for (cell, &value) in cells.iter().zip(values.iter()) {
         let word = (value as u16).wrapping_add(cell.len);
         put(page, usize::from(cell.at) + 6, word.to_le_bytes());
-        order[plain] = cell.at;
+        (order[plain], lengths[others]) = (cell.at, cell.at.into());
         plain += usize::from(word & ALTERNATIVE == 0);
+        others += usize::from(word & ALTERNATIVE != 0);
     }
     order.truncate(plain);
+    lengths.truncate(others);
+    layout.alike = same.is_some() && layout.uniform;
     Ok(())
 }
 

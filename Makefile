@@ -44,11 +44,8 @@ soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of 
 bench: ## sizes, speed and memory against "off" and the rivals, in one run
 	@tools/setup bench
 	@$(CARGO) build --quiet --release --locked -p pgshrink-cli
-	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml --bin wire-size
-	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml --bin wire-system
 	@tools/extensions 15
-	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml --bin zson-size
-	$(CARGO) run --quiet --release --locked --manifest-path bench/Cargo.toml --bin zson-system
+	bench/run
 
 install: target/release/pgshrink ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
 	install -D -m 755 target/release/pgshrink $(INTO)/bin/pgshrink

@@ -90,7 +90,7 @@ pub enum Error {
 
 /// What is damaged, where, and by which evidence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("damaged {what}{}: {property} should be {expected}, is {found} (byte {offset}, {length} bytes)", of(what, *block))]
+#[error("damaged {what}{}: {property} {} (byte {offset}, {length} bytes)", of(what, *block), wrong(*expected, *found))]
 pub struct Damage {
     /// Which kind of thing.
     pub what: &'static str,
@@ -102,9 +102,9 @@ pub struct Damage {
     pub length: u64,
     /// What was compared.
     pub property: &'static str,
-    /// What it should be, as a bound where the property says so.
+    /// What it should be, as a bound where the property says so; 1 where it is only right or wrong.
     pub expected: u64,
-    /// What it is.
+    /// What it is; 0 where it is only right or wrong.
     pub found: u64,
 }
 
@@ -121,6 +121,15 @@ impl Error {
 
     pub(crate) fn device(operation: &'static str, offset: u64, length: usize, source: DeviceError) -> Error {
         Error::Device { operation, offset, length: length as u64, source }
+    }
+}
+
+/// How a property is not what it should be: some are right or not, and have no other values.
+fn wrong(expected: u64, found: u64) -> String {
+    if (expected, found) == (1, 0) {
+        "is wrong".to_owned()
+    } else {
+        format!("should be {expected}, is {found}")
     }
 }
 

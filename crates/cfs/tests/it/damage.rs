@@ -214,7 +214,7 @@ fn i4_a_missing_entry_is_an_error_and_the_planted_zeros_are_not() {
         read(&container, 2)
     };
     let error = damaged(Plant::None).unwrap_err();
-    assert_eq!(error.to_string(), "damaged page of block 2: entry should be 1, is 0 (byte 0, 0 bytes)");
+    assert_eq!(error.to_string(), "damaged page of block 2: entry is wrong (byte 0, 0 bytes)");
     assert_eq!(damaged(Plant::MissingReadsAsZeros), Ok(Vec::new()));
 }
 

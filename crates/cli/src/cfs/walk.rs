@@ -115,7 +115,10 @@ pub(crate) fn containers(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, F
     }
     if containers.is_empty() {
         let path = paths.first().map_or(Path::new("."), PathBuf::as_path);
-        return Err(Failure::new(path, "no container there"));
+        return Err(Failure::new(
+            path,
+            "no container there; for plain relation files there is pgshrink cfs estimate",
+        ));
     }
     Ok(containers)
 }

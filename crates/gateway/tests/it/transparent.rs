@@ -105,6 +105,11 @@ fn a_server_that_shuts_down_says_the_same_as_without_us() {
             raw.query("do $$ begin raise notice 'before'; perform pg_sleep(60); end $$");
             raw.until(b'N');
         }
+        // Errors say at which statement they came.
+        let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+        let all = sessions.len().to_string();
+        wait_until(Duration::from_secs(90), "all to sleep", || cluster.sql(asleep).unwrap().trim() == all)
+            .unwrap();
         cluster.stop(how).unwrap();
         let rest = |raw: &mut Raw| std::iter::from_fn(|| raw.message()).collect::<Vec<_>>();
         let direct = rest(&mut sessions[0]);

@@ -121,7 +121,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         (live_bytes + self.ceiling_bytes(live_bytes)) / self.zone_bytes() + 1
     }
 
-    fn zone_bytes(&self) -> u64 {
+    /// Bytes of a zone.
+    pub(crate) fn zone_bytes(&self) -> u64 {
         u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64
     }
 

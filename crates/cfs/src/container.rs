@@ -501,6 +501,6 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let leaves = Live::<W>::leaves_of(self.pages()) as u64;
         let per_leaf =
             (grains_of(crate::map::LEAF_ENTRIES * 8 + 64) as usize * GRAIN_BYTES + SEAL_OVERHEAD_MAX) as u64;
-        (leaves + 2) * per_leaf + u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64 * 2
+        (leaves + 2) * per_leaf + self.zone_bytes() * 2
     }
 }

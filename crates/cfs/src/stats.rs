@@ -43,7 +43,7 @@ pub struct Stats {
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Counts and sizes. Looks at each zone.
     pub fn stats(&self) -> Stats {
-        let zone_bytes = u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64;
+        let zone_bytes = self.zone_bytes();
         let unknown = self.live.unknown_zones();
         let zones = unknown..self.live.zones_end();
         let in_state =

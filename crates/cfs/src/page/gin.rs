@@ -5,9 +5,9 @@
 //! of one class whatever their lists are.
 
 use super::column::{self, Backend, NEVER};
-use super::layout::{Cell, Layout, resize, u16_at, u32_at};
+use super::layout::{Cell, Layout, u16_at, u32_at};
 use super::streams::{Sink, Source};
-use super::{Error, PAGE_SIZE};
+use super::{Error, PAGE_SIZE, tuples};
 
 /// What such entries are classed by.
 pub(super) const KEY: u16 = 9;
@@ -37,7 +37,7 @@ pub(super) fn describe(page: &[u8; PAGE_SIZE], special: usize, cell: &mut Cell) 
     is
 }
 
-fn entries(layout: &Layout) -> impl Iterator<Item = &Cell> {
+fn entries(layout: &Layout) -> impl Iterator<Item = &Cell> + Clone {
     layout.cells.iter().filter(|cell| cell.key == KEY)
 }
 
@@ -69,9 +69,9 @@ pub(super) fn write(
     column(&|cell| u32_at(page, begin(cell)).rotate_left(16));
     column(&|cell| u16_at(page, begin(cell) + 4).into());
     column(&|cell| sizes(page, cell).map_or(0, |(_, behind)| behind as u32));
-    for cell in entries(layout) {
+    for (cell, &behind) in entries(layout).zip(values.iter()) {
         let from = begin(cell) + HEADER_BYTES;
-        let size = sizes(page, cell).map_or(0, |(size, _)| size);
+        let size = usize::from(cell.apart) - HEADER_BYTES - behind as usize;
         sink.rows.extend_from_slice(&page[from..from + size]);
     }
     true
@@ -84,21 +84,11 @@ pub(super) fn read(
     values: &mut Vec<u32>,
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
-    let count = entries(layout).count();
-    if count == 0 {
+    if entries(layout).next().is_none() {
         return Err(Error::Corrupt { what: "lists of no entries" });
     }
-    resize(values, count);
-    column::read_all(source, values)?;
-    for (cell, &block) in entries(layout).zip(values.iter()) {
-        let at = usize::from(cell.at + cell.end);
-        page[at..at + 4].copy_from_slice(&block.rotate_left(16).to_le_bytes());
-    }
-    column::read_all(source, values)?;
-    for (cell, &offset) in entries(layout).zip(values.iter()) {
-        let at = usize::from(cell.at + cell.end) + 4;
-        page[at..at + 2].copy_from_slice(&(offset as u16).to_le_bytes());
-    }
+    let begins = entries(layout).map(|cell| usize::from(cell.at + cell.end));
+    tuples::read_blocks_and_offsets(page, begins, values, source)?;
     column::read_all(source, values)?;
     for (cell, &behind) in entries(layout).zip(values.iter()) {
         let at = usize::from(cell.at + cell.end);

@@ -15,7 +15,7 @@ use super::streams::Sink;
 
 mod read;
 
-pub(super) use read::{read, read_postings};
+pub(super) use read::{read, read_blocks_and_offsets, read_postings};
 
 /// How the tuples of a page begin.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

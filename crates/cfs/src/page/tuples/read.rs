@@ -79,10 +79,10 @@ fn index(
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
     sizes(page, layout, values, order, source)?;
-    blocks_and_offsets(page, layout.lengths.iter().map(|&at| at as usize), values, source)?;
+    read_blocks_and_offsets(page, layout.lengths.iter().map(|&at| at as usize), values, source)?;
     let per_block = source.head_varint()?;
     if per_block == 0 {
-        return blocks_and_offsets(page, order.iter().map(|&at| at.into()), values, source);
+        return read_blocks_and_offsets(page, order.iter().map(|&at| at.into()), values, source);
     }
     resize(values, order.len());
     if order.is_empty() {
@@ -98,13 +98,13 @@ fn index(
 }
 
 /// Fills in the two columns of row pointers at these places.
-fn blocks_and_offsets(
+pub(in crate::page) fn read_blocks_and_offsets(
     page: &mut [u8; PAGE_SIZE],
-    places: impl ExactSizeIterator<Item = usize> + Clone,
+    places: impl Iterator<Item = usize> + Clone,
     values: &mut Vec<u32>,
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
-    resize(values, places.len());
+    resize(values, places.clone().count());
     if values.is_empty() {
         return Ok(());
     }

@@ -54,7 +54,7 @@ def damaged(text, field, at, value):
 def main():
     folder, errors = pathlib.Path(sys.argv[1], "golden"), pathlib.Path(sys.argv[1], "golden-errors")
     container, data_key = numbers(0x20, 16), numbers(0x40, 32)
-    header = bytes(4) + struct.pack("<I", 7) + (5).to_bytes(6, "little") + bytes([0x0C, 0])
+    header = bytes(4) + struct.pack("<IQ", 7, 5 | 0x0C << 56)  # block, version and mode
     key = numbers(0, 32).hex().encode()
     stretch = struct.pack("<II", 64, 3) + numbers(0x70, 16)
     passphrase = "correct horse battery staple".encode()

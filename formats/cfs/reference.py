@@ -6,6 +6,8 @@ import zlib
 
 ID = bytes(range(1, 17))
 SEQUENCE = 9
+DICTIONARY = 3000
+GIVEN = 4000
 MASK = (1 << 21) - 1
 
 
@@ -19,13 +21,13 @@ class File:
 
     def record(self, what, version, mode, dictionary, payload):
         location = len(self.bytes) // 16
-        body = struct.pack("<I", what) + version.to_bytes(6, "little") + bytes([mode, dictionary]) + payload
+        body = struct.pack("<IQ", what, version | dictionary << 44 | mode << 56) + payload
         self.bytes += struct.pack("<I", crc(body, crc(ID) ^ location)) + body
         self.bytes += bytes(-len(self.bytes) % 16)
         return location, 16 + len(payload)
 
-    def page(self, block, version, payload):
-        location, size = self.record(block | len(payload) << 17, version, 1, 0, payload)
+    def page(self, block, version, payload, mode=1, dictionary=0):
+        location, size = self.record(block | len(payload) << 17, version, mode, dictionary, payload)
         return location | (size + 15) // 16 << 32 | (version & MASK) << 42
 
     def meta(self, kind, payload, sequence=SEQUENCE):
@@ -70,14 +72,15 @@ def items(pairs):
     return b"".join(block.to_bytes(3, "little") + struct.pack("<Q", entry) for block, entry in pairs)
 
 
-def root(sequence, flags, body):
+def root(sequence, flags, end, body):
     sheet = bytearray(4096)
     sheet[0:8] = b"pgshrcfs"
-    struct.pack_into("<H", sheet, 12, 1)
+    struct.pack_into("<H", sheet, 12, 2)
     sheet[24:40] = ID
     struct.pack_into("<QIIII", sheet, 40, sequence, 3, flags, 1000, 1024)
     struct.pack_into("<IIII", sheet, 64, 1663, 5, 16384, 0)
     struct.pack_into("<QQ", sheet, 84, 1 << 29, 2000)
+    struct.pack_into("<QQQH", sheet, 212, end, end, 0, GIVEN)
     struct.pack_into("<H", sheet, 254, len(body))
     sheet[256:256 + len(body)] = body
     struct.pack_into("<I", sheet, 8, crc(bytes(sheet[12:])))
@@ -92,10 +95,11 @@ def leaves():
     places = [file.meta(1, raw_leaf(0, entries[:512])), file.meta(1, packed_leaf(1, entries[512:]))]
     index = file.meta(2, struct.pack("<I", 2) + b"".join(places))
     delta = file.meta(3, struct.pack("<I", 1) + items([(5, file.page(5, 6005, b"delta 5"))]))
-    dictionary = file.meta(4, bytes([200]) + bytes([9] * 16) + b"a dictionary of the reference", SEQUENCE - 1)
-    inline = items([(700, file.page(700, (1 << 21) + 7, b"root 700"))])
-    body = index + struct.pack("<HHI", 1, 1, 1) + delta + bytes([200]) + dictionary + inline
-    for at, sheet in enumerate([root(9, 3, body), root(9, 3, body), root(8, 2, body)]):
+    dictionary = file.meta(4, struct.pack("<H", DICTIONARY) + bytes([9] * 16) + b"a dictionary of the reference", SEQUENCE - 1)
+    newer = [(700, file.page(700, (1 << 21) + 7, b"root 700")), (701, file.page(701, 1 << 28, b"root 701", 9, DICTIONARY))]
+    body = index + struct.pack("<HHI", 1, 1, len(newer)) + delta + struct.pack("<H", DICTIONARY) + dictionary + items(newer)
+    end = len(file.bytes) // 16
+    for at, sheet in enumerate([root(9, 3, end, body), root(9, 3, end, body), root(8, 2, end, body)]):
         file.bytes[at * 4096:(at + 1) * 4096] = sheet
     return bytes(file.bytes)
 

@@ -11,13 +11,16 @@
 
 use crate::container::Container;
 use crate::device::{Device, Peers};
-use crate::entry::{Entry, GRAIN_BYTES, grains_of};
+use crate::entry::{Entry, GRAIN_BYTES};
 use crate::error::Error;
-use crate::live::{self, Counter, Word};
-use crate::map::LEAVES_MAX;
+use crate::leaves;
+use crate::live::{Counter, Word};
+use crate::lock::{CollectorGuard, CommitGuard};
 use crate::plant::Plant;
 use crate::record::RECORD_BYTES_MAX;
-use crate::space::ZoneState;
+use crate::recovery::HEAD;
+use crate::space::{Purpose, ZoneState};
+use crate::units::{Block, Extent, ZoneNumber};
 
 /// How much one call may do, and when it is worth doing anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,45 +61,63 @@ struct Usage {
     /// Grains of the records that lie in a zone or reach into it: what emptying it moves at most.
     cost: Vec<u32>,
     /// Zones that may be emptied, the cheapest first.
-    victims: Vec<u32>,
+    victims: Vec<ZoneNumber>,
     found: Collected,
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another process collects.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the map cannot be completed, [`Error::Device`], [`Error::AddressSpace`] where nothing is left to move to.
     pub fn collect(&self, budget: Budget) -> Result<Collected, Error> {
         self.check_writable()?;
-        if !self.live.try_lock(live::COLLECTOR, &self.peers) {
+        let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) else {
             return Ok(Collected::default());
+        };
+        self.complete()?;
+        let mut found = self.collect_alone(&guard, budget, 0)?;
+        found.punched_bytes = self.punch(found.live_bytes, budget.bytes)?;
+        Ok(found)
+    }
+
+    /// Empties zones into those that are kept for it, and commits, so that they are free.
+    pub(crate) fn collect_for_room(&self) -> Result<(), Error> {
+        let geometry = &self.options.geometry;
+        let bytes = u64::from(geometry.zones_for_moves()) * geometry.zone_bytes() / 2;
+        if let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) {
+            self.complete()?;
+            match self.collect_alone(&guard, Budget { bytes, garbage_percent: 0 }, 0) {
+                // What was moved before is worth the commit.
+                Ok(_) | Err(Error::AddressSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        } else {
+            // Another process is at it.
+            self.peers.relax();
         }
-        let done = self.complete().and_then(|()| self.collect_alone(budget, 0)).and_then(|mut found| {
-            found.punched_bytes = self.punch(found.live_bytes, budget.bytes)?;
-            Ok(found)
-        });
-        self.live.unlock(live::COLLECTOR);
-        done
+        self.commit_now()
     }
 
     /// After a write: two words are looked at, and rarely more.
     pub(crate) fn help_if_due(&self) {
-        let due = self.live.get(live::HELP_AT);
+        let due = self.live.shared().help_at.load();
         if due == 0 || self.live.used_zones() < due {
             return;
         }
         if self.live.unknown_zones() > 0 {
             // A commit may read leaves of the map; a writer does not.
-            self.live.set(live::COMPLETION_DUE, 1);
-        } else if self.live.try_lock(live::COLLECTOR, &self.peers) {
-            self.help();
-            self.live.unlock(live::COLLECTOR);
+            self.live.shared().completion_due.store(1);
+        } else if let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) {
+            self.help(&guard);
         }
     }
 
-    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails where somebody is told.
-    fn help(&self) {
+    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails where somebody learns of it.
+    fn help(&self, guard: &CollectorGuard<'_, W>) {
         let tuning = &self.options.tuning;
         let budget = Budget { bytes: tuning.help_bytes, garbage_percent: tuning.ceiling_percent };
-        let done = self.collect_alone(budget, tuning.ceiling_bytes_min);
+        let done = self.collect_alone(guard, budget, tuning.ceiling_bytes_min);
         let left = match done {
             Ok(found) if found.moved_records == 0 => {
                 self.ceiling_bytes(found.live_bytes).saturating_sub(found.movable_bytes())
@@ -107,7 +128,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             }
             Err(_) => tuning.help_bytes,
         };
-        self.live.set(live::HELP_AT, self.live.used_zones() + left / self.zone_bytes() + 1);
+        let next = self.live.used_zones() + left / self.options.geometry.zone_bytes() + 1;
+        self.live.shared().help_at.store(next);
     }
 
     /// Dead bytes from which on writers help.
@@ -118,15 +140,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// After a commit, when nothing dead waits for one: used zones from which on writers look.
     pub(crate) fn help_from(&self, live_bytes: u64) -> u64 {
-        (live_bytes + self.ceiling_bytes(live_bytes)) / self.zone_bytes() + 1
+        (live_bytes + self.ceiling_bytes(live_bytes)) / self.options.geometry.zone_bytes() + 1
     }
 
-    /// Bytes of a zone.
-    pub(crate) fn zone_bytes(&self) -> u64 {
-        u64::from(self.options.geometry.zone_grains) * GRAIN_BYTES as u64
-    }
-
-    fn collect_alone(&self, budget: Budget, dead_bytes_min: u64) -> Result<Collected, Error> {
+    fn collect_alone(
+        &self,
+        _: &CollectorGuard<'_, W>,
+        budget: Budget,
+        dead_bytes_min: u64,
+    ) -> Result<Collected, Error> {
         let usage = self.usage()?;
         let mut found = usage.found;
         let worth = found.movable_bytes() * 100 > found.live_bytes * u64::from(budget.garbage_percent);
@@ -134,12 +156,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             let mut chosen = vec![false; usage.cost.len()];
             let mut bytes = 0;
             for zone in usage.victims {
-                bytes += u64::from(usage.cost[zone as usize]) * GRAIN_BYTES as u64;
+                bytes += u64::from(usage.cost[zone.index()]) * GRAIN_BYTES as u64;
                 if bytes > budget.bytes {
                     break;
                 }
-                chosen[zone as usize] = true;
+                chosen[zone.index()] = true;
             }
+            let chosen = Chosen { zones: chosen, zone_grains: self.options.geometry.zone_grains };
             self.move_map(&chosen);
             self.move_pages(&chosen, &mut found)?;
         }
@@ -149,36 +172,29 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     fn usage(&self) -> Result<Usage, Error> {
         let root = self.root_in_memory()?;
         let zones = self.live.zones_end();
-        let closed: Vec<bool> = (0..zones).map(|zone| self.live.is_closed(zone)).collect();
+        let closed: Vec<bool> = (0..zones).map(|zone| self.live.is_closed(ZoneNumber(zone))).collect();
         let (mut live, mut cost) = (vec![0; zones as usize], vec![0; zones as usize]);
-        let mut add = |location: u32, grains: u32| {
-            for (zone, share) in self.live.shares(location, grains) {
-                if (zone as usize) < live.len() {
-                    live[zone as usize] += share;
-                    cost[zone as usize] += grains;
+        let mut add = |extent: Extent| {
+            for (zone, share) in self.live.shares(extent) {
+                if zone.index() < live.len() {
+                    live[zone.index()] += share.0;
+                    cost[zone.index()] += extent.grains.0;
                 }
             }
         };
-        add(0, grains_of(crate::root::HEAD_BYTES));
-        for (_, entry) in self.live.entries(self.pages()) {
-            if entry.is_record() {
-                add(entry.location(), entry.grains());
-            }
-        }
-        let places =
-            (0..LEAVES_MAX).map(|leaf| self.live.leaf_place(leaf)).chain(root.deltas.iter().copied());
+        add(HEAD);
+        self.live.entries(self.pages()).filter_map(|(_, entry)| entry.record_extent()).for_each(&mut add);
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.deltas.iter().copied());
         let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        for place in
-            places.chain([root.index]).chain(dictionaries.clone()).filter(|place| place.location != 0)
-        {
-            add(place.location, grains_of(place.bytes as usize));
-        }
+        let places = places.chain([root.index]).chain(dictionaries.clone());
+        places.filter_map(|place| place.extent()).for_each(&mut add);
         // A dictionary is large, lives long and is not moved; neither is the head.
         let mut fixed = vec![false; live.len()];
-        fixed[0] = true;
-        for place in dictionaries {
-            for (zone, _) in self.live.shares(place.location, grains_of(place.bytes as usize)) {
-                fixed[zone as usize] = true;
+        for extent in dictionaries.filter_map(|place| place.extent()).chain([HEAD]) {
+            for (zone, _) in self.live.shares(extent) {
+                if let Some(fixed) = fixed.get_mut(zone.index()) {
+                    *fixed = true;
+                }
             }
         }
         Ok(self.choose(&live, cost, &closed, &fixed))
@@ -198,50 +214,39 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             if *count == 0 {
                 found.freed_by_commit_bytes += dead;
             } else if !fixed[zone] && *count <= size / 8 * 7 {
-                victims.push(zone as u32);
+                victims.push(ZoneNumber(zone as u32));
             }
         }
-        victims.sort_unstable_by_key(|zone| cost[*zone as usize]);
+        victims.sort_unstable_by_key(|zone| cost[zone.index()]);
         Usage { cost, victims, found }
     }
 
     /// Lets the next commit write anew what the map has in these zones.
-    fn move_map(&self, chosen: &[bool]) {
-        let is_chosen = |location: u32, bytes: u32| {
-            location != 0
-                && self
-                    .live
-                    .shares(location, grains_of(bytes as usize))
-                    .any(|(zone, _)| chosen.get(zone as usize).copied().unwrap_or_default())
-        };
-        if self.live.try_lock(live::LOCK, &self.peers) {
-            for leaf in 0..LEAVES_MAX {
-                let place = self.live.leaf_place(leaf);
-                if is_chosen(place.location, place.bytes) {
-                    self.live.mark_leaf(leaf);
-                    self.live.set(live::FOLD, 1);
-                }
+    fn move_map(&self, chosen: &Chosen) {
+        // A commit that runs will be followed by another collection.
+        let Some(guard) = CommitGuard::try_lock(self.live.shared(), &self.peers) else { return };
+        let shared = self.live.shared();
+        for leaf in leaves::all() {
+            if self.live.leaf_place(leaf).extent().is_some_and(|extent| chosen.has(extent)) {
+                self.live.mark_leaf(leaf, &guard);
+                shared.fold_due.store(1);
             }
-            if let Ok(root) = self.root_in_memory()
-                && root.deltas.iter().chain([&root.index]).any(|place| is_chosen(place.location, place.bytes))
-            {
-                self.live.set(live::FOLD, 1);
+        }
+        if let Ok(root) = self.root_held(&guard) {
+            let mut places = root.deltas.iter().chain([&root.index]).filter_map(|place| place.extent());
+            if places.any(|extent| chosen.has(extent)) {
+                shared.fold_due.store(1);
             }
-            self.live.unlock(live::LOCK);
         }
     }
 
-    fn move_pages(&self, chosen: &[bool], found: &mut Collected) -> Result<(), Error> {
+    fn move_pages(&self, chosen: &Chosen, found: &mut Collected) -> Result<(), Error> {
         let mut buffer = vec![0; RECORD_BYTES_MAX];
-        for block in 0..self.pages() {
+        for block in Block(0).up_to(self.pages()) {
             let original = self.live.entry(block);
-            let is_chosen = original.is_record()
-                && self
-                    .live
-                    .shares(original.location(), original.grains())
-                    .any(|(zone, _)| chosen.get(zone as usize).copied().unwrap_or_default());
+            let is_chosen = original.record_extent().is_some_and(|extent| chosen.has(extent));
             if is_chosen && self.move_page(block, original, &mut buffer, found)? {
-                let bytes = original.bytes() as u64;
+                let bytes = original.extent().grains.bytes() as u64;
                 found.moved_records += 1;
                 found.moved_bytes += bytes;
                 self.live.count(Counter::MovedBytes, bytes);
@@ -252,13 +257,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     fn move_page(
         &self,
-        block: u32,
+        block: Block,
         original: Entry,
         buffer: &mut Vec<u8>,
         found: &mut Collected,
     ) -> Result<bool, Error> {
         let mut header = match self.read_at(original, block, buffer) {
-            Ok(header) => header,
+            Ok(record) => record.header,
             Err(error) if error.is_damage() => {
                 // Unless a writer was quicker.
                 found.damaged_records += u64::from(self.live.entry(block).clean() == original.clean());
@@ -269,34 +274,32 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if self.options.plant == Plant::CollectorRaisesVersion {
             header.version = self.draw_version()?;
         }
-        let location = self.append(&header, buffer, None)?;
+        let reserved = self.append(&header, buffer, Purpose::Move, None)?;
         self.device.pause();
-        let copy = Entry::record(location, header.grains(), header.version);
-        let is_moved = if self.options.plant == Plant::CollectorOverwrites {
+        let copy = Entry::record(reserved.extent(), header.version);
+        if self.options.plant == Plant::CollectorOverwrites {
             self.live.publish(block, copy);
-            true
-        } else {
-            self.live.replace(block, original, copy)
-        };
-        self.live.finish(location, header.grains());
-        Ok(is_moved)
+            return Ok(true);
+        }
+        Ok(self.live.replace(block, original, copy))
     }
 
     /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no more than sixteen
     /// times what it may move.
     fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
         let tuning = &self.options.tuning;
-        let zone_bytes = self.zone_bytes();
+        let zone_bytes = self.options.geometry.zone_bytes();
         let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / zone_bytes;
-        let free = |zone: &u32| self.live.zone(*zone).state == ZoneState::Free;
-        let free: Vec<u32> = (0..self.live.zones_end()).filter(free).collect();
+        let free = |zone: &ZoneNumber| self.live.zone(*zone).state == ZoneState::Free;
+        let free: Vec<ZoneNumber> = (0..self.live.zones_end()).map(ZoneNumber).filter(free).collect();
         let mut punched = 0;
         for zone in free.into_iter().skip(keep as usize).rev() {
             if punched >= budget_bytes.saturating_mul(16) {
                 break;
             }
+            // Claimed, so that no writer is given it while the filesystem takes its blocks away.
             if self.live.begin_punch(zone) {
-                let offset = u64::from(zone) * zone_bytes;
+                let offset = zone.start(self.options.geometry.zone_grains).offset();
                 let done = self.device.punch_hole(offset, zone_bytes);
                 self.live.end_punch(zone, done.is_ok());
                 done.map_err(|source| Error::device("punch", offset, zone_bytes as usize, source))?;
@@ -305,5 +308,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         }
         self.live.count(Counter::PunchedBytes, punched);
         Ok(punched)
+    }
+}
+
+/// Zones that are to be emptied.
+struct Chosen {
+    zones: Vec<bool>,
+    zone_grains: u32,
+}
+
+impl Chosen {
+    fn has(&self, extent: Extent) -> bool {
+        let is_chosen = |zone: ZoneNumber| self.zones.get(zone.index()).copied().unwrap_or_default();
+        extent.shares(self.zone_grains).any(|(zone, _)| is_chosen(zone))
     }
 }

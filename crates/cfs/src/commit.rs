@@ -4,42 +4,56 @@
 //!
 //! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they lack;
 //! 2. take the entries and their dirty marks: what is published later is the next commit's;
-//! 3. append the map's records, and fdatasync: what the root will refer to is durable, pages and map alike;
-//! 4. write the root into the next sheet of the ring, and fdatasync: this is the commit;
-//! 5. free the zones noted that the root does not refer to: the previous root is no longer needed;
-//! 6. write the root's copy, which the next commit's first fdatasync makes durable.
+//! 3. append the map's records; leave the sheet behind them, and wait for writers that are still in it: a power failure may destroy a
+//!    sheet that is being written, and this one is about to hold what is durable;
+//! 4. fdatasync: what the root will refer to is durable, pages and map alike;
+//! 5. write the root into the next sheet of the ring, and fdatasync: this is the commit;
+//! 6. take the root into memory, and write its copy, which the next commit's first fdatasync makes durable;
+//! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody is led by it.
 //!
-//! A failure before 4 leaves the old root and everything in memory; the next commit writes all leaves. A failed fdatasync poisons
-//! the container: the kernel may have thrown the bytes away and call them clean.
+//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves. A failed fdatasync poisons
+//! the container: the kernel may have thrown the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
 
 use crate::container::{Container, RESERVE_TRIES};
 use crate::device::{Device, DeviceError, Need, Peers};
-use crate::entry::{Entry, GRAIN_BYTES, grains_of};
+use crate::entry::Entry;
 use crate::error::Error;
-use crate::live::{self, Counter, Live, Word};
-use crate::map::{self, LEAF_ENTRIES, LEAVES_MAX};
+use crate::leaves;
+use crate::live::{Counter, Live, Word};
+use crate::lock::CommitGuard;
+use crate::map::{self, LEAF_ENTRIES};
 use crate::plant::Plant;
-use crate::record::Kind;
-use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::record::{Kind, VERSION_BITS};
+use crate::recovery::HEAD;
+use crate::root::{Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
+use crate::shared::{IDLE, IN_COMMIT, IN_SYNC};
+use crate::space::Purpose;
+use crate::units::{Block, Extent, Leaf, Location, Version, ZoneNumber};
 
 /// Entries at most of one delta.
 const DELTA_ITEMS_MAX: usize = 1 << 15;
 const _: () = assert!(DELTA_ITEMS_MAX * crate::root::ITEM_BYTES + 4 <= crate::record::META_PAYLOAD_MAX);
 
-/// Versions that may be given out between two commits.
-pub(crate) const VERSIONS_AHEAD: u64 = 1 << 28;
+/// Versions that may be given out between two commits. A crash skips as many. Odd, so that versions from before and after a crash
+/// have the same tag only after as many crashes as there are tags.
+pub(crate) const VERSIONS_AHEAD: u64 = (1 << 22) + 699_051;
+const _: () = assert!(VERSIONS_AHEAD % 2 == 1 && VERSIONS_AHEAD > crate::entry::TAGS);
+
+/// How often a commit looks for writers in the sheet that it leaves, with [`Peers::relax`] in between.
+const WRITERS_TRIES: u32 = 200;
 
 /// What a call of [`Container::commit`] came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
-    /// Sequence of the root, if this call wrote it; none if a commit begun after the call by another process served it.
+    /// Sequence of the root, if this call wrote one. None if nothing had changed since the last one, or if a commit that another process
+    /// began after the call served it.
     pub sequence: Option<u64>,
 }
 
 /// What a commit found in the live state.
 struct Snapshot {
     pages: u32,
-    changed: Vec<(u32, Entry)>,
+    changed: Vec<(Block, Entry)>,
     /// Grains that the root will refer to, by zone.
     live: Vec<u32>,
     /// Zones without a writer, before the entries were looked at.
@@ -48,10 +62,18 @@ struct Snapshot {
     end: u64,
 }
 
+/// A root that is about to be written.
+struct Draft {
+    root: Root,
+    /// Places of all leaves, if they were written anew.
+    leaves: Option<Vec<Place>>,
+}
+
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Makes durable everything that was written, extended or truncated before the call, by any process. Readers and
-    /// writers go on meanwhile.
+    /// writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
     ///
+    /// # Errors
     /// After an error it is not known what a power failure would leave, except that it is the last commit's state or
     /// newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed fsync
     /// fails every later commit with [`Error::Poisoned`].
@@ -60,329 +82,441 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Commits, and says in the root that nothing was written afterwards.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub fn close(&self) -> Result<Committed, Error> {
         self.commit_as(true)
     }
 
     fn commit_as(&self, closed: bool) -> Result<Committed, Error> {
         self.check_writable()?;
-        let begun_before = self.live.get(live::COMMIT_BEGUN);
-        self.lock_commit();
-        let joined = self.live.get(live::COMMIT_DONE) > begun_before && !closed;
-        let result = if joined {
-            Ok(Committed { sequence: None })
-        } else {
-            self.commit_locked(closed).map(|sequence| Committed { sequence: Some(sequence) })
-        };
-        self.live.unlock(live::LOCK);
-        result
+        let begun_before = self.live.shared().commit_begun.load();
+        let guard = self.lock_commit();
+        let joined = self.live.shared().commit_done.load() > begun_before && !closed;
+        if joined {
+            return Ok(Committed { sequence: None });
+        }
+        self.commit_locked(&guard, closed).map(|sequence| Committed { sequence })
     }
 
     /// Commits with another identity: the segment was moved.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub fn rename(&self, identity: Identity) -> Result<(), Error> {
         self.commit_changing(|root| root.identity = identity)
     }
 
     /// Commits with the same data key wrapped by another master key. The older roots in the ring still name the one before
     /// until two more commits were made; whoever opens the container anew needs the new one.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub fn rekey(&self, key_id: [u8; 16], slot: [u8; KEY_BYTES]) -> Result<(), Error> {
         self.commit_changing(|root| (root.key_id, root.key) = (key_id, slot))
     }
 
     fn commit_changing(&self, change: impl FnOnce(&mut Root)) -> Result<(), Error> {
         self.check_writable()?;
-        self.lock_commit();
-        let done = self.commit_with(false, change);
-        self.live.unlock(live::LOCK);
-        done.map(drop)
+        let guard = self.lock_commit();
+        self.commit_with(&guard, false, Some(change)).map(drop)
     }
 
-    pub(crate) fn commit_locked(&self, closed: bool) -> Result<u64, Error> {
-        self.commit_with(closed, |_| ())
+    /// Commits now, not joining anybody.
+    pub(crate) fn commit_now(&self) -> Result<(), Error> {
+        let guard = self.lock_commit();
+        self.commit_locked(&guard, false).map(drop)
     }
 
-    /// Commits under the lock, with a change of what the root says beside the map.
-    pub(crate) fn commit_with(&self, closed: bool, change: impl FnOnce(&mut Root)) -> Result<u64, Error> {
-        if self.live.get(live::POISONED) != 0 {
+    pub(crate) fn commit_locked(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        closed: bool,
+    ) -> Result<Option<u64>, Error> {
+        self.commit_with(guard, closed, None::<fn(&mut Root)>)
+    }
+
+    /// Commits, with a change of what the root says beside the map. None: there was nothing to be written.
+    pub(crate) fn commit_with(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        closed: bool,
+        change: Option<impl FnOnce(&mut Root)>,
+    ) -> Result<Option<u64>, Error> {
+        let shared = self.live.shared();
+        self.check_container()?;
+        if shared.poisoned.load() != 0 {
             return Err(Error::Poisoned);
         }
-        let unfinished = self.live.get(live::UNFINISHED);
-        if unfinished == live::IN_SYNC && self.options.plant != Plant::DeadHolderTrusted {
-            // A process died in an fsync. If that failed, nobody will ever be told again.
-            self.live.set(live::POISONED, 1);
+        let unfinished = shared.unfinished.load();
+        if unfinished == IN_SYNC && self.options.plant != Plant::DeadHolderTrusted {
+            // A process died in an fsync. If that failed, nobody will ever learn of it.
+            shared.poisoned.store(1);
             return Err(Error::Poisoned);
         }
-        let anew = unfinished != live::IDLE && self.options.plant != Plant::DeadHolderTrusted;
+        let anew = unfinished != IDLE && self.options.plant != Plant::DeadHolderTrusted;
         // A step that fails leaves this as it is, for the next commit to see.
-        self.live.set(live::UNFINISHED, live::IN_COMMIT);
-        let number = self.live.words[live::COMMIT_BEGUN].add(1) + 1;
+        shared.unfinished.store(IN_COMMIT);
+        let number = shared.commit_begun.add(1) + 1;
         if self.is_completion_due() {
-            // What cannot be loaded is for the readers of those pages to be told.
-            let _ = self.complete_locked();
+            // What cannot be loaded is reported to the readers of those pages.
+            let _ = self.complete_locked(guard);
         }
         self.device.pause();
-        let mut base = if anew { self.newest_root_on_device()? } else { self.root_in_memory()? };
-        change(&mut base);
+        let mut base = if anew { self.newest_root_on_device()? } else { self.root_held(guard)? };
+        let is_changed = change.map(|change| change(&mut base)).is_some();
         let late = self.options.plant == Plant::DirtyClearedAfterSync;
         if late {
-            self.sync()?;
+            self.sync(guard)?;
         }
         let mut snapshot = self.snapshot();
-        let (mut root, leaves) = self.write_map(&base, &mut snapshot, anew)?;
-        root.closed = closed;
-        self.count_map(&root, leaves.as_deref(), &mut snapshot);
-        root.end = snapshot.end;
-        (root.known_end, root.known_free) = self.known(&snapshot);
+        let is_as_before = snapshot.changed.is_empty() && snapshot.pages == base.pages;
+        // A writer was refused a version: the limit is raised by a root.
+        let is_used_up = shared.next_version.load() > shared.version_limit.load();
+        let is_due = anew || is_changed || is_used_up || !base.named || shared.fold_due.load() != 0;
+        let is_root_due = closed && !base.closed;
+        let mut written = None;
+        if is_due || is_root_due || !is_as_before {
+            let is_data_synced = late || (is_as_before && !is_due);
+            written = Some(self.write_root_of(guard, &base, closed, is_data_synced, anew, &mut snapshot)?);
+        } else {
+            // The root refers to just what the live map does: what neither does is free.
+            self.count_map(&base, None, &mut snapshot);
+            self.free_zones(guard, &snapshot);
+        }
+        shared.commit_done.store(number);
+        shared.unfinished.store(IDLE);
+        Ok(written)
+    }
+
+    /// Steps 3 to 7. Returns the root's sequence.
+    #[allow(clippy::too_many_arguments, reason = "what one commit has found out, step by step")]
+    fn write_root_of(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        base: &Root,
+        closed: bool,
+        is_data_synced: bool,
+        anew: bool,
+        snapshot: &mut Snapshot,
+    ) -> Result<u64, Error> {
+        let mut draft = self.write_map(guard, base, snapshot, anew)?;
+        draft.root.closed = closed;
+        draft.root.version_limit = self.next_limit(guard, closed)?;
+        self.count_map(&draft.root, draft.leaves.as_deref(), snapshot);
+        draft.root.end = snapshot.end;
+        (draft.root.known_end, draft.root.known_free) = self.known(snapshot);
         if self.options.plant == Plant::ReuseBeforeCommit {
-            self.free_zones(&snapshot);
+            self.free_zones(guard, snapshot);
         }
         self.device.pause();
         // Behind pages and map records alike, and before the fsync that may be waiting for some of them.
-        self.live.leave_sheet();
-        if !late && self.options.plant != Plant::MapBeforeData {
-            self.sync()?;
+        self.leave_sheet(guard);
+        if !is_data_synced && self.options.plant != Plant::MapBeforeData {
+            self.sync(guard)?;
         }
-        self.write_root(&mut root)?;
+        self.write_root(guard, &mut draft.root)?;
+        // Memory first: who looks for a dictionary there must not be led to space that is used again.
+        self.settle(guard, &draft, snapshot);
         if self.options.plant != Plant::ReuseBeforeCommit {
-            self.free_zones(&snapshot);
+            self.free_zones(guard, snapshot);
         }
-        self.settle(&root, leaves.as_deref(), &snapshot);
-        self.live.set(live::COMMIT_DONE, number);
-        self.live.set(live::UNFINISHED, live::IDLE);
-        Ok(root.sequence)
+        Ok(draft.root.sequence.0)
+    }
+
+    /// No version from here on is given out before the next root.
+    fn next_limit(&self, guard: &CommitGuard<'_, W>, closed: bool) -> Result<Version, Error> {
+        let next = match closed {
+            // None at all, so that the next opening skips none.
+            true => self.live.end_versions(guard),
+            false => Version(self.live.shared().next_version.load()),
+        };
+        let allowed = 1 << VERSION_BITS;
+        let over = Error::Limit { what: "versions of a container's life", found: next.0, allowed };
+        next.plus(if closed { 0 } else { VERSIONS_AHEAD }).ok_or(over)
+    }
+
+    /// Writers that reserved space before go on writing there; those that come later write elsewhere.
+    fn leave_sheet(&self, _: &CommitGuard<'_, W>) {
+        self.live.leave_sheet();
+        for _ in 0..WRITERS_TRIES {
+            if !self.live.has_writers_left() {
+                return;
+            }
+            self.peers.relax();
+        }
+        // Killed, or stopped for so long that it will see that the sheet was left (`append`).
+        self.live.give_writers_up();
     }
 
     fn snapshot(&self) -> Snapshot {
         let (unknown, zones) = (self.live.unknown_zones(), self.live.zones_end());
         let under_writer = self.options.plant == Plant::ReuseUnderWriter;
         let closed = |zone| self.live.is_closed(zone) || (under_writer && !self.live.is_in_run(zone));
-        let closed = (0..zones).map(|zone| zone >= unknown && closed(zone)).collect();
+        let closed = (0..zones).map(|zone| zone >= unknown && closed(ZoneNumber(zone))).collect();
+        // After the zones: the entries of what is finished there lie below the end.
         let pages = self.live.pages();
         let live = vec![0; zones as usize];
         // Leaves that are not loaded refer to what is below this.
-        let end = if unknown > 0 { self.live.get(live::LOAD_END) } else { 0 };
+        let end = if unknown > 0 { self.live.shared().load_end.load() } else { 0 };
         let mut snapshot = Snapshot { pages, changed: Vec::new(), live, closed, end };
         for (block, _) in self.live.entries(pages) {
             let (entry, was_dirty) = self.live.take_dirty(block);
             if was_dirty {
                 snapshot.changed.push((block, entry));
             }
-            if entry.is_record() {
-                self.count_record(&mut snapshot, entry.location(), entry.grains());
+            if let Some(extent) = entry.record_extent() {
+                self.count_extent(&mut snapshot, extent);
             }
         }
         snapshot
     }
 
-    fn count_record(&self, snapshot: &mut Snapshot, location: u32, grains: u32) {
-        snapshot.end = snapshot.end.max(u64::from(location) + u64::from(grains));
-        let live = &mut snapshot.live;
-        for (zone, share) in self.live.shares(location, grains) {
-            let zone = zone as usize;
-            if zone >= live.len() {
-                live.resize(zone + 1, 0);
+    fn count_extent(&self, snapshot: &mut Snapshot, extent: Extent) {
+        if !self.is_within(extent) {
+            return;
+        }
+        snapshot.end = snapshot.end.max(extent.end());
+        for (zone, share) in self.live.shares(extent) {
+            if zone.index() >= snapshot.live.len() {
+                snapshot.live.resize(zone.index() + 1, 0);
             }
-            live[zone] += share;
+            snapshot.live[zone.index()] += share.0;
         }
     }
 
     /// Appends what the next root needs beside itself.
     fn write_map(
         &self,
+        guard: &CommitGuard<'_, W>,
         base: &Root,
         snapshot: &mut Snapshot,
         anew: bool,
-    ) -> Result<(Root, Option<Vec<Place>>), Error> {
+    ) -> Result<Draft, Error> {
         for (block, _) in &snapshot.changed {
-            self.live.mark_leaf(*block as usize / LEAF_ENTRIES);
+            self.live.mark_leaf(block.leaf(), guard);
         }
         let tuning = &self.options.tuning;
-        let mut root = Root { sequence: base.sequence + 1, pages: snapshot.pages, ..base.clone() };
-        root.version_limit = self.live.get(live::NEXT_VERSION) + VERSIONS_AHEAD;
+        let sequence = base.next_sequence()?;
+        let mut root = Root { sequence, pages: snapshot.pages, ..base.clone() };
+        root.dictionaries_given = self.live.shared().dictionaries_given.load() as u16;
         root.inline = overlay(&base.inline, &snapshot.changed, snapshot.pages);
         let room = Root::inline_room(root.deltas.len(), root.dictionaries.len()).min(tuning.inline_max);
         let in_deltas: usize =
             root.deltas.iter().map(|place| place.bytes as usize / crate::root::ITEM_BYTES).sum();
         let limit = tuning.changes_min.max(snapshot.pages as usize / tuning.changes_divisor.max(1));
         let fold = anew
-            || self.live.get(live::FOLD) != 0
+            || self.live.shared().fold_due.load() != 0
             || root.inline.len() > room
                 && (root.deltas.len() >= tuning.deltas_max || in_deltas + root.inline.len() > limit);
-        if fold {
-            self.live.count(Counter::Folds, 1);
-            let leaves = self.fold(&mut root, anew, snapshot)?;
-            return Ok((root, Some(leaves)));
+        if !fold {
+            if root.inline.len() <= room {
+                return Ok(Draft { root, leaves: None });
+            }
+            match self.write_deltas(guard, &mut root) {
+                Ok(()) => return Ok(Draft { root, leaves: None }),
+                // A delta is long, and takes zones in a row. Leaves are short.
+                Err(Error::AddressSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-        if root.inline.len() > room {
-            self.write_deltas(&mut root)?;
-        }
-        Ok((root, None))
+        self.live.count(Counter::Folds, 1);
+        let leaves = self.fold(guard, &mut root, anew, snapshot)?;
+        Ok(Draft { root, leaves: Some(leaves) })
     }
 
     /// Moves the root's entries into delta records: one, but of the whole map.
-    fn write_deltas(&self, root: &mut Root) -> Result<(), Error> {
+    fn write_deltas(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         let mut payload = Vec::new();
+        let mut deltas = Vec::new();
         for items in root.inline.chunks(DELTA_ITEMS_MAX) {
             payload.clear();
             map::encode_delta(items, &mut payload);
-            let place = self.append_map(Kind::Delta, root.sequence, &payload)?;
-            root.deltas.push(place);
+            deltas.push(self.append_map(guard, Kind::Delta, root.sequence, &payload)?);
         }
+        root.deltas.extend(deltas);
         root.inline.clear();
         Ok(())
     }
 
     /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits into the root. A
     /// leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
-    fn fold(&self, root: &mut Root, anew: bool, snapshot: &mut Snapshot) -> Result<Vec<Place>, Error> {
+    fn fold(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        root: &mut Root,
+        anew: bool,
+        snapshot: &mut Snapshot,
+    ) -> Result<Vec<Place>, Error> {
         root.deltas.clear();
         root.inline.clear();
         root.index = Place::default();
         let room = Root::inline_room(0, root.dictionaries.len()).min(self.options.tuning.inline_max);
-        let count = Live::<W>::leaves_of(root.pages);
-        if root.pages as usize <= room && (0..count).all(|leaf| self.load_leaf(leaf).is_ok()) {
-            let entries = (0..root.pages).map(|block| (block, self.live.entry(block).clean()));
-            root.inline = self.kept(entries, snapshot);
+        let mut leaves_of = Live::<W>::leaves_of(root.pages);
+        if root.pages as usize <= room && leaves_of.all(|leaf| self.load_leaf(leaf).is_ok()) {
+            root.inline = self.kept(Block(0).up_to(root.pages), snapshot);
             return Ok(Vec::new());
         }
         let mut payload = Vec::new();
-        let mut leaves = Vec::new();
-        for leaf in 0..count {
+        let mut places = Vec::new();
+        for leaf in Live::<W>::leaves_of(root.pages) {
             let place = self.live.leaf_place(leaf);
-            let is_as_written = match self.live.is_loaded(leaf) {
-                true => !anew && place.location != 0 && !self.live.leaf_is_marked(leaf),
-                false => !self.live.is_touched(leaf),
-            };
-            if is_as_written {
-                leaves.push(place);
+            if self.is_as_written(leaf, anew) {
+                places.push(place);
                 continue;
             }
             let is_loaded = self.load_leaf(leaf).is_ok();
-            let first = (leaf * LEAF_ENTRIES) as u32;
-            let blocks = first..root.pages.min(first + LEAF_ENTRIES as u32);
             // Entries may be newer than those taken: their data is as durable after the fsync that follows, and they are still marked
             // for the next commit.
-            let entries = self.kept(blocks.map(|block| (block, self.live.entry(block).clean())), snapshot);
+            let entries = self.kept(leaf.blocks(root.pages), snapshot);
             if !is_loaded {
                 root.inline.extend(entries.into_iter().filter(|(_, entry)| !entry.is_missing()));
-                leaves.push(place);
+                places.push(place);
                 continue;
             }
             let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
             payload.clear();
-            map::encode_leaf(leaf as u16, &entries, &mut payload);
-            leaves.push(self.append_map(Kind::Leaf, root.sequence, &payload)?);
+            map::encode_leaf(leaf, &entries, &mut payload);
+            places.push(self.append_map(guard, Kind::Leaf, root.sequence, &payload)?);
         }
         if root.inline.len() > room {
-            self.write_deltas(root)?;
+            self.write_deltas(guard, root)?;
         }
         payload.clear();
-        map::encode_index(&leaves, &mut payload);
-        root.index = self.append_map(Kind::Index, root.sequence, &payload)?;
-        Ok(leaves)
+        map::encode_index(&places, &mut payload);
+        root.index = self.append_map(guard, Kind::Index, root.sequence, &payload)?;
+        Ok(places)
+    }
+
+    /// Whether a leaf's record says what memory says, or more.
+    fn is_as_written(&self, leaf: Leaf, anew: bool) -> bool {
+        match self.live.is_loaded(leaf) {
+            true => {
+                let has_record = self.live.leaf_place(leaf).location != Location(0);
+                !anew && has_record && !self.live.leaf_is_marked(leaf)
+            }
+            false => !self.live.is_touched(leaf),
+        }
     }
 
     /// Entries that the root will have, with the file's end behind them.
-    fn kept(
-        &self,
-        entries: impl Iterator<Item = (u32, Entry)>,
-        snapshot: &mut Snapshot,
-    ) -> Vec<(u32, Entry)> {
-        let last = |entry: Entry| u64::from(entry.location()) + u64::from(entry.grains());
+    fn kept(&self, blocks: impl Iterator<Item = Block>, snapshot: &mut Snapshot) -> Vec<(Block, Entry)> {
+        let entries = blocks.map(|block| (block, self.live.entry(block).clean()));
         entries
             .inspect(|(_, entry)| {
-                if entry.is_record() {
-                    snapshot.end = snapshot.end.max(last(*entry));
+                if let Some(extent) = entry.record_extent().filter(|extent| self.is_within(*extent)) {
+                    snapshot.end = snapshot.end.max(extent.end());
                 }
             })
             .collect()
     }
 
+    /// A damaged entry may lead out of the file: its page's readers find out, and there is no zone to keep for it.
+    fn is_within(&self, extent: Extent) -> bool {
+        let zone_grains = u64::from(self.options.geometry.zone_grains);
+        extent.end() <= u64::from(self.live.zones_end()) * zone_grains
+    }
+
     /// Appends a record of the map, from the reserve if it must be.
-    pub(crate) fn append_map(&self, kind: Kind, sequence: u64, payload: &[u8]) -> Result<Place, Error> {
+    pub(crate) fn append_map(
+        &self,
+        _: &CommitGuard<'_, W>,
+        kind: Kind,
+        sequence: Version,
+        payload: &[u8],
+    ) -> Result<Place, Error> {
         let mut record = Vec::with_capacity(payload.len() + 128);
         let header = self.build(kind, sequence, payload, &mut record);
-        let location = self.append(&header, &mut record, Some(Need::Commit))?;
-        self.live.finish(location, header.grains());
-        self.live.count(Counter::MapBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
+        let reserved = self.append(&header, &mut record, Purpose::Map, Some(Need::Commit))?;
+        self.live.count(Counter::MapBytes, header.grains().bytes() as u64);
         let bytes = (crate::record::HEADER_BYTES + header.payload_len) as u32;
-        Ok(Place::of(location, bytes, sequence))
+        Ok(Place::of(reserved.extent().location, bytes, sequence))
     }
 
     /// The end when all space was last known, and how much was free.
     fn known(&self, snapshot: &Snapshot) -> (u64, u64) {
+        let shared = self.live.shared();
         if self.live.unknown_zones() > 0 {
-            return (self.live.get(live::KNOWN_END), self.live.get(live::KNOWN_FREE));
+            return (shared.known_end.load(), shared.known_free.load());
         }
-        let end = u32::try_from(snapshot.end).unwrap_or(u32::MAX);
         let size = self.options.geometry.zone_grains;
-        (snapshot.end, crate::recovery::free_grains(&snapshot.live, end, size))
+        (snapshot.end, crate::recovery::free_grains(&snapshot.live, snapshot.end, size))
     }
 
     /// Adds the head and what the root refers to beside pages.
     fn count_map(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &mut Snapshot) {
-        self.count_record(snapshot, 0, grains_of(HEAD_BYTES));
+        self.count_extent(snapshot, HEAD);
         let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
         let places = root.deltas.iter().copied().chain(dictionaries).chain([root.index]);
-        let kept = (0..if leaves.is_some() { 0 } else { LEAVES_MAX }).map(|leaf| self.live.leaf_place(leaf));
+        let kept = leaves::all().filter(|_| leaves.is_none()).map(|leaf| self.live.leaf_place(leaf));
         for place in places.chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
-            if place.location != 0 {
-                self.count_record(snapshot, place.location, grains_of(place.bytes as usize));
+            if let Some(extent) = place.extent() {
+                self.count_extent(snapshot, extent);
             }
         }
     }
 
-    fn free_zones(&self, snapshot: &Snapshot) {
+    fn free_zones(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {
         let unknown = self.live.unknown_zones() as usize;
+        let most = self.options.geometry.zone_grains;
         for (zone, live) in snapshot.live.iter().enumerate().skip(unknown) {
+            let number = ZoneNumber(zone as u32);
             if *live == 0 && snapshot.closed.get(zone).copied().unwrap_or_default() {
-                self.live.free_zone(zone as u32);
+                self.live.free_zone(number);
             } else {
-                self.live.set_live_grains(zone as u32, *live);
+                // Damaged entries may overlap.
+                self.live.set_live_grains(number, (*live).min(most));
             }
         }
     }
 
     /// An fdatasync whose failure is the end of all commits.
-    pub(crate) fn sync(&self) -> Result<(), Error> {
-        self.sync_with(|| self.device.fdatasync(), "fdatasync")
+    pub(crate) fn sync(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
+        self.sync_with(guard, || self.device.fdatasync(), "fdatasync")
     }
 
-    fn sync_with(&self, call: impl Fn() -> Result<(), DeviceError>, what: &'static str) -> Result<(), Error> {
-        let before = self.live.get(live::UNFINISHED);
-        self.live.set(live::UNFINISHED, live::IN_SYNC);
+    fn sync_with(
+        &self,
+        _: &CommitGuard<'_, W>,
+        call: impl Fn() -> Result<(), DeviceError>,
+        what: &'static str,
+    ) -> Result<(), Error> {
+        let shared = self.live.shared();
+        let before = shared.unfinished.load();
+        shared.unfinished.store(IN_SYNC);
         let result = call();
         let Err(source) = result else {
-            self.live.set(live::UNFINISHED, before);
+            shared.unfinished.store(before);
             return Ok(());
         };
         match self.options.plant {
             Plant::FsyncErrorSwallowed => {
-                self.live.set(live::UNFINISHED, before);
+                shared.unfinished.store(before);
                 Ok(())
             }
             Plant::FsyncRetried => {
-                self.live.set(live::UNFINISHED, before);
+                shared.unfinished.store(before);
                 call().map_err(|source| Error::device(what, 0, 0, source))
             }
             _ => {
-                self.live.set(live::POISONED, 1);
+                shared.poisoned.store(1);
                 Err(Error::device(what, 0, 0, source))
             }
         }
     }
 
     /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is new.
-    pub(crate) fn write_root(&self, root: &mut Root) -> Result<(), Error> {
+    pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
             if self.options.plant != Plant::NameNotSynced {
-                self.sync_with(|| self.device.sync_dir(), "fsync of the folder")?;
+                self.sync_with(guard, || self.device.sync_dir(), "fsync of the folder")?;
             }
             root.named = true;
         }
         let sheet = root.encode(self.options.seal);
         let ring = self.next_in_ring();
-        self.live.set(live::RING, ring);
+        self.live.shared().ring.store(ring);
         let offset = ring * SHEET_BYTES as u64;
         let mut written = self.device.pwrite(&sheet, offset);
         for _ in 0..RESERVE_TRIES {
@@ -395,51 +529,52 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         }
         written.map_err(|source| Error::device("write", offset, SHEET_BYTES, source))?;
         self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
-        self.sync()
+        self.sync(guard)
     }
 
     fn next_in_ring(&self) -> u64 {
         if self.options.plant == Plant::RootInPlace {
             return 0;
         }
-        (self.live.get(live::RING) + 1) % ROOT_SHEETS as u64
+        (self.live.shared().ring.load() + 1) % ROOT_SHEETS as u64
     }
 
     /// Takes a durable root into memory and writes its copy.
-    fn settle(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &Snapshot) {
-        if let Some(leaves) = leaves {
-            for leaf in 0..LEAVES_MAX {
-                self.live.set_leaf_place(leaf, leaves.get(leaf).copied().unwrap_or_default());
+    fn settle(&self, guard: &CommitGuard<'_, W>, draft: &Draft, snapshot: &Snapshot) {
+        let shared = self.live.shared();
+        if let Some(leaves) = &draft.leaves {
+            for leaf in leaves::all() {
+                self.live.set_leaf_place(leaf, leaves.get(leaf.0).copied().unwrap_or_default());
             }
-            (0..LEAVES_MAX / 64).for_each(|word| self.live.set(live::LEAVES_CHANGED + word, 0));
-            self.live.set(live::FOLD, 0);
+            shared.leaves_changed.iter().for_each(|word| word.store(0));
+            shared.fold_due.store(0);
         }
         let unknown = self.live.unknown_zones();
         let known: u64 = snapshot.live.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
         let size = self.options.geometry.zone_grains;
         let live_grains = known + u64::from(unknown) * u64::from(size);
-        self.live.set(live::LIVE_GRAINS, live_grains);
-        self.live.set(live::HELP_AT, self.help_from(live_grains * GRAIN_BYTES as u64));
-        self.live.set(live::VERSION_LIMIT, root.version_limit);
-        self.live.store_image(&root.encode(None));
+        shared.live_grains.store(live_grains);
+        shared.help_at.store(self.help_from(live_grains * crate::units::GRAIN_BYTES as u64));
+        shared.version_limit.store(draft.root.version_limit.0);
+        self.live.store_image(&draft.root.encode(None), guard);
         self.live.count(Counter::Commits, 1);
-        self.copy_root(root);
+        self.copy_root(guard, &draft.root);
     }
 
     /// Not waited for, and not missed if it fails: the root is durable.
-    pub(crate) fn copy_root(&self, root: &Root) {
+    pub(crate) fn copy_root(&self, _: &CommitGuard<'_, W>, root: &Root) {
         let ring = self.next_in_ring();
         if self.device.pwrite(&root.encode(self.options.seal), ring * SHEET_BYTES as u64).is_ok() {
-            self.live.set(live::RING, ring);
+            self.live.shared().ring.store(ring);
             self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
         }
     }
 }
 
 /// What changed, over what was changed before, below the end.
-fn overlay(before: &[(u32, Entry)], changed: &[(u32, Entry)], pages: u32) -> Vec<(u32, Entry)> {
+fn overlay(before: &[(Block, Entry)], changed: &[(Block, Entry)], pages: u32) -> Vec<(Block, Entry)> {
     let mut merged = Vec::with_capacity(before.len() + changed.len());
-    let mut older = before.iter().filter(|(block, _)| *block < pages).peekable();
+    let mut older = before.iter().filter(|(block, _)| block.0 < pages).peekable();
     for (block, entry) in changed {
         while let Some(item) = older.next_if(|(older, _)| older < block) {
             merged.push(*item);
@@ -450,3 +585,5 @@ fn overlay(before: &[(u32, Entry)], changed: &[(u32, Entry)], pages: u32) -> Vec
     merged.extend(older);
     merged
 }
+
+const _: () = assert!(LEAF_ENTRIES * 8 + 64 < crate::record::META_PAYLOAD_MAX);

@@ -22,27 +22,37 @@
 //! * **I12** A process killed anywhere leaves others able to read, write and commit. What was under way is
 //!   done anew from the live map.
 //! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable root has, and
-//!   one leaves the root when no page needs it and nobody may still publish one. No number is given out twice while the
-//!   container is open.
+//!   one leaves the root when no page needs it and nobody may still publish one. No number is given out twice in the
+//!   container's life.
 //! * **I14** A leaf of the map is loaded only into entries that are missing since opening: what was written since is kept,
 //!   what was cut off stays so.
 //! * **I15** Space that the root found at opening may refer to is not freed before all leaves are loaded.
 
-use crate::device::{Alone, Device, DeviceError, Need, Peers};
-use crate::entry::{Entry, GRAIN_BYTES, grains_of};
-use crate::error::{Damage, Error};
-use crate::live::{self, Counter, Geometry, Live, Word};
-use crate::plant::Plant;
-use crate::record::{self, ContainerId, HEADER_BYTES, Header, Kind, PAGE_PAYLOAD_MAX, RECORD_BYTES_MAX};
-use crate::root::{Identity, Root};
-use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
 use std::sync::atomic::AtomicU64;
 
+use crate::device::{Alone, Device, DeviceError, Need, Peers};
+use crate::entry::{Entry, GRAIN_BYTES};
+use crate::error::{Damage, Error, Part, Reason};
+use crate::live::{Counter, Live, Word};
+use crate::lock::CommitGuard;
+use crate::plant::Plant;
+use crate::record::{
+    self, ContainerId, HEADER_BYTES, Header, Kind, PAGE_PAYLOAD_MAX, PageKind, RECORD_BYTES_MAX,
+};
+use crate::root::{DictionaryPlace, Identity, Root, SHEET_BYTES};
+use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
+use crate::shared::Geometry;
+use crate::space::{Purpose, Reserved};
+use crate::units::{Block, DictionaryNumber, Extent, Grains, Version};
+
 /// How often the root in memory is looked at while another process replaces it.
-const ROOT_TRIES: usize = 100;
+const ROOT_TRIES: usize = 20;
 
 /// How often one write draws on the reserve: others may take what it was given.
 pub(crate) const RESERVE_TRIES: usize = 16;
+
+/// How often one write makes room among the container's addresses before it fails.
+const ROOM_TRIES: u32 = 6;
 
 /// How a container is used. The same for all its processes.
 #[derive(Clone, Copy)]
@@ -123,6 +133,9 @@ impl<'a> Options<'a> {
 }
 
 /// An open container, as one process uses it. Any number of threads and processes read, write and commit at the same time.
+///
+/// The caller sees to what PostgreSQL's locks see to: one process at a time writes a page, and nobody touches pages that a truncation
+/// takes away. Everything else may happen at the same time as everything else.
 pub struct Container<'m, D, P = Alone, W = AtomicU64> {
     pub(crate) device: D,
     pub(crate) peers: P,
@@ -130,6 +143,8 @@ pub struct Container<'m, D, P = Alone, W = AtomicU64> {
     pub(crate) options: Options<'m>,
     pub(crate) id: ContainerId,
     pub(crate) seed: u32,
+    /// What salvage found, instead of the root's: there may be more of them than a root has.
+    pub(crate) salvaged: Vec<DictionaryPlace>,
 }
 
 /// What a page is stored as.
@@ -141,8 +156,8 @@ pub enum Stored<'a> {
     Record {
         /// How the payload is encoded, as it was given to `write`.
         mode: u8,
-        /// The dictionary that the payload needs, 0 for none.
-        dictionary: u8,
+        /// The dictionary that the payload needs, 0 for none. The number means the same one for the container's whole life.
+        dictionary: DictionaryNumber,
         /// What was given to `write`.
         payload: &'a [u8],
     },
@@ -167,6 +182,15 @@ impl Default for Scratch {
     }
 }
 
+/// A page's record as it was read: its header, proved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRecord {
+    pub page: PageKind,
+    pub header: Header,
+    /// Where it was found.
+    pub extent: Extent,
+}
+
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Pages of the segment.
     pub fn pages(&self) -> u32 {
@@ -179,8 +203,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Which segment it says it is.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the last root cannot be read, in memory or in the file.
     pub fn identity(&self) -> Result<Identity, Error> {
         Ok(self.root_in_memory()?.identity)
+    }
+
+    /// Lets go of the locks that this process holds: for the error handler of a process that may have left a call of the
+    /// engine by `longjmp`, which drops nothing. What was under way is then as if the process had been killed, and the process may
+    /// go on. Never while a call of this process is running.
+    pub fn release_held(&self) {
+        crate::lock::release_held(self.live.shared(), &self.peers);
     }
 
     /// Reads a page's record: one look into memory, one pread, no allocation, no lock. The first read of a leaf's pages since
@@ -188,29 +222,35 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     ///
     /// A record that is not what the entry says was replaced meanwhile, which shows by the entry having changed; if
     /// the entry has not changed, two reads in a row decide that it is damaged.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`]; [`Error::Damaged`] with everything that is known of it; [`Error::Device`].
     pub fn read<'s>(&self, block: u32, scratch: &'s mut Scratch) -> Result<Stored<'s>, Error> {
+        let block = Block(block);
         let pages = self.pages();
-        if block >= pages {
-            return Err(Error::PastEnd { block, pages });
+        if block.0 >= pages {
+            return Err(Error::PastEnd { block: block.0, pages });
         }
-        let Some(header) = self.read_record(block, scratch)? else {
+        let Some(PageRecord { page, header, extent }) = self.read_record(block, scratch)? else {
             return Ok(Stored::Zeros);
         };
-        let Kind::Page { mode, dictionary, .. } = header.kind else {
-            return Ok(Stored::Zeros);
-        };
+        let PageKind { mode, dictionary, .. } = page;
         let stored = HEADER_BYTES..HEADER_BYTES + header.payload_len;
         let Some(seal) = self.options.seal else {
             return Ok(Stored::Record { mode, dictionary, payload: &scratch.record[stored] });
         };
         let associated = record::associated(&self.id, &header);
         let length = seal.open(&associated, &scratch.record[stored], &mut scratch.opened);
-        let length = length.ok_or_else(|| self.page_damage(block, self.live.entry(block), "seal", 1, 0))?;
+        let length = length.ok_or_else(|| page_damage(block, extent, Reason::Seal))?;
         Ok(Stored::Record { mode, dictionary, payload: &scratch.opened[..length] })
     }
 
     /// None: a page of zeros.
-    pub(crate) fn read_record(&self, block: u32, scratch: &mut Scratch) -> Result<Option<Header>, Error> {
+    pub(crate) fn read_record(
+        &self,
+        block: Block,
+        scratch: &mut Scratch,
+    ) -> Result<Option<PageRecord>, Error> {
         let mut entry = self.live.entry(block);
         let mut was_bad = false;
         loop {
@@ -218,26 +258,28 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 return Ok(None);
             }
             self.device.pause();
-            let failure = if entry.is_missing() {
-                match self.load_for(block) {
+            let failure = match entry.record_extent() {
+                Some(_) => match self.read_at(entry, block, &mut scratch.record) {
+                    Ok(record) => return Ok(Some(record)),
+                    Err(failure) => failure,
+                },
+                None => match self.load_for(block) {
                     Ok(true) => {
                         entry = self.live.entry(block);
-                        continue;
+                        if !entry.is_missing() {
+                            continue;
+                        }
+                        page_damage(block, Extent::default(), Reason::NoEntry)
                     }
-                    Ok(false) => self.page_damage(block, entry, "entry", 1, 0),
+                    Ok(false) => page_damage(block, Extent::default(), Reason::NoEntry),
                     Err(failure) => failure,
-                }
-            } else {
-                match self.read_at(entry, block, &mut scratch.record) {
-                    Ok(header) => return Ok(Some(header)),
-                    Err(failure) => failure,
-                }
+                },
             };
             let now = self.live.entry(block);
             let changed = now.clean() != entry.clean();
             let pages = self.pages();
-            if block >= pages {
-                return Err(Error::PastEnd { block, pages });
+            if block.0 >= pages {
+                return Err(Error::PastEnd { block: block.0, pages });
             }
             if !changed && was_bad {
                 self.live.count(Counter::Damages, 1);
@@ -250,134 +292,151 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Reads and proves the record that `entry` means.
-    pub(crate) fn read_at(&self, entry: Entry, block: u32, buffer: &mut Vec<u8>) -> Result<Header, Error> {
-        buffer.resize(RECORD_BYTES_MAX.max(entry.bytes()), 0);
-        let buffer = &mut buffer[..entry.bytes()];
-        let offset = entry.offset();
-        let got = self.device.pread(buffer, offset);
-        let got = got.map_err(|source| Error::device("read", offset, entry.bytes(), source))?;
-        if got < buffer.len() {
-            return Err(self.page_damage(
-                block,
-                entry,
-                "bytes in the file",
-                entry.bytes() as u64,
-                got as u64,
-            ));
-        }
-        let Some(header) = record::check(buffer, self.seed, entry.location()) else {
-            return Err(self.page_damage(block, entry, "check sum", 1, 0));
-        };
-        let Kind::Page { block: found, .. } = header.kind else {
-            return Err(self.page_damage(block, entry, "record kind", 0, 1));
-        };
-        if found != block {
-            return Err(self.page_damage(block, entry, "block", block.into(), found.into()));
-        }
-        let is_meant = entry.has_tag_of(header.version) && header.grains() == entry.grains();
-        if !is_meant && self.options.plant != Plant::ReaderIgnoresTag {
-            return Err(self.page_damage(block, entry, "version", entry.tag(), header.version));
-        }
-        Ok(header)
-    }
-
-    pub(crate) fn page_damage(
+    pub(crate) fn read_at(
         &self,
-        block: u32,
         entry: Entry,
-        property: &'static str,
-        expected: u64,
-        found: u64,
-    ) -> Error {
-        let (offset, length) = (entry.offset(), entry.bytes() as u64);
-        Damage { what: "page", block: Some(block), offset, length, property, expected, found }.into()
+        block: Block,
+        buffer: &mut Vec<u8>,
+    ) -> Result<PageRecord, Error> {
+        let extent = entry.extent();
+        let damage = |reason| page_damage(block, extent, reason);
+        let (offset, length) = (extent.location.offset(), extent.grains.bytes());
+        buffer.resize(RECORD_BYTES_MAX.max(length), 0);
+        let buffer = &mut buffer[..length];
+        let got = self.device.pread(buffer, offset);
+        let got = got.map_err(|source| Error::device("read", offset, length, source))?;
+        if got < length {
+            return Err(damage(Reason::CutOff { expected: length as u64, found: got as u64 }));
+        }
+        let header = record::check(buffer, self.seed, extent.location).map_err(damage)?;
+        let Kind::Page(page) = header.kind else {
+            return Err(damage(Reason::OtherKind));
+        };
+        if page.block != block {
+            return Err(damage(Reason::OtherBlock { expected: block.0, found: page.block.0 }));
+        }
+        if self.options.plant != Plant::ReaderIgnoresTag {
+            if !entry.has_tag_of(header.version) {
+                let (expected_tag, found) = (entry.tag(), header.version.0);
+                return Err(damage(Reason::OtherVersion { expected_tag, found }));
+            }
+            if header.grains() != extent.grains {
+                let (expected, found) = (length as u64, header.grains().bytes() as u64);
+                return Err(damage(Reason::OtherLength { expected, found }));
+            }
+        }
+        Ok(PageRecord { page, header, extent })
     }
 
     /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit). Grows the segment as
-    /// needed; pages in between become empty ones. When there is far too much garbage, a piece of collection follows.
+    /// needed; pages in between become empty ones. When there is far too much garbage, a piece of collection follows; when
+    /// the container's own addresses are used up, commits and collection come first.
     ///
     /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. `dictionary` is one of
-    /// [`add_dictionary`](Self::add_dictionary), or 0. After an error the page is what it was;
-    /// [`Error::DictionaryRetired`] and [`Error::DictionaryMissing`] ask for another encoding.
+    /// [`add_dictionary`](Self::add_dictionary), or 0.
+    ///
+    /// # Errors
+    /// After an error the page is what it was. [`Error::DictionaryRetired`] and [`Error::DictionaryMissing`] ask for another
+    /// encoding. [`Error::is_no_space`]: no room on the device or among the addresses.
     pub fn write(
         &self,
         block: u32,
         mode: u8,
-        dictionary: u8,
+        dictionary: DictionaryNumber,
         payload: &[u8],
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
+        let block = Block(block);
         self.check_write(block, payload.len())?;
-        self.live.enter_dictionary(dictionary)?;
-        let done = self.write_record(Kind::Page { block, mode, dictionary }, block, payload, scratch);
-        self.live.leave_dictionary(dictionary);
-        if done.is_ok() {
-            self.help_if_due();
+        let mut tries = 0;
+        loop {
+            let page = PageKind { block, mode, dictionary };
+            match self.write_record(page, payload, scratch) {
+                Err(error) if tries < ROOM_TRIES && is_cured_by_room(&error) => {
+                    tries += 1;
+                    self.make_room(tries, error)?;
+                }
+                done => {
+                    if done.is_ok() {
+                        self.help_if_due();
+                    }
+                    return done;
+                }
+            }
         }
-        done
     }
 
-    fn write_record(
-        &self,
-        kind: Kind,
-        block: u32,
-        payload: &[u8],
-        scratch: &mut Scratch,
-    ) -> Result<(), Error> {
+    fn write_record(&self, page: PageKind, payload: &[u8], scratch: &mut Scratch) -> Result<(), Error> {
+        let block = page.block;
+        // Until the page is published or given up.
+        let _inside = self.live.enter_dictionary(page.dictionary)?;
         let version = self.draw_version()?;
-        let header = self.build(kind, version, payload, &mut scratch.record);
-        let need = (block < self.pages()).then_some(Need::Page);
-        let location = self.append(&header, &mut scratch.record, need)?;
-        self.live.count(Counter::WrittenBytes, u64::from(header.grains()) * GRAIN_BYTES as u64);
+        let header = self.build(Kind::Page(page), version, payload, &mut scratch.record);
+        let need = (block.0 < self.pages()).then_some(Need::Page);
+        let reserved = self.append(&header, &mut scratch.record, Purpose::Page, need)?;
+        self.live.count(Counter::WrittenBytes, header.grains().bytes() as u64);
         self.device.pause();
-        let entry = Entry::record(location, header.grains(), version);
-        self.live.publish(block, entry);
+        // The page count first: a commit that finds the space finished must find the entry below the end.
+        self.grow_to(block.0 + 1, version);
         self.device.pause();
-        self.live.finish(location, header.grains());
-        self.grow_to(block + 1, version);
+        self.live.publish(block, Entry::record(reserved.extent(), version));
+        self.device.pause();
+        drop(reserved);
         Ok(())
     }
 
     /// Makes a page all zeros, which needs no space.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for a block that the segment cannot have; [`Error::ReadOnly`].
     pub fn write_zeros(&self, block: u32) -> Result<(), Error> {
+        let block = Block(block);
         self.check_write(block, 1)?;
-        let version = self.draw_version()?;
+        let version = self.draw_version_or_commit()?;
+        self.grow_to(block.0 + 1, version);
         self.live.publish(block, Entry::zeros(version));
-        self.grow_to(block + 1, version);
         Ok(())
     }
 
     /// Makes the segment at least `pages` long; new pages are all zeros. Needs no space and is no commit.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for more pages than the segment can have; [`Error::ReadOnly`].
     pub fn extend(&self, pages: u32) -> Result<(), Error> {
         if pages <= self.pages() {
             return Ok(());
         }
-        self.check_write(pages - 1, 1)?;
-        let version = self.draw_version()?;
+        self.check_write(Block(pages - 1), 1)?;
+        let version = self.draw_version_or_commit()?;
         self.grow_to(pages, version);
         Ok(())
     }
 
-    fn grow_to(&self, pages: u32, version: u64) {
-        if pages > self.pages() {
-            if self.live.get(live::CUTTING) != 0 {
-                // A truncation whose process died has left entries above the end.
-                self.lock_commit();
-                self.live.unlock(live::LOCK);
-            }
-            self.live.grow(pages, version);
+    fn grow_to(&self, pages: u32, version: Version) {
+        while !self.live.grow(pages, version) {
+            // Ends the truncation of a process that died.
+            drop(self.lock_commit());
         }
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.check_container()
     }
 
-    fn check_write(&self, block: u32, payload_len: usize) -> Result<(), Error> {
+    /// The shared memory may be another container's by now: the file was removed while this process had it open.
+    pub(crate) fn check_container(&self) -> Result<(), Error> {
+        let expected = self.live.container();
+        if expected == self.id { Ok(()) } else { Err(Error::OtherContainer { expected, found: self.id }) }
+    }
+
+    fn check_write(&self, block: Block, payload_len: usize) -> Result<(), Error> {
         self.check_writable()?;
         let allowed = u64::from(self.options.geometry.pages_max);
-        if u64::from(block) >= allowed {
-            return Err(Error::Limit { what: "block", found: block.into(), allowed: allowed - 1 });
+        if u64::from(block.0) >= allowed {
+            return Err(Error::Limit { what: "block", found: block.0.into(), allowed: allowed - 1 });
         }
         let (found, allowed) = (payload_len as u64, (PAGE_PAYLOAD_MAX - SEAL_OVERHEAD_MAX) as u64);
         if found == 0 || found > allowed {
@@ -386,14 +445,30 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(())
     }
 
-    pub(crate) fn draw_version(&self) -> Result<u64, Error> {
-        let allowed = self.live.get(live::VERSION_LIMIT);
+    pub(crate) fn draw_version(&self) -> Result<Version, Error> {
+        let allowed = self.live.shared().version_limit.load();
         let drawn = self.live.draw_version();
-        drawn.ok_or(Error::Limit { what: "writes without a commit; version", found: allowed, allowed })
+        drawn.ok_or(Error::Limit { what: VERSIONS_LIMIT, found: allowed, allowed })
+    }
+
+    fn draw_version_or_commit(&self) -> Result<Version, Error> {
+        self.draw_version().or_else(|_| {
+            self.commit_now()?;
+            self.draw_version()
+        })
+    }
+
+    /// What a write does when addresses or versions are used up: it commits, as that frees what was replaced; then it collects and commits.
+    fn make_room(&self, tries: u32, failure: Error) -> Result<(), Error> {
+        self.live.count(Counter::RoomMade, 1);
+        let is_of_addresses = matches!(failure, Error::AddressSpace { .. });
+        let done = if is_of_addresses && tries > 1 { self.collect_for_room() } else { self.commit_now() };
+        // What the write failed by says more than why that could not be cured, unless commits are over.
+        done.map_err(|error| if error == Error::Poisoned { error } else { failure })
     }
 
     /// Puts payload, sealed if there is a key, behind room for the header.
-    pub(crate) fn build(&self, kind: Kind, version: u64, payload: &[u8], out: &mut Vec<u8>) -> Header {
+    pub(crate) fn build(&self, kind: Kind, version: Version, payload: &[u8], out: &mut Vec<u8>) -> Header {
         out.clear();
         out.resize(HEADER_BYTES, 0);
         let header = Header { kind, payload_len: payload.len(), version };
@@ -405,84 +480,76 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Writes what [`build`](Self::build) made at a place of its own, with help of the reserve if there is a need that allows it.
-    /// The caller says when it is finished there.
+    /// It is finished there when what is returned is dropped.
     pub(crate) fn append(
         &self,
         header: &Header,
         record: &mut Vec<u8>,
+        purpose: Purpose,
         need: Option<Need>,
-    ) -> Result<u32, Error> {
-        let grains = header.grains();
+    ) -> Result<Reserved<'_, W>, Error> {
         let mut tries = 0;
         loop {
-            let left = self.live.get(live::SHEETS_LEFT);
-            let full = || {
-                self.live.set(live::COMPLETION_DUE, 1);
-                Error::device("reserve", 0, record.len(), crate::device::DeviceError::NoSpace)
-            };
-            let location = self.live.reserve(grains).ok_or_else(full)?;
+            let appending = self.live.enter_append();
+            let reserved = self.reserve(header.grains(), purpose)?;
             self.device.pause();
-            if self.live.get(live::SHEETS_LEFT) != left {
-                // The sheet may hold records that are being made durable: a write torn by a power failure could
-                // take them along.
-                self.live.finish(location, grains);
+            if self.live.was_left(&appending) {
+                // A commit has left the sheet and may have stopped waiting for this writer: the sheet may hold records
+                // that were made durable, and a write torn by a power failure would take them along.
                 continue;
             }
             record.truncate(HEADER_BYTES + header.payload_len);
+            let Extent { location, .. } = reserved.extent();
             record::finish(record, header, self.seed, location);
-            let offset = u64::from(location) * GRAIN_BYTES as u64;
-            let Err(source) = self.device.pwrite(record, offset) else {
-                return Ok(location);
+            let Err(source) = self.device.pwrite(record, location.offset()) else {
+                return Ok(reserved);
             };
-            self.live.finish(location, grains);
+            drop(appending);
             if source == DeviceError::NoSpace {
-                self.live.set(live::COMPLETION_DUE, 1);
+                self.live.shared().completion_due.store(1);
             }
             let is_helped = source == DeviceError::NoSpace
                 && tries < RESERVE_TRIES
                 && need.is_some_and(|need| self.device.release_reserve(record.len() as u64, need));
             if !is_helped {
-                return Err(Error::device("write", offset, record.len(), source));
+                return Err(Error::device("write", location.offset(), record.len(), source));
             }
             tries += 1;
         }
     }
 
+    fn reserve(&self, grains: Grains, purpose: Purpose) -> Result<Reserved<'_, W>, Error> {
+        if let Some(reserved) = self.live.reserve(grains, purpose) {
+            return Ok(reserved);
+        }
+        self.live.shared().completion_due.store(1);
+        let limit = self.options.geometry.bytes_max();
+        Err(Error::AddressSpace { needed: grains.bytes() as u64, limit })
+    }
+
     /// Cuts the segment to `pages`. Needs no space and cannot fail for the want of it; durable, and its space free,
     /// with the next commit. The caller keeps others from the pages that go, as PostgreSQL does; a collector need
     /// not be kept from them.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OtherContainer`].
     pub fn truncate(&self, pages: u32) -> Result<(), Error> {
         self.check_writable()?;
-        self.lock_commit();
-        let old = self.pages();
-        if pages < old {
-            self.live.set(live::CUTTING, (u64::from(pages) + 1) | (u64::from(old) << 32));
-            self.device.pause();
-            self.finish_cut();
+        let guard = self.lock_commit();
+        self.device.pause();
+        if self.options.plant == Plant::TruncationForgotten {
+            self.live.cut_and_forget(pages, &guard);
+        } else {
+            self.live.cut(pages, &guard, &self.peers);
         }
-        self.live.unlock(live::LOCK);
         Ok(())
     }
 
     /// Takes the commit lock, and ends a truncation that its process did not.
-    pub(crate) fn lock_commit(&self) {
-        self.live.lock(live::LOCK, &self.peers);
-        if self.live.get(live::CUTTING) != 0 {
-            self.finish_cut();
-        }
-    }
-
-    fn finish_cut(&self) {
-        let cutting = self.live.get(live::CUTTING);
-        let (pages, old) = ((cutting as u32) - 1, (cutting >> 32) as u32);
-        self.live.set(live::PAGES, pages.into());
-        // With the old entries gone, growing again makes empty pages, each marked for the next commit: so the
-        // durable map needs no mark for a truncation.
-        let old = if self.options.plant == Plant::TruncationForgotten { pages } else { old };
-        self.live.cut(pages, old, &self.peers);
-        // What was cut off may be worth giving back.
-        self.live.set(live::COMPLETION_DUE, 1);
-        self.live.set(live::CUTTING, 0);
+    pub(crate) fn lock_commit(&self) -> CommitGuard<'_, W> {
+        let guard = CommitGuard::lock(self.live.shared(), &self.peers);
+        self.live.end_cut(&guard, &self.peers);
+        guard
     }
 
     /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not waited for.
@@ -496,11 +563,28 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.find_root().map(|found| found.root)
     }
 
+    /// The last root, for who holds the commit lock: if it is half of one, a process died while it took it into memory.
+    pub(crate) fn root_held(&self, _: &CommitGuard<'_, W>) -> Result<Root, Error> {
+        Root::decode_image(&self.live.image()).or_else(|_| self.find_root().map(|found| found.root))
+    }
+
     /// Bytes of the reserve that a commit may need at most, for a segment as it is now.
     pub fn commit_bytes_max(&self) -> u64 {
-        let leaves = Live::<W>::leaves_of(self.pages()) as u64;
-        let per_leaf =
-            (grains_of(crate::map::LEAF_ENTRIES * 8 + 64) as usize * GRAIN_BYTES + SEAL_OVERHEAD_MAX) as u64;
-        (leaves + 2) * per_leaf + self.zone_bytes() * 2
+        let geometry = &self.options.geometry;
+        geometry.commit_bytes_max(self.pages()) + geometry.zone_bytes() * 2 + SHEET_BYTES as u64 * 2
     }
 }
+
+/// What is said when no version is left before the next commit.
+const VERSIONS_LIMIT: &str = "writes without a commit; version";
+
+fn is_cured_by_room(error: &Error) -> bool {
+    matches!(error, Error::AddressSpace { .. } | Error::Limit { what: VERSIONS_LIMIT, .. })
+}
+
+pub(crate) fn page_damage(block: Block, extent: Extent, reason: Reason) -> Error {
+    let (offset, length) = (extent.location.offset(), extent.grains.bytes() as u64);
+    Damage { part: Part::Page, block: Some(block.0), offset, length, reason }.into()
+}
+
+const _: () = assert!(RECORD_BYTES_MAX.is_multiple_of(GRAIN_BYTES));

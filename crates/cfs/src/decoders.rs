@@ -10,11 +10,11 @@ use crate::root::{Root, SHEET_BYTES};
 pub fn all(bytes: &[u8]) {
     let _ = Header::parse(bytes);
     let mut entries = [Entry::MISSING; LEAF_ENTRIES];
-    if let Some((number, count)) = map::decode_leaf(bytes, &mut entries) {
+    if let Some((leaf, count)) = map::decode_leaf(bytes, &mut entries) {
         let mut payload = Vec::new();
-        map::encode_leaf(number as u16, &entries[..count], &mut payload);
+        map::encode_leaf(leaf, &entries[..count], &mut payload);
         let mut again = [Entry::MISSING; LEAF_ENTRIES];
-        assert_eq!(map::decode_leaf(&payload, &mut again), Some((number, count)));
+        assert_eq!(map::decode_leaf(&payload, &mut again), Some((leaf, count)));
         assert_eq!(entries, again);
     }
     let _ = map::decode_index(bytes);

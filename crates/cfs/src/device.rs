@@ -3,6 +3,8 @@
 //! A shell implements these over system calls, the simulator ([`crate::sim`]) over a model of a disk. The engine
 //! believes of the medium what `formats/cfs.md` states under "The medium", and nothing else.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Where an operation of the world outside failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
@@ -29,6 +31,15 @@ pub enum Need {
     Commit,
 }
 
+/// How a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// With others that lock it so.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
 /// One open container file. Shared by reference: the calls take `&self` and may run at the same time.
 pub trait Device {
     /// Fills `buffer` from byte `offset` on; returns how much, less than the whole only at the end of the file.
@@ -52,6 +63,11 @@ pub trait Device {
 
     /// Makes the file's name durable: its folder, and each folder above that was made with it.
     fn sync_dir(&self) -> Result<(), DeviceError>;
+
+    /// Locks the file, or changes the lock that this opening of it holds; false: another one's is in the way, and nothing has changed
+    /// but that a lock may have been lost that was to be raised. The lock goes with the opening's last descriptor, however its
+    /// processes end (`flock`, or `F_OFD_SETLK`).
+    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError>;
 
     /// Asks for `bytes` of the tablespace's reserve ([`crate::reserve`]) to be given to the filesystem, because what is under
     /// way must not fail. False: there is none, or none for this need.
@@ -87,8 +103,9 @@ pub trait Folder {
 
 /// The processes that share a container, as one of them sees it.
 pub trait Peers {
-    /// This process: not zero, and never used again by another while the shared memory lives (a process id with
-    /// the time it started).
+    /// This thread of execution: not zero, the same for as long as it lives, and never used again by another while the shared
+    /// memory lives (a process id with the time it started). A thread that finds itself the holder of a lock that it asks for takes it for one
+    /// that it left behind by a jump: so two threads must never have one name.
     fn me(&self) -> u64;
 
     /// Whether the process still runs. A wrong "no" breaks locks, a wrong "yes" makes everybody wait.
@@ -98,17 +115,24 @@ pub trait Peers {
     fn relax(&self);
 }
 
-/// A process that has the container to itself.
+/// A process that has the container to itself. Its threads may share it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone;
 
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static THREAD: u64 = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
+}
+
 impl Peers for Alone {
     fn me(&self) -> u64 {
-        1
+        THREAD.with(|number| *number)
     }
 
-    fn is_alive(&self, peer: u64) -> bool {
-        peer == 1
+    /// Threads do not end inside a call: a panic drops what they hold.
+    fn is_alive(&self, _: u64) -> bool {
+        true
     }
 
     fn relax(&self) {

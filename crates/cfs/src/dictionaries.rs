@@ -1,6 +1,7 @@
 //! Dictionaries of a container: durable before their first use, named by what they contain.
 //!
-//! A page's record names its dictionary by one byte; the root says where that is. The number is the container's own, the
+//! A page's record names its dictionary by a number; the root says where that is. The number is the container's own and means the same
+//! dictionary for the container's whole life, so that neither a process that has kept one nor a record found without a map is mistaken; the
 //! name (a hash of the content, the caller's) is the same in all segments of a relation.
 //!
 //! A dictionary's life: [`add_dictionary`](Container::add_dictionary) makes it durable and opens its number to writers. When a
@@ -8,15 +9,17 @@
 //! [`drop_dictionary`](Container::drop_dictionary) ends it when none is left. That no page loses its dictionary is the
 //! engine's business (`gate`): a writer that comes too late is told so, one that was quicker is waited for.
 
-use crate::container::{Container, Scratch};
+use crate::container::{Container, PageRecord, Scratch};
 use crate::device::{Device, Peers};
-use crate::entry::Entry;
-use crate::error::{Damage, Error};
-use crate::live::{self, Word};
+use crate::error::{Damage, Error, Part, Reason};
+use crate::live::Word;
+use crate::lock::CommitGuard;
 use crate::plant::Plant;
-use crate::record::{Header, Kind};
+use crate::record::{DICTIONARY_NUMBER_MAX, Kind};
 pub use crate::root::DICTIONARIES_MAX;
 use crate::root::{DictionaryPlace, Place, Root};
+use crate::shared::IDLE;
+use crate::units::{Block, DictionaryNumber};
 
 /// What a dictionary's content is known by.
 pub type DictionaryName = [u8; 16];
@@ -24,125 +27,124 @@ pub type DictionaryName = [u8; 16];
 /// Bytes at most of a dictionary.
 pub const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 
-const HEAD_BYTES: usize = 1 + size_of::<DictionaryName>();
+const NUMBER_BYTES: usize = size_of::<DictionaryNumber>();
+const HEAD_BYTES: usize = NUMBER_BYTES + size_of::<DictionaryName>();
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Makes a dictionary durable, with a commit, and returns the number that records name it by; the number it has if it is
     /// there already.
-    pub fn add_dictionary(&self, name: DictionaryName, content: &[u8]) -> Result<u8, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Limit`]: the content is over [`DICTIONARY_BYTES_MAX`], there are [`DICTIONARIES_MAX`] already, or all numbers
+    /// of the container's life are used up. As [`commit`](Self::commit) otherwise.
+    pub fn add_dictionary(&self, name: DictionaryName, content: &[u8]) -> Result<DictionaryNumber, Error> {
         self.check_writable()?;
-        let limit = |what, found: usize, allowed: usize| Error::Limit {
-            what,
-            found: found as u64,
-            allowed: allowed as u64,
-        };
-        if content.len() > DICTIONARY_BYTES_MAX {
-            return Err(limit("dictionary in bytes", content.len(), DICTIONARY_BYTES_MAX));
-        }
-        self.lock_commit();
-        let done = self.add_locked(name, content, limit);
-        self.live.unlock(live::LOCK);
-        done
-    }
-
-    fn add_locked(
-        &self,
-        name: DictionaryName,
-        content: &[u8],
-        limit: impl Fn(&'static str, usize, usize) -> Error,
-    ) -> Result<u8, Error> {
-        if self.live.get(live::UNFINISHED) != live::IDLE {
+        check_limit("dictionary in bytes", content.len(), DICTIONARY_BYTES_MAX)?;
+        let guard = self.lock_commit();
+        if self.live.shared().unfinished.load() != IDLE {
             // The root in memory may be half of one.
-            self.commit_locked(false)?;
+            self.commit_locked(&guard, false)?;
         }
-        let root = self.root_in_memory()?;
-        if let Some(id) = self.named(&root, &name)? {
-            self.live.open_dictionary(id);
-            return Ok(id);
+        let root = self.root_held(&guard)?;
+        let mut known: Vec<_> = root.dictionaries.iter().map(|known| known.number).collect();
+        if let Some(number) = self.named(&root, &name)? {
+            self.live.open_dictionary(number, &known, &guard);
+            return Ok(number);
         }
-        if root.dictionaries.len() >= DICTIONARIES_MAX {
-            return Err(limit("dictionaries", root.dictionaries.len() + 1, DICTIONARIES_MAX));
-        }
-        let taken: Vec<u8> = root.dictionaries.iter().map(|known| known.id).collect();
-        let id = self.live.next_dictionary(&taken, self.options.plant == Plant::DictionaryNumberReused);
-        let numbers = usize::from(u8::MAX);
-        let id = id.ok_or_else(|| limit("dictionaries since the opening", numbers + 1, numbers))?;
-        let mut payload = vec![id];
+        check_limit("dictionaries", root.dictionaries.len() + 1, DICTIONARIES_MAX)?;
+        let number = self.number(&guard)?;
+        let mut payload = Vec::from(number.to_le_bytes());
         payload.extend_from_slice(&name);
         payload.extend_from_slice(content);
-        let place = self.append_map(Kind::Dictionary, root.sequence, &payload)?;
+        let place = self.append_map(&guard, Kind::Dictionary, root.sequence, &payload)?;
         let mut dictionaries = root.dictionaries;
-        dictionaries.push(DictionaryPlace { id, place });
-        self.commit_with(false, |root| root.dictionaries = dictionaries)?;
-        self.live.open_dictionary(id);
-        Ok(id)
+        dictionaries.push(DictionaryPlace { number, place });
+        self.commit_with(&guard, false, Some(|root: &mut Root| root.dictionaries = dictionaries))?;
+        known.push(number);
+        self.live.open_dictionary(number, &known, &guard);
+        Ok(number)
     }
 
-    fn named(&self, root: &Root, name: &DictionaryName) -> Result<Option<u8>, Error> {
-        for known in root.dictionaries.iter().filter(|known| !self.live.is_retired(known.id)) {
-            if self.read_map(known.place, Kind::Dictionary, "dictionary")?.get(1..HEAD_BYTES) == Some(name) {
-                return Ok(Some(known.id));
+    fn number(&self, guard: &CommitGuard<'_, W>) -> Result<DictionaryNumber, Error> {
+        let reuse = self.options.plant == Plant::DictionaryNumberReused;
+        let allowed = u64::from(DICTIONARY_NUMBER_MAX);
+        let over = Error::Limit { what: "dictionaries of the container's life", found: allowed + 1, allowed };
+        self.live.give_number(reuse, guard).ok_or(over)
+    }
+
+    fn named(&self, root: &Root, name: &DictionaryName) -> Result<Option<DictionaryNumber>, Error> {
+        for known in root.dictionaries.iter().filter(|known| !self.live.is_retired(known.number)) {
+            let payload = self.read_map(known.place, Kind::Dictionary, Part::Dictionary)?;
+            if payload.get(NUMBER_BYTES..HEAD_BYTES) == Some(name) {
+                return Ok(Some(known.number));
             }
         }
         Ok(None)
     }
 
-    /// A dictionary's name and content. Not for the path of a read: processes keep what they have loaded, by number, for as
-    /// long as the container is open.
+    /// A dictionary's name and content. Not for the path of a read: processes keep what they have loaded, by container id and
+    /// number, for as long as they like.
     ///
     /// # Errors
     /// [`Error::DictionaryMissing`] may also mean that it was dropped since a page's record was read: the page was written
-    /// meanwhile, and is to be read again.
-    pub fn dictionary(&self, id: u8) -> Result<(DictionaryName, Vec<u8>), Error> {
-        let place = self.dictionary_place(id)?;
-        let mut payload = match self.read_map(place, Kind::Dictionary, "dictionary") {
+    /// meanwhile, and is to be read again. [`Error::Damaged`].
+    pub fn dictionary(&self, number: DictionaryNumber) -> Result<(DictionaryName, Vec<u8>), Error> {
+        let place = self.dictionary_place(number)?;
+        let mut payload = match self.read_map(place, Kind::Dictionary, Part::Dictionary) {
             Ok(payload) => payload,
             // Where it lay may be another record's place by now.
-            Err(error) => return Err(self.dictionary_place(id).err().unwrap_or(error)),
+            Err(error) => return Err(self.dictionary_place(number).err().unwrap_or(error)),
         };
-        if payload.len() < HEAD_BYTES || payload[0] != id {
-            let (offset, length) = (Entry::record(place.location, 1, 0).offset(), payload.len() as u64);
-            let (property, expected) = ("number", id.into());
-            let found = payload.first().copied().unwrap_or_default().into();
-            return Err(Damage {
-                what: "dictionary",
-                block: None,
-                offset,
-                length,
-                property,
-                expected,
-                found,
-            }
-            .into());
+        let damage = |reason, length: usize| Damage {
+            part: Part::Dictionary,
+            block: None,
+            offset: place.location.offset(),
+            length: length as u64,
+            reason,
+        };
+        let found = number_of(&payload).ok_or_else(|| damage(Reason::Content, payload.len()))?;
+        if found != number {
+            return Err(damage(Reason::OtherNumber { expected: number, found }, payload.len()).into());
         }
         let mut name = [0; 16];
-        name.copy_from_slice(&payload[1..HEAD_BYTES]);
+        name.copy_from_slice(&payload[NUMBER_BYTES..HEAD_BYTES]);
         payload.drain(..HEAD_BYTES);
         Ok((name, payload))
     }
 
-    fn dictionary_place(&self, id: u8) -> Result<Place, Error> {
-        let root = self.root_in_memory()?;
-        let known = root.dictionaries.iter().find(|known| known.id == id);
-        Ok(known.ok_or(Error::DictionaryMissing(id))?.place)
+    fn known_dictionaries(&self) -> Result<Vec<DictionaryPlace>, Error> {
+        if self.salvaged.is_empty() {
+            return Ok(self.root_in_memory()?.dictionaries);
+        }
+        Ok(self.salvaged.clone())
+    }
+
+    fn dictionary_place(&self, number: DictionaryNumber) -> Result<Place, Error> {
+        let all = self.known_dictionaries()?;
+        let known = all.iter().find(|known| known.number == number);
+        Ok(known.ok_or(Error::DictionaryMissing(number))?.place)
     }
 
     /// The numbers of all dictionaries, retired ones too, oldest first.
-    pub fn dictionary_ids(&self) -> Result<Vec<u8>, Error> {
-        Ok(self.root_in_memory()?.dictionaries.iter().map(|known| known.id).collect())
+    ///
+    /// # Errors
+    /// As [`identity`](Self::identity).
+    pub fn dictionary_ids(&self) -> Result<Vec<DictionaryNumber>, Error> {
+        Ok(self.known_dictionaries()?.iter().map(|known| known.number).collect())
     }
 
     /// How many pages need the dictionary. A damaged page may: it counts. Reads every page's record, which is
     /// what a collector does of a whole segment; nothing on the path of a write pays for it.
-    pub fn dictionary_uses(&self, id: u8) -> Result<u32, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn dictionary_uses(&self, number: DictionaryNumber) -> Result<u32, Error> {
         let mut scratch = Scratch::new();
         let mut uses = 0;
-        for block in 0..self.pages() {
+        for block in Block(0).up_to(self.pages()) {
             match self.read_record(block, &mut scratch) {
-                Ok(Some(Header { kind: Kind::Page { dictionary, .. }, .. })) => {
-                    uses += u32::from(dictionary == id)
-                }
-                Ok(_) | Err(Error::PastEnd { .. }) => {}
+                Ok(Some(PageRecord { page, .. })) => uses += u32::from(page.dictionary == number),
+                Ok(None) | Err(Error::PastEnd { .. }) => {}
                 Err(error) if error.is_damage() => uses += 1,
                 Err(error) => return Err(error),
             }
@@ -152,35 +154,55 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// From now on no page is written with it ([`Error::DictionaryRetired`]), by no process, until the container is opened
     /// again. Those that need it are read as before.
-    pub fn retire_dictionary(&self, id: u8) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::DictionaryMissing`].
+    pub fn retire_dictionary(&self, number: DictionaryNumber) -> Result<(), Error> {
         self.check_writable()?;
-        self.lock_commit();
-        let known = self.dictionary_place(id);
-        if known.is_ok() {
-            self.live.retire_dictionary(id);
+        let guard = self.lock_commit();
+        let known: Vec<_> = self.root_held(&guard)?.dictionaries.iter().map(|known| known.number).collect();
+        if !known.contains(&number) {
+            return Err(Error::DictionaryMissing(number));
         }
-        self.live.unlock(live::LOCK);
-        known.map(drop)
+        self.live.retire_dictionary(number, &known, &guard);
+        Ok(())
     }
 
     /// Retires a dictionary, and drops it, with a commit, if no page needs it and nobody is about to write one. False: it
     /// is still needed; to be asked again when pages were written.
-    pub fn drop_dictionary(&self, id: u8) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// [`Error::DictionaryMissing`]; as [`commit`](Self::commit) otherwise.
+    pub fn drop_dictionary(&self, number: DictionaryNumber) -> Result<bool, Error> {
         let is_planted = self.options.plant == Plant::DictionaryDroppedUnderWriter;
         if !is_planted {
-            self.retire_dictionary(id)?;
+            self.retire_dictionary(number)?;
             // Before the count: who is inside may publish a page behind its back.
-            if self.live.has_writers(id) {
+            if self.live.has_writers(number) {
                 return Ok(false);
             }
         }
         self.check_writable()?;
-        if self.dictionary_uses(id)? > 0 {
+        if self.dictionary_uses(number)? > 0 {
             return Ok(false);
         }
-        self.lock_commit();
-        let done = self.commit_with(false, |root| root.dictionaries.retain(|known| known.id != id));
-        self.live.unlock(live::LOCK);
-        done.map(|_| true)
+        let guard = self.lock_commit();
+        let change = |root: &mut Root| root.dictionaries.retain(|known| known.number != number);
+        self.commit_with(&guard, false, Some(change))?;
+        self.live.forget_dictionary(number, &guard);
+        Ok(true)
     }
+}
+
+/// The number in a dictionary record's payload. None: it is too short for one.
+pub(crate) fn number_of(payload: &[u8]) -> Option<DictionaryNumber> {
+    let number = payload.get(..HEAD_BYTES)?.first_chunk::<NUMBER_BYTES>()?;
+    Some(DictionaryNumber::from_le_bytes(*number))
+}
+
+fn check_limit(what: &'static str, found: usize, allowed: usize) -> Result<(), Error> {
+    if found <= allowed {
+        return Ok(());
+    }
+    Err(Error::Limit { what, found: found as u64, allowed: allowed as u64 })
 }

@@ -3,8 +3,9 @@
 //! An entry is published with one compare-and-swap. Its dirty mark is part of it, so that there is no moment at which a
 //! new version is visible and not marked for the next commit.
 
-/// The unit of allocation and of locations: 16 bytes.
-pub const GRAIN_BYTES: usize = 16;
+use crate::units::{Extent, Grains, Location, Version};
+
+pub use crate::units::GRAIN_BYTES;
 
 /// Grains at most of a page's record.
 pub const RECORD_GRAINS_MAX: u32 = (1 << 10) - 1;
@@ -13,6 +14,9 @@ const TAG_BITS: u32 = 21;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const DIRTY: u64 = 1 << 63;
 const CODE_ZERO: u64 = 2 << 32;
+
+/// How many versions have tags of their own.
+pub const TAGS: u64 = 1 << TAG_BITS;
 
 /// A map entry: location in grains (32 bits), length in grains (10), tag of the version (21), dirty mark (1).
 ///
@@ -25,15 +29,28 @@ impl Entry {
     /// Never written, or truncated away.
     pub const MISSING: Entry = Entry(0);
 
-    pub fn record(location: u32, grains: u32, version: u64) -> Entry {
-        debug_assert!(location > 0 && grains > 0 && grains <= RECORD_GRAINS_MAX);
-        Entry(u64::from(location) | u64::from(grains) << 32 | (version & TAG_MASK) << 42)
+    /// Of a page whose record lies there.
+    pub fn record(extent: Extent, version: Version) -> Entry {
+        let Extent { location, grains } = extent;
+        assert!(
+            location.0 > 0 && grains.0 > 0 && grains.0 <= RECORD_GRAINS_MAX,
+            "no page's record: {extent:?}"
+        );
+        Entry(u64::from(location.0) | u64::from(grains.0) << 32 | (version.0 & TAG_MASK) << 42)
     }
 
-    pub fn zeros(version: u64) -> Entry {
-        Entry(CODE_ZERO | (version & TAG_MASK) << 42)
+    /// Of a page of zeros.
+    pub fn zeros(version: Version) -> Entry {
+        Entry(CODE_ZERO | (version.0 & TAG_MASK) << 42)
     }
 
+    /// From the fields of a packed leaf. None: the length is no page's.
+    pub(crate) fn from_parts(location: u32, grains: u32, tag: u64) -> Option<Entry> {
+        let entry = Entry(u64::from(location) | u64::from(grains) << 32 | (tag & TAG_MASK) << 42);
+        (grains <= RECORD_GRAINS_MAX).then_some(entry)
+    }
+
+    /// With the mark.
     pub fn dirty(self) -> Entry {
         Entry(self.0 | DIRTY)
     }
@@ -43,73 +60,72 @@ impl Entry {
         Entry(self.0 & !DIRTY)
     }
 
+    /// Whether it is marked for the next commit.
     pub fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 
+    /// Whether there is no such page, or it was not loaded.
     pub fn is_missing(self) -> bool {
         self.clean().0 == 0
     }
 
+    /// Whether the page is all zeros.
     pub fn is_zeros(self) -> bool {
-        self.location() == 0 && self.grains() == 2
+        self.extent().location == Location(0) && self.extent().grains == Grains(2)
     }
 
+    /// Whether the page has a record.
     pub fn is_record(self) -> bool {
-        self.location() != 0
+        self.extent().location != Location(0)
     }
 
-    /// First grain.
-    pub fn location(self) -> u32 {
-        self.0 as u32
+    /// Where its record lies, if it has one.
+    pub fn record_extent(self) -> Option<Extent> {
+        self.is_record().then_some(self.extent())
     }
 
-    pub fn grains(self) -> u32 {
-        (self.0 >> 32) as u32 & RECORD_GRAINS_MAX
+    /// Location and length, whatever they mean.
+    pub fn extent(self) -> Extent {
+        let grains = (self.0 >> 32) as u32 & RECORD_GRAINS_MAX;
+        Extent { location: Location(self.0 as u32), grains: Grains(grains) }
     }
 
+    /// Low bits of the version.
     pub fn tag(self) -> u64 {
         self.0 >> 42 & TAG_MASK
     }
 
-    pub fn has_tag_of(self, version: u64) -> bool {
-        self.tag() == version & TAG_MASK
+    /// Whether it may mean this version.
+    pub fn has_tag_of(self, version: Version) -> bool {
+        self.tag() == version.0 & TAG_MASK
     }
 
     /// Whether these bits can be stored: no mark, a location with a length or one of the codes.
     pub fn is_storable(self) -> bool {
-        !self.is_dirty()
-            && (if self.is_record() { self.grains() > 0 } else { self.is_zeros() || self.0 == 0 })
+        let has_length = self.extent().grains.0 > 0;
+        !self.is_dirty() && (if self.is_record() { has_length } else { self.is_zeros() || self.0 == 0 })
     }
-
-    pub fn offset(self) -> u64 {
-        u64::from(self.location()) * GRAIN_BYTES as u64
-    }
-
-    pub fn bytes(self) -> usize {
-        self.grains() as usize * GRAIN_BYTES
-    }
-}
-
-/// Grains that hold `bytes`.
-pub(crate) fn grains_of(bytes: usize) -> u32 {
-    bytes.div_ceil(GRAIN_BYTES) as u32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn extent(location: u32, grains: u32) -> Extent {
+        Extent { location: Location(location), grains: Grains(grains) }
+    }
+
     #[test]
     fn an_entry_keeps_location_length_and_tag_apart() {
-        let entry = Entry::record(u32::MAX, RECORD_GRAINS_MAX, u64::MAX).dirty();
+        let entry = Entry::record(extent(u32::MAX, RECORD_GRAINS_MAX), Version(u64::MAX)).dirty();
         assert_eq!(entry.0, u64::MAX);
-        let entry = Entry::record(7, 3, 1 << 21 | 5);
-        assert_eq!((entry.location(), entry.grains(), entry.tag()), (7, 3, 5));
+        let entry = Entry::record(extent(7, 3), Version(1 << 21 | 5));
+        assert_eq!((entry.extent(), entry.tag()), (extent(7, 3), 5));
         assert!(entry.is_record() && !entry.is_dirty() && entry.dirty().clean() == entry);
         assert!(
-            Entry::zeros(9).is_zeros()
-                && !Entry::zeros(9).is_missing()
+            Entry::zeros(Version(9)).is_zeros()
+                && !Entry::zeros(Version(9)).is_missing()
                 && Entry::MISSING.dirty().is_missing()
         );
     }

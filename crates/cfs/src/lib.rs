@@ -17,7 +17,7 @@
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
 //! * [`container`], with `commit`, [`recovery`], [`collector`], [`pace`], [`salvage`], [`dictionaries`]: a segment.
 //! * [`dictionary_policy`]: when a dictionary is trained, and when another.
-//! * `live`, `leaves`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`: what lies in the file.
+//! * `shared`, `live`, `lock`, `leaves`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`, [`units`]: what lies in the file.
 //! * [`segment`]: a container in its folder. [`mod@reserve`]: what a full filesystem must not stop. [`sim`]: a disk that fails
 //!   in every way we know.
 //!
@@ -40,6 +40,8 @@ mod gate;
 pub mod leaves;
 #[doc(hidden)]
 pub mod live;
+#[doc(hidden)]
+pub mod lock;
 mod map;
 pub mod pace;
 pub mod page;
@@ -53,22 +55,27 @@ pub mod salvage;
 mod scan;
 pub mod seal;
 pub mod segment;
+#[doc(hidden)]
+pub mod shared;
 pub mod sim;
 #[doc(hidden)]
 pub mod space;
 pub mod stats;
 mod stored;
+pub mod units;
 
 pub use collector::{Budget, Collected};
 pub use commit::Committed;
 pub use container::{Container, Options, Scratch, Stored, Tuning};
-pub use device::{Device, DeviceError, Folder, Need, Peers};
-pub use error::{Damage, Error};
-pub use live::Geometry;
+pub use device::{Device, DeviceError, Folder, LockMode, Need, Peers};
+pub use error::{Damage, Error, Part, Reason};
+
 pub use pace::{Next, Pace, Rules};
 pub use record::{ContainerId, PAGE_PAYLOAD_MAX, PAGES_MAX};
 pub use recovery::{Birth, OpenReport, Recovery};
 pub use root::{Identity, KEY_BYTES};
 pub use salvage::Salvaged;
 pub use seal::{SEAL_OVERHEAD_MAX, Seal};
+pub use shared::Geometry;
 pub use stats::Stats;
+pub use units::DictionaryNumber;

@@ -1,25 +1,29 @@
-//! The live state of a container: words in memory that all processes of a server share.
+//! The live state of a container: what its processes do to the memory that they share.
 //!
-//! Nothing here does I/O. Everything is an offset into a slice of words that the caller gives, zeroed: memory made
-//! before the first fork, in the server. A process may be killed between any two operations; what it leaves behind costs
+//! Nothing here does I/O. A process may be killed between any two operations on a word; what it leaves behind costs
 //! space until the container is opened again, never anything else.
 //!
 //! * An entry changes by compare-and-swap only, and its dirty mark changes with it.
 //! * Space is given out by moving a cursor ([`crate::space`]) and counted as *finished* after the entry that
-//!   refers to it is published, so that a zone whose grains are all finished has no writer in it.
-//! * The commit lock names its holder. Whoever finds the holder dead takes it over, and sees by `UNFINISHED` that
-//!   something was under way.
+//!   refers to it is published **and** lies below the page count, so that a commit that finds a zone's grains all finished
+//!   finds the entries too.
+//! * No record's entry lies at or above the page count (zeros may, of a killed extension), but while a truncation takes them away; until it has, nothing grows. So neither a
+//!   killed writer nor a killed truncation leaves a page that appears later.
+//! * Truncation happens with one store, of the page count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::Peers;
 use crate::entry::Entry;
 use crate::error::Error;
-use crate::map::{LEAF_ENTRIES, LEAVES_MAX};
-use crate::record::PAGES_MAX;
+use crate::lock::{CommitGuard, LoaderGuard};
+use crate::map::LEAF_ENTRIES;
+use crate::record::ContainerId;
 use crate::root::{Place, SHEET_BYTES};
+use crate::shared::{Geometry, Region, Shared};
+use crate::units::{Block, Leaf, Version};
 
-/// A word of shared memory. Implemented for [`AtomicU64`], and by tests for a model checker's.
+/// A word of shared memory. Implemented for [`AtomicU64`], and by tests for a model checker's and a simulator's.
 pub trait Word {
     /// Reads; what was written before the value was stored is seen.
     fn load(&self) -> u64;
@@ -49,179 +53,137 @@ impl Word for AtomicU64 {
     }
 }
 
-/// How large a container's live state is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Geometry {
-    /// Pages at most of the segment (RELSEG_SIZE), at most [`PAGES_MAX`].
-    pub pages_max: u32,
-    /// Grains of a zone, the unit in which space becomes free: a power of two, a sheet at least.
-    pub zone_grains: u32,
-    /// Zones at most of the file, at most 2^32 grains together.
-    pub zones_max: u32,
-}
-
-impl Geometry {
-    /// For a segment of `pages_max` pages: the file may grow to three times the plain size before writers are told that
-    /// there is no space.
-    pub fn of(pages_max: u32) -> Geometry {
-        let zone_grains = 512;
-        let zones_max = (u64::from(pages_max) * 512 * 3 / u64::from(zone_grains)) as u32 + 64;
-        Geometry { pages_max, zone_grains, zones_max }
-    }
-
-    /// Words of shared memory, best at the begin of a memory page. Of these are touched: 8 KB at opening, the 512 entries of each leaf
-    /// (one page of memory) of which a page is read, written or in a delta, and those of zones that were written since, or of all
-    /// once the map is complete.
-    pub fn words(&self) -> usize {
-        ENTRIES + self.pages_max as usize + self.zones_max as usize
-    }
-
-    fn check(&self, words: usize) -> Result<(), Error> {
-        let limit = |what, found: u64, allowed: u64| {
-            if found <= allowed { Ok(()) } else { Err(Error::Limit { what, found, allowed }) }
-        };
-        limit("segment size in pages", self.pages_max.into(), PAGES_MAX.into())?;
-        limit("zone size in grains", self.zone_grains.into(), 1 << 13)?;
-        limit("file size in grains", u64::from(self.zone_grains) * u64::from(self.zones_max), 1 << 32)?;
-        let (expected, found) = (self.words() as u64, words as u64);
-        if !self.zone_grains.is_power_of_two() || self.zone_grains < 256 {
-            return Err(Error::Limit { what: "zone size", found: self.zone_grains.into(), allowed: 256 });
-        }
-        if found < expected {
-            return Err(Error::SharedMemory { what: "words", expected, found });
-        }
-        Ok(())
-    }
-}
-
-// The fixed words.
-pub(crate) const STATE: usize = 0;
-pub const LOCK: usize = 1;
-/// What the lock's holder is in the midst of.
-pub(crate) const UNFINISHED: usize = 2;
-pub(crate) const POISONED: usize = 3;
-pub const PAGES: usize = 5;
-/// The run that records are appended to: next grain below, end above.
-pub const CURSOR: usize = 6;
-/// Zones that were ever used.
-pub const ZONES_END: usize = 7;
-pub(crate) const NEXT_VERSION: usize = 8;
-pub(crate) const VERSION_LIMIT: usize = 9;
-pub(crate) const COMMIT_BEGUN: usize = 10;
-pub(crate) const COMMIT_DONE: usize = 11;
-pub(crate) const RING: usize = 12;
-/// Used zones from which on a writer looks whether there is too much garbage; 0: never.
-pub(crate) const HELP_AT: usize = 13;
-/// A truncation under way: the pages it leaves, plus one, below, those before it above.
-pub(crate) const CUTTING: usize = 14;
-pub const FREE_ZONES: usize = 15;
-pub(crate) const ZONE_HINT: usize = 16;
-/// The next commit writes changed leaves anew.
-pub(crate) const FOLD: usize = 17;
-pub(crate) const COLLECTOR: usize = 18;
-pub(crate) const LIVE_GRAINS: usize = 19;
-/// How often the cursor left a sheet for a commit's sake.
-pub const SHEETS_LEFT: usize = 20;
-pub(crate) const COUNTERS: usize = 21;
-/// Held by who puts a leaf's entries into memory.
-pub const LOADER: usize = 32;
-/// Entries of blocks from here on were never to be loaded, or were cut off since.
-pub const LOAD_LIMIT: usize = 33;
-/// The first grain behind all that the root found at opening refers to.
-pub(crate) const LOAD_END: usize = 34;
-/// Zones whose use is not known until the map is complete.
-pub(crate) const UNKNOWN_ZONES: usize = 35;
-/// What the root found at opening says was the end when all space was last known, in grains.
-pub(crate) const KNOWN_END: usize = 37;
-/// ... and how many grains of zones were free then.
-pub(crate) const KNOWN_FREE: usize = 38;
-/// The next commit completes the map.
-pub(crate) const COMPLETION_DUE: usize = 36;
-/// Leaves that changed since they were written, a bit each.
-pub(crate) const LEAVES_CHANGED: usize = 40;
-/// Leaves whose record has nothing more to say.
-pub const LEAVES_LOADED: usize = LEAVES_CHANGED + LEAVES_MAX / 64;
-/// Leaves of which an entry may be in memory.
-pub const LEAVES_TOUCHED: usize = LEAVES_LOADED + LEAVES_MAX / 64;
-pub(crate) const LEAF_PLACES: usize = LEAVES_TOUCHED + LEAVES_MAX / 64;
-pub(crate) const IMAGE: usize = LEAF_PLACES + LEAVES_MAX;
-/// Who may write with which dictionary (`gate`).
-pub const DICTIONARIES: usize = IMAGE + SHEET_BYTES / 8;
-/// At the begin of a memory page, as each leaf's entries then are.
-pub const ENTRIES: usize = (DICTIONARIES + crate::gate::WORDS).next_multiple_of(LEAF_ENTRIES);
-
-pub(crate) const STATE_LOADING: u64 = 1;
-pub(crate) const STATE_READY: u64 = 2;
-/// `UNFINISHED`: a commit was under way.
-pub(crate) const IN_COMMIT: u64 = 1;
-/// `UNFINISHED`: an fsync was under way, with a result that nobody else learns.
-pub(crate) const IN_SYNC: u64 = 2;
-pub(crate) const IDLE: u64 = 0;
-
 /// The live state, over the caller's words.
 #[doc(hidden)]
 pub struct Live<'m, W> {
-    pub(crate) words: &'m [W],
-    pub(crate) geometry: Geometry,
+    region: Region<'m, W>,
+    geometry: Geometry,
 }
 
 impl<W> Clone for Live<'_, W> {
     fn clone(&self) -> Self {
-        Live { words: self.words, geometry: self.geometry }
+        Live { region: self.region, geometry: self.geometry }
+    }
+}
+
+/// How many pages there are, and whether entries above are still to be taken away, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    pub pages: u32,
+    /// A truncation has happened and has not taken all entries away.
+    pub is_cutting: bool,
+}
+
+const CUTTING: u64 = 1 << 32;
+
+impl Size {
+    fn of(word: u64) -> Size {
+        Size { pages: word as u32, is_cutting: word & CUTTING != 0 }
+    }
+
+    fn word(self) -> u64 {
+        u64::from(self.pages) | if self.is_cutting { CUTTING } else { 0 }
     }
 }
 
 impl<'m, W: Word> Live<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
     pub fn new(words: &'m [W], geometry: Geometry) -> Result<Self, Error> {
-        geometry.check(words.len())?;
-        Ok(Live { words, geometry })
+        Ok(Live { region: Region::over(words, &geometry)?, geometry })
     }
 
-    pub fn get(&self, word: usize) -> u64 {
-        self.words[word].load()
+    /// The fixed words by name.
+    pub fn shared(&self) -> &'m Shared<W> {
+        self.region.shared
     }
 
-    pub fn set(&self, word: usize, value: u64) {
-        self.words[word].store(value);
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(crate) fn zone_words(&self) -> &'m [W] {
+        self.region.zones
+    }
+
+    /// Forgets what an earlier use, or a loader that died, left in the memory.
+    pub(crate) fn clear(&self, _: &CommitGuard<'_, W>) {
+        if self.shared().state.load() == crate::shared::NEW {
+            return;
+        }
+        let lock: *const W = &self.shared().commit_lock;
+        for word in self.region.words.iter().filter(|word| !std::ptr::eq(*word, lock)) {
+            if word.load() != 0 {
+                word.store(0);
+            }
+        }
+    }
+
+    /// Whose state this is.
+    pub(crate) fn container(&self) -> ContainerId {
+        let mut id = [0; 16];
+        for (bytes, word) in id.chunks_exact_mut(8).zip(&self.shared().container) {
+            bytes.copy_from_slice(&word.load().to_le_bytes());
+        }
+        id
+    }
+
+    pub(crate) fn set_container(&self, id: &ContainerId) {
+        for (bytes, word) in id.chunks_exact(8).zip(&self.shared().container) {
+            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
+        }
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        Size::of(self.shared().size.load())
     }
 
     /// Pages of the segment.
     pub fn pages(&self) -> u32 {
-        self.get(PAGES) as u32
+        self.size().pages
     }
 
-    fn entry_word(&self, block: u32) -> &W {
-        &self.words[ENTRIES + block as usize]
+    /// Sets the page count, with nobody else there yet.
+    pub(crate) fn set_pages(&self, pages: u32) {
+        self.shared().size.store(Size { pages, is_cutting: false }.word());
     }
 
-    pub fn entry(&self, block: u32) -> Entry {
+    fn entry_word(&self, block: Block) -> &'m W {
+        &self.region.entries[block.0 as usize]
+    }
+
+    pub fn entry(&self, block: Block) -> Entry {
         Entry(self.entry_word(block).load())
     }
 
-    pub fn set_entry(&self, block: u32, entry: Entry) {
-        self.touch(block as usize / LEAF_ENTRIES);
+    pub fn set_entry(&self, block: Block, entry: Entry) {
+        self.touch(block.leaf());
         self.entry_word(block).store(entry.0);
     }
 
     /// What was published meanwhile is newer.
-    pub(crate) fn set_if_missing(&self, block: u32, entry: Entry) {
+    pub(crate) fn set_if_missing(&self, block: Block, entry: Entry) {
         let _ = self.entry_word(block).swap_if(Entry::MISSING.0, entry.0);
     }
 
     /// A version that is newer than all given out before. None: the next commit must raise the limit.
-    pub fn draw_version(&self) -> Option<u64> {
-        // The limit leaves room for every process that comes here before one of them is told.
-        let version = self.words[NEXT_VERSION].add(1);
-        (version < self.get(VERSION_LIMIT)).then_some(version)
+    pub fn draw_version(&self) -> Option<Version> {
+        let version = self.shared().next_version.add(1);
+        (version < self.shared().version_limit.load()).then_some(Version(version))
+    }
+
+    /// Lets no version be given out until the next commit, and returns the first that was not.
+    pub fn end_versions(&self, _: &CommitGuard<'_, W>) -> Version {
+        self.shared().version_limit.store(0);
+        // A write to the word, not a mere read: who draws after it sees the limit, and who drew before is counted.
+        Version(self.shared().next_version.add(0))
     }
 
     /// Makes `entry` the page's, marked for the next commit. The old entry's space is found by the next commit.
     ///
-    /// Of two writers at the same time the last wins, whatever their versions: tags are too short to tell which is newer
+    /// Of two writers at the same time the last wins, whatever their versions: tags are too short to show which is newer
     /// of two versions that may be far apart, and PostgreSQL lets one process write a page at a time.
-    pub fn publish(&self, block: u32, entry: Entry) {
-        self.touch(block as usize / LEAF_ENTRIES);
+    pub fn publish(&self, block: Block, entry: Entry) {
+        self.touch(block.leaf());
         let mut current = self.entry(block);
         while let Err(found) = self.entry_word(block).swap_if(current.0, entry.dirty().0) {
             current = Entry(found);
@@ -229,29 +191,34 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     /// Makes `copy` the page's entry if it still is `original`; marked for the next commit.
-    pub fn replace(&self, block: u32, original: Entry, copy: Entry) -> bool {
+    pub fn replace(&self, block: Block, original: Entry, copy: Entry) -> bool {
         self.entry_word(block).swap_if(original.0, copy.dirty().0).is_ok()
     }
 
-    /// Makes the segment at least `pages` long; pages in between that nobody wrote are empty ones. The caller has
-    /// published the last page, if it is not to be empty.
-    pub fn grow(&self, pages: u32, version: u64) {
-        let mut current = self.get(PAGES);
-        while current < u64::from(pages) {
-            for block in current as u32..pages {
-                self.touch(block as usize / LEAF_ENTRIES);
-                // Whoever writes one of these meanwhile has more to say.
+    /// Makes the segment at least `pages` long; new pages are empty. False: a truncation is to be ended first
+    /// ([`end_cut`](Self::end_cut)).
+    pub fn grow(&self, pages: u32, version: Version) -> bool {
+        let mut found = self.size();
+        while found.pages < pages {
+            if found.is_cutting {
+                return false;
+            }
+            for block in Block(found.pages).up_to(pages) {
+                self.touch(block.leaf());
+                // Whoever has grown the segment meanwhile, and has written to the page, has more to say.
                 self.set_if_missing(block, Entry::zeros(version).dirty());
             }
-            match self.words[PAGES].swap_if(current, pages.into()) {
-                Ok(()) => return,
-                Err(found) => current = found,
+            let grown = Size { pages, is_cutting: false };
+            match self.shared().size.swap_if(found.word(), grown.word()) {
+                Ok(()) => return true,
+                Err(word) => found = Size::of(word),
             }
         }
+        true
     }
 
     /// Takes the dirty mark off and returns the entry as it is to be stored, and whether it was marked.
-    pub fn take_dirty(&self, block: u32) -> (Entry, bool) {
+    pub fn take_dirty(&self, block: Block) -> (Entry, bool) {
         let mut current = self.entry(block);
         while current.is_dirty() {
             match self.entry_word(block).swap_if(current.0, current.clean().0) {
@@ -262,64 +229,84 @@ impl<'m, W: Word> Live<'m, W> {
         (current, false)
     }
 
-    /// Waits for a lock and takes it, from a dead holder too.
-    pub fn lock(&self, lock: usize, peers: &impl Peers) {
-        while !self.try_lock(lock, peers) {
-            peers.relax();
+    /// Cuts the segment to `pages` if it is longer. It is cut with the one store; what follows only tidies up.
+    pub fn cut(&self, pages: u32, guard: &CommitGuard<'_, W>, peers: &impl Peers) {
+        if pages < self.pages() {
+            self.shared().size.store(Size { pages, is_cutting: true }.word());
+            // What was cut off may be worth giving back.
+            self.shared().completion_due.store(1);
         }
+        self.end_cut(guard, peers);
     }
 
-    pub fn try_lock(&self, lock: usize, peers: &impl Peers) -> bool {
-        match self.words[lock].swap_if(0, peers.me()) {
-            Ok(()) => true,
-            Err(holder) if holder == peers.me() || peers.is_alive(holder) => false,
-            Err(holder) => self.words[lock].swap_if(holder, peers.me()).is_ok(),
+    /// Ends a truncation: takes away what entries there are above the end. No loader puts any back. Done anew by the next holder
+    /// of the lock if it is killed on the way.
+    pub fn end_cut(&self, _: &CommitGuard<'_, W>, peers: &impl Peers) {
+        let Size { pages, is_cutting } = self.size();
+        if !is_cutting {
+            return;
         }
+        {
+            let _loader = LoaderGuard::lock(self.shared(), peers);
+            let limit = &self.shared().load_limit;
+            limit.store(limit.load().min(pages.into()));
+        }
+        for block in Block(pages).up_to(self.geometry.pages_max) {
+            if self.is_touched(block.leaf()) && self.entry(block) != Entry::MISSING {
+                self.entry_word(block).store(Entry::MISSING.0);
+            }
+        }
+        self.set_pages(pages);
     }
 
-    pub fn unlock(&self, lock: usize) {
-        self.set(lock, 0);
+    /// A truncation that forgets to take entries away: a planted bug.
+    pub(crate) fn cut_and_forget(&self, pages: u32, _: &CommitGuard<'_, W>) {
+        self.set_pages(pages.min(self.pages()));
     }
 
-    /// Marks a leaf as changed since it was written. Under the commit lock.
-    pub(crate) fn mark_leaf(&self, leaf: usize) {
-        let word = LEAVES_CHANGED + leaf / 64;
-        self.set(word, self.get(word) | 1 << (leaf % 64));
+    /// Marks a leaf as changed since it was written.
+    pub(crate) fn mark_leaf(&self, leaf: Leaf, _: &CommitGuard<'_, W>) {
+        let word = &self.shared().leaves_changed[leaf.0 / 64];
+        word.store(word.load() | 1 << (leaf.0 % 64));
     }
 
-    pub(crate) fn leaf_is_marked(&self, leaf: usize) -> bool {
-        self.get(LEAVES_CHANGED + leaf / 64) >> (leaf % 64) & 1 == 1
+    pub(crate) fn leaf_is_marked(&self, leaf: Leaf) -> bool {
+        self.shared().leaves_changed[leaf.0 / 64].load() >> (leaf.0 % 64) & 1 == 1
     }
 
-    pub(crate) fn leaf_place(&self, leaf: usize) -> Place {
-        Place::from_word(self.get(LEAF_PLACES + leaf))
+    pub(crate) fn leaf_place(&self, leaf: Leaf) -> Place {
+        Place::from_word(self.shared().leaf_places[leaf.0].load())
     }
 
-    pub(crate) fn set_leaf_place(&self, leaf: usize, place: Place) {
-        self.set(LEAF_PLACES + leaf, place.word());
+    pub(crate) fn set_leaf_place(&self, leaf: Leaf, place: Place) {
+        self.shared().leaf_places[leaf.0].store(place.word());
     }
 
     /// Leaves that a segment of `pages` pages has.
-    pub(crate) fn leaves_of(pages: u32) -> usize {
-        (pages as usize).div_ceil(LEAF_ENTRIES)
+    pub(crate) fn leaves_of(pages: u32) -> impl DoubleEndedIterator<Item = Leaf> {
+        (0..(pages as usize).div_ceil(LEAF_ENTRIES)).map(Leaf)
     }
 
-    pub(crate) fn store_image(&self, sheet: &[u8]) {
-        for (index, bytes) in sheet.chunks_exact(8).enumerate() {
-            self.set(IMAGE + index, crate::root::u64_at(bytes, 0));
+    pub(crate) fn store_image(&self, sheet: &[u8], _: &CommitGuard<'_, W>) {
+        for (word, bytes) in self.shared().image.iter().zip(sheet.chunks_exact(8)) {
+            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
         }
     }
 
-    pub(crate) fn image(&self) -> Vec<u8> {
-        (0..SHEET_BYTES / 8).flat_map(|index| self.get(IMAGE + index).to_le_bytes()).collect()
+    pub(crate) fn image(&self) -> [u8; SHEET_BYTES] {
+        let mut sheet = [0; SHEET_BYTES];
+        for (word, bytes) in self.shared().image.iter().zip(sheet.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.load().to_le_bytes());
+        }
+        sheet
     }
 
     pub(crate) fn count(&self, counter: Counter, amount: u64) {
-        self.words[COUNTERS + counter as usize].add(amount);
+        self.shared().counters[counter as usize].add(amount);
     }
 
     pub(crate) fn counter(&self, counter: Counter) -> u64 {
-        self.get(COUNTERS + counter as usize)
+        self.shared().counters[counter as usize].load()
     }
 }
 
@@ -335,4 +322,7 @@ pub(crate) enum Counter {
     PunchedBytes,
     Damages,
     HelpedBytes,
+    RoomMade,
 }
+
+const _: () = assert!((Counter::RoomMade as usize) < crate::shared::COUNTERS);

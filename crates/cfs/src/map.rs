@@ -4,9 +4,10 @@
 //! change, the leaves are written anew (a fold). A fold takes its entries from the live map alone, so whatever state an interrupted
 //! commit left behind, a fold is a correct successor.
 
-use crate::entry::Entry;
+use crate::entry::{Entry, TAGS};
 use crate::record::PAGES_MAX;
 use crate::root::{Place, Reader, put_items, put_place};
+use crate::units::{Block, Leaf};
 
 /// Entries of a leaf: 4 MB of pages.
 pub const LEAF_ENTRIES: usize = 512;
@@ -17,10 +18,10 @@ const RAW: u8 = 0;
 const PACKED: u8 = 1;
 
 /// Appends a leaf's payload: the shorter of eight bytes an entry and one that is short for pages written in sequence.
-pub(crate) fn encode_leaf(number: u16, entries: &[Entry], out: &mut Vec<u8>) {
-    debug_assert!(!entries.is_empty() && entries.len() <= LEAF_ENTRIES);
+pub(crate) fn encode_leaf(leaf: Leaf, entries: &[Entry], out: &mut Vec<u8>) {
+    assert!(!entries.is_empty() && entries.len() <= LEAF_ENTRIES);
     let head = |form: u8, out: &mut Vec<u8>| {
-        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&(leaf.0 as u16).to_le_bytes());
         out.extend_from_slice(&(entries.len() as u16).to_le_bytes());
         out.push(form);
     };
@@ -39,7 +40,7 @@ pub(crate) fn encode_leaf(number: u16, entries: &[Entry], out: &mut Vec<u8>) {
 }
 
 /// Reads a leaf's payload: its number and entries. None: it is no leaf.
-pub(crate) fn decode_leaf(payload: &[u8], entries: &mut [Entry; LEAF_ENTRIES]) -> Option<(usize, usize)> {
+pub(crate) fn decode_leaf(payload: &[u8], entries: &mut [Entry; LEAF_ENTRIES]) -> Option<(Leaf, usize)> {
     let mut rest = Reader(payload);
     let number = usize::from(rest.u16()?);
     let count = usize::from(rest.u16()?);
@@ -55,30 +56,31 @@ pub(crate) fn decode_leaf(payload: &[u8], entries: &mut [Entry; LEAF_ENTRIES]) -
         }
         before = *slot;
     }
-    rest.0.is_empty().then_some((number, count))
+    rest.0.is_empty().then_some((Leaf(number), count))
 }
 
 /// Three numbers, each small where a page was written right after the one before: how far its record is from the end of
 /// that one's, how much longer it is, how many versions came in between.
 fn pack(entry: Entry, before: Entry, out: &mut Vec<u8>) {
-    let expected = before.location().wrapping_add(before.grains());
-    put_varint(out, zigzag(entry.location().wrapping_sub(expected)));
-    put_varint(out, zigzag(entry.grains().wrapping_sub(before.grains())));
-    let tag_step = entry.tag().wrapping_sub(before.tag().wrapping_add(1)) & ((1 << 21) - 1);
+    let (extent, last) = (entry.extent(), before.extent());
+    let expected = last.location.0.wrapping_add(last.grains.0);
+    put_varint(out, zigzag(extent.location.0.wrapping_sub(expected)));
+    put_varint(out, zigzag(extent.grains.0.wrapping_sub(last.grains.0)));
+    let tag_step = entry.tag().wrapping_sub(before.tag().wrapping_add(1)) & (TAGS - 1);
     put_varint(out, tag_step as u32);
 }
 
 fn unpack(rest: &mut Reader<'_>, before: Entry) -> Option<Entry> {
-    let expected = before.location().wrapping_add(before.grains());
+    let last = before.extent();
+    let expected = last.location.0.wrapping_add(last.grains.0);
     let location = unzigzag(varint(rest)?).wrapping_add(expected);
-    let grains = unzigzag(varint(rest)?).wrapping_add(before.grains());
-    let tag = u64::from(varint(rest)?).wrapping_add(before.tag() + 1) & ((1 << 21) - 1);
-    (grains <= crate::entry::RECORD_GRAINS_MAX)
-        .then_some(Entry(u64::from(location) | u64::from(grains) << 32 | tag << 42))
+    let grains = unzigzag(varint(rest)?).wrapping_add(last.grains.0);
+    let tag = u64::from(varint(rest)?).wrapping_add(before.tag() + 1);
+    Entry::from_parts(location, grains, tag)
 }
 
 fn raw(rest: &mut Reader<'_>) -> Option<Entry> {
-    Some(Entry(crate::root::u64_at(rest.take(8)?, 0)))
+    rest.u64().map(Entry)
 }
 
 fn zigzag(difference: u32) -> u32 {
@@ -128,31 +130,37 @@ pub(crate) fn decode_index(payload: &[u8]) -> Option<Vec<Place>> {
 }
 
 /// Appends a delta's payload.
-pub(crate) fn encode_delta(items: &[(u32, Entry)], out: &mut Vec<u8>) {
+pub(crate) fn encode_delta(items: &[(Block, Entry)], out: &mut Vec<u8>) {
     out.extend_from_slice(&(items.len() as u32).to_le_bytes());
     put_items(out, items);
 }
 
 /// Reads a delta's payload.
-pub(crate) fn decode_delta(payload: &[u8]) -> Option<Vec<(u32, Entry)>> {
+pub(crate) fn decode_delta(payload: &[u8]) -> Option<Vec<(Block, Entry)>> {
     let mut rest = Reader(payload);
     let count = rest.u32()? as usize;
     if count > PAGES_MAX as usize {
         return None;
     }
     let items = rest.items(count)?;
-    (rest.0.is_empty() && items.last().is_none_or(|(block, _)| *block < PAGES_MAX)).then_some(items)
+    (rest.0.is_empty() && items.last().is_none_or(|(block, _)| block.0 < PAGES_MAX)).then_some(items)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Extent, Grains, Location, Version};
+
+    fn record(location: u32, grains: u32, version: u64) -> Entry {
+        let extent = Extent { location: Location(location), grains: Grains(grains) };
+        Entry::record(extent, Version(version))
+    }
 
     fn there_and_back(entries: &[Entry]) -> usize {
         let mut payload = Vec::new();
-        encode_leaf(7, entries, &mut payload);
+        encode_leaf(Leaf(7), entries, &mut payload);
         let mut read = [Entry::MISSING; LEAF_ENTRIES];
-        assert_eq!(decode_leaf(&payload, &mut read), Some((7, entries.len())));
+        assert_eq!(decode_leaf(&payload, &mut read), Some((Leaf(7), entries.len())));
         assert_eq!(&read[..entries.len()], entries);
         for end in (0..payload.len()).step_by(if cfg!(miri) { 101 } else { 1 }) {
             assert_eq!(decode_leaf(&payload[..end], &mut read), None);
@@ -163,14 +171,14 @@ mod tests {
     #[test]
     fn leaves_come_back_and_are_short_for_pages_written_in_sequence() {
         let in_sequence: Vec<Entry> =
-            (0..512).map(|i| Entry::record(1000 + i * 100, 100, u64::from(i) + (1 << 21) - 9)).collect();
+            (0..512).map(|i| record(1000 + i * 100, 100, u64::from(i) + (1 << 21) - 9)).collect();
         assert!(there_and_back(&in_sequence) < 512 * 4);
         let mut rng = pgshrink_testkit::seed::Seed(3).rng();
         let random: Vec<Entry> = (0..300)
             .map(|_| match rng.below(5) {
                 0 => Entry::MISSING,
-                1 => Entry::zeros(rng.bits()),
-                _ => Entry::record(rng.bits() as u32 | 1, rng.between(1, 1023) as u32, rng.bits()),
+                1 => Entry::zeros(Version(rng.bits())),
+                _ => record(rng.bits() as u32 | 1, rng.between(1, 1023) as u32, rng.bits()),
             })
             .collect();
         assert!(there_and_back(&random) <= 5 + 300 * 8);
@@ -178,12 +186,16 @@ mod tests {
 
     #[test]
     fn deltas_and_indexes_come_back_and_nothing_cut_off_passes() {
-        let items = vec![(3, Entry::record(9, 2, 1)), (70_000, Entry::zeros(5)), (70_001, Entry::MISSING)];
+        let items = vec![
+            (Block(3), record(9, 2, 1)),
+            (Block(70_000), Entry::zeros(Version(5))),
+            (Block(70_001), Entry::MISSING),
+        ];
         let mut payload = Vec::new();
         encode_delta(&items, &mut payload);
         assert_eq!(decode_delta(&payload), Some(items));
         assert!((0..payload.len()).all(|end| decode_delta(&payload[..end]).is_none()));
-        let leaves = [Place::of(5, 6, 7), Place::default()];
+        let leaves = [Place::of(Location(5), 6, Version(7)), Place::default()];
         let mut payload = Vec::new();
         encode_index(&leaves, &mut payload);
         assert_eq!(decode_index(&payload).as_deref(), Some(&leaves[..]));

@@ -5,23 +5,27 @@
 //! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
 
 use crate::container::{Container, Options};
-use crate::device::{Device, Need, Peers};
-use crate::entry::{Entry, GRAIN_BYTES, grains_of};
-use crate::error::{Damage, Error};
-use crate::live::{self, Live, Word};
-use crate::map::{self, LEAF_ENTRIES, LEAVES_MAX};
+use crate::device::{Device, LockMode, Peers};
+use crate::entry::{Entry, GRAIN_BYTES};
+use crate::error::{Damage, Error, Part, Reason};
+use crate::leaves;
+use crate::live::{Live, Word};
+use crate::lock::CommitGuard;
+use crate::map;
 use crate::plant::Plant;
-use crate::record::{self, ContainerId, Kind};
+use crate::record::{self, ContainerId, Kind, VERSION_BITS};
 use crate::root::{HEAD_BYTES, Identity, KEY_BYTES, Place, Root, SHEET_BYTES};
+use crate::shared::{IDLE, IN_COMMIT, LOADING, READ_ONLY, READY};
 use crate::space::{Zone, ZoneState};
-use crate::stored::{Found, find_root, read_map};
+use crate::stored::{Found, find_root, read_map, whose};
+use crate::units::{Block, Extent, Grains, Location, Version, ZoneNumber};
 
 /// What to do with records that no root refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recovery {
     /// They never were. Right after any crash, as PostgreSQL's log has them.
     Discard,
-    /// The newest of each page of the last epoch is appended anew and committed. Only for a server with `fsync = off` that
+    /// The newest of each page of the last epoch is taken over and committed. Only for a server with `fsync = off` that
     /// comes back without a loss of power or a failed fsync in between.
     RollForward,
 }
@@ -56,9 +60,32 @@ pub struct Birth {
     pub key: [u8; KEY_BYTES],
 }
 
+/// The roots' place.
+pub(crate) const HEAD: Extent =
+    Extent { location: Location(0), grains: Grains((HEAD_BYTES / GRAIN_BYTES) as u32) };
+
+/// What of the file is referred to.
+pub(crate) struct Usage {
+    /// Grains by zone. More than a zone has, where damaged entries overlap.
+    pub used: Vec<u32>,
+    /// The first grain behind all of it.
+    pub end: u32,
+}
+
+/// The newest record of a page that no root refers to.
+struct Unrooted {
+    block: Block,
+    entry: Entry,
+    version: Version,
+}
+
 impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// Makes a container in an empty file: one durable root. The name is the caller's to give
     /// ([`crate::segment`]), and durable with the first commit.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not fit;
+    /// [`Error::InUse`].
     pub fn create(
         device: D,
         peers: P,
@@ -70,36 +97,44 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         container.set_id(birth.id);
         let root = Root {
             container: birth.id,
-            sequence: 1,
+            sequence: Version(1),
             epoch: 1,
             pages_max: options.geometry.pages_max,
             identity: birth.identity,
-            version_limit: 1 + crate::commit::VERSIONS_AHEAD,
-            epoch_start: 1,
-            end: grains_of(HEAD_BYTES).into(),
-            known_end: grains_of(HEAD_BYTES).into(),
+            version_limit: Version(1 + crate::commit::VERSIONS_AHEAD),
+            epoch_start: Version(1),
+            end: HEAD.end(),
+            known_end: HEAD.end(),
             key_id: options.seal.map(|seal| seal.key_id()).unwrap_or_default(),
             key: birth.key,
             ..Root::default()
         };
-        container.live.lock(live::LOCK, &container.peers);
-        container.clear();
-        let done = container.begin(&root);
-        container.live.unlock(live::LOCK);
-        done.map(|()| container)
+        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
+        container.lock_file(LockMode::Exclusive)?;
+        container.live.clear(&guard);
+        container.begin(&guard, &root)?;
+        container.lock_file(LockMode::Shared)?;
+        drop(guard);
+        Ok(container)
     }
 
-    fn begin(&self, root: &Root) -> Result<(), Error> {
+    fn begin(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
         let sheet = root.encode(self.options.seal);
         self.device.pwrite(&sheet, 0).map_err(|source| Error::device("write", 0, SHEET_BYTES, source))?;
         self.device.fdatasync().map_err(|source| Error::device("fdatasync", 0, SHEET_BYTES, source))?;
-        self.place_all(root)?;
-        self.live.set(live::NEXT_VERSION, root.epoch_start);
-        self.start(root);
+        self.place_all(root);
+        self.live.shared().next_version.store(root.epoch_start.0);
+        self.start(guard, root, READY);
         Ok(())
     }
 
-    /// Opens a container that another process may have open already, or may not.
+    /// Opens a container that another process may have open already, or may not. The file's lock keeps those out who do not share the
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]; [`Error::OtherContainer`] and [`Error::ChangedElsewhere`] where the memory is not, or no longer, the
+    /// file's; [`Error::Damaged`], [`Error::Foreign`], [`Error::Unsupported`] and [`Error::KeyMissing`] for what no root can be
+    /// read of, or not with these keys.
     pub fn open(
         device: D,
         peers: P,
@@ -108,15 +143,21 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         options: Options<'m>,
     ) -> Result<(Self, Option<OpenReport>), Error> {
         let mut container = Container::over(device, peers, words, options)?;
-        container.live.lock(live::LOCK, &container.peers);
-        let done = container.attach_or_load(recovery);
-        container.live.unlock(live::LOCK);
-        done.map(|report| (container, report))
+        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
+        let state = container.live.shared().state.load();
+        let report = match state {
+            READY => container.attach(&guard).map(|()| None),
+            READ_ONLY if options.read_only => container.attach(&guard).map(|()| None),
+            READ_ONLY => container.begin_writing(&guard, recovery).map(Some),
+            _ => container.load(&guard, recovery).map(Some),
+        }?;
+        drop(guard);
+        Ok((container, report))
     }
 
     pub(crate) fn over(device: D, peers: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
         let live = Live::new(words, options.geometry)?;
-        Ok(Container { device, peers, live, options, id: [0; 16], seed: 0 })
+        Ok(Container { device, peers, live, options, id: [0; 16], seed: 0, salvaged: Vec::new() })
     }
 
     pub(crate) fn set_id(&mut self, id: ContainerId) {
@@ -124,29 +165,83 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         self.seed = record::seed_of(&id);
     }
 
-    fn attach_or_load(&mut self, recovery: Recovery) -> Result<Option<OpenReport>, Error> {
-        if self.live.get(live::STATE) == live::STATE_READY {
-            let id = match self.root_in_memory() {
-                Ok(root) => root.container,
-                // A commit's process died while it took the root into memory.
-                Err(_) => self.newest_root_on_device()?.container,
-            };
-            self.set_id(id);
-            return Ok(None);
+    /// Who only reads needs no lock: what others write shows as damage at worst.
+    fn lock_file(&self, mode: LockMode) -> Result<(), Error> {
+        if self.options.read_only {
+            return Ok(());
         }
-        self.clear();
-        self.live.set(live::STATE, live::STATE_LOADING);
+        let locked = self.device.try_lock(mode).map_err(|source| Error::device("lock", 0, 0, source))?;
+        if locked { Ok(()) } else { Err(Error::InUse) }
+    }
+
+    fn attach(&mut self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
+        self.lock_file(LockMode::Shared)?;
+        self.set_id(self.live.container());
+        self.check_file(guard)
+    }
+
+    /// The memory outlives files: this one may be another by now, or changed by somebody who did not share the memory.
+    fn check_file(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
+        let Some((found, sequence)) = whose(&self.device)? else {
+            return self.find_root().map(drop);
+        };
+        if found != self.id {
+            return Err(Error::OtherContainer { expected: self.id, found });
+        }
+        let shared = self.live.shared();
+        // A commit that failed or died may have left the memory behind the file.
+        let is_settled = shared.unfinished.load() == IDLE && shared.poisoned.load() == 0;
+        let known = self.root_held(guard)?.sequence.0;
+        if is_settled && sequence > known {
+            return Err(Error::ChangedElsewhere { expected: known, found: sequence });
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
+        self.lock_file(LockMode::Exclusive)?;
+        self.live.clear(guard);
+        self.live.shared().state.store(LOADING);
         let found = self.find_root()?;
+        self.set_id(found.root.container);
+        self.check_size(&found.root)?;
+        self.load_root(guard, &found.root)?;
+        let report = self.take_up(guard, found, recovery)?;
+        self.lock_file(LockMode::Shared)?;
+        Ok(report)
+    }
+
+    /// The first who may write, after others who only read: the map is in memory, and nothing of what writers need.
+    fn begin_writing(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
+        self.lock_file(LockMode::Exclusive)?;
+        self.set_id(self.live.container());
+        if self.live.shared().poisoned.load() != 0 {
+            return Err(Error::Poisoned);
+        }
+        self.check_file(guard)?;
+        // If this process dies on the way, memory may be behind the file.
+        self.live.shared().unfinished.store(IN_COMMIT);
+        let found = self.find_root()?;
+        let report = self.take_up(guard, found, recovery)?;
+        self.live.shared().unfinished.store(IDLE);
+        self.lock_file(LockMode::Shared)?;
+        Ok(report)
+    }
+
+    /// From a root in memory to a container that is used.
+    fn take_up(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        found: Found,
+        recovery: Recovery,
+    ) -> Result<OpenReport, Error> {
         let mut root = found.root;
-        self.set_id(root.container);
-        self.check_size(&root)?;
-        self.live.set(live::RING, found.ring);
-        self.load_root(&root)?;
+        self.live.shared().ring.store(found.ring);
         let end = self.place(&mut root, recovery)?;
         let size = self.device.size().map_err(|source| Error::device("size", 0, 0, source))?;
         let mut report = OpenReport {
-            sequence: root.sequence,
-            epoch: root.epoch + 1,
+            sequence: root.sequence.0,
+            epoch: root.epoch.saturating_add(1),
             was_closed: root.closed,
             broken_roots: found.broken,
             // In whole sheets: cutting one would write it, and a power failure could take what is durable in it.
@@ -155,13 +250,12 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
             rolled_forward: 0,
         };
-        self.live.set(live::PAGES, root.pages.into());
         if self.options.read_only {
-            self.start(&root);
+            self.start(guard, &root, READ_ONLY);
         } else {
-            self.begin_epoch(root, recovery, size, &mut report)?;
+            self.begin_epoch(guard, root, recovery, size, &mut report)?;
         }
-        Ok(Some(report))
+        Ok(report)
     }
 
     /// The shared memory is for segments of one size.
@@ -176,6 +270,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// Makes what was found durable, above all versions that were given out before, and the rest of the file gone.
     fn begin_epoch(
         &self,
+        guard: &CommitGuard<'_, W>,
         found: Root,
         recovery: Recovery,
         size: u64,
@@ -185,64 +280,63 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             Recovery::Discard => Vec::new(),
             Recovery::RollForward => self.unrooted_records(&found, size)?,
         };
-        let mut root = Root { sequence: found.sequence + 1, epoch: found.epoch + 1, closed: false, ..found };
+        let (sequence, epoch) = (found.next_sequence()?, found.next_epoch()?);
+        let mut root = Root { sequence, epoch, closed: false, ..found };
         let epoch_start = root.version_limit;
-        let version_limit = epoch_start + crate::commit::VERSIONS_AHEAD;
-        if version_limit >= 1 << record::VERSION_BITS {
-            let (found, allowed) = (version_limit, 1 << record::VERSION_BITS);
-            return Err(Error::Limit { what: "version", found, allowed });
-        }
+        let version_limit = epoch_start.plus(crate::commit::VERSIONS_AHEAD).ok_or(Error::Limit {
+            what: "versions of a container's life",
+            found: epoch_start.0,
+            allowed: 1 << VERSION_BITS,
+        })?;
         if forward.is_empty() {
             // Otherwise with the commit of what is rolled forward, which may have to begin anew until then.
             (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         }
-        self.live.set(live::NEXT_VERSION, epoch_start);
+        self.live.shared().next_version.store(epoch_start.0);
         // Roots of commits and openings that were killed may be in the cache alone; one after the other they would
         // be written over the last durable one.
-        self.sync()?;
-        self.write_root(&mut root)?;
-        if !forward.is_empty() {
-            self.append_behind(size);
-        } else if report.discarded_bytes > 0 {
+        self.sync(guard)?;
+        self.write_root(guard, &mut root)?;
+        if forward.is_empty() && report.discarded_bytes > 0 {
+            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what will by its versions.
             let end = size - report.discarded_bytes;
             self.device.truncate(end).map_err(|source| Error::device("truncate", end, 0, source))?;
-            self.sync()?;
         }
-        self.copy_root(&root);
+        self.copy_root(guard, &root);
         (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
-        self.start(&root);
+        let state = &self.live.shared().state;
+        // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch that ended.
+        self.start(guard, &root, state.load());
         if !forward.is_empty() {
-            report.rolled_forward = self.roll_forward(&forward)?;
+            report.rolled_forward = forward.len() as u32;
             report.discarded_bytes = 0;
-            self.commit_locked(false)?;
+            self.roll_forward(&root, &forward, size);
+            self.commit_locked(guard, false)?;
         }
+        state.store(READY);
         Ok(())
     }
 
-    pub(crate) fn start(&self, root: &Root) {
-        self.live.store_image(&root.encode(None));
-        self.live.set(live::PAGES, self.live.get(live::PAGES).max(root.pages.into()));
-        self.live.set(live::VERSION_LIMIT, root.version_limit);
-        root.dictionaries.iter().for_each(|dictionary| self.live.open_dictionary(dictionary.id));
-        self.live.set(live::STATE, live::STATE_READY);
-    }
-
-    /// Forgets what an earlier use, or a loader that died, left in the shared memory.
-    pub(crate) fn clear(&self) {
-        if self.live.get(live::STATE) == 0 {
-            return;
-        }
-        for index in 0..self.options.geometry.words() {
-            if index != live::LOCK && self.live.get(index) != 0 {
-                self.live.set(index, 0);
-            }
-        }
+    /// Lets the container be used.
+    pub(crate) fn start(&self, guard: &CommitGuard<'_, W>, root: &Root, state: u64) {
+        let shared = self.live.shared();
+        self.live.set_container(&root.container);
+        self.live.store_image(&root.encode(None), guard);
+        self.live.set_pages(root.pages);
+        shared.version_limit.store(root.version_limit.0);
+        shared.dictionaries_given.store(root.dictionaries_given.into());
+        let known: Vec<_> = root.dictionaries.iter().map(|known| known.number).collect();
+        known.iter().for_each(|number| self.live.open_dictionary(*number, &known, guard));
+        shared.state.store(state);
     }
 
     /// Reads the ring, and where it stands.
     pub(crate) fn newest_root_on_device(&self) -> Result<Root, Error> {
         let found = self.find_root()?;
-        self.live.set(live::RING, found.ring);
+        if found.root.container != self.id {
+            return Err(Error::OtherContainer { expected: self.id, found: found.root.container });
+        }
+        self.live.shared().ring.store(found.ring);
         Ok(found.root)
     }
 
@@ -251,161 +345,141 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// Reads the record of the map at `place`; the payload is behind the header in what is returned.
-    pub(crate) fn read_map(&self, place: Place, kind: Kind, what: &'static str) -> Result<Vec<u8>, Error> {
-        read_map(&self.device, &self.options, &self.id, place, kind, what)
+    pub(crate) fn read_map(&self, place: Place, kind: Kind, part: Part) -> Result<Vec<u8>, Error> {
+        read_map(&self.device, &self.options, &self.id, place, kind, part)
     }
 
     /// Takes what the root has of the map beside leaves into memory, and where leaves are.
-    pub(crate) fn load_root(&self, root: &Root) -> Result<(), Error> {
-        let broken = |what, place: Place| {
-            let (offset, length) = (u64::from(place.location) * GRAIN_BYTES as u64, u64::from(place.bytes));
-            Damage { what, block: None, offset, length, property: "content", expected: 1, found: 0 }
+    pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
+        let broken = |part, place: Place| {
+            let (offset, length) = (place.location.offset(), place.bytes.into());
+            Damage { part, block: None, offset, length, reason: Reason::Content }
         };
-        let mut leaves = Vec::new();
-        if root.index.location != 0 {
-            let payload = self.read_map(root.index, Kind::Index, "map index")?;
-            leaves = map::decode_index(&payload).ok_or_else(|| broken("map index", root.index))?;
+        let mut places = Vec::new();
+        if root.index.extent().is_some() {
+            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
+            places = map::decode_index(&payload).ok_or_else(|| broken(Part::MapIndex, root.index))?;
         }
-        self.live.set(live::LOAD_LIMIT, root.pages.into());
-        self.live.set(live::LOAD_END, if root.end == 0 { u64::MAX } else { root.end });
-        for leaf in 0..LEAVES_MAX {
-            match leaves.get(leaf).filter(|place| place.location != 0) {
+        self.live.shared().load_limit.store(root.pages.into());
+        self.live.shared().load_end.store(root.end);
+        for leaf in leaves::all() {
+            match places.get(leaf.0).filter(|place| place.extent().is_some()) {
                 Some(place) => self.live.set_leaf_place(leaf, *place),
                 None => self.live.set_loaded(leaf),
             }
         }
         for place in &root.deltas {
-            let payload = self.read_map(*place, Kind::Delta, "map delta")?;
-            let items = map::decode_delta(&payload).ok_or_else(|| broken("map delta", *place))?;
-            self.apply(&items, root.pages)?;
+            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
+            let items = map::decode_delta(&payload).ok_or_else(|| broken(Part::MapDelta, *place))?;
+            self.apply(guard, &items, root.pages)?;
         }
-        self.apply(&root.inline, root.pages)
+        self.apply(guard, &root.inline, root.pages)
     }
 
-    fn apply(&self, items: &[(u32, Entry)], pages: u32) -> Result<(), Error> {
-        for (block, entry) in items.iter().filter(|(block, _)| *block < pages) {
-            let leaf = *block as usize / LEAF_ENTRIES;
+    fn apply(&self, guard: &CommitGuard<'_, W>, items: &[(Block, Entry)], pages: u32) -> Result<(), Error> {
+        for (block, entry) in items.iter().filter(|(block, _)| block.0 < pages) {
             if entry.is_missing() {
                 // Not to be found missing and looked for in its leaf.
-                self.load_leaf(leaf)?;
+                self.load_leaf(block.leaf())?;
             }
             self.live.set_entry(*block, *entry);
-            self.live.mark_leaf(leaf);
+            self.live.mark_leaf(block.leaf(), guard);
         }
         Ok(())
     }
 
     /// Finds room for what is to be written; returns the first byte behind what the root refers to.
     fn place(&self, root: &mut Root, recovery: Recovery) -> Result<u64, Error> {
-        // With roots of before the field, and to look for records that are newer than the map's, all of it is needed.
-        let must = root.end == 0 || recovery == Recovery::RollForward || self.is_all_loaded();
+        // To look for records that are newer than the map's, all of it is needed.
+        let must = recovery == Recovery::RollForward || self.is_all_loaded();
         // Where much is free: short openings that all append would make the file longer and longer.
         let unused = root.known_free + (root.end - root.known_end);
         let should = unused.saturating_mul(self.options.tuning.sparse_divisor) > root.end;
-        let placed = if must || should { Some(self.place_all(root)) } else { None };
-        let end = match placed {
-            Some(Ok(end)) => {
-                root.end = end / GRAIN_BYTES as u64;
-                (root.known_end, root.known_free) = (root.end, self.live.get(live::KNOWN_FREE));
-                end
-            }
-            Some(Err(error)) if must => return Err(error),
-            // Damage of a leaf is its readers' to be told.
-            _ => self.place_behind(root)?,
+        // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it can.
+        let end = if (must || should) && self.load_leaves().is_ok() {
+            let end = self.place_all(root);
+            root.end = end / GRAIN_BYTES as u64;
+            (root.known_end, root.known_free) = (root.end, self.live.shared().known_free.load());
+            end
+        } else {
+            self.place_behind(root)?
         };
-        self.live.set(live::KNOWN_END, root.known_end);
-        self.live.set(live::KNOWN_FREE, root.known_free);
+        self.live.shared().known_end.store(root.known_end);
+        self.live.shared().known_free.store(root.known_free);
         Ok(end)
     }
 
-    /// Loads all leaves and finds free and used zones; returns the first byte behind what the root refers to.
-    pub(crate) fn place_all(&self, root: &Root) -> Result<u64, Error> {
-        self.load_leaves()?;
-        let (used, end) = self.count_zones(root, root.pages)?;
-        self.set_zones(&used, end);
-        self.live.set(live::KNOWN_FREE, free_grains(&used, end, self.options.geometry.zone_grains));
-        Ok(u64::from(end) * GRAIN_BYTES as u64)
+    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers to.
+    pub(crate) fn place_all(&self, root: &Root) -> u64 {
+        let usage = self.count_zones(root, root.pages);
+        self.set_zones(&usage);
+        let free = free_grains(&usage.used, usage.end.into(), self.options.geometry.zone_grains);
+        self.live.shared().known_free.store(free);
+        u64::from(usage.end) * GRAIN_BYTES as u64
     }
 
     /// Lets records be appended behind what the root refers to, without knowing what of that is free.
     fn place_behind(&self, root: &Root) -> Result<u64, Error> {
         let geometry = &self.options.geometry;
-        let (_, found) = self.count_zones(root, root.pages)?;
+        let usage = self.count_zones(root, root.pages);
         let limit = (u64::from(geometry.zone_grains) * u64::from(geometry.zones_max)).min(u32::MAX.into());
-        if root.end < found.into() || root.end > limit {
-            let expected = if root.end > limit { limit } else { found.into() };
-            let (property, length) = ("end in grains", SHEET_BYTES as u64);
-            let found = root.end;
-            return Err(
-                Damage { what: "root", block: None, offset: 0, length, property, expected, found }.into()
-            );
+        let (what, found, length) = ("end in grains", root.end, SHEET_BYTES as u64);
+        let damage = |reason| Damage { part: Part::Root, block: None, offset: 0, length, reason };
+        if root.end > limit {
+            return Err(damage(Reason::Over { what, limit, found }).into());
         }
-        let (end, size) = (root.end as u32, geometry.zone_grains);
-        let zones = end.div_ceil(size);
-        self.live.set(live::UNKNOWN_ZONES, zones.into());
-        self.set_cursor_behind(end, zones, 0);
-        self.live.set(live::FREE_ZONES, 0);
-        self.live.set(live::LIVE_GRAINS, u64::from(zones) * u64::from(size));
+        if root.end < usage.end.into() {
+            return Err(damage(Reason::Under { what, limit: usage.end.into(), found }).into());
+        }
+        self.append_behind(root.end as u32);
         Ok(root.end * GRAIN_BYTES as u64)
     }
 
-    /// Grains by zone of the entries in memory and of what else the root refers to, and the first grain behind.
-    pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Result<(Vec<u32>, u32), Error> {
+    /// Nothing below `end` is known to be free.
+    fn append_behind(&self, end: u32) {
         let size = self.options.geometry.zone_grains;
-        let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
-        let pages = self.live.entries(pages).filter(|(_, entry)| entry.is_record());
-        let places = (0..LEAVES_MAX).map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
-        let places = places.chain(root.deltas.iter().copied());
-        let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
-        let places = places
-            .filter(|place| place.location != 0)
-            .map(|place| (None, place.location, grains_of(place.bytes as usize)));
-        let extents =
-            pages.map(|(block, entry)| (Some(block), entry.location(), entry.grains())).chain(places);
-        let mut used: Vec<u32> = Vec::new();
-        let mut end = grains_of(HEAD_BYTES);
-        let head = grains_of(HEAD_BYTES);
-        for (block, location, grains) in [(None, 0, head)].into_iter().chain(extents) {
-            let last = u64::from(location) + u64::from(grains);
-            if last > limit || (location < head && location != 0) {
-                let (offset, length) =
-                    (u64::from(location) * GRAIN_BYTES as u64, u64::from(grains) * GRAIN_BYTES as u64);
-                let (property, expected) = ("end in grains", limit);
-                return Err(
-                    Damage { what: "map", block, offset, length, property, expected, found: last }.into()
-                );
-            }
-            end = end.max(last as u32);
-            for (zone, share) in self.live.shares(location, grains) {
-                let zone = zone as usize;
-                used.resize(used.len().max(zone + 1), 0);
-                used[zone] += share;
-                if used[zone] > size {
-                    let (offset, length) = (
-                        (zone as u64) * u64::from(size) * GRAIN_BYTES as u64,
-                        u64::from(size) * GRAIN_BYTES as u64,
-                    );
-                    let (property, expected, found) = ("grains referred to", size.into(), used[zone].into());
-                    return Err(
-                        Damage { what: "map", block, offset, length, property, expected, found }.into()
-                    );
-                }
-            }
-        }
-        Ok((used, end))
+        let zones = end.div_ceil(size);
+        let shared = self.live.shared();
+        shared.unknown_zones.store(zones.into());
+        self.set_cursor_behind(end, zones, 0);
+        shared.free_zones.store(0);
+        shared.live_grains.store(u64::from(zones) * u64::from(size));
     }
 
-    fn set_zones(&self, used: &[u32], end: u32) {
+    /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file are their readers' to
+    /// find; they take no space.
+    pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Usage {
+        let size = self.options.geometry.zone_grains;
+        let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
+        let pages = self.live.entries(pages).filter_map(|(_, entry)| entry.record_extent());
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
+        let places = places.chain(root.deltas.iter().copied());
+        let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
+        let extents = pages.chain(places.filter_map(Place::extent));
+        let is_within = |extent: &Extent| {
+            extent.end() <= limit.min(u32::MAX.into()) && u64::from(extent.location.0) >= HEAD.end()
+        };
+        let mut usage = Usage { used: Vec::new(), end: 0 };
+        for extent in [HEAD].into_iter().chain(extents.filter(is_within)) {
+            usage.add(extent, size);
+        }
+        usage
+    }
+
+    fn set_zones(&self, usage: &Usage) {
         let size = self.options.geometry.zone_grains;
         let mut free = 0;
-        for (zone, live) in used.iter().enumerate() {
+        for (zone, live) in usage.used.iter().enumerate() {
             let (finished, state) = if *live == 0 { (0, ZoneState::Free) } else { (size, ZoneState::Used) };
             free += u64::from(*live == 0);
-            self.live.set_zone(zone as u32, Zone { finished, live: *live, state });
+            let live = (*live).min(size);
+            self.live.set_zone(ZoneNumber(zone as u32), Zone { finished, live, state });
         }
-        self.set_cursor_behind(end, used.len() as u32, used[used.len() - 1]);
-        self.live.set(live::FREE_ZONES, free);
-        self.live.set(live::LIVE_GRAINS, used.iter().map(|live| u64::from(*live)).sum());
+        let last = usage.used.last().copied().unwrap_or_default();
+        self.set_cursor_behind(usage.end, usage.used.len() as u32, last.min(size));
+        let shared = self.live.shared();
+        shared.free_zones.store(free);
+        shared.live_grains.store(usage.used.iter().map(|live| u64::from((*live).min(size))).sum());
     }
 
     /// The last zone's rest is filled first, from a sheet of its own on.
@@ -414,45 +488,35 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let run_end = zones * size;
         let start = end.next_multiple_of((SHEET_BYTES / GRAIN_BYTES) as u32).min(run_end);
         let finished = start - (zones - 1) * size;
-        self.live.set_zone(zones - 1, Zone { finished, live, state: ZoneState::Used });
+        self.live.set_zone(ZoneNumber(zones - 1), Zone { finished, live, state: ZoneState::Used });
         self.live.set_cursor(start, run_end);
-        self.live.set(live::ZONES_END, zones.into());
-    }
-
-    /// Lets nothing be written to what roll-forward is to read: all zones are used until the commit that ends it.
-    fn append_behind(&self, size: u64) {
-        let zone_grains = self.options.geometry.zone_grains;
-        let zones = (size / GRAIN_BYTES as u64).div_ceil(zone_grains.into()) as u32;
-        for zone in 0..zones.max(self.live.zones_end()) {
-            let live = self.live.zone(zone).live;
-            self.live.set_zone(zone, Zone { finished: zone_grains, live, state: ZoneState::Used });
-        }
-        let zones = zones.max(self.live.zones_end());
-        self.live.set_cursor(zones * zone_grains, zones * zone_grains);
-        self.live.set(live::ZONES_END, zones.into());
-        self.live.set(live::FREE_ZONES, 0);
+        self.live.shared().zones_end.store(zones.into());
     }
 
     /// The newest records of the epoch that ended, by block, where newer than the root's.
     ///
     /// What was given its version after the root was written is. Of what was under way then, a record is if the root has
     /// an older record of the block; an extension or a page of zeros of that moment cannot be told from an older one.
-    fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<(u32, Entry, u64)>, Error> {
+    fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<Unrooted>, Error> {
         let is_planted = self.options.plant == Plant::StaleEpochRolledForward;
-        let epoch = if is_planted { 0 } else { root.epoch_start }..root.version_limit;
-        let after_root = if is_planted { 0 } else { root.version_limit - crate::commit::VERSIONS_AHEAD };
+        let epoch = if is_planted { Version(0) } else { root.epoch_start }..root.version_limit;
+        let ahead = if root.closed { 0 } else { crate::commit::VERSIONS_AHEAD };
+        let after_root = if is_planted { 0 } else { root.version_limit.0.saturating_sub(ahead) };
         // A dictionary is dropped when its last page was written anew: such a record is not the newest.
         let is_known =
-            |number| number == 0 || root.dictionaries.iter().any(|dictionary| dictionary.id == number);
-        let mut newest: std::collections::BTreeMap<u32, (Entry, u64)> = Default::default();
+            |number| number == 0 || root.dictionaries.iter().any(|dictionary| dictionary.number == number);
+        let mut newest: std::collections::BTreeMap<Block, (Entry, Version)> = Default::default();
         crate::scan::scan(&self.device, self.seed, HEAD_BYTES as u64..size, |location, header| {
-            if let Kind::Page { block, dictionary, .. } = header.kind
-                && block < root.pages_max
+            let extent = Extent { location, grains: header.grains() };
+            if let Kind::Page(page) = header.kind
+                && page.block.0 < root.pages_max
+                // A process that was killed in its write may have left all but the last zeros.
+                && extent.end() * GRAIN_BYTES as u64 <= size
                 && epoch.contains(&header.version)
-                && is_known(dictionary)
+                && is_known(page.dictionary)
             {
-                let entry = Entry::record(location, header.grains(), header.version);
-                let best = newest.entry(block).or_insert((entry, header.version));
+                let entry = Entry::record(extent, header.version);
+                let best = newest.entry(page.block).or_insert((entry, header.version));
                 if best.1 < header.version {
                     *best = (entry, header.version);
                 }
@@ -461,33 +525,53 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let mut buffer = Vec::new();
         let mut kept = Vec::new();
         for (block, (entry, version)) in newest {
-            let known = if block < root.pages { self.live.entry(block) } else { Entry::MISSING };
+            let known = if block.0 < root.pages { self.live.entry(block) } else { Entry::MISSING };
             let is_newer = match known.is_record() {
-                true => self.read_at(known, block, &mut buffer)?.version < version,
-                false => version >= after_root,
+                // One that cannot be read is no reason to lose another.
+                true => self
+                    .read_at(known, block, &mut buffer)
+                    .map_or(true, |record| record.header.version < version),
+                false => version.0 >= after_root,
             };
             if is_newer {
-                kept.push((block, entry, version));
+                kept.push(Unrooted { block, entry, version });
             }
         }
         Ok(kept)
     }
 
-    fn roll_forward(&self, records: &[(u32, Entry, u64)]) -> Result<u32, Error> {
-        let mut buffer = Vec::new();
-        for (block, original, version) in records {
-            let header = self.read_at(*original, *block, &mut buffer)?;
-            let location = self.append(&header, &mut buffer, Some(Need::Commit))?;
-            self.live.publish(*block, Entry::record(location, header.grains(), *version));
-            self.live.finish(location, header.grains());
-            self.live.grow(block + 1, *version);
+    /// Takes records over where they lie. Until the commit that follows, a crash finds them there again: nothing is written
+    /// where they or the root's records are.
+    fn roll_forward(&self, root: &Root, records: &[Unrooted], size: u64) {
+        let mut usage = self.count_zones(root, root.pages);
+        let zone_grains = self.options.geometry.zone_grains;
+        records.iter().for_each(|record| usage.add(record.entry.extent(), zone_grains));
+        if self.live.unknown_zones() == 0 {
+            self.set_zones(&usage);
+        } else {
+            let limit = self.options.geometry.bytes_max().min(size.next_multiple_of(SHEET_BYTES as u64));
+            self.append_behind(usage.end.max((limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32));
         }
-        Ok(records.len() as u32)
+        for Unrooted { block, entry, version } in records {
+            // Nobody else is there, and no truncation is under way.
+            let _ = self.live.grow(block.0 + 1, *version);
+            self.live.publish(*block, *entry);
+        }
+    }
+}
+
+impl Usage {
+    fn add(&mut self, extent: Extent, zone_grains: u32) {
+        self.end = self.end.max(extent.end() as u32);
+        for (zone, share) in extent.shares(zone_grains) {
+            self.used.resize(self.used.len().max(zone.index() + 1), 0);
+            self.used[zone.index()] += share.0;
+        }
     }
 }
 
 /// Grains of the zones up to `end` to which nothing refers.
-pub(crate) fn free_grains(used: &[u32], end: u32, zone_grains: u32) -> u64 {
-    let zones = used.iter().take((end / zone_grains) as usize);
+pub(crate) fn free_grains(used: &[u32], end: u64, zone_grains: u32) -> u64 {
+    let zones = used.iter().take((end / u64::from(zone_grains)) as usize);
     zones.filter(|live| **live == 0).count() as u64 * u64::from(zone_grains)
 }

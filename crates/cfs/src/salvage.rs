@@ -9,12 +9,16 @@ use std::collections::BTreeMap;
 
 use crate::container::{Container, Options};
 use crate::device::{Device, Peers};
+use crate::dictionaries::number_of;
 use crate::entry::Entry;
-use crate::error::Error;
-use crate::live::{self, Word};
-use crate::map::LEAVES_MAX;
+use crate::error::{Error, Part};
+use crate::leaves;
+use crate::live::Word;
+use crate::lock::CommitGuard;
 use crate::record::{self, ContainerId, Kind};
 use crate::root::{DictionaryPlace, HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
+use crate::shared::READ_ONLY;
+use crate::units::{Block, DictionaryNumber, Extent, Version};
 
 /// What salvage found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -34,8 +38,9 @@ pub struct Salvaged {
 /// The newest records of a scan.
 #[derive(Default)]
 struct Scanned {
-    pages: BTreeMap<u32, (Entry, u64)>,
-    dictionaries: Vec<Place>,
+    pages: BTreeMap<Block, (Entry, Version)>,
+    /// With the sequence that each was written in.
+    dictionaries: Vec<(Place, Version)>,
     records: u64,
 }
 
@@ -48,6 +53,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         options: Options<'m>,
     ) -> Result<(Self, Salvaged), Error> {
         let mut container = Container::over(device, peers, words, Options { read_only: true, ..options })?;
+        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
         let found = container.find_root().map(|found| found.root);
         let (id, scanned) = match &found {
             Ok(root) => (root.container, container.scan_as(root.container)?),
@@ -55,28 +61,30 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             Err(error) => container.scan_as_any().ok_or_else(|| error.clone())?,
         };
         container.set_id(id);
-        container.clear();
+        container.live.clear(&guard);
         let mut report = Salvaged { records: scanned.records, ..Salvaged::default() };
-        let root = match found.and_then(|root| container.load_all(&root).map(|()| root)) {
+        let root = match found.and_then(|root| container.load_all(&guard, &root).map(|()| root)) {
             Ok(root) => {
                 report.map_is_whole = true;
                 root
             }
             Err(error) => {
                 report.failure = Some(error);
+                container.salvaged = container.dictionaries_of(&scanned);
                 container.root_of(&scanned)
             }
         };
         container.fill(&root, &scanned, &mut report);
-        container.start(&root);
+        container.start(&guard, &root, READ_ONLY);
+        drop(guard);
         Ok((container, report))
     }
 
     /// Loads every leaf that can be loaded.
-    fn load_all(&self, root: &Root) -> Result<(), Error> {
+    fn load_all(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
         self.check_size(root)?;
-        self.load_root(root)?;
-        let failures: Vec<Error> = (0..LEAVES_MAX).filter_map(|leaf| self.load_leaf(leaf).err()).collect();
+        self.load_root(guard, root)?;
+        let failures: Vec<Error> = leaves::all().filter_map(|leaf| self.load_leaf(leaf).err()).collect();
         failures.into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -88,17 +96,19 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             record::seed_of(&id),
             HEAD_BYTES as u64..size,
             |location, header| match header.kind {
-                Kind::Page { block, .. } => {
+                Kind::Page(page) => {
                     scanned.records += 1;
-                    let entry = Entry::record(location, header.grains(), header.version);
-                    let best = scanned.pages.entry(block).or_insert((entry, header.version));
+                    let extent = Extent { location, grains: header.grains() };
+                    let entry = Entry::record(extent, header.version);
+                    let best = scanned.pages.entry(page.block).or_insert((entry, header.version));
                     if best.1 <= header.version {
                         *best = (entry, header.version);
                     }
                 }
                 Kind::Dictionary => {
                     let bytes = (record::HEADER_BYTES + header.payload_len) as u32;
-                    scanned.dictionaries.push(Place::of(location, bytes, header.version));
+                    let place = Place::of(location, bytes, header.version);
+                    scanned.dictionaries.push((place, header.version));
                 }
                 _ => {}
             },
@@ -119,29 +129,42 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             .max_by_key(|(_, scanned)| scanned.records)
     }
 
+    /// All dictionaries that were found: a number is one dictionary's for the container's life, but for those whose commit never was durable.
+    /// Of several with a number the last one written is the one that pages may have.
+    fn dictionaries_of(&self, scanned: &Scanned) -> Vec<DictionaryPlace> {
+        let mut newest: BTreeMap<DictionaryNumber, (Version, Place)> = BTreeMap::new();
+        for (place, sequence) in &scanned.dictionaries {
+            let payload = self.read_map(*place, Kind::Dictionary, Part::Dictionary);
+            let Some(number) = payload.ok().and_then(|payload| number_of(&payload)) else { continue };
+            let best = newest.entry(number).or_insert((*sequence, *place));
+            if best.0 < *sequence {
+                *best = (*sequence, *place);
+            }
+        }
+        newest.into_iter().map(|(number, (_, place))| DictionaryPlace { number, place }).collect()
+    }
+
     /// A root for what was scanned, without a map.
     fn root_of(&self, scanned: &Scanned) -> Root {
         let pages = crate::segment::pages_at_a_glance(&self.device);
-        let last = scanned.pages.keys().next_back().map_or(0, |block| block + 1);
-        let dictionaries = scanned.dictionaries.iter().filter_map(|place| {
-            let payload = self.read_map(*place, Kind::Dictionary, "dictionary").ok()?;
-            Some(DictionaryPlace { id: *payload.first()?, place: *place })
-        });
+        let last = scanned.pages.keys().next_back().map_or(0, |block| block.0 + 1);
+        // Implied checksums of pages are computed with the segment's number.
+        let identity = crate::segment::clear(&self.device).map(|clear| clear.identity).unwrap_or_default();
         Root {
             container: self.id,
+            identity,
             pages: pages.max(last).min(self.options.geometry.pages_max),
             pages_max: self.options.geometry.pages_max,
-            version_limit: 1,
-            dictionaries: dictionaries.collect(),
+            version_limit: Version(1),
             ..Root::default()
         }
     }
 
     fn fill(&self, root: &Root, scanned: &Scanned, report: &mut Salvaged) {
         // What is missing from now on is lost.
-        self.live.set(live::LOAD_LIMIT, 0);
+        self.live.shared().load_limit.store(0);
         let mut buffer = Vec::new();
-        for block in 0..root.pages {
+        for block in Block(0).up_to(root.pages) {
             let known = self.live.entry(block);
             let is_good =
                 known.is_zeros() || known.is_record() && self.read_at(known, block, &mut buffer).is_ok();
@@ -155,11 +178,10 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
                 }
                 None if known.is_zeros() => {}
                 None => {
-                    report.lost.push(block);
+                    report.lost.push(block.0);
                     self.live.set_entry(block, Entry::MISSING);
                 }
             }
         }
-        self.live.set(live::PAGES, root.pages.into());
     }
 }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::device::Device;
-use crate::entry::GRAIN_BYTES;
 use crate::error::Error;
 use crate::record::{self, HEADER_BYTES, Header, META_PAYLOAD_MAX};
+use crate::units::{GRAIN_BYTES, Location};
 
 /// Bytes looked at in one go.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -16,7 +16,7 @@ pub(crate) fn scan(
     device: &impl Device,
     seed: u32,
     range: Range<u64>,
-    mut found: impl FnMut(u32, Header),
+    mut found: impl FnMut(Location, Header),
 ) -> Result<(), Error> {
     let mut window = vec![0; WINDOW_BYTES.min((range.end.saturating_sub(range.start)) as usize)];
     let mut start = range.start;
@@ -30,13 +30,13 @@ pub(crate) fn scan(
             if !is_last && at + HEADER_BYTES + META_PAYLOAD_MAX > got {
                 break;
             }
-            let location = ((start + at as u64) / GRAIN_BYTES as u64) as u32;
+            let location = Location::of_offset(start + at as u64);
             at += match record::check(&window[at..got], seed, location) {
-                Some(header) => {
+                Ok(header) => {
                     found(location, header);
-                    header.grains() as usize * GRAIN_BYTES
+                    header.grains().bytes()
                 }
-                None => GRAIN_BYTES,
+                Err(_) => GRAIN_BYTES,
             };
         }
         if is_last {

@@ -72,8 +72,8 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
         glance(&sheet)
     });
     let (root, is_whole) = sheets.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
-    let Root { container: id, identity, pages, pages_max, sequence, epoch, key_id, key, .. } = root;
-    let is_closed = root.closed;
+    let Root { container: id, identity, pages, pages_max, epoch, key_id, key, .. } = root;
+    let (is_closed, sequence) = (root.closed, root.sequence.0);
     Some(Clear { id, identity, pages, pages_max, sequence, epoch, is_closed, key_id, key, is_whole })
 }
 

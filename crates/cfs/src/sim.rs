@@ -9,14 +9,17 @@
 //! * the file has any of the lengths it had; names made, changed or removed since the last `sync_dir` are as they were from
 //!   some moment on.
 //!
-//! An fdatasync that fails has written some sectors and not others, and all of them are called clean: the cache goes on serving what
-//! the medium does not have. Reads, writes and fdatasyncs fail, and space runs out, as often as [`FaultRates`] says.
+//! An fdatasync covers what was written before it was called, and nothing that others write while it runs. One that fails has
+//! written some sectors and not others, and all of them are called clean: the cache goes on serving what the medium does not have. Reads,
+//! writes and fdatasyncs fail, and space runs out, as often as [`FaultRates`] says.
+//!
+//! File locks belong to handles, as flock's do: they end with the handle, or with the power.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::device::{Device, DeviceError, Folder, Need};
+use crate::device::{Device, DeviceError, Folder, LockMode, Need};
 
 const SECTOR_BYTES: usize = 512;
 const SHEET_SECTORS: u64 = 8;
@@ -39,9 +42,16 @@ pub struct FaultRates {
 struct FileState {
     cache: Vec<u8>,
     medium: Vec<u8>,
-    /// Versions of each sector since it was synced, oldest first.
-    pending: BTreeMap<u64, Vec<[u8; SECTOR_BYTES]>>,
-    lengths: Vec<usize>,
+    /// Versions of each sector since it was synced, oldest first, each with the number of its write.
+    pending: BTreeMap<u64, Vec<(u64, [u8; SECTOR_BYTES])>>,
+    /// The lengths that it had since it was synced; the first is the medium's.
+    lengths: Vec<(u64, usize)>,
+    /// Writes so far.
+    writes: u64,
+    /// Who holds its lock: handles, and whether for themselves alone.
+    locks: Vec<(u64, LockMode)>,
+    /// Sheets that the last loss of power left as garbage.
+    garbled: Vec<u64>,
 }
 
 type Names = BTreeMap<String, usize>;
@@ -51,6 +61,8 @@ type Names = BTreeMap<String, usize>;
 pub struct Disk {
     state: Rc<RefCell<DiskState>>,
     step: Rc<dyn Fn()>,
+    /// Called before what changes a file, and between two parts of a write.
+    begin: Option<Rc<dyn Fn()>>,
 }
 
 struct DiskState {
@@ -62,6 +74,9 @@ struct DiskState {
     reserve: u64,
     reserve_refused: bool,
     written_bytes: u64,
+    handles: u64,
+    is_ignoring: bool,
+    locks_ignored: bool,
 }
 
 /// A file of a [`Disk`].
@@ -70,6 +85,22 @@ pub struct DiskFile {
     disk: Disk,
     index: usize,
     is_quiet: Cell<bool>,
+    handle: Rc<Handle>,
+}
+
+/// What a file is open by. Its lock ends with it, as a killed process's does.
+struct Handle {
+    disk: Rc<RefCell<DiskState>>,
+    index: usize,
+    number: u64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.disk.try_borrow_mut() {
+            state.files[self.index].locks.retain(|(holder, _)| *holder != self.number);
+        }
+    }
 }
 
 impl Disk {
@@ -83,8 +114,42 @@ impl Disk {
             reserve: 0,
             reserve_refused: false,
             written_bytes: 0,
+            handles: 0,
+            is_ignoring: false,
+            locks_ignored: false,
         };
-        Disk { state: Rc::new(RefCell::new(state)), step: Rc::new(step) }
+        Disk { state: Rc::new(RefCell::new(state)), step: Rc::new(step), begin: None }
+    }
+
+    /// Lets `begin` be called before an operation changes a file, too, and lets writes happen in two parts: what a scheduler
+    /// needs that switches everywhere.
+    pub fn with_begin(self, begin: impl Fn() + 'static) -> Disk {
+        Disk { begin: Some(Rc::new(begin)), ..self }
+    }
+
+    /// While it is on, nothing changes a file: for the destructors of a process that is killed, which would not run.
+    pub fn set_ignoring(&self, is_ignoring: bool) {
+        self.state.borrow_mut().is_ignoring = is_ignoring;
+    }
+
+    /// Whether locks of files are given to everybody: for tests that open a container anew beside an old opening.
+    pub fn set_locks_ignored(&self, ignored: bool) {
+        self.state.borrow_mut().locks_ignored = ignored;
+    }
+
+    /// Lets exclusive locks go: what a process does with its descriptors that has left an opening by a jump.
+    pub fn drop_exclusive_locks(&self) {
+        for file in &mut self.state.borrow_mut().files {
+            file.locks.retain(|(_, mode)| *mode == LockMode::Shared);
+        }
+    }
+
+    /// First bytes of the 4 KB blocks that the last loss of power left as garbage.
+    pub fn garbled(&self, name: &str) -> Vec<u64> {
+        let state = self.state.borrow();
+        let index = state.folders.last().and_then(|names| names.get(name));
+        let sheets = index.map(|index| state.files[*index].garbled.as_slice()).unwrap_or_default();
+        sheets.iter().map(|sheet| sheet * SHEET_SECTORS * SECTOR_BYTES as u64).collect()
     }
 
     /// From now on, operations fail this often.
@@ -105,7 +170,7 @@ impl Disk {
     /// The power fails: what programs see is what the medium got.
     pub fn lose_power(&self) {
         let state = &mut *self.state.borrow_mut();
-        let style = below(&mut state.random, 6);
+        let style = below(&mut state.random, 7).min(5);
         for file in &mut state.files {
             file.lose_power(style, &mut state.random);
         }
@@ -144,7 +209,13 @@ impl Disk {
     }
 
     fn file(&self, index: usize) -> DiskFile {
-        DiskFile { disk: self.clone(), index, is_quiet: Cell::new(false) }
+        let number = {
+            let state = &mut *self.state.borrow_mut();
+            state.handles += 1;
+            state.handles
+        };
+        let handle = Rc::new(Handle { disk: self.state.clone(), index, number });
+        DiskFile { disk: self.clone(), index, is_quiet: Cell::new(false), handle }
     }
 }
 
@@ -163,8 +234,7 @@ impl Folder for Disk {
     }
 
     fn open(&self, name: &str) -> Result<DiskFile, DeviceError> {
-        let state = self.state.borrow();
-        let index = state.folders.last().and_then(|names| names.get(name)).copied();
+        let index = self.state.borrow().folders.last().and_then(|names| names.get(name)).copied();
         index.map(|index| self.file(index)).ok_or(DeviceError::NotFound)
     }
 
@@ -203,6 +273,28 @@ impl DiskFile {
     pub fn quiet(self) -> DiskFile {
         self.is_quiet.set(true);
         self
+    }
+
+    fn ignores(&self) -> bool {
+        self.disk.state.borrow().is_ignoring
+    }
+
+    /// An operation is about to change the file.
+    fn begin(&self) {
+        if !self.is_quiet.get()
+            && let Some(begin) = &self.disk.begin
+        {
+            begin();
+        }
+    }
+
+    /// Where a write is split, if others may come in between.
+    fn split(&self, length: usize) -> usize {
+        if self.is_quiet.get() || self.disk.begin.is_none() {
+            return length;
+        }
+        let state = &mut *self.disk.state.borrow_mut();
+        if below(&mut state.random, 4) > 0 { length } else { below(&mut state.random, length + 1) }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut FileState, &mut Chance<'_>) -> T) -> T {
@@ -255,6 +347,22 @@ impl Device for DiskFile {
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        if self.ignores() {
+            return Err(FAILED);
+        }
+        self.begin();
+        let first = self.split(bytes.len());
+        if first < bytes.len() {
+            let state = &mut *self.disk.state.borrow_mut();
+            state.files[self.index].write(&bytes[..first], offset as usize);
+            state.written_bytes += first as u64;
+        }
+        let (bytes, offset) = if first < bytes.len() {
+            self.begin();
+            (&bytes[first..], offset + first as u64)
+        } else {
+            (bytes, offset)
+        };
         self.with(|file, chance| {
             let no_space = *chance.reserve == 0 && chance.fails(chance.rates.space);
             let broken = chance.fails(chance.rates.write);
@@ -271,10 +379,16 @@ impl Device for DiskFile {
     }
 
     fn fdatasync(&self) -> Result<(), DeviceError> {
+        if self.ignores() {
+            return Err(FAILED);
+        }
+        self.begin();
+        let before = self.disk.state.borrow().files[self.index].writes;
+        self.begin();
         self.with(|file, chance| {
             let failed = chance.fails(chance.rates.sync);
             let share = if failed { below(chance.random, 101) } else { 100 };
-            file.sync(share, chance.random);
+            file.sync(before, share, chance.random);
             if failed { Err(FAILED) } else { Ok(()) }
         })
     }
@@ -284,6 +398,10 @@ impl Device for DiskFile {
     }
 
     fn truncate(&self, size: u64) -> Result<(), DeviceError> {
+        if self.ignores() {
+            return Err(FAILED);
+        }
+        self.begin();
         self.with(|file, _| {
             file.change_length(size as usize);
             Ok(())
@@ -291,6 +409,10 @@ impl Device for DiskFile {
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        if self.ignores() {
+            return Err(FAILED);
+        }
+        self.begin();
         self.with(|file, _| {
             let end = file.cache.len().min((offset + length) as usize);
             if (offset as usize) < end {
@@ -302,6 +424,20 @@ impl Device for DiskFile {
 
     fn sync_dir(&self) -> Result<(), DeviceError> {
         Folder::sync_dir(&self.disk)
+    }
+
+    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
+        let state = &mut *self.disk.state.borrow_mut();
+        let (locks, me) = (&mut state.files[self.index].locks, self.handle.number);
+        let is_free = |(holder, held): &(u64, LockMode)| {
+            *holder == me || (mode, *held) == (LockMode::Shared, LockMode::Shared)
+        };
+        let is_free = state.locks_ignored || locks.iter().all(is_free);
+        if is_free {
+            locks.retain(|(holder, _)| *holder != me);
+            locks.push((me, mode));
+        }
+        Ok(is_free)
     }
 
     fn release_reserve(&self, bytes: u64, _: Need) -> bool {
@@ -319,6 +455,7 @@ impl Device for DiskFile {
 
 impl FileState {
     fn write(&mut self, bytes: &[u8], offset: usize) {
+        self.writes += 1;
         let end = offset + bytes.len();
         if end > self.cache.len() {
             self.change_length(end);
@@ -330,15 +467,16 @@ impl FileState {
     fn mark(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR_BYTES..to.div_ceil(SECTOR_BYTES) {
             let version = sector_of(&self.cache, sector as u64);
-            self.pending.entry(sector as u64).or_default().push(version);
+            self.pending.entry(sector as u64).or_default().push((self.writes, version));
         }
     }
 
     fn change_length(&mut self, length: usize) {
+        self.writes += 1;
         if self.lengths.is_empty() {
-            self.lengths.push(self.medium.len());
+            self.lengths.push((0, self.medium.len()));
         }
-        self.lengths.push(length);
+        self.lengths.push((self.writes, length));
         let before = self.cache.len();
         self.cache.resize(length, 0);
         if length < before {
@@ -346,20 +484,28 @@ impl FileState {
         }
     }
 
-    /// Brings `share` percent of what is pending to the medium, and calls all of it clean.
-    fn sync(&mut self, share: usize, random: &mut u64) {
-        let length = self.cache.len();
-        if below(random, 100) < share {
+    /// Brings `share` percent of what is pending to the medium, up to the write of number `last`, and calls all of that clean.
+    fn sync(&mut self, last: u64, share: usize, random: &mut u64) {
+        let covered = self.lengths.partition_point(|(write, _)| *write <= last);
+        let length = self.lengths[..covered].last().map(|(_, length)| *length);
+        if let Some(length) = length.filter(|_| below(random, 100) < share) {
             self.medium.resize(length, 0);
         }
-        for (sector, versions) in std::mem::take(&mut self.pending) {
+        self.lengths.drain(..covered);
+        if !self.lengths.is_empty() {
+            self.lengths.insert(0, (0, self.medium.len()));
+        }
+        for (sector, mut versions) in std::mem::take(&mut self.pending) {
+            let later = versions.split_off(versions.partition_point(|(write, _)| *write <= last));
             if below(random, 100) < share
-                && let Some(newest) = versions.last()
+                && let Some((_, newest)) = versions.last()
             {
                 self.put(sector, newest);
             }
+            if !later.is_empty() {
+                self.pending.insert(sector, later);
+            }
         }
-        self.lengths.clear();
     }
 
     fn put(&mut self, sector: u64, bytes: &[u8; SECTOR_BYTES]) {
@@ -373,9 +519,12 @@ impl FileState {
     fn lose_power(&mut self, style: usize, random: &mut u64) {
         let lengths = std::mem::take(&mut self.lengths);
         if !lengths.is_empty() {
-            let length = lengths[if style == 1 { lengths.len() - 1 } else { below(random, lengths.len()) }];
+            let (_, length) =
+                lengths[if style == 1 { lengths.len() - 1 } else { below(random, lengths.len()) }];
             self.medium.resize(length, 0);
         }
+        self.locks.clear();
+        self.garbled.clear();
         let (mut sheet, mut draw) = (u64::MAX, 0);
         for (sector, versions) in std::mem::take(&mut self.pending) {
             if sheet != sector / SHEET_SECTORS {
@@ -383,15 +532,15 @@ impl FileState {
             }
             match style {
                 0 => {}
-                1 => self.put(sector, &versions[versions.len() - 1]),
+                1 => self.put(sector, &versions[versions.len() - 1].1),
                 2 | 3 => {
                     let version = below(random, versions.len() + 1);
                     if version > 0 {
-                        self.put(sector, &versions[version - 1]);
+                        self.put(sector, &versions[version - 1].1);
                     }
                 }
-                4 if draw > 0 => self.put(sector, &versions[versions.len() - 1]),
-                5 if draw == 1 => self.put(sector, &versions[versions.len() - 1]),
+                4 if draw > 0 => self.put(sector, &versions[versions.len() - 1].1),
+                5 if draw == 1 => self.put(sector, &versions[versions.len() - 1].1),
                 5 if draw == 2 => self.garble(sheet, random),
                 _ => {}
             }
@@ -400,6 +549,9 @@ impl FileState {
     }
 
     fn garble(&mut self, sheet: u64, random: &mut u64) {
+        if self.garbled.last() != Some(&sheet) {
+            self.garbled.push(sheet);
+        }
         for sector in sheet * SHEET_SECTORS..(sheet + 1) * SHEET_SECTORS {
             let mut bytes = [0; SECTOR_BYTES];
             bytes.iter_mut().for_each(|byte| *byte = below(random, 256) as u8);

@@ -4,8 +4,14 @@
 //! last commit refers to, and a state. A zone is freed by a commit, when it found all its grains finished
 //! **before** it looked at the map, and no entry that points there: then no entry ever will again. A killed writer
 //! leaves a zone unfinished; the next opening counts anew.
+//!
+//! The last free zones are not everybody's. Pages leave what collection and commits need, collection leaves what commits
+//! need: so a segment whose addresses are used up can be committed, collected and, after that, written to again.
 
-use crate::live::{CURSOR, FREE_ZONES, Live, SHEETS_LEFT, Word, ZONE_HINT, ZONES_END};
+use crate::entry::GRAIN_BYTES;
+use crate::live::{Live, Word};
+use crate::root::SHEET_BYTES;
+use crate::units::{Extent, Grains, Location, ZoneNumber};
 
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -37,8 +43,54 @@ pub struct Zone {
     pub state: ZoneState,
 }
 
+/// What a record is written for: how much of the last space it may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A page.
+    Page,
+    /// A collector's copy of a page, which frees space in the end.
+    Move,
+    /// What a commit needs beside its root.
+    Map,
+}
+
+/// Space for a record. It counts as finished when this is dropped: the record is published, or given up.
+pub struct Reserved<'m, W: Word> {
+    live: Live<'m, W>,
+    extent: Extent,
+}
+
+impl<W: Word> Reserved<'_, W> {
+    /// Where.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+}
+
+impl<W: Word> Drop for Reserved<'_, W> {
+    fn drop(&mut self) {
+        self.live.finish(self.extent);
+    }
+}
+
+/// A writer between its reservation and the end of its write. It leaves when this is dropped.
+pub struct Appending<'m, W: Word> {
+    word: &'m W,
+    sheets_left: u64,
+}
+
+impl<W: Word> Drop for Appending<'_, W> {
+    fn drop(&mut self) {
+        self.word.add(u64::MAX);
+    }
+}
+
 impl Zone {
+    pub(crate) const CLAIMED: Zone = Zone { finished: 0, live: 0, state: ZoneState::Used };
+    pub(crate) const FREE: Zone = Zone { finished: 0, live: 0, state: ZoneState::Free };
+
     pub(crate) fn word(self) -> u64 {
+        assert!(u64::from(self.finished | self.live) <= COUNT_MASK, "{self:?}");
         u64::from(self.finished) | u64::from(self.live) << COUNT_BITS | (self.state as u64) << STATE_SHIFT
     }
 
@@ -59,224 +111,293 @@ impl Zone {
     }
 }
 
-fn cursor(next: u32, end: u32) -> u64 {
-    u64::from(next) | u64::from(end) << 32
+/// A run of grains to be filled: the next one, and the first behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    next: u32,
+    end: u32,
 }
 
-fn parts(cursor: u64) -> (u32, u32) {
-    (cursor as u32, (cursor >> 32) as u32)
-}
-
-impl<W: Word> Live<'_, W> {
-    fn zone_word(&self, zone: u32) -> &W {
-        &self.words[crate::live::ENTRIES + self.geometry.pages_max as usize + zone as usize]
+impl Run {
+    fn of(word: u64) -> Run {
+        Run { next: word as u32, end: (word >> 32) as u32 }
     }
 
-    pub fn zone(&self, zone: u32) -> Zone {
+    fn word(self) -> u64 {
+        assert!(self.next <= self.end, "{self:?}");
+        u64::from(self.next) | u64::from(self.end) << 32
+    }
+}
+
+impl<'m, W: Word> Live<'m, W> {
+    fn zone_word(&self, zone: ZoneNumber) -> &'m W {
+        &self.zone_words()[zone.index()]
+    }
+
+    pub fn zone(&self, zone: ZoneNumber) -> Zone {
         Zone::of(self.zone_word(zone).load())
     }
 
-    pub fn set_zone(&self, zone: u32, value: Zone) {
+    pub fn set_zone(&self, zone: ZoneNumber, value: Zone) {
         self.zone_word(zone).store(value.word());
     }
 
     pub(crate) fn zones_end(&self) -> u32 {
-        self.get(ZONES_END) as u32
+        self.shared().zones_end.load() as u32
+    }
+
+    /// Zones that are free or past the file's end.
+    pub(crate) fn spare_zones(&self) -> u32 {
+        // A process between two steps may make it one off, and less than none.
+        let free = (self.shared().free_zones.load() as i64).max(0) as u32;
+        free + self.geometry().zones_max.saturating_sub(self.zones_end())
     }
 
     /// Zones that are neither free nor holes.
     pub(crate) fn used_zones(&self) -> u64 {
-        // A process between two steps may make it one off, or the free ones more than all.
-        (self.get(ZONES_END) + 1).saturating_sub(self.get(FREE_ZONES).wrapping_add(1))
+        let free = (self.shared().free_zones.load() as i64).max(0) as u64;
+        u64::from(self.zones_end()).saturating_sub(free)
     }
 
-    pub(crate) fn zone_of(&self, location: u32) -> u32 {
-        location / self.geometry.zone_grains
+    /// The zones that an extent touches, each with the grains that it has there.
+    pub(crate) fn shares(&self, extent: Extent) -> impl Iterator<Item = (ZoneNumber, Grains)> + use<W> {
+        extent.shares(self.geometry().zone_grains)
     }
 
-    /// The zones that `grains` from `location` on touch, with how many grains are in each.
-    pub(crate) fn shares(&self, location: u32, grains: u32) -> impl Iterator<Item = (u32, u32)> {
-        let size = self.geometry.zone_grains;
-        let (mut at, end) = (location, location + grains);
-        std::iter::from_fn(move || {
-            (at < end).then(|| {
-                let (zone, share) = (at / size, (end - at).min(size - at % size));
-                at += share;
-                (zone, share)
-            })
-        })
+    /// Zones that a record for this purpose must leave alone.
+    fn kept_from(&self, purpose: Purpose) -> u32 {
+        let geometry = self.geometry();
+        match purpose {
+            Purpose::Page => geometry.zones_for_commits() + geometry.zones_for_moves(),
+            Purpose::Move => geometry.zones_for_commits(),
+            Purpose::Map => 0,
+        }
     }
 
-    /// Space for a record: its first grain. None: the file may not grow further.
-    pub fn reserve(&self, grains: u32) -> Option<u32> {
+    /// Counts a writer in that is about to reserve space and to write there.
+    pub fn enter_append(&self) -> Appending<'m, W> {
+        let shared = self.shared();
         loop {
-            let current = self.get(CURSOR);
-            let (next, end) = parts(current);
-            if grains <= end - next {
-                if self.words[CURSOR].swap_if(current, cursor(next + grains, end)).is_ok() {
-                    return Some(next);
+            let sheets_left = shared.sheets_left.load();
+            let word = &shared.appending[(sheets_left & 1) as usize];
+            word.add(1);
+            let appending = Appending { word, sheets_left };
+            // A write to the word, not a mere read: either a commit that leaves the sheet afterwards sees this writer,
+            // or this one sees that it was left.
+            if shared.sheets_left.add(0) == sheets_left {
+                return appending;
+            }
+        }
+    }
+
+    /// Whether a commit has left the sheet since this writer came.
+    pub fn was_left(&self, appending: &Appending<'_, W>) -> bool {
+        self.shared().sheets_left.load() != appending.sheets_left
+    }
+
+    /// Space for a record. None: the file may not grow further, or what is left is not for this purpose.
+    pub fn reserve(&self, grains: Grains, purpose: Purpose) -> Option<Reserved<'m, W>> {
+        loop {
+            let current = self.shared().cursor.load();
+            let Run { next, end } = Run::of(current);
+            if grains.0 <= end - next {
+                let rest = Run { next: next + grains.0, end };
+                if self.shared().cursor.swap_if(current, rest.word()).is_ok() {
+                    let extent = Extent { location: Location(next), grains };
+                    return Some(Reserved { live: self.clone(), extent });
                 }
-            } else if !self.refill(current, grains) {
+            } else if !self.refill(current, grains, purpose) {
                 return None;
             }
         }
     }
 
     /// Says that what was reserved there is written and published, or given up.
-    pub fn finish(&self, location: u32, grains: u32) {
-        for (zone, share) in self.shares(location, grains) {
-            self.zone_word(zone).add(share.into());
+    fn finish(&self, extent: Extent) {
+        for (zone, share) in self.shares(extent) {
+            self.zone_word(zone).add(share.0.into());
         }
     }
 
     /// Gives up the rest of the sheet in which the cursor stands, so that what is written from now on shares no sheet with what
-    /// is being made durable.
+    /// is being made durable. Writers that came before may still write there: [`has_writers_left`](Self::has_writers_left).
     pub fn leave_sheet(&self) {
-        const SHEET_GRAINS: u32 = (crate::root::SHEET_BYTES / crate::entry::GRAIN_BYTES) as u32;
+        const SHEET_GRAINS: u32 = (SHEET_BYTES / GRAIN_BYTES) as u32;
         loop {
-            let current = self.get(CURSOR);
-            let (next, end) = parts(current);
+            let current = self.shared().cursor.load();
+            let Run { next, end } = Run::of(current);
             let start = next.next_multiple_of(SHEET_GRAINS).min(end);
-            if self.words[CURSOR].swap_if(current, cursor(start, end)).is_ok() {
-                self.finish(next, start - next);
+            let left = Run { next: start, end };
+            if self.shared().cursor.swap_if(current, left.word()).is_ok() {
+                self.finish(Extent { location: Location(next), grains: Grains(start - next) });
                 // After the cursor: who reserves in the sheet that is left finds the number changed.
-                self.words[SHEETS_LEFT].add(1);
+                self.shared().sheets_left.add(1);
                 return;
             }
         }
     }
 
+    /// Whether writers that came before the sheet was left last may still write, other than those that were given up.
+    pub fn has_writers_left(&self) -> bool {
+        let (inside, stuck) = self.writers_left();
+        // Who was given up and came back is waited for the next time.
+        if inside.load() < stuck.load() {
+            stuck.store(inside.load());
+        }
+        inside.add(0) > stuck.load()
+    }
+
+    /// Waits for them no longer: killed, or stopped for long.
+    pub fn give_writers_up(&self) {
+        let (inside, stuck) = self.writers_left();
+        stuck.store(inside.load());
+    }
+
+    fn writers_left(&self) -> (&'m W, &'m W) {
+        let before = (self.shared().sheets_left.load().wrapping_sub(1) & 1) as usize;
+        (&self.shared().appending[before], &self.shared().stuck[before])
+    }
+
     /// Sets the cursor, with nobody else there yet.
     pub fn set_cursor(&self, next: u32, end: u32) {
-        self.set(CURSOR, cursor(next, end));
+        self.shared().cursor.store(Run { next, end }.word());
     }
 
     /// Whether the zone lies in the run that is being filled.
-    pub(crate) fn is_in_run(&self, zone: u32) -> bool {
-        let (next, end) = parts(self.get(CURSOR));
-        next < end && self.zone_of(next) <= zone && zone <= self.zone_of(end - 1)
+    pub(crate) fn is_in_run(&self, zone: ZoneNumber) -> bool {
+        let Run { next, end } = Run::of(self.shared().cursor.load());
+        let size = self.geometry().zone_grains;
+        next < end && next / size <= zone.0 && zone.0 <= (end - 1) / size
     }
 
-    /// Replaces the run of `current`, which has no room for `grains`. False: there is no space. True: there is, or
+    /// Replaces the run of `current`, which has no room for `grains`. False: there is no space for this purpose. True: there is, or
     /// somebody else has just replaced it.
-    fn refill(&self, current: u64, grains: u32) -> bool {
-        let need = grains.div_ceil(self.geometry.zone_grains);
-        let Some((first, count)) = self.take_free(need).or_else(|| self.take_new(need)) else {
-            // Another may have found the last space.
-            return self.get(CURSOR) != current;
+    fn refill(&self, current: u64, grains: Grains, purpose: Purpose) -> bool {
+        let size = self.geometry().zone_grains;
+        let need = grains.0.div_ceil(size);
+        let spare = self.spare_zones().saturating_sub(self.kept_from(purpose));
+        // Of what is kept, no more than is needed.
+        let is_kept = self.spare_zones() <= self.kept_from(Purpose::Page);
+        let most = if is_kept { need } else { RUN_ZONES_MAX.max(need) };
+        let taken = if spare < need {
+            None
+        } else {
+            self.take_free(need, most.min(spare)).or_else(|| self.take_new(need, most.min(spare)))
         };
-        let size = self.geometry.zone_grains;
+        let Some((first, count)) = taken else {
+            // Another may have found the last space.
+            return self.shared().cursor.load() != current;
+        };
         let (mut start, end) = (first * size, (first + count) * size);
-        let (next, old_end) = parts(current);
+        let Run { next, end: old_end } = Run::of(current);
         if old_end == start {
             start = next;
         }
-        if self.words[CURSOR].swap_if(current, cursor(start, end)).is_ok() {
+        if self.shared().cursor.swap_if(current, Run { next: start, end }.word()).is_ok() {
             if start != next {
-                self.finish(next, old_end - next);
+                self.finish(Extent { location: Location(next), grains: Grains(old_end - next) });
             }
         } else {
-            (first..first + count).for_each(|zone| self.give_back(zone));
+            (first..first + count).for_each(|zone| self.give_back(ZoneNumber(zone)));
         }
         true
     }
 
-    fn give_back(&self, zone: u32) {
-        self.set_zone(zone, Zone { finished: 0, live: 0, state: ZoneState::Free });
-        self.words[FREE_ZONES].add(1);
+    fn give_back(&self, zone: ZoneNumber) {
+        self.set_zone(zone, Zone::FREE);
+        self.shared().free_zones.add(1);
     }
 
-    /// Claims up to a run of free zones in a row, `need` at least.
-    fn take_free(&self, need: u32) -> Option<(u32, u32)> {
-        if self.get(FREE_ZONES) < u64::from(need) || self.get(FREE_ZONES) > u64::MAX / 2 {
+    /// Claims free zones in a row: `need` at least, `most` at most.
+    fn take_free(&self, need: u32, most: u32) -> Option<(u32, u32)> {
+        if (self.shared().free_zones.load() as i64) < i64::from(need) {
             return None;
         }
         let (known, end) = (self.unknown_zones(), self.zones_end());
-        let hint = (self.get(ZONE_HINT) as u32).clamp(known, end);
-        self.take_between(hint, end, need).or_else(|| self.take_between(known, end, need))
+        let hint = (self.shared().zone_hint.load() as u32).clamp(known.min(end), end);
+        self.take_between(hint..end, need, most).or_else(|| self.take_between(known..end, need, most))
     }
 
-    fn take_between(&self, from: u32, end: u32, need: u32) -> Option<(u32, u32)> {
-        let mut zone = from;
-        while zone < end {
-            let count = (zone..end.min(zone + RUN_ZONES_MAX.max(need)))
-                .take_while(|zone| self.zone(*zone).is_free())
-                .take_while(|zone| self.claim(*zone))
+    fn take_between(&self, zones: std::ops::Range<u32>, need: u32, most: u32) -> Option<(u32, u32)> {
+        let mut zone = zones.start;
+        while zone < zones.end {
+            let count = (zone..zones.end.min(zone + most))
+                .take_while(|zone| self.zone(ZoneNumber(*zone)).is_free())
+                .take_while(|zone| self.claim(ZoneNumber(*zone)))
                 .count() as u32;
             if count >= need {
-                self.set(ZONE_HINT, (zone + count).into());
+                self.shared().zone_hint.store((zone + count).into());
                 return Some((zone, count));
             }
-            (zone..zone + count).for_each(|zone| self.give_back(zone));
+            (zone..zone + count).for_each(|zone| self.give_back(ZoneNumber(zone)));
             zone += count + 1;
         }
         None
     }
 
-    fn claim(&self, zone: u32) -> bool {
+    fn claim(&self, zone: ZoneNumber) -> bool {
         let word = self.zone_word(zone).load();
-        let claimed = Zone { finished: 0, live: 0, state: ZoneState::Used };
-        let done = Zone::of(word).is_free() && self.zone_word(zone).swap_if(word, claimed.word()).is_ok();
+        let is_free = Zone::of(word).is_free();
+        let done = is_free && self.zone_word(zone).swap_if(word, Zone::CLAIMED.word()).is_ok();
         if done {
-            self.words[FREE_ZONES].add(u64::MAX);
+            self.shared().free_zones.add(u64::MAX);
         }
         done
     }
 
     /// Claims zones past the file's end.
-    fn take_new(&self, need: u32) -> Option<(u32, u32)> {
+    fn take_new(&self, need: u32, most: u32) -> Option<(u32, u32)> {
         loop {
-            let end = self.get(ZONES_END);
-            let count = need.max(2).min(self.geometry.zones_max.saturating_sub(end as u32));
+            let end = self.shared().zones_end.load();
+            let left = self.geometry().zones_max.saturating_sub(end as u32);
+            let count = need.max(2).min(most).min(left);
             if count < need {
                 return None;
             }
-            if self.words[ZONES_END].swap_if(end, end + u64::from(count)).is_ok() {
+            if self.shared().zones_end.swap_if(end, end + u64::from(count)).is_ok() {
                 let zones = end as u32..end as u32 + count;
-                zones.for_each(|zone| {
-                    self.set_zone(zone, Zone { finished: 0, live: 0, state: ZoneState::Used });
-                });
+                // Not a mere store: a commit that runs may note what it refers to there, which is nothing.
+                zones.for_each(|zone| self.change_zone(ZoneNumber(zone), |_| Zone::CLAIMED));
                 return Some((end as u32, count));
             }
         }
     }
 
     /// Whether nobody writes into the zone, or ever will until it is freed.
-    pub fn is_closed(&self, zone: u32) -> bool {
+    pub fn is_closed(&self, zone: ZoneNumber) -> bool {
         let found = self.zone(zone);
-        found.state == ZoneState::Used && found.finished == self.geometry.zone_grains
+        found.state == ZoneState::Used && found.finished == self.geometry().zone_grains
     }
 
     /// Records how many grains of the zone a commit refers to.
-    pub(crate) fn set_live_grains(&self, zone: u32, live: u32) {
+    pub(crate) fn set_live_grains(&self, zone: ZoneNumber, live: u32) {
         self.change_zone(zone, |found| Zone { live, ..found });
     }
 
     /// Makes a zone free to be filled again.
-    pub fn free_zone(&self, zone: u32) {
-        self.change_zone(zone, |_| Zone { finished: 0, live: 0, state: ZoneState::Free });
-        self.words[FREE_ZONES].add(1);
+    pub fn free_zone(&self, zone: ZoneNumber) {
+        self.change_zone(zone, |_| Zone::FREE);
+        self.shared().free_zones.add(1);
     }
 
     /// Takes a free zone away in order to punch it.
-    pub(crate) fn begin_punch(&self, zone: u32) -> bool {
-        let free = Zone { finished: 0, live: 0, state: ZoneState::Free };
-        let punching = Zone { state: ZoneState::Punching, ..free };
-        let done = self.zone_word(zone).swap_if(free.word(), punching.word()).is_ok();
+    pub(crate) fn begin_punch(&self, zone: ZoneNumber) -> bool {
+        let punching = Zone { state: ZoneState::Punching, ..Zone::FREE };
+        let done = self.zone_word(zone).swap_if(Zone::FREE.word(), punching.word()).is_ok();
         if done {
-            self.words[FREE_ZONES].add(u64::MAX);
+            self.shared().free_zones.add(u64::MAX);
         }
         done
     }
 
     /// Gives a zone back after punching.
-    pub(crate) fn end_punch(&self, zone: u32, punched: bool) {
+    pub(crate) fn end_punch(&self, zone: ZoneNumber, punched: bool) {
         let state = if punched { ZoneState::Hole } else { ZoneState::Free };
-        self.set_zone(zone, Zone { finished: 0, live: 0, state });
-        self.words[FREE_ZONES].add(1);
+        self.set_zone(zone, Zone { state, ..Zone::FREE });
+        self.shared().free_zones.add(1);
     }
 
-    fn change_zone(&self, zone: u32, change: impl Fn(Zone) -> Zone) {
+    fn change_zone(&self, zone: ZoneNumber, change: impl Fn(Zone) -> Zone) {
         let mut current = self.zone_word(zone).load();
         while let Err(found) = self.zone_word(zone).swap_if(current, change(Zone::of(current)).word()) {
             current = found;

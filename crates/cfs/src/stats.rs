@@ -3,9 +3,10 @@
 use crate::container::Container;
 use crate::device::{Device, Peers};
 use crate::entry::GRAIN_BYTES;
-use crate::live::{self, Counter, Word};
-use crate::map::LEAVES_MAX;
+use crate::leaves;
+use crate::live::{Counter, Word};
 use crate::space::ZoneState;
+use crate::units::ZoneNumber;
 
 /// Counts since the container was opened, and sizes as of now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,6 +27,8 @@ pub struct Stats {
     pub folds: u64,
     /// Reads that had to look again because the page was being replaced.
     pub read_retries: u64,
+    /// Times that a write committed, or collected and committed, because addresses or versions were used up.
+    pub room_made: u64,
     /// Reads that found damage.
     pub damages: u64,
     /// Bytes that the last commit refers to. While the map is not complete, all that was there at opening counts.
@@ -43,11 +46,12 @@ pub struct Stats {
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Counts and sizes. Looks at each zone.
     pub fn stats(&self) -> Stats {
-        let zone_bytes = self.zone_bytes();
+        let zone_bytes = self.options.geometry.zone_bytes();
         let unknown = self.live.unknown_zones();
         let zones = unknown..self.live.zones_end();
-        let in_state =
-            |state| zones.clone().filter(|zone| self.live.zone(*zone).state == state).count() as u64;
+        let in_state = |state| {
+            zones.clone().filter(|zone| self.live.zone(ZoneNumber(*zone)).state == state).count() as u64
+        };
         let free_bytes = in_state(ZoneState::Free) * zone_bytes;
         Stats {
             written_bytes: self.live.counter(Counter::WrittenBytes),
@@ -58,11 +62,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             commits: self.live.counter(Counter::Commits),
             folds: self.live.counter(Counter::Folds),
             read_retries: self.live.counter(Counter::ReadRetries),
+            room_made: self.live.counter(Counter::RoomMade),
             damages: self.live.counter(Counter::Damages),
-            live_bytes: self.live.get(live::LIVE_GRAINS) * GRAIN_BYTES as u64,
+            live_bytes: self.live.shared().live_grains.load() * GRAIN_BYTES as u64,
             allocated_bytes: (u64::from(unknown) + in_state(ZoneState::Used)) * zone_bytes + free_bytes,
             free_bytes,
-            touched_leaves: (0..LEAVES_MAX).filter(|leaf| self.live.is_touched(*leaf)).count() as u32,
+            touched_leaves: leaves::all().filter(|leaf| self.live.is_touched(*leaf)).count() as u32,
             map_is_complete: unknown == 0,
         }
     }

@@ -48,8 +48,10 @@ impl Original {
                 self.pages.truncate(left);
             }
             72..88 => {
-                let sequence = self.container.commit().unwrap().sequence.unwrap();
-                self.roots.insert(sequence, self.pages.clone());
+                // None: nothing had changed.
+                if let Some(sequence) = self.container.commit().unwrap().sequence {
+                    self.roots.insert(sequence, self.pages.clone());
+                }
             }
             _ => {
                 self.container.collect(Budget { bytes: 12 << 10, garbage_percent: 20 }).unwrap();

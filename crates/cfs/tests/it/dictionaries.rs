@@ -13,7 +13,7 @@ use pgshrink_cfs::{
 
 use crate::fixture::{Bench, Open, content, read, write};
 
-fn write_with(container: &Open<'_>, block: u32, dictionary: u8) -> Result<(), Error> {
+fn write_with(container: &Open<'_>, block: u32, dictionary: u16) -> Result<(), Error> {
     container.write(block, 9, dictionary, &content(block, 1), &mut Scratch::new())
 }
 
@@ -64,7 +64,7 @@ fn a_retired_dictionary_can_be_written_with_again_after_the_next_opening() {
 }
 
 #[test]
-fn no_number_is_given_out_twice_while_the_container_is_open() {
+fn no_number_is_given_out_twice_in_a_containers_life() {
     let bench = Bench::small();
     let container = bench.create(1);
     let mut numbers = Vec::new();
@@ -81,13 +81,20 @@ fn no_number_is_given_out_twice_while_the_container_is_open() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(failure, Error::Limit { what: "dictionaries since the opening", .. }), "{failure}");
+    assert!(
+        matches!(failure, Error::Limit { what: "dictionaries of the container's life", .. }),
+        "{failure}"
+    );
     let count = numbers.len();
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!((numbers.len(), count), (255, 255));
+    assert_eq!((numbers.len(), count), (4095, 4095));
+    // Not after an opening either.
+    container.close().unwrap();
     let (container, _) = bench.open().unwrap();
-    container.add_dictionary([77; 16], b"short").unwrap();
+    assert!(container.add_dictionary([77; 16], b"short").is_err());
+    write(&container, 1, 1);
+    container.commit().unwrap();
 }
 
 #[test]
@@ -95,8 +102,8 @@ fn there_are_sixteen_dictionaries_at_most() {
     let bench = Bench::small();
     let container = bench.create(1);
     for number in 1..=16 {
-        assert_eq!(container.add_dictionary([number; 16], &[number; 40]).unwrap(), number);
-        write_with(&container, number.into(), number).unwrap();
+        assert_eq!(container.add_dictionary([number; 16], &[number; 40]).unwrap(), u16::from(number));
+        write_with(&container, number.into(), number.into()).unwrap();
     }
     let full = container.add_dictionary([17; 16], b"one more").unwrap_err();
     assert_eq!(full, Error::Limit { what: "dictionaries", found: 17, allowed: 16 });

@@ -20,7 +20,10 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(options: Options<'static>) -> Bench {
-        Bench { disk: Disk::new(1, || ()), options }
+        let disk = Disk::new(1, || ());
+        // Tests open a container anew beside an old opening, which stands for a server that is gone.
+        disk.set_locks_ignored(true);
+        Bench { disk, options }
     }
 
     pub fn small() -> Bench {

@@ -8,6 +8,7 @@ mod damage;
 mod dictionaries;
 mod dictionary_policy;
 mod dropping;
+mod findings;
 mod fixture;
 mod full_disk;
 mod golden;

@@ -5,6 +5,7 @@ use pgshrink_cfs::{Geometry, Options, Stored, Tuning};
 use pgshrink_testkit::seed::Seed;
 
 use crate::model::State;
+use crate::schedule::Style;
 
 pub const PAGES_MAX: u32 = 64;
 /// Three leaves of the map, the last one not full.
@@ -23,52 +24,111 @@ pub struct Plan {
     pub fsync_off: bool,
     /// The segment is one of several leaves.
     pub wide: bool,
+    pub focus: Focus,
+    /// Processes also panic, and some go on afterwards.
+    pub panics: bool,
+    /// Processes also leave the engine in the middle of a call, as longjmp does, and go on.
+    pub jumps: bool,
+    /// The file is replaced while its shared memory lives on, and who opens it first may do so for reading only.
+    pub openers: bool,
+    /// Nobody dies but all together.
+    pub immortal: bool,
+    /// Overrides what the seed says.
+    pub style: Option<Style>,
+}
+
+/// What processes do most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Focus {
+    /// A bit of everything.
+    Usual,
+    /// Extending, several at a time, truncating and committing.
+    Sizes,
+    /// Writing, where the file may hardly be larger than what is in it.
+    Space,
 }
 
 impl Plan {
     pub fn options(&self) -> Options<'static> {
-        if self.wide { wide_options(self.plant, self.seed) } else { options(self.plant, self.seed) }
+        let options =
+            if self.wide { wide_options(self.plant, self.seed) } else { options(self.plant, self.seed) };
+        if self.focus != Focus::Space {
+            return options;
+        }
+        let zones_max = [36, 44, 60, 90][self.seed as usize / 8 % 4];
+        Options { geometry: Geometry { zones_max, ..options.geometry }, ..options }
+    }
+
+    /// How many may extend at the same time.
+    pub fn growers(&self) -> usize {
+        if self.focus == Focus::Sizes && !self.fsync_off { 3 } else { 1 }
+    }
+
+    pub fn style(&self) -> Style {
+        self.style.unwrap_or(Style::of(self.seed))
     }
 }
 
-/// What a run did.
-#[derive(Default, Debug, Clone, Copy)]
-pub struct Tally {
-    pub crashes: u32,
-    pub steps: u64,
-    pub reads: u64,
-    pub writes: u64,
-    pub commits: u64,
-    pub truncations: u64,
-    pub collections: u64,
-    pub punches: u64,
+macro_rules! tally {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a run did.
+        #[derive(Default, Debug, Clone, Copy)]
+        pub struct Tally {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl std::ops::Add for Tally {
+            type Output = Tally;
+
+            fn add(mut self, other: Tally) -> Tally {
+                self += other;
+                self
+            }
+        }
+
+        impl std::ops::AddAssign for Tally {
+            fn add_assign(&mut self, other: Tally) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+tally! {
+    schedules,
+    crashes,
+    /// Operations on words and of the device.
+    steps,
+    /// Times that another process went on.
+    switches,
+    /// Processes that stood still inside an operation while others worked.
+    freezes,
+    operations,
+    reads,
+    writes,
+    extensions,
+    truncations,
+    commits,
+    collections,
+    punches,
     /// Collections that found that writers had moved records.
-    pub helps: u64,
-    pub kills: u64,
-    pub failures: u64,
-    pub dictionaries: u64,
-    pub drops: u64,
+    helps,
+    kills,
+    panics,
+    jumps,
+    failures,
+    /// Writes for which there was no space.
+    refused_space,
+    dictionaries,
+    drops,
     /// Writes with a dictionary that was to go.
-    pub refusals: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.crashes += other.crashes;
-        self.steps += other.steps;
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.commits += other.commits;
-        self.truncations += other.truncations;
-        self.collections += other.collections;
-        self.punches += other.punches;
-        self.helps += other.helps;
-        self.kills += other.kills;
-        self.failures += other.failures;
-        self.dictionaries += other.dictionaries;
-        self.drops += other.drops;
-        self.refusals += other.refusals;
-    }
+    refusals,
+    /// Files that were replaced.
+    replaced,
+    /// Schedules that ended because the power failed while a block was being written that held something durable.
+    garbled,
+    /// Of these, where the segment did not open.
+    unopened,
 }
 
 /// Small limits, so that every form of the map is used; roots longer than a sector for every other seed.

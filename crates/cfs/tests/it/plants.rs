@@ -3,27 +3,27 @@
 //!
 //! | invariant | what is planted | caught by | runs |
 //! |---|---|---|---|
-//! | I1 | map durable before the data (`MapBeforeData`) | schedule | 3 |
-//! | I2 | space reused before the commit (`ReuseBeforeCommit`) | schedule | 9 |
-//! | I2 | space reused under a writer (`ReuseUnderWriter`) | schedule; loom in `protocol` | 1 |
+//! | I1 | map durable before the data (`MapBeforeData`) | schedule | 56 |
+//! | I2 | space reused before the commit (`ReuseBeforeCommit`) | schedule | 8 |
+//! | I2 | space reused under a writer (`ReuseUnderWriter`) | schedule; loom in `protocol` | 4 |
 //! | I3 | torn root accepted (`TornRootAccepted`) | all 256 mixtures of two roots' sectors | 1 |
-//! | I3 | root written over the only one (`RootInPlace`) | schedule | 2 |
+//! | I3 | root written over the only one (`RootInPlace`) | schedule | 1 |
 //! | I4 | missing entry read as zeros (`MissingReadsAsZeros`) | `damage`, directed | 1 |
-//! | I5 | fsync error swallowed (`FsyncErrorSwallowed`) | schedule with faults | 4 |
+//! | I5 | fsync error swallowed (`FsyncErrorSwallowed`) | schedule with faults | 1 |
 //! | I5 | fsync tried again, the cache serving as clean what it lost (`FsyncRetried`) | schedule with faults | 1 |
 //! | I6 | lost directory entry (`NameNotSynced`) | schedule | 1 |
 //! | I7 | stale record of an earlier epoch rolled forward (`StaleEpochRolledForward`) | schedule | 1 |
 //! | I8 | collector's copy over a newer write (`CollectorOverwrites`) | schedule; loom in `protocol` | 4 |
-//! | I8 | collector's copy a newer version (`CollectorRaisesVersion`) | schedule without fsync | 1 |
-//! | I9 | dirty marks taken after the fsync (`DirtyClearedAfterSync`) | schedule | 3 |
+//! | I8 | collector's copy a newer version (`CollectorRaisesVersion`) | schedule without fsync | 3 |
+//! | I9 | dirty marks taken after the fsync (`DirtyClearedAfterSync`) | schedule | 249 |
 //! | I10 | older record taken for the entry's (`ReaderIgnoresTag`) | `damage`, directed | 1 |
-//! | I11 | truncated pages come back (`TruncationForgotten`) | schedule | 4 |
-//! | I12 | what a dead process left taken for whole (`DeadHolderTrusted`) | schedule | 19 |
-//! | I13 | dictionary dropped under a writer (`DictionaryDroppedUnderWriter`) | schedule; `dictionaries`, directed; loom | 4; 1 |
+//! | I11 | truncated pages come back (`TruncationForgotten`) | schedule | 2 |
+//! | I12 | what a dead process left taken for whole (`DeadHolderTrusted`) | schedule | 4 |
+//! | I13 | dictionary dropped under a writer (`DictionaryDroppedUnderWriter`) | schedule; `dictionaries`, directed; loom | 33; 1 |
 //! | I13 | dictionary's number given out again (`DictionaryNumberReused`) | schedule | 1 |
-//! | I14 | leaf loaded over newer entries (`LoaderOverwrites`) | schedule of a wide segment; loom | 2 |
+//! | I14 | leaf loaded over newer entries (`LoaderOverwrites`) | schedule of a wide segment; loom | 1 |
 //! | I14 | truncated pages brought back by a late loader (`LoaderForgetsTruncation`) | `leaves`, directed; loom | 1 |
-//! | I15 | space freed before the map is complete (`ReuseBeforeLoaded`) | schedule of a wide segment | 2 |
+//! | I15 | space freed before the map is complete (`ReuseBeforeLoaded`) | schedule of a wide segment | 1 |
 //! | S1 | nonce reused after a fork (a seeded generator) | `damage`, directed; `seal::fork`, real processes | 1 |
 
 use pgshrink_cfs::Tuning;

@@ -1,432 +1,390 @@
-//! The protocol on shared memory, model-checked: the interleavings of a few threads, with the memory model's freedom.
+//! The protocol on shared memory, model-checked: the interleavings of a few processes, with the memory model's freedom.
 //!
-//! loom stands in for the processors, and records are words of its memory instead of bytes in a file. What is checked is the engine's own
-//! code on the words that threads contend for. A record's word is stored and loaded with order, as a pread
-//! that sees a pwrite comes after it.
+//! The models run the engine's own `write`, `read`, `commit`, `collect`, `truncate` and the rest. loom stands in for the processors
+//! and orders the file's bytes ([`world`]). Each model names the words on which its threads meet: these, entries,
+//! zones and records are loom's, everything else is plain memory on which at most one of the threads works.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering};
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use loom::thread;
-use pgshrink_cfs::Geometry;
 use pgshrink_cfs::device::Peers;
 use pgshrink_cfs::entry::Entry;
-use pgshrink_cfs::leaves::Installing;
-use pgshrink_cfs::live::{self, Live, Word};
-use pgshrink_cfs::plant::Plant;
-use pgshrink_cfs::space::{Zone, ZoneState};
+use pgshrink_cfs::live::Word;
+use pgshrink_cfs::lock::CommitGuard;
+use pgshrink_cfs::shared::Shared;
+use pgshrink_cfs::space::Purpose;
+use pgshrink_cfs::units::{Block, Grains, Version};
+use pgshrink_cfs::{Budget, Scratch};
 
-const ZONE: u32 = 256;
-/// Two records fill a zone.
-const RECORD: u32 = ZONE / 2;
+use world::{Checked, DEAD, Process, Start, World, ZONE, payload, write};
 
-/// loom's word where threads meet, a plain one where they do not.
-enum Checked {
-    Model(AtomicU64),
-    Plain(std::sync::atomic::AtomicU64),
+/// What a thread of a model does.
+type Act = fn(&World);
+
+fn check(start: Start, acts: &'static [Act], after: Act) {
+    check_bounded(start, 2, acts, after);
 }
 
-impl Word for Checked {
-    fn load(&self) -> u64 {
-        match self {
-            Checked::Model(word) => word.load(Ordering::Acquire),
-            Checked::Plain(word) => Word::load(word),
-        }
-    }
-
-    fn store(&self, value: u64) {
-        match self {
-            Checked::Model(word) => word.store(value, Ordering::Release),
-            Checked::Plain(word) => Word::store(word, value),
-        }
-    }
-
-    fn swap_if(&self, current: u64, new: u64) -> Result<(), u64> {
-        match self {
-            Checked::Model(word) => {
-                word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
-            }
-            Checked::Plain(word) => word.swap_if(current, new),
-        }
-    }
-
-    fn add(&self, value: u64) -> u64 {
-        match self {
-            Checked::Model(word) => word.fetch_add(value, Ordering::AcqRel),
-            Checked::Plain(word) => word.add(value),
-        }
-    }
-}
-
-/// Shared memory for two pages and three zones, and a file of six records.
-struct Shared {
-    words: Vec<Checked>,
-    file: Vec<AtomicU64>,
-}
-
-fn geometry() -> Geometry {
-    Geometry { pages_max: 2, zone_grains: ZONE, zones_max: 4 }
-}
-
-impl Shared {
-    /// Page 0 is in zone 1, which is full; zone 2 is being filled; zone 0 is the head's.
-    fn new() -> Arc<Shared> {
-        Shared::of(&[
-            live::LOCK,
-            live::CURSOR,
-            live::ZONES_END,
-            live::FREE_ZONES,
-            live::SHEETS_LEFT,
-            live::DICTIONARIES + 1,
-        ])
-    }
-
-    /// The same, with both entries in a leaf that is not loaded.
-    fn unloaded() -> Arc<Shared> {
-        let words = [live::CURSOR, live::LOADER, live::LOAD_LIMIT, live::LEAVES_LOADED, live::LEAVES_TOUCHED];
-        let shared = Shared::of(&words);
-        let live = shared.live();
-        live.set_entry(0, Entry::MISSING);
-        live.set_entry(1, Entry::MISSING);
-        live.set(live::LEAVES_TOUCHED, 0);
-        live.set(live::LOAD_LIMIT, 2);
-        shared
-    }
-
-    fn of(fixed: &[usize]) -> Arc<Shared> {
-        let contended = |index: usize| fixed.contains(&index) || index >= live::ENTRIES;
-        let words = (0..geometry().words())
-            .map(|index| match contended(index) {
-                true => Checked::Model(AtomicU64::new(0)),
-                false => Checked::Plain(0.into()),
-            })
-            .collect();
-        let shared = Arc::new(Shared { words, file: (0..8).map(|_| AtomicU64::new(0)).collect() });
-        let live = shared.live();
-        let used = |finished| Zone { finished, live: 0, state: ZoneState::Used };
-        live.set_zone(0, used(ZONE));
-        live.set_zone(1, used(ZONE));
-        live.set_zone(2, used(0));
-        live.set(live::ZONES_END, 3);
-        live.set(live::PAGES, 2);
-        live.set_cursor(2 * ZONE, 3 * ZONE);
-        shared.put(ZONE, 0, 1);
-        live.set_entry(0, Entry::record(ZONE, RECORD, 1));
-        live.set_entry(1, Entry::zeros(1));
-        shared
-    }
-
-    fn live(&self) -> Live<'_, Checked> {
-        Live::new(&self.words, geometry()).unwrap()
-    }
-
-    fn put(&self, location: u32, block: u32, version: u64) {
-        self.file[(location / RECORD) as usize].store(version << 8 | u64::from(block), Ordering::Release);
-    }
-
-    /// As `Container::write`.
-    fn write(&self, block: u32, version: u64) {
-        let live = self.live();
-        let location = live.reserve(RECORD).unwrap();
-        self.put(location, block, version);
-        live.publish(block, Entry::record(location, RECORD, version));
-        live.finish(location, RECORD);
-    }
-
-    /// As `Container::read`: the version found, 0 for zeros.
-    fn read(&self, block: u32) -> u64 {
-        let live = self.live();
-        let mut entry = live.entry(block);
-        loop {
-            if entry.is_zeros() {
-                return 0;
-            }
-            let record = self.file[(entry.location() / RECORD) as usize].load(Ordering::Acquire);
-            let version = record >> 8;
-            if record & 255 == u64::from(block) && entry.has_tag_of(version) {
-                return version;
-            }
-            let now = live.entry(block);
-            assert_ne!(
-                now.clean(),
-                entry.clean(),
-                "a record is not what its entry says, and nobody changed it"
-            );
-            entry = now;
-        }
-    }
-
-    /// As `Container::load_leaf`, the leaf's record read.
-    fn load(&self, me: u64) {
-        if !self.live().is_loaded(0) {
-            let entries = [Entry::record(ZONE, RECORD, 1), Entry::zeros(1)];
-            let how = Installing { pause: || (), plant: Plant::None, limit: None };
-            self.live().install(0, &entries, &Survivor(me), how);
-        }
-    }
-
-    /// As a commit: zones first, then entries, then what is free.
-    fn commit(&self) {
-        let live = self.live();
-        let closed: Vec<u32> = (1..3).filter(|zone| live.is_closed(*zone)).collect();
-        let mut used = [false; 4];
-        for block in 0..2 {
-            let (entry, _) = live.take_dirty(block);
-            if entry.is_record() {
-                used[(entry.location() / ZONE) as usize] = true;
-            }
-        }
-        closed.into_iter().filter(|zone| !used[*zone as usize]).for_each(|zone| live.free_zone(zone));
-    }
-}
-
-type Threads = fn(&Arc<Shared>) -> Vec<thread::JoinHandle<()>>;
-
-fn check(threads: Threads, after: fn(&Shared)) {
-    check_from(Shared::new, threads, after);
-}
-
-fn check_from(start: fn() -> Arc<Shared>, threads: Threads, after: fn(&Shared)) {
+fn check_bounded(start: Start, preemptions: usize, acts: &'static [Act], after: Act) {
+    let world = World::new(start);
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 20_000;
+    let executions: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
     model.check(move || {
-        let shared = start();
-        for thread in threads(&shared) {
-            thread.join().unwrap();
-        }
-        after(&shared);
+        world.reset();
+        let threads: Vec<_> = acts.iter().map(|act| spawn(world, *act)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        spawn(world, after).join().unwrap();
+        executions.fetch_add(1, Ordering::Relaxed);
     });
+    println!("{} executions", executions.load(Ordering::Relaxed));
 }
 
-fn spawn(shared: &Arc<Shared>, work: fn(&Shared)) -> thread::JoinHandle<()> {
-    let shared = shared.clone();
-    thread::spawn(move || work(&shared))
+fn spawn(world: &'static World, act: Act) -> thread::JoinHandle<()> {
+    // Words of stack: the engine keeps sheets on it.
+    thread::Builder::new().stack_size(1 << 15).spawn(move || act(world)).unwrap()
+}
+
+/// Where writers and a commit meet.
+fn appenders(shared: &Shared<Checked>) -> Vec<&Checked> {
+    let [even, odd] = &shared.appending;
+    vec![&shared.cursor, &shared.size, &shared.sheets_left, even, odd]
+}
+
+fn cursor_and_size(shared: &Shared<Checked>) -> Vec<&Checked> {
+    vec![&shared.cursor, &shared.size]
+}
+
+/// One page in zone 3, which is full.
+const ONE_PAGE: Start = Start {
+    meeting: cursor_and_size,
+    before: |container| write(container, 0, 1),
+    since: |_| (),
+    has_leaves: false,
+    keeps_sheets: false,
+    words: |_| (),
+    plant: pgshrink_cfs::plant::Plant::None,
+};
+
+#[test]
+fn a_page_that_a_write_appends_is_not_lost_to_a_commit() {
+    let start = Start {
+        meeting: cursor_and_size,
+        // The new page's record fills zone 3, in which nothing else is alive.
+        since: World::waste,
+        ..Start::default()
+    };
+    check(
+        start,
+        &[
+            |world| world.write(1, 0, 5),
+            |world| {
+                world.process(2).commit().unwrap();
+            },
+        ],
+        |world| {
+            world.assert_sound();
+            // Into space that the commit may have freed.
+            world.write(1, 1, 6);
+            world.write(1, 2, 7);
+            assert_eq!(world.commit_and_open_anew(), [5, 6, 7]);
+        },
+    );
 }
 
 #[test]
 fn a_reader_finds_its_page_while_its_place_is_freed_and_written_again() {
+    // Zone 4 is dead, and half of zone 5.
+    let since = |world: &World| (0..3).for_each(|_| world.waste());
     check(
-        |shared| {
-            vec![
-                spawn(shared, |shared| {
-                    // Page 0 leaves zone 1, which becomes free, is filled again, and page 0 comes back.
-                    shared.write(0, 2);
-                    shared.commit();
-                    shared.write(1, 3);
-                    shared.write(0, 4);
-                }),
-                spawn(shared, |shared| assert!(matches!(shared.read(0), 1 | 2 | 4))),
-            ]
-        },
-        |shared| assert_eq!((shared.read(0), shared.read(1)), (4, 3)),
+        Start { since, ..ONE_PAGE },
+        &[
+            |world| {
+                // Page 0 leaves zone 3, which becomes free and is filled again; another page comes to its place.
+                world.write(1, 0, 2);
+                world.process(1).commit().unwrap();
+                world.write(1, 1, 3);
+                world.write(1, 0, 4);
+                let first = world.live().entry(Block(1)).extent().location;
+                assert_eq!(first.0, 3 * ZONE, "the place was not used again");
+            },
+            |world| assert!(matches!(world.read(2, 0), 1 | 2 | 4)),
+        ],
+        |world| assert_eq!(world.commit_and_open_anew(), [4, 3]),
     );
 }
 
 #[test]
 fn a_zone_is_not_freed_under_a_writer() {
     check(
-        |shared| {
-            vec![
-                spawn(shared, |shared| shared.write(0, 2)),
-                spawn(shared, |shared| shared.write(1, 3)),
-                spawn(shared, |shared| {
-                    shared.commit();
-                    shared.commit();
-                }),
-            ]
+        Start { since: |world| world.process(1).extend(2).unwrap(), ..ONE_PAGE },
+        &[
+            |world| world.write(1, 0, 2),
+            |world| {
+                world.write(2, 1, 3);
+                // The first leaves the zone behind, the second might free it.
+                world.process(2).commit().unwrap();
+                world.process(2).commit().unwrap();
+            },
+        ],
+        |world| {
+            world.assert_sound();
+            (0..3).for_each(|generation| world.write(1, 2, 7 + generation));
+            assert_eq!(world.commit_and_open_anew(), [2, 3, 9]);
         },
-        |shared| assert_eq!((shared.read(0), shared.read(1)), (2, 3)),
     );
 }
 
 #[test]
-fn a_version_that_a_commit_missed_is_still_marked() {
+fn a_version_that_a_commit_missed_is_in_the_next_one() {
     check(
-        |shared| {
-            vec![
-                spawn(shared, |shared| {
-                    shared.write(0, 2);
-                    shared.live().publish(0, Entry::zeros(3));
-                }),
-                spawn(shared, |shared| {
-                    let (taken, _) = shared.live().take_dirty(0);
-                    let now = shared.live().entry(0);
-                    assert!(now == taken || now.is_dirty());
-                }),
-            ]
-        },
-        |shared| {
-            let entry = shared.live().entry(0);
-            assert_eq!(entry.clean(), Entry::zeros(3));
-        },
+        ONE_PAGE,
+        &[
+            |world| {
+                world.write(1, 0, 2);
+                world.process(1).write_zeros(0).unwrap();
+            },
+            |world| {
+                world.process(2).commit().unwrap();
+            },
+        ],
+        |world| assert_eq!(world.commit_and_open_anew(), [0]),
     );
 }
 
 #[test]
 fn a_collectors_copy_never_hides_a_write() {
     check(
-        |shared| {
-            vec![
-                spawn(shared, |shared| shared.write(0, 2)),
-                spawn(shared, |shared| {
-                    let live = shared.live();
-                    let original = live.entry(0);
-                    let location = live.reserve(RECORD).unwrap();
-                    shared.put(location, 0, if original.has_tag_of(2) { 2 } else { 1 });
-                    let copy = Entry::record(location, RECORD, original.tag());
-                    live.replace(0, original, copy);
-                    live.finish(location, RECORD);
-                }),
-            ]
-        },
-        |shared| assert_eq!(shared.read(0), 2),
+        ONE_PAGE,
+        &[
+            |world| world.write(1, 0, 2),
+            |world| {
+                world.process(2).collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
+            },
+            |world| assert!(matches!(world.read(3, 0), 1 | 2)),
+        ],
+        |world| assert_eq!(world.commit_and_open_anew(), [2]),
     );
 }
 
 #[test]
 fn growing_segments_keep_what_others_wrote_in_between() {
     check(
-        |shared| {
-            let live = shared.live();
-            live.set_entry(1, Entry::MISSING);
-            live.set(live::PAGES, 0);
-            vec![
-                spawn(shared, |shared| {
-                    shared.write(0, 2);
-                    shared.live().grow(1, 2);
-                }),
-                spawn(shared, |shared| shared.live().grow(2, 3)),
-            ]
-        },
-        |shared| assert_eq!((shared.live().pages(), shared.read(0), shared.read(1)), (2, 2, 0)),
+        Start { meeting: cursor_and_size, ..Start::default() },
+        &[
+            |world| world.write(1, 0, 2),
+            |world| world.process(2).extend(2).unwrap(),
+            |world| world.process(3).extend(3).unwrap(),
+        ],
+        |world| assert_eq!(world.commit_and_open_anew(), [2, 0, 0]),
     );
 }
 
-/// As `Container::write` with dictionary 1; the version says that it was.
-fn write_with_dictionary(shared: &Shared) {
-    let live = shared.live();
-    if live.enter_dictionary(1).is_ok() {
-        shared.write(0, 2);
-        live.leave_dictionary(1);
-    }
-}
-
-/// As `Container::drop_dictionary`: in word 0 of the file, whether it was dropped.
-fn drop_dictionary(shared: &Shared) {
-    let live = shared.live();
-    live.retire_dictionary(1);
-    if !live.has_writers(1) && shared.read(0) != 2 {
-        shared.file[0].store(1, Ordering::Release);
-    }
+fn write_with_dictionary(world: &World, process: usize) {
+    let page = payload(0, 2);
+    // The one who comes too late is refused.
+    let _ = world.process(process).write(0, 1, 1, &page, &mut Scratch::new());
 }
 
 #[test]
 fn a_dictionary_is_not_dropped_under_its_writers() {
-    check(
-        |shared| {
-            shared.live().open_dictionary(1);
-            vec![
-                spawn(shared, write_with_dictionary),
-                spawn(shared, write_with_dictionary),
-                spawn(shared, drop_dictionary),
-            ]
+    let start = Start {
+        meeting: |shared| shared.gates.iter().take(1).collect(),
+        before: |container| {
+            write(container, 0, 1);
+            assert_eq!(container.add_dictionary([1; 16], &[7; 100]).unwrap(), 1);
         },
-        |shared| {
-            let dropped = shared.file[0].load(Ordering::Acquire) == 1;
-            assert!(!(dropped && shared.read(0) == 2), "the page has lost its dictionary");
-            assert!(!shared.live().has_writers(1));
+        ..ONE_PAGE
+    };
+    check(
+        start,
+        &[
+            |world| write_with_dictionary(world, 1),
+            |world| write_with_dictionary(world, 2),
+            |world| {
+                world.process(3).drop_dictionary(1).unwrap();
+            },
+        ],
+        |world| {
+            let is_there = world.process(1).dictionary(1).is_ok();
+            let is_used = world.read(1, 0) == 2;
+            assert!(is_there || !is_used, "the page has lost its dictionary");
+            assert!(!world.live().has_writers(1));
+            assert_eq!(world.process(1).drop_dictionary(1).ok(), is_there.then_some(!is_used));
         },
     );
 }
 
+/// Two pages, with both entries in a leaf that is not loaded.
+fn unloaded() -> Start {
+    Start {
+        meeting: |shared| {
+            let [leaves, ..] = &shared.leaves_loaded;
+            let [touched, ..] = &shared.leaves_touched;
+            vec![&shared.size, &shared.loader_lock, &shared.load_limit, leaves, touched]
+        },
+        before: |container| {
+            write(container, 0, 1);
+            write(container, 1, 1);
+        },
+        has_leaves: true,
+        ..Start::default()
+    }
+}
+
 #[test]
 fn loaders_hide_no_write_and_bring_back_nothing_that_was_cut_off() {
-    check_from(
-        Shared::unloaded,
-        |shared| {
-            vec![
-                spawn(shared, |shared| shared.write(0, 2)),
-                spawn(shared, |shared| {
-                    shared.load(2);
-                    assert!(matches!(shared.read(0), 1 | 2));
-                }),
-                spawn(shared, |shared| {
-                    // A truncation, and growth after it.
-                    shared.live().set(live::PAGES, 1);
-                    shared.live().cut(1, 2, &Survivor(3));
-                    shared.live().grow(2, 3);
-                }),
-            ]
-        },
-        |shared| {
-            let second = shared.live().entry(1);
-            assert_eq!((shared.read(0), second), (2, Entry::zeros(3).dirty()));
+    check_bounded(
+        unloaded(),
+        1,
+        &[
+            |world| world.write(1, 0, 2),
+            |world| assert!(matches!(world.read(2, 0), 1 | 2)),
+            |world| {
+                world.process(3).truncate(1).unwrap();
+                world.process(3).extend(2).unwrap();
+                assert_eq!(world.read(3, 1), 0);
+            },
+        ],
+        |world| {
+            assert_eq!((world.read(1, 0), world.read(1, 1)), (2, 0));
+            assert_eq!(world.commit_and_open_anew(), [2, 0]);
         },
     );
 }
 
 #[test]
 fn a_leaf_that_is_written_anew_has_what_was_not_loaded_when_it_began() {
-    check_from(
-        Shared::unloaded,
-        |shared| {
-            vec![
-                spawn(shared, |shared| shared.write(0, 2)),
-                spawn(shared, |shared| {
-                    shared.load(2);
-                    assert_eq!(shared.read(1), 0);
-                }),
-                spawn(shared, |shared| {
-                    // As a fold: a leaf that nobody touched keeps its record.
-                    if shared.live().is_loaded(0) || shared.live().is_touched(0) {
-                        shared.load(3);
-                        let stored = [0, 1].map(|block| shared.live().entry(block).clean());
-                        assert!(stored[0].has_tag_of(1) || stored[0].has_tag_of(2), "{stored:?}");
-                        assert_eq!(stored[1], Entry::zeros(1));
-                    }
-                }),
-            ]
+    let start = Start {
+        meeting: |shared| {
+            let mut met = (unloaded().meeting)(shared);
+            met.push(&shared.leaf_places[0]);
+            met
         },
-        |shared| assert_eq!(shared.read(0), 2),
-    );
+        ..unloaded()
+    };
+    let commit: Act = |world| {
+        world.process(3).commit().unwrap();
+    };
+    let after: Act = |world| assert_eq!(world.commit_and_open_anew(), [2, 1]);
+    let write_and_read: Act = |world| {
+        world.write(1, 0, 2);
+        assert_eq!(world.read(1, 1), 1);
+    };
+    check(start, Vec::leak(vec![write_and_read, commit]), after);
+    let (write, read): (Act, Act) = (|world| world.write(1, 0, 2), |world| assert_eq!(world.read(2, 1), 1));
+    check_bounded(start, 1, Vec::leak(vec![write, read, commit]), after);
 }
 
 #[test]
 fn a_loader_that_was_killed_is_followed_by_another() {
-    check_from(
-        || {
-            let shared = Shared::unloaded();
-            // It had come to the second entry, and a writer after it.
-            shared.live().set(live::LOADER, 9);
-            shared.live().set(live::LEAVES_TOUCHED, 1);
-            shared.live().set_entry(0, Entry::record(ZONE, RECORD, 1));
-            shared
-        },
-        |shared| {
-            vec![
-                spawn(shared, |shared| shared.load(1)),
-                spawn(shared, |shared| {
-                    shared.write(0, 2);
-                    shared.load(2);
-                }),
-            ]
-        },
-        |shared| {
-            assert_eq!((shared.read(0), shared.read(1)), (2, 0));
-            assert!(shared.live().is_loaded(0));
+    let since = |world: &World| {
+        // It had come to the second entry.
+        world.process(1).read(0, &mut Scratch::new()).unwrap();
+        world.live().set_entry(Block(1), Entry::MISSING);
+        world.shared().leaves_loaded[0].store(0);
+        world.shared().loader_lock.store(DEAD);
+    };
+    check(
+        Start { since, ..unloaded() },
+        &[
+            |world| assert_eq!(world.read(1, 1), 1),
+            |world| {
+                world.write(2, 0, 2);
+                assert_eq!(world.read(2, 1), 1);
+            },
+        ],
+        |world| {
+            assert!(world.live().is_loaded(Block(0).leaf()));
+            assert_eq!(world.shared().loader_lock.load(), 0);
+            assert_eq!(world.commit_and_open_anew(), [2, 1]);
         },
     );
 }
 
-/// One of two processes; the other, 9, is dead.
-struct Survivor(u64);
+/// The words of the commit lock, and two that are nobody's else in these models.
+fn locks(shared: &Shared<Checked>) -> Vec<&Checked> {
+    vec![&shared.commit_lock, &shared.poisoned, &shared.ring]
+}
 
-impl Peers for Survivor {
+const NOBODY: u64 = 99;
+
+/// Whether nobody else was inside. The word is one that only the lock's holder may write.
+fn is_alone_inside(shared: &Shared<Checked>, me: u64) -> bool {
+    let found = shared.ring.load();
+    shared.ring.store(me);
+    let is_alone = found == NOBODY && shared.ring.load() == me;
+    shared.ring.store(NOBODY);
+    is_alone
+}
+
+fn hold(world: &World, me: u64) {
+    let guard = CommitGuard::lock(world.shared(), &Process(me));
+    assert!(is_alone_inside(world.shared(), me), "another is inside");
+    drop(guard);
+}
+
+fn locking(since: fn(&World)) -> Start {
+    Start { meeting: locks, since, words: |shared| shared.ring.store(NOBODY), ..Start::default() }
+}
+
+#[test]
+fn a_dead_holders_lock_is_taken_by_one() {
+    let since = |world: &World| world.shared().commit_lock.store(DEAD);
+    check(
+        locking(since),
+        &[
+            |world| hold(world, 1),
+            |world| hold(world, 2),
+            |world| {
+                if let Some(_guard) = CommitGuard::try_lock(world.shared(), &Process(3)) {
+                    assert!(is_alone_inside(world.shared(), 3), "another is inside");
+                }
+            },
+        ],
+        |world| {
+            let shared = world.shared();
+            assert_eq!((shared.commit_lock.load(), shared.poisoned.load()), (0, 0));
+        },
+    );
+}
+
+#[test]
+fn a_process_that_left_a_lock_behind_takes_it_again_alone() {
+    // As a longjmp: nothing is dropped.
+    let forget = |world: &World| std::mem::forget(CommitGuard::lock(world.shared(), &Process(1)));
+    let after: Act = |world| {
+        let shared = world.shared();
+        assert_eq!((shared.commit_lock.load(), shared.poisoned.load()), (0, 0));
+    };
+    check(locking(forget), &[|world| hold(world, 1), |world| hold(world, 2)], after);
+    check(
+        locking(forget),
+        &[
+            |world| {
+                world.process(1).release_held();
+                // Nothing of others.
+                world.process(1).release_held();
+            },
+            |world| hold(world, 2),
+        ],
+        after,
+    );
+}
+
+/// Takes everybody for dead.
+struct Mistaken(u64);
+
+impl Peers for Mistaken {
     fn me(&self) -> u64 {
         self.0
     }
 
-    fn is_alive(&self, peer: u64) -> bool {
-        peer != 9
+    fn is_alive(&self, _: u64) -> bool {
+        false
     }
 
     fn relax(&self) {
@@ -435,22 +393,164 @@ impl Peers for Survivor {
 }
 
 #[test]
-fn a_dead_holders_lock_is_taken_by_one() {
+fn a_lock_that_was_taken_from_the_living_poisons_and_stays_with_its_new_holder() {
     check(
-        |shared| {
-            shared.live().set(live::LOCK, 9);
-            vec![spawn(shared, |shared| hold(shared, 1)), spawn(shared, |shared| hold(shared, 2))]
-        },
-        |shared| assert_ne!(shared.live().get(live::LOCK), 9),
+        locking(|_| ()),
+        &[
+            |world| {
+                let guard = CommitGuard::lock(world.shared(), &Process(1));
+                let is_alone = is_alone_inside(world.shared(), 1);
+                drop(guard);
+                assert!(
+                    is_alone || world.shared().poisoned.load() == 1,
+                    "nobody learns that two were inside"
+                );
+            },
+            |world| {
+                let guard = CommitGuard::lock(world.shared(), &Mistaken(2));
+                assert_eq!(world.shared().commit_lock.load(), 2);
+                thread::yield_now();
+                assert_eq!(world.shared().commit_lock.load(), 2, "let go by another");
+                drop(guard);
+                assert_ne!(world.shared().commit_lock.load(), 2);
+            },
+        ],
+        |world| assert_eq!(world.shared().commit_lock.load(), 0),
     );
 }
 
-fn hold(shared: &Shared, me: u64) {
-    let live = shared.live();
-    if live.try_lock(live::LOCK, &Survivor(me)) {
-        shared.file[0].store(me, Ordering::Relaxed);
-        assert_eq!(live.get(live::LOCK), me);
-        assert_eq!(shared.file[0].load(Ordering::Relaxed), me, "another is inside");
-        live.unlock(live::LOCK);
+#[test]
+fn no_writer_is_in_a_sheet_that_a_commit_makes_durable() {
+    let start = Start {
+        meeting: appenders,
+        since: |world| {
+            world.process(1).extend(3).unwrap();
+            // Half of a sheet, not durable yet.
+            world.write(1, 0, 1);
+        },
+        keeps_sheets: true,
+        ..Start::default()
+    };
+    check(
+        start,
+        &[
+            |world| world.write(1, 1, 2),
+            |world| {
+                world.process(2).commit().unwrap();
+                // Not page 0: nothing becomes free here.
+                world.write(2, 2, 3);
+                world.process(2).commit().unwrap();
+            },
+        ],
+        |world| assert_eq!(world.commit_and_open_anew(), [1, 2, 3]),
+    );
+}
+
+/// A writer that does not look whether the sheet was left.
+fn append_blindly(world: &World) {
+    let live = world.live();
+    let appending = live.enter_append();
+    // A sheet is not filled by these.
+    let reserved = live.reserve(Grains(16), Purpose::Page).unwrap();
+    let zone = reserved.extent().location.0 / ZONE;
+    assert!(world.shared().ring.load() <= u64::from(zone), "a sheet that was left is being written");
+    drop((appending, reserved));
+}
+
+/// Leaves the sheet, waits, and says in a word that is nobody's else below which zone nobody writes any more.
+fn leave(world: &World) {
+    let live = world.live();
+    live.leave_sheet();
+    while live.has_writers_left() {
+        thread::yield_now();
     }
+    world.shared().ring.store(u64::from(world.shared().cursor.load() as u32 / ZONE));
+}
+
+fn leaving(since: Act) -> Start {
+    let meeting: world::Meeting = |shared| {
+        let mut met = appenders(shared);
+        met.push(&shared.ring);
+        met
+    };
+    Start { meeting, since, words: |shared| shared.ring.store(0), ..Start::default() }
+}
+
+#[test]
+fn who_waits_for_the_writers_of_a_sheet_misses_none() {
+    check_bounded(
+        leaving(World::waste),
+        3,
+        &[append_blindly, |world| {
+            leave(world);
+            world.waste();
+            leave(world);
+        }],
+        |world| assert!(!world.live().has_writers_left()),
+    );
+}
+
+#[test]
+fn a_writer_that_was_killed_is_given_up_alone() {
+    let since = |world: &World| {
+        let live = world.live();
+        std::mem::forget(live.enter_append());
+        world.waste();
+        live.leave_sheet();
+        assert!(live.has_writers_left());
+        live.give_writers_up();
+        assert!(!live.has_writers_left());
+        world.waste();
+        live.leave_sheet();
+        world.waste();
+    };
+    check_bounded(leaving(since), 3, &[append_blindly, leave], |world| {
+        assert!(!world.live().has_writers_left())
+    });
+}
+
+#[test]
+fn no_version_is_given_out_above_what_a_closing_root_says() {
+    let start =
+        Start { meeting: |shared| vec![&shared.next_version, &shared.version_limit], ..Start::default() };
+    fn draw(world: &World) {
+        for _ in 0..2 {
+            let Some(Version(drawn)) = world.live().draw_version() else { continue };
+            // The most that any draw was given.
+            let most = world.shared().ring.load();
+            world.shared().ring.store(most.max(drawn));
+        }
+    }
+    check(
+        Start { words: |shared| shared.ring.store(0), ..start },
+        &[draw, draw, |world| {
+            let guard = CommitGuard::lock(world.shared(), &Process(3));
+            let Version(end) = world.live().end_versions(&guard);
+            world.shared().known_end.store(end);
+        }],
+        |world| {
+            let (most, end) = (world.shared().ring.load(), world.shared().known_end.load());
+            assert!(most < end, "version {most} was given out, the root says none from {end} on");
+            assert_eq!(world.live().draw_version(), None);
+        },
+    );
+    check(
+        start,
+        &[
+            |world| {
+                let drawn = world.live().draw_version().map_or(0, |version| version.0);
+                world.shared().known_free.store(drawn);
+            },
+            |world| {
+                world.process(2).close().unwrap();
+            },
+        ],
+        |world| {
+            let drawn = world.shared().known_free.load();
+            assert!(drawn < world.shared().version_limit.load());
+            // Commits go on where the closed root ended.
+            world.write(1, 0, 2);
+            assert_eq!(world.commit_and_open_anew(), [2]);
+        },
+    );
 }

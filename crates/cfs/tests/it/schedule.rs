@@ -1,73 +1,75 @@
-//! Schedules: processes that read, write, extend, truncate, commit and collect, switched at every step of I/O by one
-//! seed, killed one by one or all together, with and without the power.
+//! Schedules: processes that read, write, extend, truncate, commit and collect, switched at every operation on shared memory and
+//! of the device by one seed, killed one by one or all together, with and without the power.
 //!
 //! A process is a coroutine. Everything a run does follows from its seed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::atomic::AtomicU64;
 
-use pgshrink_cfs::plant::Plant;
-use pgshrink_cfs::sim::{Disk, DiskFile, FaultRates};
-use pgshrink_cfs::{
-    Birth, Budget, Container, Error, Folder, Identity, KEY_BYTES, Peers, Recovery, Scratch, segment,
-};
+use pgshrink_cfs::live::Word;
+use pgshrink_cfs::sim::{Disk, FaultRates};
 use pgshrink_testkit::seed::{Rng, Seed};
 
-use crate::coroutine::{Coroutine, switch};
-use crate::model::{Model, State};
-use crate::plan::{Plan, Tally, payload_of, state_of};
+use crate::coroutine::Coroutine;
+use crate::model::Model;
+use crate::plan::{Plan, Tally};
 
+mod clock;
+mod crash;
+mod process;
+mod scheduler;
 mod vocabulary;
+mod word;
 
-use vocabulary::{Loaded, Vocabulary, content_of, name_of, write_of};
+use clock::Why;
+use process::{Ending, Operation, Process};
+use scheduler::{BUDGET_MAX, Order, Scheduler, Sight, Turn};
+use vocabulary::Vocabulary;
+use word::Memory;
+
+pub use scheduler::Style;
+
+/// Processes at the same time.
+const PROCESSES: usize = 4;
+/// Processes at most that die in one life of the server.
+const DEATHS_MAX: u32 = 40;
+/// Waits of processes in a row, and steps of all of them, without an operation that ends, after which nobody makes progress.
+const WAITS_MAX: u64 = 20_000;
+const STEPS_MAX: u64 = 1_500_000;
 
 /// Everything the processes of a run share.
-struct World {
+pub struct World {
     plan: Plan,
     disk: Disk,
-    words: RefCell<Rc<Vec<AtomicU64>>>,
+    memory: Memory,
     model: RefCell<Model>,
     rng: RefCell<Rng>,
     dead: RefCell<BTreeSet<u64>>,
     next_peer: Cell<u64>,
     /// Blocks that somebody writes; PostgreSQL's buffer locks.
     busy: RefCell<BTreeSet<u32>>,
-    /// Somebody extends or truncates; PostgreSQL's relation locks.
-    sizing: Cell<bool>,
-    next_write: Cell<u64>,
+    /// Blocks that are being added, each by one.
+    growing: RefCell<BTreeSet<u32>>,
+    /// Who truncates; PostgreSQL's relation lock.
+    truncating: Cell<Option<u64>>,
+    writes: Cell<u64>,
+    /// Operations done.
+    operations: Cell<u64>,
+    /// What a process is to do next, for the scheduler's sake.
+    wish: Cell<Option<(u64, Operation)>>,
+    /// Nobody is to extend the segment.
+    is_calm: Cell<bool>,
     must_restart: Cell<bool>,
     violation: RefCell<Option<String>>,
+    /// Blocks of the file that the last loss of power left as garbage, where that may take what is durable along.
+    garbled: RefCell<Vec<u64>>,
+    /// Containers made so far.
+    births: Cell<u64>,
     vocabulary: Vocabulary,
     tally: RefCell<Tally>,
 }
-
-/// A process's view of the others.
-#[derive(Clone)]
-struct Process {
-    world: Rc<World>,
-    me: u64,
-    is_quiet: bool,
-    loaded: Loaded,
-}
-
-impl Peers for Process {
-    fn me(&self) -> u64 {
-        self.me
-    }
-
-    fn is_alive(&self, peer: u64) -> bool {
-        !self.world.dead.borrow().contains(&peer)
-    }
-
-    fn relax(&self) {
-        assert!(!self.is_quiet, "a lock is held with nobody there");
-        switch();
-    }
-}
-
-type Open<'m> = Container<'m, DiskFile, Process>;
 
 impl World {
     fn pages_max(&self) -> u32 {
@@ -76,6 +78,16 @@ impl World {
 
     fn draw(&self, bound: usize) -> usize {
         self.rng.borrow_mut().below(bound)
+    }
+
+    /// Mostly small numbers, up to two to the power of `bits`.
+    fn draw_small(&self, bits: usize) -> u64 {
+        1 + self.draw(1 << self.draw(bits + 1)) as u64
+    }
+
+    fn next_write(&self) -> u64 {
+        self.writes.set(self.writes.get() + 1);
+        self.writes.get()
     }
 
     fn complain(&self, what: String) {
@@ -87,226 +99,56 @@ impl World {
     }
 }
 
-impl Process {
-    fn new(world: &Rc<World>) -> Process {
-        let me = world.next_peer.get();
-        world.next_peer.set(me + 1);
-        Process { world: world.clone(), me, is_quiet: false, loaded: Loaded::default() }
-    }
-
-    /// Works until it is killed.
-    fn run(self) {
-        let words = self.world.words.borrow().clone();
-        let world = self.world.clone();
-        let file = world.disk.open(segment::FILE_NAME).unwrap();
-        let opened =
-            Container::open(file, self.clone(), words.as_slice(), Recovery::Discard, world.plan.options());
-        let container = match opened {
-            Ok((container, _)) => container,
-            Err(error) => return self.expect_failure("open", &error),
-        };
-        let mut scratch = Scratch::new();
-        loop {
-            match world.draw(100) {
-                0..40 => self.write(&container, &mut scratch),
-                40..64 => self.read(&container, world.draw(world.pages_max() as usize) as u32, &mut scratch),
-                // As a base backup.
-                64 => (0..container.pages()).for_each(|block| self.read(&container, block, &mut scratch)),
-                65..75 => self.grow(&container, &mut scratch),
-                75..79 if !world.plan.fsync_off => self.truncate(&container),
-                79..90 => self.commit(&container),
-                90..96 => self.collect(&container),
-                _ if world.plan.fsync_off => self.load(&container),
-                96..98 => self.add_dictionary(&container),
-                _ => self.drop_dictionary(&container),
-            }
-            switch();
-        }
-    }
-
-    /// An operation failed: only where faults are on, and never by a finding of damage.
-    fn expect_failure(&self, operation: &str, error: &Error) {
-        self.world.count(|tally| tally.failures += 1);
-        if *error == Error::Poisoned {
-            // After a failed fsync, or after a process was killed in one.
-            return self.world.must_restart.set(true);
-        }
-        if error.is_damage() || !self.world.plan.faults {
-            self.world.complain(format!("{operation}: {error}"));
-        }
-        let is_space = error.is_no_space() || matches!(error, Error::Limit { .. });
-        if operation == "commit" && !is_space {
-            self.world.must_restart.set(true);
-        }
-    }
-
-    fn read(&self, container: &Open<'_>, block: u32, scratch: &mut Scratch) {
-        let completed = self.world.model.borrow_mut().completed(block);
-        let (state, write) = match container.read(block, scratch) {
-            Ok(stored) => (state_of(block, stored), write_of(block, stored)),
-            Err(Error::PastEnd { .. }) => (Ok(State::Absent), None),
-            Err(error) => return self.expect_failure("read", &error),
-        };
-        self.world.count(|tally| tally.reads += 1);
-        let checked =
-            state.and_then(|state| self.world.model.borrow_mut().check_read(block, completed, state));
-        let decoded = checked.and_then(|()| match write {
-            Some((write, number)) => self.decode(container, block, write, number, scratch),
-            None => Ok(()),
-        });
-        decoded.unwrap_or_else(|what| self.world.complain(what));
-    }
-
-    fn write(&self, container: &Open<'_>, scratch: &mut Scratch) {
-        let world = &self.world;
-        let pages = container.pages();
-        if pages == 0 || world.sizing.get() {
-            return;
-        }
-        // Most writes go to few pages, so that old records stay beside new ones.
-        let apart = if world.plan.wide { (pages / 8).max(1) } else { 1 };
-        let block = match world.draw(3) {
-            0 => world.draw(pages as usize) as u32,
-            _ => world.draw(pages.min(8) as usize) as u32 * apart,
-        };
-        if world.busy.borrow_mut().insert(block) {
-            self.write_page(container, block, scratch);
-            world.busy.borrow_mut().remove(&block);
-        }
-    }
-
-    fn write_page(&self, container: &Open<'_>, block: u32, scratch: &mut Scratch) {
-        let world = &self.world;
-        let write = world.next_write.get();
-        world.next_write.set(write + 1);
-        let zeros = world.draw(12) == 0 && !world.plan.fsync_off;
-        let state = if zeros { State::Zeros } else { State::Written(write) };
-        let index = world.model.borrow_mut().begin(block, state);
-        let (number, name) = self.loaded.choose(|bound| world.draw(bound));
-        let done = if zeros {
-            container.write_zeros(block)
-        } else {
-            if number != 0 {
-                world.vocabulary.note(write, name);
-            }
-            container.write(block, write as u8, number, &payload_of(block, write), scratch)
-        };
-        match done {
-            Ok(()) => world.model.borrow_mut().complete(block, index),
-            Err(error) => {
-                world.model.borrow_mut().take_back(block, index);
-                match error {
-                    // It was dropped or is about to be, and this process did not know yet.
-                    Error::DictionaryRetired(_) | Error::DictionaryMissing(_) if number != 0 => {
-                        world.count(|tally| tally.refusals += 1);
-                    }
-                    error => self.expect_failure("write", &error),
-                }
-            }
-        }
-        world.count(|tally| tally.writes += 1);
-    }
-
-    fn grow(&self, container: &Open<'_>, scratch: &mut Scratch) {
-        let world = &self.world;
-        let pages = container.pages();
-        if pages == world.pages_max() || world.sizing.replace(true) {
-            return;
-        }
-        let most = if world.plan.wide && world.draw(3) == 0 { 700 } else { 5 };
-        let gap = if world.plan.fsync_off { 1 } else { (world.pages_max() - pages).min(most) };
-        let block = pages + world.draw(gap as usize) as u32;
-        let filled: Vec<(u32, usize)> = (pages..block)
-            .map(|block| (block, world.model.borrow_mut().begin(block, State::Zeros)))
-            .collect();
-        let before = container.pages();
-        self.write_page(container, block, scratch);
-        let grew = container.pages() > before;
-        for (block, index) in filled.into_iter().rev() {
-            match grew {
-                true => world.model.borrow_mut().complete(block, index),
-                false => world.model.borrow_mut().take_back(block, index),
-            }
-        }
-        world.sizing.set(false);
-    }
-
-    fn truncate(&self, container: &Open<'_>) {
-        let world = &self.world;
-        if world.busy.borrow().is_empty() && !world.sizing.replace(true) {
-            let pages = container.pages();
-            let left = world.draw(pages as usize + 1) as u32;
-            let gone: Vec<(u32, usize)> = (left..pages)
-                .map(|block| (block, world.model.borrow_mut().begin(block, State::Absent)))
-                .collect();
-            match container.truncate(left) {
-                Ok(()) => {
-                    gone.iter().for_each(|(block, index)| world.model.borrow_mut().complete(*block, *index));
-                }
-                Err(error) => self.expect_failure("truncate", &error),
-            }
-            world.count(|tally| tally.truncations += 1);
-            world.sizing.set(false);
-        }
-    }
-
-    fn commit(&self, container: &Open<'_>) {
-        if self.world.plan.fsync_off {
-            return;
-        }
-        let begun = self.world.model.borrow().begin_commit();
-        match container.commit() {
-            Ok(_) => {
-                self.world.model.borrow_mut().committed(begun);
-                self.world.count(|tally| tally.commits += 1);
-            }
-            Err(error) => self.expect_failure("commit", &error),
-        }
-    }
-
-    fn collect(&self, container: &Open<'_>) {
-        let budget = Budget { bytes: 12 << 10, garbage_percent: 20 };
-        match container.collect(budget) {
-            Ok(done) => self.world.count(|tally| {
-                tally.collections += u64::from(done.moved_records > 0);
-                tally.punches += u64::from(done.punched_bytes > 0);
-                tally.helps += u64::from(container.stats().helped_bytes > 0);
-            }),
-            Err(error) => self.expect_failure("collect", &error),
-        }
-    }
-}
-
 /// Runs a plan. An error says what was violated, and by which seed.
 pub fn run(plan: Plan) -> Result<Tally, String> {
-    let disk = Disk::new(plan.seed ^ 0x5eed, switch);
+    let disk = Disk::new(plan.seed ^ 0x5eed, clock::io);
     let world = Rc::new(World {
         plan,
-        disk,
-        words: RefCell::new(fresh_words(&plan)),
+        disk: if plan.style() == Style::Io { disk } else { disk.with_begin(clock::begin) },
+        memory: Memory::new(plan.options().geometry.words()),
         model: RefCell::default(),
         rng: RefCell::new(Seed(plan.seed).rng()),
         dead: RefCell::default(),
         next_peer: Cell::new(1),
         busy: RefCell::default(),
-        sizing: Cell::new(false),
-        next_write: Cell::new(1),
+        growing: RefCell::default(),
+        truncating: Cell::new(None),
+        writes: Cell::new(0),
+        operations: Cell::new(0),
+        wish: Cell::new(None),
+        is_calm: Cell::new(false),
         must_restart: Cell::new(false),
         violation: RefCell::default(),
+        garbled: RefCell::default(),
+        births: Cell::new(0),
         vocabulary: Vocabulary::default(),
         tally: RefCell::default(),
     });
-    let done = crashes(&world).map_err(|what| format!("seed {}: {what}", plan.seed));
-    done.map(|()| *world.tally.borrow())
+    world.count(|tally| tally.schedules = 1);
+    let lived = catch_unwind(AssertUnwindSafe(|| lives(&world)));
+    let what = match lived {
+        Ok(Ok(()) | Err(End::Garbled)) => return Ok(*world.tally.borrow()),
+        Ok(Err(End::Violated(what))) => what,
+        Err(panic) => format!("panic: {}", process::said(&*panic)),
+    };
+    Err(format!("seed {} ({:?}): {what}", plan.seed, plan.style()))
 }
 
-fn fresh_words(plan: &Plan) -> Rc<Vec<AtomicU64>> {
-    let words = plan.options().geometry.words();
-    Rc::new((0..words).map(|_| AtomicU64::new(0)).collect())
+/// Why a run ends before its time.
+enum End {
+    Violated(String),
+    /// A block that was being written took something durable along: the one exception that there is.
+    Garbled,
 }
 
-fn crashes(world: &Rc<World>) -> Result<(), String> {
-    birth(world)?;
+impl From<String> for End {
+    fn from(what: String) -> End {
+        End::Violated(what)
+    }
+}
+
+fn lives(world: &Rc<World>) -> Result<(), End> {
+    crash::birth(world)?;
     for _ in 0..world.plan.crashes {
         let rates = if world.plan.faults && world.draw(2) == 0 {
             FaultRates { read: 3000, write: 3000, sync: 40_000, space: 4000 }
@@ -315,176 +157,263 @@ fn crashes(world: &Rc<World>) -> Result<(), String> {
         };
         world.disk.set_faults(rates);
         serve(world)?;
-        crash(world)?;
+        if world.plan.openers && world.draw(3) == 0 {
+            crash::replace(world)?;
+        } else {
+            crash::crash(world)?;
+        }
         if world.draw(2) == 0 {
             // What was checked is in memory; half of the time the server starts once more and finds nothing there.
-            *world.words.borrow_mut() = fresh_words(&world.plan);
-        }
-    }
-    Ok(())
-}
-
-fn birth(world: &Rc<World>) -> Result<(), String> {
-    let birth = Birth {
-        id: (world.plan.seed as u128 * 0x1234_5678_9abc_def1).to_le_bytes(),
-        identity: Identity::default(),
-        key: [0; KEY_BYTES],
-    };
-    let words = world.words.borrow().clone();
-    let quiet = Process { is_quiet: true, ..Process::new(world) };
-    let made = segment::create(&world.disk, quiet, words.as_slice(), &birth, world.plan.options());
-    let made = made.and_then(|container| {
-        let name = world.vocabulary.new_name();
-        // A commit, so not where it is to be seen what a crash before the first one leaves.
-        let add = world.plan.fsync_off;
-        if add { container.add_dictionary(name_of(name), &content_of(name)).map(drop) } else { Ok(()) }
-    });
-    made.map_err(|error| error.to_string())
-}
-
-/// A server's life: processes work, one or another is killed, until a step drawn before.
-fn serve(world: &Rc<World>) -> Result<(), String> {
-    let mut processes: Vec<(u64, Coroutine)> = Vec::new();
-    let steps = 1 + world.draw(if world.draw(4) == 0 { 900 } else { 250 });
-    for _ in 0..steps {
-        while processes.len() < 4 {
-            let process = Process::new(world);
-            processes.push((process.me, Coroutine::new(move || process.run())));
-        }
-        let next = world.draw(processes.len());
-        let is_over = !processes[next].1.resume();
-        world.count(|tally| tally.steps += 1);
-        let may_kill = world.busy.borrow().is_empty() || world.draw(4) == 0;
-        if is_over || (may_kill && world.draw(150) == 0) {
-            kill(world, processes.swap_remove(next));
-        }
-        if let Some(what) = world.violation.borrow_mut().take() {
-            return Err(what);
-        }
-        // A failed fsync is a panic of the server, a little later.
-        if world.must_restart.get() && world.draw(10) == 0 {
-            break;
-        }
-    }
-    processes.into_iter().for_each(|process| kill(world, process));
-    Ok(())
-}
-
-fn kill(world: &Rc<World>, (peer, process): (u64, Coroutine)) {
-    world.count(|tally| tally.kills += 1);
-    drop(process);
-    world.dead.borrow_mut().insert(peer);
-    // Others may go on where it was: its write is one that may have happened or not.
-    if world.busy.borrow().len() + usize::from(world.sizing.get()) > 0 {
-        world.must_restart.set(true);
-    }
-}
-
-/// The server is gone; the power too, or not. What is found afterwards must be what the contract allows.
-fn crash(world: &Rc<World>) -> Result<(), String> {
-    if world.plan.fsync_off {
-        // Without fsync, everything that was written survives a server, if not its machine.
-        let all = world.model.borrow().begin_commit();
-        world.model.borrow_mut().committed(all);
-    }
-    let power_lost = !world.plan.fsync_off && world.draw(4) > 0;
-    let mut lost = power_lost;
-    loop {
-        if lost {
-            world.disk.lose_power();
-        }
-        *world.words.borrow_mut() = fresh_words(&world.plan);
-        world.busy.borrow_mut().clear();
-        world.sizing.set(false);
-        world.must_restart.set(false);
-        // Recovery itself may be interrupted.
-        match recover(world)? {
-            true => break,
-            false => lost = !world.plan.fsync_off && world.draw(2) == 0,
-        }
-    }
-    world.count(|tally| tally.crashes += 1);
-    check(world, power_lost)
-}
-
-/// Opens the container in a process of its own; false: it was killed or failed on the way.
-fn recover(world: &Rc<World>) -> Result<bool, String> {
-    let recovery = if world.plan.fsync_off || world.plan.plant == Plant::StaleEpochRolledForward {
-        Recovery::RollForward
-    } else {
-        Recovery::Discard
-    };
-    if world.draw(3) > 0 {
-        world.disk.set_faults(FaultRates::default());
-    }
-    let outcome: Rc<RefCell<Option<Result<(), Error>>>> = Rc::default();
-    let (told, process) = (outcome.clone(), Process::new(world));
-    let mut opener = Coroutine::new(move || {
-        let words = process.world.words.borrow().clone();
-        let plan = process.world.plan;
-        let opened = process.world.disk.open(segment::FILE_NAME).map_err(|error| Error::Device {
-            operation: "open",
-            offset: 0,
-            length: 0,
-            source: error,
-        });
-        let opened = opened.and_then(|file| {
-            Container::open(file, process.clone(), words.as_slice(), recovery, plan.options()).map(drop)
-        });
-        *told.borrow_mut() = Some(opened);
-    });
-    let until = if world.draw(3) == 0 { world.draw(30) } else { 100_000 };
-    for _ in 0..until {
-        if !opener.resume() {
-            break;
-        }
-    }
-    drop(opener);
-    match outcome.take() {
-        Some(Ok(())) => Ok(true),
-        Some(Err(error)) if error.is_damage() => Err(format!("recovery: {error}")),
-        Some(Err(Error::Device { source: pgshrink_cfs::DeviceError::NotFound, .. })) => {
-            born_again(world)?;
-            Ok(true)
-        }
-        Some(Err(_)) if world.plan.faults => Ok(false),
-        Some(Err(error)) => Err(format!("recovery: {error}")),
-        None => Ok(false),
-    }
-}
-
-/// The file's name was lost: right only if nothing was ever committed.
-fn born_again(world: &Rc<World>) -> Result<(), String> {
-    world.disk.set_faults(FaultRates::default());
-    *world.words.borrow_mut() = fresh_words(&world.plan);
-    birth(world)
-}
-
-fn check(world: &Rc<World>, power_lost: bool) -> Result<(), String> {
-    let words = world.words.borrow().clone();
-    let file = world.disk.open(segment::FILE_NAME).map_err(|error| error.to_string())?.quiet();
-    let process = Process { is_quiet: true, ..Process::new(world) };
-    let opened = Container::open(file, process, words.as_slice(), Recovery::Discard, world.plan.options());
-    let (container, _) = opened.map_err(|error| error.to_string())?;
-    let (mut scratch, loaded) = (Scratch::new(), Loaded::default());
-    let blocks = world.model.borrow().blocks();
-    for block in (0..container.pages()).chain(blocks) {
-        let state = match container.read(block, &mut scratch) {
-            Ok(stored) => {
-                let state = state_of(block, stored)?;
-                if let Some((write, number)) = write_of(block, stored) {
-                    let decoded = loaded.can_decode(&container, &world.vocabulary, write, number);
-                    let decoded = decoded.map_err(|error| format!("after a crash: {error}"))??;
-                    if !decoded {
-                        return Err(format!("after a crash: block {block} has lost dictionary {number}"));
-                    }
-                }
-                state
+            world.memory.clear();
+            if world.plan.openers && world.draw(2) == 0 {
+                crash::read_only(world)?;
             }
-            Err(Error::PastEnd { .. }) => State::Absent,
-            Err(error) => return Err(format!("after a crash: {error}")),
-        };
-        world.model.borrow_mut().check_recovered(block, state, power_lost)?;
+        }
     }
     Ok(())
+}
+
+/// A process that is there.
+struct Seat {
+    process: Process,
+    coroutine: Coroutine,
+}
+
+impl Seat {
+    fn of(process: Process) -> Seat {
+        let work = process.clone();
+        Seat { process, coroutine: Coroutine::new(move || work.run()) }
+    }
+}
+
+/// A server's life.
+struct Service<'w> {
+    world: &'w Rc<World>,
+    seats: Vec<Seat>,
+    /// Stacks that their processes have left by a jump.
+    left: Vec<Coroutine>,
+    scheduler: Scheduler,
+    steps: u64,
+    /// The step at which somebody dies next, and how far apart such steps are.
+    death_at: u64,
+    deaths_apart: usize,
+    deaths: u32,
+    /// Waits since an operation ended.
+    waits: u64,
+    /// The step at which one did.
+    ended_at: u64,
+}
+
+/// Processes work, one or another dies, until a step drawn before.
+fn serve(world: &Rc<World>) -> Result<(), String> {
+    let operations = 1 + world.draw(if world.draw(4) == 0 { 250 } else { 70 }) as u64;
+    let deaths_apart = [1500, 10_000, 100_000][world.draw(3)];
+    let rng = Seed(world.rng.borrow_mut().bits()).rng();
+    let mut service = Service {
+        world,
+        seats: Vec::new(),
+        left: Vec::new(),
+        scheduler: Scheduler::new(world.plan.style(), rng, operations * 200),
+        steps: 0,
+        death_at: if world.plan.immortal { u64::MAX } else { world.draw(2 * deaths_apart) as u64 },
+        deaths_apart,
+        deaths: 0,
+        waits: 0,
+        ended_at: 0,
+    };
+    let before = world.operations.get();
+    let done = service.live(before + operations).and_then(|()| service.last());
+    let Service { seats, left, steps, scheduler, .. } = service;
+    world.count(|tally| {
+        tally.steps += steps;
+        tally.operations += world.operations.get() - before;
+        tally.freezes += scheduler.freezes;
+    });
+    seats.into_iter().for_each(|seat| kill(world, seat));
+    left.into_iter().for_each(|stack| end(world, stack));
+    done
+}
+
+impl Service<'_> {
+    fn live(&mut self, until: u64) -> Result<(), String> {
+        let world = self.world;
+        // The end is anywhere, too.
+        let mut rest = world.draw_small(12);
+        let mut last = None;
+        while world.operations.get() < until || rest > 0 {
+            while self.seats.len() < PROCESSES {
+                self.seats.push(Seat::of(Process::new(world)));
+            }
+            let peers: Vec<u64> = self.seats.iter().map(|seat| seat.process.me).collect();
+            let (operations, steps) = (world.operations.get(), self.steps);
+            let turn = match self.scheduler.next(&Sight { peers: &peers, operations, steps, last }) {
+                Order::Run(turn) => turn,
+                Order::End => break,
+                Order::Kill(index) => {
+                    self.die(index);
+                    last = None;
+                    continue;
+                }
+            };
+            let (goes_on, why, used, left) = self.turn(&turn, peers[turn.index], until, rest);
+            if world.operations.get() >= until {
+                rest = rest.saturating_sub(used);
+            }
+            last = goes_on.then_some((peers[turn.index], why, left));
+            if !goes_on {
+                let seat = self.seats.swap_remove(turn.index);
+                world.dead.borrow_mut().insert(seat.process.me);
+                seat.process.close();
+            } else if self.steps >= self.death_at {
+                self.death_at = self.steps + 1 + world.draw(2 * self.deaths_apart) as u64;
+                self.deaths += 1;
+                if self.deaths == DEATHS_MAX {
+                    // Some things are not done where everybody dies first.
+                    self.death_at = u64::MAX;
+                }
+                // Whoever runs, or somebody who is held up.
+                let index = if world.draw(2) == 0 { turn.index } else { world.draw(self.seats.len()) };
+                self.die(index);
+            }
+            if let Some(what) = world.violation.borrow_mut().take() {
+                return Err(what);
+            }
+            self.check_progress(why, operations)?;
+            // A failed fsync is a panic of the server, a little later.
+            if world.must_restart.get() && world.draw(10) == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Half of the lives end while somebody commits, or is about to change the file in another operation.
+    fn last(&mut self) -> Result<(), String> {
+        let world = self.world;
+        if self.seats.is_empty() || world.draw(2) == 0 {
+            return Ok(());
+        }
+        let io = self.scheduler.leaves_at_io();
+        let index = world.draw(self.seats.len());
+        let Seat { process, coroutine } = &mut self.seats[index];
+        // To the begin of an operation first, if it need not wait.
+        for _ in 0..100 {
+            let (goes_on, why, left) = clock::run(100_000, io, || coroutine.resume());
+            self.steps += 100_000 - left.min(100_000);
+            match why {
+                Why::Boundary if goes_on => break,
+                Why::Io | Why::Budget if goes_on => {}
+                _ => return Ok(()),
+            }
+        }
+        use Operation::*;
+        let wish = [Commit, Commit, Commit, Commit, Collect, Write, Grow, Truncate][world.draw(8)];
+        world.wish.set(Some((process.me, wish)));
+        let stops = 1 + world.draw(14) as u32;
+        clock::stop_at_begin(stops);
+        for _ in 0..if io { stops } else { 1 } {
+            let (goes_on, why, left) = clock::run(100_000, io, || coroutine.resume());
+            self.steps += 100_000 - left.min(100_000);
+            if !goes_on || why != Why::Io {
+                break;
+            }
+        }
+        world.violation.borrow_mut().take().map_or(Ok(()), Err)
+    }
+
+    /// Lets one run; returns whether it goes on, why it was left, the steps it did, and what is left of its budget.
+    fn turn(&mut self, turn: &Turn, peer: u64, until: u64, rest: u64) -> (bool, Why, u64, u64) {
+        let world = self.world;
+        let io = self.scheduler.leaves_at_io();
+        let mut budget = turn.budget;
+        if !io {
+            // Who is to die dies at any step, not only where a schedule switches.
+            budget = budget.min(self.death_at.saturating_sub(self.steps).max(1));
+            if world.operations.get() >= until {
+                budget = budget.min(rest.max(1));
+            }
+        }
+        world.is_calm.set(turn.is_calm);
+        if let Some(wish) = turn.wish {
+            world.wish.set(Some((peer, wish)));
+        }
+        clock::stop_at_begin(turn.begins);
+        let coroutine = &mut self.seats[turn.index].coroutine;
+        let (goes_on, why, left) = clock::run(budget, io, || coroutine.resume());
+        let used = budget - left.min(budget);
+        self.steps += used.max(1);
+        world.count(|tally| tally.switches += u64::from(why != Why::Boundary));
+        (goes_on, why, used.max(1), turn.budget.saturating_sub(used).max(1))
+    }
+
+    fn check_progress(&mut self, why: Why, operations: u64) -> Result<(), String> {
+        self.waits = match why {
+            _ if self.world.operations.get() > operations => {
+                self.ended_at = self.steps;
+                0
+            }
+            Why::Relax => self.waits + 1,
+            _ => self.waits,
+        };
+        let steps = self.steps - self.ended_at;
+        if steps < BUDGET_MAX && (self.waits < WAITS_MAX || steps < STEPS_MAX) {
+            return Ok(());
+        }
+        let seats: Vec<_> =
+            self.seats.iter().map(|seat| (seat.process.me, seat.process.operation())).collect();
+        let live =
+            pgshrink_cfs::live::Live::new(self.world.memory.words(), self.world.plan.options().geometry);
+        let shared = live.map(|live| live.shared()).map_err(|error| error.to_string())?;
+        let locks = [&shared.commit_lock, &shared.collector_lock, &shared.loader_lock];
+        let locks = clock::quietly(|| locks.map(|lock| lock.load()));
+        Err(format!(
+            "nobody makes progress in {} waits and {} steps: {seats:?}; held are commit, collector, loader {locks:?}",
+            self.waits,
+            self.steps - self.ended_at
+        ))
+    }
+
+    fn die(&mut self, index: usize) {
+        (self.waits, self.ended_at) = (0, self.steps);
+        let world = self.world;
+        let plan = &world.plan;
+        if plan.immortal {
+            return;
+        }
+        match world.draw(3) {
+            0 if plan.panics => {
+                clock::panic_next();
+                // It may go on; where it does not, that is seen when it is next resumed.
+                let seat = &mut self.seats[index];
+                clock::run(BUDGET_MAX, self.scheduler.leaves_at_io(), || seat.coroutine.resume());
+            }
+            // Before it has opened the container there is nothing that it could go on with.
+            1 if plan.jumps && self.seats[index].process.has_opened() => {
+                world.count(|tally| tally.jumps += 1);
+                let seat = self.seats.swap_remove(index);
+                seat.process.leave_midst(Ending::Gone);
+                // As an error handler does, or else the next one who asks.
+                world.disk.drop_exclusive_locks();
+                self.left.push(seat.coroutine);
+                self.seats.push(Seat::of(seat.process));
+            }
+            _ => kill(world, self.seats.swap_remove(index)),
+        }
+    }
+}
+
+/// Ends a process where it stands. Others go on.
+fn kill(world: &Rc<World>, seat: Seat) {
+    world.count(|tally| tally.kills += 1);
+    seat.process.leave_midst(Ending::Gone);
+    end(world, seat.coroutine);
+    seat.process.close();
+    world.dead.borrow_mut().insert(seat.process.me);
+}
+
+/// Takes a stack down without any effect of the destructors on it.
+fn end(world: &Rc<World>, coroutine: Coroutine) {
+    world.disk.set_ignoring(true);
+    clock::without_effect(|| drop(coroutine));
+    world.disk.set_ignoring(false);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::reserve::{Reserve, ReserveFile};
-use pgshrink_cfs::{Device, DeviceError, Folder, Need, Peers};
+use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, Peers};
 
 /// A file of the filesystem.
 pub struct FileDevice {
@@ -79,6 +79,19 @@ impl Device for FileDevice {
 
     fn sync_dir(&self) -> Result<(), DeviceError> {
         sync_dir(&self.folder)
+    }
+
+    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
+        use rustix::fs::FlockOperation as Lock;
+        let how = match mode {
+            LockMode::Shared => Lock::NonBlockingLockShared,
+            LockMode::Exclusive => Lock::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&self.file, how) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(failed(error.into())),
+        }
     }
 
     fn release_reserve(&self, bytes: u64, need: Need) -> bool {

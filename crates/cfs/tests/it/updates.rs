@@ -3,11 +3,12 @@
 //! Figures are printed: `cargo test -p pgshrink-cfs --test it updates -- --nocapture`.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::{
-    Birth, Budget, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, Options, Scratch, Tuning,
+    Birth, Budget, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, LockMode, Options, Scratch,
+    Tuning,
 };
 use pgshrink_testkit::seed::Seed;
 
@@ -18,9 +19,18 @@ pub struct Memory {
     allocated: RefCell<Vec<bool>>,
     written: Cell<u64>,
     pub reads: Cell<u32>,
+    pub syncs: Cell<u32>,
+    /// Syncs fail.
+    pub refused_syncs: Cell<bool>,
+    /// A word that is set to a value in the midst of the next sync: another process comes in between.
+    pub at_sync: Cell<Option<(&'static AtomicU64, u64)>>,
 }
 
 impl Memory {
+    pub fn written(&self) -> u64 {
+        self.written.get()
+    }
+
     fn allocated_bytes(&self) -> u64 {
         self.allocated.borrow().iter().filter(|sheet| **sheet).count() as u64 * 4096
     }
@@ -50,7 +60,11 @@ impl Device for &Memory {
     }
 
     fn fdatasync(&self) -> Result<(), DeviceError> {
-        Ok(())
+        self.syncs.set(self.syncs.get() + 1);
+        if let Some((word, value)) = self.at_sync.take() {
+            word.store(value, Ordering::SeqCst);
+        }
+        if self.refused_syncs.get() { Err(DeviceError::Io(5)) } else { Ok(()) }
     }
 
     fn size(&self) -> Result<u64, DeviceError> {
@@ -72,6 +86,10 @@ impl Device for &Memory {
 
     fn sync_dir(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn try_lock(&self, _: LockMode) -> Result<bool, DeviceError> {
+        Ok(true)
     }
 }
 

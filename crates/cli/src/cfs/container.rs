@@ -8,7 +8,8 @@ use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_cfs::seal::{Keyring, RecordSeal};
 use pgshrink_cfs::segment::{Clear, clear};
 use pgshrink_cfs::{
-    Container, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch, Seal, Stored,
+    Container, DictionaryNumber, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch, Seal,
+    Stored,
 };
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -100,7 +101,7 @@ pub(crate) struct Reader<'m> {
     scratch: Scratch,
     codec: PageCodec,
     /// By number; a page that needs one that is not here is damaged.
-    dictionaries: Vec<(u8, PageDictionary)>,
+    dictionaries: Vec<(DictionaryNumber, PageDictionary)>,
     /// First page's number in the relation: check sums are of that.
     first_block: u32,
 }

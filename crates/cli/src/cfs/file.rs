@@ -1,7 +1,7 @@
 //! Containers in files: what the engine needs of them, over system calls.
 
-use pgshrink_cfs::{Device, DeviceError, Folder};
-use rustix::fs::FallocateFlags;
+use pgshrink_cfs::{Device, DeviceError, Folder, LockMode};
+use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -62,6 +62,19 @@ impl Device for ContainerFile {
 
     fn sync_dir(&self) -> Result<(), DeviceError> {
         sync_up(&self.folder)
+    }
+
+    /// The kernel lets the lock go when the file is closed, however the process ends.
+    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
+        let how = match mode {
+            LockMode::Shared => FlockOperation::NonBlockingLockShared,
+            LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::io::retry_on_intr(|| rustix::fs::flock(&self.file, how)) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(failed(&error.into())),
+        }
     }
 }
 

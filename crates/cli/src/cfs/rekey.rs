@@ -8,7 +8,7 @@ use super::{Failure, Verdict, walk};
 use crate::args::RekeyArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::seal::{HexId, Keyring};
-use pgshrink_cfs::{Container, Device, Folder, Recovery, segment};
+use pgshrink_cfs::{Container, Device, Error, Folder, Recovery, segment};
 use serde::Serialize;
 use std::path::Path;
 
@@ -84,7 +84,10 @@ fn folder(file: &Path) -> SegmentFolder {
 fn open<'m>(file: &Path, means: &'m Means) -> Result<super::container::Alones<'m>, String> {
     let device = folder(file).open(segment::FILE_NAME).map_err(|error| error.to_string())?;
     let opened = Container::open(device, Alone, means.words(), Recovery::Discard, means.options(false));
-    opened.map(|(container, _)| container).map_err(|error| error.to_string())
+    opened.map(|(container, _)| container).map_err(|error| match error {
+        Error::InUse => format!("{error}; stop the server, or wait until the other command has ended"),
+        error => error.to_string(),
+    })
 }
 
 fn text(rekeyed: &Rekeyed) -> String {

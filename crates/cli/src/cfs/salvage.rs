@@ -11,7 +11,7 @@ use crate::args::SalvageArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::Keyring;
-use pgshrink_cfs::{Identity, Scratch, Stored, segment};
+use pgshrink_cfs::{DictionaryNumber, Identity, Scratch, Stored, segment};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -110,7 +110,7 @@ fn rebuild(
     let folder = SegmentFolder(dest.to_owned());
     let made =
         segment::create(&folder, Alone, means.words(), &birth, means.options(false)).map_err(failed)?;
-    let mut numbers: BTreeMap<u8, u8> = BTreeMap::from([(0, 0)]);
+    let mut numbers: BTreeMap<DictionaryNumber, DictionaryNumber> = BTreeMap::from([(0, 0)]);
     for id in reader.container.dictionary_ids().map_err(failed)? {
         // One that is damaged has made its pages lost.
         if let Ok((name, content)) = reader.container.dictionary(id) {

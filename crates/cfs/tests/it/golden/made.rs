@@ -18,11 +18,13 @@ type Making = (&'static str, fn() -> Vec<u8>);
 type Damaging = (&'static str, &'static str, fn(&mut Vec<u8>));
 
 // leaves.cfs is made by formats/cfs/reference.py.
-pub const GOLDEN: [Making; 6] = [
+pub const GOLDEN: [Making; 8] = [
     ("inline", inline),
     ("folded", folded),
     ("algorithms", algorithms),
     ("grown", grown),
+    ("wide", wide),
+    ("numbers", numbers),
     ("sealed-key", || sealed(&key(1))),
     ("sealed-passphrase", || sealed(&passphrase("correct horse"))),
 ];
@@ -94,6 +96,42 @@ fn grown() -> Vec<u8> {
     bench.bytes()
 }
 
+/// Three leaves, and a root that has newer entries of two of them.
+fn wide() -> Vec<u8> {
+    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let container = bench.create(7);
+    let mut scratch = Scratch::new();
+    for block in 0..1200 {
+        container.write(block, 1, 0, format!("page {block}").as_bytes(), &mut scratch).unwrap();
+    }
+    container.commit().unwrap();
+    container.write(600, 1, 0, b"replaced", &mut scratch).unwrap();
+    container.write_zeros(1100).unwrap();
+    container.close().unwrap();
+    bench.bytes()
+}
+
+/// The last of so many dictionaries, with a page.
+pub const NUMBERS: u16 = 300;
+
+fn numbers() -> Vec<u8> {
+    let bench = Bench::small();
+    let container = bench.create(8);
+    for expected in 1..=NUMBERS {
+        let [low, high] = expected.to_le_bytes();
+        let mut name = [0; 16];
+        name[..2].copy_from_slice(&[low, high]);
+        let number = container.add_dictionary(name, format!("dictionary {expected}").as_bytes()).unwrap();
+        assert_eq!(number, expected);
+        if number < NUMBERS {
+            assert!(container.drop_dictionary(number).unwrap());
+        }
+    }
+    container.write(0, 9, NUMBERS, &content(0, 1), &mut Scratch::new()).unwrap();
+    container.close().unwrap();
+    bench.bytes()
+}
+
 /// Not random at all: golden files are the same whenever they are made.
 struct Counting(Cell<u64>);
 
@@ -140,10 +178,11 @@ fn for_each_sheet(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
     }
 }
 
-pub const DAMAGED: [Damaging; 16] = [
+pub const DAMAGED: [Damaging; 20] = [
     ("foreign", "folded", |bytes| bytes[..12288].fill(b'x')),
     ("no-root", "folded", |bytes| (0..3).for_each(|sheet| bytes[sheet * 4096 + 400] ^= 1)),
-    ("newer-version", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[12] = 2)),
+    ("older-version", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[12] = 1)),
+    ("newer-version", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[12] = 3)),
     ("unknown-feature", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[23] = 128)),
     ("cut", "folded", |bytes| bytes.truncate(20_000)),
     ("records-gone", "folded", |bytes| bytes[12288..].fill(0)),
@@ -156,6 +195,16 @@ pub const DAMAGED: [Damaging; 16] = [
         let at = bytes.windows(10).position(|window| window == b"what pages").unwrap();
         bytes[at] ^= 1;
     }),
+    // Costs the pages of that leaf, and no others.
+    ("leaf-flipped", "wide", |bytes| {
+        let is_second_leaf =
+            |at: &usize| bytes[*at + 7] & 128 != 0 && bytes[*at + 14..*at + 18] == [0, 1, 1, 0];
+        let at = (12288..bytes.len() - 32).step_by(16).find(is_second_leaf).unwrap();
+        bytes[at + 40] ^= 1;
+    }),
+    // Block 6 begins inside the record of block 5.
+    ("entries-overlap", "inline", |bytes| for_each_sheet(bytes, |sheet| move_entry(sheet, 6, |at| at - 1))),
+    ("entry-past-end", "inline", |bytes| for_each_sheet(bytes, |sheet| move_entry(sheet, 9, |_| 0xf0_0000))),
     // The sheets of an earlier commit, put back: what they lead to was written over.
     ("roots-rolled-back", "folded", |bytes| {
         let bench = Bench::small();
@@ -192,9 +241,19 @@ pub const DAMAGED: [Damaging; 16] = [
     ("sealed-other-id", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[24..40].fill(7))),
 ];
 
+/// Changes the location in a block's entry in a root that has neither deltas nor dictionaries.
+fn move_entry(sheet: &mut [u8], block: u8, to: impl Fn(u32) -> u32) {
+    let items = sheet[256 + 16..].chunks_exact_mut(11);
+    for item in items.filter(|item| item[..3] == [block, 0, 0] && item[3..] != [0; 8]) {
+        let location = u32::from_le_bytes([item[3], item[4], item[5], item[6]]);
+        item[3..7].copy_from_slice(&to(location).to_le_bytes());
+    }
+}
+
 /// Where the newest record of a block lies.
 fn newest(bytes: &[u8], block: u32) -> std::ops::Range<usize> {
-    let version =
-        |at: usize| bytes[at + 8..at + 14].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // Above it are the dictionary and the mode.
+    let version = |at: usize| word(at + 8) & ((1 << 44) - 1);
     places(bytes, 6, block).max_by_key(|range| version(range.start)).unwrap()
 }

@@ -8,8 +8,11 @@ use pgshrink_cfs::dictionaries::DictionaryName;
 use pgshrink_cfs::{Error, Scratch, Stored};
 use pgshrink_testkit::seed::Seed;
 
-use super::{Open, Process};
+use super::process::{Open, Process};
 use crate::plan::state_of;
+
+/// A dictionary's number, as the engine has it.
+pub type Number = u16;
 
 /// What a run's writes were made with.
 #[derive(Default)]
@@ -33,6 +36,11 @@ impl Vocabulary {
         self.of_write.borrow_mut().insert(write, name);
     }
 
+    /// It was made without one after all.
+    pub fn forget(&self, write: u64) {
+        self.of_write.borrow_mut().remove(&write);
+    }
+
     fn of(&self, write: u64) -> Option<u64> {
         self.of_write.borrow().get(&write).copied()
     }
@@ -40,11 +48,11 @@ impl Vocabulary {
 
 /// What a process has loaded, by number: kept for as long as it lives.
 #[derive(Default, Clone)]
-pub struct Loaded(RefCell<BTreeMap<u8, u64>>);
+pub struct Loaded(RefCell<BTreeMap<Number, u64>>);
 
 impl Loaded {
     /// A number to write with and the dictionary that this process takes it for; 0 is none.
-    pub fn choose(&self, draw: impl Fn(usize) -> usize) -> (u8, u64) {
+    pub fn choose(&self, draw: impl Fn(usize) -> usize) -> (Number, u64) {
         let loaded = self.0.borrow();
         if loaded.is_empty() || draw(3) == 0 {
             return (0, 0);
@@ -55,7 +63,7 @@ impl Loaded {
     }
 
     /// Loads all that are there.
-    fn load_all(&self, container: &Open<'_>) -> Result<(), Error> {
+    fn load_all(&self, container: &Open) -> Result<(), Error> {
         for number in container.dictionary_ids()? {
             match self.load(container, number) {
                 Ok(_) | Err(Error::DictionaryMissing(_)) => {}
@@ -65,7 +73,7 @@ impl Loaded {
         Ok(())
     }
 
-    fn load(&self, container: &Open<'_>, number: u8) -> Result<u64, Error> {
+    fn load(&self, container: &Open, number: Number) -> Result<u64, Error> {
         let loaded = self.0.borrow().get(&number).copied();
         if let Some(name) = loaded {
             return Ok(name);
@@ -81,10 +89,10 @@ impl Loaded {
     /// dictionary is gone, which is right only if the page is another by now.
     pub fn can_decode(
         &self,
-        container: &Open<'_>,
+        container: &Open,
         vocabulary: &Vocabulary,
         write: u64,
-        number: u8,
+        number: Number,
     ) -> Result<Result<bool, String>, Error> {
         let found = match number {
             0 => None,
@@ -106,13 +114,13 @@ impl Loaded {
 impl Process {
     pub fn decode(
         &self,
-        container: &Open<'_>,
+        container: &Open,
         block: u32,
         write: u64,
-        number: u8,
+        number: Number,
         scratch: &mut Scratch,
     ) -> Result<(), String> {
-        match self.loaded.can_decode(container, &self.world.vocabulary, write, number) {
+        match self.loaded().can_decode(container, &self.world.vocabulary, write, number) {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => match container.read(block, scratch) {
                 Ok(stored) if write_of(block, stored) == Some((write, number)) => {
@@ -128,13 +136,13 @@ impl Process {
         }
     }
 
-    pub fn load(&self, container: &Open<'_>) {
-        if let Err(error) = self.loaded.load_all(container) {
+    pub fn load(&self, container: &Open) {
+        if let Err(error) = self.loaded().load_all(container) {
             self.expect_failure("dictionaries", &error);
         }
     }
 
-    pub fn add_dictionary(&self, container: &Open<'_>) {
+    pub fn add_dictionary(&self, container: &Open) {
         let world = &self.world;
         let known = world.vocabulary.names();
         let name = if known > 0 && world.draw(4) == 0 {
@@ -151,7 +159,7 @@ impl Process {
         self.load(container);
     }
 
-    pub fn drop_dictionary(&self, container: &Open<'_>) {
+    pub fn drop_dictionary(&self, container: &Open) {
         self.load(container);
         let numbers = container.dictionary_ids().unwrap_or_default();
         if numbers.is_empty() {
@@ -177,7 +185,7 @@ pub fn content_of(name: u64) -> Vec<u8> {
 }
 
 /// The write that is stored, and the number of its dictionary.
-pub fn write_of(block: u32, stored: Stored<'_>) -> Option<(u64, u8)> {
+pub fn write_of(block: u32, stored: Stored<'_>) -> Option<(u64, Number)> {
     let Stored::Record { dictionary, .. } = stored else { return None };
     match state_of(block, stored) {
         Ok(crate::model::State::Written(write)) => Some((write, dictionary)),

@@ -4,7 +4,7 @@ use super::{Kernel, key};
 use crate::fixture::{Bench, Open, read, write};
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::seal::{Keyring, MasterKey};
-use pgshrink_cfs::{Birth, Error, Identity, KEY_BYTES, Scratch, Seal, segment};
+use pgshrink_cfs::{Birth, Error, Identity, KEY_BYTES, Reason, Scratch, Seal, segment};
 
 const HEAD_BYTES: usize = 3 * 4096;
 
@@ -56,7 +56,7 @@ pub fn transplant(file: &mut [u8], id: u8, to: std::ops::Range<usize>, payload: 
 }
 
 fn is_refused(result: Result<Vec<u8>, Error>) -> bool {
-    matches!(result, Err(Error::Damaged(damage)) if damage.property == "seal")
+    matches!(result, Err(Error::Damaged(damage)) if damage.reason == Reason::Seal)
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_changed_root_is_refused_though_its_check_sum_is_right() {
         sheet[8..12].copy_from_slice(&crc.to_le_bytes());
     }
     bench.set_bytes(file);
-    assert!(matches!(bench.open().map(drop), Err(Error::Damaged(damage)) if damage.property == "seal"));
+    assert!(matches!(bench.open().map(drop), Err(Error::Damaged(damage)) if damage.reason == Reason::Seal));
     bench.options.seal = None;
     assert!(matches!(bench.open().map(drop), Err(Error::KeyMissing { needed }) if needed == master.id()));
 }

@@ -145,6 +145,15 @@ fn failures_are_counted_by_reason() {
     let mut late = Raw::connect(port(&gateway));
     late.send(&Raw::startup(&[("user", "postgres"), ("database", "postgres")]));
     assert_eq!(late.message().unwrap().0, b'E');
+    // A session is counted when it has ended, which may be after its last message.
+    let _ = wait_until(Duration::from_secs(10), "the counters", || {
+        let now = scrape(&gateway);
+        let grown = |name: &str| sum(&now, name, "") - sum(&before, name, "");
+        grown("pgshrink_server_connect_failures_total") >= 1.0
+            && grown("pgshrink_hostile_inputs_total") >= 2.0
+            && grown("pgshrink_connections_accepted_total") >= 5.0
+            && grown("pgshrink_login_failures_total") >= 1.0
+    });
     let after = scrape(&gateway);
     let grown = |name: &str, label: &str| sum(&after, name, label) - sum(&before, name, label);
     assert_eq!(grown("pgshrink_login_failures_total", r#"reason="rejected_by_server""#), 1.0);

@@ -380,6 +380,39 @@ fn a_container_that_is_open_cannot_be_opened_with_another_memory() {
     assert!(matches!(stale, Error::ChangedElsewhere { expected, found } if expected < found), "{stale}");
 }
 
+#[test]
+fn the_first_writer_after_readers_needs_the_file_to_itself() {
+    let bench = locked();
+    let container = bench.create(1);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    // Another server has it open, and here somebody only reads.
+    let memory = bench.words();
+    let reader = attach(&bench, memory, true).unwrap();
+    assert_eq!(attach(&bench, memory, false).map(drop), Err(Error::InUse));
+    assert_eq!(read(&reader, 0).unwrap(), content(0, 1));
+    drop(container);
+    attach(&bench, memory, false).unwrap();
+}
+
+#[test]
+fn a_record_whose_write_was_cut_off_is_not_rolled_forward() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    (0..3).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    // 16 bytes of header and 101 of payload: the last grain is not full.
+    container.write(0, 1, 0, &[5; 101], &mut Scratch::new()).unwrap();
+    let mut bytes = bench.bytes();
+    bytes.truncate(bytes.len() - 8);
+    bench.set_bytes(bytes);
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    let opened = Container::open(file, Alone, bench.words(), Recovery::RollForward, bench.options);
+    let (container, report) = opened.unwrap();
+    assert_eq!(report.unwrap().rolled_forward, 0);
+    assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+}
+
 // E: versions.
 
 fn version_limit(bench: &Bench) -> u64 {

@@ -290,6 +290,33 @@ fn a_dictionary_whose_adder_died_before_it_opened_its_gate_is_retired_all_the_sa
     assert!(container.drop_dictionary(number).unwrap());
 }
 
+#[test]
+fn of_two_dictionaries_with_a_number_the_later_one_is_salvaged() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    // Its place is for the dictionary that a crash undid.
+    container.write(0, 1, 0, &[1; 300], &mut Scratch::new()).unwrap();
+    write(&container, 1, 1);
+    let number = container.add_dictionary([2; 16], b"the one that was committed").unwrap();
+    write_with(&container, 3, number);
+    container.close().unwrap();
+    let mut bytes = bench.bytes();
+    let payload = [&number.to_le_bytes()[..], &[1; 16], b"the lost one"].concat();
+    let mut record = vec![0; 16];
+    record[4..8].copy_from_slice(&(payload.len() as u32 | 1 << 31).to_le_bytes());
+    // Of an earlier commit, kind 4.
+    record[15] = 4;
+    record.extend_from_slice(&payload);
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc32fast::hash(&[1; 16]) ^ (12288 / 16));
+    hasher.update(&record[4..]);
+    record[..4].copy_from_slice(&hasher.finalize().to_le_bytes());
+    bytes[12288..12288 + record.len()].copy_from_slice(&record);
+    bench.set_bytes(bytes);
+    break_roots(&bench);
+    let (container, _) = bench.salvage().unwrap();
+    assert_eq!(dictionary_of(&container, 3), b"the one that was committed");
+}
+
 // D: whose memory it is.
 
 /// A container on a disk whose locks hold.
@@ -833,6 +860,24 @@ fn a_lock_that_was_taken_from_a_live_process_is_not_let_go_by_it_and_ends_commit
     assert_eq!(live.shared().commit_lock.load(Ordering::SeqCst), 2, "the other's lock was let go");
     taken.set(true);
     assert_eq!(container.commit(), Err(Error::Poisoned));
+}
+
+// H: messages that say what was expected and what was found.
+
+#[test]
+fn a_record_of_another_page_or_length_is_named_as_that() {
+    let bench = Bench::small();
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    (0..3).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    let entry = |block| bench.entry(memory, block);
+    // The entry of another page; one grain more than the record has.
+    entry(1).store(entry(0).load(Ordering::SeqCst), Ordering::SeqCst);
+    entry(0).store(entry(0).load(Ordering::SeqCst) + (1 << 32), Ordering::SeqCst);
+    let message = |block| read(&container, block).unwrap_err().to_string();
+    assert!(message(1).contains("expected block 1, found 0"), "{}", message(1));
+    assert!(message(0).contains("expected a record of 144 bytes, found one of 128"), "{}", message(0));
 }
 
 // H: commits of what has not changed; roots that lie.

@@ -1,0 +1,115 @@
+//! D: whose memory it is: files made anew, readers that come first, a second server.
+
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
+
+use super::{attach, break_roots, locked};
+use crate::fixture::{Bench, content, read, write};
+
+#[test]
+fn a_file_that_was_made_anew_is_not_taken_for_the_one_in_memory() {
+    let bench = locked();
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    segment::unlink(&bench.disk).unwrap();
+    let other = bench.create_in(2, bench.words());
+    write(&other, 0, 7);
+    other.close().unwrap();
+    drop(other);
+    let before = bench.bytes();
+    let refused = attach(&bench, memory, false).map(drop).unwrap_err();
+    assert_eq!(refused, Error::OtherContainer { expected: [1; 16], found: [2; 16] });
+    assert!(refused.to_string().contains("it was replaced while it was open"), "{refused}");
+    assert_eq!(attach(&bench, memory, true).map(drop).unwrap_err(), refused);
+    assert_eq!(bench.bytes(), before);
+    // The other way round: memory that was given to another container under an old handle.
+    let theirs = Bench::small();
+    let taken = theirs.create_in(3, memory);
+    write(&taken, 0, 9);
+    let late = container.write(0, 1, 0, b"late", &mut Scratch::new()).unwrap_err();
+    assert!(matches!(late, Error::OtherContainer { .. }), "{late}");
+    assert!(matches!(container.commit(), Err(Error::OtherContainer { .. })));
+}
+
+#[test]
+fn a_writer_after_readers_goes_on_above_all_versions() {
+    for opened_by_reader in [false, true] {
+        let bench = locked();
+        let container = bench.create(1);
+        (0..5).for_each(|block| write(&container, block, 1));
+        container.commit().unwrap();
+        drop(container);
+        let memory = bench.words();
+        let reader = opened_by_reader.then(|| attach(&bench, memory, true).unwrap());
+        let writer = attach(&bench, memory, false).unwrap();
+        (0..4).for_each(|block| write(&writer, block, 2));
+        writer.commit().unwrap();
+        assert!(reader.is_none_or(|reader| read(&reader, 0).unwrap() == content(0, 2)));
+        drop(writer);
+        let (container, _) = bench.open().unwrap();
+        (0..4).for_each(|block| assert_eq!(read(&container, block).unwrap(), content(block, 2)));
+        assert_eq!(read(&container, 4).unwrap(), content(4, 1));
+        // Versions alone decide here.
+        container.close().unwrap();
+        break_roots(&bench);
+        let (salvaged, _) = bench.salvage().unwrap();
+        (0..4).for_each(|block| assert_eq!(read(&salvaged, block).unwrap(), content(block, 2)));
+    }
+}
+
+#[test]
+fn a_container_that_is_open_cannot_be_opened_with_another_memory() {
+    let bench = locked();
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    let refused = attach(&bench, bench.words(), false).map(drop).unwrap_err();
+    assert_eq!(refused, Error::InUse);
+    let beside = attach(&bench, memory, false).unwrap();
+    assert_eq!(read(&beside, 0).unwrap(), content(0, 1));
+    // Reading harms nobody.
+    assert_eq!(read(&attach(&bench, bench.words(), true).unwrap(), 0).unwrap(), content(0, 1));
+    drop((container, beside));
+    let other = attach(&bench, bench.words(), false).unwrap();
+    write(&other, 0, 2);
+    other.close().unwrap();
+    drop(other);
+    let stale = attach(&bench, memory, false).map(drop).unwrap_err();
+    assert!(matches!(stale, Error::ChangedElsewhere { expected, found } if expected < found), "{stale}");
+}
+
+#[test]
+fn the_first_writer_after_readers_needs_the_file_to_itself() {
+    let bench = locked();
+    let container = bench.create(1);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    // Another server has it open, and here somebody only reads.
+    let memory = bench.words();
+    let reader = attach(&bench, memory, true).unwrap();
+    assert_eq!(attach(&bench, memory, false).map(drop), Err(Error::InUse));
+    assert_eq!(read(&reader, 0).unwrap(), content(0, 1));
+    drop(container);
+    attach(&bench, memory, false).unwrap();
+}
+
+#[test]
+fn a_record_whose_write_was_cut_off_is_not_rolled_forward() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    (0..3).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    // 16 bytes of header and 101 of payload: the last grain is not full.
+    container.write(0, 1, 0, &[5; 101], &mut Scratch::new()).unwrap();
+    let mut bytes = bench.bytes();
+    bytes.truncate(bytes.len() - 8);
+    bench.set_bytes(bytes);
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    let opened = Container::open(file, Alone, bench.words(), Recovery::RollForward, bench.options);
+    let (container, report) = opened.unwrap();
+    assert_eq!(report.unwrap().rolled_forward, 0);
+    assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+}

@@ -1,0 +1,131 @@
+//! H: messages that name what was expected and found; commits of what has not changed; roots that lie.
+
+use std::sync::atomic::Ordering;
+
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
+
+use super::{Filled, PAGES};
+use crate::fixture::{Bench, read, write};
+use crate::updates::Memory;
+
+#[test]
+fn a_record_of_another_page_or_length_is_named_as_that() {
+    let bench = Bench::small();
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    (0..3).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    let entry = |block| bench.entry(memory, block);
+    // The entry of another page; one grain more than the record has.
+    entry(1).store(entry(0).load(Ordering::SeqCst), Ordering::SeqCst);
+    entry(0).store(entry(0).load(Ordering::SeqCst) + (1 << 32), Ordering::SeqCst);
+    let message = |block| read(&container, block).unwrap_err().to_string();
+    assert!(message(1).contains("expected block 1, found 0"), "{}", message(1));
+    assert!(message(0).contains("expected a record of 144 bytes, found one of 128"), "{}", message(0));
+}
+
+#[test]
+fn committing_what_has_not_changed_costs_no_fdatasync() {
+    let file = Memory::default();
+    let mut filled = Filled::new(&file);
+    (0..PAGES).for_each(|block| filled.write(block, 1));
+    filled.container.commit().unwrap();
+    let is_free = |container: &Container<'_, &Memory, Alone>| {
+        file.syncs.set(0);
+        let written = file.written();
+        assert_eq!(container.commit().unwrap().sequence, None);
+        assert_eq!((file.syncs.get(), file.written()), (0, written));
+    };
+    (0..3).for_each(|_| is_free(&filled.container));
+    filled.write(7, 2);
+    assert!(filled.container.commit().unwrap().sequence.is_some());
+    is_free(&filled.container);
+    filled.container.close().unwrap();
+    file.syncs.set(0);
+    assert_eq!(filled.container.close().unwrap().sequence, None);
+    is_free(&filled.container);
+    let Filled { generations, container } = filled;
+    drop(container);
+    let filled = Filled::open(&file, generations, Recovery::Discard);
+    is_free(&filled.container);
+    filled.container.truncate(100).unwrap();
+    assert!(filled.container.commit().unwrap().sequence.is_some());
+    is_free(&filled.container);
+    filled.check();
+}
+
+#[test]
+fn a_root_whose_numbers_lie_is_refused_or_read_and_never_panics() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    (0..20).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    let whole = bench.bytes();
+    for recovery in [Recovery::Discard, Recovery::RollForward] {
+        // Version limit and epoch start.
+        let last = (1u64 << 44) - 2;
+        for (limit, start, sequence, epoch) in [
+            (0u64, 0u64, 5, 5),
+            (1, 0, 5, 5),
+            (1, 1, 5, 5),
+            (1 << 44, 0, 5, 5),
+            (1 << 44, 1 << 44, 5, 5),
+            (5, 5, 5, 5),
+            (5000, 1, last, 5),
+            (5000, 1, last - 1, 5),
+            (5000, 1, 5, u32::MAX - 1),
+            (5000, 1, 5, u32::MAX - 2),
+        ] {
+            let mut bytes = whole.clone();
+            for sheet in bytes[..12288].chunks_exact_mut(4096) {
+                sheet[40..48].copy_from_slice(&sequence.to_le_bytes());
+                sheet[48..52].copy_from_slice(&epoch.to_le_bytes());
+                sheet[84..92].copy_from_slice(&limit.to_le_bytes());
+                sheet[92..100].copy_from_slice(&start.to_le_bytes());
+                let crc = crc32fast::hash(&sheet[12..]);
+                sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+            }
+            bench.set_bytes(bytes);
+            let file = bench.disk.open(segment::FILE_NAME).unwrap();
+            match Container::open(file, Alone, bench.words(), recovery, bench.options) {
+                Ok((container, _)) => {
+                    (0..20).for_each(|block| drop(read(&container, block)));
+                    let mut scratch = Scratch::new();
+                    let written = container.write(0, 1, 0, b"more", &mut scratch);
+                    let done = written.and_then(|()| container.commit().map(drop));
+                    assert!(matches!(done, Ok(()) | Err(Error::Limit { .. })), "{done:?}");
+                }
+                Err(error) => assert!(matches!(error, Error::Limit { .. }), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_container_cut_inside_its_first_root_is_refused() {
+    let bench = Bench::small();
+    bench.create(1).close().unwrap();
+    let whole = bench.bytes();
+    for length in [300, 1000, 4095] {
+        bench.set_bytes(whole[..length].to_vec());
+        let refused = bench.open().map(drop).unwrap_err();
+        assert!(refused.is_damage(), "{length}: {refused}");
+        assert!(refused.to_string().contains(&format!("expected 4096 bytes in the file, found {length}")));
+    }
+}
+
+#[test]
+fn the_files_end_is_cut_at_opening_between_sheets() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    (0..20).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    let committed = bench.bytes().len();
+    (0..40).for_each(|block| write(&container, block % 20, 2));
+    let with_tail = bench.bytes().len();
+    let (_, report) = bench.open().unwrap();
+    let after = bench.bytes().len();
+    assert!(report.discarded_bytes > 0 && after < with_tail, "{after} of {with_tail}");
+    assert!(after.is_multiple_of(4096) && after >= committed - 4096, "{after}, {committed}");
+}

@@ -146,10 +146,9 @@ pub struct Shared<W> {
     pub live_grains: W,
     /// How often the cursor left a sheet for a commit's sake.
     pub sheets_left: W,
-    /// Writers between their reservation and the end of their write, by the lowest bit of `sheets_left` when they came.
+    /// Writers between their reservation and the end of their write, by the lowest bit of `sheets_left` when they came, and
+    /// how many of them a commit has given up waiting for (`space::Writers`).
     pub appending: [W; 2],
-    /// Of these, how many a commit has given up waiting for.
-    pub stuck: [W; 2],
     /// Entries of blocks from here on were never to be loaded, or were cut off since.
     pub load_limit: W,
     /// The first grain behind all that the root found at opening refers to.
@@ -184,7 +183,7 @@ pub struct Shared<W> {
 
 pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
-const NAMED_WORDS: usize = 33;
+const NAMED_WORDS: usize = 31;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
 const USED_WORDS: usize = 64 + 3 * LEAF_BITS_WORDS + LEAVES_MAX + SHEET_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.

@@ -81,7 +81,58 @@ pub struct Appending<'m, W: Word> {
 
 impl<W: Word> Drop for Appending<'_, W> {
     fn drop(&mut self) {
-        self.word.add(u64::MAX);
+        let mut current = self.word.load();
+        loop {
+            match self.word.swap_if(current, Writers::of(current).without(self.sheets_left).word()) {
+                Ok(()) => return,
+                Err(found) => current = found,
+            }
+        }
+    }
+}
+
+/// The writers of every other sheet, in one word.
+#[derive(Clone, Copy)]
+struct Writers {
+    /// Writers that have entered and have not left.
+    inside: u32,
+    /// Of these, how many a commit no longer waits for.
+    given_up: u32,
+    /// The last sheet whose writers were given up (`Writers::sheet`).
+    sheet: u32,
+}
+
+/// More writers than a server can have processes.
+const WRITERS_BITS: u32 = 20;
+const WRITERS_MASK: u64 = (1 << WRITERS_BITS) - 1;
+const SHEET_MASK: u32 = (1 << (64 - 2 * WRITERS_BITS)) - 1;
+
+impl Writers {
+    fn of(word: u64) -> Writers {
+        Writers {
+            inside: (word & WRITERS_MASK) as u32,
+            given_up: (word >> WRITERS_BITS & WRITERS_MASK) as u32,
+            sheet: (word >> (2 * WRITERS_BITS)) as u32,
+        }
+    }
+
+    fn word(self) -> u64 {
+        assert!(u64::from(self.inside) <= WRITERS_MASK, "{} writers", self.inside);
+        let counts = u64::from(self.given_up) << WRITERS_BITS | u64::from(self.inside);
+        u64::from(self.sheet & SHEET_MASK) << (2 * WRITERS_BITS) | counts
+    }
+
+    /// The sheet's number among those whose writers are counted in the same word; it wraps around.
+    fn sheet(sheets_left: u64) -> u32 {
+        (sheets_left / 2) as u32 & SHEET_MASK
+    }
+
+    /// Without one that entered when so many sheets had been left. One that was given up and came back is no longer counted
+    /// among those that are not waited for.
+    fn without(self, sheets_left: u64) -> Writers {
+        let behind = self.sheet.wrapping_sub(Writers::sheet(sheets_left)) & SHEET_MASK;
+        let was_given_up = self.given_up > 0 && behind < SHEET_MASK / 2;
+        Writers { inside: self.inside - 1, given_up: self.given_up - u32::from(was_given_up), ..self }
     }
 }
 
@@ -239,23 +290,27 @@ impl<'m, W: Word> Live<'m, W> {
 
     /// Whether writers that came before the sheet was left last may still write, other than those that were given up.
     pub fn has_writers_left(&self) -> bool {
-        let (inside, stuck) = self.writers_left();
-        // Who was given up and came back is waited for the next time.
-        if inside.load() < stuck.load() {
-            stuck.store(inside.load());
-        }
-        inside.add(0) > stuck.load()
+        let Writers { inside, given_up, .. } = Writers::of(self.writers_left().0.add(0));
+        inside > given_up
     }
 
     /// Waits for them no longer: killed, or stopped for long.
     pub fn give_writers_up(&self) {
-        let (inside, stuck) = self.writers_left();
-        stuck.store(inside.load());
+        let (word, sheet) = self.writers_left();
+        let mut current = word.load();
+        loop {
+            let Writers { inside, .. } = Writers::of(current);
+            match word.swap_if(current, Writers { inside, given_up: inside, sheet }.word()) {
+                Ok(()) => return,
+                Err(found) => current = found,
+            }
+        }
     }
 
-    fn writers_left(&self) -> (&'m W, &'m W) {
-        let before = (self.shared().sheets_left.load().wrapping_sub(1) & 1) as usize;
-        (&self.shared().appending[before], &self.shared().stuck[before])
+    /// Where the writers of the sheet that was left last are counted, and its number there.
+    fn writers_left(&self) -> (&'m W, u32) {
+        let sheet = self.shared().sheets_left.load().wrapping_sub(1);
+        (&self.shared().appending[(sheet & 1) as usize], Writers::sheet(sheet))
     }
 
     /// Sets the cursor, with nobody else there yet.

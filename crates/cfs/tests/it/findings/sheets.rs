@@ -194,3 +194,26 @@ fn openings_that_are_killed_one_after_the_other_write_over_no_durable_root() {
         (0..10).for_each(|block| assert_eq!(read(&container, block).unwrap(), content(block, generation)));
     }
 }
+
+#[test]
+fn a_writer_that_was_given_up_and_came_back_hides_no_other() {
+    let bench = Bench::small();
+    let memory = bench.words();
+    let _container = bench.create_in(1, memory);
+    let live = Live::new(memory, bench.options.geometry).unwrap();
+    let killed = live.enter_append();
+    let late = live.enter_append();
+    live.leave_sheet();
+    assert!(live.has_writers_left());
+    live.give_writers_up();
+    assert!(!live.has_writers_left());
+    drop(late);
+    // The sheet after the next one has its writers counted in the same place.
+    live.leave_sheet();
+    let other = live.enter_append();
+    live.leave_sheet();
+    assert!(live.has_writers_left(), "a writer in the sheet is not waited for");
+    drop(other);
+    assert!(!live.has_writers_left(), "the one that was killed is waited for again");
+    std::mem::forget(killed);
+}

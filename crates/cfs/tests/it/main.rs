@@ -21,6 +21,7 @@ mod plan;
 mod plants;
 mod protocol;
 mod pure;
+mod rolled_forward;
 mod schedule;
 mod seal;
 mod shell;

@@ -19,6 +19,8 @@ pub struct Memory {
     allocated: RefCell<Vec<bool>>,
     written: Cell<u64>,
     pub reads: Cell<u32>,
+    /// How many reads from now on fail.
+    pub failed_reads: Cell<u32>,
     pub syncs: Cell<u32>,
     /// Syncs fail.
     pub refused_syncs: Cell<bool>,
@@ -39,6 +41,10 @@ impl Memory {
 impl Device for &Memory {
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
         self.reads.set(self.reads.get() + 1);
+        if self.failed_reads.get() > 0 {
+            self.failed_reads.set(self.failed_reads.get() - 1);
+            return Err(DeviceError::Io(5));
+        }
         let bytes = self.bytes.borrow();
         let there = bytes.get(offset as usize..).unwrap_or_default();
         let got = there.len().min(buffer.len());

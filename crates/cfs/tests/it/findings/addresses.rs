@@ -1,12 +1,17 @@
 //! B: a container's own addresses, which writers, commits and collection share.
 
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::Live;
+use pgshrink_cfs::live::{Live, Word};
+use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::space::Purpose;
 use pgshrink_cfs::units::Grains;
 use pgshrink_cfs::{Budget, Container, Error, Options, Recovery, Scratch, Stored};
 
 use super::{Filled, PAGES, birth, page, words};
+use crate::fixture::{Bench, content, read, write};
 use crate::updates::Memory;
 
 #[test]
@@ -106,4 +111,101 @@ fn pages_leave_space_to_collection_and_collection_leaves_space_to_commits() {
     // Whole zones' worth of records, and every leaf of the map with its index.
     assert!(taken(8208, Purpose::Move) >= 6, "nothing is kept for collection");
     assert!(taken(512 * 8 + 100, Purpose::Map) >= 3, "nothing is kept for commits");
+}
+
+#[test]
+fn collection_goes_on_where_pages_find_no_space() {
+    let file = Memory::default();
+    let options = Options::new(PAGES);
+    let shared = words(options.geometry);
+    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
+    let mut scratch = Scratch::new();
+    (0..PAGES).for_each(|block| container.write(block, 0, 0, &page(block, 1), &mut scratch).unwrap());
+    container.commit().unwrap();
+    (0..PAGES)
+        .step_by(2)
+        .for_each(|block| container.write(block, 0, 0, &page(block, 2), &mut scratch).unwrap());
+    container.commit().unwrap();
+    let live = Live::new(shared, options.geometry).unwrap();
+    while live.reserve(Grains::holding(8208), Purpose::Page).is_some() {}
+    let collected = container.collect(Budget { bytes: 100_000, garbage_percent: 0 }).unwrap();
+    assert!(collected.moved_records > 0, "{collected:?}");
+}
+
+#[test]
+fn collection_moves_a_leaf_that_has_not_changed() {
+    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let place = || shared.leaf_places[0].load(Ordering::SeqCst);
+    let rewrite_second_leaf = || {
+        (0..40).for_each(|generation| write(&container, 600, generation));
+        shared.fold_due.store(1, Ordering::SeqCst);
+        container.commit().unwrap();
+    };
+    container.extend(700).unwrap();
+    rewrite_second_leaf();
+    let first = place();
+    rewrite_second_leaf();
+    assert!(first != 0 && place() == first, "a leaf that has not changed was written anew");
+    container.collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
+    container.commit().unwrap();
+    assert_ne!(place(), first, "the leaf stays in a zone of dead records");
+    (0..10).for_each(|block| assert_eq!(read(&container, block).unwrap(), Vec::<u8>::new()));
+    assert_eq!(read(&container, 600).unwrap(), content(600, 39));
+}
+
+type Work = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// What another process does just before the word at this address is replaced.
+    static BEFORE_SWAP: RefCell<Option<(usize, Work)>> = const { RefCell::new(None) };
+}
+
+struct Contended(AtomicU64);
+
+impl Word for Contended {
+    fn load(&self) -> u64 {
+        Word::load(&self.0)
+    }
+
+    fn store(&self, value: u64) {
+        Word::store(&self.0, value);
+    }
+
+    fn swap_if(&self, current: u64, new: u64) -> Result<(), u64> {
+        let is_it = |(at, _): &mut (usize, Work)| *at == std::ptr::from_ref(self).addr();
+        let work = BEFORE_SWAP.with_borrow_mut(|before| before.take_if(is_it));
+        work.into_iter().for_each(|(_, work)| work());
+        self.0.swap_if(current, new)
+    }
+
+    fn add(&self, value: u64) -> u64 {
+        Word::add(&self.0, value)
+    }
+}
+
+#[test]
+fn zones_that_were_claimed_in_vain_are_free_again() {
+    let options = Options::new(PAGES);
+    let contended: Vec<Contended> = (0..options.geometry.words()).map(|_| Contended(0.into())).collect();
+    let contended: &'static [Contended] = contended.leak();
+    let file: &'static Memory = Box::leak(Box::default());
+    let _container = Container::create(file, Alone, contended, &birth(1), options).unwrap();
+    let live = Live::new(contended, options.geometry).unwrap();
+    let grains = Grains::holding(8208);
+    let cursor = || live.shared().cursor.load();
+    let rest = || ((cursor() >> 32) - (cursor() & 0xffff_ffff)) as u32;
+    while rest() >= grains.0 {
+        drop(live.reserve(grains, Purpose::Page).unwrap());
+    }
+    let other = live.clone();
+    let at = std::ptr::from_ref(&live.shared().cursor).addr();
+    BEFORE_SWAP.set(Some((at, Box::new(move || drop(other.reserve(grains, Purpose::Page).unwrap())))));
+    let before = live.shared().zones_end.load();
+    drop(live.reserve(grains, Purpose::Page).unwrap());
+    assert!(BEFORE_SWAP.take().is_none(), "nobody came in between");
+    // Two zones for each of the two records.
+    assert_eq!(live.shared().zones_end.load(), before + 4, "what was claimed is lost");
 }

@@ -1,6 +1,9 @@
 //! D: whose memory it is: files made anew, readers that come first, a second server.
 
+use std::sync::atomic::Ordering;
+
 use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::live::Live;
 use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
 
 use super::{attach, break_roots, locked};
@@ -112,4 +115,20 @@ fn a_record_whose_write_was_cut_off_is_not_rolled_forward() {
     let (container, report) = opened.unwrap();
     assert_eq!(report.unwrap().rolled_forward, 0);
     assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+}
+
+#[test]
+fn a_commit_after_one_that_died_does_not_go_on_in_another_file() {
+    let bench = Bench::small();
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    let theirs = Bench::small();
+    theirs.create(2).close().unwrap();
+    bench.set_bytes(theirs.bytes());
+    // As a process leaves it that is killed in a commit.
+    Live::new(memory, bench.options.geometry).unwrap().shared().unfinished.store(1, Ordering::SeqCst);
+    assert_eq!(container.commit(), Err(Error::OtherContainer { expected: [1; 16], found: [2; 16] }));
+    assert_eq!(bench.bytes(), theirs.bytes());
 }

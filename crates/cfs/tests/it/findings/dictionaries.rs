@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use pgshrink_cfs::live::Live;
-use pgshrink_cfs::{Error, Scratch, Stored};
+use pgshrink_cfs::{Error, Part, Scratch, Stored};
 
 use super::break_roots;
 use crate::fixture::{Bench, Open, content, read, write};
@@ -144,4 +144,52 @@ fn of_two_dictionaries_with_a_number_the_later_one_is_salvaged() {
     break_roots(&bench);
     let (container, _) = bench.salvage().unwrap();
     assert_eq!(dictionary_of(&container, 3), b"the one that was committed");
+}
+
+#[test]
+fn a_dictionary_is_added_to_what_a_commit_that_died_had_made_durable() {
+    let bench = Bench::small();
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let before: Vec<u64> = shared.image.iter().map(|word| word.load(Ordering::SeqCst)).collect();
+    let first = container.add_dictionary([1; 16], b"the first").unwrap();
+    // As a process leaves it that is killed between its root's fsync and its taking the root into memory.
+    shared.image.iter().zip(before).for_each(|(word, value)| word.store(value, Ordering::SeqCst));
+    shared.unfinished.store(1, Ordering::SeqCst);
+    let second = container.add_dictionary([2; 16], b"the second").unwrap();
+    container.close().unwrap();
+    drop(container);
+    let (container, _) = bench.open().unwrap();
+    assert_eq!(container.dictionary(first).unwrap().1, b"the first");
+    assert_eq!(container.dictionary(second).unwrap().1, b"the second");
+}
+
+#[test]
+fn a_dictionary_that_is_found_where_another_should_be_is_damage() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    let numbers = [1, 2].map(|name| container.add_dictionary([name; 16], &[name; 50]).unwrap());
+    container.close().unwrap();
+    let mut bytes = bench.bytes();
+    let mut swapped = 0;
+    for sheet in bytes[..12288].chunks_exact_mut(4096) {
+        // Two numbers, each in front of its dictionary's place.
+        let [first, second] = numbers.map(u16::to_le_bytes);
+        let is_it = |bytes: &[u8]| bytes[..2] == first && bytes[10..12] == second && bytes[2..10] != [0; 8];
+        if let Some(at) = sheet[256..].windows(20).position(is_it) {
+            let (one, other) = sheet[256 + at..][..20].split_at_mut(10);
+            one[2..].swap_with_slice(&mut other[2..]);
+            let crc = crc32fast::hash(&sheet[12..]);
+            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+            swapped += 1;
+        }
+    }
+    assert!(swapped > 0, "no root has both");
+    bench.set_bytes(bytes);
+    let (container, _) = bench.open().unwrap();
+    for number in numbers {
+        let refused = container.dictionary(number).unwrap_err();
+        assert!(matches!(&refused, Error::Damaged(damage) if damage.part == Part::Dictionary), "{refused}");
+    }
 }

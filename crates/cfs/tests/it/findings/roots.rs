@@ -3,10 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
+use pgshrink_cfs::live::Live;
+use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::{Container, Error, Folder, Part, Recovery, Scratch, segment};
 
-use super::{Filled, PAGES};
-use crate::fixture::{Bench, read, write};
+use super::{Filled, PAGES, birth, words};
+use crate::fixture::{Bench, content, read, write};
 use crate::updates::Memory;
 
 #[test]
@@ -128,4 +130,118 @@ fn the_files_end_is_cut_at_opening_between_sheets() {
     let after = bench.bytes().len();
     assert!(report.discarded_bytes > 0 && after < with_tail, "{after} of {with_tail}");
     assert!(after.is_multiple_of(4096) && after >= committed - 4096, "{after}, {committed}");
+}
+
+#[test]
+fn a_root_with_something_in_its_reserved_bytes_is_refused() {
+    let bench = Bench::small();
+    bench.create(1).close().unwrap();
+    let whole = bench.bytes();
+    // In front of the features, behind the fork, in front of the body's length; a flag that nobody knows.
+    for at in [14, 81, 237, 55] {
+        let mut bytes = whole.clone();
+        for sheet in bytes[..12288].chunks_exact_mut(4096) {
+            assert_eq!(sheet[at], 0, "{at} is not reserved");
+            sheet[at] = 0x80;
+            let crc = crc32fast::hash(&sheet[12..]);
+            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+        }
+        bench.set_bytes(bytes);
+        let refused = bench.open().map(drop).unwrap_err();
+        assert!(refused.is_damage(), "{at}: {refused}");
+    }
+}
+
+#[test]
+fn a_leaf_that_is_found_where_another_should_be_is_damage_of_its_pages_only() {
+    let mut bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    bench.options.tuning.inline_max = 0;
+    bench.options.tuning.deltas_max = 0;
+    let container = bench.create(1);
+    container.extend(700).unwrap();
+    [0, 600].into_iter().for_each(|block| write(&container, block, 1));
+    container.close().unwrap();
+    drop(container);
+    let memory = bench.words();
+    let (container, _) = bench.open_in(memory).unwrap();
+    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let first = shared.leaf_places[0].load(Ordering::SeqCst);
+    assert!(first != 0 && shared.leaf_places[1].load(Ordering::SeqCst) != 0, "the map has no leaves");
+    shared.leaf_places[1].store(first, Ordering::SeqCst);
+    let refused = read(&container, 600).unwrap_err();
+    assert!(matches!(&refused, Error::Damaged(damage) if damage.part == Part::MapLeaf), "{refused}");
+    assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+}
+
+#[test]
+fn a_page_is_damaged_if_two_reads_in_a_row_fail() {
+    let bench = Bench::small();
+    let memory = Memory::default();
+    let container =
+        Container::create(&memory, Alone, words(bench.options.geometry), &birth(1), bench.options).unwrap();
+    let mut scratch = Scratch::new();
+    container.write(0, 1, 0, b"one", &mut scratch).unwrap();
+    for (failing, is_read) in [(0, true), (1, true), (2, false), (0, true)] {
+        memory.failed_reads.set(failing);
+        assert_eq!(container.read(0, &mut scratch).is_ok(), is_read, "{failing} reads failed");
+    }
+}
+
+#[test]
+fn a_page_that_the_root_calls_missing_is_not_looked_for_in_its_leaf() {
+    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let memory = bench.words();
+    let container = bench.create_in(1, memory);
+    container.extend(700).unwrap();
+    write(&container, 600, 1);
+    Live::new(memory, bench.options.geometry).unwrap().shared().fold_due.store(1, Ordering::SeqCst);
+    container.commit().unwrap();
+    write(&container, 600, 2);
+    container.close().unwrap();
+    let mut bytes = bench.bytes();
+    let entry = bench.entry(memory, 600).load(Ordering::SeqCst);
+    let item = [&[0x58, 0x02, 0x00][..], &entry.to_le_bytes()].concat();
+    let mut found = 0;
+    for sheet in bytes[..12288].chunks_exact_mut(4096) {
+        if let Some(at) = sheet.windows(item.len()).position(|bytes| bytes == item) {
+            sheet[at + 3..at + item.len()].fill(0);
+            let crc = crc32fast::hash(&sheet[12..]);
+            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+            found += 1;
+        }
+    }
+    assert!(found > 0, "the change is not in the root");
+    bench.set_bytes(bytes);
+    let (container, _) = bench.open().unwrap();
+    let refused = read(&container, 600).unwrap_err();
+    assert!(refused.is_damage(), "{refused}");
+}
+
+#[test]
+fn a_record_of_the_map_of_another_kind_or_length_is_named_as_that() {
+    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let container = bench.create(1);
+    let number = container.add_dictionary([1; 16], b"content").unwrap();
+    container.extend(700).unwrap();
+    write(&container, 600, 1);
+    let memory = bench.words();
+    container.close().unwrap();
+    // The number, then where the dictionary lies and how many bytes its record has: header, number, name and content.
+    let sheet = &bench.bytes()[256..4096];
+    let is_it = |bytes: &[u8]| bytes[..2] == number.to_le_bytes() && bytes[6..8] == [16 + 2 + 16 + 7, 0];
+    let place = sheet.windows(10).find(|bytes| is_it(bytes)).unwrap();
+    let of_dictionary = u64::from_le_bytes(place[2..].try_into().unwrap());
+    let (container, _) = bench.open_in(memory).unwrap();
+    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    shared.fold_due.store(1, Ordering::SeqCst);
+    container.commit().unwrap();
+    let longer = shared.leaf_places[1].load(Ordering::SeqCst) + (1 << 32);
+    for (word, expected) in [(of_dictionary, "another kind of record"), (longer, "expected a record of")] {
+        shared.load_limit.store(700, Ordering::SeqCst);
+        shared.leaves_loaded.iter().for_each(|bits| bits.store(0, Ordering::SeqCst));
+        bench.entry(memory, 600).store(0, Ordering::SeqCst);
+        shared.leaf_places[1].store(word, Ordering::SeqCst);
+        let refused = read(&container, 600).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
 }

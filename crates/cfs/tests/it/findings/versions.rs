@@ -1,6 +1,16 @@
 //! E: versions last for a container's life.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::live::Live;
+use pgshrink_cfs::{Container, Options, Peers, Recovery, Scratch};
+
+use super::{PAGES, birth, words};
 use crate::fixture::{Bench, content, read, write};
+use crate::updates::Memory;
 
 fn version_limit(bench: &Bench) -> u64 {
     let bytes = bench.bytes();
@@ -45,4 +55,48 @@ fn a_container_is_written_to_after_it_was_closed() {
     let (container, report) = bench.open().unwrap();
     assert!(!report.was_closed && container.pages() == 7);
     assert_eq!(read(&container, 0).unwrap(), content(0, 2));
+}
+
+type Work = Box<dyn FnOnce()>;
+
+/// A process that does other work while it waits for a lock.
+#[derive(Clone)]
+struct Waiting(u64, Rc<RefCell<Option<Work>>>);
+
+impl Peers for Waiting {
+    fn me(&self) -> u64 {
+        self.0
+    }
+
+    fn is_alive(&self, _: u64) -> bool {
+        true
+    }
+
+    fn relax(&self) {
+        let work = self.1.take().expect("waits although nobody holds the lock");
+        work();
+    }
+}
+
+#[test]
+fn a_close_that_waited_for_a_commit_still_says_that_it_closed() {
+    let file: &'static Memory = Box::leak(Box::default());
+    let options = Options::new(PAGES);
+    let memory = words(options.geometry);
+    let while_waiting: Rc<RefCell<Option<Work>>> = Rc::default();
+    let me = Waiting(1, while_waiting.clone());
+    let container = Container::create(file, me, memory, &birth(1), options).unwrap();
+    let other = Waiting(2, Rc::default());
+    let other = Container::open(file, other, memory, Recovery::Discard, options).unwrap().0;
+    let shared = Live::new(memory, options.geometry).unwrap().shared();
+    container.write(0, 1, 0, b"one", &mut Scratch::new()).unwrap();
+    shared.commit_lock.store(2, Ordering::SeqCst);
+    while_waiting.replace(Some(Box::new(move || {
+        shared.commit_lock.store(0, Ordering::SeqCst);
+        assert!(other.commit().unwrap().sequence.is_some());
+    })));
+    assert!(container.close().unwrap().sequence.is_some());
+    drop(container);
+    let opened = Container::open(file, Alone, words(options.geometry), Recovery::Discard, options);
+    assert!(opened.unwrap().1.unwrap().was_closed);
 }

@@ -142,3 +142,16 @@ fn nothing_printed_shows_a_key() {
     let printed = format!("{master:?} {data:?} {ring:?} {:?}", data.clone().into_seal(master.id(), Kernel));
     assert!(!printed.contains("01234567") && !printed.contains("1, 35"), "{printed}");
 }
+
+#[test]
+fn each_slot_has_a_nonce_of_its_own() {
+    let master = MasterKey::new(&key(1), &Kernel).unwrap();
+    let (data, _) = master.new_data_key(&CONTAINER, &Kernel);
+    let slots = [(); 3].map(|()| master.wrap(&CONTAINER, &data, &Kernel));
+    for (slot, other) in [(0, 1), (1, 2), (0, 2)] {
+        let (slot, other) = (&slots[slot], &slots[other]);
+        // The nonce, and the wrapped key.
+        assert_ne!(slot[28..40], other[28..40]);
+        assert_ne!(slot[40..72], other[40..72]);
+    }
+}

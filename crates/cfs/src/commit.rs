@@ -62,6 +62,17 @@ struct Snapshot {
     end: u64,
 }
 
+/// How a root is written.
+#[derive(Clone, Copy)]
+struct RootPlan {
+    /// It says that nothing is written afterwards.
+    closed: bool,
+    /// Nothing waits for an fsync in front of it.
+    is_data_synced: bool,
+    /// A commit before this one died: the map is written from memory alone.
+    anew: bool,
+}
+
 /// A root that is about to be written.
 struct Draft {
     root: Root,
@@ -179,7 +190,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut written = None;
         if is_due || is_root_due || !is_as_before {
             let is_data_synced = late || (is_as_before && !is_due);
-            written = Some(self.write_root_of(guard, &base, closed, is_data_synced, anew, &mut snapshot)?);
+            let plan = RootPlan { closed, is_data_synced, anew };
+            written = Some(self.write_root_of(guard, &base, plan, &mut snapshot)?);
         } else {
             // The root refers to just what the live map does: what neither does is free.
             self.count_map(&base, None, &mut snapshot);
@@ -191,16 +203,14 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Steps 3 to 7. Returns the root's sequence.
-    #[allow(clippy::too_many_arguments, reason = "what one commit has found out, step by step")]
     fn write_root_of(
         &self,
         guard: &CommitGuard<'_, W>,
         base: &Root,
-        closed: bool,
-        is_data_synced: bool,
-        anew: bool,
+        plan: RootPlan,
         snapshot: &mut Snapshot,
     ) -> Result<u64, Error> {
+        let RootPlan { closed, is_data_synced, anew } = plan;
         let mut draft = self.write_map(guard, base, snapshot, anew)?;
         draft.root.closed = closed;
         draft.root.version_limit = self.next_limit(guard, closed)?;

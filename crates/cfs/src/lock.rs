@@ -58,14 +58,12 @@ macro_rules! guard {
 
         impl<'a, W: Word> $name<'a, W> {
             /// Waits for the lock.
-            #[allow(dead_code, reason = "not of every lock")]
             pub fn lock(shared: &'a crate::shared::Shared<W>, peers: &impl Peers) -> Self {
                 $(let_go(&shared.$later, peers);)*
                 $name(hold(&shared.$lock, &shared.poisoned, peers))
             }
 
             /// Takes the lock if nobody who lives holds it.
-            #[allow(dead_code, reason = "not of every lock")]
             pub fn try_lock(shared: &'a crate::shared::Shared<W>, peers: &impl Peers) -> Option<Self> {
                 $(let_go(&shared.$later, peers);)*
                 try_hold(&shared.$lock, &shared.poisoned, peers).map($name)

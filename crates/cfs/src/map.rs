@@ -185,6 +185,20 @@ mod tests {
     }
 
     #[test]
+    fn entries_that_mean_nothing_are_refused() {
+        let with = |entry: u64| {
+            let payload = [&[0, 0, 1, 0, RAW][..], &entry.to_le_bytes()].concat();
+            decode_leaf(&payload, &mut [Entry::MISSING; LEAF_ENTRIES])
+        };
+        let good = record(9, 2, 1);
+        assert_eq!(with(good.0), Some((Leaf(0), 1)));
+        // Marked; a location without a length; a length that is no code, without a location; a tag alone.
+        for entry in [good.dirty().0, 9, 7 << 32, 1 << 42] {
+            assert_eq!(with(entry), None, "{entry:#x}");
+        }
+    }
+
+    #[test]
     fn deltas_and_indexes_come_back_and_nothing_cut_off_passes() {
         let items = vec![
             (Block(3), record(9, 2, 1)),

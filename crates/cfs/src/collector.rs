@@ -140,7 +140,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// After a commit, when nothing dead waits for one: used zones from which on writers look.
     pub(crate) fn help_from(&self, live_bytes: u64) -> u64 {
-        (live_bytes + self.ceiling_bytes(live_bytes)) / self.options.geometry.zone_bytes() + 1
+        live_bytes.saturating_add(self.ceiling_bytes(live_bytes)) / self.options.geometry.zone_bytes() + 1
     }
 
     fn collect_alone(

@@ -134,7 +134,11 @@ fn collection_goes_on_where_pages_find_no_space() {
 
 #[test]
 fn collection_moves_a_leaf_that_has_not_changed() {
-    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let mut bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    // So that the index lies in the zone that is being filled.
+    bench.options.geometry.zone_grains = 4096;
+    // Writers do not collect.
+    bench.options.tuning.ceiling_bytes_min = u64::MAX;
     let memory = bench.words();
     let container = bench.create_in(1, memory);
     let shared = Live::new(memory, bench.options.geometry).unwrap().shared();

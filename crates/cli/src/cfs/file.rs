@@ -1,12 +1,15 @@
 //! Containers in files: what the engine needs of them, over system calls.
 
 use pgshrink_cfs::{Device, DeviceError, Folder};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// What a container that is locked by another process is refused with.
+pub(crate) const IN_USE: &str = "another process has this container open; wait for its end";
 
 /// A container's file.
 pub(crate) struct ContainerFile {
@@ -15,9 +18,15 @@ pub(crate) struct ContainerFile {
 }
 
 impl ContainerFile {
-    /// For reading alone.
+    /// For reading alone. Fails while another process writes to it.
     pub(crate) fn read_only(path: &Path) -> io::Result<ContainerFile> {
-        Ok(ContainerFile { file: File::open(path)?, folder: path.parent().unwrap_or(path).to_owned() })
+        let file = File::open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::WouldBlock, IN_USE)),
+            // Where a filesystem has no locks, nobody has one.
+            Ok(()) | Err(_) => {}
+        }
+        Ok(ContainerFile { file, folder: path.parent().unwrap_or(path).to_owned() })
     }
 }
 
@@ -65,6 +74,11 @@ impl Device for ContainerFile {
     }
 }
 
+/// Whether an open failed as another process has the container open.
+pub(crate) fn is_in_use(error: DeviceError) -> bool {
+    error == DeviceError::Io(Errno::AGAIN.raw_os_error())
+}
+
 /// A segment's directory.
 pub(crate) struct SegmentFolder(pub(crate) PathBuf);
 
@@ -80,7 +94,12 @@ impl Folder for SegmentFolder {
 
     fn open(&self, name: &str) -> Result<ContainerFile, DeviceError> {
         let file = OpenOptions::new().read(true).write(true).open(self.0.join(name));
-        Ok(ContainerFile { file: file.map_err(|error| failed(&error))?, folder: self.0.clone() })
+        let file = file.map_err(|error| failed(&error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) => return Err(DeviceError::Io(Errno::AGAIN.raw_os_error())),
+            Ok(()) | Err(_) => {}
+        }
+        Ok(ContainerFile { file, folder: self.0.clone() })
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {

@@ -3,6 +3,8 @@
 
 mod arguments;
 mod cfs;
+mod cfs_kills;
+mod cfs_trees;
 mod config;
 mod rewrite;
 mod run;

@@ -38,31 +38,33 @@ impl PlainFile {
     pub(super) fn open(path: &Path, name: Option<RelationName>) -> Result<PlainFile, Failure> {
         let file = File::open(path).map_err(Failure::reading(path))?;
         let bytes = file.metadata().map_err(Failure::reading(path))?.len();
-        PlainFile::new(path, name, bytes, Source::File(file))
+        Ok(PlainFile::new(path, name, bytes, Source::File(file)))
     }
 
     /// A file that is only in memory.
-    pub(super) fn of_memory(path: &Path, text: Vec<u8>) -> Result<PlainFile, Failure> {
+    pub(super) fn of_memory(path: &Path, text: Vec<u8>) -> PlainFile {
         PlainFile::new(path, None, text.len() as u64, Source::Memory(text))
     }
 
-    fn new(
-        path: &Path,
-        name: Option<RelationName>,
-        bytes: u64,
-        source: Source,
-    ) -> Result<PlainFile, Failure> {
+    fn new(path: &Path, name: Option<RelationName>, bytes: u64, source: Source) -> PlainFile {
         let whole = bytes.is_multiple_of(PAGE_SIZE as u64) && bytes / PAGE_SIZE as u64 <= PAGES_MAX.into();
         let name = name.filter(|_| whole);
-        if name.is_none() && bytes > FILE_BYTES_MAX {
-            let large = format!(
-                "has {bytes} bytes; a file that is no segment of a relation may have {FILE_BYTES_MAX} in a \
-                 container: move it out of SOURCE and encrypt it by other means, or pack without --seal"
-            );
-            return Err(Failure::new(path, large));
+        let pages = bytes.div_ceil(PAGE_SIZE as u64) + u64::from(name.is_none());
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        PlainFile { path: path.to_owned(), name, pages, bytes, source }
+    }
+
+    /// Fails if it is too large for a container.
+    pub(super) fn fits(&self) -> Result<(), Failure> {
+        if self.pages <= PAGES_MAX {
+            return Ok(());
         }
-        let pages = bytes.div_ceil(PAGE_SIZE as u64) as u32 + u32::from(name.is_none());
-        Ok(PlainFile { path: path.to_owned(), name, pages, bytes, source })
+        let large = format!(
+            "has {} bytes; a file that is no segment of a relation may have {FILE_BYTES_MAX} in a \
+             container: move it out of SOURCE and encrypt it by other means, or pack without --seal",
+            self.bytes
+        );
+        Err(Failure::new(&self.path, large))
     }
 
     /// A page as it goes into the container.
@@ -177,4 +179,26 @@ fn file_bytes(page: &[u8; PAGE_SIZE], pages: u32) -> Result<u64, String> {
         return Err(format!("block 0: a file of {bytes} bytes does not take {pages} pages"));
     }
     Ok(bytes)
+}
+
+#[test]
+#[allow(clippy::unwrap_used, reason = "a test that cannot set up its case fails")]
+fn a_segment_of_more_than_a_gigabyte_is_any_file_and_fits_into_no_container() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("16384");
+    let name = RelationName::parse("16384");
+    let file = File::create(&path).unwrap();
+    for (bytes, is_segment, fits) in [
+        (0, true, true),
+        (8191, false, true),
+        (FILE_BYTES_MAX, true, true),
+        (FILE_BYTES_MAX + 1, false, false),
+        (1 << 30, true, true),
+        ((1 << 30) + 8192, false, false),
+        (1 << 40, false, false),
+    ] {
+        file.set_len(bytes).unwrap();
+        let plain = PlainFile::open(&path, name).unwrap();
+        assert_eq!((plain.name.is_some(), plain.fits().is_ok()), (is_segment, fits), "{bytes}");
+    }
 }

@@ -21,10 +21,9 @@ impl ContainerFile {
     /// For reading alone. Fails while another process writes to it.
     pub(crate) fn read_only(path: &Path) -> io::Result<ContainerFile> {
         let file = File::open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::WouldBlock, IN_USE)),
-            // Where a filesystem has no locks, nobody has one.
-            Ok(()) | Err(_) => {}
+        // Where a filesystem has no locks, nobody has one.
+        if flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::AGAIN) {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, IN_USE));
         }
         Ok(ContainerFile { file, folder: path.parent().unwrap_or(path).to_owned() })
     }
@@ -95,9 +94,8 @@ impl Folder for SegmentFolder {
     fn open(&self, name: &str) -> Result<ContainerFile, DeviceError> {
         let file = OpenOptions::new().read(true).write(true).open(self.0.join(name));
         let file = file.map_err(|error| failed(&error))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) => return Err(DeviceError::Io(Errno::AGAIN.raw_os_error())),
-            Ok(()) | Err(_) => {}
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::AGAIN) {
+            return Err(DeviceError::Io(Errno::AGAIN.raw_os_error()));
         }
         Ok(ContainerFile { file, folder: self.0.clone() })
     }

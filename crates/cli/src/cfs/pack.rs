@@ -101,7 +101,7 @@ impl Packing {
                 Kind::Container(_) | Kind::Manifest(_) => {
                     return Err(Failure::new(&item.path, "is packed already; unpack it first"));
                 }
-                Kind::Relation(_) | Kind::Other if self.is_sealing() => drop(plain_file(item)?),
+                Kind::Relation(_) | Kind::Other if self.is_sealing() => plain_file(item)?.fits()?,
                 Kind::Relation(_) | Kind::Other
                     if found.len() == 1 && !self.is_packed(&plain_file(item)?) =>
                 {
@@ -133,10 +133,11 @@ impl Packing {
 
     /// A file of its own, which was nowhere before.
     pub(super) fn memory(&mut self, to: &Path, text: Vec<u8>) -> Result<Entry, Failure> {
-        self.container(&PlainFile::of_memory(to, text)?, to, &Progress::hidden())
+        self.container(&PlainFile::of_memory(to, text), to, &Progress::hidden())
     }
 
     fn container(&mut self, plain: &PlainFile, to: &Path, progress: &Progress) -> Result<Entry, Failure> {
+        plain.fits()?;
         self.train(plain)?;
         DirBuilder::new().mode(0o700).create(to).map_err(Failure::reading(to))?;
         let (means, entry) = self.write(plain, to, progress)?;

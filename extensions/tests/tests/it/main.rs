@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod backend;
+mod calls;
 mod cleanup;
 mod concurrency;
 mod copy;
@@ -17,6 +18,7 @@ mod dump;
 mod encodings;
 mod install;
 mod learning;
+mod memory;
 mod original;
 mod regression;
 mod replication;

@@ -31,7 +31,7 @@ async function main() {
   await client.query(`CREATE TABLE ${TABLE} (id int, doc zson('drivers'), was jsonb)`);
   await check("inserted_and_selected", async () => {
     for (const [id, document] of DOCUMENTS.entries()) {
-      await client.query(`INSERT INTO ${TABLE} VALUES ($1, $2, $2::text::jsonb)`, [id, JSON.stringify(document)]);
+      await client.query(`INSERT INTO ${TABLE} VALUES ($1, $2, $3)`, [id, JSON.stringify(document), JSON.stringify(document)]);
     }
     for (const text of [`SELECT doc, was FROM ${TABLE} ORDER BY id`, { text: `SELECT doc, was FROM ${TABLE} ORDER BY id`, name: "prepared" }]) {
       const { rows } = await client.query(text);

@@ -97,7 +97,7 @@ fn a_codec_is_set_for_a_profile_that_is_there() {
         database.fails("42704", "select zson_set_codec('misspelt', 'lz4')");
         assert_eq!(database.sql("select count(*) from zson_profile"), "1");
         database.sql("create table t (doc zson('spelt')); select zson_set_codec('spelt', 'lz4')");
-        assert_eq!(database.sql("select codec from zson_profile where name = 'spelt'"), "lz4");
+        assert_eq!(database.sql("select codec from zson_profile where name = 'spelt'"), "lz4:1");
     });
 }
 
@@ -118,8 +118,9 @@ fn learning_does_not_judge_by_documents_it_trained_on() {
             "truncate alike; insert into alike select jsonb_build_object('a', md5((i % 20)::text)) from generate_series(1, 2000) i",
         );
         let said = database.sql("select zson_learn('alike', 'doc')");
-        assert!(said.contains("stays as it is"), "random text was foreseen: {said}");
-        assert_eq!(database.sql("select count(*) from zson_dictionaries"), "0");
+        let foreseen =
+            database.sql("select count(*) from zson_dictionaries where after_bytes * 3 < jsonb_bytes * 2");
+        assert_eq!(foreseen, "0", "random text was foreseen: {said}");
     });
 }
 
@@ -180,7 +181,7 @@ fn what_is_erased_leaves_the_dictionaries_too() {
         table(&database, 1500);
         let secret = "Erika Mustermann, Heidestrasse 17";
         database.sql(&format!(
-            "update t set was = was || '{{\"customer\": \"{secret}\"}}' where id % 4 = 0; update t set doc = was;
+            "update t set was = was || '{{\"customer\": \"{secret}\"}}' where id % 10 <> 0; update t set doc = was;
             select zson_learn('t', 'doc'); call zson_reencode('t', 'doc'); analyze t"
         ));
         let known = format!(
@@ -208,7 +209,7 @@ fn what_is_erased_leaves_the_dictionaries_too() {
         let path = database.sql("select pg_relation_filepath(reltoastrelid) from pg_class where oid = 'zson_dictionary'::regclass");
         assert!(!stored(&path));
         assert_eq!(database.sql(DIFFERENT), "0");
-        assert_eq!(database.sql("select count(*) from t"), "1125");
+        assert_eq!(database.sql("select count(*) from t"), "150");
     });
 }
 
@@ -220,8 +221,10 @@ fn arrays_and_rows_of_documents_are_written_anew_by_hand() {
             "create type pair as (name text, doc zson);
             create table many (id int, docs zson[], one pair);
             insert into many select id, array[doc::zson, null], row('x', doc)::pair from ({}) r;
+            truncate t; insert into t select id, doc, doc from ({}) r;
             select zson_learn('t', 'doc', 'default', anew => true)",
-            records_of("service", 200)
+            records(200),
+            records_of("other", 1000)
         ));
         let newest = "(select max(id) from zson_dictionaries)";
         let old = format!(

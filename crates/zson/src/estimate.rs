@@ -12,6 +12,7 @@ use crate::decoder::Decoder;
 use crate::dictionary::{ReadingDictionary, WritingDictionary};
 use crate::encoder::Encoder;
 use crate::error::Error;
+use crate::memory;
 use crate::training::{self, Kind, MEASURED_ID, OnProgress, SIZES, Split, train_on};
 
 /// What to estimate.
@@ -52,7 +53,7 @@ pub fn measure<S: AsRef<[u8]>>(
     options: &Options,
     progress: &mut OnProgress<'_>,
 ) -> Result<Vec<Line>, Error> {
-    let split = Split::of(samples);
+    let split = Split::of(samples)?;
     let mut lines = Vec::new();
     for choice in options.choices.iter().copied() {
         let training = training::Options {
@@ -104,7 +105,8 @@ fn line(
 ) -> Result<Line, Error> {
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
     let (writing, reading) = dictionary.unzip();
-    let (mut datums, mut ends) = (Vec::new(), Vec::with_capacity(split.holdout.len()));
+    let (mut datums, mut ends) = (Vec::new(), Vec::new());
+    memory::reserve(&mut ends, split.holdout.len())?;
     let encoding = quickest(|| {
         datums.clear();
         ends.clear();
@@ -115,7 +117,7 @@ fn line(
         Ok(())
     })?;
     let longest = split.holdout.iter().map(|document| document.len()).max().unwrap_or(0);
-    let mut target = vec![0; longest];
+    let mut target = memory::zeroed(longest)?;
     let decoding = quickest(|| {
         let mut start = 0;
         for end in &ends {

@@ -238,8 +238,7 @@ impl Stage {
     fn with(auth: Auth, change: impl FnOnce(&mut GatewayConfig)) -> Self {
         let cluster = Cluster::builder().auth(auth).start().expect("a server");
         let target = TargetConfig::new("127.0.0.1", cluster.port());
-        let server =
-            ServerConfig { name: None, databases: Vec::new(), users: Vec::new(), target, send_proxy: None };
+        let server = ServerConfig::new(target);
         let mut config = GatewayConfig {
             listen: vec!["127.0.0.1:0".into()],
             servers: vec![server],

@@ -425,9 +425,7 @@ impl Outbound {
                 let _ = self.lease.resize(encoder.memory_bytes() as u64);
             }
         }
-        if self.told.replace(code) != Some(code) {
-            self.resume = None;
-        }
+        self.name_method(code);
         self.restart = false;
         self.primed = true;
         self.credit += gain;
@@ -441,6 +439,13 @@ impl Outbound {
         self.stats.wire_bytes += cost as u64;
         self.stats.frames += 1;
         Ok(true)
+    }
+
+    /// The peer knows the method of the frame just sent; a stream of another one is over.
+    fn name_method(&mut self, code: u8) {
+        if self.told.replace(code) != Some(code) {
+            self.resume = None;
+        }
     }
 
     /// What `tail` more framed bytes can cost beyond plain. Only the first and the last of its frames may be short.

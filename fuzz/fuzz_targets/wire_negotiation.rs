@@ -7,7 +7,7 @@ use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
 use pgshrink_wire::{Agreed, Dialect, Offer, setting};
 
 fuzz_target!(|data: &[u8]| {
-    let _ = setting::parse(data);
+    let _ = setting::read(data);
     let Ok(all) = AlgorithmList::parse("zstd:1,lz4,zlib", WIRE_ALGORITHMS) else { return };
     let _ = Agreed::from_ack(&all, data);
     let Ok(text) = std::str::from_utf8(data) else { return };

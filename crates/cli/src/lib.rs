@@ -53,11 +53,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
-    let settings = settings::gateway(args);
     if args.service.check {
-        return Ok(checked(settings));
+        return Ok(checked(&settings::gateway_problems(args)));
     }
-    let settings = settings?;
+    let settings = settings::gateway(args)?;
     log::start(settings.log_level, settings.log_format);
     let again = args.clone();
     pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
@@ -65,25 +64,19 @@ fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
 }
 
 fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
-    let settings = settings::connector(args);
     if args.service.check {
-        return Ok(checked(settings));
+        return Ok(checked(&settings::connector_problems(args)));
     }
-    let settings = settings?;
+    let settings = settings::connector(args)?;
     log::start(settings.log_level, settings.log_format);
     let again = args.clone();
     pgshrink_gateway::run_connector(settings.config, move || reloaded(settings::connector(&again)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn checked<T>(settings: Result<T, Error>) -> ExitCode {
-    match settings {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pgshrink: {error}");
-            ExitCode::from(EXIT_PROBLEM)
-        }
-    }
+fn checked(problems: &[Error]) -> ExitCode {
+    problems.iter().for_each(|problem| eprintln!("pgshrink: {problem}"));
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PROBLEM) }
 }
 
 fn reloaded<T>(settings: Result<settings::Settings<T>, Error>) -> Result<T, pgshrink_gateway::Error> {

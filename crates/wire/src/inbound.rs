@@ -113,6 +113,11 @@ impl Inbound {
         self.lease.bytes() as usize + self.payload.capacity() + self.unpacker.memory_bytes()
     }
 
+    /// Plain bytes given out so far.
+    pub(crate) fn given(&self) -> u64 {
+        self.walker.fed()
+    }
+
     /// Gives back what a quiet session does not need; a window that the peer may still refer to stays.
     pub(crate) fn release_idle(&mut self) {
         if self.payload.is_empty() {

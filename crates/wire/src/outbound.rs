@@ -67,7 +67,8 @@ pub(crate) struct Outbound {
     config: Arc<LinkConfig>,
     lease: Lease,
     encoder: Option<Encoder>,
-    /// Ack dialect: where the stream of a released encoder goes on.
+    /// Ack dialect: where the stream that the peer is in the middle of goes on. Its method is `told`, while `encoder` is none
+    /// or of another.
     resume: Option<Resume>,
     /// What to send with from the next message boundary on; `None` is off.
     choice: Option<Choice>,
@@ -193,11 +194,13 @@ impl Outbound {
             match self.agreed.dialect() {
                 Dialect::Restart => self.restart = true,
                 Dialect::Ack => {
-                    let mut resume = encoder.into_resume();
-                    if let Some(code) = code.filter(|&code| self.may_end_frame(code)) {
-                        self.end_frame(code, &mut resume, out);
+                    if self.told == code {
+                        let mut resume = encoder.into_resume();
+                        if let Some(code) = code.filter(|&code| self.may_end_frame(code)) {
+                            self.end_frame(code, &mut resume, out);
+                        }
+                        self.resume = Some(resume);
                     }
-                    self.resume = Some(resume);
                 }
             }
             let _ = self.lease.resize(0);
@@ -341,17 +344,21 @@ impl Outbound {
                 encoder.set_level(choice.level).map_err(codec)?;
             }
             _ => {
-                self.encoder = None;
+                // The peer's decoder stays in the middle of its stream until it is told another method, and that is when a
+                // frame of the new one goes out: perhaps none ever does.
+                if let Some(old) = self.encoder.take()
+                    && self.agreed.dialect() == Dialect::Ack
+                    && self.told == self.agreed.code_of_algorithm(old.choice().algorithm)
+                {
+                    self.resume = Some(old.into_resume());
+                }
                 let window_log = self.config.policy.window_log;
                 if self.lease.resize(encoder_bytes_estimate(choice.algorithm, window_log)).is_err() {
                     return Ok(false);
                 }
                 let options = EncoderOptions { choice, window_log };
-                let made = match self
-                    .resume
-                    .take()
-                    .filter(|_| self.told == self.agreed.code_of_algorithm(choice.algorithm))
-                {
+                let goes_on = self.told == self.agreed.code_of_algorithm(choice.algorithm);
+                let made = match if goes_on { self.resume.take() } else { None } {
                     Some(resume) => Encoder::resume(options, resume),
                     None => Encoder::new(options),
                 };
@@ -418,7 +425,7 @@ impl Outbound {
                 let _ = self.lease.resize(encoder.memory_bytes() as u64);
             }
         }
-        self.told = Some(code);
+        self.name_method(code);
         self.restart = false;
         self.primed = true;
         self.credit += gain;
@@ -432,6 +439,13 @@ impl Outbound {
         self.stats.wire_bytes += cost as u64;
         self.stats.frames += 1;
         Ok(true)
+    }
+
+    /// The peer knows the method of the frame just sent; a stream of another one is over.
+    fn name_method(&mut self, code: u8) {
+        if self.told.replace(code) != Some(code) {
+            self.resume = None;
+        }
     }
 
     /// What `tail` more framed bytes can cost beyond plain. Only the first and the last of its frames may be short.

@@ -59,6 +59,9 @@ pub struct TcpConfig {
     pub keepalive_interval_s: u64,
     /// Probes without answer that end the connection.
     pub keepalive_count: u32,
+    /// Seconds for which a peer may acknowledge nothing of what was sent to it, 0: as long as the kernel tries, which is about
+    /// 15 minutes. A peer that lives but does not read is left alone.
+    pub user_timeout_s: u64,
     /// Connections the kernel holds before they are accepted.
     pub backlog: i32,
 }
@@ -66,7 +69,13 @@ pub struct TcpConfig {
 impl Default for TcpConfig {
     fn default() -> Self {
         // Cloud load balancers forget idle flows after about 350 s; stay well below.
-        Self { keepalive_idle_s: 120, keepalive_interval_s: 20, keepalive_count: 5, backlog: 1024 }
+        Self {
+            keepalive_idle_s: 120,
+            keepalive_interval_s: 20,
+            keepalive_count: 5,
+            user_timeout_s: 120,
+            backlog: 1024,
+        }
     }
 }
 

@@ -13,8 +13,8 @@
 //!    after the other, one zlib stream without its end, or LZ4 blocks whose history is the raw bytes of the
 //!    committed ones.
 //! 2. `encode` appends at most `bound(input.len())` bytes.
-//! 3. A decoder appends at most `out_room` bytes and allocates nothing that a peer's header merely declares
-//!    beyond its options' caps.
+//! 3. A decoder appends at most `out_room` bytes. It allocates nothing that a peer's header declares beyond its
+//!    options' caps, and holds no more memory than `allow_memory` allows, however the header is split.
 //! 4. After [`Error::Corrupt`] a decoder refuses everything until `restart`.
 //!
 //! ```
@@ -95,11 +95,13 @@ pub struct Encoder {
 /// The receiving half of a stream.
 pub struct Decoder {
     algorithm: Algorithm,
+    /// Heap bytes it may come to.
+    memory_max: usize,
     inner: DecoderKind,
 }
 
 /// What one call of [`Decoder::decode`] did.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the input taken.
     pub consumed: usize,
@@ -107,6 +109,9 @@ pub struct Progress {
     pub produced: usize,
     /// Call again with the rest of the input, even if that is empty: there may be more to come.
     pub more_output: bool,
+    /// What comes next needs so many heap bytes altogether, more than [`Decoder::allow_memory`] allows. Nothing is
+    /// allocated for it yet: allow them and call again with the rest of the input, even if that is empty.
+    pub wants_memory: Option<usize>,
 }
 
 // One variant is boxed by its library anyway; the sizes of the others do not matter next to their heaps.
@@ -308,7 +313,7 @@ impl Decoder {
             }
             algorithm => return Err(Error::Unsupported { algorithm, what: "streams" }),
         };
-        Ok(Decoder { algorithm: options.algorithm, inner })
+        Ok(Decoder { algorithm: options.algorithm, memory_max: usize::MAX, inner })
     }
 
     /// The stream's algorithm.
@@ -329,7 +334,25 @@ impl Decoder {
     /// [`Error::Limit`] and the decoder is as before. [`Error::Limit`] for a zstd window and
     /// [`Error::Corrupt`] end the stream: only [`restart`](Self::restart) helps.
     pub fn decode(&mut self, input: &[u8], out: &mut Vec<u8>, out_room: usize) -> Result<Progress, Error> {
+        let fixed = match &self.inner {
+            DecoderKind::Lz4(it) => it.memory_needed(),
+            DecoderKind::Zlib(it) => it.memory_needed(),
+            // It depends on the frames' headers, which the decoder looks at itself.
+            DecoderKind::Zstd(_) => 0,
+        };
+        if fixed > self.memory_max && !input.is_empty() {
+            return Ok(Progress { wants_memory: Some(fixed), more_output: true, ..Progress::default() });
+        }
         each!(DecoderKind, &mut self.inner, it => it.decode(input, out, out_room))
+    }
+
+    /// Heap bytes this decoder may hold from now on; no limit until this is called. It allocates no more: see
+    /// [`Progress::wants_memory`].
+    pub fn allow_memory(&mut self, bytes: usize) {
+        self.memory_max = bytes;
+        if let DecoderKind::Zstd(it) = &mut self.inner {
+            it.allow_memory(bytes);
+        }
     }
 
     /// Begins a new stream.
@@ -340,12 +363,6 @@ impl Decoder {
     /// Heap bytes of this decoder now. zstd allocates its window when it sees a frame's header.
     pub fn memory_bytes(&self) -> usize {
         each!(DecoderKind, &self.inner, it => it.memory_bytes())
-    }
-
-    /// The window size in bytes that a zstd frame declares that starts with `input`, if enough of its header
-    /// is there. To check a memory budget before decoding allocates.
-    pub fn declared_window(input: &[u8]) -> Option<u64> {
-        zstd::declared_window(input)
     }
 
     /// Whether the decoder stands between complete zstd frames, so that nothing later can refer to what came

@@ -18,6 +18,7 @@ mod manual;
 pub mod run;
 mod server_spec;
 pub mod settings;
+mod surroundings;
 mod target_spec;
 
 pub use error::Error;

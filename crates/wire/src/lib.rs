@@ -39,5 +39,5 @@ pub use budget::MemoryBudget;
 pub use error::Error;
 pub use link::{Flush, Held, Limits, Link, LinkConfig, Role};
 pub use negotiate::{Agreed, Answer, Dialect, Offer};
-pub use policy::{ContextMode, MessageTypes, Policy};
-pub use stats::{DirectionStats, LinkStats};
+pub use policy::{ContextMode, MessageTypes, Policy, WindowLog};
+pub use stats::{Clock, DirectionStats, LinkStats};

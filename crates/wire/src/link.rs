@@ -26,7 +26,7 @@ use crate::negotiate::Agreed;
 use crate::outbound::Outbound;
 use crate::policy::Policy;
 use crate::setting::Change;
-use crate::stats::LinkStats;
+use crate::stats::{Clock, LinkStats};
 use crate::watch::{Event, Sender};
 
 /// How long rows may wait for the rest of an incomplete one, in milliseconds.
@@ -123,6 +123,14 @@ impl Link {
             inbound: Inbound::new(receives, agreed.clone(), config, &budget),
             agreed,
         }
+    }
+
+    /// Times the codec by `clock`, for the counters; without one nothing is timed.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.outbound.clock = Some(clock);
+        self.inbound.clock = Some(clock);
+        self
     }
 
     /// Where plain bytes are appended; see [`Link::plain_room`].

@@ -20,6 +20,7 @@
 //! Formats: `formats/wire.md`.
 
 mod group;
+mod growth;
 mod wrapper;
 
 use std::collections::VecDeque;
@@ -30,17 +31,18 @@ use pgshrink_codec::stream::{Encoder, EncoderOptions, Resume};
 use pgshrink_codec::{Algorithm, Choice};
 
 use self::group::Group;
+use self::growth::{Due, Growth};
 use self::wrapper::{close_wrapper, open_wrapper};
 use crate::budget::{Lease, MemoryBudget};
 use crate::error::Error;
 use crate::link::{Flush, Held, LinkConfig};
 use crate::negotiate::{Agreed, Dialect};
 use crate::policy::{
-    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, Policy, STREAM_START_BOUND,
+    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, STREAM_START_BOUND, WINDOW_LOG_AUTO_MAX,
     looks_incompressible, overhead_bound,
 };
 use crate::rows;
-use crate::stats::{CodecTimer, DirectionStats};
+use crate::stats::{Clock, CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 
 /// Raw bytes in a frame from which on the encoder's memory is looked at.
@@ -67,6 +69,9 @@ pub(crate) struct Outbound {
     config: Arc<LinkConfig>,
     lease: Lease,
     encoder: Option<Encoder>,
+    /// The encoder's zstd window.
+    window_log: u32,
+    growth: Growth,
     /// Ack dialect: where the stream of a released encoder goes on.
     resume: Option<Resume>,
     /// What to send with from the next message boundary on; `None` is off.
@@ -101,6 +106,7 @@ pub(crate) struct Outbound {
     injected: VecDeque<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
+    pub(crate) clock: Option<Clock>,
 }
 
 impl Outbound {
@@ -114,6 +120,8 @@ impl Outbound {
             sender,
             choice: agreed.send().first().copied(),
             agreed,
+            window_log: config.policy.window_log.at_start(),
+            growth: Growth::new(&config.policy),
             config,
             lease: budget.lease(),
             encoder: None,
@@ -137,6 +145,7 @@ impl Outbound {
             injected: VecDeque::new(),
             events: Vec::new(),
             stats: DirectionStats::default(),
+            clock: None,
         }
     }
 
@@ -342,7 +351,8 @@ impl Outbound {
             }
             _ => {
                 self.encoder = None;
-                let window_log = self.config.policy.window_log;
+                let window_log = self.config.policy.window_log.at_start();
+                (self.window_log, self.growth) = (window_log, Growth::new(&self.config.policy));
                 if self.lease.resize(encoder_bytes_estimate(choice.algorithm, window_log)).is_err() {
                     return Ok(false);
                 }
@@ -360,7 +370,47 @@ impl Outbound {
                 self.primed = false;
             }
         }
+        if choice.algorithm == Algorithm::Zstd
+            && let Some(due) = self.growth.due()
+        {
+            self.change_window(due).map_err(codec)?;
+        }
         Ok(true)
+    }
+
+    /// Another window for the frames to come, between two messages.
+    fn change_window(&mut self, due: Due) -> Result<(), pgshrink_codec::Error> {
+        let window_log = match due {
+            Due::Larger => match self.lease_larger_window() {
+                Some(window_log) => {
+                    self.growth.tried();
+                    window_log
+                }
+                None => {
+                    self.growth.settle();
+                    return Ok(());
+                }
+            },
+            Due::Back => {
+                self.growth.settle();
+                self.config.policy.window_log.at_start()
+            }
+        };
+        self.window_log = window_log;
+        match &mut self.encoder {
+            Some(encoder) => encoder.set_window_log(window_log),
+            None => Ok(()),
+        }
+    }
+
+    /// The largest window that the peer takes and that leaves half of the budget to others, with its memory taken.
+    fn lease_larger_window(&mut self) -> Option<u32> {
+        let most = self.agreed.send_window_log_max().min(WINDOW_LOG_AUTO_MAX);
+        (self.window_log + 1..=most).rev().find(|&window_log| {
+            let bytes = encoder_bytes_estimate(Algorithm::Zstd, window_log);
+            let more = bytes.saturating_sub(self.lease.bytes());
+            self.lease.budget().is_roomy(more) && self.lease.resize(bytes).is_ok()
+        })
     }
 
     /// Encodes a range as one frame at the end of `out`. False, and nothing sent, when it does not pay.
@@ -373,7 +423,7 @@ impl Outbound {
     ) -> Result<bool, Error> {
         let Some(encoder) = self.encoder.as_mut() else { return Ok(false) };
         let raw_size = range.len();
-        let timer = CodecTimer::start(raw_size, self.stats.frames);
+        let timer = CodecTimer::start(self.clock, raw_size, self.stats.frames);
         let raw = &self.pending[range.clone()];
         let input = if self.agreed.packs_rows() && !self.copy_both && raw_size >= PACKED_SIZE_MIN {
             let begun_before = match self.cursor {
@@ -415,9 +465,12 @@ impl Outbound {
             encoder.commit();
             // Asking zstd for its size costs as much as a small frame; only large ones make it grow.
             if raw_size >= MEASURED_SIZE_MIN || !self.primed {
-                let _ = self.lease.resize(encoder.memory_bytes() as u64);
+                if self.lease.resize(encoder.memory_bytes() as u64).is_err() {
+                    self.growth.turn_back();
+                }
             }
         }
+        self.growth.note(raw_size, cost);
         self.told = Some(code);
         self.restart = false;
         self.primed = true;
@@ -438,9 +491,8 @@ impl Outbound {
     fn rest_bound(&self, tail: usize) -> i64 {
         let Some(encoder) = &self.encoder else { return i64::MAX };
         let chunk = self.chunk_max();
-        let Policy { window_log, context, .. } = self.config.policy;
-        let alone = context == ContextMode::PerFrame;
-        let one = overhead_bound(encoder.choice(), chunk, window_log, alone);
+        let alone = self.config.policy.context == ContextMode::PerFrame;
+        let one = overhead_bound(encoder.choice(), chunk, self.window_log, alone);
         (STREAM_START_BOUND + (tail / chunk + 2) * one) as i64
     }
 

@@ -58,7 +58,7 @@ impl Gateway {
             return None;
         };
         let offer = offer.allow_packed_rows(self.config.policy.pack_rows);
-        let answer = offer.answer(&self.allowed);
+        let answer = offer.answer(&self.allowed, self.common.shared.budget.window_log_invited());
         for item in &answer.unknown {
             Events::count(&self.common.events().unknown_algorithms);
             tracing::warn!(session = session.id, client = %session.peer(), item, "unknown item in offer");
@@ -224,8 +224,9 @@ impl Service for Gateway {
         let plain_because =
             if answer.is_none() { "the client asked for nothing" } else { "no algorithm in common" };
         let link = answer.and_then(|a| a.agreed).map(|agreed| {
+            let budget = self.common.shared.budget.clone();
             let link =
-                Link::new(Role::Gateway, agreed, self.common.link.clone(), self.common.shared.budget.clone());
+                Link::new(Role::Gateway, agreed, self.common.link.clone(), budget).with_clock(super::clock);
             session.set_compression(Some(Compression {
                 dialect: link.agreed().dialect().name(),
                 agreed: link.agreed().describe(),

@@ -53,7 +53,7 @@ fn decoded(name: &str) -> [Vec<(char, Vec<u8>)>; 2] {
     let from_client = match Offer::take(&mut packet) {
         Some(offer) => {
             assert_eq!(offer.dialect, Dialect::Restart);
-            let answer = offer.answer(&everything);
+            let answer = offer.answer(&everything, 23);
             assert_eq!(answer.unknown, Vec::<String>::new());
             let mut gateway = link(Role::Gateway, answer.agreed.unwrap());
             receive(&mut gateway, &to_server[used..]).unwrap()

@@ -15,7 +15,7 @@ pub fn list(text: &str) -> AlgorithmList {
 /// Both ends' view of a negotiation that succeeded.
 pub fn negotiate(dialect: Dialect, client: &str, server: &str) -> (Agreed, Agreed) {
     let offered = list(client);
-    let answer = Offer::new(dialect, &offered).answer(&list(server));
+    let answer = Offer::new(dialect, &offered).invite_window(23).answer(&list(server), 23);
     let connector = match dialect {
         Dialect::Ack => Agreed::from_ack(&offered, &answer.ack.unwrap()[5..]).unwrap().unwrap(),
         Dialect::Restart => {

@@ -17,11 +17,13 @@
 //! * [`startup`]: packets before the first typed message.
 //! * [`negotiate`]: startup keys, answers, level rules of the two dialects.
 //! * [`link`]: the engine of one session; [`policy`] says when a frame pays, [`budget`] what all may hold.
+//! * [`Conversation`]: where a session stands, by a [`walk`] over its plain bytes.
 //! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression`.
 //!
 //! Layouts are in `formats/wire.md` and nowhere else.
 
 pub mod budget;
+mod conversation;
 pub mod error;
 mod inbound;
 pub mod link;
@@ -33,9 +35,11 @@ mod rows;
 pub mod setting;
 pub mod startup;
 pub mod stats;
+pub mod walk;
 mod watch;
 
 pub use budget::MemoryBudget;
+pub use conversation::Conversation;
 pub use error::Error;
 pub use link::{Flush, Held, Limits, Link, LinkConfig, Role};
 pub use negotiate::{Agreed, Answer, Dialect, Offer};

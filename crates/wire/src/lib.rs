@@ -17,12 +17,14 @@
 //! * [`startup`]: packets before the first typed message.
 //! * [`negotiate`]: startup keys, answers, level rules of the two dialects.
 //! * [`link`]: the engine of one session; [`policy`] says when a frame pays, [`budget`] what all may hold.
+//! * [`capture`]: what was said on a captured wire.
 //! * [`Conversation`]: where a session stands, by a [`walk`] over its plain bytes.
 //! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression`.
 //!
 //! Layouts are in `formats/wire.md` and nowhere else.
 
 pub mod budget;
+pub mod capture;
 mod conversation;
 pub mod error;
 mod inbound;

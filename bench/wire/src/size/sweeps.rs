@@ -18,7 +18,8 @@ const TEXT_SIZE_MIN: usize = 256 << 10;
 pub(super) fn windows(bench: &Bench) -> Result<Table> {
     let about = format!(
         "COPY OUT of the corpora over 256 KiB at zstd:1, ack dialect, by zstd window log: wire bytes over `zstd -1` of \
-         the text in one piece. The default is {WINDOW_LOG_DEFAULT}. What each costs in memory is in the table of memory."
+         the text in one piece. The default is {WINDOW_LOG_DEFAULT}. What each costs in memory is in the table of memory. \
+         `auto` is invited to 23 here, as by a peer with a memory limit of 2 GiB."
     );
     let windows = WINDOW_LOGS.map(WindowLog::Fixed).into_iter().chain([WindowLog::Auto]);
     let (heads, configs): (Vec<_>, Vec<_>) = windows

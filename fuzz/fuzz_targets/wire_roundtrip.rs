@@ -103,7 +103,7 @@ impl Pair {
     fn carry(&mut self, flush: Flush) {
         loop {
             let mut out = Vec::new();
-            let held = self.from.pump(flush, &mut out).expect("own messages");
+            let held = self.from.pump(flush, &mut out).expect("own messages").held;
             self.arrive(&out);
             if held != Held::OutputFull {
                 return;

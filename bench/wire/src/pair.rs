@@ -188,7 +188,7 @@ fn send(
         let flush = if plain.is_empty() { flush } else { Flush::No };
         loop {
             let began = cpu_seconds_of_thread();
-            let held = link.pump(flush, out)?;
+            let held = link.pump(flush, out)?.held;
             seconds += cpu_seconds_of_thread() - began;
             wire.append(out);
             if held != Held::OutputFull {

@@ -43,7 +43,7 @@ mod watch;
 pub use budget::MemoryBudget;
 pub use conversation::Conversation;
 pub use error::Error;
-pub use link::{Flush, Held, Limits, Link, LinkConfig, Role};
+pub use link::{Flush, Held, Limits, Link, LinkConfig, Pumped, Role};
 pub use negotiate::{Agreed, Answer, Dialect, Offer};
 pub use policy::{ContextMode, MessageTypes, Policy, WindowLog};
 pub use stats::{Clock, DirectionStats, LinkStats};

@@ -65,6 +65,15 @@ pub enum Held {
     OutputFull,
 }
 
+/// What one call of `pump` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pumped {
+    /// Why it stopped.
+    pub held: Held,
+    /// Compressed frames it put into the output.
+    pub frames: u64,
+}
+
 /// Caps on what a session holds and on what a peer may send, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -210,8 +219,10 @@ impl Link {
     }
 
     /// Appends to `out` what is to go over the wire.
-    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
+    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Pumped, Error> {
+        let before = self.outbound.stats.frames;
         let held = self.outbound.pump(flush, out)?;
+        let frames = self.outbound.stats.frames - before;
         let mut events = std::mem::take(&mut self.outbound.events);
         for event in events.drain(..) {
             if let Event::Set(change) = event {
@@ -219,7 +230,7 @@ impl Link {
             }
         }
         self.outbound.events = events;
-        Ok(held)
+        Ok(Pumped { held, frames })
     }
 
     /// Queues a whole message for the wire side, to stand at the next message boundary.

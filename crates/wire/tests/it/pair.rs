@@ -93,7 +93,7 @@ pub fn carry(from: &mut Link, to: &mut Link, plain: &[u8], cut: usize) -> (Vec<u
 pub fn pump_all(link: &mut Link, flush: Flush, wire: &mut Vec<u8>) {
     loop {
         let mut out = Vec::new();
-        let held = link.pump(flush, &mut out).unwrap();
+        let held = link.pump(flush, &mut out).unwrap().held;
         wire.extend_from_slice(&out);
         if held != Held::OutputFull {
             return;

@@ -105,8 +105,11 @@ fn sessions_recorded_with_each_algorithm_decode_to_the_plain_one() {
     }
 }
 
+/// Who said a message, its tag, and the begin of its body.
+type Said = (Way, char, Vec<u8>);
+
 /// What a reader finds in a capture, fed `cut` bytes at a time: tags by direction, and what cannot be read.
-fn found(name: &str, cut: usize, skipped: usize) -> (Vec<(Way, char, Vec<u8>)>, Vec<(Way, Unreadable)>) {
+fn found(name: &str, cut: usize, skipped: usize) -> (Vec<Said>, Vec<(Way, Unreadable)>) {
     let path = format!("{}/../../formats/wire/golden/part3_{name}.relay", env!("CARGO_MANIFEST_DIR"));
     let file = std::fs::read(&path).unwrap();
     let (mut readers, mut said, mut lost) = (BTreeMap::<u32, Reader>::new(), Vec::new(), Vec::new());
@@ -135,7 +138,7 @@ fn found(name: &str, cut: usize, skipped: usize) -> (Vec<(Way, char, Vec<u8>)>, 
 
 #[test]
 fn a_capture_is_read_to_the_same_messages_whatever_it_was_compressed_with() {
-    let tags = |found: &[(Way, char, Vec<u8>)], way| -> String {
+    let tags = |found: &[Said], way| -> String {
         found.iter().filter(|m| m.0 == way && m.1 != 'S').map(|m| m.1).collect()
     };
     let (plain, lost) = found("off", usize::MAX, 0);
@@ -148,7 +151,7 @@ fn a_capture_is_read_to_the_same_messages_whatever_it_was_compressed_with() {
                 assert_eq!(tags(&said, way), tags(&plain, way), "{name}, {cut} bytes at a time");
             }
         }
-        let query = |found: &[(Way, char, Vec<u8>)]| found.iter().find(|m| m.1 == 'Q').unwrap().2.clone();
+        let query = |found: &[Said]| found.iter().find(|m| m.1 == 'Q').unwrap().2.clone();
         assert_eq!(query(&found(name, 1, 0).0), query(&plain));
     }
 }

@@ -4,6 +4,7 @@
 mod arguments;
 mod cfs;
 mod config;
+mod decode;
 mod rewrite;
 mod run;
 mod service;

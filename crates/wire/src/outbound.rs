@@ -408,10 +408,7 @@ impl Outbound {
         }
         self.input.start = range.end;
         self.input.cursor = if tail > 0 { Cursor::Framed(tail) } else { Cursor::Boundary };
-        self.stats.raw_bytes += range.len() as u64;
-        self.stats.framed_raw_bytes += range.len() as u64;
-        self.stats.wire_bytes += cost as u64;
-        self.stats.frames += 1;
+        self.stats.add_frame(raw_size, cost);
         Ok(true)
     }
 

@@ -22,6 +22,14 @@ pub struct DirectionStats {
 }
 
 impl DirectionStats {
+    /// A frame was sent.
+    pub(crate) fn add_frame(&mut self, raw: usize, wire: usize) {
+        self.raw_bytes += raw as u64;
+        self.framed_raw_bytes += raw as u64;
+        self.wire_bytes += wire as u64;
+        self.frames += 1;
+    }
+
     /// Plain bytes per wire byte; 1.0 while nothing has moved.
     pub fn ratio(&self) -> f64 {
         if self.wire_bytes == 0 { 1.0 } else { self.raw_bytes as f64 / self.wire_bytes as f64 }

@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(AlgorithmList::parse(&list.to_string(), WIRE_ALGORITHMS).as_ref(), Ok(&list));
     }
     for dialect in [Dialect::Ack, Dialect::Restart] {
-        let answer = Offer { dialect, text: text.to_string() }.answer(&all);
+        let answer = Offer { dialect, text: text.to_string() }.answer(&all, 22);
         if let Some(agreed) = answer.agreed {
             let _ = agreed.choose(text);
             assert!(!agreed.describe().is_empty());

@@ -5,6 +5,7 @@
 //!   args ──> run::rewrite ──> run::plan    run: what is different for the command
 //!            run::child                    and the command itself
 //!   args ──> cfs                           compressed relation files, offline
+//!   args ──> decode                        captured sessions
 //! ```
 //!
 //! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
@@ -12,12 +13,14 @@
 pub mod args;
 mod cfs;
 pub mod config_file;
+mod decode;
 mod error;
 mod log;
 mod manual;
 pub mod run;
 mod server_spec;
 pub mod settings;
+mod surroundings;
 mod target_spec;
 
 pub use error::Error;
@@ -41,6 +44,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Connect(args) => connect(&args),
         Command::Run(args) => return run::main(&args),
         Command::Cfs(args) => return cfs::main(&args),
+        Command::Decode(args) => return decode::main(&args),
         Command::Completions { shell } => {
             manual::completions(shell, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
         }

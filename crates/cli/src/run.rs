@@ -19,8 +19,8 @@ pub mod summary;
 pub use error::RunError;
 
 use crate::args::{Dialect, LogFormat, LogLevel, RunArgs};
+use crate::surroundings;
 use child::Signals;
-use pgshrink_pgclient::Surroundings;
 use plan::Plan;
 use private_dir::PrivateDir;
 use rewrite::Request;
@@ -54,7 +54,7 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
 fn run(args: &RunArgs) -> Result<i32, RunError> {
     let level = if args.verbose > 1 { LogLevel::Info } else { LogLevel::Error };
     crate::log::start(level, LogFormat::Text);
-    let around = Surroundings::of_process();
+    let around = surroundings::of_process();
     let argv: Vec<Vec<u8>> = args.command.iter().map(|word| word.as_bytes().to_vec()).collect();
     let compression = args.compression.as_deref();
     let command = args.command.first().map(OsString::as_os_str).unwrap_or_default();

@@ -13,8 +13,8 @@
 //!    after the other, one zlib stream without its end, or LZ4 blocks whose history is the raw bytes of the
 //!    committed ones.
 //! 2. `encode` appends at most `bound(input.len())` bytes.
-//! 3. A decoder appends at most `out_room` bytes and allocates nothing that a peer's header merely declares
-//!    beyond its options' caps.
+//! 3. A decoder appends at most `out_room` bytes. It allocates nothing that a peer's header declares beyond its
+//!    options' caps, and holds no more memory than `allow_memory` allows, however the header is split.
 //! 4. After [`Error::Corrupt`] a decoder refuses everything until `restart`.
 //!
 //! ```
@@ -95,11 +95,13 @@ pub struct Encoder {
 /// The receiving half of a stream.
 pub struct Decoder {
     algorithm: Algorithm,
+    /// Heap bytes it may come to.
+    memory_max: usize,
     inner: DecoderKind,
 }
 
 /// What one call of [`Decoder::decode`] did.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the input taken.
     pub consumed: usize,
@@ -107,6 +109,9 @@ pub struct Progress {
     pub produced: usize,
     /// Call again with the rest of the input, even if that is empty: there may be more to come.
     pub more_output: bool,
+    /// What comes next needs so many heap bytes altogether, more than [`Decoder::allow_memory`] allows. Nothing is
+    /// allocated for it yet: allow them and call again with the rest of the input, even if that is empty.
+    pub wants_memory: Option<usize>,
 }
 
 // One variant is boxed by its library anyway; the sizes of the others do not matter next to their heaps.
@@ -138,7 +143,10 @@ impl Encoder {
         let EncoderOptions { choice, window_log } = options;
         let choice = Choice::new(choice.algorithm, choice.level.0.into())?;
         let inner = match choice.algorithm {
-            Algorithm::Lz4 => EncoderKind::Lz4(lz4::Encoder::new(choice.level)),
+            Algorithm::Lz4 => {
+                check_library()?;
+                EncoderKind::Lz4(lz4::Encoder::new(choice.level))
+            }
             Algorithm::Zlib => EncoderKind::Zlib(zlib::Encoder::new(choice.level)),
             Algorithm::Zstd => {
                 check_window_log(window_log)?;
@@ -265,6 +273,18 @@ impl Encoder {
         Ok(())
     }
 
+    /// Goes on with another zstd window, 10 to 27; the same decoder reads on if it allows as much. Costs zstd what an
+    /// abandon costs, and the memory of the old window is given back; the others ignore it. A pending chunk must be
+    /// committed or abandoned before.
+    pub fn set_window_log(&mut self, window_log: u32) -> Result<(), Error> {
+        assert!(!self.pending, "set_window_log between encode and commit");
+        check_window_log(window_log)?;
+        if let EncoderKind::Zstd(it) = &mut self.inner {
+            it.set_window_log(window_log);
+        }
+        Ok(())
+    }
+
     /// Heap bytes of this encoder.
     pub fn memory_bytes(&self) -> usize {
         each!(EncoderKind, &self.inner, it => it.memory_bytes())
@@ -308,7 +328,7 @@ impl Decoder {
             }
             algorithm => return Err(Error::Unsupported { algorithm, what: "streams" }),
         };
-        Ok(Decoder { algorithm: options.algorithm, inner })
+        Ok(Decoder { algorithm: options.algorithm, memory_max: usize::MAX, inner })
     }
 
     /// The stream's algorithm.
@@ -329,7 +349,25 @@ impl Decoder {
     /// [`Error::Limit`] and the decoder is as before. [`Error::Limit`] for a zstd window and
     /// [`Error::Corrupt`] end the stream: only [`restart`](Self::restart) helps.
     pub fn decode(&mut self, input: &[u8], out: &mut Vec<u8>, out_room: usize) -> Result<Progress, Error> {
+        let fixed = match &self.inner {
+            DecoderKind::Lz4(it) => it.memory_needed(),
+            DecoderKind::Zlib(it) => it.memory_needed(),
+            // It depends on the frames' headers, which the decoder looks at itself.
+            DecoderKind::Zstd(_) => 0,
+        };
+        if fixed > self.memory_max && !input.is_empty() {
+            return Ok(Progress { wants_memory: Some(fixed), more_output: true, ..Progress::default() });
+        }
         each!(DecoderKind, &mut self.inner, it => it.decode(input, out, out_room))
+    }
+
+    /// Heap bytes this decoder may hold from now on; no limit until this is called. It allocates no more: see
+    /// [`Progress::wants_memory`].
+    pub fn allow_memory(&mut self, bytes: usize) {
+        self.memory_max = bytes;
+        if let DecoderKind::Zstd(it) = &mut self.inner {
+            it.allow_memory(bytes);
+        }
     }
 
     /// Begins a new stream.
@@ -340,12 +378,6 @@ impl Decoder {
     /// Heap bytes of this decoder now. zstd allocates its window when it sees a frame's header.
     pub fn memory_bytes(&self) -> usize {
         each!(DecoderKind, &self.inner, it => it.memory_bytes())
-    }
-
-    /// The window size in bytes that a zstd frame declares that starts with `input`, if enough of its header
-    /// is there. To check a memory budget before decoding allocates.
-    pub fn declared_window(input: &[u8]) -> Option<u64> {
-        zstd::declared_window(input)
     }
 
     /// Whether the decoder stands between complete zstd frames, so that nothing later can refer to what came
@@ -387,6 +419,15 @@ impl std::fmt::Debug for Decoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Decoder").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
+}
+
+/// Whether the LZ4 library this program runs with has the streams it was built for, whose private state an encoder
+/// rewinds. Encoders check it too; a service calls it when it starts.
+pub fn check_library() -> Result<(), Error> {
+    if crate::lz4::layout_is_known() {
+        return Ok(());
+    }
+    Err(Error::Unsupported { algorithm: Algorithm::Lz4, what: "streams of another library than LZ4 1.10.0" })
 }
 
 fn check_window_log(found: u32) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::Network;
 pub(crate) use check::{is_loopback, split_host_port, unix_mode};
-pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig};
+pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig, WindowSetting};
 
 /// The gateway: listens beside a server, serves both dialects.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]

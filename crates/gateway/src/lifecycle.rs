@@ -7,7 +7,7 @@
 //!
 //! **Drain** (SIGTERM): listening sockets close at once, so that a load balancer or the successor takes over. A session
 //! cannot be moved to another process, so each is left alone until it ends by itself or is idle outside a transaction
-//! ([`crate::conversation`]); then its client gets FATAL 57P01 at a message boundary, as from a PostgreSQL that shuts
+//! ([`pgshrink_wire::Conversation`]); then its client gets FATAL 57P01 at a message boundary, as from a PostgreSQL that shuts
 //! down. Replication streams end between two messages. After `timeouts.drain_s` the rest is closed. A second SIGTERM, or
 //! SIGINT, closes everything now. **Reload** (SIGHUP): new sessions get the new configuration, old ones keep theirs;
 //! listening addresses and `workers` do not change before a restart.

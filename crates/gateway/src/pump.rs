@@ -27,10 +27,9 @@ use std::time::Duration;
 use pgshrink_codec::Choice;
 use pgshrink_wire::link::HOLD_MS_MAX;
 use pgshrink_wire::message::{message, tag};
-use pgshrink_wire::{Link, Role};
+use pgshrink_wire::{Conversation, Link, Role};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::conversation::Conversation;
 use crate::error::{Refusal, sqlstate};
 use crate::handshake::Ready;
 use crate::handshake::leg::Leg;

@@ -60,6 +60,7 @@ impl Common {
         admin: &AdminConfig,
     ) -> Result<Self, Error> {
         let access = Access::load(admin)?;
+        pgshrink_codec::stream::check_library().map_err(|e| Error::config("lz4", e.to_string()))?;
         shared.budget.set_limit(limits.codec_memory_mib << 20);
         Ok(Self {
             shared: shared.clone(),

@@ -3,7 +3,9 @@
 //! Owns the decoder, its memory lease and every check on what a peer sends.
 //!
 //! Invariants
-//! * I1 A size is checked against its limit before anything is allocated for it.
+//! * I1 A size is checked against its limit before anything is allocated for it, and a decoder's memory is taken from the
+//!   budget before the decoder allocates it, however a frame's header is split and whatever precedes it. What is
+//!   decoded and not unpacked yet is counted directly behind the step that decoded it.
 //! * I2 What comes out is whole messages in order: a plain message inside one begun in a frame, a nested frame or an
 //!   impossible length is an error, never passed on.
 //! * I3 Output is bounded by the caller's room: a frame that expands a thousandfold is decoded piece by piece, and not
@@ -12,8 +14,7 @@
 
 use std::sync::Arc;
 
-use pgshrink_codec::Algorithm;
-use pgshrink_codec::stream::{Decoder, DecoderOptions};
+use pgshrink_codec::stream::{Decoder, DecoderOptions, Progress};
 
 use crate::budget::{Lease, MemoryBudget};
 use crate::error::Error;
@@ -21,11 +22,13 @@ use crate::link::LinkConfig;
 use crate::message::{self, HEADER_SIZE, Header, tag};
 use crate::negotiate::{Agreed, Dialect};
 use crate::rows::Unpacker;
-use crate::stats::{CodecTimer, DirectionStats};
+use crate::stats::{Clock, CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, Walker};
 
 /// lz4 blocks carry at most this much (restart dialect); older peers send 16 KiB.
 const LZ4_BLOCK_RAW_MAX: usize = 64 << 10;
+/// No encoder makes more of that: LZ4_COMPRESSBOUND of lz4.h.
+const LZ4_BLOCK_WIRE_MAX: usize = LZ4_BLOCK_RAW_MAX + LZ4_BLOCK_RAW_MAX / 255 + 16;
 /// Ack dialect: `k`, its length and an index.
 const METHOD_LENGTH: u32 = 5;
 
@@ -50,11 +53,41 @@ enum Wire {
 
 const HEADER: Wire = Wire::Header { bytes: [0; HEADER_SIZE], have: 0 };
 
+/// What this direction takes from the budget.
+#[derive(Debug)]
+struct Held {
+    /// The sum of both.
+    lease: Lease,
+    /// What the decoder is allowed.
+    decoder_bytes: usize,
+    /// The buffers' capacities.
+    buffer_bytes: usize,
+}
+
+impl Held {
+    fn set_decoder(&mut self, bytes: usize) -> Result<(), Error> {
+        self.set(bytes, self.buffer_bytes)
+    }
+
+    fn set_buffers(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes == self.buffer_bytes {
+            return Ok(());
+        }
+        self.set(self.decoder_bytes, bytes)
+    }
+
+    fn set(&mut self, decoder_bytes: usize, buffer_bytes: usize) -> Result<(), Error> {
+        self.lease.resize((decoder_bytes + buffer_bytes) as u64)?;
+        (self.decoder_bytes, self.buffer_bytes) = (decoder_bytes, buffer_bytes);
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Inbound {
     agreed: Agreed,
     config: Arc<LinkConfig>,
-    lease: Lease,
+    held: Held,
     decoder: Option<Decoder>,
     /// The method in force.
     code: Option<u8>,
@@ -68,6 +101,7 @@ pub(crate) struct Inbound {
     unpacker: Unpacker,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
+    pub(crate) clock: Option<Clock>,
 }
 
 impl Inbound {
@@ -84,7 +118,7 @@ impl Inbound {
         Self {
             agreed,
             config,
-            lease: budget.lease(),
+            held: Held { lease: budget.lease(), decoder_bytes: 0, buffer_bytes: 0 },
             decoder: None,
             code: None,
             wire: HEADER,
@@ -94,6 +128,7 @@ impl Inbound {
             unpacker: Unpacker::default(),
             events: Vec::new(),
             stats: DirectionStats::default(),
+            clock: None,
         }
     }
 
@@ -110,7 +145,7 @@ impl Inbound {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.lease.bytes() as usize + self.payload.capacity() + self.unpacker.memory_bytes()
+        self.held.lease.bytes() as usize
     }
 
     /// Plain bytes given out so far.
@@ -129,8 +164,16 @@ impl Inbound {
             && decoder.at_frame_end()
         {
             decoder.release();
-            let _ = self.lease.resize(decoder.memory_bytes() as u64);
+            // It asks again before it allocates.
+            let _ = self.held.set_decoder(decoder.memory_bytes());
+            decoder.allow_memory(self.held.decoder_bytes);
         }
+        // Giving back never fails.
+        let _ = self.count_buffers();
+    }
+
+    fn count_buffers(&mut self) -> Result<(), Error> {
+        self.held.set_buffers(self.payload.capacity() + self.unpacker.memory_bytes())
     }
 
     pub(crate) fn handle_wire(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
@@ -182,7 +225,7 @@ impl Inbound {
             Wire::Restart(left) => {
                 let left = *left;
                 self.restart(input[0])?;
-                self.wire = if left == 0 { HEADER } else { Wire::Frame { left, raw: 0 } };
+                self.begin_payload(left)?;
                 Ok(1)
             }
             Wire::Frame { .. } => self.decode(input, out),
@@ -211,7 +254,7 @@ impl Inbound {
                         "none",
                     ));
                 }
-                self.wire = if body == 0 { HEADER } else { Wire::Frame { left: body, raw: 0 } };
+                self.begin_payload(body)?;
                 self.stats.frames += 1;
             }
             (Dialect::Restart, tag::COMPRESSION_ACK) => {
@@ -249,6 +292,20 @@ impl Inbound {
         Ok(())
     }
 
+    /// A frame's payload of so many bytes follows, for the decoder that is chosen.
+    fn begin_payload(&mut self, size: usize) -> Result<(), Error> {
+        let whole = self.decoder.as_ref().is_some_and(Decoder::needs_whole_payload);
+        if whole && size > LZ4_BLOCK_WIRE_MAX {
+            return Err(Error::Limit {
+                what: "size of an lz4 block",
+                allowed: LZ4_BLOCK_WIRE_MAX as u64,
+                found: size as u64,
+            });
+        }
+        self.wire = if size == 0 { HEADER } else { Wire::Frame { left: size, raw: 0 } };
+        Ok(())
+    }
+
     /// Ack dialect: a changed index begins a new stream, the same one changes nothing.
     fn select(&mut self, code: u8) -> Result<(), Error> {
         if self.code == Some(code) {
@@ -282,14 +339,16 @@ impl Inbound {
             Some(decoder) if self.code == Some(code) => decoder.restart(),
             _ => {
                 self.decoder = None;
-                self.lease.resize(decoder_bytes_estimate(algorithm))?;
+                self.held.set_decoder(0)?;
                 let decoder = Decoder::new(DecoderOptions {
                     algorithm,
                     window_log_max: self.config.limits.window_log_max,
                     block_raw_max: LZ4_BLOCK_RAW_MAX.min(self.config.limits.frame_raw_max),
                 });
-                self.decoder =
-                    Some(decoder.map_err(|source| Error::Codec { what: "making a decoder", source })?);
+                let mut decoder =
+                    decoder.map_err(|source| Error::Codec { what: "making a decoder", source })?;
+                decoder.allow_memory(0);
+                self.decoder = Some(decoder);
                 self.code = Some(code);
             }
         }
@@ -301,34 +360,37 @@ impl Inbound {
         let Some(decoder) = &mut self.decoder else { return Ok(0) };
         let n = left.min(input.len());
         let packs = self.agreed.packs_rows();
+        let unpacker_bytes = self.unpacker.memory_bytes();
         let target = if packs { self.unpacker.buffer() } else { &mut *out };
         let from = target.len();
-        let timer = CodecTimer::start(n, self.stats.frames);
+        let timer = CodecTimer::start(self.clock, n, self.stats.frames);
         let mut consumed = n;
         if decoder.needs_whole_payload() {
             let whole = if n == left && self.payload.is_empty() {
                 Some(&input[..n])
             } else {
+                if self.payload.capacity() < self.payload.len() + left {
+                    self.held.set_buffers(self.payload.len() + left + unpacker_bytes)?;
+                    self.payload.reserve_exact(left);
+                }
                 self.payload.extend_from_slice(&input[..n]);
                 (n == left).then_some(self.payload.as_slice())
             };
             if let Some(payload) = whole {
                 let room = self.config.limits.frame_raw_max;
-                decoder.decode(payload, target, room).map_err(decoding)?;
+                run(decoder, &mut self.held, payload, target, room)?;
                 self.payload.clear();
             }
         } else {
-            if decoder.at_frame_end() && n > 0 {
-                reserve_window(decoder, &mut self.lease, &self.config, &input[..n])?;
-            }
             let room = self.config.limits.out_max.saturating_sub(from).max(1);
             let room = room.min(self.config.limits.frame_raw_max - raw + 1);
-            let progress = decoder.decode(&input[..n], target, room).map_err(decoding)?;
+            let progress = run(decoder, &mut self.held, &input[..n], target, room)?;
             consumed = progress.consumed;
             self.more_output = progress.more_output;
         }
         let produced = target.len() - from;
         if packs {
+            self.count_buffers()?;
             self.unpack(out)?;
         } else {
             self.stats.framed_raw_bytes += produced as u64;
@@ -356,27 +418,24 @@ impl Inbound {
     }
 }
 
-fn decoding(source: pgshrink_codec::Error) -> Error {
-    Error::Codec { what: "decompressing", source }
-}
-
-/// Takes the memory that a zstd frame's window will need before the decoder allocates it.
-fn reserve_window(
-    decoder: &Decoder,
-    lease: &mut Lease,
-    config: &LinkConfig,
+/// Decodes, and takes from the budget what the decoder asks for before it allocates.
+fn run(
+    decoder: &mut Decoder,
+    held: &mut Held,
     input: &[u8],
-) -> Result<(), Error> {
-    let base = decoder_bytes_estimate(Algorithm::Zstd);
-    let window = Decoder::declared_window(input).unwrap_or(0).min(1 << config.limits.window_log_max);
-    lease.resize((base + window).max(decoder.memory_bytes() as u64))
-}
-
-/// Without a zstd window, which is added when a frame declares it.
-fn decoder_bytes_estimate(algorithm: Algorithm) -> u64 {
-    match algorithm {
-        Algorithm::Zstd => 300 << 10,
-        Algorithm::Zlib => 64 << 10,
-        _ => 192 << 10,
+    out: &mut Vec<u8>,
+    room: usize,
+) -> Result<Progress, Error> {
+    let mut sum = Progress::default();
+    loop {
+        let progress = decoder
+            .decode(&input[sum.consumed..], out, room - sum.produced)
+            .map_err(|source| Error::Codec { what: "decompressing", source })?;
+        sum.consumed += progress.consumed;
+        sum.produced += progress.produced;
+        sum.more_output = progress.more_output;
+        let Some(bytes) = progress.wants_memory else { return Ok(sum) };
+        held.set_decoder(bytes)?;
+        decoder.allow_memory(bytes);
     }
 }

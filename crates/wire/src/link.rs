@@ -27,7 +27,7 @@ use crate::negotiate::Agreed;
 use crate::outbound::Outbound;
 use crate::policy::Policy;
 use crate::setting::{Change, SETTING_NAME, Seen};
-use crate::stats::LinkStats;
+use crate::stats::{Clock, LinkStats};
 use crate::watch::{Event, Said, Sender};
 
 /// How long rows may wait for the rest of an incomplete one, in milliseconds.
@@ -64,6 +64,15 @@ pub enum Held {
     PartOfMessage,
     /// Write the output, then pump again.
     OutputFull,
+}
+
+/// What one call of `pump` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pumped {
+    /// Why it stopped.
+    pub held: Held,
+    /// Compressed frames it put into the output.
+    pub frames: u64,
 }
 
 /// Caps on what a session holds and on what a peer may send, in bytes.
@@ -124,6 +133,14 @@ impl Link {
             inbound: Inbound::new(receives, agreed.clone(), config, &budget),
             agreed,
         }
+    }
+
+    /// Times the codec by `clock`, for the counters; without one nothing is timed.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.outbound.clock = Some(clock);
+        self.inbound.clock = Some(clock);
+        self
     }
 
     /// Where plain bytes are appended; see [`Link::plain_room`].
@@ -209,8 +226,10 @@ impl Link {
     }
 
     /// Appends to `out` what is to go over the wire.
-    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
+    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Pumped, Error> {
+        let before = self.outbound.stats.frames;
         let held = self.outbound.pump(flush, out)?;
+        let frames = self.outbound.stats.frames - before;
         let mut events = std::mem::take(&mut self.outbound.events);
         for event in events.drain(..) {
             if let Event::Setting(Said { seen: Seen::Change(change), .. }) = event {
@@ -218,7 +237,7 @@ impl Link {
             }
         }
         self.outbound.events = events;
-        Ok(held)
+        Ok(Pumped { held, frames })
     }
 
     /// Queues a whole message for the wire side, to stand at the next message boundary.

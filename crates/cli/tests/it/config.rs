@@ -2,7 +2,7 @@
 
 use pgshrink_cli::args::{Cli, Command, ConnectArgs, GatewayArgs, LogLevel};
 use pgshrink_cli::settings;
-use pgshrink_gateway::config::SslMode;
+use pgshrink_gateway::config::{SslMode, WindowSetting};
 use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
 use pgshrink_testkit::TempDir;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
     let found =
         settings::gateway(&gateway_args(&[&file.flag(), "--window-log", "17", "--socket-dir="])).unwrap();
     let policy = &found.config.policy;
-    assert_eq!((policy.window_log, &policy.context[..]), (17, "preserved"));
+    assert_eq!((policy.window_log.clone(), &policy.context[..]), (WindowSetting::Log(17), "preserved"));
     assert_eq!((&found.config.libpq_compression[..], found.log_level), ("lz4", LogLevel::Warn));
     assert_eq!(found.config.servers[0].target.host, "db");
     let replaced =
@@ -255,6 +255,7 @@ fn checking_a_configuration_ends_with_zero_or_one() {
     assert!(code == Some(1) && said.starts_with("pgshrink: policy.window_log: "), "{code:?} {said}");
     assert_eq!(check(&["--window-log=18"], &[("PGSHRINK_WINDOW_LOG", "40")]).0, Some(0));
     assert_eq!(check(&["--window-log=x"], &[]).0, Some(2));
+    assert_eq!(check(&["--window-log=auto"], &[]).0, Some(0));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod cfs;
 mod cfs_kills;
 mod cfs_trees;
 mod config;
+mod decode;
 mod rewrite;
 mod run;
 mod service;

@@ -138,7 +138,7 @@ impl Decoder {
             return Err(error.clone());
         }
         if input.is_empty() {
-            return Ok(Progress { consumed: 0, produced: 0, more_output: false });
+            return Ok(Progress::default());
         }
         let allowed = self.block_raw_max.min(out_room);
         self.make_room(allowed);
@@ -149,7 +149,7 @@ impl Decoder {
         out.extend_from_slice(&target[..produced]);
         self.end += produced;
         self.consumed_total += input.len() as u64;
-        Ok(Progress { consumed: input.len(), produced, more_output: false })
+        Ok(Progress { consumed: input.len(), produced, ..Progress::default() })
     }
 
     pub(super) fn restart(&mut self) {
@@ -158,6 +158,11 @@ impl Decoder {
 
     pub(super) fn memory_bytes(&self) -> usize {
         self.buffer.len()
+    }
+
+    /// Heap bytes that decoding takes.
+    pub(super) fn memory_needed(&self) -> usize {
+        2 * HISTORY_BYTES + self.block_raw_max
     }
 
     pub(super) fn at_frame_end(&self) -> bool {
@@ -171,7 +176,7 @@ impl Decoder {
     /// Makes room for `len` bytes behind the history.
     fn make_room(&mut self, len: usize) {
         if self.buffer.is_empty() {
-            self.buffer = vec![0; 2 * HISTORY_BYTES + self.block_raw_max];
+            self.buffer = vec![0; self.memory_needed()];
         }
         if self.buffer.len() - self.end < len {
             self.buffer.copy_within(self.end - HISTORY_BYTES..self.end, 0);

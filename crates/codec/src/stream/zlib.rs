@@ -255,7 +255,7 @@ impl Decoder {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let mut progress = Progress { consumed: 0, produced: 0, more_output: false };
+        let mut progress = Progress::default();
         loop {
             let rest = &input[progress.consumed..];
             let room_left = out_room - progress.produced;
@@ -279,6 +279,11 @@ impl Decoder {
 
     pub(super) fn memory_bytes(&self) -> usize {
         self.inflate.as_ref().map_or(0, |_| DECODER_STATE_BYTES)
+    }
+
+    /// Heap bytes that decoding takes.
+    pub(super) fn memory_needed(&self) -> usize {
+        DECODER_STATE_BYTES
     }
 
     pub(super) fn at_frame_end(&self) -> bool {

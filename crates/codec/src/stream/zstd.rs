@@ -11,7 +11,7 @@ mod terse;
 use zstd_safe::zstd_sys::{ZSTD_EndDirective, ZSTD_ErrorCode};
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-pub(super) use decoder::{Decoder, declared_window};
+pub(super) use decoder::Decoder;
 use terse::Terse;
 
 use super::traffic::{SMALL_BYTES_MAX, Traffic};
@@ -22,6 +22,8 @@ use crate::room::Room;
 /// An empty raw block with the last-block bit: ends the frame that is open at the decoder.
 pub(super) const CLOSE_FRAME: [u8; 3] = [1, 0, 0];
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// The lowest of sixteen: the low half of the first byte is free (RFC 8878, 3.1.2).
+const SKIPPABLE_MAGIC: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 /// Magic number, descriptor and window: what these encoders write.
 const HEADER_BYTES: usize = 6;
 const MEMORY: Error = Error::Memory { algorithm: Algorithm::Zstd };
@@ -156,6 +158,18 @@ impl Encoder {
             context.set_parameter(CParameter::CompressionLevel(level.0)).map_err(encoder_error)?;
         }
         Ok(())
+    }
+
+    pub(super) fn set_window_log(&mut self, window_log: u32) {
+        if self.window_log == window_log {
+            return;
+        }
+        self.window_log = window_log;
+        if self.context == Some(Mode::Bulk) {
+            self.context = None;
+        }
+        // A context keeps the memory of the largest window it had.
+        self.bulk = None;
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

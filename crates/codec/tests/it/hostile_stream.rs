@@ -179,7 +179,6 @@ fn a_zstd_window_over_the_maximum_is_refused_before_it_is_allocated() {
     let mut encoder = Encoder::new(EncoderOptions { choice, window_log: 19 }).unwrap();
     let raw = Random::fixed(21).rows(5000);
     let wire = encode(&mut encoder, &raw);
-    assert_eq!(Decoder::declared_window(&wire), Some(1 << 19));
     let limit = Error::Limit { what: "zstd window size", found: 1 << 19, allowed: 1 << 18 };
     for step in [wire.len(), 1] {
         let mut decoder = Decoder::new(options).unwrap();
@@ -205,20 +204,74 @@ fn a_zstd_window_over_the_maximum_is_refused_before_it_is_allocated() {
     }
 }
 
+/// Payloads whose last frame declares 8 MiB and stays open.
+fn window_bombs() -> Vec<Vec<u8>> {
+    let open = [0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3, 0, 0, 0];
+    let small = [0x28, 0xb5, 0x2f, 0xfd, 0, 0, 1, 0, 0];
+    let single_segment = [0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0x80, 0, 0, 0, 0];
+    let skippable = [0x5f, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    let empty = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0];
+    vec![
+        open.to_vec(),
+        single_segment.to_vec(),
+        [&small[..], &open].concat(),
+        [&small[..], &small, &single_segment].concat(),
+        [&skippable[..], &open].concat(),
+        [&empty[..], &small, &skippable, &open].concat(),
+    ]
+}
+
 #[test]
-fn the_window_that_a_zstd_header_declares_is_read_from_its_first_bytes() {
-    let magic = [0x28, 0xb5, 0x2f, 0xfd];
-    let declared = |rest: &[u8]| Decoder::declared_window(&[&magic, rest].concat());
-    assert_eq!(declared(&[0x00, 0x00]), Some(1 << 10));
-    assert_eq!(declared(&[0x00, 0x68]), Some(1 << 23));
-    assert_eq!(declared(&[0x00, 0x69]), Some((1 << 23) + (1 << 20)));
-    assert_eq!(declared(&[0x00]), None);
-    assert_eq!(declared(&[]), None);
-    assert_eq!(declared(&[0x20, 200]), Some(200), "a single segment's window is its content");
-    assert_eq!(declared(&[0x60, 0x01, 0x01]), Some(257 + 256));
-    assert_eq!(declared(&[0xa3, 9, 9, 9, 9, 0, 0, 0]), None);
-    assert_eq!(declared(&[0xa3, 9, 9, 9, 9, 0, 0, 0, 0x40]), Some(1 << 30));
-    assert_eq!(Decoder::declared_window(&[0x28, 0xb5, 0x2f, 0xfe, 0, 0]), None);
+fn a_decoder_holds_no_more_memory_than_it_is_allowed_however_a_header_comes() {
+    const ALLOWED: usize = 1 << 20;
+    for bomb in window_bombs() {
+        for first in 0..=bomb.len() {
+            for piece in [1, 2, bomb.len()] {
+                let mut decoder = decoder(Algorithm::Zstd);
+                decoder.allow_memory(ALLOWED);
+                let (head, tail) = bomb.split_at(first);
+                let (mut wanted, mut rest) = (None, &[][..]);
+                for part in [head].into_iter().chain(tail.chunks(piece)) {
+                    let progress = decoder.decode(part, &mut Vec::new(), 100).unwrap();
+                    assert!(decoder.memory_bytes() <= ALLOWED, "{bomb:x?} cut at {first}");
+                    rest = &part[progress.consumed..];
+                    wanted = progress.wants_memory;
+                    if wanted.is_some() {
+                        break;
+                    }
+                }
+                let wanted = wanted.unwrap_or_else(|| panic!("{bomb:x?} cut at {first} asks for nothing"));
+                assert!(wanted > 8 << 20, "{wanted}");
+                decoder.allow_memory(wanted);
+                decoder.decode(rest, &mut Vec::new(), 100).unwrap();
+                assert!((8 << 20..=wanted).contains(&decoder.memory_bytes()), "{bomb:x?} cut at {first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_decoder_that_is_allowed_memory_step_by_step_gives_back_all() {
+    for text in ["lz4", "zlib:1", "zstd:1"] {
+        let (mut encoder, mut decoder) = pair(text);
+        decoder.allow_memory(0);
+        let raw = Random::fixed(23).rows(40_000);
+        let wire = encode(&mut encoder, &raw);
+        let step = if decoder.needs_whole_payload() { wire.len() } else { 3 };
+        let (mut out, mut asked) = (Vec::new(), 0);
+        for mut part in wire.chunks(step) {
+            loop {
+                let progress = decoder.decode(part, &mut out, 1 << 20).unwrap();
+                part = &part[progress.consumed..];
+                let Some(bytes) = progress.wants_memory else { break };
+                assert_eq!((progress.produced, decoder.memory_bytes()), (0, 0), "{text}");
+                decoder.allow_memory(bytes);
+                asked += 1;
+            }
+            assert!(part.is_empty());
+        }
+        assert_eq!((out == raw, asked), (true, 1), "{text}");
+    }
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use pgshrink_codec::AlgorithmList;
 use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
-use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy};
+use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy, WindowLog};
 
 use super::{
     ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, ServerConfig, SslMode, SslNegotiation,
-    TargetConfig, TcpConfig, TimeoutsConfig, UnixSocketConfig,
+    TargetConfig, TcpConfig, TimeoutsConfig, UnixSocketConfig, WindowSetting,
 };
 use crate::admin::Access;
 use crate::error::Error;
@@ -172,13 +172,25 @@ impl PolicyConfig {
         };
         check_range("policy.group_size_min", self.group_size_min as u64, 0, 1 << 20)?;
         check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20)?;
-        check_range("policy.window_log", self.window_log.into(), 10, 23)?;
+        let window_log = match &self.window_log {
+            WindowSetting::Log(log) => {
+                check_range("policy.window_log", (*log).into(), 10, 23)?;
+                WindowLog::Fixed(*log)
+            }
+            WindowSetting::Word(word) if word == super::limits::WINDOW_AUTO => WindowLog::Auto,
+            WindowSetting::Word(word) => {
+                return Err(Error::config(
+                    "policy.window_log",
+                    format!("'{word}': allowed are auto and 10 to 23"),
+                ));
+            }
+        };
         Ok(Policy {
             types,
             group_size_min: self.group_size_min,
             frame_size: self.frame_size,
             context,
-            window_log: self.window_log,
+            window_log,
         })
     }
 }

@@ -117,7 +117,10 @@ impl Connector {
         let size_max = self.common.limits.auth_message_size_max;
         if ask && (self.required || !self.is_plain(target)) {
             let mut asking = packet.clone();
-            Offer::new(self.dialect, &self.list).allow_packed_rows(self.pack_rows).put(&mut asking);
+            Offer::new(self.dialect, &self.list)
+                .allow_packed_rows(self.pack_rows)
+                .invite_window(self.common.shared.budget.window_log_invited())
+                .put(&mut asking);
             let Started { server, first } =
                 start(target, &self.common.tcp, &[], &asking.to_bytes(), size_max).await?;
             if !refuses_key(&server, first, self.dialect) {
@@ -263,7 +266,8 @@ impl Service for Connector {
         self.count_plain(agreed.is_some(), ask, reached.asked);
         let link = agreed.map(|agreed| {
             let budget = self.common.shared.budget.clone();
-            let mut link = Link::new(Role::Connector, agreed, self.common.link.clone(), budget);
+            let mut link =
+                Link::new(Role::Connector, agreed, self.common.link.clone(), budget).with_clock(super::clock);
             setting.iter().for_each(|text| link.begin_with(text));
             session.set_compression(Some(Compression {
                 dialect: link.agreed().dialect().name(),

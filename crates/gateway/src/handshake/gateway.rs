@@ -57,7 +57,7 @@ impl Gateway {
             return None;
         };
         let offer = offer.allow_packed_rows(server.pack_rows);
-        let answer = offer.answer(&server.allowed);
+        let answer = offer.answer(&server.allowed, self.common.shared.budget.window_log_invited());
         for item in &answer.unknown {
             Events::count(&self.common.events().unknown_algorithms);
             limited!(warn, session = session.id, client = %session.peer(), item, "unknown item in offer");
@@ -232,7 +232,7 @@ impl Service for Gateway {
             if answer.is_none() { "the client asked for nothing" } else { "no algorithm in common" };
         let link = answer.and_then(|a| a.agreed).map(|agreed| {
             let (config, budget) = (server.link.clone(), self.common.shared.budget.clone());
-            let mut link = Link::new(Role::Gateway, agreed, config, budget);
+            let mut link = Link::new(Role::Gateway, agreed, config, budget).with_clock(super::clock);
             setting.iter().for_each(|text| link.begin_with(text));
             session.set_compression(Some(Compression {
                 dialect: link.agreed().dialect().name(),

@@ -402,15 +402,85 @@ fn serves_for_another_test() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-#[test]
-fn attacks_do_not_make_the_process_grow() {
-    let cluster = cluster(Auth::Trust);
+/// A gateway with 64 MiB of codec memory in a process of its own, and its port.
+fn in_its_own_process(cluster: &Cluster) -> (Daemon, u16) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "hostile::serves_for_another_test", "--nocapture"]);
     let daemon = Daemon::spawn(command.env(SERVE, cluster.port().to_string())).unwrap();
     daemon.wait_for_log(Duration::from_secs(20), ".\n").unwrap();
     let log = daemon.log();
-    let at: u16 = log.split("serving on ").nth(1).unwrap().split('.').next().unwrap().parse().unwrap();
+    let at = log.split("serving on ").nth(1).unwrap().split('.').next().unwrap().parse().unwrap();
+    (daemon, at)
+}
+
+/// A zstd frame with a window of 8 MiB that is filled, by 300 bytes.
+fn filled_window() -> Vec<u8> {
+    let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3];
+    // A raw block: the begin of a CopyData that holds all the rest.
+    out.extend([5 << 3, 0, 0]);
+    out.extend([&b"d"[..], &(8u32 << 20).to_be_bytes()].concat());
+    // Zeros, 128 KiB a block.
+    for _ in 0..63 {
+        out.extend([&((128u32 << 10) << 3 | 1 << 1).to_le_bytes()[..3], &[0]].concat());
+    }
+    out
+}
+
+#[test]
+fn a_hundred_sessions_stay_within_the_memory_limit_however_they_write_a_header() {
+    raise_file_limit();
+    let cluster = cluster(Auth::Trust);
+    let (daemon, at) = in_its_own_process(&cluster);
+    let bomb = filled_window();
+    let empty = [0x28, 0xb5, 0x2f, 0xfd, 0, 0, 1, 0, 0];
+    let skippable = [0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9];
+    // Payloads of one frame of the protocol each.
+    let ways: [Vec<Vec<u8>>; 5] = [
+        vec![bomb[..1].to_vec(), bomb[1..].to_vec()],
+        vec![bomb[..4].to_vec(), bomb[4..].to_vec()],
+        vec![[&empty[..], &bomb].concat()],
+        vec![[&skippable[..], &bomb].concat()],
+        vec![bomb.clone()],
+    ];
+    for dialect in DIALECTS {
+        let mut all: Vec<Raw> = (0..100).map(|_| session_at(at, dialect)).collect();
+        let before = daemon.resident_size().unwrap();
+        for (n, raw) in all.iter_mut().enumerate() {
+            let way = &ways[n % ways.len()];
+            let mut bytes = frame(dialect, code(dialect, Algorithm::Zstd), &way[0]);
+            for payload in &way[1..] {
+                bytes.extend(match dialect {
+                    "ack" => message(b'm', payload),
+                    _ => message(b'z', &[&[0][..], payload].concat()),
+                });
+            }
+            assert!(bytes.len() < 350);
+            raw.send(&bytes);
+        }
+        // All but the few that fit are refused; they say so, and close.
+        let mut refused = vec![false; all.len()];
+        wait_until(Duration::from_secs(60), "sessions beyond the limit to be refused", || {
+            for (raw, refused) in all.iter_mut().zip(&mut refused) {
+                raw.0.set_nonblocking(true).unwrap();
+                *refused |= raw.0.peek(&mut [0]).is_ok();
+            }
+            refused.iter().filter(|refused| **refused).count() >= 90
+        })
+        .unwrap();
+        for (raw, _) in all.iter_mut().zip(&refused).filter(|(_, refused)| **refused) {
+            raw.0.set_nonblocking(false).unwrap();
+            let error = raw.message().unwrap();
+            assert_eq!((error.0, field(&error.1, b'C')), (b'E', "53200".to_string()), "{dialect}");
+        }
+        let grown = daemon.resident_size().unwrap().saturating_sub(before);
+        assert!(grown < 96 << 20, "{dialect}: grown by {} MiB", grown >> 20);
+    }
+}
+
+#[test]
+fn attacks_do_not_make_the_process_grow() {
+    let cluster = cluster(Auth::Trust);
+    let (daemon, at) = in_its_own_process(&cluster);
     let attack = |dialect: &str| {
         for (_, bytes, what) in hostile_frames(dialect) {
             let mut raw = session_at(at, dialect);

@@ -97,6 +97,111 @@ fn a_large_window_needs_room_in_the_budget() {
     }
 }
 
+/// Payloads that make a decoder of 8 MiB, by a header that is not the first thing in them.
+fn window_bombs() -> Vec<Vec<u8>> {
+    let open = zstd_frame_with_window(&[], 23)[..6].to_vec();
+    let empty = zstd_frame_with_window(&[], 10);
+    let skippable = [0x53, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 7, 7].to_vec();
+    vec![
+        open.clone(),
+        [&empty[..], &open].concat(),
+        [&skippable[..], &open].concat(),
+        [&skippable[..], &empty, &skippable, &empty, &open].concat(),
+    ]
+}
+
+#[test]
+fn a_window_is_taken_from_the_budget_wherever_its_header_stands_and_is_split() {
+    for dialect in DIALECTS {
+        for payload in window_bombs() {
+            for cut in 0..=payload.len() {
+                for across_frames in [false, true] {
+                    // In two frames, or in one that comes in two reads.
+                    let parts = match across_frames {
+                        true if cut > 0 && cut < payload.len() => {
+                            vec![
+                                frame(dialect, true, &payload[..cut]),
+                                frame(dialect, false, &payload[cut..]),
+                            ]
+                        }
+                        _ => {
+                            let whole = frame(dialect, true, &payload);
+                            let (head, tail) = whole.split_at(whole.len() - payload.len() + cut);
+                            vec![head.to_vec(), tail.to_vec()]
+                        }
+                    };
+                    let mut pair = Pair::new(dialect, "zstd:1", LinkConfig::default());
+                    pair.budget.set_limit(4 << 20);
+                    let refused = parts.iter().find_map(|part| receive(&mut pair.gateway, part).err());
+                    let error = refused.unwrap_or_else(|| panic!("{payload:x?} cut at {cut} passes"));
+                    assert_eq!(error.sqlstate(), "53200", "{error}");
+                    let mut pair = Pair::new(dialect, "zstd:1", LinkConfig::default());
+                    for part in &parts {
+                        receive(&mut pair.gateway, part).unwrap();
+                    }
+                    assert!(pair.budget.used() > 8 << 20, "{payload:x?} cut at {cut} is not counted");
+                    drop(pair.gateway);
+                    assert_eq!(pair.budget.used(), 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_incomplete_lz4_frame_is_counted_and_no_longer_than_a_block_can_be() {
+    for (dialect, code) in [(Dialect::Ack, 0), (Dialect::Restart, 2)] {
+        let header = |size: usize| match dialect {
+            Dialect::Ack => {
+                [&message::message(b'k', &[code])[..], b"m", &(size as u32 + 4).to_be_bytes()].concat()
+            }
+            Dialect::Restart => [&b"z"[..], &(size as u32 + 5).to_be_bytes(), &[code]].concat(),
+        };
+        let largest = 65_536 + 65_536 / 255 + 16;
+        let mut pair = Pair::new(dialect, "lz4", LinkConfig::default());
+        receive(&mut pair.gateway, &[&header(largest)[..], b"x"].concat()).unwrap();
+        assert!(pair.budget.used() >= largest as u64, "{} for {largest}", pair.budget.used());
+        assert!(pair.gateway.memory_bytes() >= largest);
+        let mut pair = Pair::new(dialect, "lz4", LinkConfig::default());
+        pair.budget.set_limit(largest as u64 - 1);
+        let error = receive(&mut pair.gateway, &[&header(largest)[..], b"x"].concat()).unwrap_err();
+        assert_eq!(error.sqlstate(), "53200", "{error}");
+        let mut pair = Pair::new(dialect, "lz4", LinkConfig::default());
+        let error = receive(&mut pair.gateway, &header(largest + 1)).unwrap_err();
+        assert!(matches!(error, Error::Limit { what: "size of an lz4 block", .. }), "{error}");
+    }
+}
+
+#[test]
+fn rows_that_wait_to_be_unpacked_are_counted() {
+    // A run of 64 KiB of lines of which half has come.
+    let run = [&[1, 1, 0, 0][..], &[b'x'; 32 << 10]].concat();
+    let mut pair = Pair::new(Dialect::Ack, "zstd:1", LinkConfig::default());
+    receive(&mut pair.gateway, &frame(Dialect::Ack, true, &zstd_frame(&run))).unwrap();
+    let used = pair.budget.used();
+    let mut empty = Pair::new(Dialect::Ack, "zstd:1", LinkConfig::default());
+    receive(&mut empty.gateway, &frame(Dialect::Ack, true, &zstd_frame(&[]))).unwrap();
+    assert!(used >= empty.budget.used() + (32 << 10), "{used}, {} without", empty.budget.used());
+    let mut other = Pair::new(Dialect::Ack, "zstd:1", LinkConfig::default());
+    other.budget.set_limit(empty.budget.used() + 1000);
+    let error = receive(&mut other.gateway, &frame(Dialect::Ack, true, &zstd_frame(&run))).unwrap_err();
+    assert_eq!(error.sqlstate(), "53200", "{error}");
+}
+
+#[test]
+fn memory_given_back_by_a_quiet_session_is_taken_again_before_it_is_used() {
+    for (algorithms, code) in [("zstd:1", 0), ("lz4", 0), ("zlib", 0)] {
+        let mut pair = Pair::new(Dialect::Ack, algorithms, LinkConfig::default());
+        receive(&mut pair.gateway, &message::message(b'k', &[code])).unwrap();
+        pair.release_idle();
+        assert_eq!(pair.budget.used(), 0, "{algorithms}");
+        pair.budget.set_limit(1000);
+        let payload = zstd_frame(&message::message(b'S', b""));
+        let error = receive(&mut pair.gateway, &message::message(b'm', &payload)).unwrap_err();
+        assert_eq!(error.sqlstate(), "53200", "{algorithms}: {error}");
+    }
+}
+
 #[test]
 fn damaged_frames_never_pass_as_whole_messages_nor_panic() {
     let mut random = Random(0xdead);

@@ -451,7 +451,7 @@ mod tests {
         config.servers[0].policy = "window_log = 16\npack_rows = false".parse().unwrap();
         let policy = config.policy_of(&config.servers[0]).unwrap();
         assert_eq!((policy.context.as_str(), policy.pack_rows), ("per-frame", false));
-        assert_eq!(policy.to_policy().unwrap().window_log, 16);
+        assert_eq!(policy.to_policy().unwrap().window_log, WindowLog::Fixed(16));
         assert!(fault(|c| c.servers[0].policy = "window = 16".parse().unwrap()).contains("unknown field"));
     }
 

@@ -257,12 +257,7 @@ impl Service for Connector {
                 return Err(self.refuse_plain(&target).into());
             }
         }
-        let plain_because = match (&agreed, ask, reached.asked) {
-            (Some(_), ..) => "",
-            (None, false, _) => "not asked for",
-            (None, true, true) => "no algorithm in common",
-            (None, true, false) => "the target refuses to be asked",
-        };
+        let plain_because = plain_because(agreed.is_some(), ask, reached.asked);
         self.count_plain(agreed.is_some(), ask, reached.asked);
         let link = agreed.map(|agreed| {
             let budget = self.common.shared.budget.clone();
@@ -277,6 +272,16 @@ impl Service for Connector {
             Box::new(link)
         });
         Ok(Placed { server, target, link, plain_because })
+    }
+}
+
+/// Why a session goes on plain; nothing for one that is compressed.
+fn plain_because(agreed: bool, ask: bool, asked: bool) -> &'static str {
+    match (agreed, ask, asked) {
+        (true, ..) => "",
+        (false, false, _) => "not asked for",
+        (false, true, true) => "no algorithm in common",
+        (false, true, false) => "the target refuses to be asked",
     }
 }
 

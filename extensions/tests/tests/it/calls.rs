@@ -10,6 +10,7 @@ use crate::documents::trained_table;
 const CALLS_MAX: usize = 160;
 
 /// Values of a type, NULL first.
+// tidy: long, a table of values for each type
 fn values(of: &str) -> Vec<&'static str> {
     let values: &[&str] = match of {
         "text" => &[

@@ -507,7 +507,7 @@ mod tests {
         for text in ["zstd:1", "zstd:1,window:40", "zstd:1,window:x"] {
             let answer = Offer { dialect: Dialect::Ack, text: text.into() }.answer(&offered, 23);
             assert_eq!(answer.agreed.unwrap().send_window_log_max(), 19, "{text}");
-            assert_eq!(answer.ack.unwrap().ends_with(b",window:23\0"), false, "{text}");
+            assert!(!answer.ack.unwrap().ends_with(b",window:23\0"), "{text}");
         }
         let restart = Offer::new(Dialect::Restart, &offered).invite_window(23);
         assert_eq!(restart.answer(&offered, 23).agreed.unwrap().send_window_log_max(), 23);

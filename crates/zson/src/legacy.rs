@@ -88,6 +88,8 @@ impl Words {
             };
         }
         debug_assert!(words.places.len() <= LEGACY_CODES_MAX);
+        memory::shrink(&mut words.text);
+        memory::shrink(&mut words.places);
         Ok(words)
     }
 

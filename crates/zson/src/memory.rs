@@ -42,6 +42,15 @@ pub fn append(vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Gives back what a vector does not use. One that there is no memory to move out of stays as it is.
+pub fn shrink<T: Copy>(vec: &mut Vec<T>) {
+    let mut own = Vec::new();
+    if vec.capacity() > vec.len() && own.try_reserve_exact(vec.len()).is_ok() {
+        own.extend_from_slice(vec);
+        *vec = own;
+    }
+}
+
 /// As `Iterator::collect`.
 pub fn collect<T>(elements: impl IntoIterator<Item = T>) -> Result<Vec<T>, Error> {
     let elements = elements.into_iter();
@@ -79,6 +88,8 @@ mod tests {
         append(&mut vec, b"def").unwrap();
         push(&mut vec, b'g').unwrap();
         assert_eq!(vec, b"abcdefg");
+        shrink(&mut vec);
+        assert_eq!((vec.as_slice(), vec.capacity()), (&b"abcdefg"[..], 7));
         assert_eq!(zeroed(3).unwrap(), [0; 3]);
         assert_eq!(collect((0..9).filter(|n| n % 2 == 0)).unwrap(), [0, 2, 4, 6, 8]);
     }

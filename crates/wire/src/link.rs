@@ -303,16 +303,30 @@ impl Link {
             Change::Default => "on",
             Change::Value(value) => value.as_str(),
         };
-        // The server takes any text for a placeholder setting, so the gateway is the one to tell the user.
-        if let Err(error) = self.set_compression(text)
-            && self.role == Role::Gateway
-        {
+        let asked = self.agreed.asked(text);
+        let answer = self.set_compression(text);
+        if self.role == Role::Connector {
+            return;
+        }
+        // The server takes any text for a placeholder setting, so the gateway is the one that answers the user.
+        if let Err(error) = answer {
             let report = Report {
                 severity: "WARNING",
                 sqlstate: error.sqlstate(),
                 message: &error.to_string(),
                 detail: Some(&format!("The session goes on with {}.", self.compression())),
                 hint: Some("Use off, on, or a list such as zstd:3,lz4."),
+            };
+            self.outbound.inject(report.notice_response());
+        } else if let Ok(Some(asked)) = asked
+            && self.sending() != Some(asked)
+        {
+            let report = Report {
+                severity: "NOTICE",
+                sqlstate: "00000",
+                message: &format!("{SETTING_NAME} is {} in this session", self.compression()),
+                detail: Some(&format!("{asked} was asked for; the gateway allows no higher level.")),
+                hint: None,
             };
             self.outbound.inject(report.notice_response());
         }

@@ -308,9 +308,18 @@ impl Agreed {
         join(&self.receive)
     }
 
-    /// The choice a setting asks for: its first item that was agreed, `None` for `off`. A level is held to what
-    /// the server allows.
+    /// The choice a setting comes to: what it asks for, with no higher level than the server allows.
     pub fn choose(&self, text: &str) -> Result<Option<Choice>, Error> {
+        let held = |asked: Choice| {
+            let ceiling = self.ceiling.iter().find(|c| c.algorithm == asked.algorithm);
+            let level = ceiling.map_or(asked.level, |c| asked.algorithm.cheaper(asked.level, c.level));
+            Choice { level, ..asked }
+        };
+        Ok(self.asked(text)?.map(held))
+    }
+
+    /// What a setting asks for: its first item that was agreed, `None` for `off`.
+    pub(crate) fn asked(&self, text: &str) -> Result<Option<Choice>, Error> {
         let text = text.trim();
         if ["off", "none", "plain"].iter().any(|off| text.eq_ignore_ascii_case(off)) {
             return Ok(None);
@@ -327,9 +336,7 @@ impl Agreed {
                 join(&self.send)
             )));
         };
-        let ceiling = self.ceiling.iter().find(|c| c.algorithm == item.algorithm);
-        let level = ceiling.map_or(item.level, |c| item.algorithm.cheaper(item.level, c.level));
-        Ok(Some(Choice { level, ..*item }))
+        Ok(Some(*item))
     }
 
     /// For logs: what each end may send.

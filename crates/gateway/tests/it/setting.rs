@@ -48,13 +48,19 @@ fn show_reports_what_is_in_effect_and_other_forms_are_answered_with_a_notice() {
     let gateway = gateway(&cluster);
     let connector = connector(&gateway, "ack", "zstd:1,lz4:1");
     let mut raw = Raw::login(port(&connector));
-    let mut shown = |before: &str| {
-        ask(&mut raw, before);
+    let mut shown = |before: &str, reported: &str| {
+        let messages = ask(&mut raw, before);
+        let reports: Vec<_> = messages.iter().filter(|m| m.0 == b'N').collect();
+        assert_eq!(reports.len(), usize::from(!reported.is_empty()), "{before}");
+        reports.iter().for_each(|report| assert!(field(&report.1, b'M').contains(reported), "{before}"));
         value(&ask(&mut raw, "SHOW pgshrink.compression"))
     };
     // The server would say zstd:9, nonsense and lz4.
-    assert_eq!(shown("SET pgshrink.compression = 'zstd:9'"), "zstd:1");
-    assert_eq!(shown("SET pgshrink.compression = 'nonsense'"), "zstd:1");
+    let held = "pgshrink.compression is zstd:1 in this session";
+    assert_eq!(shown("SET pgshrink.compression = 'zstd:9'", held), "zstd:1");
+    assert_eq!(shown("SET pgshrink.compression = 'nonsense'", "nonsense"), "zstd:1");
+    assert_eq!(shown("SET pgshrink.compression = 'lz4:1'", ""), "lz4:1");
+    assert_eq!(shown("RESET pgshrink.compression", ""), "zstd:1");
     ask(&mut raw, "BEGIN");
     ask(&mut raw, "SET pgshrink.compression = 'off'");
     ask(&mut raw, "ROLLBACK");

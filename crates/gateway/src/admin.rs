@@ -43,17 +43,27 @@ const CONSOLES_MAX: usize = 32;
 /// How long a password exchange may take. psql does not hold the connection while it asks its user.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves a client whose startup packet asks for the console, to its end.
+/// A client whose startup packet asks for the console.
+pub(crate) struct Caller<'a> {
+    /// Its connection.
+    pub(crate) client: &'a mut Leg,
+    /// Where it comes from.
+    pub(crate) peer: Peer,
+    /// What it asked for.
+    pub(crate) packet: &'a StartupPacket,
+    /// When its login is given up at the latest.
+    pub(crate) deadline: Instant,
+}
+
+/// Serves a caller to its end.
 pub(crate) async fn serve(
+    mut caller: Caller<'_>,
     access: &Access,
-    client: &mut Leg,
-    peer: Peer,
-    packet: &StartupPacket,
     registry: &Arc<Registry>,
     control: &mpsc::UnboundedSender<Control>,
-    deadline: Instant,
 ) -> Result<(), Failure> {
-    let grant = log_in(access, client, peer, packet, registry, deadline).await?;
+    let grant = log_in(&mut caller, access, registry).await?;
+    let Caller { client, peer, packet, .. } = caller;
     // Whoever could stop the process anyway is let in however many others look.
     let places = if grant == Grant::Change { usize::MAX } else { CONSOLES_MAX };
     let Some(_open) = registry.process.open_console(places) else {
@@ -72,14 +82,9 @@ pub(crate) async fn serve(
 
 /// Finds out what the client may do. Those who have to prove it hold a place of a pool of their own meanwhile, so that guessing
 /// takes no place of a console that is open, and is paid for by whoever guesses.
-async fn log_in(
-    access: &Access,
-    client: &mut Leg,
-    peer: Peer,
-    packet: &StartupPacket,
-    registry: &Registry,
-    deadline: Instant,
-) -> Result<Grant, Failure> {
+async fn log_in(caller: &mut Caller<'_>, access: &Access, registry: &Registry) -> Result<Grant, Failure> {
+    let Caller { client, peer, packet, deadline } = caller;
+    let peer = *peer;
     let place = registry.pools.console_logins.take(peer);
     if place.is_none() && !access.is_trusted(peer) {
         return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many logins to the console at once")
@@ -89,7 +94,7 @@ async fn log_in(
     if let Some(answer) = negotiate(packet) {
         client.send(&answer).await?;
     }
-    let deadline = deadline.min(Instant::now() + LOGIN_LIMIT);
+    let deadline = (*deadline).min(Instant::now() + LOGIN_LIMIT);
     match timeout_at(deadline, access.admit(client, peer, packet)).await {
         Ok(Err(Failure::Refused(refusal))) if refusal.sqlstate == sqlstate::INVALID_PASSWORD => {
             tokio::time::sleep(wrong_password_delay(place.as_ref().map_or(0, Place::among))).await;

@@ -228,10 +228,9 @@ async fn serve_console(
     deadline: Instant,
 ) {
     entry.leave();
-    let peer = entry.session.peer();
+    let caller = admin::Caller { client: &mut client, peer: entry.session.peer(), packet: &packet, deadline };
     let Shared { registry, control, .. } = &*common.shared;
-    let served = admin::serve(&common.access, &mut client, peer, &packet, registry, control, deadline);
-    if let Err(failure) = served.await {
+    if let Err(failure) = admin::serve(caller, &common.access, registry, control).await {
         if matches!(&failure, Failure::Refused(refusal) if refusal.sqlstate != sqlstate::ADMIN_SHUTDOWN) {
             Events::count(&common.events().refused_console);
         }

@@ -3,6 +3,8 @@
 PREFIX ?= /usr/local
 INTO = $(DESTDIR)$(PREFIX)
 CARGO ?= cargo
+# Where tools/setup has rustup put cargo, on a machine that had none.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 SOAK_SECONDS ?= 300
 TOOLCHAIN := $(shell . tools/toolchain.sh; echo $$RUSTUP_TOOLCHAIN)
 ifneq ($(TOOLCHAIN),)

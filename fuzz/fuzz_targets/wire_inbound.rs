@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let role = if pick & 2 == 0 { Role::Gateway } else { Role::Connector };
     let text = ["zstd:1,lz4,zlib", "lz4", "zlib", "zstd:1"][usize::from(pick >> 2 & 3)];
     let Ok(list) = AlgorithmList::parse(text, WIRE_ALGORITHMS) else { return };
-    let Some(agreed) = Offer::new(dialect, &list).answer(&list).agreed else { return };
+    let Some(agreed) = Offer::new(dialect, &list).answer(&list, 23).agreed else { return };
     let limits = Limits { frame_raw_max: 1 << 20, out_max: 32 << 10, ..Limits::default() };
     let budget = MemoryBudget::new(32 << 20);
     let config = LinkConfig { limits: limits.clone(), ..LinkConfig::default() };

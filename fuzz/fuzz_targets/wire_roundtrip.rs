@@ -54,7 +54,7 @@ impl Pair {
         let text = ["zstd:1,lz4,zlib", "lz4:3", "zlib:1", "zstd:3"][usize::from(case.algorithms & 3)];
         let list = AlgorithmList::parse(text, WIRE_ALGORITHMS).ok()?;
         let dialect = if case.restart { Dialect::Restart } else { Dialect::Ack };
-        let agreed = Offer::new(dialect, &list).answer(&list).agreed?;
+        let agreed = Offer::new(dialect, &list).answer(&list, 23).agreed?;
         let context = [ContextMode::Preserved, ContextMode::PerFrame, ContextMode::PerTransaction]
             [usize::from(case.context % 3)];
         let policy = Policy {
@@ -103,7 +103,7 @@ impl Pair {
     fn carry(&mut self, flush: Flush) {
         loop {
             let mut out = Vec::new();
-            let held = self.from.pump(flush, &mut out).expect("own messages");
+            let held = self.from.pump(flush, &mut out).expect("own messages").held;
             self.arrive(&out);
             if held != Held::OutputFull {
                 return;

@@ -23,7 +23,7 @@ static WRITING: LazyLock<[WritingDictionary; 2]> = LazyLock::new(|| {
         .map(|algorithm| WritingDictionary::new(ID, &DICTIONARY, Choice::from(algorithm)).unwrap())
 });
 static WORDS: LazyLock<Words> = LazyLock::new(|| {
-    Words::new([(1, b"name".to_vec()), (2, b"city".to_vec()), (258, vec![b'x'; 300])].into_iter())
+    Words::new([(1, b"name".to_vec()), (2, b"city".to_vec()), (258, vec![b'x'; 300])].into_iter()).unwrap()
 });
 
 fuzz_target!(|data: &[u8]| {

@@ -156,7 +156,7 @@ impl Pair {
 
 fn negotiate(dialect: Dialect, algorithms: &str) -> Result<(Agreed, Agreed)> {
     let list = AlgorithmList::parse(algorithms, WIRE_ALGORITHMS)?;
-    let answer = Offer::new(dialect, &list).answer(&list);
+    let answer = Offer::new(dialect, &list).invite_window(23).answer(&list, 23);
     let connector = match dialect {
         Dialect::Ack => {
             let ack = answer.ack.ok_or("no acknowledgement")?;
@@ -188,7 +188,7 @@ fn send(
         let flush = if plain.is_empty() { flush } else { Flush::No };
         loop {
             let began = cpu_seconds_of_thread();
-            let held = link.pump(flush, out)?;
+            let held = link.pump(flush, out)?.held;
             seconds += cpu_seconds_of_thread() - began;
             wire.append(out);
             if held != Held::OutputFull {

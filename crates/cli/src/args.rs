@@ -5,6 +5,7 @@
 
 mod cfs;
 mod connect;
+mod decode;
 mod defaults;
 mod gateway;
 mod run;
@@ -15,6 +16,7 @@ pub use cfs::{
     UnpackArgs, VerifyArgs,
 };
 pub use connect::ConnectArgs;
+pub use decode::DecodeArgs;
 pub use gateway::GatewayArgs;
 pub use run::RunArgs;
 pub use shared_flags::{LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs};
@@ -66,6 +68,8 @@ pub enum Command {
     Run(RunArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Cfs(CfsArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Decode(DecodeArgs),
     /// Print a completion script for a shell
     ///
     /// Put it where the shell looks for such scripts, for example:

@@ -1,21 +1,27 @@
 //! `pgshrink cfs`: compressed relation files, offline.
 //!
 //! A shell around `pgshrink-cfs`: files, directories, keys, progress and output are here, everything that knows a format
-//! is there. What is there already is never written to, but for the roots of containers by `rekey`: what is made is made beside it.
+//! is there. What is there already is never written to, but for the roots of containers by `rekey`: what is made is made beside it,
+//! and has its name when it is whole (`making`).
 
 mod container;
+mod content;
 mod copy;
 mod dictionary;
 mod estimate;
 mod file;
 mod info;
 mod keys;
+mod making;
+mod manifest;
 mod names;
 mod output;
 mod pack;
 mod rekey;
 mod relation;
+mod running;
 mod salvage;
+mod tree;
 mod unpack;
 mod verify;
 mod walk;
@@ -50,6 +56,8 @@ impl Failure {
 pub(crate) enum Verdict {
     Good,
     Problem,
+    /// Not all could be looked at; standard error says why.
+    Unknown,
 }
 
 impl Verdict {
@@ -72,6 +80,7 @@ pub(crate) fn main(args: &CfsArgs) -> ExitCode {
     match done {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Problem) => ExitCode::from(crate::EXIT_PROBLEM),
+        Ok(Verdict::Unknown) => ExitCode::from(crate::EXIT_FAILED),
         Err(error) => {
             eprintln!("pgshrink: {error}");
             ExitCode::from(crate::EXIT_FAILED)

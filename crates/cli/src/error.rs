@@ -27,6 +27,9 @@ pub enum Error {
     /// `pgshrink run`.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A capture is not there, or is none.
+    #[error("cannot read capture {}: {reason}", path.display())]
+    Capture { path: PathBuf, reason: String },
     /// Completions and manual pages.
     #[error("cannot write {what}: {source}")]
     Write { what: String, source: io::Error },

@@ -5,6 +5,7 @@
 //!   args ──> run::rewrite ──> run::plan    run: what is different for the command
 //!            run::child                    and the command itself
 //!   args ──> cfs                           compressed relation files, offline
+//!   args ──> decode                        captured sessions
 //! ```
 //!
 //! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
@@ -12,12 +13,14 @@
 pub mod args;
 mod cfs;
 pub mod config_file;
+mod decode;
 mod error;
 mod log;
 mod manual;
 pub mod run;
 mod server_spec;
 pub mod settings;
+mod surroundings;
 mod target_spec;
 
 pub use error::Error;
@@ -41,6 +44,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Connect(args) => connect(&args),
         Command::Run(args) => return run::main(&args),
         Command::Cfs(args) => return cfs::main(&args),
+        Command::Decode(args) => return decode::main(&args),
         Command::Completions { shell } => {
             manual::completions(shell, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
         }
@@ -53,11 +57,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
-    let settings = settings::gateway(args);
     if args.service.check {
-        return Ok(checked(settings));
+        return Ok(checked(&settings::gateway_problems(args)));
     }
-    let settings = settings?;
+    let settings = settings::gateway(args)?;
     log::start(settings.log_level, settings.log_format);
     let again = args.clone();
     pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
@@ -65,25 +68,19 @@ fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
 }
 
 fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
-    let settings = settings::connector(args);
     if args.service.check {
-        return Ok(checked(settings));
+        return Ok(checked(&settings::connector_problems(args)));
     }
-    let settings = settings?;
+    let settings = settings::connector(args)?;
     log::start(settings.log_level, settings.log_format);
     let again = args.clone();
     pgshrink_gateway::run_connector(settings.config, move || reloaded(settings::connector(&again)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn checked<T>(settings: Result<T, Error>) -> ExitCode {
-    match settings {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pgshrink: {error}");
-            ExitCode::from(EXIT_PROBLEM)
-        }
-    }
+fn checked(problems: &[Error]) -> ExitCode {
+    problems.iter().for_each(|problem| eprintln!("pgshrink: {problem}"));
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PROBLEM) }
 }
 
 fn reloaded<T>(settings: Result<settings::Settings<T>, Error>) -> Result<T, pgshrink_gateway::Error> {

@@ -13,15 +13,18 @@ mod private_dir;
 mod programs;
 pub mod rewrite;
 mod site;
+mod speaker;
+pub mod summary;
 
 pub use error::RunError;
 
 use crate::args::{Dialect, LogFormat, LogLevel, RunArgs};
+use crate::surroundings;
 use child::Signals;
-use pgshrink_pgclient::Surroundings;
 use plan::Plan;
 use private_dir::PrivateDir;
 use rewrite::Request;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -51,12 +54,14 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
 fn run(args: &RunArgs) -> Result<i32, RunError> {
     let level = if args.verbose > 1 { LogLevel::Info } else { LogLevel::Error };
     crate::log::start(level, LogFormat::Text);
-    let around = Surroundings::of_process();
+    let around = surroundings::of_process();
     let argv: Vec<Vec<u8>> = args.command.iter().map(|word| word.as_bytes().to_vec()).collect();
     let compression = args.compression.as_deref();
+    let command = args.command.first().map(OsString::as_os_str).unwrap_or_default();
+    let speaks = compression.is_none() && speaker::speaks(command, std::env::var_os("PATH").as_deref());
     let plan_in = |private_dir: &Path| {
         let required = args.required;
-        rewrite::plan(&Request { argv: &argv, compression, required, around: &around, private_dir })
+        rewrite::plan(&Request { argv: &argv, compression, required, speaks, around: &around, private_dir })
     };
     // Most commands need no directory, and then none is made.
     let mut plan = plan_in(Path::new("/"))?;
@@ -73,7 +78,11 @@ fn run(args: &RunArgs) -> Result<i32, RunError> {
     let dialect = args.dialect.unwrap_or(Dialect::Ack);
     let connectors = connector::start(&plan, dialect.name(), args.required)?;
     let code = signals.run(&plan);
-    connectors.end();
+    let summary = connectors.end().to_string();
+    // A command that made no connection, or only ones that failed, has said so itself.
+    if !args.quiet && !summary.is_empty() {
+        eprintln!("pgshrink: {summary}");
+    }
     code
 }
 

@@ -6,17 +6,14 @@ use serde::de::value::StrDeserializer;
 
 /// Keywords, in the order in which they are listed in messages.
 const KEYWORDS: &str = "host, hostaddr, port, dbname, user, sslmode, sslrootcert, sslcert, sslkey, sslnegotiation, \
-                        sslhost, send_proxy";
+                        sslhost, libpq_compression, send_proxy";
 
 /// Parses one server.
 pub(crate) fn parse(text: &str) -> Result<ServerConfig, String> {
     let (name, settings) = split_name(text);
     let mut server = ServerConfig {
         name,
-        databases: Vec::new(),
-        users: Vec::new(),
-        target: TargetConfig::new("", pgshrink_pgclient::target::DEFAULT_PORT),
-        send_proxy: None,
+        ..ServerConfig::new(TargetConfig::new("", pgshrink_pgclient::target::DEFAULT_PORT))
     };
     for setting in split_settings(settings) {
         let Some((keyword, value)) = setting.split_once('=') else {
@@ -47,6 +44,7 @@ fn set(server: &mut ServerConfig, keyword: &str, value: &str) -> Result<(), Stri
         "sslkey" => target.tls.sslkey = Some(value.into()),
         "sslnegotiation" => target.tls.sslnegotiation = word(value)?,
         "sslhost" => target.tls.sslhost = Some(value.to_owned()),
+        "libpq_compression" => server.libpq_compression = Some(value.to_owned()),
         "send_proxy" => server.send_proxy = Some(value.parse().map_err(|_| "expected 1 or 2".to_owned())?),
         _ => return Err(format!("unknown keyword; allowed are {KEYWORDS}")),
     }

@@ -30,6 +30,31 @@ pub(crate) const SOCKET_DIR: &str = "/var/run/postgresql";
 
 /// The gateway's settings, checked.
 pub fn gateway(args: &GatewayArgs) -> Result<Settings<GatewayConfig>, Error> {
+    let (settings, file) = read_gateway(args)?;
+    settings.config.validate().map_err(|error| locate(error, file.as_ref()))?;
+    Ok(settings)
+}
+
+/// Everything that a start of the gateway would refuse: all at once, but for what cannot be read at all.
+pub fn gateway_problems(args: &GatewayArgs) -> Vec<Error> {
+    let found = |(settings, file): Read<GatewayConfig>| {
+        settings.config.problems().into_iter().map(|error| locate(error, file.as_ref())).collect()
+    };
+    read_gateway(args).map_or_else(|error| vec![error], found)
+}
+
+/// The same for the connector.
+pub fn connector_problems(args: &ConnectArgs) -> Vec<Error> {
+    let found = |(settings, file): Read<ConnectorConfig>| {
+        settings.config.problems().into_iter().map(|error| locate(error, file.as_ref())).collect()
+    };
+    read_connector(args).map_or_else(|error| vec![error], found)
+}
+
+/// Settings that are not checked yet, and the file they come from.
+type Read<T> = (Settings<T>, Option<ConfigFile<T>>);
+
+fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     let file = file::<GatewayConfig>(&args.service)?;
     let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
     listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
@@ -57,12 +82,17 @@ pub fn gateway(args: &GatewayArgs) -> Result<Settings<GatewayConfig>, Error> {
     }
     policy(&args.policy, &mut config.policy);
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
-    config.validate().map_err(|error| locate(error, file.as_ref()))?;
-    Ok(with_log(config, &args.log, file.map(|file| file.log)))
+    Ok((with_log(config, &args.log, file.as_ref().map(|file| file.log.clone())), file))
 }
 
 /// The connector's settings, checked.
 pub fn connector(args: &ConnectArgs) -> Result<Settings<ConnectorConfig>, Error> {
+    let (settings, file) = read_connector(args)?;
+    settings.config.validate().map_err(|error| locate(error, file.as_ref()))?;
+    Ok(settings)
+}
+
+fn read_connector(args: &ConnectArgs) -> Result<Read<ConnectorConfig>, Error> {
     let file = file::<ConnectorConfig>(&args.service)?;
     let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
     listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
@@ -74,8 +104,7 @@ pub fn connector(args: &ConnectArgs) -> Result<Settings<ConnectorConfig>, Error>
     put(&mut config.required, &args.required);
     policy(&args.policy, &mut config.policy);
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
-    config.validate().map_err(|error| locate(error, file.as_ref()))?;
-    Ok(with_log(config, &args.log, file.map(|file| file.log)))
+    Ok((with_log(config, &args.log, file.as_ref().map(|file| file.log.clone())), file))
 }
 
 fn file<T: for<'de> Deserialize<'de>>(args: &ServiceArgs) -> Result<Option<ConfigFile<T>>, Error> {

@@ -2,10 +2,10 @@
 
 use crate::args::ConnectArgs;
 use crate::error::Error;
+use crate::surroundings::Disk;
 use pgshrink_gateway::config::TargetConfig;
 use pgshrink_pgclient::conninfo::{self, Conninfo, Setting};
 use pgshrink_pgclient::ssl::{RootCertificate, SslMode, SslNegotiation, SslParameters};
-use pgshrink_pgclient::surroundings::Disk;
 use pgshrink_pgclient::target::{self, Target};
 use pgshrink_pgclient::{Parameters, Surroundings};
 use std::path::PathBuf;

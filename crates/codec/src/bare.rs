@@ -28,6 +28,7 @@ use std::mem::MaybeUninit;
 use zstd_safe::{CCtx, DCtx};
 
 use crate::algorithm::{Algorithm, Choice};
+use crate::dictionary::is_memory;
 use crate::error::Error;
 use crate::limits::{BLOCK_RAW_MAX, ZSTD_WINDOW_LOG_MAX, ZSTD_WINDOW_LOG_MIN};
 use crate::lz4::{self, Stream};
@@ -102,10 +103,12 @@ impl Compressor {
                 self.zstd(input, out, |context, room| context.compress_using_cdict(room, input, digest))
             }
             (Algorithm::Lz4, None) => {
+                reserve_for_lz4(out, input)?;
                 let stream = self.lz4.get_or_insert_with(Stream::new);
                 lz4_shape(stream.compress_alone(input, out, level.0))
             }
             (Algorithm::Lz4, Some(Digest::Lz4(digest))) => {
+                reserve_for_lz4(out, input)?;
                 let stream = self.lz4.get_or_insert_with(Stream::new);
                 // SAFETY: the digest, its dictionary and the input outlive this call, and after the reset nothing
                 // remembers them.
@@ -137,10 +140,13 @@ impl Compressor {
             slot => slot.insert(CCtx::try_create().ok_or(MEMORY)?),
         };
         let start = out.len();
-        let mut room = Room::after(out, zstd_safe::compress_bound(input.len()));
-        compress(context, &mut room).map_err(|code| Error::Unsupported {
-            algorithm: Algorithm::Zstd,
-            what: zstd_safe::get_error_name(code),
+        let bound = zstd_safe::compress_bound(input.len());
+        out.try_reserve(bound).map_err(|_| MEMORY)?;
+        compress(context, &mut Room::after(out, bound)).map_err(|code| {
+            match zstd_safe::get_error_name(code) {
+                name if is_memory(name) => MEMORY,
+                what => Error::Unsupported { algorithm: Algorithm::Zstd, what },
+            }
         })?;
         let frame = &out[start..];
         let header_len = frame_header_len(frame);
@@ -203,8 +209,11 @@ impl Decompressor {
         };
         self.frame.clear();
         if self.frame.capacity() > FRAME_BYTES_KEPT {
-            self.frame.shrink_to(FRAME_BYTES_KEPT);
+            self.frame = Vec::new();
         }
+        self.frame
+            .try_reserve(FRAME_HEADER.len() + BLOCK_HEADER_BYTES + payload.len())
+            .map_err(|_| MEMORY)?;
         self.frame.extend_from_slice(&FRAME_HEADER);
         if shape == Shape::ZstdBlock {
             if payload.len() > ZSTD_BLOCK_BYTES_MAX {
@@ -223,7 +232,10 @@ impl Decompressor {
             Some(dictionary) => context.decompress_using_ddict(target, &self.frame, dictionary.zstd()),
             None => context.decompress(target, &self.frame),
         }
-        .map_err(|code| corrupt(shape, zstd_safe::get_error_name(code)))
+        .map_err(|code| match zstd_safe::get_error_name(code) {
+            name if is_memory(name) => MEMORY,
+            name => corrupt(shape, name),
+        })
     }
 }
 
@@ -268,6 +280,11 @@ fn frame_header_len(frame: &[u8]) -> usize {
         flag => 1 << flag,
     };
     5 + usize::from(!single_segment) + dictionary_id_len + content_size_len
+}
+
+/// Room for any block of `input`, or an error.
+fn reserve_for_lz4(out: &mut Vec<u8>, input: &[u8]) -> Result<(), Error> {
+    out.try_reserve(lz4::bound(input.len())).map_err(|_| Error::Memory { algorithm: Algorithm::Lz4 })
 }
 
 fn lz4_shape(done: bool) -> Result<Shape, Error> {

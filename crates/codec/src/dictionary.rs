@@ -41,13 +41,19 @@ impl Dictionary {
         check("dictionary size", size_max, DICTIONARY_BYTES_MAX)?;
         let total = samples.iter().map(|s| s.as_ref().len()).fold(0usize, usize::saturating_add);
         check("size of all dictionary samples", total, DICTIONARY_SAMPLE_BYTES_MAX)?;
-        let sizes: Vec<usize> = samples.iter().map(|s| s.as_ref().len()).collect();
-        let mut joined = Vec::with_capacity(total);
-        samples.iter().for_each(|s| joined.extend_from_slice(s.as_ref()));
-        let mut bytes = Vec::with_capacity(size_max);
-        zstd_safe::train_from_buffer(&mut bytes, &joined, &sizes)
-            .map_err(|code| Error::Training { detail: zstd_safe::get_error_name(code) })?;
-        bytes.shrink_to_fit();
+        let (mut sizes, mut joined, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        // Samples are somebody's data: a lack of memory for them must not end the process.
+        sizes.try_reserve_exact(samples.len()).map_err(|_| MEMORY)?;
+        joined.try_reserve_exact(total).map_err(|_| MEMORY)?;
+        bytes.try_reserve_exact(size_max).map_err(|_| MEMORY)?;
+        for sample in samples {
+            sizes.push(sample.as_ref().len());
+            joined.extend_from_slice(sample.as_ref());
+        }
+        zstd_safe::train_from_buffer(&mut bytes, &joined, &sizes).map_err(|code| {
+            let detail = zstd_safe::get_error_name(code);
+            if is_memory(detail) { MEMORY } else { Error::Training { detail } }
+        })?;
         Self::new(bytes)
     }
 
@@ -73,6 +79,13 @@ impl fmt::Debug for Dictionary {
         write!(f, "Dictionary({} bytes, {a:02x}{b:02x}{c:02x}{d:02x}..)", self.0.bytes.len())
     }
 }
+
+/// Whether zstd reports by this name of an error that it could not get memory.
+pub(crate) fn is_memory(error_name: &str) -> bool {
+    error_name.contains("not enough memory")
+}
+
+const MEMORY: Error = Error::Memory { algorithm: Algorithm::Zstd };
 
 fn check(what: &'static str, found: usize, allowed: usize) -> Result<(), Error> {
     let (found, allowed) = (found as u64, allowed as u64);

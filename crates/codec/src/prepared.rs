@@ -48,7 +48,7 @@ impl CompressorDictionary {
             Algorithm::Zstd => {
                 // SAFETY: the digest is kept beside the dictionary and dropped before it.
                 let bytes = unsafe { forever(&dictionary) };
-                Digest::Zstd(CDict::try_create_by_reference(bytes, choice.level.0).ok_or(UNUSABLE)?)
+                Digest::Zstd(CDict::try_create_by_reference(bytes, choice.level.0).ok_or_else(why_not)?)
             }
             Algorithm::Lz4 => {
                 let mut stream = Stream::new();
@@ -91,7 +91,7 @@ impl DecompressorDictionary {
         let dictionary = dictionary.clone();
         // SAFETY: the digest is kept beside the dictionary and dropped before it.
         let bytes = unsafe { forever(&dictionary) };
-        let zstd = DDict::try_create_by_reference(bytes).ok_or(UNUSABLE)?;
+        let zstd = DDict::try_create_by_reference(bytes).ok_or_else(why_not)?;
         Ok(DecompressorDictionary { zstd, dictionary })
     }
 
@@ -127,6 +127,18 @@ impl fmt::Debug for DecompressorDictionary {
         write!(f, "DecompressorDictionary({:?})", self.dictionary)
     }
 }
+
+/// zstd does not say why it could not digest a dictionary. Where memory for a digest is lacking, that is why.
+fn why_not() -> Error {
+    let mut probe = Vec::<u8>::new();
+    match probe.try_reserve_exact(DIGEST_BYTES) {
+        Ok(()) => UNUSABLE,
+        Err(_) => Error::Memory { algorithm: Algorithm::Zstd },
+    }
+}
+
+/// More than the digest of a dictionary of the largest size takes at the usual levels.
+const DIGEST_BYTES: usize = 8 << 20;
 
 /// Bytes that begin like a trained dictionary must be one.
 const UNUSABLE: Error = Error::Unsupported {

@@ -143,7 +143,10 @@ impl Encoder {
         let EncoderOptions { choice, window_log } = options;
         let choice = Choice::new(choice.algorithm, choice.level.0.into())?;
         let inner = match choice.algorithm {
-            Algorithm::Lz4 => EncoderKind::Lz4(lz4::Encoder::new(choice.level)),
+            Algorithm::Lz4 => {
+                check_library()?;
+                EncoderKind::Lz4(lz4::Encoder::new(choice.level))
+            }
             Algorithm::Zlib => EncoderKind::Zlib(zlib::Encoder::new(choice.level)),
             Algorithm::Zstd => {
                 check_window_log(window_log)?;
@@ -266,6 +269,18 @@ impl Encoder {
         if level != self.choice.level {
             each!(EncoderKind, &mut self.inner, it => it.set_level(level))?;
             self.choice.level = level;
+        }
+        Ok(())
+    }
+
+    /// Goes on with another zstd window, 10 to 27; the same decoder reads on if it allows as much. Costs zstd what an
+    /// abandon costs, and the memory of the old window is given back; the others ignore it. A pending chunk must be
+    /// committed or abandoned before.
+    pub fn set_window_log(&mut self, window_log: u32) -> Result<(), Error> {
+        assert!(!self.pending, "set_window_log between encode and commit");
+        check_window_log(window_log)?;
+        if let EncoderKind::Zstd(it) = &mut self.inner {
+            it.set_window_log(window_log);
         }
         Ok(())
     }
@@ -404,6 +419,15 @@ impl std::fmt::Debug for Decoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Decoder").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
+}
+
+/// Whether the LZ4 library this program runs with has the streams it was built for, whose private state an encoder
+/// rewinds. Encoders check it too; a service calls it when it starts.
+pub fn check_library() -> Result<(), Error> {
+    if crate::lz4::layout_is_known() {
+        return Ok(());
+    }
+    Err(Error::Unsupported { algorithm: Algorithm::Lz4, what: "streams of another library than LZ4 1.10.0" })
 }
 
 fn check_window_log(found: u32) -> Result<(), Error> {

@@ -18,17 +18,19 @@ pub(crate) mod show;
 mod table;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pgshrink_wire::startup::{PROTOCOL_3_0, StartupPacket};
 use pgshrink_wire::{Dialect, message};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use access::Access;
+pub(crate) use access::{Access, Grant};
 
 use crate::error::{Failure, Refusal, sqlstate};
 use crate::handshake::leg::Leg;
 use crate::lifecycle::Control;
+use crate::places::Place;
 use crate::registry::Registry;
 use crate::stream::Peer;
 
@@ -36,32 +38,38 @@ use crate::stream::Peer;
 pub(crate) const VERSION: &str = concat!("pgshrink ", env!("CARGO_PKG_VERSION"));
 /// What drivers take for the server's version: a PostgreSQL they all support, and who is meant.
 const SERVER_VERSION: &str = concat!("13.0 (pgshrink ", env!("CARGO_PKG_VERSION"), ")");
-/// Consoles open at once.
+/// Consoles open at once. Those who may change things get in beyond it.
 const CONSOLES_MAX: usize = 32;
+/// How long a password exchange may take. psql does not hold the connection while it asks its user.
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves a client whose startup packet asks for the console, to its end.
+/// A client whose startup packet asks for the console.
+pub(crate) struct Caller<'a> {
+    /// Its connection.
+    pub(crate) client: &'a mut Leg,
+    /// Where it comes from.
+    pub(crate) peer: Peer,
+    /// What it asked for.
+    pub(crate) packet: &'a StartupPacket,
+    /// When its login is given up at the latest.
+    pub(crate) deadline: Instant,
+}
+
+/// Serves a caller to its end.
 pub(crate) async fn serve(
+    mut caller: Caller<'_>,
     access: &Access,
-    client: &mut Leg,
-    peer: Peer,
-    packet: &StartupPacket,
     registry: &Arc<Registry>,
     control: &mpsc::UnboundedSender<Control>,
-    deadline: Instant,
 ) -> Result<(), Failure> {
-    // Whoever could stop the process anyway is let in however many others try.
-    let places = if access.is_trusted(peer) { usize::MAX } else { CONSOLES_MAX };
+    let grant = log_in(&mut caller, access, registry).await?;
+    let Caller { client, peer, packet, .. } = caller;
+    // Whoever could stop the process anyway is let in however many others look.
+    let places = if grant == Grant::Change { usize::MAX } else { CONSOLES_MAX };
     let Some(_open) = registry.process.open_console(places) else {
         return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many consoles are open")
             .detail(format!("The limit is {CONSOLES_MAX}."))
             .into());
-    };
-    if let Some(answer) = negotiate(packet) {
-        client.send(&answer).await?;
-    }
-    let grant = match timeout_at(deadline, access.admit(client, peer, packet)).await {
-        Ok(admitted) => admitted?,
-        Err(_) => return Err(Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long").into()),
     };
     let user = String::from_utf8_lossy(packet.user()).into_owned();
     tracing::info!(client = %peer, user, ?grant, "console opened");
@@ -70,6 +78,37 @@ pub(crate) async fn serve(
     let ended = session::Console::new(client, orders, grant).talk(greeting).await;
     tracing::info!(client = %peer, user, "console closed");
     ended
+}
+
+/// Finds out what the client may do. Those who have to prove it hold a place of a pool of their own meanwhile, so that guessing
+/// takes no place of a console that is open, and is paid for by whoever guesses.
+async fn log_in(caller: &mut Caller<'_>, access: &Access, registry: &Registry) -> Result<Grant, Failure> {
+    let Caller { client, peer, packet, deadline } = caller;
+    let peer = *peer;
+    let place = registry.pools.console_logins.take(peer);
+    if place.is_none() && !access.is_trusted(peer) {
+        return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many logins to the console at once")
+            .hint("The gateway's own user and root need no password over the Unix socket, and always get in.")
+            .into());
+    }
+    if let Some(answer) = negotiate(packet) {
+        client.send(&answer).await?;
+    }
+    let deadline = (*deadline).min(Instant::now() + LOGIN_LIMIT);
+    match timeout_at(deadline, access.admit(client, peer, packet)).await {
+        Ok(Err(Failure::Refused(refusal))) if refusal.sqlstate == sqlstate::INVALID_PASSWORD => {
+            tokio::time::sleep(wrong_password_delay(place.as_ref().map_or(0, Place::among))).await;
+            Err(refusal.into())
+        }
+        Ok(admitted) => admitted,
+        Err(_) => Err(Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long").into()),
+    }
+}
+
+/// What a wrong password costs its sender: the more are tried at once, the longer each takes, so that all together get no
+/// more than 32 tries a second.
+fn wrong_password_delay(at_once: usize) -> Duration {
+    Duration::from_secs(1 + at_once as u64 / 32)
 }
 
 /// NegotiateProtocolVersion, where a client asks for a newer protocol or for options: here is 3.0, without any.

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Duration, timeout};
 
 use crate::stream::Stream;
+use crate::throttle::limited;
 use crate::upstream::{Target, TcpOptions};
 
 /// Length and code ahead of pid and secret.
@@ -73,9 +74,9 @@ pub(crate) async fn relay(request: &[u8], targets: &[&Target], tcp: &TcpOptions,
             match sent {
                 Ok(Ok(())) => tracing::debug!(server = %target.describe(), "cancel request relayed"),
                 Ok(Err(e)) => {
-                    tracing::warn!(server = %target.describe(), error = %e, "cancel request not relayed");
+                    limited!(warn, server = %target.describe(), error = %e, "cancel request not relayed");
                 }
-                Err(_) => tracing::warn!(server = %target.describe(), "cancel request not relayed in time"),
+                Err(_) => limited!(warn, server = %target.describe(), "cancel request not relayed in time"),
             }
         });
     }

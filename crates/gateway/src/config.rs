@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::Network;
 pub(crate) use check::{is_loopback, split_host_port, unix_mode};
-pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig};
+pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig, WindowSetting};
 
 /// The gateway: listens beside a server, serves both dialects.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -32,7 +32,7 @@ pub struct GatewayConfig {
     pub tls: Option<ListenTlsConfig>,
     /// Lets clients that are not local use sessions that the server opened without a challenge (trust, peer).
     pub allow_unchallenged: bool,
-    /// Addresses or networks (`10.0.0.0/8`) of proxies whose PROXY protocol header is believed.
+    /// Addresses or networks (`10.0.0.0/8`) of proxies whose PROXY protocol header is believed, and required.
     pub trusted_proxies: Vec<String>,
     /// Startup parameters that are taken out before the server sees them.
     pub ignore_startup_parameters: Vec<String>,
@@ -176,9 +176,30 @@ pub struct ServerConfig {
     /// Where it is.
     #[serde(flatten)]
     pub target: TargetConfig,
+    /// Allowed algorithms on this route, instead of the gateway's; `off`: none.
+    #[serde(default)]
+    pub libpq_compression: Option<String>,
+    /// Settings of `[policy]` that are different on this route.
+    #[serde(default)]
+    pub policy: toml::Table,
     /// Sends a PROXY protocol header (version 1 or 2) ahead of the session, for poolers that take it.
     #[serde(default)]
     pub send_proxy: Option<u8>,
+}
+
+impl ServerConfig {
+    /// A server for all databases and users, with the gateway's settings.
+    pub fn new(target: TargetConfig) -> Self {
+        Self {
+            name: None,
+            databases: Vec::new(),
+            users: Vec::new(),
+            target,
+            libpq_compression: None,
+            policy: toml::Table::new(),
+            send_proxy: None,
+        }
+    }
 }
 
 /// Where to connect and how the connection is secured.

@@ -11,7 +11,10 @@ pub(crate) mod gateway;
 pub(crate) mod leg;
 pub(crate) mod start;
 
+use std::time::Duration;
+
 use pgshrink_wire::Link;
+use rustix::time::{ClockId, clock_gettime};
 
 /// A session that is ready for the pump.
 pub(crate) struct Ready {
@@ -19,4 +22,11 @@ pub(crate) struct Ready {
     pub(crate) server: leg::Leg,
     /// The engine, when the two ends agreed.
     pub(crate) link: Option<Box<Link>>,
+}
+
+/// What links time the codec by.
+fn clock() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    // The kernel counts it from its start: neither is ever negative.
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }

@@ -10,8 +10,8 @@
 //!   lifecycle   threads, signals, drain      service    one connection from accept to close
 //!   listen      sockets                      handshake  first packet, routing, negotiation, authentication
 //!   upstream    connections to servers       pump       bytes in both directions
-//!   registry    sessions, counters           conversation  when a session can end
-//!   admin       the console                  metrics    Prometheus, health checks
+//!   registry    sessions, counters           admin      the console
+//!   metrics     Prometheus, health checks
 //! ```
 //!
 //! [`Gateway::start`](start_gateway) and [`start_connector`] serve on their own threads, for tests and `pgshrink run`;
@@ -20,7 +20,7 @@
 mod admin;
 mod cancel;
 pub mod config;
-mod conversation;
+mod descriptors;
 mod error;
 mod handshake;
 mod lifecycle;
@@ -28,6 +28,7 @@ mod listen;
 mod low_water;
 mod memory;
 mod metrics;
+mod places;
 mod proxy_protocol;
 mod pump;
 pub mod registry;
@@ -36,6 +37,8 @@ mod run;
 mod scratch;
 mod service;
 mod stream;
+mod tcp_info;
+mod throttle;
 mod tls;
 mod upstream;
 

@@ -7,7 +7,7 @@
 //!
 //! **Drain** (SIGTERM): listening sockets close at once, so that a load balancer or the successor takes over. A session
 //! cannot be moved to another process, so each is left alone until it ends by itself or is idle outside a transaction
-//! ([`crate::conversation`]); then its client gets FATAL 57P01 at a message boundary, as from a PostgreSQL that shuts
+//! ([`pgshrink_wire::Conversation`]); then its client gets FATAL 57P01 at a message boundary, as from a PostgreSQL that shuts
 //! down. Replication streams end between two messages. After `timeouts.drain_s` the rest is closed. A second SIGTERM, or
 //! SIGINT, closes everything now. **Reload** (SIGHUP): new sessions get the new configuration, old ones keep theirs;
 //! listening addresses and `workers` do not change before a restart.
@@ -27,12 +27,12 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::listen::{Address, Listener, SocketGuard};
 use crate::metrics;
-use crate::registry::{self, Events, Process, Registry, command};
+use crate::places::CROWD_MAX;
+use crate::registry::{self, Arrival, Events, Process, Registry, command};
 use crate::service::{Service, serve};
 use crate::stream::Socket;
+use crate::throttle::limited;
 
-/// Connections beyond `max_clients` that get their refusal in words; those beyond these are just closed.
-const REFUSED_AT_ONCE_MAX: usize = 256;
 /// Pause after a failed accept (out of file descriptors, usually).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long closed sessions may take for their last words.
@@ -56,6 +56,7 @@ struct Incoming<S> {
     socket: Accepted,
     service: Arc<S>,
     over_limit: bool,
+    arrival: Arrival,
 }
 
 enum Accepted {
@@ -110,12 +111,12 @@ pub(crate) fn current_thread() -> io::Result<Runtime> {
 
 fn work<S: Service>(runtime: &Runtime, mut incoming: mpsc::UnboundedReceiver<Incoming<S>>) {
     runtime.block_on(async move {
-        while let Some(Incoming { socket, service, over_limit }) = incoming.recv().await {
+        while let Some(Incoming { socket, service, over_limit, arrival }) = incoming.recv().await {
             match adopt(socket) {
                 Ok(socket) => {
-                    tokio::spawn(serve(service, socket, over_limit));
+                    tokio::spawn(serve(service, socket, over_limit, arrival));
                 }
-                Err(error) => tracing::warn!(%error, "connection not adopted"),
+                Err(error) => limited!(warn, %error, "connection not adopted"),
             }
         }
     });
@@ -185,7 +186,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
                     }
                 },
                 () = &mut sweep => {
-                    self.registry.release_quiet();
+                    self.registry.sweep();
                     sweep.as_mut().reset(tokio::time::Instant::now() + self.sweep_period());
                 }
                 accepted = acceptors.next() => self.take_in(accepted).await,
@@ -207,24 +208,27 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
         let socket = match accepted {
             Ok(socket) => socket,
             Err(error) => {
-                tracing::error!(%error, "accept failed");
+                limited!(error, %error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 return;
             }
         };
         let max = self.service.common().limits.max_clients;
-        let count = self.registry.len();
-        if count >= max + REFUSED_AT_ONCE_MAX {
+        let count = self.registry.clients();
+        if count >= max + CROWD_MAX {
             Events::count(&self.registry.events.dropped);
             return;
         }
-        self.workers.hand_over(Incoming { socket, service: self.service.clone(), over_limit: count >= max });
+        let (service, arrival) = (self.service.clone(), self.registry.arrive());
+        self.workers.hand_over(Incoming { socket, service, over_limit: count >= max, arrival });
     }
 
-    /// Between two looks for quiet sessions.
+    /// Between two sweeps over all sessions.
     fn sweep_period(&self) -> Duration {
-        let quiet = Duration::from_secs(self.service.common().timeouts.idle_release_s);
-        (quiet / 4).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
+        let common = self.service.common();
+        let quiet = Duration::from_secs(common.timeouts.idle_release_s);
+        let silence = Some(common.tcp.tcp.user_timeout_s).filter(|s| *s > 0).map(Duration::from_secs);
+        (quiet.min(silence.unwrap_or(quiet)) / 4).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
     }
 
     fn reload(&mut self, notify: &impl Fn(Notice)) {
@@ -233,6 +237,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
             Ok(service) => {
                 self.service = Arc::new(service);
                 self.registry.process.reloaded(None);
+                crate::descriptors::provide(self.service.common().limits.max_clients);
                 tracing::info!("configuration reloaded");
             }
             Err(error) => {

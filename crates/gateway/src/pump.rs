@@ -15,6 +15,7 @@
 
 mod flow;
 mod gather;
+mod peers;
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -26,10 +27,9 @@ use std::time::Duration;
 use pgshrink_codec::Choice;
 use pgshrink_wire::link::HOLD_MS_MAX;
 use pgshrink_wire::message::{message, tag};
-use pgshrink_wire::{Link, Role};
+use pgshrink_wire::{Conversation, Link, Role};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::conversation::Conversation;
 use crate::error::{Refusal, sqlstate};
 use crate::handshake::Ready;
 use crate::handshake::leg::Leg;
@@ -37,6 +37,7 @@ use crate::registry::{Compression, Session, command};
 use crate::scratch;
 use crate::stream::Stream;
 use flow::{Fault, Flow, Turn, Wait};
+use peers::{PeerWatch, Seen};
 
 /// How long a client may go on sending after its server has closed; the server reads nothing any more.
 const SERVER_GONE_LIMIT: Duration = Duration::from_secs(10);
@@ -65,6 +66,8 @@ pub(crate) struct Pump {
     engine: Option<(Role, Box<Link>)>,
     talk: Conversation,
     session: Arc<Session>,
+    client_watch: PeerWatch,
+    server_watch: PeerWatch,
     timers: Timers,
     /// What the registry was last told of what this end sends with.
     sending: Option<Option<Choice>>,
@@ -90,6 +93,8 @@ impl Pump {
             engine: link.map(|link| (role, link)),
             talk: Conversation::default(),
             session,
+            client_watch: PeerWatch::default(),
+            server_watch: PeerWatch::default(),
             timers: Timers::default(),
             sending: None,
             moved: 0,
@@ -225,8 +230,14 @@ impl Pump {
     }
 
     fn obey(&mut self, commands: u32) -> Option<End> {
-        if commands & command::RELEASE != 0 && self.session.take_release() {
+        if commands & command::RELEASE != 0 && self.session.take(command::RELEASE) {
             self.release();
+        }
+        if commands & command::LOOK != 0
+            && self.session.take(command::LOOK)
+            && let Some(end) = self.look_at_peers()
+        {
+            return Some(end);
         }
         if commands & command::KILL != 0 {
             return Some(End::Refused(self.session.take_refusal().unwrap_or_else(shutdown_refusal)));
@@ -246,6 +257,26 @@ impl Pump {
             let _ = reply.send(answer);
         }
         None
+    }
+
+    /// Ends a session one of whose peers has gone without a word.
+    fn look_at_peers(&mut self) -> Option<End> {
+        let (now, limit) = (std::time::Instant::now(), self.session.user_timeout());
+        let client = self.client_watch.look(now, self.client.acknowledgement(), limit);
+        let server = self.server_watch.look(now, self.server.acknowledgement(), limit);
+        self.session.set_unacknowledged([client, server].contains(&Seen::Waits));
+        let gone = || {
+            let text = format!("no acknowledgement for {} s (tcp.user_timeout_s)", limit.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        };
+        match (client, server) {
+            (Seen::Gone, _) => {
+                self.server.reset_on_close();
+                Some(End::ClientLost(gone()))
+            }
+            (_, Seen::Gone) => Some(End::ServerLost(gone())),
+            _ => None,
+        }
     }
 
     /// Makes this turn's numbers visible.

@@ -16,7 +16,7 @@ mod session;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgshrink_wire::{MemoryBudget, Role};
@@ -27,6 +27,7 @@ pub use events::{Events, Label, Reason};
 pub use process::{Listener, OpenConsole, Process, ServerInfo, Setting};
 pub use session::{Compression, DIALECTS, Identity, Phase, Session, command};
 
+use crate::places::Pools;
 use crate::stream::Peer;
 
 /// All sessions of a process.
@@ -36,6 +37,14 @@ pub struct Registry {
     pub process: Arc<Process>,
     next_id: AtomicU64,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    /// Accepted connections that no worker has taken up yet.
+    arriving: AtomicUsize,
+    /// Connections of any kind that a worker serves: sessions, logins, consoles, cancel requests, refused clients.
+    served: AtomicUsize,
+    /// The most there were at once.
+    served_most: AtomicUsize,
+    /// Places of those that are no sessions.
+    pub(crate) pools: Pools,
     per_address: Mutex<HashMap<IpAddr, usize>>,
     /// By server; the empty name is for sessions that never got one.
     finished: Mutex<BTreeMap<String, Totals>>,
@@ -64,6 +73,27 @@ impl Registry {
     /// True without sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Connections of any kind now.
+    pub fn connections(&self) -> usize {
+        self.arriving.load(Ordering::Relaxed) + self.served.load(Ordering::Relaxed)
+    }
+
+    /// The most connections that were served at once so far.
+    pub fn connections_most(&self) -> usize {
+        self.served_most.load(Ordering::Relaxed)
+    }
+
+    /// Client places taken: sessions, logins, and connections that are on their way to a worker.
+    pub(crate) fn clients(&self) -> usize {
+        self.arriving.load(Ordering::Relaxed) + self.len()
+    }
+
+    /// A connection was accepted.
+    pub(crate) fn arrive(self: &Arc<Self>) -> Arrival {
+        self.arriving.fetch_add(1, Ordering::Relaxed);
+        Arrival(self.clone())
     }
 
     /// The session with this number.
@@ -114,10 +144,11 @@ impl Registry {
         }
     }
 
-    /// Tells quiet sessions to give memory back.
-    pub(crate) fn release_quiet(&self) {
+    /// Tells quiet sessions to give memory back, and those with traffic to look at their peers.
+    pub(crate) fn sweep(&self) {
         for session in self.sessions() {
             session.release_if_quiet();
+            session.look_if_due();
         }
     }
 
@@ -139,7 +170,18 @@ impl Registry {
             session.command(command::DRAIN);
         }
         Events::count(&self.events.accepted);
+        let served = self.served.fetch_add(1, Ordering::Relaxed) + 1;
+        self.served_most.fetch_max(served, Ordering::Relaxed);
         Registered { registry: self.clone(), session, address: None }
+    }
+}
+
+/// An accepted connection on its way to its worker, until it is dropped there.
+pub(crate) struct Arrival(Arc<Registry>);
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.0.arriving.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -153,7 +195,7 @@ pub(crate) struct Registered {
 impl Registered {
     /// Counts the client's address; false when it has more than `max` sessions (0: no limit).
     pub(crate) fn count_address(&mut self, peer: Peer, max: usize) -> bool {
-        let Peer::Address(address) = peer else { return true };
+        let (Peer::Address(address) | Peer::Proxied(address)) = peer else { return true };
         if max == 0 {
             return true;
         }
@@ -167,6 +209,14 @@ impl Registered {
 }
 
 impl Registered {
+    /// Gives up the client place of a connection that is no session and has a place of its own, or gets its last words. A
+    /// drain still waits for it.
+    pub(crate) fn give_up_client_place(&self) {
+        if !self.registry.is_draining() {
+            self.leave();
+        }
+    }
+
     /// Takes a console out of the sessions: it is none, and a drain does not wait for it.
     pub(crate) fn leave(&self) {
         lock(&self.registry.sessions).remove(&self.session.id);
@@ -176,6 +226,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        self.registry.served.fetch_sub(1, Ordering::Relaxed);
         if let Some(ip) = self.address {
             let mut counts = lock(&self.registry.per_address);
             if let Some(count) = counts.get_mut(&ip) {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::config::ServerConfig;
+use pgshrink_codec::AlgorithmList;
+use pgshrink_wire::LinkConfig;
+
+use crate::config::{GatewayConfig, ServerConfig};
 use crate::error::{Error, Refusal, sqlstate};
 use crate::tls::client::TargetTls;
 use crate::upstream::Target;
@@ -13,12 +16,22 @@ pub(crate) struct Server {
     pub(crate) target: Target,
     databases: Vec<String>,
     users: Vec<String>,
+    /// What clients may use on this route.
+    pub(crate) allowed: AlgorithmList,
+    /// How this end sends on it.
+    pub(crate) link: Arc<LinkConfig>,
+    pub(crate) pack_rows: bool,
     pub(crate) send_proxy: Option<u8>,
 }
 
 impl Server {
-    pub(crate) fn load(config: &ServerConfig) -> Result<Arc<Self>, Error> {
+    /// A server of this gateway's configuration.
+    pub(crate) fn load(config: &ServerConfig, gateway: &GatewayConfig) -> Result<Arc<Self>, Error> {
+        let policy = gateway.policy_of(config)?;
         Ok(Arc::new(Self {
+            allowed: gateway.allowed_of(config)?,
+            link: Arc::new(LinkConfig { policy: policy.to_policy()?, ..LinkConfig::default() }),
+            pack_rows: policy.pack_rows,
             name: config.name.clone().unwrap_or_else(|| config.target.describe()),
             target: Target { tls: TargetTls::load(&config.target)?, config: config.target.clone() },
             databases: config.databases.clone(),
@@ -72,14 +85,13 @@ mod tests {
 
     fn server(name: &str, databases: &[&str], users: &[&str]) -> Arc<Server> {
         let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-        Server::load(&ServerConfig {
+        let config = ServerConfig {
             name: Some(name.into()),
             databases: own(databases),
             users: own(users),
-            target: TargetConfig::new("h", 1),
-            send_proxy: None,
-        })
-        .unwrap()
+            ..ServerConfig::new(TargetConfig::new("h", 1))
+        };
+        Server::load(&config, &GatewayConfig::default()).unwrap()
     }
 
     #[test]

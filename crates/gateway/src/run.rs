@@ -93,6 +93,7 @@ fn connector_parts(
     let (orders, received) = mpsc::unbounded_channel();
     let shared = shared(Role::Connector, config.limits.codec_memory_mib, &orders);
     let service = Connector::load(&config, &shared)?;
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
     let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
     let workers = Workers::start(config.workers)?;
@@ -109,6 +110,7 @@ fn connector_parts(
 fn run<S: Service, L: FnMut() -> Result<S, Error>>(parts: Parts<S, L>) -> Result<(), Error> {
     crate::memory::return_large_blocks();
     let Parts { engine, listeners, orders, received } = parts;
+    crate::descriptors::provide(engine.service.common().limits.max_clients);
     for address in listeners.iter().filter_map(Listener::address) {
         tracing::info!(?address, "listening");
     }

@@ -18,8 +18,9 @@ use crate::handshake::first::{Opened, Opening, open_client};
 use crate::handshake::leg::Leg;
 use crate::lifecycle::Control;
 use crate::pump::{End, Pump};
-use crate::registry::{Events, Phase, Registered, Registry, Session};
+use crate::registry::{Arrival, Events, Phase, Registered, Registry, Session};
 use crate::stream::{Peer, Socket};
+use crate::throttle::limited;
 use crate::tls::server::ListenTls;
 use crate::upstream::{Target, TcpOptions};
 
@@ -59,6 +60,7 @@ impl Common {
         admin: &AdminConfig,
     ) -> Result<Self, Error> {
         let access = Access::load(admin)?;
+        pgshrink_codec::stream::check_library().map_err(|e| Error::config("lz4", e.to_string()))?;
         shared.budget.set_limit(limits.codec_memory_mib << 20);
         Ok(Self {
             shared: shared.clone(),
@@ -105,7 +107,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limit: bool) {
+pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limit: bool, arrival: Arrival) {
     let common = service.common();
     let peer = match &socket {
         Socket::Tcp(stream) => match stream.peer_addr() {
@@ -119,6 +121,7 @@ pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limi
         tracing::debug!(client = %peer, %error, "socket options");
     }
     let mut entry = common.shared.registry.enter(peer);
+    drop(arrival);
     // Boxed, so that a session in the pump does not carry the space of its handshake.
     let Some((ready, target)) = Box::pin(login(&*service, socket, peer, &mut entry, over_limit)).await else {
         return;
@@ -126,6 +129,7 @@ pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limi
     let session = entry.session.clone();
     session.set_phase(Phase::Active);
     session.release_after(Duration::from_secs(common.timeouts.idle_release_s));
+    session.limit_silence(Duration::from_secs(common.tcp.tcp.user_timeout_s));
     let mut pump = Pump::new(S::ROLE, ready, session.clone());
     let mut key: Option<KnownKey<Target>> = None;
     let end = pump
@@ -160,7 +164,7 @@ async fn login<S: Service>(
     let Opened { mut client, peer, opening } = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err((client, failure))) => {
-            fail(common, &entry.session, client, failure).await;
+            fail(common, entry, client, failure).await;
             return None;
         }
         Err(_) => {
@@ -171,7 +175,7 @@ async fn login<S: Service>(
     entry.session.came_from(peer);
     let packet = match opening {
         Opening::Cancel(request) => {
-            relay_cancel(service, &request, &entry.session).await;
+            relay_cancel(service, &request, entry).await;
             return None;
         }
         Opening::Startup(packet) => packet,
@@ -182,7 +186,7 @@ async fn login<S: Service>(
     }
     address_full |= is_proxy && !entry.count_address(peer, per_address);
     if let Err(refusal) = admit(common, peer, &client, over_limit, address_full) {
-        fail(common, &entry.session, Some(client), refusal.into()).await;
+        fail(common, entry, Some(client), refusal.into()).await;
         return None;
     }
     let process = &common.shared.registry.process;
@@ -198,12 +202,12 @@ async fn login<S: Service>(
             Some((Ready { client, server, link }, target))
         }
         Ok(Err(failure)) => {
-            fail(common, &entry.session, Some(client), failure).await;
+            fail(common, entry, Some(client), failure).await;
             None
         }
         Err(_) => {
             Events::count(&common.events().login_timeouts);
-            fail(common, &entry.session, Some(client), timeout_refusal(common).into()).await;
+            fail(common, entry, Some(client), timeout_refusal(common).into()).await;
             None
         }
     }
@@ -212,7 +216,7 @@ async fn login<S: Service>(
 fn note_silence(common: &Common, session: &Session, crowded: bool) {
     let events = common.events();
     Events::count(if crowded { &events.refused_limit } else { &events.login_timeouts });
-    tracing::warn!(session = session.id, client = %session.peer(), crowded, "no startup packet in time");
+    limited!(warn, session = session.id, client = %session.peer(), crowded, "no startup packet in time");
 }
 
 /// A client that asks for the console. It is no session.
@@ -224,14 +228,13 @@ async fn serve_console(
     deadline: Instant,
 ) {
     entry.leave();
-    let peer = entry.session.peer();
+    let caller = admin::Caller { client: &mut client, peer: entry.session.peer(), packet: &packet, deadline };
     let Shared { registry, control, .. } = &*common.shared;
-    let served = admin::serve(&common.access, &mut client, peer, &packet, registry, control, deadline);
-    if let Err(failure) = served.await {
+    if let Err(failure) = admin::serve(caller, &common.access, registry, control).await {
         if matches!(&failure, Failure::Refused(refusal) if refusal.sqlstate != sqlstate::ADMIN_SHUTDOWN) {
             Events::count(&common.events().refused_console);
         }
-        fail(common, &entry.session, Some(client), failure).await;
+        fail(common, entry, Some(client), failure).await;
     }
 }
 
@@ -280,11 +283,22 @@ fn refuse_while_draining(common: &Common) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn relay_cancel<S: Service>(service: &S, request: &[u8], session: &Session) {
-    let common = service.common();
+/// A cancel request takes no client place while it is under way: a flood of them must not keep clients out.
+async fn relay_cancel<S: Service>(service: &S, request: &[u8], entry: &Registered) {
+    let (common, session) = (service.common(), &entry.session);
     Events::count(&common.events().cancels);
+    entry.give_up_client_place();
     let limit = Duration::from_secs(common.timeouts.cancel_s);
     let own = common.shared.keys.find(request);
+    let pools = &common.shared.registry.pools;
+    let own_place = own.as_ref().and_then(|_| pools.own_cancels.take(request));
+    let foreign_place = if own.is_none() { pools.foreign_cancels.take(session.peer()) } else { None };
+    if own_place.is_none() && foreign_place.is_none() {
+        Events::count(&common.events().dropped_cancels);
+        let known = own.is_some();
+        limited!(warn, session = session.id, client = %session.peer(), known, "too many cancel requests, this one is dropped");
+        return;
+    }
     let targets = match &own {
         Some(target) => vec![&**target],
         None => service.cancel_targets(),
@@ -294,7 +308,9 @@ async fn relay_cancel<S: Service>(service: &S, request: &[u8], session: &Session
 }
 
 /// Tells the client and the log.
-async fn fail(common: &Common, session: &Session, client: Option<Leg>, failure: Failure) {
+async fn fail(common: &Common, entry: &Registered, client: Option<Leg>, failure: Failure) {
+    let session = &entry.session;
+    entry.give_up_client_place();
     let id = session.id;
     let peer = session.peer();
     match failure {
@@ -302,12 +318,15 @@ async fn fail(common: &Common, session: &Session, client: Option<Leg>, failure: 
             let Refusal { sqlstate, message, .. } = &refusal;
             if refusal.hostile {
                 common.events().count_hostile(&refusal);
-                tracing::warn!(session = id, client = %peer, sqlstate, error = %message, "connection refused");
+                limited!(warn, session = id, client = %peer, sqlstate, error = %message, "connection refused");
             } else {
-                tracing::info!(session = id, client = %peer, sqlstate, error = %message, "connection refused");
+                limited!(info, session = id, client = %peer, sqlstate, error = %message, "connection refused");
             }
-            if let Some(client) = client {
-                client.farewell(&refusal.to_bytes()).await;
+            let place = common.shared.registry.pools.farewells.take(peer);
+            match (client, place) {
+                (Some(client), Some(_place)) => client.farewell(&refusal.to_bytes()).await,
+                (Some(client), None) => client.part(&refusal.to_bytes()).await,
+                (None, _) => {}
             }
         }
         Failure::Lost(side, error) => {
@@ -317,7 +336,7 @@ async fn fail(common: &Common, session: &Session, client: Option<Leg>, failure: 
             } else {
                 &events.login_client_lost
             });
-            tracing::info!(session = id, client = %peer, side, %error, "connection lost before login");
+            limited!(info, session = id, client = %peer, side, %error, "connection lost before login");
         }
         Failure::Done(why) => tracing::debug!(session = id, client = %peer, why, "connection closed"),
     }

@@ -19,6 +19,7 @@ use tokio_rustls::TlsStream;
 
 use crate::config::{TcpConfig, is_loopback};
 use crate::low_water;
+use crate::tcp_info::{self, Acknowledgement};
 
 /// A socket without encryption.
 #[derive(Debug)]
@@ -43,6 +44,9 @@ pub enum Stream {
 pub enum Peer {
     /// An address; of a proxied client the one its proxy reported.
     Address(SocketAddr),
+    /// A client behind a trusted proxy of which nothing shows that it is on this machine: the proxy reported no client
+    /// (then this is the proxy's own address), or a loopback address of another machine. Never local.
+    Proxied(SocketAddr),
     /// A process on this machine, running as this user.
     Unix {
         /// Its user id.
@@ -56,6 +60,7 @@ impl Peer {
         match self {
             Peer::Unix { .. } => true,
             Peer::Address(address) => is_loopback(*address),
+            Peer::Proxied(_) => false,
         }
     }
 }
@@ -63,7 +68,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Address(address) => write!(f, "{address}"),
+            Peer::Address(address) | Peer::Proxied(address) => write!(f, "{address}"),
             Peer::Unix { uid } => write!(f, "unix:uid={uid}"),
         }
     }
@@ -119,6 +124,14 @@ impl Stream {
         match self.socket() {
             Socket::Tcp(stream) => low_water::set(stream, bytes).is_ok(),
             Socket::Unix(_) => false,
+        }
+    }
+
+    /// Whether a TCP peer still acknowledges; `None` for other sockets.
+    pub(crate) fn acknowledgement(&self) -> Option<Acknowledgement> {
+        match self.socket() {
+            Socket::Tcp(stream) => tcp_info::acknowledgement(stream).ok(),
+            Socket::Unix(_) => None,
         }
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod client;
 mod identity;
 pub(crate) mod server;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +39,19 @@ fn read_certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateD
     Ok(certificates)
 }
 
+/// Reads a key whose permissions PostgreSQL would accept: nobody else reads it, or root owns it and the group does.
 fn read_key(what: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    let meta = std::fs::metadata(path).map_err(|e| Error::File {
+        what,
+        path: path.into(),
+        reason: e.to_string(),
+    })?;
+    let open_to = if meta.uid() == 0 { 0o037 } else { 0o077 };
+    if meta.mode() & open_to != 0 {
+        let reason =
+            format!("mode {:04o} lets others use it; set 0600, or 0640 if root owns it", meta.mode() & 0o777);
+        return Err(Error::File { what, path: path.into(), reason });
+    }
     PrivateKeyDer::from_pem_file(path).map_err(|e| Error::File {
         what,
         path: path.into(),

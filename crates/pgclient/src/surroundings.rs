@@ -1,12 +1,11 @@
 //! What a client finds around it: environment, home directory, files.
 //!
-//! A value, so that a test states it and a caller takes it from the process once.
+//! A value, so that a test states it and a caller takes it from its process: this crate looks at neither.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Environment, home and files of one client.
@@ -38,26 +37,12 @@ pub struct Stat {
     pub owned_by_root: bool,
 }
 
-/// The real file system.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Disk;
-
 /// Where servers put their socket when nobody says otherwise: Debian's and PostgreSQL's own choice.
 pub const SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// Where distributions keep `pg_service.conf` when `PGSYSCONFDIR` is not set.
 pub const SYSCONF_DIRS: [&str; 3] =
     ["/etc/postgresql-common", "/etc/sysconfig/pgsql", "/usr/local/pgsql/etc"];
-
-impl Surroundings<'static> {
-    /// Those of this process.
-    pub fn of_process() -> Self {
-        let env: BTreeMap<_, _> = std::env::vars_os().collect();
-        let home = env.get(OsStr::new("HOME")).filter(|home| !home.is_empty()).map(PathBuf::from);
-        let home = home.or_else(std::env::home_dir).filter(|home| !home.as_os_str().is_empty());
-        Self { env, home, files: &Disk }
-    }
-}
 
 impl Surroundings<'_> {
     /// A variable of the environment.
@@ -94,16 +79,5 @@ impl Surroundings<'_> {
         let candidates = SYSCONF_DIRS.map(|dir| at(OsStr::new(dir)));
         let found = candidates.iter().find(|path| self.exists(path));
         found.unwrap_or(&candidates[0]).clone()
-    }
-}
-
-impl Files for Disk {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
-    }
-
-    fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let found = std::fs::metadata(path)?;
-        Ok(Stat { is_file: found.is_file(), mode: found.mode() & 0o7777, owned_by_root: found.uid() == 0 })
     }
 }

@@ -24,7 +24,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The test's own user, or `postgres` when that is root: the server refuses to run as root.
+    /// The test's own user, or `postgres` when that is root: the server refuses to run as root. `nobody` where
+    /// PostgreSQL is not installed but unpacked below target.
     pub fn find() -> Result<Owner, Missing> {
         let uid = rustix::process::geteuid().as_raw();
         let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -36,14 +37,14 @@ impl Owner {
                 .map_or_else(|| format!("uid{uid}"), |found| found.0.to_owned());
             return Ok(Owner { name, uid, gid, step_down: false });
         }
-        passwd
-            .lines()
-            .find_map(|line| parse_passwd(line).filter(|found| found.0 == "postgres"))
+        let known = |name| passwd.lines().find_map(|line| parse_passwd(line).filter(|found| found.0 == name));
+        known("postgres")
+            .or_else(|| known("nobody"))
             .map(|(name, uid, gid)| Owner { name: name.to_owned(), uid, gid, step_down: true })
             .ok_or_else(|| {
                 Missing::new(
                     "an unprivileged user for the server",
-                    "the test runs as root, PostgreSQL refuses to, and there is no user `postgres`",
+                    "the test runs as root, PostgreSQL refuses to, and there is neither a user `postgres` nor `nobody`",
                     "tools/setup test (its package makes the user), or run the test as an ordinary user",
                 )
             })

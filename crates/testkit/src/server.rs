@@ -27,7 +27,10 @@ pub struct ServerBinaries {
 }
 
 impl Server {
-    /// The server of this major: from `PGSHRINK_PG<major>_BIN`, Debian's place, or `tools/fetch-servers`.
+    /// The server of this major: from `PGSHRINK_PG<major>_BIN`, what this checkout fetched (`tools/fetch-servers`,
+    /// `tools/unpack-server`), or Debian's place.
+    ///
+    /// What was fetched comes first, as it has the headers that the extensions are built with.
     pub fn find(major: u32) -> Result<ServerBinaries, Missing> {
         let variable = format!("PGSHRINK_PG{major}_BIN");
         let what = format!("PostgreSQL {major}");
@@ -40,7 +43,7 @@ impl Server {
         let debian = PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"));
         let fetched = checkout().join(format!("target/servers/pg{major}/bin"));
         let mut refused = Vec::new();
-        for bin in [debian, fetched] {
+        for bin in [fetched, debian] {
             match probe(&bin, major) {
                 Ok(server) => return Ok(server),
                 Err(why) => refused.push(why),

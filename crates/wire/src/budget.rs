@@ -8,9 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
+use crate::policy::{WINDOW_LOG_AUTO_MAX, WINDOW_LOG_DEFAULT};
 
 /// Default for a process: 1 GiB of codec memory.
 pub const BUDGET_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Sessions with the window of [`MemoryBudget::window_log_invited`] that fit into the limit.
+const WINDOWS_INVITED: u64 = 256;
 
 #[derive(Debug)]
 struct Shared {
@@ -41,6 +45,18 @@ impl MemoryBudget {
     /// Changes the limit; leases beyond a smaller one stay until they are dropped.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.0.limit.store(limit_bytes, Ordering::Relaxed);
+    }
+
+    /// The largest zstd window, as a power of two, that this process invites its peers to use, so that
+    /// [`WINDOWS_INVITED`] of them fit: between what is the default anyway and what is ever of use.
+    pub fn window_log_invited(&self) -> u32 {
+        let share = (self.limit() / WINDOWS_INVITED).max(1);
+        share.ilog2().clamp(WINDOW_LOG_DEFAULT, WINDOW_LOG_AUTO_MAX)
+    }
+
+    /// True when `bytes` more leave half of the limit to others.
+    pub(crate) fn is_roomy(&self, bytes: u64) -> bool {
+        self.used().saturating_add(bytes) <= self.limit() / 2
     }
 
     /// An empty lease that can grow.
@@ -74,6 +90,11 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// What the bytes are taken from.
+    pub(crate) fn budget(&self) -> &MemoryBudget {
+        &self.budget
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -117,5 +138,12 @@ mod tests {
         drop(first);
         drop(second);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn peers_are_invited_to_windows_of_which_many_fit() {
+        for (limit, log) in [(1, 19), (64 << 20, 19), (512 << 20, 21), (1 << 30, 22), (1 << 40, 23)] {
+            assert_eq!(MemoryBudget::new(limit).window_log_invited(), log, "{limit}");
+        }
     }
 }

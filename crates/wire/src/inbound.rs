@@ -22,7 +22,7 @@ use crate::link::LinkConfig;
 use crate::message::{self, HEADER_SIZE, Header, tag};
 use crate::negotiate::{Agreed, Dialect};
 use crate::rows::Unpacker;
-use crate::stats::{CodecTimer, DirectionStats};
+use crate::stats::{Clock, CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, Walker};
 
 /// lz4 blocks carry at most this much (restart dialect); older peers send 16 KiB.
@@ -101,6 +101,7 @@ pub(crate) struct Inbound {
     unpacker: Unpacker,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
+    pub(crate) clock: Option<Clock>,
 }
 
 impl Inbound {
@@ -127,6 +128,7 @@ impl Inbound {
             unpacker: Unpacker::default(),
             events: Vec::new(),
             stats: DirectionStats::default(),
+            clock: None,
         }
     }
 
@@ -144,6 +146,11 @@ impl Inbound {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.held.lease.bytes() as usize
+    }
+
+    /// Plain bytes given out so far.
+    pub(crate) fn given(&self) -> u64 {
+        self.walker.fed()
     }
 
     /// Gives back what a quiet session does not need; a window that the peer may still refer to stays.
@@ -356,7 +363,7 @@ impl Inbound {
         let unpacker_bytes = self.unpacker.memory_bytes();
         let target = if packs { self.unpacker.buffer() } else { &mut *out };
         let from = target.len();
-        let timer = CodecTimer::start(n, self.stats.frames);
+        let timer = CodecTimer::start(self.clock, n, self.stats.frames);
         let mut consumed = n;
         if decoder.needs_whole_payload() {
             let whole = if n == left && self.payload.is_empty() {

@@ -17,11 +17,15 @@
 //! * [`startup`]: packets before the first typed message.
 //! * [`negotiate`]: startup keys, answers, level rules of the two dialects.
 //! * [`link`]: the engine of one session; [`policy`] says when a frame pays, [`budget`] what all may hold.
+//! * [`capture`]: what was said on a captured wire.
+//! * [`Conversation`]: where a session stands, by a [`walk`] over its plain bytes.
 //! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression`.
 //!
 //! Layouts are in `formats/wire.md` and nowhere else.
 
 pub mod budget;
+pub mod capture;
+mod conversation;
 pub mod error;
 mod inbound;
 pub mod link;
@@ -33,11 +37,13 @@ mod rows;
 pub mod setting;
 pub mod startup;
 pub mod stats;
+pub mod walk;
 mod watch;
 
 pub use budget::MemoryBudget;
+pub use conversation::Conversation;
 pub use error::Error;
-pub use link::{Flush, Held, Limits, Link, LinkConfig, Role};
+pub use link::{Flush, Held, Limits, Link, LinkConfig, Pumped, Role};
 pub use negotiate::{Agreed, Answer, Dialect, Offer};
-pub use policy::{ContextMode, MessageTypes, Policy};
-pub use stats::{DirectionStats, LinkStats};
+pub use policy::{ContextMode, MessageTypes, Policy, WindowLog};
+pub use stats::{Clock, DirectionStats, LinkStats};

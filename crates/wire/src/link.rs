@@ -14,6 +14,7 @@
 //!
 //! Formats: `formats/wire.md`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pgshrink_codec::Choice;
@@ -21,13 +22,13 @@ use pgshrink_codec::Choice;
 use crate::budget::MemoryBudget;
 use crate::error::Error;
 use crate::inbound::Inbound;
-use crate::message::Report;
+use crate::message::{Report, message, tag};
 use crate::negotiate::Agreed;
 use crate::outbound::Outbound;
 use crate::policy::Policy;
-use crate::setting::Change;
-use crate::stats::LinkStats;
-use crate::watch::{Event, Sender};
+use crate::setting::{Change, SETTING_NAME, Seen};
+use crate::stats::{Clock, LinkStats};
+use crate::watch::{Event, Said, Sender};
 
 /// How long rows may wait for the rest of an incomplete one, in milliseconds.
 pub const HOLD_MS_MAX: u64 = 1;
@@ -63,6 +64,15 @@ pub enum Held {
     PartOfMessage,
     /// Write the output, then pump again.
     OutputFull,
+}
+
+/// What one call of `pump` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pumped {
+    /// Why it stopped.
+    pub held: Held,
+    /// Compressed frames it put into the output.
+    pub frames: u64,
 }
 
 /// Caps on what a session holds and on what a peer may send, in bytes.
@@ -125,6 +135,14 @@ impl Link {
         }
     }
 
+    /// Times the codec by `clock`, for the counters; without one nothing is timed.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.outbound.clock = Some(clock);
+        self.inbound.clock = Some(clock);
+        self
+    }
+
     /// Where plain bytes are appended; see [`Link::plain_room`].
     pub fn plain_buffer(&mut self) -> &mut Vec<u8> {
         self.outbound.buffer()
@@ -182,12 +200,18 @@ impl Link {
 
     /// Wire bytes came. Returns how many were taken; plain bytes are appended to `out`. Any error is final.
     pub fn handle_wire(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+        let before = out.len();
         let used = self.inbound.handle_wire(input, out)?;
         // Taken out and put back empty: most turns bring one, and none should cost an allocation.
         let mut events = std::mem::take(&mut self.inbound.events);
         for event in events.drain(..) {
             match event {
-                Event::Set(change) => self.handle_set(&change),
+                Event::Setting(said) => {
+                    // Counted from the end, so that an answer put in place before does not matter.
+                    let end = out.len() - (self.inbound.given() - said.end) as usize;
+                    let begin = end.checked_sub(said.size).filter(|begin| *begin >= before);
+                    self.handle_said(&said, begin.map(|begin| begin..end), out);
+                }
                 Event::Ready { idle } => {
                     self.outbound.set_copy_both(false);
                     if idle {
@@ -202,16 +226,18 @@ impl Link {
     }
 
     /// Appends to `out` what is to go over the wire.
-    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
+    pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Pumped, Error> {
+        let before = self.outbound.stats.frames;
         let held = self.outbound.pump(flush, out)?;
+        let frames = self.outbound.stats.frames - before;
         let mut events = std::mem::take(&mut self.outbound.events);
         for event in events.drain(..) {
-            if let Event::Set(change) = event {
+            if let Event::Setting(Said { seen: Seen::Change(change), .. }) = event {
                 self.handle_set(&change);
             }
         }
         self.outbound.events = events;
-        Ok(held)
+        Ok(Pumped { held, frames })
     }
 
     /// Queues a whole message for the wire side, to stand at the next message boundary.
@@ -236,21 +262,71 @@ impl Link {
         self.inbound.release_idle();
     }
 
+    /// `pgshrink.compression` stood in the startup packet.
+    pub fn begin_with(&mut self, text: &str) {
+        self.handle_set(&Change::Value(text.to_owned()));
+    }
+
+    /// The client said something about the setting; `at` is its message in `out`, unless it began in an earlier call.
+    fn handle_said(&mut self, said: &Said, at: Option<Range<usize>>, out: &mut Vec<u8>) {
+        match (&said.seen, at, self.role) {
+            (Seen::Change(change), ..) => self.handle_set(change),
+            (_, _, Role::Connector) => {}
+            (Seen::Show, Some(at), Role::Gateway) if !said.is_named => {
+                let sql = format!("SELECT '{}'::text AS \"{SETTING_NAME}\"\0", self.compression());
+                let body = match said.tag {
+                    // An unnamed statement, without parameters.
+                    tag::PARSE => [b"\0", sql.as_bytes(), &[0, 0]].concat(),
+                    _ => sql.into_bytes(),
+                };
+                drop(out.splice(at, message(said.tag, &body)));
+            }
+            (Seen::Show | Seen::Other, ..) => {
+                let report = Report {
+                    severity: "NOTICE",
+                    sqlstate: "00000",
+                    message: &format!("{SETTING_NAME} is {} in this session", self.compression()),
+                    detail: Some(
+                        "The statement names the setting in a way that the gateway does not follow.",
+                    ),
+                    hint: Some(
+                        "Use SET pgshrink.compression = '...', or SHOW pgshrink.compression as a statement of its own.",
+                    ),
+                };
+                self.outbound.inject(report.notice_response());
+            }
+        }
+    }
+
     fn handle_set(&mut self, change: &Change) {
         let text = match change {
             Change::Default => "on",
             Change::Value(value) => value.as_str(),
         };
-        // The server takes any text for a placeholder setting, so the gateway is the one to tell the user.
-        if let Err(error) = self.set_compression(text)
-            && self.role == Role::Gateway
-        {
+        let asked = self.agreed.asked(text);
+        let answer = self.set_compression(text);
+        if self.role == Role::Connector {
+            return;
+        }
+        // The server takes any text for a placeholder setting, so the gateway is the one that answers the user.
+        if let Err(error) = answer {
             let report = Report {
                 severity: "WARNING",
                 sqlstate: error.sqlstate(),
                 message: &error.to_string(),
                 detail: Some(&format!("The session goes on with {}.", self.compression())),
                 hint: Some("Use off, on, or a list such as zstd:3,lz4."),
+            };
+            self.outbound.inject(report.notice_response());
+        } else if let Ok(Some(asked)) = asked
+            && self.sending() != Some(asked)
+        {
+            let report = Report {
+                severity: "NOTICE",
+                sqlstate: "00000",
+                message: &format!("{SETTING_NAME} is {} in this session", self.compression()),
+                detail: Some(&format!("{asked} was asked for; the gateway allows no higher level.")),
+                hint: None,
             };
             self.outbound.inject(report.notice_response());
         }

@@ -75,24 +75,23 @@ impl Header {
 
 /// The header at the start of `bytes`: `None` while fewer than five are there, an error when its length is
 /// impossible.
+#[inline]
 pub fn header(bytes: &[u8]) -> Result<Option<Header>, Error> {
     let Some((&[tag, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER_SIZE>() else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]);
-    if length < 4 {
-        return Err(Error::protocol(
-            "message length",
-            "at least 4",
-            format!("{length} in a message of type {}", printable(tag)),
-        ));
-    }
-    if length > MESSAGE_SIZE_MAX {
-        return Err(Error::Limit {
-            what: "message length",
-            allowed: MESSAGE_SIZE_MAX.into(),
-            found: length.into(),
-        });
+    if !(4..=MESSAGE_SIZE_MAX).contains(&length) {
+        return Err(impossible(tag, length));
     }
     Ok(Some(Header { tag, length }))
+}
+
+#[cold]
+fn impossible(tag: u8, length: u32) -> Error {
+    if length < 4 {
+        let found = format!("{length} in a message of type {}", printable(tag));
+        return Error::protocol("message length", "at least 4", found);
+    }
+    Error::Limit { what: "message length", allowed: MESSAGE_SIZE_MAX.into(), found: length.into() }
 }
 
 /// A tag for an error text.

@@ -14,6 +14,7 @@ use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
 
 use crate::error::Error;
 use crate::message::{self, tag};
+use crate::policy::{WINDOW_LOG_AUTO_MAX, WINDOW_LOG_DEFAULT};
 use crate::startup::StartupPacket;
 
 /// What travels compressed on the wire, best first.
@@ -24,6 +25,12 @@ pub const OFFER_SIZE_MAX: usize = 1024;
 /// The item of an ack offer, and of its answer, that says: rows in frames are packed (`formats/wire.md`). Other implementations skip
 /// it as an algorithm they do not know.
 pub const PACKED_ROWS: &str = "rows";
+
+/// The item of an ack offer, and of its answer, that says how large a zstd window its sender invites the other end to use, as a power
+/// of two: `window:22`.
+pub const WINDOW: &str = "window";
+/// What a part 3 client takes: its decoders are made for this much.
+const RESTART_CLIENT_WINDOW_LOG: u32 = 23;
 
 /// How the peer asks for compression and frames it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -103,6 +110,15 @@ impl Offer {
         }
     }
 
+    /// The same offer, with the zstd window that this end invites its peer to use.
+    #[must_use]
+    pub fn invite_window(self, window_log: u32) -> Self {
+        match self.dialect {
+            Dialect::Ack => Self { text: format!("{},{WINDOW}:{window_log}", self.text), ..self },
+            Dialect::Restart => self,
+        }
+    }
+
     /// Takes our keys out of a startup packet; the first one present is the offer.
     pub fn take(packet: &mut StartupPacket) -> Option<Self> {
         let mut found = None;
@@ -122,16 +138,19 @@ impl Offer {
 
     /// What a server that allows `allowed` makes of it. Unknown names and impossible levels are skipped, never
     /// an error: a newer client must be able to ask an older server.
-    pub fn answer(&self, allowed: &AlgorithmList) -> Answer {
+    ///
+    /// `window_log` is the zstd window that this server invites its client to use.
+    pub fn answer(&self, allowed: &AlgorithmList, window_log: u32) -> Answer {
         match self.dialect {
-            Dialect::Ack => self.answer_ack(allowed),
+            Dialect::Ack => self.answer_ack(allowed, window_log),
             Dialect::Restart => self.answer_restart(allowed),
         }
     }
 
-    fn answer_ack(&self, allowed: &AlgorithmList) -> Answer {
+    fn answer_ack(&self, allowed: &AlgorithmList, window_log: u32) -> Answer {
         let text = self.text.split(';').next().unwrap_or_default();
         let (text, packs_rows) = take_packed_rows(text);
+        let (text, invited) = take_window(&text);
         let (asked, unknown) = AlgorithmList::parse_lenient(&text, WIRE_ALGORITHMS);
         let agreed: Vec<Choice> = asked
             .iter()
@@ -147,11 +166,17 @@ impl Offer {
                 body.push(b',');
                 body.extend_from_slice(PACKED_ROWS.as_bytes());
             }
+            if invited.is_some() && !agreed.is_empty() {
+                body.extend_from_slice(format!(",{WINDOW}:{window_log}").as_bytes());
+            }
             body.push(0);
             message::message(tag::COMPRESSION_ACK, &body)
         });
-        let agreed = Agreed::new(Dialect::Ack, agreed.clone(), agreed)
-            .map(|agreed| Agreed { packs_rows, ..agreed.with_ceiling(allowed) });
+        let agreed = Agreed::new(Dialect::Ack, agreed.clone(), agreed).map(|agreed| Agreed {
+            packs_rows,
+            send_window_log_max: invited,
+            ..agreed.with_ceiling(allowed)
+        });
         Answer { agreed, ack, status: None, unknown }
     }
 
@@ -161,7 +186,10 @@ impl Offer {
         let receive = usable(allowed, &parsed.compress);
         let any = !send.is_empty() || !receive.is_empty();
         let status = any.then(|| message::parameter_status(RESTART_STATUS_NAME, &print_restart(allowed)));
-        let agreed = Agreed::new(Dialect::Restart, send, receive).map(|a| a.with_ceiling(allowed));
+        let agreed = Agreed::new(Dialect::Restart, send, receive).map(|agreed| Agreed {
+            send_window_log_max: Some(RESTART_CLIENT_WINDOW_LOG),
+            ..agreed.with_ceiling(allowed)
+        });
         Answer { agreed, ack: None, status, unknown: parsed.unknown }
     }
 }
@@ -177,6 +205,9 @@ pub struct Agreed {
     ceiling: Vec<Choice>,
     /// Rows in frames are packed, in both directions.
     packs_rows: bool,
+    /// The zstd window that the peer invites to, as a power of two. A peer that says nothing may have a decoder for no more
+    /// than the default, or no memory for more.
+    send_window_log_max: Option<u32>,
 }
 
 impl Agreed {
@@ -187,6 +218,7 @@ impl Agreed {
             receive,
             ceiling: Vec::new(),
             packs_rows: false,
+            send_window_log_max: None,
         })
     }
 
@@ -205,6 +237,7 @@ impl Agreed {
             return Ok(None);
         }
         let (text, packs_rows) = take_packed_rows(text);
+        let (text, send_window_log_max) = take_window(&text);
         let list = AlgorithmList::parse(&text, WIRE_ALGORITHMS).map_err(|e| {
             Error::protocol("CompressionAck", "algorithms this client offered", e.to_string())
         })?;
@@ -217,7 +250,7 @@ impl Agreed {
         }
         let agreed: Vec<Choice> = list.iter().copied().collect();
         let agreed = Self::new(Dialect::Ack, agreed.clone(), agreed);
-        Ok(agreed.map(|agreed| Agreed { packs_rows, ..agreed }))
+        Ok(agreed.map(|agreed| Agreed { packs_rows, send_window_log_max, ..agreed }))
     }
 
     /// The client's end of [`Dialect::Restart`] from the server's ParameterStatus. `None`: plain.
@@ -236,6 +269,11 @@ impl Agreed {
     /// True when rows in frames are packed.
     pub fn packs_rows(&self) -> bool {
         self.packs_rows
+    }
+
+    /// The largest zstd window that this end should choose by itself, as a power of two.
+    pub fn send_window_log_max(&self) -> u32 {
+        self.send_window_log_max.unwrap_or(WINDOW_LOG_DEFAULT)
     }
 
     /// What this end may send, best first.
@@ -270,9 +308,18 @@ impl Agreed {
         join(&self.receive)
     }
 
-    /// The choice a setting asks for: its first item that was agreed, `None` for `off`. A level is held to what
-    /// the server allows.
+    /// The choice a setting comes to: what it asks for, with no higher level than the server allows.
     pub fn choose(&self, text: &str) -> Result<Option<Choice>, Error> {
+        let held = |asked: Choice| {
+            let ceiling = self.ceiling.iter().find(|c| c.algorithm == asked.algorithm);
+            let level = ceiling.map_or(asked.level, |c| asked.algorithm.cheaper(asked.level, c.level));
+            Choice { level, ..asked }
+        };
+        Ok(self.asked(text)?.map(held))
+    }
+
+    /// What a setting asks for: its first item that was agreed, `None` for `off`.
+    pub(crate) fn asked(&self, text: &str) -> Result<Option<Choice>, Error> {
         let text = text.trim();
         if ["off", "none", "plain"].iter().any(|off| text.eq_ignore_ascii_case(off)) {
             return Ok(None);
@@ -289,9 +336,7 @@ impl Agreed {
                 join(&self.send)
             )));
         };
-        let ceiling = self.ceiling.iter().find(|c| c.algorithm == item.algorithm);
-        let level = ceiling.map_or(item.level, |c| item.algorithm.cheaper(item.level, c.level));
-        Ok(Some(Choice { level, ..*item }))
+        Ok(Some(*item))
     }
 
     /// For logs: what each end may send.
@@ -374,6 +419,20 @@ fn take_packed_rows(text: &str) -> (String, bool) {
     (others.join(","), text.split(',').any(|item| is_rows(&item)))
 }
 
+/// The list without the item [`WINDOW`], and what it says if that is possible.
+fn take_window(text: &str) -> (String, Option<u32>) {
+    let mut window_log = None;
+    let others = text.split(',').filter(|item| match item.trim().split_once(':') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case(WINDOW) => {
+            let value = value.trim().parse().ok();
+            window_log = value.filter(|log| (WINDOW_LOG_DEFAULT..=WINDOW_LOG_AUTO_MAX).contains(log));
+            false
+        }
+        _ => true,
+    });
+    (others.collect::<Vec<_>>().join(","), window_log)
+}
+
 fn usable(own: &AlgorithmList, peer: &[Algorithm]) -> Vec<Choice> {
     own.iter().filter(|c| peer.contains(&c.algorithm)).copied().collect()
 }
@@ -392,7 +451,7 @@ mod tests {
 
     fn ack(offer: &str, allowed: &str) -> (Option<String>, Option<Vec<u8>>) {
         let offer = Offer { dialect: Dialect::Ack, text: offer.into() };
-        let answer = offer.answer(&list(allowed));
+        let answer = offer.answer(&list(allowed), 19);
         (answer.agreed.map(|a| a.describe()), answer.ack)
     }
 
@@ -413,7 +472,7 @@ mod tests {
     #[test]
     fn the_restart_dialect_lets_each_end_send_with_its_own_level() {
         let offer = Offer { dialect: Dialect::Restart, text: "zstd:level=9;lz4:compress=off".into() };
-        let answer = offer.answer(&list("lz4:3,zstd:1"));
+        let answer = offer.answer(&list("lz4:3,zstd:1"), 19);
         let agreed = answer.agreed.unwrap();
         assert_eq!(agreed.describe(), "send lz4:3,zstd:1 receive zstd:1");
         assert!(answer.status.unwrap().ends_with(b"libpq_compression\0lz4:level=3;zstd:level=1\0"));
@@ -425,7 +484,7 @@ mod tests {
     #[test]
     fn packed_rows_are_used_when_both_ends_say_so() {
         let offered = list("zstd:1,lz4");
-        let answer = Offer::new(Dialect::Ack, &offered).answer(&offered);
+        let answer = Offer::new(Dialect::Ack, &offered).answer(&offered, 19);
         assert!(answer.agreed.unwrap().packs_rows() && answer.unknown.is_empty());
         let ack = answer.ack.unwrap();
         assert!(ack.ends_with(b"zstd:1,lz4:1,rows\0"));
@@ -434,10 +493,33 @@ mod tests {
         assert_eq!(client.describe(), "zstd:1,lz4:1");
         let without = Offer::new(Dialect::Ack, &offered).allow_packed_rows(false);
         assert_eq!(without.text, "zstd:1,lz4:1");
-        let answer = without.answer(&offered);
+        let answer = without.answer(&offered, 19);
         assert!(!answer.agreed.unwrap().packs_rows() && answer.ack.unwrap().ends_with(b"zstd:1,lz4:1\0"));
         assert_eq!(ack_text("rows,zlib", "zstd"), b"\0", "nothing in common is nothing");
-        assert!(!Offer::new(Dialect::Restart, &offered).answer(&offered).agreed.unwrap().packs_rows());
+        assert!(!Offer::new(Dialect::Restart, &offered).answer(&offered, 19).agreed.unwrap().packs_rows());
+    }
+
+    #[test]
+    fn each_end_says_how_large_a_window_it_invites_to() {
+        let offered = list("zstd:1,lz4");
+        let offer = Offer::new(Dialect::Ack, &offered).invite_window(23);
+        assert_eq!(offer.text, "zstd:1,lz4:1,rows,window:23");
+        let answer = offer.answer(&offered, 21);
+        assert_eq!((answer.agreed.unwrap().send_window_log_max(), answer.unknown), (23, vec![]));
+        let ack = answer.ack.unwrap();
+        assert!(ack.ends_with(b"zstd:1,lz4:1,rows,window:21\0"));
+        let client = Agreed::from_ack(&offered, &ack[5..]).unwrap().unwrap();
+        assert_eq!((client.send_window_log_max(), client.packs_rows()), (21, true));
+        // Who says nothing, or nonsense, is not asked for more than the default.
+        for text in ["zstd:1", "zstd:1,window:40", "zstd:1,window:x"] {
+            let answer = Offer { dialect: Dialect::Ack, text: text.into() }.answer(&offered, 23);
+            assert_eq!(answer.agreed.unwrap().send_window_log_max(), 19, "{text}");
+            assert!(!answer.ack.unwrap().ends_with(b",window:23\0"), "{text}");
+        }
+        let restart = Offer::new(Dialect::Restart, &offered).invite_window(23);
+        assert_eq!(restart.answer(&offered, 23).agreed.unwrap().send_window_log_max(), 23);
+        let client = Agreed::from_status(&offered, "zstd:level=1").unwrap();
+        assert_eq!(client.send_window_log_max(), 19, "its server's memory is not known");
     }
 
     fn ack_text(offer: &str, allowed: &str) -> Vec<u8> {
@@ -468,7 +550,7 @@ mod tests {
     #[test]
     fn a_setting_can_only_choose_among_what_was_agreed() {
         let offer = Offer { dialect: Dialect::Ack, text: "zstd:1,lz4:1".into() };
-        let agreed = offer.answer(&list("zstd:3,lz4:1,zlib")).agreed.unwrap();
+        let agreed = offer.answer(&list("zstd:3,lz4:1,zlib"), 19).agreed.unwrap();
         let ok = |text| agreed.choose(text).unwrap().map(|c| c.to_string());
         assert_eq!(ok("off"), None);
         assert_eq!(ok("on").as_deref(), Some("zstd:1"));

@@ -20,6 +20,8 @@
 //! Formats: `formats/wire.md`.
 
 mod group;
+mod growth;
+mod state;
 mod wrapper;
 
 use std::collections::VecDeque;
@@ -30,17 +32,19 @@ use pgshrink_codec::stream::{Encoder, EncoderOptions, Resume};
 use pgshrink_codec::{Algorithm, Choice};
 
 use self::group::Group;
+use self::growth::{Due, Growth};
+use self::state::{Context, Cursor, Input, Ledger};
 use self::wrapper::{close_wrapper, open_wrapper};
-use crate::budget::{Lease, MemoryBudget};
+use crate::budget::MemoryBudget;
 use crate::error::Error;
 use crate::link::{Flush, Held, LinkConfig};
 use crate::negotiate::{Agreed, Dialect};
 use crate::policy::{
-    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, Policy, STREAM_START_BOUND,
+    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, STREAM_START_BOUND, WINDOW_LOG_AUTO_MAX,
     looks_incompressible, overhead_bound,
 };
 use crate::rows;
-use crate::stats::{CodecTimer, DirectionStats};
+use crate::stats::{Clock, CodecTimer, DirectionStats};
 use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 
 /// Raw bytes in a frame from which on the encoder's memory is looked at.
@@ -50,57 +54,19 @@ const PACKED_SIZE_MIN: usize = 256;
 /// A wrapper around an empty last block.
 const END_FRAME_SIZE: i64 = 8;
 
-/// Where `start` stands in the message stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cursor {
-    Boundary,
-    /// Inside a message that goes plain; bytes left of it.
-    Plain(usize),
-    /// Inside a message begun in a frame; bytes left of it.
-    Framed(usize),
-}
-
 #[derive(Debug)]
 pub(crate) struct Outbound {
     sender: Sender,
     agreed: Agreed,
     config: Arc<LinkConfig>,
-    lease: Lease,
-    encoder: Option<Encoder>,
-    /// Ack dialect: where the stream of a released encoder goes on.
-    resume: Option<Resume>,
-    /// What to send with from the next message boundary on; `None` is off.
-    choice: Option<Choice>,
-    /// The method the peer was last told.
-    told: Option<u8>,
-    /// Restart dialect: the next frame begins a new stream.
-    restart: bool,
-    /// The context ends with the group that is being collected.
-    reset_after_group: bool,
-    pending: Vec<u8>,
-    /// A frame's messages with their rows packed.
-    packed: Vec<u8>,
-    start: usize,
-    /// Where the next unread message header stands; may lie beyond the bytes that are here.
-    scan: usize,
-    /// Where the last message read begins.
-    last: usize,
-    /// A message other than bulk data is in the group: nothing of it may wait.
-    urgent: bool,
-    copy_both: bool,
-    cursor: Cursor,
-    giving_up: GivingUp,
-    /// Plain bytes minus wire bytes so far.
-    credit: i64,
-    /// Bytes that may still be spent on teaching a fresh context, see O1.
-    priming_left: i64,
-    /// The context holds something the peer has seen.
-    primed: bool,
-    /// Small groups that could not begin a context.
-    unprimed_groups: u32,
+    input: Input,
+    context: Context,
+    ledger: Ledger,
+    /// Messages of this end's own, for the next message boundary.
     injected: VecDeque<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     pub(crate) stats: DirectionStats,
+    pub(crate) clock: Option<Clock>,
 }
 
 impl Outbound {
@@ -112,61 +78,45 @@ impl Outbound {
     ) -> Self {
         Self {
             sender,
-            choice: agreed.send().first().copied(),
+            input: Input::new(),
+            context: Context::new(agreed.send().first().copied(), &config.policy, budget),
+            ledger: Ledger::new(),
             agreed,
             config,
-            lease: budget.lease(),
-            encoder: None,
-            resume: None,
-            told: None,
-            restart: true,
-            reset_after_group: false,
-            pending: Vec::new(),
-            packed: Vec::new(),
-            start: 0,
-            scan: 0,
-            last: 0,
-            urgent: false,
-            copy_both: false,
-            cursor: Cursor::Boundary,
-            giving_up: GivingUp::default(),
-            credit: 0,
-            priming_left: PRIMING_BYTES_MAX,
-            primed: false,
-            unprimed_groups: 0,
             injected: VecDeque::new(),
             events: Vec::new(),
             stats: DirectionStats::default(),
+            clock: None,
         }
     }
 
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.pending
+        &mut self.input.pending
     }
 
     pub(crate) fn room(&self) -> usize {
         // A whole frame must fit with the start of what follows it, or nothing could ever go.
         let least = self.config.policy.frame_size + WATCHED_SIZE_MAX;
-        self.config.limits.pending_max.max(least).saturating_sub(self.pending.len() - self.start)
+        self.config.limits.pending_max.max(least).saturating_sub(self.input.size())
     }
 
     pub(crate) fn at_boundary(&self) -> bool {
-        self.cursor == Cursor::Boundary
+        self.input.cursor == Cursor::Boundary
     }
 
     pub(crate) fn choice(&self) -> Option<Choice> {
-        self.choice
+        self.context.choice
     }
 
     pub(crate) fn set_choice(&mut self, choice: Option<Choice>) {
-        if choice != self.choice {
-            self.choice = choice;
-            self.giving_up = GivingUp::default();
+        if choice != self.context.choice {
+            self.context.choice = choice;
+            self.context.giving_up = GivingUp::default();
         }
     }
 
     pub(crate) fn set_copy_both(&mut self, on: bool) {
-        self.copy_both = on;
+        self.input.copy_both = on;
     }
 
     pub(crate) fn inject(&mut self, message: Vec<u8>) {
@@ -176,9 +126,9 @@ impl Outbound {
     /// The transaction ended on the other direction.
     pub(crate) fn end_transaction(&mut self) {
         if self.config.policy.context == ContextMode::PerTransaction {
-            match self.cursor {
+            match self.input.cursor {
                 Cursor::Boundary => self.drop_context(),
-                _ => self.reset_after_group = true,
+                _ => self.context.reset_after_group = true,
             }
         }
     }
@@ -186,36 +136,38 @@ impl Outbound {
     /// Gives back the encoder and the buffers; the stream goes on when there is something to send. A peer of our own kind
     /// is told in `out` that it can give back its window as well.
     pub(crate) fn release_idle(&mut self, out: &mut Vec<u8>) {
-        if self.cursor == Cursor::Boundary
-            && let Some(encoder) = self.encoder.take()
+        if self.input.cursor == Cursor::Boundary
+            && let Some(encoder) = self.context.encoder.take()
         {
             let code = self.agreed.code_of_algorithm(encoder.choice().algorithm);
             match self.agreed.dialect() {
-                Dialect::Restart => self.restart = true,
+                Dialect::Restart => self.context.restart = true,
                 Dialect::Ack => {
-                    let mut resume = encoder.into_resume();
-                    if let Some(code) = code.filter(|&code| self.may_end_frame(code)) {
-                        self.end_frame(code, &mut resume, out);
+                    if self.context.told == code {
+                        let mut resume = encoder.into_resume();
+                        if let Some(code) = code.filter(|&code| self.may_end_frame(code)) {
+                            self.end_frame(code, &mut resume, out);
+                        }
+                        self.context.resume = Some(resume);
                     }
-                    self.resume = Some(resume);
                 }
             }
-            let _ = self.lease.resize(0);
+            let _ = self.context.lease.resize(0);
         }
-        self.compact();
-        self.pending.shrink_to_fit();
-        self.packed = Vec::new();
+        self.input.compact();
+        self.input.pending.shrink_to_fit();
+        self.context.packed = Vec::new();
     }
 
     /// Other readers of the dialect may wait for output where a frame gives none.
     fn may_end_frame(&self, code: u8) -> bool {
-        self.agreed.packs_rows() && self.told == Some(code) && self.credit >= END_FRAME_SIZE
+        self.agreed.packs_rows() && self.context.told == Some(code) && self.ledger.credit >= END_FRAME_SIZE
     }
 
     /// A frame without content that ends zstd's own.
     fn end_frame(&mut self, code: u8, resume: &mut Resume, out: &mut Vec<u8>) {
         let base = out.len();
-        let wrapper = open_wrapper(Dialect::Ack, code, self.told, false, out);
+        let wrapper = open_wrapper(Dialect::Ack, code, self.context.told, false, out);
         if !resume.end_frame(out) {
             out.truncate(base);
             return;
@@ -223,17 +175,17 @@ impl Outbound {
         close_wrapper(wrapper, out);
         let cost = out.len() - base;
         debug_assert!(cost as i64 <= END_FRAME_SIZE);
-        self.credit -= cost as i64;
+        self.ledger.credit -= cost as i64;
         self.stats.wire_bytes += cost as u64;
         self.stats.frames += 1;
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pending.capacity() + self.packed.capacity() + self.lease.bytes() as usize
+        self.input.pending.capacity() + self.context.packed.capacity() + self.context.lease.bytes() as usize
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
-        self.giving_up.is_given_up()
+        self.context.giving_up.is_given_up()
     }
 
     pub(crate) fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
@@ -241,23 +193,23 @@ impl Outbound {
             if out.len() >= self.config.limits.out_max {
                 return Ok(Held::OutputFull);
             }
-            if self.cursor == Cursor::Boundary {
+            if self.input.cursor == Cursor::Boundary {
                 self.put_injected(out);
             }
-            if self.start == self.pending.len() {
-                self.compact();
+            if self.input.start == self.input.pending.len() {
+                self.input.compact();
                 return Ok(Held::Nothing);
             }
-            if let Cursor::Plain(left) = self.cursor {
+            if let Cursor::Plain(left) = self.input.cursor {
                 self.copy_plain(left, out);
                 continue;
             }
             match self.next_group(flush)? {
                 Group::Wait(held) => {
-                    self.compact();
+                    self.input.compact();
                     return Ok(held);
                 }
-                Group::Plain(total) => self.cursor = Cursor::Plain(total),
+                Group::Plain(total) => self.input.cursor = Cursor::Plain(total),
                 Group::Ready { end, tail } => self.emit(end, tail, out)?,
             }
         }
@@ -272,48 +224,34 @@ impl Outbound {
     }
 
     fn copy_plain(&mut self, left: usize, out: &mut Vec<u8>) {
-        let n = left.min(self.pending.len() - self.start);
-        out.extend_from_slice(&self.pending[self.start..self.start + n]);
-        self.start += n;
+        let n = left.min(self.input.pending.len() - self.input.start);
+        out.extend_from_slice(&self.input.pending[self.input.start..self.input.start + n]);
+        self.input.start += n;
         self.stats.raw_bytes += n as u64;
         self.stats.wire_bytes += n as u64;
-        self.cursor = if left == n { Cursor::Boundary } else { Cursor::Plain(left - n) };
-    }
-
-    fn compact(&mut self) {
-        if self.start == 0 {
-            return;
-        }
-        self.scan = self.scan.saturating_sub(self.start);
-        self.last = self.last.saturating_sub(self.start);
-        if self.start == self.pending.len() {
-            self.pending.clear();
-        } else {
-            self.pending.drain(..self.start);
-        }
-        self.start = 0;
+        self.input.cursor = if left == n { Cursor::Boundary } else { Cursor::Plain(left - n) };
     }
 
     fn emit(&mut self, end: usize, tail: usize, out: &mut Vec<u8>) -> Result<(), Error> {
-        let all = self.start..end;
-        let must = match self.cursor {
+        let all = self.input.start..end;
+        let must = match self.input.cursor {
             Cursor::Framed(left) => left.min(all.len()),
             _ => 0,
         };
         if must == 0 {
             if !self.worth_a_try(all.clone())? {
                 self.stats.untried_groups += 1;
-                self.cursor = Cursor::Plain(all.len() + tail);
+                self.input.cursor = Cursor::Plain(all.len() + tail);
             } else if !self.try_frame(all.clone(), tail, false, out)? {
                 self.stats.plain_fallbacks += 1;
-                self.cursor = Cursor::Plain(all.len() + tail);
+                self.input.cursor = Cursor::Plain(all.len() + tail);
             }
         } else if !self.try_frame(all.clone(), tail, must == all.len(), out)? {
             // Only the rest of the message must go framed; what follows it gets a decision of its own.
-            self.try_frame(self.start..self.start + must, 0, true, out)?;
+            self.try_frame(self.input.start..self.input.start + must, 0, true, out)?;
         }
-        self.urgent = false;
-        if std::mem::take(&mut self.reset_after_group) {
+        self.input.urgent = false;
+        if std::mem::take(&mut self.context.reset_after_group) {
             self.drop_context();
         }
         Ok(())
@@ -321,12 +259,12 @@ impl Outbound {
 
     /// Everything that can be known before the encoder sees the bytes.
     fn worth_a_try(&mut self, group: Range<usize>) -> Result<bool, Error> {
-        let Some(choice) = self.choice else { return Ok(false) };
-        if group.len() < self.config.policy.group_size_min || !self.giving_up.try_next() {
+        let Some(choice) = self.context.choice else { return Ok(false) };
+        if group.len() < self.config.policy.group_size_min || !self.context.giving_up.try_next() {
             return Ok(false);
         }
-        if looks_incompressible(&self.pending[group]) {
-            self.giving_up.record(false);
+        if looks_incompressible(&self.input.pending[group]) {
+            self.context.giving_up.record(false);
             return Ok(false);
         }
         self.prepare_encoder(choice)
@@ -335,32 +273,78 @@ impl Outbound {
     /// Makes the encoder fit the choice; false when there is no memory for it.
     fn prepare_encoder(&mut self, choice: Choice) -> Result<bool, Error> {
         let codec = |source| Error::Codec { what: "preparing an encoder", source };
-        match &mut self.encoder {
+        match &mut self.context.encoder {
             Some(encoder) if encoder.choice() == choice => {}
             Some(encoder) if encoder.choice().algorithm == choice.algorithm => {
                 encoder.set_level(choice.level).map_err(codec)?;
             }
             _ => {
-                self.encoder = None;
-                let window_log = self.config.policy.window_log;
-                if self.lease.resize(encoder_bytes_estimate(choice.algorithm, window_log)).is_err() {
+                // The peer's decoder stays in the middle of its stream until it is told another method, and that is when a
+                // frame of the new one goes out: perhaps none ever does.
+                if let Some(old) = self.context.encoder.take()
+                    && self.agreed.dialect() == Dialect::Ack
+                    && self.context.told == self.agreed.code_of_algorithm(old.choice().algorithm)
+                {
+                    self.context.resume = Some(old.into_resume());
+                }
+                let window_log = self.config.policy.window_log.at_start();
+                (self.context.window_log, self.context.growth) =
+                    (window_log, Growth::new(&self.config.policy));
+                if self.context.lease.resize(encoder_bytes_estimate(choice.algorithm, window_log)).is_err() {
                     return Ok(false);
                 }
                 let options = EncoderOptions { choice, window_log };
-                let made = match self
-                    .resume
-                    .take()
-                    .filter(|_| self.told == self.agreed.code_of_algorithm(choice.algorithm))
-                {
+                let goes_on = self.context.told == self.agreed.code_of_algorithm(choice.algorithm);
+                let made = match if goes_on { self.context.resume.take() } else { None } {
                     Some(resume) => Encoder::resume(options, resume),
                     None => Encoder::new(options),
                 };
-                self.encoder = Some(made.map_err(codec)?);
-                self.restart = true;
-                self.primed = false;
+                self.context.encoder = Some(made.map_err(codec)?);
+                self.context.restart = true;
+                self.context.primed = false;
             }
         }
+        if choice.algorithm == Algorithm::Zstd
+            && let Some(due) = self.context.growth.due()
+        {
+            self.change_window(due).map_err(codec)?;
+        }
         Ok(true)
+    }
+
+    /// Another window for the frames to come, between two messages.
+    fn change_window(&mut self, due: Due) -> Result<(), pgshrink_codec::Error> {
+        let window_log = match due {
+            Due::Larger => match self.lease_larger_window() {
+                Some(window_log) => {
+                    self.context.growth.tried();
+                    window_log
+                }
+                None => {
+                    self.context.growth.settle();
+                    return Ok(());
+                }
+            },
+            Due::Back => {
+                self.context.growth.settle();
+                self.config.policy.window_log.at_start()
+            }
+        };
+        self.context.window_log = window_log;
+        match &mut self.context.encoder {
+            Some(encoder) => encoder.set_window_log(window_log),
+            None => Ok(()),
+        }
+    }
+
+    /// The largest window that the peer takes and that leaves half of the budget to others, with its memory taken.
+    fn lease_larger_window(&mut self) -> Option<u32> {
+        let most = self.agreed.send_window_log_max().min(WINDOW_LOG_AUTO_MAX);
+        (self.context.window_log + 1..=most).rev().find(|&window_log| {
+            let bytes = encoder_bytes_estimate(Algorithm::Zstd, window_log);
+            let more = bytes.saturating_sub(self.context.lease.bytes());
+            self.context.lease.budget().is_roomy(more) && self.context.lease.resize(bytes).is_ok()
+        })
     }
 
     /// Encodes a range as one frame at the end of `out`. False, and nothing sent, when it does not pay.
@@ -371,26 +355,26 @@ impl Outbound {
         forced: bool,
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        let Some(encoder) = self.encoder.as_mut() else { return Ok(false) };
+        let Some(encoder) = self.context.encoder.as_mut() else { return Ok(false) };
         let raw_size = range.len();
-        let timer = CodecTimer::start(raw_size, self.stats.frames);
-        let raw = &self.pending[range.clone()];
-        let input = if self.agreed.packs_rows() && !self.copy_both && raw_size >= PACKED_SIZE_MIN {
-            let begun_before = match self.cursor {
+        let timer = CodecTimer::start(self.clock, raw_size, self.stats.frames);
+        let raw = &self.input.pending[range.clone()];
+        let input = if self.agreed.packs_rows() && !self.input.copy_both && raw_size >= PACKED_SIZE_MIN {
+            let begun_before = match self.input.cursor {
                 Cursor::Framed(left) => left.min(raw_size),
                 _ => 0,
             };
-            self.packed.clear();
-            rows::pack(raw, begun_before, &mut self.packed);
-            &self.packed[..]
+            self.context.packed.clear();
+            rows::pack(raw, begun_before, &mut self.context.packed);
+            &self.context.packed[..]
         } else {
             raw
         };
         let base = out.len();
         let code = self.agreed.code_of_algorithm(encoder.choice().algorithm).unwrap_or_default();
         let per_frame = self.config.policy.context == ContextMode::PerFrame;
-        let new_stream = self.restart || per_frame;
-        let wrapper = open_wrapper(self.agreed.dialect(), code, self.told, new_stream, out);
+        let new_stream = self.context.restart || per_frame;
+        let wrapper = open_wrapper(self.agreed.dialect(), code, self.context.told, new_stream, out);
         if per_frame && self.agreed.dialect() == Dialect::Restart {
             encoder.restart();
         }
@@ -400,9 +384,9 @@ impl Outbound {
         done.map_err(|source| Error::Codec { what: "compressing", source })?;
         let cost = out.len() - base;
         let gain = raw_size as i64 - cost as i64;
-        let rest_is_covered = tail == 0 || self.credit + gain >= self.rest_bound(tail);
+        let rest_is_covered = tail == 0 || self.ledger.credit + gain >= self.rest_bound(tail);
         if !forced {
-            self.giving_up.record(gain > 0);
+            self.context.giving_up.record(gain > 0);
         }
         let pays = gain > 0 || (tail == 0 && !per_frame && self.may_prime(-gain));
         if !forced && (!pays || !rest_is_covered) {
@@ -411,55 +395,53 @@ impl Outbound {
             return Ok(false);
         }
         close_wrapper(wrapper, out);
-        if let Some(encoder) = self.encoder.as_mut() {
+        if let Some(encoder) = self.context.encoder.as_mut() {
             encoder.commit();
             // Asking zstd for its size costs as much as a small frame; only large ones make it grow.
-            if raw_size >= MEASURED_SIZE_MIN || !self.primed {
-                let _ = self.lease.resize(encoder.memory_bytes() as u64);
+            let looked_at = raw_size >= MEASURED_SIZE_MIN || !self.context.primed;
+            if looked_at && self.context.lease.resize(encoder.memory_bytes() as u64).is_err() {
+                self.context.growth.turn_back();
             }
         }
-        self.told = Some(code);
-        self.restart = false;
-        self.primed = true;
-        self.credit += gain;
+        self.context.growth.note(raw_size, cost);
+        self.context.name_method(code);
+        self.context.restart = false;
+        self.context.primed = true;
+        self.ledger.credit += gain;
         if !forced {
-            self.priming_left = (self.priming_left + gain).min(PRIMING_BYTES_MAX);
+            self.ledger.priming_left = (self.ledger.priming_left + gain).min(PRIMING_BYTES_MAX);
         }
-        self.start = range.end;
-        self.cursor = if tail > 0 { Cursor::Framed(tail) } else { Cursor::Boundary };
-        self.stats.raw_bytes += range.len() as u64;
-        self.stats.framed_raw_bytes += range.len() as u64;
-        self.stats.wire_bytes += cost as u64;
-        self.stats.frames += 1;
+        self.input.start = range.end;
+        self.input.cursor = if tail > 0 { Cursor::Framed(tail) } else { Cursor::Boundary };
+        self.stats.add_frame(raw_size, cost);
         Ok(true)
     }
 
     /// What `tail` more framed bytes can cost beyond plain. Only the first and the last of its frames may be short.
     fn rest_bound(&self, tail: usize) -> i64 {
-        let Some(encoder) = &self.encoder else { return i64::MAX };
+        let Some(encoder) = &self.context.encoder else { return i64::MAX };
         let chunk = self.chunk_max();
-        let Policy { window_log, context, .. } = self.config.policy;
-        let alone = context == ContextMode::PerFrame;
-        let one = overhead_bound(encoder.choice(), chunk, window_log, alone);
+        let alone = self.config.policy.context == ContextMode::PerFrame;
+        let one = overhead_bound(encoder.choice(), chunk, self.context.window_log, alone);
         (STREAM_START_BOUND + (tail / chunk + 2) * one) as i64
     }
 
     /// Whether a fresh context may begin with a frame that loses so many bytes: not in a session of one or two
     /// statements, which would never get them back.
     fn may_prime(&mut self, loss: i64) -> bool {
-        if self.primed || loss > self.priming_left {
+        if self.context.primed || loss > self.ledger.priming_left {
             return false;
         }
-        self.unprimed_groups += 1;
-        self.unprimed_groups > PRIMING_AFTER_GROUPS
+        self.ledger.unprimed_groups += 1;
+        self.ledger.unprimed_groups > PRIMING_AFTER_GROUPS
     }
 
     /// The frame just encoded is not sent. Where the context cannot be put back to what it was, the restart byte saves
     /// the bytes that closing the stream would cost.
     fn undo(&mut self) {
-        let Some(encoder) = &mut self.encoder else { return };
+        let Some(encoder) = &mut self.context.encoder else { return };
         if !encoder.abandon() {
-            self.primed = false;
+            self.context.primed = false;
             if self.agreed.dialect() == Dialect::Restart {
                 self.drop_context();
             }
@@ -468,12 +450,12 @@ impl Outbound {
 
     /// The encoder forgets; the next frame is readable by a peer that saw only what was sent.
     fn drop_context(&mut self) {
-        let Some(encoder) = &mut self.encoder else { return };
-        self.primed = false;
+        let Some(encoder) = &mut self.context.encoder else { return };
+        self.context.primed = false;
         match self.agreed.dialect() {
             Dialect::Restart => {
                 encoder.restart();
-                self.restart = true;
+                self.context.restart = true;
             }
             Dialect::Ack => encoder.forget(),
         }

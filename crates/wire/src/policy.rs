@@ -14,6 +14,34 @@ pub const PRIMING_BYTES_MAX: i64 = 64;
 /// Small groups that stay plain before a direction spends anything on teaching.
 pub(crate) const PRIMING_AFTER_GROUPS: u32 = 2;
 
+/// Largest window that [`WindowLog::Auto`] comes to: more gained nothing on any table measured.
+pub const WINDOW_LOG_AUTO_MAX: u32 = 23;
+
+/// How far back zstd refers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WindowLog {
+    /// So many bytes, as a power of two.
+    Fixed(u32),
+    /// [`WINDOW_LOG_DEFAULT`], and more for bulk that gains by it, where memory and the peer allow it.
+    Auto,
+}
+
+impl WindowLog {
+    /// What a session begins with.
+    pub fn at_start(self) -> u32 {
+        match self {
+            WindowLog::Fixed(log) => log,
+            WindowLog::Auto => WINDOW_LOG_DEFAULT,
+        }
+    }
+}
+
+impl Default for WindowLog {
+    fn default() -> Self {
+        WindowLog::Fixed(WINDOW_LOG_DEFAULT)
+    }
+}
+
 /// How long a stream's context lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ContextMode {
@@ -56,8 +84,8 @@ pub struct Policy {
     pub frame_size: usize,
     /// How long context lives.
     pub context: ContextMode,
-    /// zstd window log of what this end sends.
-    pub window_log: u32,
+    /// zstd window of what this end sends.
+    pub window_log: WindowLog,
 }
 
 impl Default for Policy {
@@ -67,7 +95,7 @@ impl Default for Policy {
             group_size_min: GROUP_SIZE_MIN_DEFAULT,
             frame_size: FRAME_SIZE_DEFAULT,
             context: ContextMode::Preserved,
-            window_log: WINDOW_LOG_DEFAULT,
+            window_log: WindowLog::default(),
         }
     }
 }

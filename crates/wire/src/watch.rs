@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::message::{self, HEADER_SIZE, Header, tag};
-use crate::setting::{self, Change, STATEMENT_SIZE_MAX};
+use crate::setting::{self, STATEMENT_SIZE_MAX, Seen};
 
 /// Whose messages a stream carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +14,26 @@ pub(crate) enum Sender {
 /// Something the other direction, or the policy, wants to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The client sets `pgshrink.compression`.
-    Set(Change),
+    /// The client sends a query text that has to do with `pgshrink.compression`.
+    Setting(Said),
     /// The server is ready; true outside a transaction.
     Ready { idle: bool },
     /// COPY in both directions begins: replication.
     CopyBoth,
+}
+
+/// A query text about the setting, and where its message lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) seen: Seen,
+    /// Query or Parse.
+    pub(crate) tag: u8,
+    /// False for unnamed prepared statements and simple queries, which are used once.
+    pub(crate) is_named: bool,
+    /// Bytes of the whole message.
+    pub(crate) size: usize,
+    /// Bytes of the stream up to the message's end.
+    pub(crate) end: u64,
 }
 
 /// A watched message is small; a longer one of the same type is something else.
@@ -38,12 +52,12 @@ impl Sender {
     /// What a watched message says.
     pub(crate) fn read(self, tag: u8, body: &[u8]) -> Option<Event> {
         match (self, tag) {
-            (Sender::Client, tag::QUERY) => setting::parse(body).map(Event::Set),
+            (Sender::Client, tag::QUERY) => read_text(tag, body, body, false),
             (Sender::Client, tag::PARSE) => {
                 // Statement name, zero, statement, zero, parameter types.
                 let mut parts = body.splitn(3, |b| *b == 0);
-                parts.next()?;
-                setting::parse(parts.next()?).map(Event::Set)
+                let name = parts.next()?;
+                read_text(tag, body, parts.next()?, !name.is_empty())
             }
             (Sender::Server, tag::READY_FOR_QUERY) => Some(Event::Ready { idle: body == b"I" }),
             (Sender::Server, tag::COPY_BOTH_RESPONSE) => Some(Event::CopyBoth),
@@ -57,6 +71,12 @@ impl Sender {
     }
 }
 
+/// The message's end is filled in by who knows it.
+fn read_text(tag: u8, body: &[u8], sql: &[u8], is_named: bool) -> Option<Event> {
+    let size = HEADER_SIZE + body.len();
+    setting::read(sql).map(|seen| Event::Setting(Said { seen, tag, is_named, size, end: 0 }))
+}
+
 /// Follows message boundaries through a stream cut anywhere, reads what is watched, refuses nested frames.
 #[derive(Debug)]
 pub(crate) struct Walker {
@@ -68,17 +88,28 @@ pub(crate) struct Walker {
     /// Body bytes of the current message still to come.
     left: usize,
     captured: Option<(u8, Vec<u8>)>,
-    /// The last captured body's memory.
+    /// The last captured body's memory, at most [`SPARE_SIZE_MAX`].
     spare: Vec<u8>,
+    /// Bytes of the stream so far.
+    fed: u64,
 }
+
+/// Memory kept for the next watched message; most are small.
+const SPARE_SIZE_MAX: usize = 1 << 10;
 
 impl Walker {
     pub(crate) fn new(sender: Sender, nested: &'static [u8]) -> Self {
-        Self { sender, nested, header: [0; HEADER_SIZE], have: 0, left: 0, captured: None, spare: Vec::new() }
+        let (captured, spare) = (None, Vec::new());
+        Self { sender, nested, header: [0; HEADER_SIZE], have: 0, left: 0, captured, spare, fed: 0 }
     }
 
     pub(crate) fn at_boundary(&self) -> bool {
         self.have == 0 && self.left == 0
+    }
+
+    /// Bytes of the stream so far: where the `end` of an event is counted from.
+    pub(crate) fn fed(&self) -> u64 {
+        self.fed
     }
 
     pub(crate) fn feed(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
@@ -89,6 +120,7 @@ impl Walker {
                     body.extend_from_slice(&bytes[..n]);
                 }
                 self.left -= n;
+                self.fed += n as u64;
                 bytes = &bytes[n..];
                 self.finish_if_complete(events);
                 continue;
@@ -96,6 +128,7 @@ impl Walker {
             let n = (HEADER_SIZE - self.have).min(bytes.len());
             self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
             self.have += n;
+            self.fed += n as u64;
             bytes = &bytes[n..];
             if let Some(header) = message::header(&self.header[..self.have])? {
                 self.begin(header, events)?;
@@ -123,9 +156,15 @@ impl Walker {
         if self.left == 0
             && let Some((tag, mut body)) = self.captured.take()
         {
-            events.extend(self.sender.read(tag, &body));
-            body.clear();
-            self.spare = body;
+            let mut event = self.sender.read(tag, &body);
+            if let Some(Event::Setting(said)) = &mut event {
+                said.end = self.fed;
+            }
+            events.extend(event);
+            if body.capacity() <= SPARE_SIZE_MAX {
+                body.clear();
+                self.spare = body;
+            }
         }
     }
 }
@@ -133,6 +172,7 @@ impl Walker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::Change;
 
     #[test]
     fn events_are_seen_wherever_the_stream_is_cut() {
@@ -144,11 +184,12 @@ mod tests {
             let mut events = Vec::new();
             walker.feed(&stream[..cut], &mut events).unwrap();
             walker.feed(&stream[cut..], &mut events).unwrap();
-            assert_eq!(
-                events,
-                [Event::Set(Change::Value("off".into())), Event::Set(Change::Default)],
-                "cut at {cut}"
-            );
+            let said = |change, tag, is_named, size, end| {
+                Event::Setting(Said { seen: Seen::Change(change), tag, is_named, size, end })
+            };
+            let off = said(Change::Value("off".into()), tag::QUERY, false, 38, 38);
+            let reset = said(Change::Default, tag::PARSE, true, 37, 80);
+            assert_eq!(events, [off, reset], "cut at {cut}");
             assert!(walker.at_boundary());
         }
     }

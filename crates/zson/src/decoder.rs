@@ -65,6 +65,6 @@ fn refused(header: &Header<'_>, source: codec::Error) -> Error {
             raw_len: header.raw_len(),
             source,
         },
-        source => Error::Codec(source),
+        source => source.into(),
     }
 }

@@ -7,6 +7,7 @@ use crate::datum::{Encoded, Form, OVERHEAD_BYTES_MAX, header_len};
 use crate::dictionary::WritingDictionary;
 use crate::error::Error;
 use crate::limits::RAW_BYTES_MAX;
+use crate::memory;
 
 /// Compression contexts, made when first needed and kept. Changing the choice or the dictionary costs nothing.
 ///
@@ -40,12 +41,12 @@ impl Encoder {
         }
         let hopeless = dictionary.is_none() && jsonb.len() < ALONE_BYTES_MIN;
         if choice.algorithm == Algorithm::None || hopeless || jsonb.is_empty() {
-            append_raw(jsonb, out);
-            return Ok(());
+            return append_raw(jsonb, out);
         }
         let start = out.len();
         let id = dictionary.map(WritingDictionary::id);
         let header_len = header_len(id, jsonb.len());
+        memory::reserve(out, header_len)?;
         out.resize(start + header_len, 0);
         let prepared = dictionary.map(WritingDictionary::prepared);
         match self.compressor.compress(choice, prepared, jsonb, out) {
@@ -56,8 +57,7 @@ impl Encoder {
             }
             Ok(_) => {
                 out.truncate(start);
-                append_raw(jsonb, out);
-                Ok(())
+                append_raw(jsonb, out)
             }
             Err(error) => {
                 out.truncate(start);
@@ -75,7 +75,9 @@ impl Encoder {
 /// No document below this gets shorter without a dictionary: the jsonb header alone is 4 bytes, an entry 4 more.
 const ALONE_BYTES_MIN: usize = 24;
 
-fn append_raw(jsonb: &[u8], out: &mut Vec<u8>) {
+fn append_raw(jsonb: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    memory::reserve(out, OVERHEAD_BYTES_MAX + jsonb.len())?;
     out.extend_from_slice(Encoded::new(Form::Raw, None, jsonb).bytes());
     out.extend_from_slice(jsonb);
+    Ok(())
 }

@@ -60,6 +60,12 @@ pub enum Error {
         /// The cap.
         allowed: u64,
     },
+    /// Memory is used up. What was kept before is as it was.
+    #[error("out of memory for {bytes} bytes")]
+    Memory {
+        /// How many were wanted.
+        bytes: u64,
+    },
     /// The datum needs a dictionary and none was given.
     #[error("zson datum needs dictionary {needed}")]
     DictionaryMissing {
@@ -91,6 +97,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether memory was used up.
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Error::Memory { .. } | Error::Codec(codec::Error::Memory { .. }))
+    }
+
     /// Whether stored data is damaged, as opposed to unknown, too large or wrongly used.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corrupt { .. } | Error::Payload { .. } | Error::UnknownCode { .. })

@@ -3,7 +3,7 @@
 //! Dictionaries are made and measured as by [`training`](crate::training), on documents they have not seen. Sizes
 //! are of whole datums and exact; times are the best of several rounds on one warm core and vary with the machine.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pgshrink_codec::{Algorithm, Choice};
 
@@ -12,6 +12,7 @@ use crate::decoder::Decoder;
 use crate::dictionary::{ReadingDictionary, WritingDictionary};
 use crate::encoder::Encoder;
 use crate::error::Error;
+use crate::memory;
 use crate::training::{self, Kind, MEASURED_ID, OnProgress, SIZES, Split, train_on};
 
 /// What to estimate.
@@ -46,13 +47,17 @@ pub struct Line {
     pub decode_ns: f64,
 }
 
-/// Measures every choice on a held-out part of `samples` (jsonb).
+/// The time since some moment in the past, as the caller measures it.
+pub type Clock<'a> = &'a dyn Fn() -> Duration;
+
+/// Measures every choice on a held-out part of `samples` (jsonb), with times by `clock`.
 pub fn measure<S: AsRef<[u8]>>(
     samples: &[S],
     options: &Options,
+    clock: Clock<'_>,
     progress: &mut OnProgress<'_>,
 ) -> Result<Vec<Line>, Error> {
-    let split = Split::of(samples);
+    let split = Split::of(samples)?;
     let mut lines = Vec::new();
     for choice in options.choices.iter().copied() {
         let training = training::Options {
@@ -62,12 +67,12 @@ pub fn measure<S: AsRef<[u8]>>(
             incumbent: None,
         };
         let report = train_on(&split, &training, progress)?;
-        lines.push(line(&split, choice, None, Kind::None)?);
+        lines.push(line(&split, choice, None, Kind::None, clock)?);
         if let Some(dictionary) = &report.winner {
             let kind = report.candidates[report.winner_index].kind;
             let writing = WritingDictionary::new(MEASURED_ID, dictionary, choice)?;
             let reading = ReadingDictionary::new(MEASURED_ID, dictionary)?;
-            let mut line = line(&split, choice, Some((&writing, &reading)), kind)?;
+            let mut line = line(&split, choice, Some((&writing, &reading)), kind, clock)?;
             line.dictionary_size = dictionary.bytes().len();
             lines.push(line);
         }
@@ -101,11 +106,13 @@ fn line(
     choice: Choice,
     dictionary: Option<(&WritingDictionary, &ReadingDictionary)>,
     dictionary_kind: Kind,
+    clock: Clock<'_>,
 ) -> Result<Line, Error> {
     let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
     let (writing, reading) = dictionary.unzip();
-    let (mut datums, mut ends) = (Vec::new(), Vec::with_capacity(split.holdout.len()));
-    let encoding = quickest(|| {
+    let (mut datums, mut ends) = (Vec::new(), Vec::new());
+    memory::reserve(&mut ends, split.holdout.len())?;
+    let encoding = quickest(clock, || {
         datums.clear();
         ends.clear();
         for document in &split.holdout {
@@ -115,8 +122,8 @@ fn line(
         Ok(())
     })?;
     let longest = split.holdout.iter().map(|document| document.len()).max().unwrap_or(0);
-    let mut target = vec![0; longest];
-    let decoding = quickest(|| {
+    let mut target = memory::zeroed(longest)?;
+    let decoding = quickest(clock, || {
         let mut start = 0;
         for end in &ends {
             if let Stored::Current(header) = parse(&datums[start..*end])? {
@@ -141,14 +148,15 @@ fn line(
 }
 
 /// The shortest time of several rounds, the first of which also warms up.
-fn quickest(mut round: impl FnMut() -> Result<(), Error>) -> Result<Duration, Error> {
-    let begin = Instant::now();
+fn quickest(clock: Clock<'_>, mut round: impl FnMut() -> Result<(), Error>) -> Result<Duration, Error> {
+    let begin = clock();
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS_MAX {
-        let start = Instant::now();
+        let start = clock();
         round()?;
-        best = best.min(start.elapsed());
-        if begin.elapsed() > ROUNDS_TIME_MAX {
+        let end = clock();
+        best = best.min(end.saturating_sub(start));
+        if end.saturating_sub(begin) > ROUNDS_TIME_MAX {
             break;
         }
     }

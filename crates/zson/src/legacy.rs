@@ -6,6 +6,7 @@
 use crate::datum::corrupt;
 use crate::error::Error;
 use crate::limits::{LEGACY_CODES_MAX, RAW_BYTES_MAX};
+use crate::memory;
 
 /// A datum of version 0, taken apart.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -60,7 +61,7 @@ impl<'a> Datum<'a> {
 impl Words {
     /// From `word_id` and `word` of the rows of one `dict_id`, in any order. As in the original a code is the low 16
     /// bits of a `word_id`, and words under 2 bytes are left out.
-    pub fn new(rows: impl Iterator<Item = (i32, Vec<u8>)>) -> Self {
+    pub fn new(rows: impl Iterator<Item = (i32, Vec<u8>)>) -> Result<Self, Error> {
         let mut words = Words::default();
         for (id, word) in rows {
             // Beyond 4 GB of text nothing can be a dictionary of the original; its codes stay unknown.
@@ -70,13 +71,15 @@ impl Words {
             }
             let code = id as u16;
             if words.places.len() <= usize::from(code) {
+                let more = usize::from(code) + 1 - words.places.len();
+                memory::reserve(&mut words.places, more)?;
                 words.places.resize(usize::from(code) + 1, Place::ABSENT);
             }
             let before = words.places[usize::from(code)];
             words.places[usize::from(code)] = match before {
                 Place::ABSENT => {
                     let place = Place { start: words.text.len() as u32, len: word.len() as u32 };
-                    words.text.extend_from_slice(&word);
+                    memory::append(&mut words.text, &word)?;
                     place
                 }
                 Place::AMBIGUOUS => before,
@@ -85,9 +88,9 @@ impl Words {
             };
         }
         debug_assert!(words.places.len() <= LEGACY_CODES_MAX);
-        words.text.shrink_to_fit();
-        words.places.shrink_to_fit();
-        words
+        memory::shrink(&mut words.text);
+        memory::shrink(&mut words.places);
+        Ok(words)
     }
 
     /// Whether the datum decodes to exactly [`Datum::raw_len`] bytes. To be asked before memory is taken for them:

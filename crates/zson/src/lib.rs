@@ -2,7 +2,8 @@
 //!
 //! This crate refuses to know a server: it opens no file, keeps no global state, and takes bytes for what they are.
 //! "jsonb" is a jsonb datum without its varlena header, "datum" what stands behind the header of a zson value. It
-//! allocates nothing for a size that a datum merely declares, and decoding gives the whole document, verified
+//! allocates nothing for a size that a datum merely declares, never ends the process for want of memory ([`memory`]),
+//! and decoding gives the whole document, verified
 //! against its check sum, or an error.
 //!
 //! ```text
@@ -48,6 +49,7 @@ pub mod estimate;
 pub mod legacy;
 pub mod limits;
 pub mod memo;
+pub mod memory;
 pub mod training;
 
 pub use decoder::Decoder;

@@ -8,7 +8,9 @@
 //!    large they are; [`Memo::clear`] and [`Memo::set_budget`] give everything above back.
 //! 4. Buffers go from one document to the next: rows of about the same size allocate nothing.
 
+use crate::error::Error;
 use crate::limits::{MEMO_ENTRIES_MAX, MEMO_ENTRIES_PROTECTED};
+use crate::memory;
 
 /// A small cache of decoded documents, the least recently used leaving first.
 #[derive(Debug)]
@@ -65,16 +67,16 @@ impl Memo {
 
     /// Keeps the document of `raw_len` bytes that `fill` writes, which sees bytes of earlier documents until then.
     /// When it fails nothing is kept.
-    pub fn insert<E>(
+    pub fn insert(
         &mut self,
         datum: &[u8],
         raw_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<&Aligned, E> {
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<&Aligned, Error> {
         let mut entry = self.room_for(datum.len() + Aligned::memory_for(raw_len));
         entry.datum.clear();
-        entry.datum.extend_from_slice(datum);
-        entry.document.resize(raw_len);
+        memory::append(&mut entry.datum, datum)?;
+        entry.document.resize(raw_len)?;
         fill(entry.document.document_mut())?;
         self.held += entry.memory_size();
         self.entries.insert(0, (fingerprint(datum), entry));
@@ -157,16 +159,18 @@ impl Aligned {
     }
 
     /// Makes room for a document of this size, whose bytes are arbitrary.
-    fn resize(&mut self, raw_len: usize) {
+    fn resize(&mut self, raw_len: usize) -> Result<(), Error> {
         let needed = Self::memory_for(raw_len);
         if self.memory.len() < needed {
             self.memory.clear();
+            memory::reserve(&mut self.memory, needed)?;
             self.memory.resize(needed, 0);
         }
         self.start = self.memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;
         self.len = VARLENA_HEADER_BYTES + raw_len;
         let header = varlena_header(self.len as u32);
         self.memory[self.start..][..VARLENA_HEADER_BYTES].copy_from_slice(&header);
+        Ok(())
     }
 }
 

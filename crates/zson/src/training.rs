@@ -120,7 +120,7 @@ pub fn train<S: AsRef<[u8]>>(
     options: &Options,
     progress: &mut OnProgress<'_>,
 ) -> Result<Report, Error> {
-    train_on(&Split::of(samples), options, progress)
+    train_on(&Split::of(samples)?, options, progress)
 }
 
 /// The same for samples that have been divided already.
@@ -138,7 +138,7 @@ pub(crate) fn train_on(
             if progress(now).is_break() { Err(Error::Interrupted) } else { Ok(()) }
         };
         report()?;
-        let dictionary = candidates::make(plan, split, options);
+        let dictionary = candidates::make(plan, split, options)?;
         if plan.kind != Kind::None && dictionary.is_none() {
             continue;
         }

@@ -109,14 +109,15 @@ CREATE VIEW zson_dictionaries AS
   SELECT d.id, d.profile, d.codec, d.kind, d.size, d.created, d.documents, d.jsonb_bytes, d.before_bytes,
          d.after_bytes, pg_catalog.encode(d.hash, 'hex') AS hash,
          NOT EXISTS (SELECT FROM zson_dictionary n
-                     WHERE n.profile = d.profile AND (n.created, n.id) > (d.created, d.id)) AS current
+                     WHERE n.profile = d.profile AND (n.created, n.id) > (d.created, d.id))
+         AND EXISTS (SELECT FROM zson_profile p WHERE p.name = d.profile) AS current
   FROM zson_dictionary d;
 GRANT SELECT ON zson_dictionaries TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION zson_extract_strings(x jsonb) RETURNS text[]
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_info(zson) RETURNS text
-  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+  AS 'MODULE_PATHNAME', 'zson_info_text' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_dictionary_ids(anyelement) RETURNS integer[]
   AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION zson_dictionary_ids(anyelement) IS 'ids of the dictionaries that a value needs, whatever it is made of; of version 1.1, negative';
@@ -135,6 +136,12 @@ CREATE OR REPLACE FUNCTION zson_learn(tables_and_columns text[], max_examples in
   AS 'MODULE_PATHNAME', 'zson_learn_strings' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 CREATE FUNCTION zson_learn(table_name text, column_name text) RETURNS text
   AS 'MODULE_PATHNAME', 'zson_learn_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION zson_learn(table_name text, column_name text, profile text, anew boolean DEFAULT false) RETURNS text
+  AS 'MODULE_PATHNAME', 'zson_learn_profile' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION zson_learn(text, text, text, boolean) IS 'trains a profile, which it makes if it is new, on a column of any type of JSON; anew: keeps the result even if it saves nothing';
+CREATE FUNCTION zson_drop_profile(profile text) RETURNS void
+  AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION zson_drop_profile(text) IS 'removes a profile that no column has';
 CREATE FUNCTION zson_estimate(table_name text, column_name text,
     OUT codec text, OUT dictionary integer, OUT documents bigint, OUT jsonb_bytes bigint, OUT bytes bigint,
     OUT ratio double precision, OUT encode_ns double precision, OUT decode_ns double precision) RETURNS SETOF record
@@ -145,6 +152,26 @@ CREATE PROCEDURE zson_reencode(table_name text, column_name text, batch integer 
 CREATE FUNCTION zson_vacuum_dictionaries(OUT id integer, OUT removed boolean, OUT reason text) RETURNS SETOF record
   AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE EXECUTE ON FUNCTION zson_set_codec(text, text), zson_learn(text[], integer, integer, integer, integer),
-  zson_learn(text, text), zson_vacuum_dictionaries() FROM PUBLIC;
+  zson_learn(text, text), zson_learn(text, text, text, boolean), zson_drop_profile(text),
+  zson_vacuum_dictionaries() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zson_set_codec(text, text), zson_learn(text[], integer, integer, integer, integer),
-  zson_learn(text, text), zson_vacuum_dictionaries() TO @extowner@;
+  zson_learn(text, text), zson_learn(text, text, text, boolean), zson_drop_profile(text),
+  zson_vacuum_dictionaries() TO @extowner@;
+
+-- What an index of version 1.1 is over is jsonb: `doc->>'k'` meant `doc::jsonb->>'k'`. Since zson has operators of its
+-- own it does not, and such an index serves only what is written `doc::jsonb`. The statement makes the one that serves.
+CREATE VIEW zson_old_indexes AS
+  SELECT i.indexrelid::pg_catalog.regclass AS index, i.indrelid::pg_catalog.regclass AS "table",
+         pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(
+           pg_catalog.pg_get_indexdef(i.indexrelid),
+           '\(\(("([^"]|"")+"|\w+)\)::jsonb\) jsonb_path_ops', '\1 zson_path_ops', 'g'),
+           '\(\(("([^"]|"")+"|\w+)\)::jsonb\)', '\1', 'g'),
+           '\(("([^"]|"")+"|\w+)\)::jsonb', '\1', 'g') AS statement
+  FROM pg_catalog.pg_index i
+  WHERE EXISTS (SELECT FROM pg_catalog.pg_depend d
+                WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+                  AND d.objid OPERATOR(pg_catalog.=) i.indexrelid
+                  AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+                  AND d.refobjid OPERATOR(pg_catalog.=) 'zson_to_jsonb(zson)'::pg_catalog.regprocedure);
+GRANT SELECT ON zson_old_indexes TO PUBLIC;
+COMMENT ON VIEW zson_old_indexes IS 'indexes over doc::jsonb, as version 1.1 made them, and the statement for one over doc';

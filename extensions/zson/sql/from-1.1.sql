@@ -24,8 +24,19 @@ BEGIN
   END LOOP;
 END
 $$;
--- Its result was a cstring, which no query can use.
-DROP FUNCTION zson_info(zson);
+-- Its result was a cstring. A view that calls it keeps it, under another name.
+DO $$
+BEGIN
+  IF EXISTS (SELECT FROM pg_catalog.pg_depend
+             WHERE refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+               AND refobjid OPERATOR(pg_catalog.=) 'zson_info(zson)'::pg_catalog.regprocedure
+               AND deptype OPERATOR(pg_catalog.=) 'n'::"char") THEN
+    ALTER FUNCTION zson_info(zson) RENAME TO zson_info_of_1_1;
+  ELSE
+    DROP FUNCTION zson_info(zson);
+  END IF;
+END
+$$;
 DROP CAST (jsonb AS zson);
 -- A dump carries documents as text, and a new database has no use for the words.
 ALTER EXTENSION zson DROP TABLE zson_dict;

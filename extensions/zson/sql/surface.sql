@@ -335,3 +335,37 @@ CREATE CAST (zson AS real) WITH FUNCTION zson_to_float4(zson);
 CREATE FUNCTION zson_to_float8(zson) RETURNS double precision
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE CAST (zson AS double precision) WITH FUNCTION zson_to_float8(zson);
+
+-- Reading a document is a decompression, which takes about as long as a hundred of the planner's operators. The functions that
+-- look only at what is stored, and those of indexes, cost what others do.
+DO $$
+DECLARE
+  function pg_catalog.regprocedure;
+BEGIN
+  FOR function IN
+    SELECT p.oid FROM pg_catalog.pg_proc p
+    WHERE 'zson'::pg_catalog.regtype OPERATOR(pg_catalog.=) ANY (p.proargtypes::pg_catalog.oid[])
+      AND p.prokind OPERATOR(pg_catalog.=) 'f'::"char"
+      AND p.proname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL ('{zson_info,zson_info_of_1_1,zson_is_current,zson_coerce}'::pg_catalog.text[])
+      AND p.proname::pg_catalog.text OPERATOR(pg_catalog.!~~) 'zson\_gin%'
+      AND EXISTS (SELECT FROM pg_catalog.pg_depend d
+                  WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+                    AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e'::"char")
+  LOOP
+    EXECUTE pg_catalog.format('ALTER FUNCTION %s COST 100', function);
+  END LOOP;
+END
+$$;
+
+-- After an update from 1.1: which of its indexes have to be made again. Nothing on a new extension.
+DO $$
+DECLARE
+  old record;
+BEGIN
+  FOR old IN SELECT * FROM zson_old_indexes LOOP
+    RAISE WARNING 'zson: index % serves only what is written with doc::jsonb', old.index
+      USING DETAIL = 'Operators on zson are its own since version 2, so queries, and ON CONFLICT, no longer find it.',
+            HINT = pg_catalog.concat('Make it anew, and drop the old one (zson_old_indexes lists all): ', old.statement);
+  END LOOP;
+END
+$$;

@@ -197,11 +197,16 @@ pub unsafe fn reader(id: DictionaryId) -> &'static ReadingDictionary {
 #[cold]
 unsafe fn read_dictionary(id: DictionaryId) -> &'static ReadingDictionary {
     let number = NonZeroU32::new(id.get());
-    let Some((hash, content)) =
-        number.and_then(|number| objects().dictionary(number)).and_then(|row| Some((row.hash, row.content?)))
-    else {
-        raise_missing_dictionary(id.get().into())
+    let find = || {
+        let row = number.and_then(|number| objects().dictionary(number))?;
+        Some((row.hash, row.content?))
     };
+    let found = find().or_else(|| {
+        // Before a document is called unreadable: what is known of the tables may be of before they were there.
+        STALE.store(true, Ordering::Relaxed);
+        find()
+    });
+    let Some((hash, content)) = found else { raise_missing_dictionary(id.get().into()) };
     let dictionary = checked(id.get(), content, &hash);
     let reader = ReadingDictionary::new(id, &dictionary).unwrap_or_else(|error| raise_core(&error));
     // SAFETY: the server is not called below.
@@ -232,7 +237,7 @@ pub unsafe fn legacy_words(id: u32) -> &'static Words {
         if rows.is_empty() {
             raise_missing_dictionary(id.into());
         }
-        let words = Words::new(rows.into_iter());
+        let words = Words::new(rows.into_iter()).unwrap_or_else(|error| raise_core(&error));
         let memory = words.memory_size();
         let all = backend();
         all.make_room(memory);
@@ -368,7 +373,10 @@ fn checked(id: u32, content: Vec<u8>, hash: &[u8]) -> Dictionary {
 /// What the server calls when a relation's definition or, by our own doing, content changed.
 unsafe extern "C-unwind" fn relation_changed(_: Datum, relation: Oid) {
     let relation = u32::from(relation);
-    if relation == 0
+    // As long as the database has version 1.1, any change may be the update to version 2, whose tables are new.
+    let updating = DICTIONARY_TABLE.load(Ordering::Relaxed) == 0;
+    if updating
+        || relation == 0
         || relation == DICTIONARY_TABLE.load(Ordering::Relaxed)
         || relation == PROFILE_TABLE.load(Ordering::Relaxed)
     {

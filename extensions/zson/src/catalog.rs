@@ -12,9 +12,10 @@ use std::ffi::{CStr, CString, c_int};
 use std::num::NonZeroU32;
 
 use pgrx::pg_sys::{self, AttrNumber, Datum, Oid};
+use pgshrink_zson::memory;
 
 use crate::query::quoted;
-use crate::sys::bytes_of;
+use crate::sys::{bytes_of, copy_of, had};
 
 /// The name of profile 0, that of columns declared `zson`.
 pub const DEFAULT_PROFILE: &str = "default";
@@ -191,7 +192,7 @@ impl Objects {
         if self.words.table != pg_sys::InvalidOid {
             first::<()>(self.words, &[int4_key(1, dictionary)], Order::Index, |row, _| {
                 if let (Some(id), Some(word)) = (row.int4(2), row.bytes(3)) {
-                    words.push((id, word));
+                    had(memory::push(&mut words, (id, word)));
                 }
                 None
             });
@@ -303,7 +304,7 @@ impl Row {
         // SAFETY: the column is a varlena, and its tuple is there as long as the scan.
         unsafe {
             let packed = pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr());
-            let bytes = bytes_of(packed).to_vec();
+            let bytes = copy_of(bytes_of(packed));
             if !std::ptr::eq(packed, datum.cast_mut_ptr()) {
                 pg_sys::pfree(packed.cast());
             }

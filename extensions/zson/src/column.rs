@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 
 use pgrx::pg_sys::{self, Datum, Oid};
+use pgshrink_zson::memory;
 
 use crate::backend::{objects, profile_of};
 use crate::catalog::ProfileRow;
@@ -12,7 +13,7 @@ use crate::error::{PgSqlErrorCode as Code, raise};
 use crate::inspect::strings_of;
 use crate::internal::check_interrupts;
 use crate::query::{Session, quoted, statement};
-use crate::sys::bytes_of;
+use crate::sys::{bytes_of, copy_of, had};
 
 /// Documents sampled of one column, unless the caller wants fewer.
 const SAMPLE_DOCUMENTS_MAX: usize = 20_000;
@@ -125,7 +126,7 @@ impl Column {
             check_interrupts();
             ControlFlow::Continue(())
         });
-        sample.kept.into_iter().map(|(document, _)| document).collect()
+        had(memory::collect(sample.kept.into_iter().map(|(document, _)| document)))
     }
 
     /// Whether some documents of what is read for a sample are not written as the column's profile writes now.
@@ -198,7 +199,7 @@ impl Sample {
         // SAFETY: by the caller.
         unsafe {
             let jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
-            let document = bytes_of(jsonb).to_vec();
+            let document = copy_of(bytes_of(jsonb));
             let mut strings = 0;
             if self.wanted.strings.is_some() {
                 strings_of(Datum::from(jsonb), &mut |_| strings += 1);
@@ -208,7 +209,7 @@ impl Sample {
             }
             self.bytes += document.len();
             self.strings += strings;
-            self.kept.push((document, strings));
+            had(memory::push(&mut self.kept, (document, strings)));
         }
         while self.is_too_much() {
             self.thin();

@@ -44,6 +44,7 @@ pub fn raise_core(error: &pgshrink_zson::Error) -> ! {
             Code::ERRCODE_DATA_CORRUPTED,
             "Other documents are not affected. Restore this one from a backup or a replica.",
         ),
+        _ if error.is_memory() => (Code::ERRCODE_OUT_OF_MEMORY, ""),
         Error::Limit { .. } => (Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, ""),
         Error::Unsupported { .. } => {
             (Code::ERRCODE_FEATURE_NOT_SUPPORTED, "A newer zson wrote this. Install that version's library.")

@@ -19,7 +19,7 @@ const COLUMNS: usize = 8;
 pg_function! {
     /// `zson_estimate(table_name text, column_name text)`.
     fn zson_estimate(fcinfo) {
-        let column = Column::find(&sys::bytes_arg(fcinfo, 0), &sys::bytes_arg(fcinfo, 1));
+        let column = Column::find(&sys::name_arg(fcinfo, 0), &sys::name_arg(fcinfo, 1));
         sys::return_rows(fcinfo, lines(&column))
     }
 }
@@ -29,7 +29,8 @@ fn lines(column: &Column) -> Vec<[Option<Datum>; COLUMNS]> {
         let mut session = Session::open();
         column.sample(&mut session, Wanted { documents: usize::MAX, strings: None })
     };
-    let measured = measure(&samples, &Options::usual(), &mut |_| {
+    let begin = std::time::Instant::now();
+    let measured = measure(&samples, &Options::usual(), &|| begin.elapsed(), &mut |_| {
         check_interrupts();
         ControlFlow::Continue(())
     })

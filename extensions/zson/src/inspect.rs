@@ -8,20 +8,26 @@ use std::ffi::c_char;
 
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgshrink_zson::datum::{Method, Stored, parse};
+use pgshrink_zson::memory;
 
 use crate::backend::objects;
-use crate::catalog::{Row, text_datum};
+use crate::catalog::{Row, c_string, text_datum};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
-use crate::sys::{self, bytes_of, pg_function, raw};
+use crate::sys::{self, bytes_of, copy_of, had, pg_function, raw};
 
 /// Types in types are followed this far.
 const DEPTH_MAX: u32 = 64;
 
 pg_function! {
-    /// `zson_info(zson)`: version, codec, dictionary and sizes.
-    fn zson_info(fcinfo) {
+    /// `zson_info(zson)`, a text: version, codec, dictionary and sizes.
+    fn zson_info_text(fcinfo) {
         let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, 0).cast_mut_ptr());
         text_datum(&info(bytes_of(packed)))
+    }
+    /// The same, a cstring: what version 1.1 declares, and views made with it.
+    fn zson_info(fcinfo) {
+        let packed = pg_sys::pg_detoast_datum_packed(sys::arg(fcinfo, 0).cast_mut_ptr());
+        Datum::from(pg_sys::pstrdup(c_string(&info(bytes_of(packed))).as_ptr()))
     }
     /// `zson_dictionary_ids(anyelement)`.
     fn zson_dictionary_ids(fcinfo) {
@@ -43,7 +49,8 @@ pg_function! {
         let jsonb = pg_sys::pg_detoast_datum(sys::arg(fcinfo, 0).cast_mut_ptr());
         let mut texts: Vec<Datum> = Vec::new();
         strings_of(Datum::from(jsonb), &mut |text| {
-            texts.push(Datum::from(pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32)));
+            let text = pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32);
+            had(memory::push(&mut texts, Datum::from(text)));
         });
         Datum::from(pg_sys::construct_array(
             texts.as_mut_ptr(),
@@ -324,10 +331,13 @@ pub unsafe fn strings_of(jsonb: Datum, each: &mut dyn FnMut(&[u8])) {
             let token = pg_sys::JsonbIteratorNext(&mut iterator, &mut value, false);
             match token {
                 Token::WJB_DONE => break,
-                Token::WJB_BEGIN_OBJECT | Token::WJB_BEGIN_ARRAY => open.push(Default::default()),
+                Token::WJB_BEGIN_OBJECT | Token::WJB_BEGIN_ARRAY => {
+                    had(memory::push(&mut open, Default::default()));
+                }
                 Token::WJB_END_OBJECT | Token::WJB_END_ARRAY => {
                     let [keys, values] = open.pop().unwrap_or_default();
                     if let Some([_, outer]) = open.last_mut() {
+                        had(memory::reserve(outer, keys.len() + values.len()));
                         outer.extend(keys);
                         outer.extend(values);
                     }
@@ -337,9 +347,9 @@ pub unsafe fn strings_of(jsonb: Datum, each: &mut dyn FnMut(&[u8])) {
                 {
                     let string = value.val.string;
                     let text =
-                        std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize).to_vec();
+                        copy_of(std::slice::from_raw_parts(string.val.cast::<u8>(), string.len as usize));
                     if let Some([keys, values]) = open.last_mut() {
-                        if token == Token::WJB_KEY { keys.push(text) } else { values.push(text) }
+                        had(memory::push(if token == Token::WJB_KEY { keys } else { values }, text));
                     }
                 }
                 _ => {}

@@ -9,7 +9,8 @@ use std::ffi::c_int;
 use std::ops::ControlFlow;
 
 use pgrx::pg_sys::{self, Datum};
-use pgshrink_codec::{Choice, Dictionary};
+use pgshrink_codec::{Algorithm, Choice, Dictionary};
+use pgshrink_zson::memory;
 use pgshrink_zson::training::{self, Kind, Options, Progress, Report};
 
 use crate::backend::{default_choice, objects, parse_choice};
@@ -17,9 +18,9 @@ use crate::catalog::{DictionaryRow, Objects, text_datum};
 use crate::column::{Column, Wanted};
 use crate::error::{PgSqlErrorCode as Code, notice, raise, raise_core};
 use crate::internal::{as_owner, check_interrupts, run};
-use crate::profiles::to_hex;
+use crate::profiles::{make, text_arg, to_hex};
 use crate::query::Session;
-use crate::sys::{self, bytes_of, pg_function};
+use crate::sys::{self, bytes_of, check_name_len, copy_of, had, pg_function};
 
 /// Words of the original's dictionaries at most.
 const WORDS_MAX: usize = 65_534;
@@ -37,11 +38,22 @@ pg_function! {
             count_min: positive(fcinfo, 4, "min_count"),
         };
         let columns = places.iter().map(|(table, column)| Column::find(table, column)).collect();
-        text_datum(&learn(columns, Some(words)))
+        text_datum(&learn(columns, Some(words), GAIN_MIN_ASKED))
     }
     /// `zson_learn(table_name text, column_name text)`.
     fn zson_learn_column(fcinfo) {
-        text_datum(&learn(vec![Column::find(&sys::bytes_arg(fcinfo, 0), &sys::bytes_arg(fcinfo, 1))], None))
+        let column = Column::find(&sys::name_arg(fcinfo, 0), &sys::name_arg(fcinfo, 1));
+        text_datum(&learn(vec![column], None, GAIN_MIN_ASKED))
+    }
+    /// `zson_learn(table_name text, column_name text, profile text, anew boolean)`: another profile than the
+    /// column's, which the column may get later.
+    fn zson_learn_profile(fcinfo) {
+        let mut column = Column::find(&sys::name_arg(fcinfo, 0), &sys::name_arg(fcinfo, 1));
+        let name = text_arg(fcinfo, 2);
+        let objects = objects();
+        column.profile = objects.profile_named(&name).unwrap_or_else(|| make(&objects, &name));
+        let anew = sys::arg(fcinfo, 3).value() != 0;
+        text_datum(&learn(vec![column], None, if anew { f64::NEG_INFINITY } else { GAIN_MIN_ASKED }))
     }
 }
 
@@ -54,8 +66,9 @@ struct WordRule {
     count_min: usize,
 }
 
-/// Trains each profile that the columns have on its columns. Returns what to tell the caller.
-fn learn(columns: Vec<Column>, words: Option<WordRule>) -> String {
+/// Trains each profile that the columns have on its columns, and keeps what saves at least `gain_min`. Returns what
+/// to report to the caller.
+fn learn(columns: Vec<Column>, words: Option<WordRule>, gain_min: f64) -> String {
     let objects = objects();
     let mut session = Session::open();
     let mut profiles: Vec<(String, Vec<Column>)> = Vec::new();
@@ -76,40 +89,58 @@ fn learn(columns: Vec<Column>, words: Option<WordRule>) -> String {
             documents: usize::MAX,
             strings: words.map(|rule| rule.examples_max.div_ceil(columns.len())),
         };
-        let samples: Vec<Vec<u8>> =
-            columns.iter().flat_map(|column| column.sample(&mut session, wanted)).collect();
+        let mut samples = Vec::new();
+        for column in &columns {
+            let more = column.sample(&mut session, wanted);
+            had(memory::reserve(&mut samples, more.len()));
+            samples.extend(more);
+        }
         let words = words.map_or(Vec::new(), |rule| frequent_strings(&samples, rule));
-        said.push(learn_profile(&objects, &profile, columns[0].profile.codec.as_deref(), &samples, words));
+        let learnt =
+            Learning { objects: &objects, profile: &profile, codec: columns[0].profile.codec.as_deref() };
+        said.push(learnt.learn(&samples, words, gain_min));
     }
     said.join("\n")
 }
 
-fn learn_profile(
-    objects: &Objects,
-    profile: &str,
-    codec: Option<&str>,
-    samples: &[Vec<u8>],
-    words: Vec<Vec<u8>>,
-) -> String {
-    if samples.is_empty() {
-        return format!("Profile \"{profile}\": there are no documents to learn from; nothing has changed.");
-    }
-    let trained = Trained::of(objects, profile, codec, samples, words);
-    if trained.report.holdout_documents == 0 {
-        return format!(
-            "Profile \"{profile}\": {} documents are too few to learn from; nothing has changed.",
-            samples.len()
-        );
-    }
-    if trained.gain() < GAIN_MIN_ASKED {
-        return format!(
-            "Profile \"{profile}\" stays as it is: the best found would save {:.1} % of the bytes of {} \
+/// A profile that is to learn.
+struct Learning<'a> {
+    objects: &'a Objects,
+    profile: &'a str,
+    codec: Option<&'a str>,
+}
+
+impl Learning<'_> {
+    fn learn(&self, samples: &[Vec<u8>], words: Vec<Vec<u8>>, gain_min: f64) -> String {
+        let Learning { objects, profile, codec } = *self;
+        if samples.is_empty() {
+            return format!(
+                "Profile \"{profile}\": there are no documents to learn from; nothing has changed."
+            );
+        }
+        let trained = Trained::of(objects, profile, codec, samples, words);
+        if trained.is_off() {
+            return format!(
+                "Profile \"{profile}\": its codec is none, which has no dictionaries; nothing has changed."
+            );
+        }
+        if trained.report.holdout_documents == 0 {
+            return format!(
+                "Profile \"{profile}\": {} documents, all alike or nearly none, are too few to learn from: none is left to \
+             judge by that it was not trained on; nothing has changed.",
+                samples.len()
+            );
+        }
+        if trained.gain() < gain_min {
+            return format!(
+                "Profile \"{profile}\" stays as it is: the best found would save {:.1} % of the bytes of {} \
              documents it was not trained on.",
-            trained.gain().max(0.0) * 100.0,
-            trained.report.holdout_documents
-        );
+                trained.gain().max(0.0) * 100.0,
+                trained.report.holdout_documents
+            );
+        }
+        trained.store(objects, profile)
     }
-    trained.store(objects, profile)
 }
 
 /// What training found for a profile, and what it has now.
@@ -142,10 +173,10 @@ impl Trained {
         let choice = codec.map_or_else(default_choice, parse_choice);
         let mut options = Options::new(choice);
         options.words = words;
-        options.incumbent = incumbent
-            .as_ref()
-            .and_then(|row| row.content.clone())
-            .and_then(|bytes| Dictionary::new(bytes).ok());
+        // A profile that is turned off is measured without its dictionary, as it is written.
+        let used = incumbent.as_ref().filter(|_| choice.algorithm != Algorithm::None);
+        options.incumbent =
+            used.and_then(|row| row.content.clone()).and_then(|bytes| Dictionary::new(bytes).ok());
         let mut last = None;
         let report = training::train(samples, &options, &mut |progress| {
             say(profile, samples.len(), &mut last, progress);
@@ -154,6 +185,11 @@ impl Trained {
         })
         .unwrap_or_else(|error| raise_core(&error));
         Trained { report, choice, incumbent }
+    }
+
+    /// Whether the profile's codec is none.
+    pub fn is_off(&self) -> bool {
+        self.choice.algorithm == Algorithm::None
     }
 
     /// Bytes of the held-out documents as the profile writes them now.
@@ -237,11 +273,17 @@ fn frequent_strings(samples: &[Vec<u8>], rule: WordRule) -> Vec<Vec<u8>> {
     for sample in samples {
         // SAFETY: a jsonb behind its varlena header, made here.
         unsafe {
-            let jsonb = crate::value::new_varlena(sample.as_ptr(), sample.len());
+            let jsonb = crate::value::new_varlena(sample);
             crate::inspect::strings_of(jsonb, &mut |text| {
                 if left > 0 {
                     left -= 1;
-                    *counts.entry(text.to_vec()).or_default() += 1;
+                    if let Some(count) = counts.get_mut(text) {
+                        *count += 1;
+                    } else {
+                        let more = counts.try_reserve(1);
+                        had(more.map_err(|_| memory::lacking::<(Vec<u8>, usize)>(counts.len())));
+                        counts.insert(copy_of(text), 1);
+                    }
                 }
             });
             pg_sys::pfree(jsonb.cast_mut_ptr());
@@ -251,11 +293,13 @@ fn frequent_strings(samples: &[Vec<u8>], rule: WordRule) -> Vec<Vec<u8>> {
         let length = characters(text);
         (rule.length_min..=rule.length_max).contains(&length)
     };
-    let mut words: Vec<(Vec<u8>, usize)> =
-        counts.into_iter().filter(|(text, count)| *count >= rule.count_min && fits(text)).collect();
-    words.sort_by(|(a, a_count), (b, b_count)| b_count.cmp(a_count).then_with(|| a.cmp(b)));
+    let mut words: Vec<(Vec<u8>, usize)> = had(memory::collect(
+        counts.into_iter().filter(|(text, count)| *count >= rule.count_min && fits(text)),
+    ));
+    // In place: a stable sort would take memory.
+    words.sort_unstable_by(|(a, a_count), (b, b_count)| b_count.cmp(a_count).then_with(|| a.cmp(b)));
     words.truncate(WORDS_MAX);
-    words.into_iter().map(|(text, _)| text).collect()
+    had(memory::collect(words.into_iter().map(|(text, _)| text)))
 }
 
 /// Characters of a text in the database's encoding.
@@ -307,7 +351,11 @@ unsafe fn pairs(array: Datum) -> Vec<(Vec<u8>, Vec<u8>)> {
                 "For example '{{event,doc},{audit,payload}}'.",
             );
         }
-        let text = |at: usize| bytes_of((*elements.add(at)).cast_mut_ptr()).to_vec();
-        (0..count / 2).map(|pair| (text(2 * pair), text(2 * pair + 1))).collect()
+        let text = |at: usize| {
+            let name = bytes_of((*elements.add(at)).cast_mut_ptr());
+            check_name_len(name);
+            copy_of(name)
+        };
+        had(memory::collect((0..count / 2).map(|pair| (text(2 * pair), text(2 * pair + 1)))))
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `sys`, `error`, `internal`, `query`, `settings` | how the server is called, and calls us |
+//! | `sys`, `error`, `internal`, `query`, `settings`, `reserve` | how the server is called, and calls us |
 //! | `catalog`, `profiles`, `backend` | the extension's tables, what guards them, what a backend keeps of them |
 //! | `value`, `io`, `surface`, `inspect` | values: text and binary form, casts, all of jsonb's operators, looking inside |
 //! | `column`, `learn`, `estimate`, `reencode`, `worker` | columns: sampling, training, measuring, bringing along |
@@ -23,7 +23,9 @@
 //!    nothing then that needs dropping ([`sys`]).
 //! 2. A dictionary is immutable, its id is never used again, and nothing is written with it before it is committed
 //!    ([`catalog`]).
-//! 3. There is no hook: statements that do not touch a zson run as without the extension.
+//! 3. What grows with data grows by `pgshrink_zson::memory` or in the server's memory contexts, so that a lack of
+//!    memory is an ERROR and never the end of the server ([`reserve`]).
+//! 4. There is no hook: statements that do not touch a zson run as without the extension.
 
 mod backend;
 mod catalog;
@@ -38,6 +40,7 @@ mod profiles;
 mod query;
 mod reencode;
 mod references;
+mod reserve;
 mod settings;
 mod surface;
 mod sys;

@@ -5,16 +5,22 @@ use std::ffi::{CStr, c_char, c_int};
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, Oid, TriggerData};
 use pgshrink_codec::Dictionary;
+use pgshrink_zson::memory;
 
 use crate::backend::{objects, parse_choice};
 use crate::catalog::{Objects, ProfileRow, Row, c_string};
 use crate::error::{PgSqlErrorCode as Code, notice, raise};
 use crate::internal::{as_owner, is_internal, run};
-use crate::sys::{self, pg_function};
+use crate::query::{Session, statement};
+use crate::references::count;
+use crate::sys::{self, had, pg_function};
 use crate::value::new_varlena;
 
 const NAME_MAX: usize = 63;
 const PROFILES_MAX: i32 = 10_000;
+/// `pg_namespace` (`src/include/catalog/pg_namespace.h`).
+#[cfg(not(feature = "pg15"))]
+const NAMESPACE_TABLE: u32 = 2615;
 
 pg_function! {
     /// `zson_typmod_in(cstring[])`: the profile of this name, registered if it is new.
@@ -25,9 +31,13 @@ pg_function! {
         }
         let objects = objects();
         let id = match objects.profile_named(&name) {
-            Some(profile) => profile.id,
+            Some(profile) => {
+                lock_profile(&objects, profile.id, pg_sys::AccessShareLock);
+                profile.id
+            }
             None => {
-                let id = register(&objects, &name).id;
+                let id = make(&objects, &name).id;
+                lock_profile(&objects, id, pg_sys::AccessShareLock);
                 notice(format!("zson profile \"{name}\" is new"), "Until zson_learn has trained it, its documents are compressed without a dictionary.");
                 id
             }
@@ -53,8 +63,14 @@ pg_function! {
         check_name(&name);
         let codec = (!sys::arg_is_null(fcinfo, 1)).then(|| parse_choice(&text_arg(fcinfo, 1)).to_string());
         let objects = objects();
-        let profile = objects.profile_named(&name).unwrap_or_else(|| register(&objects, &name));
-        set_codec(&objects, &profile, codec);
+        set_codec(&objects, &known(&objects, &name), codec);
+        Datum::null()
+    }
+    /// `zson_drop_profile(profile text)`: removes one that no column has.
+    fn zson_drop_profile(fcinfo) {
+        let name = text_arg(fcinfo, 0);
+        let objects = objects();
+        drop_profile(&objects, &known(&objects, &name));
         Datum::null()
     }
     /// `zson_dictionary_bytes_in(cstring)`: hexadecimal digits. Values to compare with would tell what the bytes
@@ -72,7 +88,7 @@ pg_function! {
         let Some(bytes) = from_hex(text) else {
             raise(Code::ERRCODE_INVALID_TEXT_REPRESENTATION, "zson: dictionary bytes are pairs of hexadecimal digits", "", "")
         };
-        new_varlena(bytes.as_ptr(), bytes.len())
+        new_varlena(&bytes)
     }
     /// `zson_dictionary_bytes_out`: nothing for roles that may not read every table.
     fn zson_dictionary_bytes_out(fcinfo) {
@@ -80,7 +96,7 @@ pg_function! {
         if may_read_dictionaries() {
             digits = to_hex(&sys::bytes_arg(fcinfo, 0));
         }
-        Datum::from(pg_sys::pstrdup(c_string(&digits).as_ptr()))
+        Datum::from(pg_sys::pnstrdup(digits.as_ptr().cast(), digits.len()))
     }
     /// Before a row of `zson_profile` comes in: its id is this database's own.
     fn zson_profile_load(fcinfo) {
@@ -100,8 +116,8 @@ pg_function! {
             }
             None => {
                 let id = next_id(&objects, "zson_profile_id");
-                if id > PROFILES_MAX {
-                    raise(Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("zson: a database can have {PROFILES_MAX} profiles"), "", "Use one profile for columns with documents of one kind.");
+                if id > PROFILES_MAX && profiles(&objects) >= i64::from(PROFILES_MAX) {
+                    raise(Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("zson: a database can have {PROFILES_MAX} profiles"), "", "Use one profile for columns with documents of one kind; zson_drop_profile removes one that no column has.");
                 }
                 loaded.with(&[(1, Datum::from(id))])
             }
@@ -167,17 +183,120 @@ fn may_read_dictionaries() -> bool {
     }
 }
 
-/// A text argument in the server's encoding, as far as it is ASCII.
+/// A name or a setting as argument, in the server's encoding, as far as it is ASCII.
 ///
 /// # Safety
 /// Argument `n` is a text and not null.
 pub unsafe fn text_arg(fcinfo: FunctionCallInfo, n: usize) -> String {
     // SAFETY: by the caller.
-    unsafe { String::from_utf8_lossy(&sys::bytes_arg(fcinfo, n)).into_owned() }
+    unsafe { String::from_utf8_lossy(&sys::name_arg(fcinfo, n)).into_owned() }
+}
+
+/// The profile of this name; an ERROR if there is none.
+fn known(objects: &Objects, name: &str) -> ProfileRow {
+    check_name(name);
+    objects.profile_named(name).unwrap_or_else(|| {
+        raise(
+            Code::ERRCODE_UNDEFINED_OBJECT,
+            format!("zson: there is no profile \"{name}\""),
+            "",
+            "A column declared zson('name') makes one, and so does zson_learn(table, column, 'name'); zson_profile lists them.",
+        )
+    })
+}
+
+/// Makes a profile on behalf of the current role, who needs the right to make objects where the extension is.
+pub fn make(objects: &Objects, name: &str) -> ProfileRow {
+    check_name(name);
+    if !may_create(objects) {
+        raise(
+            Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            format!("zson: profile \"{name}\" is new, and this role may not make one"),
+            "Expected the right CREATE on the extension's schema.",
+            "Use a profile that is there (zson_profile lists them), or have somebody with that right make it by zson_learn(table, column, profile).",
+        );
+    }
+    register(objects, name)
+}
+
+fn may_create(objects: &Objects) -> bool {
+    // SAFETY: a lookup of rights.
+    let result = unsafe {
+        let role = pg_sys::GetUserId();
+        let create = pg_sys::ACL_CREATE as pg_sys::AclMode;
+        #[cfg(feature = "pg15")]
+        let result = pg_sys::pg_namespace_aclcheck(objects.namespace, role, create);
+        #[cfg(not(feature = "pg15"))]
+        let result = pg_sys::object_aclcheck(Oid::from(NAMESPACE_TABLE), objects.namespace, role, create);
+        result
+    };
+    result == pg_sys::AclResult::ACLCHECK_OK
+}
+
+/// A column that is about to have a profile, and the profile's removal, wait for each other.
+fn lock_profile(objects: &Objects, id: i32, mode: u32) {
+    // SAFETY: the lock goes with the transaction.
+    unsafe {
+        let id = Oid::from(id as u32);
+        pg_sys::LockDatabaseObject(objects.profile_table(), id, 0, mode as pg_sys::LOCKMODE);
+    }
+}
+
+fn profiles(objects: &Objects) -> i64 {
+    let mut session = Session::open();
+    let query = format!("SELECT pg_catalog.count(*) FROM {}", objects.qualified("zson_profile"));
+    count(&mut session, &statement(&[query.as_bytes()]))
+}
+
+/// Dictionaries stay as long as documents need them; from now on none of them is current.
+fn drop_profile(objects: &Objects, profile: &ProfileRow) {
+    let ProfileRow { id, name, .. } = profile;
+    if *id == 0 {
+        raise(
+            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("zson: profile \"{name}\" is that of columns declared zson, and stays"),
+            "",
+            "",
+        );
+    }
+    lock_profile(objects, *id, pg_sys::AccessExclusiveLock);
+    if let Some(place) = as_owner(objects.owner, || user_of(objects, *id)) {
+        raise(
+            Code::ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
+            format!("zson: profile \"{name}\" is that of {place}"),
+            "",
+            "ALTER TABLE ... ALTER COLUMN ... TYPE zson('another') first.",
+        );
+    }
+    as_owner(objects.owner, || {
+        let table = objects.qualified("zson_profile");
+        run(&format!("DELETE FROM {table} WHERE id = $1"), &[(*id).into()]);
+    });
+    // SAFETY: the table exists.
+    unsafe { pg_sys::CacheInvalidateRelcacheByRelid(objects.profile_table()) };
+}
+
+/// A column or a domain that has the profile, arrays included.
+fn user_of(objects: &Objects, id: i32) -> Option<String> {
+    let mut session = Session::open();
+    let zson = u32::from(objects.zson);
+    let query = format!(
+        "SELECT pg_catalog.format('column %s.%I', a.attrelid::pg_catalog.regclass, a.attname) \
+         FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid \
+         WHERE {zson} OPERATOR(pg_catalog.=) ANY (ARRAY[t.oid, t.typelem]) AND NOT a.attisdropped \
+         AND a.atttypmod OPERATOR(pg_catalog.=) {id} \
+         UNION ALL SELECT pg_catalog.format('domain %s', d.oid::pg_catalog.regtype) \
+         FROM pg_catalog.pg_type d JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) d.typbasetype \
+         WHERE {zson} OPERATOR(pg_catalog.=) ANY (ARRAY[t.oid, t.typelem]) AND d.typtypmod OPERATOR(pg_catalog.=) {id} \
+         LIMIT 1"
+    );
+    let rows = session.rows(&statement(&[query.as_bytes()]));
+    let place = rows.first()?.first()?.as_deref()?;
+    Some(String::from_utf8_lossy(place).into_owned())
 }
 
 /// Makes a profile, or finds that somebody else just made it.
-pub fn register(objects: &Objects, name: &str) -> ProfileRow {
+fn register(objects: &Objects, name: &str) -> ProfileRow {
     check_name(name);
     lock_profiles(objects);
     if let Some(known) = objects.profile_named(name) {
@@ -267,15 +386,18 @@ unsafe fn one_modifier(array: Datum) -> String {
             &mut nulls,
             &mut count,
         );
-        if count != 1 {
+        if count != 1 || *nulls {
+            let found = if count == 1 { "NULL".to_owned() } else { count.to_string() };
             raise(
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("zson takes one modifier, the name of a profile; found {count}"),
+                format!("zson takes one modifier, the name of a profile; found {found}"),
                 "",
                 "For example zson('events').",
             );
         }
-        CStr::from_ptr((*elements).cast_mut_ptr::<c_char>()).to_string_lossy().into_owned()
+        let name = CStr::from_ptr((*elements).cast_mut_ptr::<c_char>());
+        sys::check_name_len(name.to_bytes());
+        name.to_string_lossy().into_owned()
     }
 }
 
@@ -348,20 +470,21 @@ impl Loaded {
 
 /// Bytes as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from(HEX[usize::from(digit)]))
-        .collect()
+    let mut digits = Vec::new();
+    had(memory::reserve(&mut digits, 2 * bytes.len()));
+    digits.extend(bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| HEX[usize::from(digit)]));
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
-    let pairs = text.chunks(2).map(|pair| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    });
-    pairs.collect()
+    let mut bytes = Vec::new();
+    had(memory::reserve(&mut bytes, text.len() / 2));
+    for pair in text.chunks(2) {
+        let [high, low] = pair else { return None };
+        bytes.push(digit(*high)? << 4 | digit(*low)?);
+    }
+    Some(bytes)
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

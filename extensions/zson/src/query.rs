@@ -5,8 +5,10 @@ use std::ffi::{CStr, CString, c_long};
 use std::ops::ControlFlow;
 
 use pgrx::pg_sys::{self, Datum};
+use pgshrink_zson::memory;
 
 use crate::error::{PgSqlErrorCode as Code, raise};
+use crate::sys::{copy_of, had};
 
 /// Rows fetched at a time.
 const FETCH_ROWS: c_long = 200;
@@ -53,9 +55,9 @@ impl Session {
                 let shape = (*table).tupdesc;
                 let value = |number| {
                     let text = pg_sys::SPI_getvalue(tuple, shape, number);
-                    (!text.is_null()).then(|| CStr::from_ptr(text).to_bytes().to_vec())
+                    (!text.is_null()).then(|| copy_of(CStr::from_ptr(text).to_bytes()))
                 };
-                rows.push((1..=(*shape).natts).map(value).collect());
+                had(memory::push(&mut rows, (1..=(*shape).natts).map(value).collect()));
             }
             pg_sys::SPI_freetuptable(table);
             rows

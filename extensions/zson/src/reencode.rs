@@ -31,7 +31,7 @@ pg_function! {
                 raise(Code::ERRCODE_NULL_VALUE_NOT_ALLOWED, format!("zson: {name} is null"), "", "");
             }
         }
-        let column = Column::find(&sys::bytes_arg(fcinfo, 0), &sys::bytes_arg(fcinfo, 1));
+        let column = Column::find(&sys::name_arg(fcinfo, 0), &sys::name_arg(fcinfo, 1));
         let batch = sys::int4_arg(fcinfo, 2, 0);
         let pause = sys::int4_arg(fcinfo, 3, 0);
         if batch < 1 || pause < 0 {

@@ -15,11 +15,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use pgrx::pg_sys::{self, Oid};
+use pgshrink_zson::memory;
 
 use crate::catalog::Objects;
 use crate::inspect::{can_hold, element_dictionaries};
 use crate::internal::check_interrupts;
 use crate::query::{Session, quoted, statement};
+use crate::sys::{copy_of, had};
 
 /// Dictionaries that something needs, each with one place that needs it.
 #[derive(Default)]
@@ -183,7 +185,7 @@ fn expressions(session: &mut Session, objects: &Objects, types: &[Oid], found: &
         let label = format!("an expression in {}", label(&[table, column]));
         for row in session.rows(&query) {
             let Some(Some(tree)) = row.first() else { continue };
-            for (of, value) in constants(&String::from_utf8_lossy(tree)) {
+            for (of, value) in constants(tree) {
                 if of == objects.zson {
                     match value.as_deref().map(pgshrink_zson::datum::parse) {
                         Some(Ok(pgshrink_zson::datum::Stored::Current(header))) => {
@@ -200,7 +202,10 @@ fn expressions(session: &mut Session, objects: &Objects, types: &[Oid], found: &
 }
 
 /// The constants of a tree as `nodeToString` writes them: the type, and of a varlena the bytes behind its header.
-fn constants(tree: &str) -> Vec<(Oid, Option<Vec<u8>>)> {
+fn constants(tree: &[u8]) -> Vec<(Oid, Option<Vec<u8>>)> {
+    // What is looked for is ASCII; a copy in which all is.
+    let tree = had(memory::collect(tree.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' })));
+    let tree = std::str::from_utf8(&tree).unwrap_or_default();
     let mut found = Vec::new();
     for part in tree.split("{CONST :consttype ").skip(1) {
         let of = part.split(' ').next().and_then(|oid| oid.parse::<u32>().ok());
@@ -211,11 +216,13 @@ fn constants(tree: &str) -> Vec<(Oid, Option<Vec<u8>>)> {
         }
         let bytes = body.split(":constvalue ").nth(1).and_then(|value| {
             let list = value.split_once('[')?.1.split_once(']')?.0;
-            let all: Option<Vec<u8>> =
-                list.split_whitespace().map(|byte| byte.parse::<i16>().ok().map(|byte| byte as u8)).collect();
-            without_header(&all?)
+            let mut all = Vec::new();
+            for byte in list.split_whitespace() {
+                had(memory::push(&mut all, byte.parse::<i16>().ok()? as u8));
+            }
+            without_header(&all)
         });
-        found.push((Oid::from(of), bytes));
+        had(memory::push(&mut found, (Oid::from(of), bytes)));
     }
     found
 }
@@ -224,10 +231,10 @@ fn constants(tree: &str) -> Vec<(Oid, Option<Vec<u8>>)> {
 fn without_header(varlena: &[u8]) -> Option<Vec<u8>> {
     let first = *varlena.first()?;
     match first & 3 {
-        0 => Some(varlena.get(4..)?.to_vec()),
+        0 => Some(copy_of(varlena.get(4..)?)),
         2 => None,
         _ if first == 1 => None,
-        _ => Some(varlena[1..].to_vec()),
+        _ => Some(copy_of(&varlena[1..])),
     }
 }
 

@@ -8,6 +8,10 @@
 #![allow(unsafe_code)]
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
+use pgshrink_zson::memory;
+
+use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
+use crate::reserve::is_memory_short;
 
 pub mod raw {
     //! See the header of the parent: no destructors across these.
@@ -147,7 +151,48 @@ pub unsafe fn with_bytes<R>(datum: Datum, work: impl FnOnce(&[u8]) -> R) -> R {
 /// `fcinfo` is a valid call record, and argument `n` a varlena and not null.
 pub unsafe fn bytes_arg(fcinfo: FunctionCallInfo, n: usize) -> Vec<u8> {
     // SAFETY: by the caller.
-    unsafe { bytes_of(pg_sys::pg_detoast_datum_packed(arg(fcinfo, n).cast_mut_ptr())).to_vec() }
+    unsafe { copy_of(bytes_of(pg_sys::pg_detoast_datum_packed(arg(fcinfo, n).cast_mut_ptr()))) }
+}
+
+/// As [`bytes_arg`], of a name or a setting. A longer text is none, and an ERROR before anything is made of it.
+///
+/// # Safety
+/// As for [`bytes_arg`].
+pub unsafe fn name_arg(fcinfo: FunctionCallInfo, n: usize) -> Vec<u8> {
+    // SAFETY: by the caller.
+    unsafe {
+        let bytes = bytes_of(pg_sys::pg_detoast_datum_packed(arg(fcinfo, n).cast_mut_ptr()));
+        check_name_len(bytes);
+        copy_of(bytes)
+    }
+}
+
+/// Refuses what is too long for any name, quotes and schema included.
+pub fn check_name_len(name: &[u8]) {
+    if name.len() > NAME_BYTES_MAX {
+        raise(
+            Code::ERRCODE_NAME_TOO_LONG,
+            format!("zson: a name of {} bytes", name.len()),
+            &format!("Expected at most {NAME_BYTES_MAX} bytes."),
+            "",
+        );
+    }
+}
+
+/// Bytes of a name as a query writes it: two identifiers, whose every character may be a doubled quote.
+const NAME_BYTES_MAX: usize = 512;
+
+/// A copy; an ERROR where memory is lacking.
+pub fn copy_of(bytes: &[u8]) -> Vec<u8> {
+    had(memory::copy(bytes))
+}
+
+/// What there was memory for; otherwise an ERROR.
+pub fn had<T>(wanted: Result<T, pgshrink_zson::Error>) -> T {
+    if is_memory_short() {
+        raise(Code::ERRCODE_OUT_OF_MEMORY, "zson: out of memory", "", "");
+    }
+    wanted.unwrap_or_else(|error| raise_core(&error))
 }
 
 /// Makes `rows` the result of a call that returns a set.

@@ -125,7 +125,9 @@ unsafe fn take_scratch() -> Datum {
     // SAFETY: the vector stays in place while palloc runs; if that raises, it stays for the next value.
     unsafe {
         let (start, len) = (backend().scratch.as_ptr(), backend().scratch.len());
-        let value = new_varlena(start, len);
+        let value = varlena_in(len, |size| raw::palloc(size));
+        ptr::copy_nonoverlapping(start, value.cast::<u8>().add(VARLENA_HEADER), len);
+        let value = Datum::from(value);
         if backend().scratch.capacity() > SCRATCH_KEPT_MAX {
             backend().scratch = Vec::new();
             // A large document or a high level leaves large tables behind.
@@ -137,21 +139,30 @@ unsafe fn take_scratch() -> Datum {
     }
 }
 
-/// A varlena of these bytes in memory of the current context.
+/// A varlena of these bytes in memory of the current context, for callers that hold what needs dropping.
+pub fn new_varlena(bytes: &[u8]) -> Datum {
+    // SAFETY: pgrx's palloc unwinds if it does not return; the varlena has room for the bytes.
+    unsafe {
+        let value = varlena_in(bytes.len(), |size| pg_sys::palloc(size));
+        ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>().add(VARLENA_HEADER), bytes.len());
+        Datum::from(value)
+    }
+}
+
+/// A varlena with room for `len` bytes.
 ///
 /// # Safety
-/// `start` points to `len` bytes.
-pub unsafe fn new_varlena(start: *const u8, len: usize) -> Datum {
+/// As for `palloc`, which returns as much as is asked for, or does not return.
+unsafe fn varlena_in(len: usize, palloc: impl FnOnce(usize) -> *mut c_void) -> *mut varlena {
     let size = len + VARLENA_HEADER;
     if size > VARLENA_MAX {
         raise_memory(len);
     }
-    // SAFETY: palloc returns as much as is asked for, or does not return.
+    // SAFETY: by the caller.
     unsafe {
-        let value = raw::palloc(size).cast::<varlena>();
+        let value = palloc(size).cast::<varlena>();
         pgrx::set_varsize_4b(value, size as i32);
-        ptr::copy_nonoverlapping(start, value.cast::<u8>().add(VARLENA_HEADER), len);
-        Datum::from(value)
+        value
     }
 }
 

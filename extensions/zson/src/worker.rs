@@ -17,6 +17,7 @@ use pgrx::bgworkers::{
 };
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{PgTryBuilder, pg_guard};
+use pgshrink_zson::memory;
 
 use crate::backend::objects;
 use crate::catalog::Objects;
@@ -27,6 +28,7 @@ use crate::learn::Trained;
 use crate::query::{Session, statement};
 use crate::reencode::{Pass, sleep};
 use crate::settings;
+use crate::sys::had;
 
 /// The share of a profile's bytes that a new dictionary has to save.
 const GAIN_MIN: f64 = 0.10;
@@ -198,16 +200,18 @@ fn train(profile: &str, places: &[Place]) {
     for place in places {
         let column = place.column();
         codec = column.profile.codec.clone();
-        samples.extend(as_table_owner(place.owner, || {
+        let more = as_table_owner(place.owner, || {
             let mut session = Session::open();
             column.sample(&mut session, Wanted { documents: usize::MAX, strings: None })
-        }));
+        });
+        had(memory::reserve(&mut samples, more.len()));
+        samples.extend(more);
     }
     if samples.is_empty() {
         return;
     }
     let trained = Trained::of(&objects, profile, codec.as_deref(), &samples, Vec::new());
-    if trained.report.holdout_documents > 0 && trained.gain() >= GAIN_MIN {
+    if !trained.is_off() && trained.report.holdout_documents > 0 && trained.gain() >= GAIN_MIN {
         log(format!("zson: {}", trained.store(&objects, profile)));
     }
 }

@@ -307,8 +307,10 @@ json_5000_rows_md5() {
 }
 
 compression_switched_by_set() {
-    # On a plain server the setting is a harmless placeholder; the answers must be the same whatever it says.
+    # The answers must be the same whatever it says. A server takes any text for a placeholder setting, and so shows what was
+    # set. In a compressed session SHOW is what is in effect: of what was agreed, no level above it, and not what was refused.
     local query="SELECT repeat(md5(i::text), 20) FROM generate_series(1, 2000) AS i;" value expected
+    local agreed=${CLIENT_COMPRESSION:-} shown
     expected=$(sql -c "$query" | md5_of)
     for value in off zstd:3 lz4 zlib:6 off zstd:1; do
         printf '%s\n' "SET pgshrink.compression = '$value';" "SHOW pgshrink.compression;" "$query"
@@ -317,7 +319,12 @@ compression_switched_by_set() {
     equal "lines" $((6 * 2001)) "$(wc -l <"$WORK/out")"
     local first=1
     for value in off zstd:3 lz4 zlib:6 off zstd:1; do
-        equal "SHOW" "$value" "$(sed -n "${first}p" "$WORK/out")"
+        if [ -z "$agreed" ] || [ "$value" = off ]; then
+            shown=$value
+        elif [ "${value%%:*}" = "${agreed%%:*}" ]; then
+            shown=$agreed
+        fi
+        equal "SHOW" "$shown" "$(sed -n "${first}p" "$WORK/out")"
         equal "md5 after SET to $value" "$expected" "$(sed -n "$((first + 1)),$((first + 2000))p" "$WORK/out" | md5_of)"
         first=$((first + 2001))
     done

@@ -5,7 +5,7 @@ use pgshrink_codec::stream::{Decoder, DecoderOptions, Encoder, EncoderOptions};
 use pgshrink_codec::{Algorithm, Choice};
 use pgshrink_testkit::corpora;
 use pgshrink_wire::policy::WINDOW_LOG_DEFAULT;
-use pgshrink_wire::{Dialect, LinkConfig};
+use pgshrink_wire::{Dialect, LinkConfig, WindowLog};
 
 use super::{Bench, policy};
 use crate::pair::{Pair, SERVER_PIECE_SIZE};
@@ -90,7 +90,7 @@ fn codec(choice: Choice, window_log: u32, raw: &[u8]) -> Result<(usize, usize)> 
 }
 
 fn link(choice: Choice, window_log: u32, raw: &[u8]) -> Result<(usize, usize)> {
-    let config = policy(|policy| policy.window_log = window_log);
+    let config = policy(|policy| policy.window_log = WindowLog::Fixed(window_log));
     let mut pair = Pair::new(Dialect::Ack, &choice.to_string(), config)?;
     let pieces: Vec<Piece> = raw
         .chunks(SERVER_PIECE_SIZE)

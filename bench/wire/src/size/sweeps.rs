@@ -2,7 +2,7 @@
 
 use pgshrink_bench_report::{Result, Table, Unit, Value};
 use pgshrink_wire::policy::{FRAME_SIZE_DEFAULT, WINDOW_LOG_DEFAULT};
-use pgshrink_wire::{Dialect, LinkConfig};
+use pgshrink_wire::{Dialect, LinkConfig, WindowLog};
 
 use super::{Bench, percent_over, policy};
 use crate::pair::Pair;
@@ -18,10 +18,19 @@ const TEXT_SIZE_MIN: usize = 256 << 10;
 pub(super) fn windows(bench: &Bench) -> Result<Table> {
     let about = format!(
         "COPY OUT of the corpora over 256 KiB at zstd:1, ack dialect, by zstd window log: wire bytes over `zstd -1` of \
-         the text in one piece. The default is {WINDOW_LOG_DEFAULT}. What each costs in memory is in the table of memory."
+         the text in one piece. The default is {WINDOW_LOG_DEFAULT}. What each costs in memory is in the table of memory. \
+         `auto` is invited to 23 here, as by a peer with a memory limit of 2 GiB."
     );
-    let heads = WINDOW_LOGS.map(|log| format!("log {log}"));
-    let configs = WINDOW_LOGS.map(|log| policy(|policy| policy.window_log = log));
+    let windows = WINDOW_LOGS.map(WindowLog::Fixed).into_iter().chain([WindowLog::Auto]);
+    let (heads, configs): (Vec<_>, Vec<_>) = windows
+        .map(|window| {
+            let head = match window {
+                WindowLog::Fixed(log) => format!("log {log}"),
+                WindowLog::Auto => "auto".to_string(),
+            };
+            (head, policy(|policy| policy.window_log = window))
+        })
+        .unzip();
     sweep(bench, "windows", "Window log", &about, &heads, &configs)
 }
 

@@ -115,7 +115,7 @@ fn our_bytes(subject: &Subject<'_>, ours: &Ours) -> Result<(usize, i64)> {
 
 /// Bytes of the original's datums, which our reader of them has to read.
 fn original_bytes(subject: &Subject<'_>, words: Vec<Vec<u8>>) -> Result<usize> {
-    let reader = legacy::Words::new((1..).zip(words.iter().cloned()));
+    let reader = legacy::Words::new((1..).zip(words.iter().cloned()))?;
     let writer = Words::new(words);
     let (mut datum, mut back, mut bytes) = (Vec::new(), Vec::new(), 0);
     for document in &subject.held_out {

@@ -91,14 +91,19 @@ pub struct InfoArgs {
     pub output: OutputArgs,
 }
 
-/// Read and decode every page of containers.
+/// Check packed trees: all that was packed is there, and every page decodes.
 ///
-/// Each damage is named with block and place. Plain files on the way are not looked at.
+/// What is in a tree is compared with the manifest that `pack` writes last: files that are missing, extra or changed are
+/// named, those outside of containers too. Every page of every container is read and decoded; each damage is named with
+/// block and place. A tree without a manifest is refused: its `pack` was interrupted.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
-    /// Containers, or directories to look for them in
+    /// Packed trees, or directories or containers in them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// Check the containers that are there, and nothing else
+    #[arg(long)]
+    pub no_manifest: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,
@@ -139,14 +144,18 @@ pub struct EstimateArgs {
 
 /// Give plain PostgreSQL files back.
 ///
-/// Copies SOURCE to DEST, each container as the plain segment file it stands for, byte for byte as the server wrote its
-/// pages; other files as they are. A relation with damage is left out, and named.
+/// Copies SOURCE to DEST, each container as the plain file it stands for, byte for byte as it was packed; other files as
+/// they are. What is damaged is left out and named, and so is what the manifest lists and is not there. DEST has its name
+/// when all of it is durable; until then it is DEST.incomplete.
 #[derive(Debug, Clone, Args)]
 pub struct UnpackArgs {
     /// A container, a segment's directory, or a directory with such
     pub source: PathBuf,
     /// What to make; must not be there yet
     pub dest: PathBuf,
+    /// Unpack what is there, without asking whether all is
+    #[arg(long)]
+    pub no_manifest: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,
@@ -158,7 +167,9 @@ pub struct UnpackArgs {
 /// Put plain relation files into containers.
 ///
 /// Copies SOURCE to DEST, each relation file of a database directory as a container; other files, and relations too small
-/// to gain, as they are. Every page is read back and compared.
+/// to gain, as they are. With --seal everything goes into sealed containers. Every page is read back and compared; a
+/// manifest lists what is there. DEST has its name when all of it is durable; until then it is DEST.incomplete. The links
+/// of tablespaces and of pg_wal are followed.
 #[derive(Debug, Clone, Args)]
 pub struct PackArgs {
     /// A relation file, or a directory with such
@@ -171,9 +182,12 @@ pub struct PackArgs {
     /// Without a dictionary
     #[arg(long, help_heading = "Compression")]
     pub no_dictionary: bool,
-    /// Seal the containers with the first key
+    /// Seal all files with the first key
     #[arg(long, help_heading = "Key")]
     pub seal: bool,
+    /// Pack although postmaster.pid names a live process
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,
@@ -197,6 +211,9 @@ pub struct RekeyArgs {
     /// Shell command that prints the new key
     #[arg(long, value_name = "COMMAND", help_heading = "Key")]
     pub new_key_command: Option<String>,
+    /// Write although postmaster.pid names a live process
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,

@@ -44,7 +44,9 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "BOOL", env = "PGSHRINK_ALLOW_UNCHALLENGED", help_heading = "Access")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_unchallenged: Option<bool>,
-    /// Proxies whose PROXY protocol header is believed, as addresses or networks (10.0.0.0/8)
+    /// Proxies that send a PROXY protocol header, as addresses or networks (10.0.0.0/8)
+    ///
+    /// The header is believed, and required: a connection from such an address without one is refused.
     #[arg(long, value_name = "LIST", env = "PGSHRINK_TRUSTED_PROXIES", value_delimiter = ',')]
     #[arg(help_heading = "Access")]
     pub trusted_proxies: Vec<String>,

@@ -13,7 +13,10 @@ use std::ffi::OsString;
 ///
 /// Compression is asked for by `compression=LIST` in the connection string or service, by --compression or by
 /// PGCOMPRESSION; the first of these that is there counts. `off` means none. Without any of them the command runs
-/// unchanged.
+/// unchanged. A list may also be written as `zstd:level=3;lz4`, as libpq of the part 3 patch takes it.
+///
+/// A program that asks for compression itself (psql of that patch) is left alone with its own option, unless --compression is
+/// given. At its end the run says on standard error what was saved, or why nothing was.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
@@ -29,6 +32,9 @@ pub struct RunArgs {
     /// Say on standard error which connections are compressed; twice for the connector's log
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Do not say at the end what was saved
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub quiet: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

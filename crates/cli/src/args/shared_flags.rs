@@ -2,6 +2,7 @@
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use pgshrink_gateway::config::WindowSetting;
 use std::path::PathBuf;
 
 /// Where clients come in.
@@ -52,12 +53,13 @@ pub struct PolicyArgs {
     /// nothing, so each frame can be read on its own; a capture or pooler in between can follow.
     #[arg(long, value_name = "MODE", env = "PGSHRINK_CONTEXT")]
     pub context: Option<String>,
-    /// How far zstd looks back, as a power of two in bytes, 10 to 23
+    /// How far zstd looks back, as a power of two in bytes, 10 to 23, or auto
     ///
     /// Each step doubles the memory of a direction that compresses. 16 costs up to a third of the ratio on long rows,
-    /// more than 19 gains nothing.
+    /// more than 19 gains only where rows repeat far apart. auto begins with 19 and takes up to 23 for bulk that gains
+    /// by it, where the memory limit and the peer allow it.
     #[arg(long, value_name = "LOG", env = "PGSHRINK_WINDOW_LOG")]
-    pub window_log: Option<u32>,
+    pub window_log: Option<WindowSetting>,
     /// Smallest group of pending messages that is worth trying, in bytes
     #[arg(long, value_name = "BYTES", env = "PGSHRINK_MIN_SIZE")]
     pub min_size: Option<usize>,

@@ -8,11 +8,14 @@ use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_cfs::seal::{Keyring, RecordSeal};
 use pgshrink_cfs::segment::{Clear, clear};
 use pgshrink_cfs::{
-    Container, DictionaryNumber, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch, Seal,
-    Stored,
+    Container, Device, DictionaryNumber, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch,
+    Seal, Stored,
 };
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+
+/// Bytes of all three root sheets (`formats/cfs.md`).
+pub(crate) const ROOTS_BYTES: usize = 3 * 4096;
 
 /// A container for one process.
 pub(crate) type Alones<'m> = Container<'m, ContainerFile, Alone, AtomicU64>;
@@ -64,9 +67,16 @@ impl Means {
     /// Opens for reading alone.
     pub(crate) fn open(&self, path: &Path) -> Result<(Reader<'_>, Option<OpenReport>), Failure> {
         let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
+        let bytes = file.size().map_err(|error| Failure::new(path, error))?;
+        if bytes < ROOTS_BYTES as u64 {
+            // Its first root, alone, may be that of the empty container it once was.
+            let short =
+                format!("the file has {bytes} bytes; its roots alone take {ROOTS_BYTES}: it was cut off");
+            return Err(Failure::new(path, short));
+        }
         let opened = Container::open(file, Alone, &self.words, Recovery::Discard, self.options(true));
         let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
-        Ok((Reader::new(container), report))
+        Ok((Reader::new(container, path)?, report))
     }
 
     /// Opens what is left of it.
@@ -74,7 +84,7 @@ impl Means {
         let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
         let opened = Container::salvage(file, Alone, &self.words, self.options(true));
         let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
-        Ok((Reader::new(container), report))
+        Ok((Reader::new(container, path)?, report))
     }
 }
 
@@ -104,6 +114,7 @@ pub(crate) struct Reader<'m> {
     dictionaries: Vec<(DictionaryNumber, PageDictionary)>,
     /// First page's number in the relation: check sums are of that.
     first_block: u32,
+    is_relation: bool,
 }
 
 /// Why a page cannot be had.
@@ -116,9 +127,16 @@ pub(crate) enum PageFault {
 }
 
 impl<'m> Reader<'m> {
-    fn new(container: Alones<'m>) -> Reader<'m> {
-        let segment = container.identity().map_or(0, |identity| identity.segment);
-        let first_block = segment.wrapping_mul(pgshrink_cfs::PAGES_MAX);
+    /// Without the segment's number the check sums of its pages would come out wrong.
+    fn new(container: Alones<'m>, path: &Path) -> Result<Reader<'m>, Failure> {
+        let identity = container.identity();
+        let identity = identity.map_err(|error| {
+            Failure::new(
+                path,
+                format!("which segment it is cannot be read, so no page can be decoded: {error}"),
+            )
+        })?;
+        let first_block = identity.segment.wrapping_mul(pgshrink_cfs::PAGES_MAX);
         let mut dictionaries = Vec::new();
         for id in container.dictionary_ids().unwrap_or_default() {
             // One that does not load is missed by the pages that need it.
@@ -129,7 +147,13 @@ impl<'m> Reader<'m> {
             }
         }
         let (scratch, codec) = (Scratch::new(), PageCodec::new());
-        Reader { container, scratch, codec, dictionaries, first_block }
+        let is_relation = identity.relation != 0;
+        Ok(Reader { container, scratch, codec, dictionaries, first_block, is_relation })
+    }
+
+    /// Whether its pages are those of a relation, or of any file (`content`).
+    pub(crate) fn is_relation(&self) -> bool {
+        self.is_relation
     }
 
     /// Decodes a page; says by which mode it is stored, and in how many bytes.
@@ -154,4 +178,25 @@ impl<'m> Reader<'m> {
     pub(crate) fn stored(&mut self, block: u32) -> Result<Stored<'_>, Error> {
         self.container.read(block, &mut self.scratch)
     }
+}
+
+#[test]
+#[allow(clippy::unwrap_used, reason = "a test that cannot set up its case fails")]
+fn a_container_whose_segment_cannot_be_read_gives_no_pages() {
+    use std::sync::atomic::Ordering;
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("made");
+    let random = super::keys::Kernel::new().unwrap();
+    let mut packing = super::pack::Packing::of_manifest(None, random).unwrap();
+    packing.memory(&made, vec![7; 3 * PAGE_SIZE]).unwrap();
+    let file = made.join(pgshrink_cfs::segment::FILE_NAME);
+    let means = Means::of(&head_of(&file).unwrap(), &mut Keyring::new(Vec::new()), random).unwrap();
+    let device = ContainerFile::read_only(&file).unwrap();
+    let opened = Container::open(device, Alone, &means.words, Recovery::Discard, means.options(true));
+    let (container, _) = opened.unwrap();
+    // The root in memory is gone, and the file's with it.
+    means.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap();
+    let Err(failure) = Reader::new(container, &file) else { panic!("read as pages of segment 0") };
+    assert!(failure.to_string().contains("which segment it is cannot be read"), "{failure}");
 }

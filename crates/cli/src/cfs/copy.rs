@@ -1,7 +1,10 @@
-//! Copying a tree, with something done to the relations in it. The source is left as it is; the copy is durable.
+//! Copying a tree, with something done to the relations in it. The source is left as it is; the copy is durable, and has its
+//! name when it is whole.
 
+use super::making::Making;
+use super::manifest::{Differences, Entries, Entry, Hashing};
 use super::output::Progress;
-use super::walk::{self, Found, Kind};
+use super::walk::{self, Found, Kind, relative};
 use super::{Failure, Verdict};
 use serde::Serialize;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -21,17 +24,28 @@ pub(crate) struct Copied {
     pub bytes_after: u64,
     /// What could not be converted, and why.
     pub failed: Vec<String>,
+    /// What a reader should know of links.
+    pub notes: Vec<String>,
+    /// From the manifest, where there is one.
+    pub differences: Option<Differences>,
+    /// What was found, as a manifest has it, and what of it could not be read.
+    #[serde(skip)]
+    pub entries: Entries,
+    #[serde(skip)]
+    pub unknown: Vec<String>,
 }
 
 impl Copied {
     pub(crate) fn verdict(&self) -> Verdict {
-        Verdict::of(self.failed.is_empty())
+        Verdict::of(self.failed.is_empty() && self.differences.as_ref().is_none_or(Differences::are_none))
     }
 
     /// In words.
-    pub(crate) fn text(&self, what: &str) -> String {
+    pub(crate) fn text(&self, source: &Path, what: &str) -> String {
         let failed = self.failed.iter().map(|reason| format!("LEFT OUT: {reason}\n"));
-        failed.collect::<String>()
+        let notes = self.notes.iter().map(|note| format!("note: {note}\n"));
+        let differences = self.differences.as_ref().map(|differences| differences.text(source));
+        failed.chain(differences).chain(notes).collect::<String>()
             + &format!(
                 "{} {what}, {} pages, {} -> {}; {} other files copied\n",
                 self.converted,
@@ -43,69 +57,113 @@ impl Copied {
     }
 }
 
-/// What [`mirror`] does with a container or a relation file.
+/// What [`Plan::mirror`] does with a file.
 pub(crate) enum Done {
-    /// It was converted, with so many pages.
-    Converted(u64),
+    /// It was converted, with so many pages, from or to these bytes.
+    Converted(u64, Entry),
     /// It is to be copied.
     AsItIs,
     /// It could not be; nothing is left of it at the destination.
     Failed(String),
 }
 
-/// Copies `source` to `dest`, which must not be there, handing containers and relation files to `convert`.
-pub(crate) fn mirror(
-    source: &Path,
-    dest: &Path,
-    progress: impl FnOnce(u64) -> Progress,
-    mut convert: impl FnMut(&Found, &Path, &Progress) -> Result<Done, Failure>,
-) -> Result<Copied, Failure> {
-    let source = fs::canonicalize(source).map_err(Failure::reading(source))?;
-    refuse_existing(dest)?;
-    let above = parent(dest);
-    let above = fs::canonicalize(above).map_err(Failure::reading(above))?;
-    if above.starts_with(&source) {
-        return Err(Failure::new(dest, "lies in what is to be copied"));
-    }
-    let found = walk::below(&source, false)?;
-    let progress = progress(found.iter().map(bytes_of).sum());
-    let (mut copied, mut folders) = (Copied::default(), vec![above]);
-    for item in &found {
-        let inside = item.path.strip_prefix(&source).unwrap_or(Path::new(""));
-        let to = if inside.as_os_str().is_empty() { dest.to_owned() } else { dest.join(inside) };
-        progress.at(&item.path);
-        match &item.kind {
-            Kind::Directory => {
-                make_directory(&item.path, &to)?;
-                folders.push(to);
-                continue;
-            }
-            Kind::Link => {
-                let target = fs::read_link(&item.path).map_err(Failure::reading(&item.path))?;
-                std::os::unix::fs::symlink(target, &to).map_err(Failure::reading(&to))?;
-                continue;
-            }
-            Kind::Container(_) | Kind::Relation(_) | Kind::Other => {}
+/// A tree that is to be copied.
+pub(crate) struct Plan {
+    source: PathBuf,
+    pub found: Vec<Found>,
+    making: Making,
+}
+
+impl Plan {
+    /// Looks at all of `source`, and begins `dest`, which must not be there.
+    pub(crate) fn new(source: &Path, dest: &Path, follow: bool) -> Result<Plan, Failure> {
+        let source = fs::canonicalize(source).map_err(Failure::reading(source))?;
+        refuse_existing(dest)?;
+        let above = parent(dest);
+        if fs::canonicalize(above).map_err(Failure::reading(above))?.starts_with(&source) {
+            return Err(Failure::new(dest, "lies in what is to be copied"));
         }
-        let done = if item.kind == Kind::Other { Done::AsItIs } else { convert(item, &to, &progress)? };
-        match done {
-            Done::Converted(pages) => {
-                copied.converted += 1;
-                copied.pages += pages;
-                copied.bytes_before += disk_bytes(&item.path);
-                copied.bytes_after += disk_bytes(&to);
+        let found = walk::below(&source, follow)?;
+        Ok(Plan { source, found, making: Making::begin(dest)? })
+    }
+
+    /// Copies it, handing files to `convert`. The copy is yet to be given its name.
+    pub(crate) fn mirror(
+        self,
+        progress: impl FnOnce(u64) -> Progress,
+        mut convert: impl FnMut(&Found, &Path, &Progress) -> Result<Done, Failure>,
+    ) -> Result<(Copied, Making), Failure> {
+        let dest = self.making.path();
+        let progress = progress(self.found.iter().map(bytes_of).sum());
+        let (mut copied, mut folders) = (Copied::default(), Vec::new());
+        for item in &self.found {
+            let inside = item.path.strip_prefix(&self.source).unwrap_or(Path::new(""));
+            let to = if inside.as_os_str().is_empty() { dest.clone() } else { dest.join(inside) };
+            let name = relative(inside);
+            progress.at(&item.path);
+            let done = match &item.kind {
+                Kind::Directory | Kind::Followed => {
+                    DirBuilder::new().mode(0o700).create(&to).map_err(Failure::reading(&to))?;
+                    folders.push((item.path.clone(), to));
+                    let followed = followed(item, &name, &mut copied.notes)?;
+                    copied.entries.insert(name, Entry::Directory { followed });
+                    continue;
+                }
+                Kind::Link => {
+                    let target = fs::read_link(&item.path).map_err(Failure::reading(&item.path))?;
+                    std::os::unix::fs::symlink(&target, &to).map_err(Failure::reading(&to))?;
+                    let target = relative(&target);
+                    copied
+                        .notes
+                        .push(format!("{name} was copied as a link; what it leads to, {target}, was not"));
+                    copied.entries.insert(name, Entry::Link { target });
+                    continue;
+                }
+                Kind::Manifest(_) => continue,
+                Kind::Container(_) | Kind::Relation(_) | Kind::Other => convert(item, &to, &progress)?,
+            };
+            match done {
+                Done::Converted(pages, entry) => {
+                    copied.converted += 1;
+                    copied.pages += pages;
+                    copied.bytes_before += disk_bytes(&item.path);
+                    copied.bytes_after += disk_bytes(&to);
+                    copied.entries.insert(name, entry);
+                }
+                Done::AsItIs => {
+                    let entry = copy_whole(&item.path, &to)?;
+                    progress.add(bytes_of(item));
+                    copied.as_they_are += 1;
+                    copied.entries.insert(name, entry);
+                }
+                Done::Failed(reason) => {
+                    copied.failed.push(reason);
+                    copied.unknown.push(name);
+                }
             }
-            Done::AsItIs => {
-                copy_whole(item, &to)?;
-                copied.as_they_are += 1;
-            }
-            Done::Failed(reason) => copied.failed.push(reason),
         }
+        // From the inside out: a directory that its owner may not write to takes no more files.
+        for (from, to) in folders.iter().rev() {
+            let mode = fs::metadata(from).map_err(Failure::reading(from))?.mode();
+            File::open(to).and_then(|folder| folder.sync_all()).map_err(Failure::reading(to))?;
+            // The first one takes the manifest.
+            let more = if *to == dest { 0o200 } else { 0 };
+            fs::set_permissions(to, Permissions::from_mode(mode & 0o7777 | more))
+                .map_err(Failure::reading(to))?;
+        }
+        Ok((copied, self.making))
     }
-    for folder in folders.iter().rev() {
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(Failure::reading(folder))?;
+}
+
+/// Where a link leads that was followed.
+fn followed(item: &Found, name: &str, notes: &mut Vec<String>) -> Result<Option<String>, Failure> {
+    if item.kind != Kind::Followed {
+        return Ok(None);
     }
-    Ok(copied)
+    let target = fs::read_link(&item.path).map_err(Failure::reading(&item.path))?;
+    notes
+        .push(format!("{name} is a link; what it leads to, {}, was copied as a directory", target.display()));
+    Ok(Some(relative(&target)))
 }
 
 /// Fails if something is there: what exists is never written to.
@@ -121,31 +179,17 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn make_directory(from: &Path, to: &Path) -> Result<(), Failure> {
-    let mode = fs::metadata(from).map_err(Failure::reading(from))?.mode();
-    DirBuilder::new().mode(0o700).create(to).map_err(Failure::reading(to))?;
-    fs::set_permissions(to, Permissions::from_mode(mode & 0o7777)).map_err(Failure::reading(to))
-}
-
-fn copy_whole(item: &Found, to: &Path) -> Result<(), Failure> {
-    let copy = |from: &Path, to: &Path| -> Result<(), Failure> {
-        fs::copy(from, to).map_err(Failure::reading(from))?;
-        File::open(to).and_then(|file| file.sync_all()).map_err(Failure::reading(to))
-    };
-    let Kind::Container(file) = &item.kind else {
-        return copy(&item.path, to);
-    };
-    // A container keeps its directory.
-    make_directory(&item.path, to)?;
-    let name: PathBuf = file.file_name().map(PathBuf::from).unwrap_or_default();
-    copy(file, &to.join(name))?;
-    File::open(to).and_then(|folder| folder.sync_all()).map_err(Failure::reading(to))
+fn copy_whole(from: &Path, to: &Path) -> Result<Entry, Failure> {
+    fs::copy(from, to)
+        .map_err(|error| Failure::new(from, format!("copying to {}: {error}", to.display())))?;
+    File::open(to).and_then(|file| file.sync_all()).map_err(Failure::reading(to))?;
+    Ok(Entry::File(Hashing::of(to)?))
 }
 
 fn bytes_of(found: &Found) -> u64 {
     let file = match &found.kind {
         Kind::Container(file) => file,
-        Kind::Relation(_) => &found.path,
+        Kind::Relation(_) | Kind::Other => &found.path,
         _ => return 0,
     };
     fs::metadata(file).map_or(0, |metadata| metadata.len())

@@ -1,6 +1,6 @@
 //! Containers in files: what the engine needs of them, over system calls.
 
-use pgshrink_cfs::{Device, DeviceError, Folder, LockMode};
+use pgshrink_cfs::{Device, DeviceError, Error, Folder, LockMode};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -15,9 +15,15 @@ pub(crate) struct ContainerFile {
 }
 
 impl ContainerFile {
-    /// For reading alone.
+    /// For reading alone. While it is read no command begins to write to it, which would look like damage.
     pub(crate) fn read_only(path: &Path) -> io::Result<ContainerFile> {
-        Ok(ContainerFile { file: File::open(path)?, folder: path.parent().unwrap_or(path).to_owned() })
+        let file = File::open(path)?;
+        let opened = ContainerFile { file, folder: path.parent().unwrap_or(path).to_owned() };
+        // Where a filesystem has no locks, nobody has one.
+        if opened.try_lock(LockMode::Shared) == Ok(false) {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, in_use()));
+        }
+        Ok(opened)
     }
 }
 
@@ -78,6 +84,11 @@ impl Device for ContainerFile {
     }
 }
 
+/// What a command ends with that a container's lock keeps out, and what to do.
+pub(crate) fn in_use() -> String {
+    format!("{}; stop the server, or wait until the other command has ended", Error::InUse)
+}
+
 /// A segment's directory.
 pub(crate) struct SegmentFolder(pub(crate) PathBuf);
 
@@ -93,7 +104,8 @@ impl Folder for SegmentFolder {
 
     fn open(&self, name: &str) -> Result<ContainerFile, DeviceError> {
         let file = OpenOptions::new().read(true).write(true).open(self.0.join(name));
-        Ok(ContainerFile { file: file.map_err(|error| failed(&error))?, folder: self.0.clone() })
+        let file = file.map_err(|error| failed(&error))?;
+        Ok(ContainerFile { file, folder: self.0.clone() })
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {

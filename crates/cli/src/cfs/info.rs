@@ -187,10 +187,14 @@ fn text(info: &Info) -> String {
     let mut lines = vec![
         info.path.clone(),
         format!("  container   {}", info.container),
-        format!(
-            "  segment     tablespace {} database {} relation {} fork {} segment {}",
-            info.tablespace, info.database, info.relation, info.fork, info.segment
-        ),
+        match info.relation {
+            _ if info.container.is_empty() => "  segment     cannot be read".to_owned(),
+            0 => "  segment     none: a file of another kind (formats/cfs-tree.md)".to_owned(),
+            relation => format!(
+                "  segment     tablespace {} database {} relation {relation} fork {} segment {}",
+                info.tablespace, info.database, info.fork, info.segment
+            ),
+        },
         format!("  pages       {} ({})", info.pages, size(u64::from(info.pages) * PAGE_SIZE as u64)),
         format!(
             "  on disk     {} ({:.2}x), file {}",

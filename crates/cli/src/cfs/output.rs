@@ -31,6 +31,11 @@ impl Progress {
         Progress(bar)
     }
 
+    /// Of what takes no time.
+    pub(crate) fn hidden() -> Progress {
+        Progress(ProgressBar::hidden())
+    }
+
     /// What is looked at now.
     pub(crate) fn at(&self, path: &Path) {
         self.0.set_message(path.display().to_string());

@@ -1,14 +1,15 @@
 //! `pgshrink cfs pack`.
 
 use super::container::Means;
-use super::copy::{self, Done};
+use super::content::PlainFile;
+use super::copy::{self, Done, Plan};
 use super::dictionary::{self, Sample};
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
+use super::manifest::Entry;
 use super::output::{self, Progress};
-use super::relation::{RelationName, number};
 use super::walk::{Found, Kind};
-use super::{Failure, Verdict};
+use super::{Failure, Verdict, running, tree};
 use crate::args::PackArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::dictionaries::DICTIONARIES_MAX;
@@ -16,19 +17,19 @@ use pgshrink_cfs::dictionary_policy::DictionaryPolicy;
 use pgshrink_cfs::page::{self, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 use pgshrink_cfs::seal::{Keyring, Random};
 use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, Scratch, segment};
-use pgshrink_codec::{Algorithm, AlgorithmList};
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Pages between two commits: the engine gives out so many versions and more before it wants one.
 const COMMIT_PAGES: u32 = 1 << 14;
 
 /// What is the same for all containers of a run.
-struct Packing {
+pub(super) struct Packing {
     policy: Policy,
     dictionary: bool,
+    /// None: nothing is sealed.
     keyring: Option<Keyring>,
     random: Kernel,
     /// Of the relation that was packed last: its segments share it.
@@ -45,63 +46,111 @@ struct Trained {
 }
 
 pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
-    let wrong = |reason: String| Failure::new(Path::new("--compression"), reason);
-    let text = args.compression.as_deref().unwrap_or("zstd:1");
-    let list = AlgorithmList::parse(text, &Algorithm::ALL[1..]).map_err(|error| wrong(error.to_string()))?;
-    let choice = list.get(0).filter(|_| list.len() == 1);
-    let choice = choice.ok_or_else(|| wrong("one algorithm, with or without a level".to_owned()))?;
+    let choice = choice(args.compression.as_deref().unwrap_or("zstd:1"))?;
     let mut keyring = args.seal.then(|| keys::keyring(&args.key)).transpose()?;
     let random = Kernel::new()?;
     if let Some(keyring) = &mut keyring {
         keyring.master(&random).map_err(|error| Failure::new(Path::new("--seal"), error))?;
     }
-    let policy = Policy { choice, transform: TransformPolicy::Auto };
-    let mut packing = Packing { policy, dictionary: !args.no_dictionary, keyring, random, trained: None };
+    running::refuse(&args.source, args.force)?;
+    let mut packing = Packing::new(choice, !args.no_dictionary, keyring, random);
+    let plan = Plan::new(&args.source, &args.dest, true)?;
+    packing.check(&plan.found)?;
     let bar = |bytes| Progress::new(bytes, &args.output);
-    let copied = copy::mirror(&args.source, &args.dest, bar, |found, to, progress| match found.kind {
-        Kind::Relation(name) => packing.relation(found, name, to, progress),
-        _ => Ok(Done::AsItIs),
-    })?;
+    let (copied, making) = plan.mirror(bar, |found, to, progress| packing.file(found, to, progress))?;
+    running::refuse(&args.source, args.force)?;
     if copied.converted == 0 {
         eprintln!(
             "pgshrink: {}: no relation file to pack; everything was copied as it is",
             args.source.display()
         );
     }
-    output::print(&args.output, &copied, |copied| copied.text("relation files packed"))?;
+    tree::write(&making.path(), copied.entries.clone(), &mut packing)?;
+    making.finish()?;
+    let what = if args.seal { "files packed and sealed" } else { "relation files packed" };
+    output::print(&args.output, &copied, |copied| copied.text(&args.source, what))?;
     Ok(copied.verdict())
 }
 
+fn choice(text: &str) -> Result<Choice, Failure> {
+    let wrong = |reason: String| Failure::new(Path::new("--compression"), reason);
+    let list = AlgorithmList::parse(text, &Algorithm::ALL[1..]).map_err(|error| wrong(error.to_string()))?;
+    let choice = list.get(0).filter(|_| list.len() == 1);
+    choice.ok_or_else(|| wrong("one algorithm, with or without a level".to_owned()))
+}
+
 impl Packing {
-    fn relation(
-        &mut self,
-        found: &Found,
-        name: RelationName,
-        to: &Path,
-        progress: &Progress,
-    ) -> Result<Done, Failure> {
-        let file = File::open(&found.path).map_err(Failure::reading(&found.path))?;
-        let bytes = file.metadata().map_err(Failure::reading(&found.path))?.len();
-        let pages = bytes / PAGE_SIZE as u64;
-        let is_small = pages <= segment::PLAIN_PAGES_MAX.into();
-        if is_small || pages > PAGES_MAX.into() || !bytes.is_multiple_of(PAGE_SIZE as u64) {
-            progress.add(bytes);
-            return Ok(Done::AsItIs);
-        }
-        let pages = pages as u32;
-        self.train(found, name, &file, pages)?;
-        DirBuilder::new().mode(0o700).create(to).map_err(Failure::reading(to))?;
-        let packed = self.write(found, name, &file, pages, to, progress);
-        if let Err(failure) = packed.and_then(|means| self.compare(&means, found, &file, pages, to)) {
-            // Nothing half-made stays.
-            fs::remove_dir_all(to).map_err(Failure::reading(to))?;
-            return Err(failure);
-        }
-        Ok(Done::Converted(pages.into()))
+    fn new(choice: Choice, dictionary: bool, keyring: Option<Keyring>, random: Kernel) -> Packing {
+        let policy = Policy { choice, transform: TransformPolicy::Auto };
+        Packing { policy, dictionary, keyring, random, trained: None }
     }
 
-    fn train(&mut self, found: &Found, name: RelationName, file: &File, pages: u32) -> Result<(), Failure> {
-        let folder = copy::parent(&found.path);
+    /// For a manifest alone.
+    pub(super) fn of_manifest(keyring: Option<Keyring>, random: Kernel) -> Result<Packing, Failure> {
+        Ok(Packing::new(choice("zstd:1")?, false, keyring, random))
+    }
+
+    pub(super) fn is_sealing(&self) -> bool {
+        self.keyring.is_some()
+    }
+
+    /// Fails on what cannot be packed, before anything is.
+    fn check(&self, found: &[Found]) -> Result<(), Failure> {
+        for item in found {
+            match item.kind {
+                Kind::Container(_) | Kind::Manifest(_) => {
+                    return Err(Failure::new(&item.path, "is packed already; unpack it first"));
+                }
+                Kind::Relation(_) | Kind::Other if self.is_sealing() => plain_file(item)?.fits()?,
+                Kind::Relation(_) | Kind::Other
+                    if found.len() == 1 && !self.is_packed(&plain_file(item)?) =>
+                {
+                    let reason = format!(
+                        "nothing to pack: it is no relation file of more than {} pages in a database's directory",
+                        segment::PLAIN_PAGES_MAX
+                    );
+                    return Err(Failure::new(&item.path, reason));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file becomes a container: all in a sealed tree, else relations that gain.
+    fn is_packed(&self, plain: &PlainFile) -> bool {
+        self.is_sealing() || plain.name.is_some() && plain.pages > segment::PLAIN_PAGES_MAX
+    }
+
+    fn file(&mut self, found: &Found, to: &Path, progress: &Progress) -> Result<Done, Failure> {
+        let whole = !self.is_sealing() && found.kind == Kind::Other;
+        let plain = if whole { None } else { Some(plain_file(found)?).filter(|plain| self.is_packed(plain)) };
+        match plain {
+            Some(plain) => Ok(Done::Converted(plain.pages.into(), self.container(&plain, to, progress)?)),
+            None => Ok(Done::AsItIs),
+        }
+    }
+
+    /// A file of its own, which was nowhere before.
+    pub(super) fn memory(&mut self, to: &Path, text: Vec<u8>) -> Result<Entry, Failure> {
+        self.container(&PlainFile::of_memory(to, text), to, &Progress::hidden())
+    }
+
+    fn container(&mut self, plain: &PlainFile, to: &Path, progress: &Progress) -> Result<Entry, Failure> {
+        plain.fits()?;
+        self.train(plain)?;
+        DirBuilder::new().mode(0o700).create(to).map_err(Failure::reading(to))?;
+        let (means, entry) = self.write(plain, to, progress)?;
+        self.compare(&means, plain, to)?;
+        Ok(entry)
+    }
+
+    fn train(&mut self, plain: &PlainFile) -> Result<(), Failure> {
+        let Some(name) = plain.name.filter(|_| self.dictionary) else {
+            self.trained = None;
+            return Ok(());
+        };
+        let folder = copy::parent(&plain.path);
         let is_known = |known: &Trained| {
             known.folder == folder && (known.number, known.fork) == (name.number, name.fork)
         };
@@ -109,12 +158,12 @@ impl Packing {
             return Ok(());
         }
         let mut samples: Vec<Sample> = Vec::new();
-        for block in dictionary::sampled(if self.dictionary { pages.into() } else { 0 }) {
+        for block in dictionary::sampled(plain.pages.into()) {
             let (block, mut page) = (block as u32, [0; PAGE_SIZE]);
-            read_page(file, block, &mut page).map_err(Failure::reading(&found.path))?;
-            samples.push((in_relation(name, block), page));
+            plain.page(block, &mut page)?;
+            samples.push((plain.in_relation(block), page));
         }
-        let (policy, dictionary) = dictionary::first(&samples, pages, &self.policy, &found.path)?;
+        let (policy, dictionary) = dictionary::first(&samples, plain.pages, &self.policy, &plain.path)?;
         let (folder, number, fork) = (folder.to_owned(), name.number, name.fork);
         self.trained = Some(Trained { folder, number, fork, policy, dictionary });
         Ok(())
@@ -122,16 +171,13 @@ impl Packing {
 
     fn write(
         &mut self,
-        found: &Found,
-        name: RelationName,
-        file: &File,
-        pages: u32,
+        plain: &PlainFile,
         to: &Path,
         progress: &Progress,
-    ) -> Result<Means, Failure> {
+    ) -> Result<(Means, Entry), Failure> {
         let failed = |error: pgshrink_cfs::Error| Failure::new(to, error);
-        let (means, birth) = birth(identity(&found.path, name), self.keyring.as_mut(), self.random)
-            .map_err(|reason| Failure::new(to, reason))?;
+        let born = birth(plain.identity(), self.keyring.as_mut(), self.random);
+        let (means, birth) = born.map_err(|reason| Failure::new(to, reason))?;
         let folder = SegmentFolder(to.to_owned());
         let container =
             segment::create(&folder, Alone, means.words(), &birth, means.options(false)).map_err(failed)?;
@@ -141,23 +187,25 @@ impl Packing {
         let known = self.trained.as_ref().and_then(|trained| trained.dictionary.as_ref());
         let mut number = known.map(add).transpose()?;
         let mut count = usize::from(number.is_some());
-        let (mut codec, mut scratch) = (PageCodec::new(), Scratch::new());
+        let (mut codec, mut scratch, mut bytes) = (PageCodec::new(), Scratch::new(), plain.bytes_of_pages());
         let (mut page, mut payload) = ([0; PAGE_SIZE], Vec::new());
-        for block in 0..pages {
-            read_page(file, block, &mut page).map_err(Failure::reading(&found.path))?;
+        let changed = |reason: String| Failure::new(&plain.path, reason);
+        for block in 0..plain.pages {
+            plain.page(block, &mut page)?;
+            bytes.of(block, &page).map_err(changed)?;
             payload.clear();
             let present = self.trained.as_ref().and_then(|trained| trained.dictionary.as_ref());
-            let number_in_relation = Some(in_relation(name, block));
+            let number_in_relation = Some(plain.in_relation(block));
             let encoded = codec.encode(&page, number_in_relation, &self.policy, present, &mut payload);
-            let mode = encoded.map_err(|error| Failure::new(&found.path, error))?.mode;
+            let mode = encoded.map_err(|error| Failure::new(&plain.path, error))?.mode;
             if mode == Mode::ZERO {
                 container.write_zeros(block).map_err(failed)?;
             } else {
                 let needed = number.filter(|_| mode.has_dictionary()).unwrap_or(0);
                 container.write(block, mode.byte(), needed, &payload, &mut scratch).map_err(failed)?;
-                let to_come = if count < DICTIONARIES_MAX { pages - block } else { 0 };
-                let better = self.follow(in_relation(name, block), &page, payload.len(), to_come);
-                if let Some(better) = better.map_err(|error| Failure::new(&found.path, error))? {
+                let to_come = if count < DICTIONARIES_MAX { plain.pages - block } else { 0 };
+                let better = self.follow(plain.in_relation(block), &page, payload.len(), to_come);
+                if let Some(better) = better.map_err(|error| Failure::new(&plain.path, error))? {
                     number = Some(add(better)?);
                     count += 1;
                 }
@@ -169,7 +217,7 @@ impl Packing {
         }
         container.close().map_err(failed)?;
         drop(container);
-        Ok(means.fresh())
+        Ok((means.fresh(), bytes.entry().map_err(changed)?))
     }
 
     /// Takes note of a page that was written; a better dictionary, if one is due and found.
@@ -193,26 +241,28 @@ impl Packing {
     }
 
     /// Opens what was made, and compares every page.
-    fn compare(
-        &self,
-        means: &Means,
-        found: &Found,
-        file: &File,
-        pages: u32,
-        to: &Path,
-    ) -> Result<(), Failure> {
+    fn compare(&self, means: &Means, plain: &PlainFile, to: &Path) -> Result<(), Failure> {
         let (mut reader, _) = means.open(&to.join(segment::FILE_NAME))?;
         let (mut before, mut after) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+        let pages = reader.container.pages();
+        if pages != plain.pages {
+            return Err(Failure::new(to, format!("expected {} pages, found {pages}", plain.pages)));
+        }
         for block in 0..pages {
-            read_page(file, block, &mut before).map_err(Failure::reading(&found.path))?;
+            plain.page(block, &mut before)?;
             reader.page(block, &mut after).map_err(|fault| Failure::new(to, fault))?;
-            if before != after || reader.container.pages() != pages {
+            if before != after {
                 let changed = format!("block {block} did not come back; does a server write to it?");
-                return Err(Failure::new(&found.path, changed));
+                return Err(Failure::new(&plain.path, changed));
             }
         }
-        Ok(())
+        plain.same_length()
     }
+}
+
+fn plain_file(found: &Found) -> Result<PlainFile, Failure> {
+    let name = if let Kind::Relation(name) = found.kind { Some(name) } else { None };
+    PlainFile::open(&found.path, name)
 }
 
 /// A new container's name and key, and what it takes to write it.
@@ -232,33 +282,6 @@ pub(super) fn birth(
         seal = Some(key.into_seal(master.id(), random));
     }
     Ok((Means::new(PAGES_MAX, seal), birth))
-}
-
-/// Where PostgreSQL would have the file: `base/DATABASE`, `global`, or `TABLESPACE/PG_15_…/DATABASE`.
-fn identity(path: &Path, name: RelationName) -> Identity {
-    let up: Vec<&str> = path
-        .ancestors()
-        .skip(1)
-        .take(3)
-        .map(|up| up.file_name().and_then(OsStr::to_str).unwrap_or_default())
-        .collect();
-    let nth = |index: usize| up.get(index).copied().unwrap_or_default();
-    let tablespace = match (nth(0), nth(1)) {
-        ("global", _) => 1664,
-        (_, "base") => 1663,
-        _ => number(nth(2)).unwrap_or(0),
-    };
-    let database = number(nth(0)).unwrap_or(0);
-    Identity { tablespace, database, relation: name.number, fork: name.fork, segment: name.segment }
-}
-
-fn read_page(file: &File, block: u32, page: &mut [u8; PAGE_SIZE]) -> std::io::Result<()> {
-    file.read_exact_at(page, u64::from(block) * PAGE_SIZE as u64)
-}
-
-/// A block's number in its relation, which check sums are of.
-fn in_relation(name: RelationName, block: u32) -> u32 {
-    name.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
 }
 
 /// What the engine knows a dictionary by.

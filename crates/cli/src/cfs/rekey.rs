@@ -1,19 +1,16 @@
 //! `pgshrink cfs rekey`: another master key for containers, without rewriting what is in them.
 
-use super::container::{Means, head_of, is_sealed};
-use super::file::SegmentFolder;
+use super::container::{Means, ROOTS_BYTES, head_of, is_sealed};
+use super::file::{SegmentFolder, in_use};
 use super::keys::{self, Kernel};
 use super::output::{self, Progress};
-use super::{Failure, Verdict, walk};
+use super::{Failure, Verdict, running, walk};
 use crate::args::RekeyArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::seal::{HexId, Keyring};
 use pgshrink_cfs::{Container, Device, Error, Folder, Recovery, segment};
 use serde::Serialize;
 use std::path::Path;
-
-/// Bytes of all three root sheets (`formats/cfs.md`).
-const ROOTS_BYTES: usize = 3 * 4096;
 
 /// One container.
 #[derive(Serialize)]
@@ -26,6 +23,9 @@ struct Rekeyed {
 }
 
 pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
+    for path in &args.paths {
+        running::refuse(path, args.force)?;
+    }
     let containers = walk::containers(&args.paths)?;
     let mut keyring = keys::keyring_with_new(args)?;
     let random = Kernel::new()?;
@@ -85,7 +85,7 @@ fn open<'m>(file: &Path, means: &'m Means) -> Result<super::container::Alones<'m
     let device = folder(file).open(segment::FILE_NAME).map_err(|error| error.to_string())?;
     let opened = Container::open(device, Alone, means.words(), Recovery::Discard, means.options(false));
     opened.map(|(container, _)| container).map_err(|error| match error {
-        Error::InUse => format!("{error}; stop the server, or wait until the other command has ended"),
+        Error::InUse => in_use(),
         error => error.to_string(),
     })
 }

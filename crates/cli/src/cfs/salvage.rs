@@ -1,12 +1,14 @@
 //! `pgshrink cfs salvage`.
 
 use super::container::{Means, Reader, head_of, is_sealed};
+use super::content::PlainBytes;
 use super::copy::refuse_existing;
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
+use super::making::Making;
 use super::output::{self, Progress};
-use super::pack::birth;
-use super::{Failure, Verdict, walk};
+use super::pack::{Packing, birth};
+use super::{Failure, Verdict, tree, walk};
 use crate::args::SalvageArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::PAGE_SIZE;
@@ -68,12 +70,13 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
         made: None,
     };
     if report.lost.is_empty() || args.zero_lost {
-        let keyring = is_sealed(&head).then_some(&mut keyring);
-        let made = rebuild(&mut reader, &report.lost, head.identity, &args.dest, keyring, random, &progress);
-        if let Err(failure) = made {
-            let _ = fs::remove_dir_all(&args.dest);
-            return Err(failure);
-        }
+        let making = Making::begin(&args.dest)?;
+        let mut keyring = is_sealed(&head).then_some(keyring);
+        let to = making.path();
+        let remade = (&mut reader, report.lost.as_slice(), head.identity);
+        rebuild(remade, &to, keyring.as_mut(), random, &progress)?;
+        list(&to, keyring, random)?;
+        making.finish()?;
         report.made = Some(args.dest.display().to_string());
     }
     drop(progress);
@@ -96,9 +99,7 @@ fn undecodable(reader: &mut Reader<'_>, lost: &[u32], progress: &Progress) -> Ve
 
 /// Copies records as they are stored; lost ones become pages of zeros.
 fn rebuild(
-    reader: &mut Reader<'_>,
-    lost: &[u32],
-    identity: Identity,
+    (reader, lost, identity): (&mut Reader<'_>, &[u32], Identity),
     dest: &Path,
     keyring: Option<&mut Keyring>,
     random: Kernel,
@@ -138,6 +139,27 @@ fn rebuild(
     }
     made.close().map_err(failed)?;
     Ok(())
+}
+
+/// A manifest of the one container that was made.
+fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(), Failure> {
+    let file = made.join(segment::FILE_NAME);
+    let failed = |reason: String| Failure::new(made, reason);
+    let head = head_of(&file)?;
+    let means =
+        Means::of(&head, keyring.get_or_insert_with(|| Keyring::new(Vec::new())), random).map_err(failed)?;
+    let (mut reader, _) = means.open(&file)?;
+    let mut page = [0; PAGE_SIZE];
+    let pages = reader.container.pages();
+    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
+    for block in 0..pages {
+        reader.page(block, &mut page).map_err(|fault| failed(fault.to_string()))?;
+        bytes.of(block, &page).map_err(failed)?;
+    }
+    drop(reader);
+    let entry = bytes.entry().map_err(failed)?;
+    let mut packing = Packing::of_manifest(keyring.filter(|_| is_sealed(&head)), random)?;
+    tree::write(made, BTreeMap::from([(".".to_owned(), entry)]), &mut packing)
 }
 
 fn text(report: &Report) -> String {

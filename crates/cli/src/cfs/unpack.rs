@@ -1,9 +1,12 @@
 //! `pgshrink cfs unpack`.
 
 use super::container::{Means, head_of};
-use super::copy::{self, Done};
+use super::content::PlainBytes;
+use super::copy::{Done, Plan};
 use super::keys::{self, Kernel};
+use super::manifest::Entry;
 use super::output::{self, Progress};
+use super::tree::Tree;
 use super::walk::{Found, Kind};
 use super::{Failure, Verdict};
 use crate::args::UnpackArgs;
@@ -18,8 +21,10 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     let mut keyring = keys::keyring(&args.key)?;
     let random = Kernel::new()?;
     let source = super::walk::segment_of(&args.source);
+    let tree = if args.no_manifest { None } else { Some(Tree::of(source, &mut keyring, random)?) };
     let bar = |bytes| Progress::new(bytes, &args.output);
-    let copied = copy::mirror(source, &args.dest, bar, |found, to, progress| match &found.kind {
+    let plan = Plan::new(source, &args.dest, false)?;
+    let (mut copied, making) = plan.mirror(bar, |found, to, progress| match &found.kind {
         Kind::Container(file) => {
             let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
             let done = unpack(found, file, to, &mut keyring, random);
@@ -31,7 +36,21 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     if copied.converted == 0 && copied.failed.is_empty() {
         eprintln!("pgshrink: {}: no container there; everything was copied as it is", args.source.display());
     }
-    output::print(&args.output, &copied, |copied| copied.text("containers unpacked"))?;
+    if let Some(tree) = &tree {
+        copied.differences = Some(tree.differences(source, &copied.entries, &copied.unknown)?);
+        let was_link = |(path, entry): (&String, &Entry)| match entry {
+            Entry::Directory { followed: Some(target) } => {
+                Some(format!("{path} was a link to {target} when it was packed; here it is a directory"))
+            }
+            _ => None,
+        };
+        copied.notes.extend(tree.entries().iter().filter_map(was_link));
+    }
+    // Where the one container that was named has damage, nothing was made.
+    if making.path().symlink_metadata().is_ok() {
+        making.finish()?;
+    }
+    output::print(&args.output, &copied, |copied| copied.text(source, "containers unpacked"))?;
     Ok(copied.verdict())
 }
 
@@ -57,14 +76,25 @@ fn unpack(
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
     let mut out = BufWriter::with_capacity(1 << 20, opened.map_err(Failure::reading(to))?);
     let mut page = [0; PAGE_SIZE];
-    for block in 0..reader.container.pages() {
-        if let Err(fault) = reader.page(block, &mut page) {
-            fs::remove_file(to).map_err(Failure::reading(to))?;
-            return failed(format!("{fault} (see pgshrink cfs salvage)"));
+    let pages = reader.container.pages();
+    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
+    for block in 0..pages {
+        let decoded = reader.page(block, &mut page).map_err(|fault| fault.to_string());
+        match decoded.and_then(|_| bytes.of(block, &page)) {
+            Ok(plain) => out.write_all(plain).map_err(Failure::reading(to))?,
+            Err(fault) => {
+                fs::remove_file(to).map_err(Failure::reading(to))?;
+                return failed(format!("{fault} (see pgshrink cfs salvage)"));
+            }
         }
-        out.write_all(&page).map_err(Failure::reading(to))?;
     }
     let out = out.into_inner().map_err(|error| Failure::new(to, error))?;
     out.sync_all().map_err(Failure::reading(to))?;
-    Ok(Done::Converted(reader.container.pages().into()))
+    match bytes.entry() {
+        Ok(entry) => Ok(Done::Converted(pages.into(), entry)),
+        Err(fault) => {
+            fs::remove_file(to).map_err(Failure::reading(to))?;
+            failed(fault)
+        }
+    }
 }

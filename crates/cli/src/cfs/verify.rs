@@ -1,17 +1,40 @@
 //! `pgshrink cfs verify`.
 
 use super::container::{Means, head_of};
+use super::content::PlainBytes;
+use super::file::ContainerFile;
 use super::keys::{self, Kernel};
+use super::manifest::{self, Differences, Entries, Entry, Hashing};
 use super::output::{self, Progress};
-use super::{Failure, Verdict, walk};
+use super::tree::Tree;
+use super::walk::{self, Kind, relative};
+use super::{Failure, Verdict};
 use crate::args::VerifyArgs;
+use pgshrink_cfs::OpenReport;
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::Keyring;
 use serde::Serialize;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Damages of one container that are listed; the rest is counted.
 const LISTED_MAX: usize = 100;
+
+#[derive(Serialize, Default)]
+struct Report {
+    trees: Vec<Compared>,
+    containers: Vec<Verified>,
+    /// What could not be looked at, and why: for want of a key, or of the right to read it.
+    not_verified: Vec<String>,
+}
+
+/// A path, and how what is there differs from the manifest.
+#[derive(Serialize)]
+struct Compared {
+    path: PathBuf,
+    #[serde(flatten)]
+    differences: Differences,
+}
 
 /// One container.
 #[derive(Serialize)]
@@ -24,31 +47,95 @@ struct Verified {
     damages: Vec<String>,
     /// What a crash leaves, and opening mends.
     notes: Vec<String>,
+    /// What is in it, where all could be read.
+    #[serde(skip)]
+    entry: Option<Entry>,
+}
+
+/// What all looking takes.
+struct Verifier {
+    keyring: Keyring,
+    random: Kernel,
+    progress: Progress,
+    report: Report,
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
-    let containers = walk::containers(&args.paths)?;
-    let mut keyring = keys::keyring(&args.key)?;
+    let has_manifest = |path: &PathBuf| path.join(manifest::NAME).symlink_metadata().is_ok();
+    let containers = match walk::containers(&args.paths) {
+        // What was packed had no relation in it that became a container.
+        Err(_) if !args.no_manifest && args.paths.iter().all(has_manifest) => Vec::new(),
+        other => other?,
+    };
+    let keyring = keys::keyring(&args.key)?;
     let random = Kernel::new()?;
     let sizes =
         containers.iter().filter_map(|(_, file)| head_of(file).ok()).map(|head| u64::from(head.pages));
     let progress = Progress::new(sizes.sum::<u64>() * PAGE_SIZE as u64, &args.output);
-    let mut all = Vec::new();
-    let mut unknown = Vec::new();
-    for (path, file) in &containers {
-        progress.at(path);
-        match verify(path, file, &mut keyring, random, &progress) {
-            Ok(verified) => all.push(verified),
-            Err(failure) => unknown.push(failure),
+    let mut verifier = Verifier { keyring, random, progress, report: Report::default() };
+    for path in &args.paths {
+        if let Err(failure) = verifier.path(path, !args.no_manifest) {
+            verifier.report.not_verified.push(failure.to_string());
         }
     }
+    let Verifier { report, progress, .. } = verifier;
     drop(progress);
-    let good = all.iter().all(|verified| verified.damages.is_empty());
-    output::print(&args.output, &all, |all| text(all))?;
-    unknown.iter().for_each(|failure| eprintln!("pgshrink: not verified: {failure}"));
-    match unknown.into_iter().next() {
-        Some(failure) if good => Err(failure),
+    let good = report.containers.iter().all(|verified| verified.damages.is_empty())
+        && report.trees.iter().all(|tree| tree.differences.are_none());
+    output::print(&args.output, &report, text)?;
+    report.not_verified.iter().for_each(|failure| eprintln!("pgshrink: not verified: {failure}"));
+    match report.not_verified.is_empty() {
+        false if good => Ok(Verdict::Unknown),
         _ => Ok(Verdict::of(good)),
+    }
+}
+
+impl Verifier {
+    /// A tree, or what is below a directory of one.
+    fn path(&mut self, path: &Path, with_manifest: bool) -> Result<(), Failure> {
+        let path = walk::segment_of(path);
+        let tree = if with_manifest { Some(Tree::of(path, &mut self.keyring, self.random)?) } else { None };
+        let mut found = Entries::new();
+        let mut unknown = Vec::new();
+        for item in walk::below(path, false)? {
+            let name = relative(item.path.strip_prefix(path).unwrap_or(Path::new("")));
+            self.progress.at(&item.path);
+            let entry = match &item.kind {
+                Kind::Container(file) => self.container(&item.path, file),
+                Kind::Directory | Kind::Followed => Ok(Some(Entry::Directory { followed: None })),
+                Kind::Manifest(_) => continue,
+                _ if tree.is_none() => continue,
+                Kind::Link => fs::read_link(&item.path)
+                    .map(|target| Some(Entry::Link { target: relative(&target) }))
+                    .map_err(Failure::reading(&item.path)),
+                Kind::Relation(_) | Kind::Other => {
+                    Hashing::of(&item.path).map(|content| Some(Entry::File(content)))
+                }
+            };
+            match entry {
+                Ok(Some(entry)) => {
+                    found.insert(name, entry);
+                }
+                Ok(None) => unknown.push(name),
+                Err(failure) => {
+                    self.report.not_verified.push(failure.to_string());
+                    unknown.push(name);
+                }
+            }
+        }
+        if let Some(tree) = tree {
+            let differences = tree.differences(path, &found, &unknown)?;
+            self.report.trees.push(Compared { path: path.to_owned(), differences });
+        }
+        Ok(())
+    }
+
+    /// None: it has damage.
+    fn container(&mut self, path: &Path, file: &Path) -> Result<Option<Entry>, Failure> {
+        let verified = verify(path, file, &mut self.keyring, self.random, &self.progress)?;
+        let entry = verified.entry.clone();
+        self.report.containers.push(verified);
+        Ok(entry)
     }
 }
 
@@ -60,14 +147,15 @@ fn verify(
     random: Kernel,
     progress: &Progress,
 ) -> Result<Verified, Failure> {
-    // Whether it can be read at all is not the container's fault.
-    std::fs::File::open(file).map_err(Failure::reading(file))?;
+    // Whether it can be read at all, and whether somebody writes to it, is not the container's fault.
+    ContainerFile::read_only(file).map_err(Failure::reading(file))?;
     let mut verified = Verified {
         path: path.display().to_string(),
         pages: 0,
         damaged_pages: 0,
         damages: Vec::new(),
         notes: Vec::new(),
+        entry: None,
     };
     let head = match head_of(file) {
         Ok(head) => head,
@@ -86,41 +174,51 @@ fn verify(
         }
     };
     if let Some(report) = report {
-        if report.missing_bytes > 0 {
-            verified
-                .damages
-                .push(format!("the file is {} bytes shorter than its root says", report.missing_bytes));
-        }
-        // A crash amid a commit breaks the one sheet that was being written.
-        if report.broken_roots > 1 || report.broken_roots == 1 && report.was_closed {
-            verified.damages.push(format!("{} of the root sheets are broken", report.broken_roots));
-        } else if report.broken_roots == 1 {
-            verified.notes.push("a root was being written at a crash".to_owned());
-        }
-        if report.discarded_bytes > 0 {
-            verified
-                .notes
-                .push(format!("{} bytes were written after the last commit", report.discarded_bytes));
-        }
+        note(&report, &mut verified);
     }
     // Leaves of the map, and whether their pages share space.
     verified.damages.extend(reader.container.complete().err().map(|error| error.to_string()));
     let mut page = [0; PAGE_SIZE];
-    for block in 0..reader.container.pages() {
-        if let Err(fault) = reader.page(block, &mut page) {
+    let pages = reader.container.pages();
+    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
+    for block in 0..pages {
+        let decoded = reader.page(block, &mut page).map_err(|fault| fault.to_string());
+        if let Err(fault) = decoded.and_then(|_| bytes.of(block, &page).map(drop)) {
             verified.damaged_pages += 1;
             if verified.damages.len() < LISTED_MAX {
-                verified.damages.push(fault.to_string());
+                verified.damages.push(fault);
             }
         }
         progress.add(PAGE_SIZE as u64);
     }
+    match bytes.entry() {
+        Ok(entry) => verified.entry = Some(entry).filter(|_| verified.damages.is_empty()),
+        Err(fault) => verified.damages.push(fault),
+    }
     Ok(verified)
 }
 
-fn text(all: &[Verified]) -> String {
+/// What opening found.
+fn note(report: &OpenReport, verified: &mut Verified) {
+    if report.missing_bytes > 0 {
+        let short = format!("the file is {} bytes shorter than its root says", report.missing_bytes);
+        verified.damages.push(short);
+    }
+    // A crash amid a commit breaks the one sheet that was being written.
+    if report.broken_roots > 1 || report.broken_roots == 1 && report.was_closed {
+        verified.damages.push(format!("{} of the root sheets are broken", report.broken_roots));
+    } else if report.broken_roots == 1 {
+        verified.notes.push("a root was being written at a crash".to_owned());
+    }
+    if report.discarded_bytes > 0 {
+        let discarded = format!("{} bytes were written after the last commit", report.discarded_bytes);
+        verified.notes.push(discarded);
+    }
+}
+
+fn text(report: &Report) -> String {
     let mut text = String::new();
-    for verified in all {
+    for verified in &report.containers {
         for damage in &verified.damages {
             text.push_str(&format!("{}: {damage}\n", verified.path));
         }
@@ -136,8 +234,23 @@ fn text(all: &[Verified]) -> String {
             text.push_str(&format!("{}: note: {note}\n", verified.path));
         }
     }
-    let pages: u64 = all.iter().map(|verified| u64::from(verified.pages)).sum();
-    let bad = all.iter().filter(|verified| !verified.damages.is_empty()).count();
-    let result = if bad == 0 { "all whole".to_owned() } else { format!("{bad} DAMAGED") };
-    text + &format!("{} containers, {pages} pages: {result}\n", all.len())
+    for tree in &report.trees {
+        text.push_str(&tree.differences.text(&tree.path));
+    }
+    let pages: u64 = report.containers.iter().map(|verified| u64::from(verified.pages)).sum();
+    let bad = report.containers.iter().filter(|verified| !verified.damages.is_empty()).count();
+    let count = |of: fn(&Differences) -> usize| -> usize {
+        report.trees.iter().map(|tree| of(&tree.differences)).sum()
+    };
+    let found = [
+        (bad, "DAMAGED"),
+        (count(|differences| differences.missing.len()), "MISSING"),
+        (count(|differences| differences.extra.len()), "EXTRA"),
+        (count(|differences| differences.changed.len()), "CHANGED"),
+        (report.not_verified.len(), "NOT VERIFIED"),
+    ];
+    let found: Vec<String> =
+        found.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let result = if found.is_empty() { "all whole".to_owned() } else { found.join(", ") };
+    text + &format!("{} containers, {pages} pages: {result}\n", report.containers.len())
 }

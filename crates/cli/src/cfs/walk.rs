@@ -1,6 +1,7 @@
 //! What lies below a path: containers, plain relation files, everything else.
 
 use super::Failure;
+use super::manifest;
 use super::relation::{RelationName, number};
 use pgshrink_cfs::segment::FILE_NAME;
 use std::ffi::OsStr;
@@ -30,36 +31,48 @@ pub(crate) enum Kind {
     Link,
     /// A directory, before what is in it.
     Directory,
+    /// A symbolic link to a directory, before what is in that.
+    Followed,
+    /// A packed tree's list of what is in it: a file, or the container in this file.
+    Manifest(Option<PathBuf>),
 }
 
-/// Everything below `path`, itself included, by path. Links are not followed, except those of `pg_tblspc` if asked.
-pub(crate) fn below(path: &Path, into_tablespaces: bool) -> Result<Vec<Found>, Failure> {
+/// Everything below `path`, itself included, by path. Links are not followed, except those with which a server's data
+/// directory goes on elsewhere, if asked: `pg_wal`, and those in `pg_tblspc`.
+pub(crate) fn below(path: &Path, follow: bool) -> Result<Vec<Found>, Failure> {
     let mut found = Vec::new();
     let metadata = fs::metadata(path).map_err(Failure::reading(path))?;
     if metadata.is_file() {
         found.push(file(path));
     } else {
-        directory(path, into_tablespaces, DEPTH_MAX, &mut found)?;
+        directory(path, follow, DEPTH_MAX, &mut found)?;
     }
     Ok(found)
 }
 
-fn directory(
-    path: &Path,
-    into_tablespaces: bool,
-    depth: usize,
-    found: &mut Vec<Found>,
-) -> Result<(), Failure> {
+fn directory(path: &Path, follow: bool, depth: usize, found: &mut Vec<Found>) -> Result<(), Failure> {
     let container = path.join(FILE_NAME);
-    if container.is_file() {
-        found.push(Found { path: path.to_owned(), kind: Kind::Container(container) });
+    let list = path.join(manifest::NAME);
+    if path.file_name() == Some(OsStr::new(manifest::NAME)) && container.is_file() {
+        found.push(Found { path: path.to_owned(), kind: Kind::Manifest(Some(container)) });
         return Ok(());
     }
-    found.push(Found { path: path.to_owned(), kind: Kind::Directory });
+    if container.is_file() {
+        found.push(Found { path: path.to_owned(), kind: Kind::Container(container) });
+        if list.is_dir() {
+            directory(&list, false, 0, found)?;
+        } else if list.is_file() {
+            found.push(file(&list));
+        }
+        return Ok(());
+    }
+    let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
+    // The path that a caller names may be a link itself.
+    let kind = if is_link && depth < DEPTH_MAX { Kind::Followed } else { Kind::Directory };
+    found.push(Found { path: path.to_owned(), kind });
     if depth == 0 {
         return Err(Failure::new(path, "more than 32 directories in each other"));
     }
-    let is_links = into_tablespaces && path.file_name() == Some(OsStr::new("pg_tblspc"));
     let mut paths = Vec::new();
     for entry in fs::read_dir(path).map_err(Failure::reading(path))? {
         paths.push(entry.map_err(Failure::reading(path))?.path());
@@ -72,8 +85,8 @@ fn directory(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Failure::reading(&path)(error)),
         };
-        if metadata.is_dir() || metadata.is_symlink() && is_links && path.is_dir() {
-            directory(&path, into_tablespaces, depth - 1, found)?;
+        if metadata.is_dir() || metadata.is_symlink() && follow && goes_on(&path) && path.is_dir() {
+            directory(&path, follow, depth - 1, found)?;
         } else if metadata.is_symlink() {
             found.push(Found { path, kind: Kind::Link });
         } else if metadata.is_file() {
@@ -84,11 +97,22 @@ fn directory(
     Ok(())
 }
 
+/// Whether a link of this name is a data directory's way to a part of it that lies elsewhere.
+fn goes_on(link: &Path) -> bool {
+    let above = link.parent();
+    link.file_name() == Some(OsStr::new("pg_wal"))
+        && above.is_some_and(|above| above.join("PG_VERSION").is_file())
+        || above.and_then(Path::file_name) == Some(OsStr::new("pg_tblspc"))
+}
+
 fn file(path: &Path) -> Found {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     if name == FILE_NAME {
         let segment = path.parent().unwrap_or(path).to_owned();
         return Found { path: segment, kind: Kind::Container(path.to_owned()) };
+    }
+    if name == manifest::NAME {
+        return Found { path: path.to_owned(), kind: Kind::Manifest(None) };
     }
     let relation = RelationName::parse(name).filter(|_| path.parent().is_some_and(is_database));
     Found { path: path.to_owned(), kind: relation.map_or(Kind::Other, Kind::Relation) }
@@ -103,12 +127,23 @@ fn is_database(path: &Path) -> bool {
         || number(name).is_some() && (is_default || is_elsewhere.is_some_and(|up| up.starts_with("PG_")))
 }
 
-/// Containers below these paths.
+/// A path below a tree's first directory as its manifest has it, that itself as `.`: bytes that are no UTF-8, and
+/// backslashes, as `\\x5c`.
+pub(crate) fn relative(inside: &Path) -> String {
+    let mut text = String::new();
+    for chunk in inside.as_os_str().as_encoded_bytes().utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', "\\x5c"));
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    if text.is_empty() { ".".to_owned() } else { text }
+}
+
+/// Containers below these paths, those of manifests among them.
 pub(crate) fn containers(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
     let mut containers = Vec::new();
     for path in paths {
         for found in below(path, true)? {
-            if let Kind::Container(file) = found.kind {
+            if let Kind::Container(file) | Kind::Manifest(Some(file)) = found.kind {
                 containers.push((found.path, file));
             }
         }

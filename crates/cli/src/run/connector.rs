@@ -2,6 +2,7 @@
 
 use super::error::RunError;
 use super::plan::{Plan, StandIn};
+use super::summary::Summary;
 use crate::target_spec;
 use pgshrink_gateway::config::UnixSocketConfig;
 use pgshrink_gateway::{ConnectorConfig, Control, Running, start_connector};
@@ -33,14 +34,18 @@ pub(crate) struct Connectors {
 }
 
 impl Connectors {
-    /// Lets bytes under way arrive, and ends.
-    pub(crate) fn end(self) {
+    /// Lets bytes under way arrive, ends, and returns what was done.
+    pub(crate) fn end(self) -> Summary {
+        let mut summary = Summary::default();
         self.running.iter().for_each(|running| running.order(Control::Drain));
         for running in self.running {
+            let registry = running.registry().clone();
             if let Err(error) = running.end(Control::Drain) {
                 tracing::warn!(%error, "connector ended with an error");
             }
+            summary.add(&registry);
         }
+        summary
     }
 }
 
@@ -66,11 +71,13 @@ fn config(
     config.timeouts.connect_s = CONNECT_TIMEOUT_S;
     config.timeouts.login_s = LOGIN_TIMEOUT_S;
     config.timeouts.drain_s = DRAIN_TIMEOUT_S;
-    let Keepalive { enabled, idle_seconds, interval_seconds, count, .. } = stand_in.keepalive;
+    let Keepalive { enabled, idle_seconds, interval_seconds, count, user_timeout_ms } = stand_in.keepalive;
     let tcp = &mut config.tcp;
     tcp.keepalive_idle_s = if enabled { idle_seconds.map_or(tcp.keepalive_idle_s, u64::from) } else { 0 };
     tcp.keepalive_interval_s = interval_seconds.map_or(tcp.keepalive_interval_s, u64::from);
     tcp.keepalive_count = count.unwrap_or(tcp.keepalive_count);
+    // As for libpq: without the parameter the kernel decides.
+    tcp.user_timeout_s = user_timeout_ms.map_or(0, |ms| u64::from(ms).div_ceil(1000));
     Ok(config)
 }
 

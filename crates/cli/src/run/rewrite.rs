@@ -38,6 +38,8 @@ pub struct Request<'a> {
     pub compression: Option<&'a str>,
     /// `--required`.
     pub required: bool,
+    /// The program asks for compression itself.
+    pub speaks: bool,
     /// Its environment and files.
     pub around: &'a Surroundings<'a>,
     /// Where stand-ins and private copies will be.
@@ -53,6 +55,11 @@ pub fn plan(request: &Request<'_>) -> Result<Plan, RunError> {
     };
     let command =
         request.argv.first().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
+    if request.speaks {
+        let mut plan = Plan::unchanged(request.argv);
+        plan.notes.push(format!("{command} asks for compression itself and is left alone"));
+        return Ok(plan);
+    }
     match Program::find(&command) {
         Some(program) => rewriter.known(program)?,
         None => rewriter.unknown()?,

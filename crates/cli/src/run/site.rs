@@ -10,6 +10,9 @@ use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
 /// What `on` stands for.
 pub(crate) const COMPRESSION_DEFAULT: &str = "zstd:1,lz4:1";
 
+/// What the part 3 patch calls the zlib format.
+const PART3_ZLIB_NAME: &str = "gzip";
+
 /// The merged parameters of a connection, and how to call it in messages.
 pub(crate) struct Site {
     pub(crate) place: String,
@@ -98,6 +101,40 @@ fn algorithms(text: &str) -> Result<Option<String>, String> {
         "on" => COMPRESSION_DEFAULT,
         list => list,
     };
-    let list = AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|error| error.to_string())?;
-    Ok((!list.is_empty()).then(|| text.to_owned()))
+    let text = if is_part3(text) { from_part3(text)? } else { text.to_owned() };
+    let list = AlgorithmList::parse(&text, WIRE_ALGORITHMS).map_err(|error| error.to_string())?;
+    Ok((!list.is_empty()).then_some(text))
+}
+
+/// `zstd:level=3;lz4;gzip`: the option as libpq of the part 3 patch takes it. Its items are separated by `;`, its gzip is zlib.
+fn is_part3(text: &str) -> bool {
+    text.contains([';', '=']) || text.split(',').any(|item| item.trim().eq_ignore_ascii_case(PART3_ZLIB_NAME))
+}
+
+/// The same in our grammar. A level of 0 or less is the library's own default there.
+fn from_part3(text: &str) -> Result<String, String> {
+    let items = text.split(';').map(str::trim).filter(|item| !item.is_empty()).map(|item| {
+        let (name, options) = item.split_once(':').unwrap_or((item, ""));
+        let name = if name.eq_ignore_ascii_case(PART3_ZLIB_NAME) { "zlib" } else { name };
+        let mut level = None;
+        for option in options.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            match option.split_once('=').unwrap_or((option, "on")) {
+                ("level", value) => {
+                    let number: i32 = value.parse().map_err(|_| format!("\"{value}\" is not a level"))?;
+                    level = (number > 0).then_some(number);
+                }
+                ("compress" | "decompress", "on" | "true" | "yes" | "1") => {}
+                ("compress" | "decompress", _) => {
+                    return Err(format!("{option}: both directions are compressed here; leave it out"));
+                }
+                _ => {
+                    return Err(format!(
+                        "\"{option}\" is not an option; there are level, compress and decompress"
+                    ));
+                }
+            }
+        }
+        Ok(level.map_or_else(|| name.to_owned(), |level| format!("{name}:{level}")))
+    });
+    items.collect::<Result<Vec<_>, _>>().map(|items| items.join(","))
 }

@@ -97,8 +97,9 @@ fn every_flag_of_a_service_has_a_variable_named_after_it() {
 fn every_command_has_examples_and_fits_a_terminal() {
     let mut command = args::command();
     command.build();
-    for sub in
-        command.get_subcommands().filter(|sub| ["gateway", "connect", "run", "cfs"].contains(&sub.get_name()))
+    for sub in command
+        .get_subcommands()
+        .filter(|sub| ["gateway", "connect", "run", "cfs", "decode"].contains(&sub.get_name()))
     {
         let text = sub.clone().render_long_help().to_string();
         assert!(text.contains("Examples:\n"), "{}", sub.get_name());

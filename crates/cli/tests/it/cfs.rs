@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-const CONTAINER: &str = "segment.pgshrink";
+pub(crate) const CONTAINER: &str = "segment.pgshrink";
 
 /// A database directory as a stopped server left it, with what is in it.
-struct Database {
-    dir: PathBuf,
+pub(crate) struct Database {
+    pub(crate) dir: PathBuf,
     /// Relfilenode of the table `orders`.
-    orders: u32,
+    pub(crate) orders: u32,
     _keep: TempDir,
 }
 
@@ -33,7 +33,7 @@ const SCHEMA: &str = "
     checkpoint;";
 
 /// The data directory is copied, so that it outlives the server and belongs to the test.
-fn database() -> &'static Database {
+pub(crate) fn database() -> &'static Database {
     static DATABASE: OnceLock<Database> = OnceLock::new();
     DATABASE.get_or_init(|| {
         let cluster = Cluster::builder().major(15).initdb_arg("--data-checksums").start().unwrap();
@@ -52,7 +52,7 @@ fn database() -> &'static Database {
     })
 }
 
-fn cfs(words: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
+pub(crate) fn cfs(words: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
     command.arg("cfs").env_remove("PG_CIPHER_KEY");
     words.iter().for_each(|word| {
@@ -61,24 +61,24 @@ fn cfs(words: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
     command
 }
 
-fn run(words: &[&dyn AsRef<std::ffi::OsStr>], code: i32) -> String {
+pub(crate) fn run(words: &[&dyn AsRef<std::ffi::OsStr>], code: i32) -> String {
     ended(&cfs(words).output().unwrap(), code)
 }
 
-fn ended(output: &Output, code: i32) -> String {
+pub(crate) fn ended(output: &Output, code: i32) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
     format!("{out}{err}")
 }
 
-fn json(words: &[&dyn AsRef<std::ffi::OsStr>], code: i32) -> Value {
+pub(crate) fn json(words: &[&dyn AsRef<std::ffi::OsStr>], code: i32) -> Value {
     let output = cfs(words).arg("--json").output().unwrap();
     assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Relative paths and contents of all files below.
-fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_owned()];
     while let Some(path) = open.pop() {
@@ -165,8 +165,12 @@ fn damage_is_named_and_what_is_left_is_salvaged() {
     file.write_all_at(&[0xa5; 64], size / 2).unwrap();
 
     let verified = json(&[&"verify", &there], 1);
-    let damaged: Vec<&Value> =
-        verified.as_array().unwrap().iter().filter(|one| one["damages"][0].is_string()).collect();
+    let damaged: Vec<&Value> = verified["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["damages"][0].is_string())
+        .collect();
     assert_eq!(damaged.len(), 1);
     assert!(damaged[0]["damages"][0].as_str().unwrap().contains("block"), "{}", damaged[0]);
     let lost = damaged[0]["damaged_pages"].as_u64().unwrap();
@@ -354,7 +358,23 @@ fn tables_in_tablespaces_are_estimated_by_name_and_packed() {
     let one = json(&[&"estimate", &"--algorithms", &"zstd:1", &cluster.data_dir().join(&path)], 0);
     assert_eq!(one["relations"].as_array().unwrap().len(), 1, "{one}");
 
+    // Beside a running server nothing is packed.
+    let (there, back) = (keep.path().join("all"), keep.path().join("all-back"));
+    let refused = run(&[&"pack", &cluster.data_dir(), &there], 2);
+    assert!(refused.contains("postmaster.pid") && refused.contains("a server runs here"), "{refused}");
     cluster.stop(Stop::Fast).unwrap();
+
+    // The link in pg_tblspc is followed, and the report says so.
+    let said = run(&[&"pack", &cluster.data_dir(), &there], 0);
+    assert!(said.contains("is a link; what it leads to") && said.contains("elsewhere"), "{said}");
+    assert!(there.join(&path).join(CONTAINER).is_file());
+    assert!(run(&[&"verify", &there], 0).contains("all whole"));
+    let said = run(&[&"unpack", &there, &back], 0);
+    assert!(said.contains("was a link to") && said.contains("here it is a directory"), "{said}");
+    assert!(fs::read(back.join(&path)).unwrap() == fs::read(&file).unwrap());
+    // But for what a path of files leaves out, nothing differs.
+    assert!(files(&back) == files(&cluster.data_dir()));
+
     let there = keep.path().join("packed");
     run(&[&"pack", &location, &there], 0);
     let container = there.join(file.strip_prefix(fs::canonicalize(&location).unwrap()).unwrap());

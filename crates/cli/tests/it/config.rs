@@ -2,7 +2,7 @@
 
 use pgshrink_cli::args::{Cli, Command, ConnectArgs, GatewayArgs, LogLevel};
 use pgshrink_cli::settings;
-use pgshrink_gateway::config::SslMode;
+use pgshrink_gateway::config::{SslMode, WindowSetting};
 use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
 use pgshrink_testkit::TempDir;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
     let found =
         settings::gateway(&gateway_args(&[&file.flag(), "--window-log", "17", "--socket-dir="])).unwrap();
     let policy = &found.config.policy;
-    assert_eq!((policy.window_log, &policy.context[..]), (17, "preserved"));
+    assert_eq!((policy.window_log.clone(), &policy.context[..]), (WindowSetting::Log(17), "preserved"));
     assert_eq!((&found.config.libpq_compression[..], found.log_level), ("lz4", LogLevel::Warn));
     assert_eq!(found.config.servers[0].target.host, "db");
     let replaced =
@@ -255,6 +255,48 @@ fn checking_a_configuration_ends_with_zero_or_one() {
     assert!(code == Some(1) && said.starts_with("pgshrink: policy.window_log: "), "{code:?} {said}");
     assert_eq!(check(&["--window-log=18"], &[("PGSHRINK_WINDOW_LOG", "40")]).0, Some(0));
     assert_eq!(check(&["--window-log=x"], &[]).0, Some(2));
+    assert_eq!(check(&["--window-log=auto"], &[]).0, Some(0));
+}
+
+#[test]
+fn a_check_loads_what_a_start_loads_and_reports_every_fault() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TempDir::new().expect("a directory");
+    let (cert, key) = (dir.path().join("s.crt"), dir.path().join("s.key"));
+    let identity = pgshrink_testkit::Authority::new().and_then(|authority| authority.server(&["localhost"]));
+    identity.expect("a certificate").write_to(dir.path(), "s").expect("files");
+    let users = dir.path().join("users.txt");
+    std::fs::write(&users, "\"ann\" \"x\"\n").expect("a file");
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    let text = format!(
+        "{MINIMAL}libpq_compression = \"zstd:1\"\nsslmode = \"require\"\nsslrootcert = \"/gone/root.crt\"\n\
+         [tls]\ncert = {cert:?}\nkey = {key:?}\n[admin]\npassword_file = {users:?}\n[limits]\nmax_clients = 0\n"
+    );
+    let check = |text: &str| {
+        let file = file(text);
+        let output = pgshrink(&["gateway", "--check", &file.flag(), "--socket-dir="], &[]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    mode(&key, 0o644);
+    mode(&users, 0o644);
+    let (code, said) = check(&text);
+    assert_eq!((code, said.lines().count()), (Some(1), 4), "{said}");
+    for part in ["limits.max_clients: 0", "s.key: mode 0644", "users.txt: mode 0644", "/gone/root.crt"] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    mode(&key, 0o600);
+    mode(&users, 0o600);
+    let good =
+        text.replace("sslrootcert = \"/gone/root.crt\"\n", "").replace("max_clients = 0", "max_clients = 9");
+    assert_eq!(check(&good), (Some(0), String::new()));
+    // A key of another certificate.
+    let other = pgshrink_testkit::Authority::new().and_then(|authority| authority.server(&["localhost"]));
+    let (_, other_key) = other.expect("a certificate").write_to(dir.path(), "other").expect("files");
+    std::fs::copy(&other_key, &key).expect("copies");
+    let (code, said) = check(&good);
+    assert!(code == Some(1) && said.contains("tls.cert and tls.key"), "{said}");
 }
 
 #[test]

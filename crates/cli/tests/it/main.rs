@@ -3,7 +3,10 @@
 
 mod arguments;
 mod cfs;
+mod cfs_kills;
+mod cfs_trees;
 mod config;
+mod decode;
 mod rewrite;
 mod run;
 mod service;

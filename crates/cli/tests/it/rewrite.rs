@@ -28,6 +28,34 @@ fn without_any_compression_the_command_is_unchanged() {
 }
 
 #[test]
+fn the_option_may_be_written_as_the_part_3_patch_takes_it() {
+    for (given, asked) in [
+        ("zstd:level=3;lz4:level=0", "zstd:3,lz4"),
+        ("gzip", "zlib"),
+        ("gzip:level=-1;zstd:compress=on,level=2", "zlib,zstd:2"),
+        ("zstd:level=1,decompress=on", "zstd:1"),
+    ] {
+        let case = command(&["psql", &format!("host=db compression={given}")]);
+        check(&case, &format!("psql host=/P/0 | /P/0->db:5432,{asked}"));
+    }
+    for (given, reason) in [
+        ("zstd:compress=off", "both directions"),
+        ("zstd:level=high", "is not a level"),
+        ("zstd:speed=1", "is not an option"),
+        ("brotli;zstd", "brotli"),
+    ] {
+        let said = command(&["psql", &format!("host=db compression={given}")]).planned();
+        assert!(said.starts_with("error: compression ") && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn a_program_that_speaks_a_dialect_itself_keeps_its_arguments() {
+    let case = command(&["psql", "host=db compression=zstd"]).env("PGCOMPRESSION", "lz4").speaks();
+    check(&case, "psql host=db compression=zstd");
+}
+
+#[test]
 fn connection_strings_are_pointed_at_the_stand_in() {
     check(
         &command(&["psql", "host=db.example port=6432 dbname=postgres compression=zstd:1,lz4:2,zlib"]),

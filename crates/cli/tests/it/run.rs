@@ -238,8 +238,7 @@ impl Stage {
     fn with(auth: Auth, change: impl FnOnce(&mut GatewayConfig)) -> Self {
         let cluster = Cluster::builder().auth(auth).start().expect("a server");
         let target = TargetConfig::new("127.0.0.1", cluster.port());
-        let server =
-            ServerConfig { name: None, databases: Vec::new(), users: Vec::new(), target, send_proxy: None };
+        let server = ServerConfig::new(target);
         let mut config = GatewayConfig {
             listen: vec!["127.0.0.1:0".into()],
             servers: vec![server],
@@ -276,10 +275,63 @@ impl Stage {
     fn check(&self, command: &mut Command, expected: &str) {
         let before = self.compressed();
         let (code, stdout, stderr) = said(&command.output().expect("runs"));
-        assert_eq!((code, &stdout[..], &stderr[..]), (Some(0), expected, ""), "{command:?}");
+        assert_eq!((code, &stdout[..]), (Some(0), expected), "{command:?}: {stderr}");
+        assert!(is_summary(&stderr), "{command:?}: {stderr}");
         assert_eq!(self.compressed(), before + 1, "{command:?}");
         assert_eq!(self.place.left(), [""; 0]);
     }
+}
+
+/// One line that says what was saved.
+fn is_summary(stderr: &str) -> bool {
+    stderr.lines().count() == 1 && stderr.starts_with("pgshrink: 1 session: ") && stderr.ends_with("x)")
+}
+
+#[test]
+fn a_run_says_why_its_session_was_plain_and_keeps_quiet_when_told_so() {
+    let stage = Stage::with(Auth::Trust, |config| config.libpq_compression = "lz4".into());
+    let conninfo =
+        format!("host=127.0.0.1 port={} user=postgres dbname=postgres compression=zstd", stage.port());
+    let run = |flags: &[&str], conninfo: &str| {
+        let (code, stdout, stderr) = said(&stage.query(flags, conninfo, "select 1").output().expect("runs"));
+        assert_eq!((code, &stdout[..]), (Some(0), "1"), "{stderr}");
+        stderr
+    };
+    let why = "pgshrink: 1 session not compressed: the server allows none of the algorithms asked for";
+    assert_eq!(run(&[], &conninfo), why);
+    assert_eq!(run(&["--quiet"], &conninfo), "");
+    let direct = format!(
+        "host=127.0.0.1 port={} user=postgres dbname=postgres compression=zstd",
+        stage.cluster.port()
+    );
+    let said = run(&[], &direct);
+    assert!(said.contains("1 session not compressed: the server does not know the request"), "{said}");
+}
+
+#[test]
+fn a_program_that_asks_for_compression_itself_is_left_alone() {
+    let place = Place::new();
+    // A program that the kernel loads, with the startup key of the part 3 patch in it.
+    let speaker = place.dir.path().join("speaker");
+    let mut program = std::fs::read("/bin/echo").expect("a program");
+    let plain = place.dir.path().join("plain");
+    std::fs::write(&plain, &program).expect("a file");
+    program.extend_from_slice(b"\0_pq_.libpq_compression\0");
+    std::fs::write(&speaker, &program).expect("a file");
+    for path in [&speaker, &plain] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a file");
+    }
+    let words = |path: &std::path::Path, flags: &[&str]| {
+        let path = path.to_string_lossy();
+        let words = [flags, &["--", &path, "host=db compression=zstd:level=3;gzip"]].concat();
+        said(&place.run(&words).output().expect("runs")).1
+    };
+    assert_eq!(words(&speaker, &[]), "host=db compression=zstd:level=3;gzip");
+    assert!(words(&plain, &[]).starts_with("host=/"), "another program's option is ours");
+    assert!(
+        words(&speaker, &["--compression=lz4"]).starts_with("host=/"),
+        "unless the user asks for it here"
+    );
 }
 
 #[test]
@@ -292,7 +344,12 @@ fn data_arrives_compressed_and_unchanged() {
     let before = stage.gateway.registry().totals();
     let mut command = stage.query(&[], &format!("{conninfo} compression=zstd:1"), sql);
     let output = command.output().expect("runs");
-    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    let (code, _, stderr) = said(&output);
+    assert_eq!(code, Some(0));
+    assert!(
+        is_summary(&stderr) && stderr.contains("1 session: 9.") && stderr.contains(" MB travelled as "),
+        "{stderr}"
+    );
     assert!(plain.stdout.len() > 9_000_000 && output.stdout == plain.stdout);
     wait_until(PATIENCE, "the session to be counted", || stage.gateway.registry().is_empty()).expect("ends");
     let after = stage.gateway.registry().totals();

@@ -74,6 +74,37 @@ fn a_connector_asks_the_gateway_for_compression() {
 }
 
 #[test]
+fn too_low_a_limit_of_open_files_is_reported_at_start() {
+    let flags = "--listen=127.0.0.1:0 --server=host=127.0.0.1 --socket-dir= --max-clients=300";
+    let start = |limit: u32| {
+        let script = format!("ulimit -n {limit}; exec \"$0\" gateway {flags}");
+        let daemon = Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_pgshrink")]));
+        let daemon = daemon.expect("starts");
+        daemon.wait_for_log(PATIENCE, "listening").expect("listens");
+        daemon.log()
+    };
+    let log = start(512);
+    assert!(log.contains("(ulimit -n) is 512") && log.contains("max_clients = 300 needs"), "{log}");
+    assert!(!start(4096).contains("ulimit"));
+}
+
+#[test]
+fn lines_that_strangers_cause_are_limited() {
+    use std::io::{Read, Write};
+    let service = start("gateway", "[[server]]\nhost = \"127.0.0.1\"\n", &["--log-level=info"]);
+    for _ in 0..60 {
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", service.port)).expect("connects");
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("takes it");
+        client.read_to_end(&mut Vec::new()).expect("is closed");
+    }
+    service.daemon.signal(Signal::TERM).expect("alive");
+    assert_eq!(service.daemon.wait(PATIENCE).expect("ends").code(), Some(0));
+    let log = service.daemon.log();
+    let lines = log.lines().filter(|line| line.contains("connection refused")).count();
+    assert!((20..60).contains(&lines), "{lines} lines for 60 connections: {log}");
+}
+
+#[test]
 fn an_address_in_use_ends_it_with_two() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();

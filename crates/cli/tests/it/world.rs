@@ -16,6 +16,7 @@ pub struct Case {
     files: BTreeMap<PathBuf, (Stat, Vec<u8>)>,
     compression: Option<String>,
     required: bool,
+    speaks: bool,
 }
 
 pub fn command(argv: &[&str]) -> Case {
@@ -57,6 +58,11 @@ impl Case {
         self
     }
 
+    pub fn speaks(mut self) -> Self {
+        self.speaks = true;
+        self
+    }
+
     pub fn plan(&self) -> Result<Plan, String> {
         let argv: Vec<Vec<u8>> = self.argv.iter().map(|word| word.clone().into_bytes()).collect();
         let env = self.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -65,6 +71,7 @@ impl Case {
             argv: &argv,
             compression: self.compression.as_deref(),
             required: self.required,
+            speaks: self.speaks,
             around: &around,
             private_dir: Path::new("/P"),
         };

@@ -160,6 +160,18 @@ impl Encoder {
         Ok(())
     }
 
+    pub(super) fn set_window_log(&mut self, window_log: u32) {
+        if self.window_log == window_log {
+            return;
+        }
+        self.window_log = window_log;
+        if self.context == Some(Mode::Bulk) {
+            self.context = None;
+        }
+        // A context keeps the memory of the largest window it had.
+        self.bulk = None;
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.bulk.as_ref().map_or(0, |context| context.sizeof())
             + self.terse.as_ref().map_or(0, Terse::memory_bytes)

@@ -10,7 +10,6 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 use pgshrink_wire::message::{self, tag};
 use pgshrink_wire::startup::StartupPacket;
@@ -25,8 +24,6 @@ use crate::stream::Peer;
 const FILE_SIZE_MAX: u64 = 1 << 20;
 /// Largest message of the password exchange.
 const MESSAGE_SIZE_MAX: usize = 4096;
-/// What a wrong password costs its sender.
-const WRONG_PASSWORD_DELAY: Duration = Duration::from_secs(1);
 const KIND_OK: u32 = 0;
 const KIND_SASL: u32 = 10;
 const KIND_SASL_CONTINUE: u32 = 11;
@@ -101,7 +98,6 @@ impl Access {
         let known = passwords.get(&user);
         let verifier = known.cloned().unwrap_or_else(|| Verifier::made_up(&self.secret, &user));
         if !prove(client, verifier).await? {
-            tokio::time::sleep(WRONG_PASSWORD_DELAY).await;
             return Err(wrong_password(&user).into());
         }
         self.grant(&user).ok_or_else(|| {
@@ -123,7 +119,9 @@ impl Access {
     fn no_password_refusal(&self, peer: Peer) -> Refusal {
         let message = match peer {
             Peer::Unix { uid } => format!("the console does not admit system user {uid} without a password"),
-            Peer::Address(_) => "the console does not admit clients over TCP without a password".to_string(),
+            Peer::Address(_) | Peer::Proxied(_) => {
+                "the console does not admit clients over TCP without a password".to_string()
+            }
         };
         Refusal::new(sqlstate::INVALID_AUTHORIZATION, message).hint(
             "Connect over the Unix socket as the system user that runs the gateway, or as root; \

@@ -159,9 +159,7 @@ mod tests {
             servers: vec![ServerConfig {
                 name: Some("a".into()),
                 databases: vec!["x".into()],
-                users: vec![],
-                target,
-                send_proxy: None,
+                ..ServerConfig::new(target)
             }],
             ..GatewayConfig::default()
         };

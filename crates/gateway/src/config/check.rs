@@ -6,13 +6,16 @@ use std::str::FromStr;
 
 use pgshrink_codec::AlgorithmList;
 use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
-use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy};
+use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy, WindowLog};
 
 use super::{
-    ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, SslMode, SslNegotiation, TargetConfig,
-    TcpConfig, TimeoutsConfig, UnixSocketConfig,
+    ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, ServerConfig, SslMode, SslNegotiation,
+    TargetConfig, TcpConfig, TimeoutsConfig, UnixSocketConfig, WindowSetting,
 };
+use crate::admin::Access;
 use crate::error::Error;
+use crate::tls::client::TargetTls;
+use crate::tls::server::ListenTls;
 
 /// Linux's `sun_path`, closing zero byte included.
 const SUN_PATH_MAX: usize = 108;
@@ -20,25 +23,63 @@ const SUN_PATH_MAX: usize = 108;
 const WORKERS_MAX: usize = 1024;
 
 impl GatewayConfig {
-    /// Everything that can be checked without looking at the machine.
+    /// Everything that can be checked without looking at the machine; the first fault.
     pub fn validate(&self) -> Result<(), Error> {
-        check_listen(&self.listen, self.unix_socket.as_ref())?;
-        self.allowed()?;
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// The same, every fault.
+    fn faults(&self) -> Vec<Error> {
+        let mut checks =
+            vec![check_listen(&self.listen, self.unix_socket.as_ref()), self.allowed().map(drop)];
         if self.servers.is_empty() {
-            return Err(Error::config("server", "no server is configured: name at least one host"));
+            checks.push(Err(Error::config("server", "no server is configured: name at least one host")));
         }
         for server in &self.servers {
-            check_target("server", &server.target)?;
+            checks.push(check_target("server", &server.target));
+            checks.push(self.allowed_of(server).map(drop));
+            checks.push(self.policy_of(server).map(drop));
             if let Some(version) = server.send_proxy.filter(|v| !(1..=2).contains(v)) {
-                return Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2")));
+                checks
+                    .push(Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2"))));
             }
         }
-        for proxy in &self.trusted_proxies {
-            proxy.parse::<Network>()?;
+        checks.extend(self.trusted_proxies.iter().map(|proxy| proxy.parse::<Network>().map(drop)));
+        checks.push(check_metrics(self.metrics_listen.as_deref()));
+        checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.workers));
+        checks.push(self.policy.to_policy().map(drop));
+        checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Everything that a start would refuse, from the settings themselves and the files they name. Opens no socket.
+    pub fn problems(&self) -> Vec<Error> {
+        let mut found = self.faults();
+        found.extend(self.tls.iter().flat_map(ListenTls::problems));
+        found.extend(Access::load(&self.admin).err());
+        found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
+        found
+    }
+
+    /// What a client may use on a server's route.
+    pub(crate) fn allowed_of(&self, server: &ServerConfig) -> Result<AlgorithmList, Error> {
+        match &server.libpq_compression {
+            Some(text) => parse_list("server.libpq_compression", text),
+            None => self.allowed(),
         }
-        check_metrics(self.metrics_listen.as_deref())?;
-        check_common(&self.limits, &self.timeouts, &self.tcp, self.workers)?;
-        self.policy.to_policy().map(|_| ())
+    }
+
+    /// `[policy]` with what a server's route has of its own.
+    pub(crate) fn policy_of(&self, server: &ServerConfig) -> Result<PolicyConfig, Error> {
+        let fault = |reason: String| Error::config("server.policy", reason.trim().to_owned());
+        let mut table = toml::Table::try_from(&self.policy).map_err(|error| fault(error.to_string()))?;
+        table.extend(server.policy.clone());
+        let policy: PolicyConfig =
+            table.try_into().map_err(|error: toml::de::Error| fault(error.message().into()))?;
+        match policy.to_policy() {
+            Ok(_) => Ok(policy),
+            Err(_) if server.policy.is_empty() => Ok(policy),
+            Err(error) => Err(fault(error.to_string())),
+        }
     }
 
     /// [`libpq_compression`](Self::libpq_compression) as a list.
@@ -48,24 +89,51 @@ impl GatewayConfig {
 }
 
 impl ConnectorConfig {
-    /// Everything that can be checked without looking at the machine.
+    /// Everything that can be checked without looking at the machine; the first fault.
     pub fn validate(&self) -> Result<(), Error> {
-        check_listen(&self.listen, self.unix_socket.as_ref())?;
-        let list = self.asked()?;
-        if self.required && list.is_empty() {
-            return Err(Error::config(
-                "required",
-                "compression is required and the compression list is empty",
-            ));
-        }
-        self.dialect()?;
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// The same, every fault.
+    fn faults(&self) -> Vec<Error> {
+        let mut checks = vec![check_listen(&self.listen, self.unix_socket.as_ref())];
+        checks.push(match self.asked() {
+            Ok(list) if self.required && list.is_empty() => {
+                Err(Error::config("required", "compression is required and the compression list is empty"))
+            }
+            asked => asked.map(drop),
+        });
+        checks.push(self.dialect().map(drop));
         if self.targets.is_empty() {
-            return Err(Error::config("target", "no target is configured: name at least one host"));
+            checks.push(Err(Error::config("target", "no target is configured: name at least one host")));
         }
-        self.targets.iter().try_for_each(|t| check_target("target", t))?;
-        check_metrics(self.metrics_listen.as_deref())?;
-        check_common(&self.limits, &self.timeouts, &self.tcp, self.workers)?;
-        self.policy.to_policy().map(|_| ())
+        checks.extend(self.targets.iter().map(|target| check_target("target", target)));
+        checks.push(check_metrics(self.metrics_listen.as_deref()));
+        checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.workers));
+        checks.push(self.policy.to_policy().map(drop));
+        checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Everything that a start would refuse, from the settings themselves and the files they name. Opens no socket.
+    pub fn problems(&self) -> Vec<Error> {
+        let mut found = self.faults();
+        found.extend(self.tls.iter().flat_map(ListenTls::problems));
+        found.extend(Access::load(&self.admin).err());
+        found.extend(self.targets.iter().flat_map(TargetTls::problems));
+        found
+    }
+
+    /// What an operator should know although the configuration can be used.
+    pub fn warnings(&self) -> Vec<String> {
+        let public = self.listen.iter().find(|address| !listens_on_loopback(address));
+        let near = self.targets.iter().find(|target| is_on_this_machine(target));
+        let (Some(address), Some(target)) = (public, near) else { return Vec::new() };
+        vec![format!(
+            "listen {address} is more than loopback and target {} is on this machine: everybody who reaches this connector \
+             is a local client there, and trust rules meant for local users let them in; listen on 127.0.0.1, or have \
+             pg_hba.conf ask for scram-sha-256",
+            target.describe()
+        )]
     }
 
     /// [`compression`](Self::compression) as a list.
@@ -104,13 +172,25 @@ impl PolicyConfig {
         };
         check_range("policy.group_size_min", self.group_size_min as u64, 0, 1 << 20)?;
         check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20)?;
-        check_range("policy.window_log", self.window_log.into(), 10, 23)?;
+        let window_log = match &self.window_log {
+            WindowSetting::Log(log) => {
+                check_range("policy.window_log", (*log).into(), 10, 23)?;
+                WindowLog::Fixed(*log)
+            }
+            WindowSetting::Word(word) if word == super::limits::WINDOW_AUTO => WindowLog::Auto,
+            WindowSetting::Word(word) => {
+                return Err(Error::config(
+                    "policy.window_log",
+                    format!("'{word}': allowed are auto and 10 to 23"),
+                ));
+            }
+        };
         Ok(Policy {
             types,
             group_size_min: self.group_size_min,
             frame_size: self.frame_size,
             context,
-            window_log: self.window_log,
+            window_log,
         })
     }
 }
@@ -210,18 +290,21 @@ fn check_common(
     timeouts: &TimeoutsConfig,
     tcp: &TcpConfig,
     workers: Option<usize>,
-) -> Result<(), Error> {
+) -> Vec<Result<(), Error>> {
     const DAY_S: u64 = 86_400;
-    check_range("limits.max_clients", limits.max_clients as u64, 1, 1 << 20)?;
-    check_range("limits.auth_message_size_max", limits.auth_message_size_max as u64, 1 << 10, 1 << 20)?;
-    check_range("limits.codec_memory_mib", limits.codec_memory_mib, 1, 1 << 24)?;
-    check_range("timeouts.login_s", timeouts.login_s, 1, DAY_S)?;
-    check_range("timeouts.connect_s", timeouts.connect_s, 1, DAY_S)?;
-    check_range("timeouts.cancel_s", timeouts.cancel_s, 1, DAY_S)?;
-    check_range("timeouts.idle_release_s", timeouts.idle_release_s, 1, DAY_S)?;
-    check_range("timeouts.drain_s", timeouts.drain_s, 0, 7 * DAY_S)?;
-    check_range("tcp.backlog", tcp.backlog.max(0) as u64, 1, 1 << 16)?;
-    check_range("workers", workers.unwrap_or(1) as u64, 1, WORKERS_MAX as u64)
+    vec![
+        check_range("limits.max_clients", limits.max_clients as u64, 1, 1 << 20),
+        check_range("limits.auth_message_size_max", limits.auth_message_size_max as u64, 1 << 10, 1 << 20),
+        check_range("limits.codec_memory_mib", limits.codec_memory_mib, 1, 1 << 24),
+        check_range("timeouts.login_s", timeouts.login_s, 1, DAY_S),
+        check_range("timeouts.connect_s", timeouts.connect_s, 1, DAY_S),
+        check_range("timeouts.cancel_s", timeouts.cancel_s, 1, DAY_S),
+        check_range("timeouts.idle_release_s", timeouts.idle_release_s, 1, DAY_S),
+        check_range("timeouts.drain_s", timeouts.drain_s, 0, 7 * DAY_S),
+        check_range("tcp.user_timeout_s", tcp.user_timeout_s, 0, DAY_S),
+        check_range("tcp.backlog", tcp.backlog.max(0) as u64, 1, 1 << 16),
+        check_range("workers", workers.unwrap_or(1) as u64, 1, WORKERS_MAX as u64),
+    ]
 }
 
 fn check_range(item: &str, value: u64, min: u64, max: u64) -> Result<(), Error> {
@@ -269,6 +352,22 @@ impl FromStr for Network {
     }
 }
 
+/// Whether only this machine reaches the address. Sockets of socket activation are not known here, and count as public.
+fn listens_on_loopback(address: &str) -> bool {
+    split_host_port(address).is_ok_and(|(host, _)| is_loopback_host(&host))
+}
+
+fn is_on_this_machine(target: &TargetConfig) -> bool {
+    target.unix_path().is_some()
+        || target
+            .hostaddr
+            .map_or_else(|| is_loopback_host(&target.host), |ip| ip.to_canonical().is_loopback())
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
 /// Peers on this machine, or whose real address a trusted proxy reported as such.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
@@ -277,7 +376,7 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ServerConfig, TargetTlsConfig};
+    use crate::config::TargetTlsConfig;
 
     fn gateway() -> GatewayConfig {
         let target = TargetConfig {
@@ -288,13 +387,7 @@ mod tests {
         };
         GatewayConfig {
             listen: vec!["127.0.0.1:0".into()],
-            servers: vec![ServerConfig {
-                name: None,
-                databases: vec![],
-                users: vec![],
-                target,
-                send_proxy: None,
-            }],
+            servers: vec![ServerConfig::new(target)],
             ..Default::default()
         }
     }
@@ -318,6 +411,66 @@ mod tests {
         assert!(fault(|c| c.limits.max_clients = 0).contains("1 to 1048576"));
         assert!(fault(|c| c.trusted_proxies = vec!["10.0.0.0/33".into()]).contains("10.0.0.0/33"));
         assert!(fault(|c| c.servers[0].target.tls.sslmode = SslMode::VerifyCa).contains("sslrootcert"));
+    }
+
+    #[test]
+    fn every_fault_is_found_at_once_and_files_are_loaded() {
+        let mut config = gateway();
+        config.libpq_compression = "zstd:99".into();
+        config.policy.context = "x".into();
+        config.limits.max_clients = 0;
+        config.servers[0].libpq_compression = Some("lz5".into());
+        config.servers[0].policy = "window_log = 99".parse().unwrap();
+        config.admin.password_file = Some("/nonexistent/userlist.txt".into());
+        config.tls = Some(crate::config::ListenTlsConfig {
+            cert: "/nonexistent/server.crt".into(),
+            key: "/nonexistent/server.key".into(),
+            client_ca: None,
+            require_client_cert: false,
+            required: false,
+        });
+        let found = config.problems().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        for part in [
+            "libpq_compression: zstd level 99",
+            "server.libpq_compression: ",
+            "server.policy: ",
+            "policy.context: ",
+            "limits.max_clients: 0",
+            "/nonexistent/server.crt",
+            "/nonexistent/server.key",
+            "/nonexistent/userlist.txt",
+        ] {
+            assert!(found.contains(part), "no {part} in:\n{found}");
+        }
+    }
+
+    #[test]
+    fn a_route_has_the_gateways_policy_but_for_its_own_settings() {
+        let mut config = gateway();
+        config.policy.context = "per-frame".into();
+        config.servers[0].policy = "window_log = 16\npack_rows = false".parse().unwrap();
+        let policy = config.policy_of(&config.servers[0]).unwrap();
+        assert_eq!((policy.context.as_str(), policy.pack_rows), ("per-frame", false));
+        assert_eq!(policy.to_policy().unwrap().window_log, WindowLog::Fixed(16));
+        assert!(fault(|c| c.servers[0].policy = "window = 16".parse().unwrap()).contains("unknown field"));
+    }
+
+    #[test]
+    fn a_connector_that_makes_strangers_local_to_its_gateway_warns() {
+        let warnings = |listen: &str, host: &str| {
+            let target = TargetConfig::new(host, 6432);
+            ConnectorConfig { listen: vec![listen.into()], targets: vec![target], ..Default::default() }
+                .warnings()
+        };
+        for (listen, host) in [("0.0.0.0:5433", "127.0.0.1"), ("*:5433", "localhost"), ("[::]:1", "/run/pg")]
+        {
+            assert!(warnings(listen, host)[0].contains(listen), "{listen} {host}");
+        }
+        for (listen, host) in
+            [("127.0.0.1:5433", "127.0.0.1"), ("[::1]:5433", "::1"), ("*:5433", "db.example")]
+        {
+            assert!(warnings(listen, host).is_empty(), "{listen} {host}");
+        }
     }
 
     #[test]

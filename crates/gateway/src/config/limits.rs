@@ -59,6 +59,9 @@ pub struct TcpConfig {
     pub keepalive_interval_s: u64,
     /// Probes without answer that end the connection.
     pub keepalive_count: u32,
+    /// Seconds for which a peer may acknowledge nothing of what was sent to it, 0: as long as the kernel tries, which is about
+    /// 15 minutes. A peer that lives but does not read is left alone.
+    pub user_timeout_s: u64,
     /// Connections the kernel holds before they are accepted.
     pub backlog: i32,
 }
@@ -66,7 +69,13 @@ pub struct TcpConfig {
 impl Default for TcpConfig {
     fn default() -> Self {
         // Cloud load balancers forget idle flows after about 350 s; stay well below.
-        Self { keepalive_idle_s: 120, keepalive_interval_s: 20, keepalive_count: 5, backlog: 1024 }
+        Self {
+            keepalive_idle_s: 120,
+            keepalive_interval_s: 20,
+            keepalive_count: 5,
+            user_timeout_s: 120,
+            backlog: 1024,
+        }
     }
 }
 
@@ -82,8 +91,8 @@ pub struct PolicyConfig {
     pub frame_size: usize,
     /// `preserved`, `per-transaction` or `per-frame`.
     pub context: String,
-    /// zstd window log of what this end sends.
-    pub window_log: u32,
+    /// zstd window log of what this end sends: 10 to 23, or `auto`.
+    pub window_log: WindowSetting,
     /// Send rows without their message headers where the other end is pgshrink's too.
     pub pack_rows: bool,
 }
@@ -96,8 +105,42 @@ impl Default for PolicyConfig {
             group_size_min: policy.group_size_min,
             frame_size: policy.frame_size,
             context: "preserved".into(),
-            window_log: policy.window_log,
+            window_log: WindowSetting::Log(policy.window_log.at_start()),
             pack_rows: true,
+        }
+    }
+}
+
+/// The word for [`pgshrink_wire::WindowLog::Auto`].
+pub(crate) const WINDOW_AUTO: &str = "auto";
+
+/// A window log as an operator writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum WindowSetting {
+    /// A power of two.
+    Log(u32),
+    /// `auto`; any other word is an error of the configuration.
+    Word(String),
+}
+
+impl std::str::FromStr for WindowSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(log) => Ok(Self::Log(log)),
+            Err(_) if text == WINDOW_AUTO => Ok(Self::Word(text.into())),
+            Err(_) => Err(format!("allowed are {WINDOW_AUTO} and 10 to 23")),
+        }
+    }
+}
+
+impl std::fmt::Display for WindowSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Log(log) => log.fmt(f),
+            Self::Word(word) => word.fmt(f),
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::error::{Failure, Refusal, sqlstate};
 const KIND_OK: u32 = 0;
 const KIND_SASL: u32 = 10;
 const KIND_SASL_FINAL: u32 = 12;
+/// Of both dialects.
+const COMPRESSION_TAGS: [u8; 3] = [tag::COMPRESSION_ACK, tag::SET_COMPRESSION_METHOD, tag::COMPRESSED_DATA];
 const PLUS: &[u8] = b"SCRAM-SHA-256-PLUS";
 
 /// What is true of this session's two legs.
@@ -23,6 +25,8 @@ pub(crate) struct Rules {
     pub(crate) refuse_plus: Option<Refusal>,
     /// What to tell a client that the server lets in without a challenge; `None` lets it in.
     pub(crate) refuse_unchallenged: Option<Refusal>,
+    /// The client asked for compression by itself, and the server's answer to that is for it.
+    pub(crate) client_asked: bool,
 }
 
 /// How the authentication ended.
@@ -54,6 +58,9 @@ pub(crate) async fn relay(client: &mut Leg, server: &mut Leg, rules: &Rules) -> 
             }
         };
         let Some(header) = from_server else { return Ok(Outcome::Rejected) };
+        if !rules.client_asked && COMPRESSION_TAGS.contains(&header.tag) {
+            return Err(compressed_too_early(header.tag).into());
+        }
         if header.tag == tag::AUTHENTICATION {
             let kind = authentication_kind(server.body(header));
             match kind {
@@ -80,6 +87,20 @@ pub(crate) async fn relay(client: &mut Leg, server: &mut Leg, rules: &Rules) -> 
             return Ok(Outcome::Rejected);
         }
     }
+}
+
+/// A client that did not ask takes these for something else, or for the end of the protocol: nothing of compression comes before
+/// AuthenticationOk but the answer to an offer, which the caller has taken.
+fn compressed_too_early(found: u8) -> Refusal {
+    Refusal::new(
+        sqlstate::PROTOCOL_VIOLATION,
+        format!(
+            "the server sent a message of type '{}' before authentication: nothing may be compressed yet",
+            char::from(found)
+        ),
+    )
+    .hint("Is what listens there a pgshrink gateway or a PostgreSQL server, and no other proxy?")
+    .hostile()
 }
 
 /// Refuses a choice of channel binding that the server would refuse with words that help nobody.
@@ -134,6 +155,7 @@ mod tests {
             strip_plus: false,
             refuse_plus: Some(plus_refusal()),
             refuse_unchallenged: None,
+            client_asked: false,
         };
         let choice = |name: &str| [name.as_bytes(), b"\0\0\0\0\x03n,,"].concat();
         assert!(check_choice(&choice("SCRAM-SHA-256"), &rules).is_ok());

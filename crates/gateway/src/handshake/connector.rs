@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use pgshrink_codec::AlgorithmList;
 use pgshrink_wire::message::{Header, parse_parameter_status, report_fields, tag};
 use pgshrink_wire::negotiate::RESTART_STATUS_NAME;
+use pgshrink_wire::setting;
 use pgshrink_wire::startup::StartupPacket;
 use pgshrink_wire::{Agreed, Dialect, Link, Offer, Role};
 
@@ -23,6 +24,7 @@ use crate::config::ConnectorConfig;
 use crate::error::{Error, Failure, Refusal, sqlstate};
 use crate::registry::{Compression, Events, Identity, Session};
 use crate::service::{Common, Placed, Service, Shared};
+use crate::throttle::limited;
 use crate::tls::client::TargetTls;
 use crate::tls::server::ListenTls;
 use crate::upstream::Target;
@@ -101,7 +103,7 @@ impl Connector {
             }
         }
         let reason = reasons.join("; ");
-        tracing::warn!(error = reason, "no target reached");
+        limited!(warn, error = reason, "no target reached");
         // The one state after which libpq goes on to the next host of its list.
         Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, reason))
     }
@@ -115,7 +117,10 @@ impl Connector {
         let size_max = self.common.limits.auth_message_size_max;
         if ask && (self.required || !self.is_plain(target)) {
             let mut asking = packet.clone();
-            Offer::new(self.dialect, &self.list).allow_packed_rows(self.pack_rows).put(&mut asking);
+            Offer::new(self.dialect, &self.list)
+                .allow_packed_rows(self.pack_rows)
+                .invite_window(self.common.shared.budget.window_log_invited())
+                .put(&mut asking);
             let Started { server, first } =
                 start(target, &self.common.tcp, &[], &asking.to_bytes(), size_max).await?;
             if !refuses_key(&server, first, self.dialect) {
@@ -211,6 +216,8 @@ impl Service for Connector {
         // A client that asks by itself is served by whoever answers it.
         let own_offer = Offer::take(&mut packet.clone()).is_some();
         let ask = !own_offer && !self.list.is_empty();
+        // The other end takes it out.
+        let setting = setting::take_from_startup(&mut packet.clone());
         let mut reached = self.reach(&packet, ask).await?;
         let target = reached.target.clone();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -238,6 +245,7 @@ impl Service for Connector {
             refuse_plus: both_tls.then(auth::plus_refusal),
             // The client is judged by the target, as it would be without the connector.
             refuse_unchallenged: None,
+            client_asked: own_offer,
         };
         match auth::relay(client, &mut server, &rules).await? {
             Outcome::Accepted(message) => client.send(&message).await?,
@@ -249,16 +257,13 @@ impl Service for Connector {
                 return Err(self.refuse_plain(&target).into());
             }
         }
-        let plain_because = match (&agreed, ask, reached.asked) {
-            (Some(_), ..) => "",
-            (None, false, _) => "not asked for",
-            (None, true, true) => "no algorithm in common",
-            (None, true, false) => "the target refuses to be asked",
-        };
+        let plain_because = plain_because(agreed.is_some(), ask, reached.asked);
         self.count_plain(agreed.is_some(), ask, reached.asked);
         let link = agreed.map(|agreed| {
             let budget = self.common.shared.budget.clone();
-            let link = Link::new(Role::Connector, agreed, self.common.link.clone(), budget);
+            let mut link =
+                Link::new(Role::Connector, agreed, self.common.link.clone(), budget).with_clock(super::clock);
+            setting.iter().for_each(|text| link.begin_with(text));
             session.set_compression(Some(Compression {
                 dialect: link.agreed().dialect().name(),
                 agreed: link.agreed().describe(),
@@ -267,6 +272,16 @@ impl Service for Connector {
             Box::new(link)
         });
         Ok(Placed { server, target, link, plain_because })
+    }
+}
+
+/// Why a session goes on plain; nothing for one that is compressed.
+fn plain_because(agreed: bool, ask: bool, asked: bool) -> &'static str {
+    match (agreed, ask, asked) {
+        (true, ..) => "",
+        (false, false, _) => "not asked for",
+        (false, true, true) => "no algorithm in common",
+        (false, true, false) => "the target refuses to be asked",
     }
 }
 

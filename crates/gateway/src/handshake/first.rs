@@ -6,7 +6,7 @@ use pgshrink_wire::startup::{First, StartupPacket, parse_first};
 use tokio::io::AsyncWriteExt;
 
 use super::leg::Leg;
-use crate::config::Network;
+use crate::config::{Network, is_loopback};
 use crate::error::{Failure, Refusal, sqlstate};
 use crate::proxy_protocol::{self, Parsed};
 use crate::stream::{Peer, Socket, Stream};
@@ -39,11 +39,11 @@ pub(crate) async fn open_client(
     proxies: &[Network],
 ) -> Result<Opened, OpenFailure> {
     let mut leg = Leg::new(Stream::Plain(socket), "client");
-    let proxied = matches!(peer, Peer::Address(a) if proxies.iter().any(|n| n.contains(a.ip())));
-    if proxied {
-        match read_proxy_header(&mut leg).await {
-            Ok(Some(address)) => peer = Peer::Address(address),
-            Ok(None) => {}
+    if let Peer::Address(proxy) = peer
+        && proxies.iter().any(|n| n.contains(proxy.ip()))
+    {
+        match read_proxy_header(&mut leg, proxy).await {
+            Ok(client) => peer = behind_proxy(proxy, client),
             Err(failure) => return Err((Some(leg), failure)),
         }
     }
@@ -90,11 +90,23 @@ pub(crate) async fn open_client(
     }
 }
 
-async fn read_proxy_header(leg: &mut Leg) -> Result<Option<SocketAddr>, Failure> {
+/// Who a proxy's client is. The address that a proxy reports is one of the proxy's machine: loopback there is this machine
+/// only where the proxy itself is on it.
+fn behind_proxy(proxy: SocketAddr, client: Option<SocketAddr>) -> Peer {
+    match client {
+        Some(client) if is_loopback(proxy) || !is_loopback(client) => Peer::Address(client),
+        Some(client) => Peer::Proxied(client),
+        None => Peer::Proxied(proxy),
+    }
+}
+
+/// Reads the header, which a trusted proxy has to send: without it every client would have the proxy's address, and with a
+/// proxy on this machine every client would be local.
+async fn read_proxy_header(leg: &mut Leg, proxy: SocketAddr) -> Result<Option<SocketAddr>, Failure> {
     loop {
         if !leg.ahead.is_empty() {
             match proxy_protocol::parse(&leg.ahead) {
-                Parsed::Absent => return Ok(None),
+                Parsed::Absent => return Err(missing_header(proxy).into()),
                 Parsed::Header { client, size } => {
                     leg.ahead.drain(..size);
                     return Ok(client);
@@ -168,6 +180,35 @@ async fn accept_tls(leg: Leg, tls: &ListenTls, direct: bool) -> Result<Leg, Open
     Ok(Leg::new(Stream::Tls(Box::new(stream.into())), "client"))
 }
 
+fn missing_header(proxy: SocketAddr) -> Refusal {
+    let ip = proxy.ip().to_canonical();
+    Refusal::new(
+        sqlstate::PROTOCOL_VIOLATION,
+        format!("expected a PROXY header from {ip}, which is in trusted_proxies, found none"),
+    )
+    .hint(
+        "Make the proxy send one (send-proxy or send-proxy-v2 in HAProxy). A client on the proxy's machine connects through \
+         the proxy or by the gateway's Unix socket. If this address is no proxy, take it out of trusted_proxies.",
+    )
+    .hostile()
+}
+
 fn violation(found: &str) -> Refusal {
     Refusal::new(sqlstate::PROTOCOL_VIOLATION, format!("expected a startup packet, found {found}")).hostile()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxys_client_is_local_only_where_both_are_on_this_machine() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let local =
+            |proxy, client: Option<&str>| behind_proxy(address(proxy), client.map(address)).is_local();
+        assert!(local("127.0.0.1:9", Some("127.0.0.1:7")));
+        assert!(!local("127.0.0.1:9", Some("203.0.113.9:7")));
+        assert!(!local("10.0.0.5:9", Some("127.0.0.1:7")), "loopback of the proxy's machine");
+        assert!(!local("127.0.0.1:9", None), "UNKNOWN and LOCAL say nothing about the client");
+    }
 }

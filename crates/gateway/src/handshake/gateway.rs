@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pgshrink_codec::AlgorithmList;
-use pgshrink_wire::message::tag;
+use pgshrink_wire::message::{Report, tag};
+use pgshrink_wire::setting;
 use pgshrink_wire::startup::StartupPacket;
 use pgshrink_wire::{Answer, Link, Offer, Role};
 
@@ -20,6 +20,7 @@ use crate::registry::{Compression, Events, Identity, Session};
 use crate::route::{self, Server};
 use crate::service::{Common, Placed, Service, Shared};
 use crate::stream::Peer;
+use crate::throttle::limited;
 use crate::tls::server::ListenTls;
 use crate::upstream::Target;
 
@@ -28,7 +29,6 @@ pub(crate) struct Gateway {
     pub(crate) config: GatewayConfig,
     common: Common,
     servers: Vec<Arc<Server>>,
-    allowed: AlgorithmList,
 }
 
 impl Gateway {
@@ -39,16 +39,15 @@ impl Gateway {
         let GatewayConfig { limits, timeouts, policy, tcp, admin, .. } = &config;
         let mut common = Common::load(shared, tls, limits, timeouts, policy, tcp, admin)?;
         common.proxies = config.trusted_proxies.iter().map(|p| p.parse()).collect::<Result<_, _>>()?;
-        let servers = config.servers.iter().map(Server::load).collect::<Result<_, _>>()?;
-        let allowed = config.allowed()?;
+        let servers = config.servers.iter().map(|s| Server::load(s, &config)).collect::<Result<_, _>>()?;
         let process = &shared.registry.process;
         process.set_settings(settings::settings(&config));
         process.set_servers(settings::gateway_servers(&config));
-        Ok(Self { config, common, servers, allowed })
+        Ok(Self { config, common, servers })
     }
 
     /// Takes the offer and everything the server must not see out of the packet.
-    fn take_offer(&self, packet: &mut StartupPacket, session: &Session) -> Option<Answer> {
+    fn take_offer(&self, packet: &mut StartupPacket, server: &Server, session: &Session) -> Option<Answer> {
         let offer = Offer::take(packet);
         for name in &self.config.ignore_startup_parameters {
             packet.remove(name);
@@ -57,19 +56,20 @@ impl Gateway {
             Events::count(&self.common.events().plain_unasked);
             return None;
         };
-        let offer = offer.allow_packed_rows(self.config.policy.pack_rows);
-        let answer = offer.answer(&self.allowed);
+        let offer = offer.allow_packed_rows(server.pack_rows);
+        let answer = offer.answer(&server.allowed, self.common.shared.budget.window_log_invited());
         for item in &answer.unknown {
             Events::count(&self.common.events().unknown_algorithms);
-            tracing::warn!(session = session.id, client = %session.peer(), item, "unknown item in offer");
+            limited!(warn, session = session.id, client = %session.peer(), item, "unknown item in offer");
         }
         if answer.agreed.is_none() {
             Events::count(&self.common.events().plain_no_common);
-            tracing::info!(
+            limited!(
+                info,
                 session = session.id,
                 client = %session.peer(),
                 asked = offer.text,
-                allowed = %self.allowed,
+                allowed = %server.allowed,
                 "no algorithm in common"
             );
         }
@@ -79,7 +79,9 @@ impl Gateway {
     async fn reach(&self, server: &Server, packet: &StartupPacket, peer: Peer) -> Result<Leg, Failure> {
         let greeting = match (server.send_proxy, peer) {
             (None, _) => Vec::new(),
-            (Some(version), Peer::Unix { .. }) => proxy_protocol::build(version, None, None),
+            (Some(version), Peer::Unix { .. } | Peer::Proxied(_)) => {
+                proxy_protocol::build(version, None, None)
+            }
             (Some(version), Peer::Address(client)) => {
                 let port = server.target.config.port;
                 let there = server.target.config.hostaddr.or_else(|| server.target.config.host.parse().ok());
@@ -98,7 +100,7 @@ impl Gateway {
             Ok(Started { server, .. }) => Ok(server),
             Err(reason) => {
                 self.common.shared.registry.count_connect_failure(&server.name);
-                tracing::warn!(server = server.name, error = reason, "server not reached");
+                limited!(warn, server = server.name, error = reason, "server not reached");
                 Err(Refusal::new(
                     // The one state after which libpq goes on to the next host of its list.
                     sqlstate::CANNOT_CONNECT_NOW,
@@ -124,6 +126,8 @@ impl Gateway {
             strip_plus: !client.stream.is_tls(),
             refuse_plus: (both_tls && !same_certificate).then(auth::plus_refusal),
             refuse_unchallenged: self.refuse_unchallenged(peer, server),
+            // Its offer was taken out, and nobody behind the gateway answers one.
+            client_asked: false,
         }
     }
 
@@ -188,9 +192,10 @@ impl Service for Gateway {
         let peer = session.peer();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (user, database) = (text(packet.user()), text(packet.database()));
-        let answer = self.take_offer(&mut packet, session);
         let server = route::choose(&self.servers, &database, &user)
             .inspect_err(|_| Events::count(&self.common.events().refused_no_server))?;
+        let answer = self.take_offer(&mut packet, server, session);
+        let setting = setting::take_from_startup(&mut packet);
         let mut upstream = self.reach(server, &packet, peer).await?;
         session.set_identity(Identity {
             user,
@@ -220,12 +225,15 @@ impl Service for Gateway {
             Err(failure) => return Err(failure),
         };
         let status = answer.as_ref().and_then(|a| a.status.clone()).unwrap_or_default();
-        client.send(&[accepted, status].concat()).await?;
+        let is_plain = answer.as_ref().is_none_or(|a| a.agreed.is_none());
+        let notice = setting.as_ref().filter(|_| is_plain).map(|_| plain_notice()).unwrap_or_default();
+        client.send(&[accepted, status, notice].concat()).await?;
         let plain_because =
             if answer.is_none() { "the client asked for nothing" } else { "no algorithm in common" };
         let link = answer.and_then(|a| a.agreed).map(|agreed| {
-            let link =
-                Link::new(Role::Gateway, agreed, self.common.link.clone(), self.common.shared.budget.clone());
+            let (config, budget) = (server.link.clone(), self.common.shared.budget.clone());
+            let mut link = Link::new(Role::Gateway, agreed, config, budget).with_clock(super::clock);
+            setting.iter().for_each(|text| link.begin_with(text));
             session.set_compression(Some(Compression {
                 dialect: link.agreed().dialect().name(),
                 agreed: link.agreed().describe(),
@@ -235,6 +243,20 @@ impl Service for Gateway {
         });
         Ok(Placed { server: upstream, target: Arc::new(server.target.clone()), link, plain_because })
     }
+}
+
+/// For a client that sets `pgshrink.compression` in its startup packet, where nothing can follow it.
+fn plain_notice() -> Vec<u8> {
+    Report {
+        severity: "NOTICE",
+        sqlstate: "00000",
+        message: "pgshrink.compression has no effect: this session is not compressed",
+        detail: None,
+        hint: Some(
+            "Connect through pgshrink run or pgshrink connect, or with a driver that asks for compression.",
+        ),
+    }
+    .notice_response()
 }
 
 /// The server's no is with the client; close as the server does.

@@ -91,6 +91,12 @@ impl Leg {
         }
     }
 
+    /// Says a last word and closes without waiting for anything, where too many are waited for already.
+    pub(crate) async fn part(mut self, last: &[u8]) {
+        // What does not go at once does not go.
+        let _ = timeout(Duration::ZERO, self.send(last)).await;
+    }
+
     /// Says a last word and waits a little for the peer to close first: closing with unread input makes the
     /// kernel send a reset, which can overtake the word.
     pub(crate) async fn farewell(mut self, last: &[u8]) {

@@ -187,7 +187,7 @@ fn traffic(w: &mut Writer<'_>, totals: &BTreeMap<String, Totals>) -> Result<(), 
     w.counter(
         "pgshrink_codec",
         Some(&Unit::Seconds),
-        "CPU time in compression and decompression.",
+        "Time by the clock inside compression and decompression, waits for a processor included; small frames are sampled.",
         per_direction(totals, |d| d.codec_ns as f64 / 1e9),
     )?;
     w.counter(

@@ -233,7 +233,7 @@ impl Flow {
             self.unread = Vec::new();
         }
         self.begin_turn(turn, hold_due);
-        let frames_before = link.stats().outbound.frames;
+        let mut frames = 0;
         let mut flush = Flush::No;
         for _ in 0..ROUNDS_MAX {
             if let Out::Blocked = self.write_out(turn)? {
@@ -258,8 +258,9 @@ impl Flow {
             if self.state != State::Open {
                 flush = Flush::End;
             }
-            let held = link.pump(flush, &mut turn.scratch.output).map_err(Fault::Engine)?;
-            self.full = held == Held::OutputFull;
+            let done = link.pump(flush, &mut turn.scratch.output).map_err(Fault::Engine)?;
+            frames += done.frames;
+            self.full = done.held == Held::OutputFull;
             self.write_output(turn)?;
             if self.full || flush == Flush::No {
                 continue;
@@ -269,10 +270,9 @@ impl Flow {
                 return Ok(false);
             }
             if self.state == State::Open {
-                let sent = link.stats().outbound.frames != frames_before;
-                let went_on = self.wait == Wait::GoesOn && !sent;
+                let went_on = self.wait == Wait::GoesOn && frames == 0;
                 self.rest(turn);
-                self.wait = match self.gather.is_on() || held == Held::PartOfMessage {
+                self.wait = match self.gather.is_on() || done.held == Held::PartOfMessage {
                     false => Wait::No,
                     true if went_on => Wait::GoesOn,
                     true => Wait::Begins,

@@ -32,6 +32,8 @@ pub struct Events {
     pub compressed: AtomicU64,
     /// Cancel requests relayed.
     pub cancels: AtomicU64,
+    /// Cancel requests closed without being relayed: too many at once.
+    pub dropped_cancels: AtomicU64,
     /// `limits.max_clients` or `limits.max_clients_per_address` was reached.
     pub refused_limit: AtomicU64,
     /// The process drains.
@@ -91,6 +93,7 @@ impl Events {
         read(&[
             ("limit", &self.refused_limit),
             ("dropped", &self.dropped),
+            ("cancel_flood", &self.dropped_cancels),
             ("draining", &self.refused_draining),
             ("tls_required", &self.refused_tls_required),
             ("unchallenged", &self.refused_unchallenged),

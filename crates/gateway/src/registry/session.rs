@@ -23,6 +23,8 @@ pub mod command {
     pub const COMPRESSION: u32 = 4;
     /// Give back what a quiet session does not need.
     pub const RELEASE: u32 = 8;
+    /// See whether both peers still acknowledge.
+    pub const LOOK: u32 = 16;
 }
 
 /// How far a session is.
@@ -101,6 +103,14 @@ pub struct Session {
     release_after_ms: AtomicU64,
     /// `moved_ms` and 1 when it was told last.
     released_ms: AtomicU64,
+    /// How long a peer may acknowledge nothing of what was sent to it, in milliseconds; 0: for ever.
+    user_timeout_ms: AtomicU64,
+    /// Milliseconds after `started` of the last look at its peers.
+    looked_ms: AtomicU64,
+    /// The last look found something that is not acknowledged.
+    unacknowledged: AtomicBool,
+    /// Looks so far.
+    looks: AtomicU64,
     refusal: Mutex<Option<Refusal>>,
     /// Bytes, frames and queries.
     pub counters: Counters,
@@ -131,6 +141,10 @@ impl Session {
             moved_ms: AtomicU64::new(0),
             release_after_ms: AtomicU64::new(0),
             released_ms: AtomicU64::new(0),
+            user_timeout_ms: AtomicU64::new(0),
+            looked_ms: AtomicU64::new(0),
+            unacknowledged: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
             refusal: Mutex::new(None),
             counters: Counters::default(),
             commands: AtomicU32::new(0),
@@ -306,9 +320,42 @@ impl Session {
         }
     }
 
-    /// True once after it was told.
-    pub(crate) fn take_release(&self) -> bool {
-        self.commands.fetch_and(!command::RELEASE, Ordering::AcqRel) & command::RELEASE != 0
+    /// True once after it was told `bit`.
+    pub(crate) fn take(&self, bit: u32) -> bool {
+        self.commands.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// From now on its peers are looked at while something moves or is due; zero: never.
+    pub(crate) fn limit_silence(&self, user_timeout: Duration) {
+        self.user_timeout_ms.store(user_timeout.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn user_timeout(&self) -> Duration {
+        Duration::from_millis(self.user_timeout_ms.load(Ordering::Relaxed))
+    }
+
+    /// Tells it to look at its peers four times in the time they have, as long as there is something to see.
+    pub(super) fn look_if_due(&self) {
+        let limit = self.user_timeout_ms.load(Ordering::Relaxed);
+        let now = coarse_ms().saturating_sub(self.started_ms);
+        let looked = self.looked_ms.load(Ordering::Relaxed);
+        let reason =
+            self.unacknowledged.load(Ordering::Relaxed) || self.moved_ms.load(Ordering::Relaxed) >= looked;
+        if limit > 0 && reason && now.saturating_sub(looked) >= limit / 4 {
+            self.looked_ms.store(now.max(1), Ordering::Relaxed);
+            self.command(command::LOOK);
+        }
+    }
+
+    /// What the look found.
+    pub(crate) fn set_unacknowledged(&self, unacknowledged: bool) {
+        self.unacknowledged.store(unacknowledged, Ordering::Relaxed);
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often its peers were looked at.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {

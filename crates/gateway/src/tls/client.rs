@@ -35,6 +35,23 @@ pub(crate) struct TargetTls {
 }
 
 impl TargetTls {
+    /// Everything that [`load`](Self::load) could refuse, not only the first.
+    pub(crate) fn problems(target: &TargetConfig) -> Vec<Error> {
+        let tls = &target.tls;
+        if tls.sslmode == SslMode::Disable || target.unix_path().is_some() {
+            return Vec::new();
+        }
+        let roots =
+            tls.sslrootcert.as_ref().filter(|path| tls.sslmode >= SslMode::Require && *path != SYSTEM_ROOTS);
+        let files = [
+            roots.and_then(|path| read_certificates("sslrootcert", path).err()),
+            tls.sslcert.as_ref().and_then(|path| read_certificates("sslcert", path).err()),
+            tls.sslkey.as_ref().and_then(|path| read_key("sslkey", path).err()),
+        ];
+        let found: Vec<Error> = files.into_iter().flatten().collect();
+        if found.is_empty() { Self::load(target).err().into_iter().collect() } else { found }
+    }
+
     /// `None` when the target never uses TLS: `disable`, or a Unix socket.
     pub(crate) fn load(target: &TargetConfig) -> Result<Option<Self>, Error> {
         let tls = &target.tls;

@@ -21,6 +21,15 @@ pub(crate) struct ListenTls {
 }
 
 impl ListenTls {
+    /// Everything that [`load`](Self::load) could refuse, not only the first.
+    pub(crate) fn problems(config: &ListenTlsConfig) -> Vec<Error> {
+        let ca = config.client_ca.as_ref().and_then(|path| read_certificates("tls.client_ca", path).err());
+        let files =
+            [read_certificates("tls.cert", &config.cert).err(), read_key("tls.key", &config.key).err(), ca];
+        let found: Vec<Error> = files.into_iter().flatten().collect();
+        if found.is_empty() { Self::load(config).err().into_iter().collect() } else { found }
+    }
+
     pub(crate) fn load(config: &ListenTlsConfig) -> Result<Self, Error> {
         let chain = read_certificates("tls.cert", &config.cert)?;
         let key = read_key("tls.key", &config.key)?;

@@ -37,14 +37,41 @@ fn a_remote_client_that_the_server_does_not_challenge_is_refused() {
     assert!(field(&error, b'H').contains("allow_unchallenged"));
     assert!(raw.ends());
     assert_eq!(event(&gateway, |e| &e.refused_unchallenged), 1);
-    // The same client without the proxy's header is local.
-    Raw::login(port(&gateway));
     config.allow_unchallenged = true;
     let gateway = start_gateway(config).unwrap();
     let mut raw = from_elsewhere(port(&gateway));
     raw.send(&Raw::startup(&[("user", "postgres")]));
     raw.until(b'Z');
     assert_eq!(gateway.registry().sessions()[0].peer().to_string(), "203.0.113.9:5555");
+}
+
+/// The first reply to a startup packet that follows `greeting`.
+fn answer_to(gateway: &Running, greeting: &[u8]) -> (u8, Vec<u8>) {
+    let mut raw = Raw::connect(port(gateway));
+    raw.send(&[greeting, &Raw::startup(&[("user", "postgres")])].concat());
+    raw.message().unwrap()
+}
+
+#[test]
+fn a_trusted_proxy_that_sends_no_header_lets_nobody_in_as_local() {
+    let cluster = cluster(Auth::Trust);
+    let gateway = start_gateway(behind_proxy(&cluster)).unwrap();
+    let (tag, error) = answer_to(&gateway, b"");
+    assert_eq!((tag, field(&error, b'C')), (b'E', "08P01".to_string()));
+    let said = field(&error, b'M');
+    assert!(said.contains("expected a PROXY header from 127.0.0.1"), "{said}");
+    assert!(field(&error, b'H').contains("send-proxy"));
+    assert_eq!(event(&gateway, |e| &e.protocol_errors), 1);
+    assert_eq!(event(&gateway, |e| &e.sessions), 0);
+    // A header that names no client is no proof that the client is here.
+    const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+    for unknown in [&b"PROXY UNKNOWN\r\n"[..], V2_LOCAL] {
+        let (tag, error) = answer_to(&gateway, unknown);
+        assert_eq!((tag, field(&error, b'C')), (b'E', "28000".to_string()));
+    }
+    // One that names a client on this machine is believed: the proxy is on it as well.
+    let (tag, _) = answer_to(&gateway, b"PROXY TCP4 127.0.0.1 127.0.0.1 5555 5432\r\n");
+    assert_eq!(tag, b'R');
 }
 
 #[test]

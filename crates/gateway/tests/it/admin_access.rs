@@ -93,9 +93,9 @@ fn a_password_is_not_asked_over_a_line_that_others_can_read() {
     let site = Site::new(&cluster, |c| {
         c.admin = admin;
         c.tls = Some(tls_files(&files));
-        c.trusted_proxies = vec!["127.0.0.1".into()];
+        c.trusted_proxies = vec!["127.0.0.2".into()];
     });
-    let mut raw = Raw::connect(port(&site.gateway));
+    let mut raw = Raw::connect_from([127, 0, 0, 2], port(&site.gateway));
     raw.send(b"PROXY TCP4 192.0.2.7 192.0.2.1 4000 6432\r\n");
     raw.send(&Raw::startup(&[("user", "ann"), ("database", "pgshrink")]));
     let (tag, body) = raw.message().unwrap();

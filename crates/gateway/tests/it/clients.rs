@@ -107,7 +107,12 @@ fn on_every_path(client: &str) {
     world.check(client, "the gateway with TLS", port(&world.gateway), &tls);
     for (dialect, list) in [("ack", "zstd:1"), ("restart", "lz4:1"), ("ack", "zlib:1")] {
         let connector = connector(&world.gateway, dialect, list);
-        world.check(client, &format!("a connector, {dialect} {list}"), port(&connector), &[]);
+        world.check(
+            client,
+            &format!("a connector, {dialect} {list}"),
+            port(&connector),
+            &[("CLIENT_COMPRESSION", list)],
+        );
         let moved = connector.registry().totals();
         assert!(moved.to_client.frames > 10, "{client} {dialect} {list}: {moved:?}");
         assert!(

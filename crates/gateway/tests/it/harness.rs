@@ -17,7 +17,7 @@ pub fn cluster(auth: Auth) -> Cluster {
 }
 
 pub fn server(target: TargetConfig) -> ServerConfig {
-    ServerConfig { name: None, databases: vec![], users: vec![], target, send_proxy: None }
+    ServerConfig::new(target)
 }
 
 /// A gateway on a free port before the cluster's TCP port.

@@ -40,6 +40,7 @@ fn a_reload_takes_a_new_certificate_for_new_sessions_and_keeps_the_old_ones() {
         let identity = authority.server(&["localhost"]).unwrap();
         std::fs::write(&cert, identity.certificate_pem).unwrap();
         std::fs::write(&key, identity.key_pem).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         let root = dir.path().join("root.crt");
         std::fs::write(&root, authority.certificate_pem()).unwrap();
         root

@@ -220,7 +220,8 @@ fn replication_keepalives_are_not_held_back() {
 fn a_small_reply_is_not_delayed() {
     let cluster = cluster(Auth::Trust);
     let world = World::new(&cluster);
-    let median = |at: u16| {
+    // What waits waits each time; what else the machine does delays some replies.
+    let fastest_tenth = |at: u16| {
         let mut raw = Raw::login(at);
         let mut times: Vec<Duration> = (0..300)
             .map(|n| {
@@ -231,11 +232,11 @@ fn a_small_reply_is_not_delayed() {
             })
             .collect();
         times.sort();
-        times[150]
+        times[30]
     };
-    let direct = median(cluster.port()).max(Duration::from_micros(100));
+    let direct = fastest_tenth(cluster.port()).max(Duration::from_micros(100));
     for at in world.ports() {
-        let through = median(at);
+        let through = fastest_tenth(at);
         assert!(through < direct * 10, "{through:?} against {direct:?}");
     }
 }

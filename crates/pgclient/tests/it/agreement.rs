@@ -1,10 +1,10 @@
 //! Our reading against libpq's own, on tables and on random strings.
 
 use crate::oracle::{Answer, Oracle};
+use crate::world::Disk;
 use crate::world::text;
 use pgshrink_pgclient::keyword::{COMPRESSION, KEYWORDS};
 use pgshrink_pgclient::passfile::{self, Alias};
-use pgshrink_pgclient::surroundings::Disk;
 use pgshrink_pgclient::{Conninfo, Parameters, Source, Surroundings, target};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

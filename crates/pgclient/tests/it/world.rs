@@ -4,7 +4,23 @@ use pgshrink_pgclient::surroundings::{Files, Stat};
 use pgshrink_pgclient::{Conninfo, Parameters, Surroundings};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// The real file system.
+pub struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let found = std::fs::metadata(path)?;
+        let (mode, owned_by_root) = (found.mode() & 0o7777, found.uid() == 0);
+        Ok(Stat { is_file: found.is_file(), mode, owned_by_root })
+    }
+}
 
 #[derive(Default)]
 pub struct World {

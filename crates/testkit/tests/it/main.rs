@@ -9,6 +9,7 @@ mod daemon;
 mod guardian;
 mod netns;
 mod relay;
+mod setup;
 mod skips;
 mod tidy;
 mod tls;

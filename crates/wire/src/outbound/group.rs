@@ -31,8 +31,9 @@ pub(super) enum Group {
 impl Outbound {
     pub(super) fn chunk_max(&self) -> usize {
         // A message begun in a frame is finished by the encoder that began it, whatever has been chosen since.
-        let running = self.encoder.as_ref().filter(|_| matches!(self.cursor, Cursor::Framed(_)));
-        let Some(choice) = running.map(Encoder::choice).or(self.choice) else {
+        let running =
+            self.context.encoder.as_ref().filter(|_| matches!(self.input.cursor, Cursor::Framed(_)));
+        let Some(choice) = running.map(Encoder::choice).or(self.context.choice) else {
             return self.config.policy.frame_size;
         };
         match (choice.algorithm, self.agreed.dialect()) {
@@ -44,32 +45,32 @@ impl Outbound {
 
     /// Reads headers up to the frame size and says what can be done now.
     pub(super) fn next_group(&mut self, flush: Flush) -> Result<Group, Error> {
-        if let Cursor::Framed(left) = self.cursor {
-            self.scan = self.scan.max(self.start + left);
+        if let Cursor::Framed(left) = self.input.cursor {
+            self.input.scan = self.input.scan.max(self.input.start + left);
         }
-        let here = self.pending.len();
-        let limit = self.start + self.chunk_max();
+        let here = self.input.pending.len();
+        let limit = self.input.start + self.chunk_max();
         let mut stopped = false;
-        while self.scan < limit.min(here) {
-            let Some(header) = message::header(&self.pending[self.scan..])? else { break };
+        while self.input.scan < limit.min(here) {
+            let Some(header) = message::header(&self.input.pending[self.input.scan..])? else { break };
             let total = header.total();
             let watched = self.sender.watches(header);
-            if watched && self.scan + total > here {
+            if watched && self.input.scan + total > here {
                 break;
             }
             if !self.may_ride(header.tag) {
-                if self.scan == self.start {
-                    self.observe(watched, self.scan, total);
-                    self.scan += total;
+                if self.input.scan == self.input.start {
+                    self.observe(watched, self.input.scan, total);
+                    self.input.scan += total;
                     return Ok(Group::Plain(total));
                 }
                 stopped = true;
                 break;
             }
-            stopped = self.observe(watched, self.scan, total);
-            self.urgent |= !Sender::is_bulk(header.tag);
-            self.last = self.scan;
-            self.scan += total;
+            stopped = self.observe(watched, self.input.scan, total);
+            self.input.urgent |= !Sender::is_bulk(header.tag);
+            self.input.last = self.input.scan;
+            self.input.scan += total;
             if stopped {
                 break;
             }
@@ -83,30 +84,37 @@ impl Outbound {
     }
 
     fn judge_group(&self, flush: Flush, limit: usize, stopped: bool) -> Group {
-        let here = self.pending.len();
-        let end = self.scan.min(here).min(limit);
-        let tail = self.scan.saturating_sub(end);
-        if end == self.start {
+        let here = self.input.pending.len();
+        let end = self.input.scan.min(here).min(limit);
+        let tail = self.input.scan.saturating_sub(end);
+        if end == self.input.start {
             return Group::Wait(Held::Nothing);
         }
         let cuts = end == limit && tail > 0 && !stopped;
-        if cuts && self.last > self.start && limit - self.last < (limit - self.start) / CUT_SHARE {
+        if cuts
+            && self.input.last > self.input.start
+            && limit - self.input.last < (limit - self.input.start) / CUT_SHARE
+        {
             // A cut row costs both frames a match, and cannot be packed.
-            return Group::Ready { end: self.last, tail: 0 };
+            return Group::Ready { end: self.input.last, tail: 0 };
         }
         if end == limit || stopped {
             return Group::Ready { end, tail };
         }
         // The receiver can do nothing with the middle of a message, and many small frames would eat the credit.
-        if matches!(self.cursor, Cursor::Framed(left) if self.start + left > here) && flush != Flush::End {
+        if matches!(self.input.cursor, Cursor::Framed(left) if self.input.start + left > here)
+            && flush != Flush::End
+        {
             return Group::Wait(Held::Nothing);
         }
-        let cut = tail > 0 || self.scan < here;
+        let cut = tail > 0 || self.input.scan < here;
         match flush {
             Flush::No => Group::Wait(Held::Nothing),
-            Flush::Idle if cut && !self.urgent && !self.copy_both => Group::Wait(Held::PartOfMessage),
-            Flush::Idle | Flush::Force if self.begins_big(tail) => match self.last {
-                whole if whole > self.start => Group::Ready { end: whole, tail: 0 },
+            Flush::Idle if cut && !self.input.urgent && !self.input.copy_both => {
+                Group::Wait(Held::PartOfMessage)
+            }
+            Flush::Idle | Flush::Force if self.begins_big(tail) => match self.input.last {
+                whole if whole > self.input.start => Group::Ready { end: whole, tail: 0 },
                 _ => Group::Wait(Held::Nothing),
             },
             Flush::Idle | Flush::Force | Flush::End => Group::Ready { end, tail },
@@ -116,7 +124,7 @@ impl Outbound {
     /// The last message is longer than a frame and has not filled its first one: a smaller beginning would have to cover
     /// the worst case of all that follows, and a receiver could do nothing with it.
     fn begins_big(&self, tail: usize) -> bool {
-        tail > 0 && self.scan - self.last > self.chunk_max() && self.choice.is_some()
+        tail > 0 && self.input.scan - self.input.last > self.chunk_max() && self.context.choice.is_some()
     }
 
     /// Reads a watched message; true when the context must end behind it.
@@ -124,17 +132,18 @@ impl Outbound {
         if !watched {
             return false;
         }
-        let Some(event) = self.sender.read(self.pending[at], &self.pending[at + HEADER_SIZE..at + total])
+        let Some(event) =
+            self.sender.read(self.input.pending[at], &self.input.pending[at + HEADER_SIZE..at + total])
         else {
             return false;
         };
         let ends =
             event == Event::Ready { idle: true } && self.config.policy.context == ContextMode::PerTransaction;
-        self.reset_after_group |= ends;
+        self.context.reset_after_group |= ends;
         if let Event::Ready { .. } = event {
-            self.copy_both = false;
+            self.input.copy_both = false;
         }
-        self.copy_both |= event == Event::CopyBoth;
+        self.input.copy_both |= event == Event::CopyBoth;
         self.events.push(event);
         ends
     }

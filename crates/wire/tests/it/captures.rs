@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use pgshrink_codec::AlgorithmList;
+use pgshrink_wire::capture::{Finding, Reader, Unreadable, Way, record_header};
 use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
 use pgshrink_wire::startup::{First, parse_first};
 use pgshrink_wire::{Agreed, Dialect, Link, LinkConfig, MemoryBudget, Offer, Role, message};
@@ -53,7 +54,7 @@ fn decoded(name: &str) -> [Vec<(char, Vec<u8>)>; 2] {
     let from_client = match Offer::take(&mut packet) {
         Some(offer) => {
             assert_eq!(offer.dialect, Dialect::Restart);
-            let answer = offer.answer(&everything);
+            let answer = offer.answer(&everything, 23);
             assert_eq!(answer.unknown, Vec::<String>::new());
             let mut gateway = link(Role::Gateway, answer.agreed.unwrap());
             receive(&mut gateway, &to_server[used..]).unwrap()
@@ -101,6 +102,67 @@ fn sessions_recorded_with_each_algorithm_decode_to_the_plain_one() {
             assert_eq!(got.0, want.0, "{name}");
             assert!(got.1 == want.1 || got.0 == 'E' || got.0 == 'N', "{name}: {got:?} for {want:?}");
         }
+    }
+}
+
+/// Who said a message, its tag, and the begin of its body.
+type Said = (Way, char, Vec<u8>);
+
+/// What a reader finds in a capture, fed `cut` bytes at a time: tags by direction, and what cannot be read.
+fn found(name: &str, cut: usize, skipped: usize) -> (Vec<Said>, Vec<(Way, Unreadable)>) {
+    let path = format!("{}/../../formats/wire/golden/part3_{name}.relay", env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read(&path).unwrap();
+    let (mut readers, mut said, mut lost) = (BTreeMap::<u32, Reader>::new(), Vec::new(), Vec::new());
+    let (mut rest, mut number) = (&file[..], 0);
+    while let Some((head, after)) = rest.split_first_chunk() {
+        let record = record_header(head).unwrap();
+        let (bytes, behind) = after.split_at(record.size as usize);
+        rest = behind;
+        number += 1;
+        if number <= skipped {
+            continue;
+        }
+        for piece in bytes.chunks(cut) {
+            readers.entry(record.connection).or_default().feed(record.way, piece, |found| match found {
+                Finding::Message(way, header, body) => {
+                    said.push((way, header.tag as char, body[..body.len().min(100)].to_vec()));
+                }
+                Finding::Unreadable(way, why) => lost.push((way, why)),
+                Finding::First(_) | Finding::Agreed(_) => {}
+            });
+        }
+    }
+    assert!(skipped > 0 || readers.values().all(Reader::is_whole));
+    (said, lost)
+}
+
+#[test]
+fn a_capture_is_read_to_the_same_messages_whatever_it_was_compressed_with() {
+    let tags = |found: &[Said], way| -> String {
+        found.iter().filter(|m| m.0 == way && m.1 != 'S').map(|m| m.1).collect()
+    };
+    let (plain, lost) = found("off", usize::MAX, 0);
+    assert!(lost.is_empty() && plain.len() > 300);
+    for name in ["zstd", "lz4", "gzip"] {
+        for cut in [usize::MAX, 7] {
+            let (said, lost) = found(name, cut, 0);
+            assert_eq!(lost, [], "{name}");
+            for way in [Way::ToServer, Way::ToClient] {
+                assert_eq!(tags(&said, way), tags(&plain, way), "{name}, {cut} bytes at a time");
+            }
+        }
+        let query = |found: &[Said]| found.iter().find(|m| m.1 == 'Q').unwrap().2.clone();
+        assert_eq!(query(&found(name, 1, 0).0), query(&plain));
+    }
+}
+
+#[test]
+fn a_capture_that_begins_inside_a_session_says_that_its_context_is_not_there() {
+    for skipped in [1, 2, 10, 20] {
+        let (said, lost) = found("zstd", usize::MAX, skipped);
+        assert!(said.is_empty());
+        assert_eq!(lost.len(), 2, "{lost:?}");
+        assert!(lost.iter().all(|l| l.1 == Unreadable::BeginsInside), "{lost:?}");
     }
 }
 

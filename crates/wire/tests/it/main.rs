@@ -7,3 +7,4 @@ mod pair;
 mod policy;
 mod roundtrip;
 mod switching;
+mod windows;

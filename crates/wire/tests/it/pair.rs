@@ -15,7 +15,7 @@ pub fn list(text: &str) -> AlgorithmList {
 /// Both ends' view of a negotiation that succeeded.
 pub fn negotiate(dialect: Dialect, client: &str, server: &str) -> (Agreed, Agreed) {
     let offered = list(client);
-    let answer = Offer::new(dialect, &offered).answer(&list(server));
+    let answer = Offer::new(dialect, &offered).invite_window(23).answer(&list(server), 23);
     let connector = match dialect {
         Dialect::Ack => Agreed::from_ack(&offered, &answer.ack.unwrap()[5..]).unwrap().unwrap(),
         Dialect::Restart => {
@@ -93,7 +93,7 @@ pub fn carry(from: &mut Link, to: &mut Link, plain: &[u8], cut: usize) -> (Vec<u
 pub fn pump_all(link: &mut Link, flush: Flush, wire: &mut Vec<u8>) {
     loop {
         let mut out = Vec::new();
-        let held = link.pump(flush, &mut out).unwrap();
+        let held = link.pump(flush, &mut out).unwrap().held;
         wire.extend_from_slice(&out);
         if held != Held::OutputFull {
             return;

@@ -17,9 +17,9 @@ fn whole_messages_never_wait_and_rows_wait_only_for_the_rest_of_one() {
         let mut wire = Vec::new();
         // Half a row behind whole ones: the source must still be sending.
         pair.gateway.plain_buffer().extend_from_slice(&plain[..plain.len() - 10]);
-        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap(), Held::PartOfMessage);
+        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap().held, Held::PartOfMessage);
         assert!(wire.is_empty());
-        assert_eq!(pair.gateway.pump(Flush::Force, &mut wire).unwrap(), Held::Nothing);
+        assert_eq!(pair.gateway.pump(Flush::Force, &mut wire).unwrap().held, Held::Nothing);
         assert!(!wire.is_empty());
         // A notice among the rows may not wait at all.
         let mut pair = Pair::new(dialect, "zstd:1", LinkConfig::default());
@@ -28,7 +28,7 @@ fn whole_messages_never_wait_and_rows_wait_only_for_the_rest_of_one() {
         urgent.extend_from_slice(&plain[..20]);
         pair.gateway.plain_buffer().extend_from_slice(&urgent);
         wire.clear();
-        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap(), Held::Nothing);
+        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap().held, Held::Nothing);
         let back = receive(&mut pair.connector, &wire).unwrap();
         assert!(back.len() >= plain.len() + 10, "everything whole has arrived");
     }
@@ -178,7 +178,7 @@ fn a_full_buffer_can_always_go_whatever_the_frame_size() {
                 pair.connector.plain_buffer().extend_from_slice(&rest[..n]);
                 rest = &rest[n..];
                 // The source always has more: nothing but a full buffer makes the link send.
-                while pair.connector.pump(Flush::No, &mut wire).unwrap() == Held::OutputFull {
+                while pair.connector.pump(Flush::No, &mut wire).unwrap().held == Held::OutputFull {
                     wire.clear();
                 }
             }
@@ -197,10 +197,10 @@ fn a_value_longer_than_a_frame_waits_for_its_first_frame_and_nothing_before_it_d
         let mut wire = Vec::new();
         // As a server writes: eight kilobytes at a time.
         pair.gateway.plain_buffer().extend_from_slice(&[&header[..], &value[..8000]].concat());
-        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap(), Held::PartOfMessage);
+        assert_eq!(pair.gateway.pump(Flush::Idle, &mut wire).unwrap().held, Held::PartOfMessage);
         assert_eq!(receive(&mut pair.connector, &wire).unwrap(), header);
         wire.clear();
-        assert_eq!(pair.gateway.pump(Flush::Force, &mut wire).unwrap(), Held::Nothing);
+        assert_eq!(pair.gateway.pump(Flush::Force, &mut wire).unwrap().held, Held::Nothing);
         assert!(wire.is_empty());
         let mut given = 8000;
         while given < 130_000 {

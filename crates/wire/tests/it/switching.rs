@@ -29,6 +29,39 @@ fn every_message_may_be_followed_by_another_algorithm_or_level() {
     }
 }
 
+/// A method is named with its first frame. One whose frames do not pay is never named, and the peer's decoder is still in the
+/// middle of the stream before.
+#[test]
+fn a_switch_that_sent_no_frame_leaves_the_running_stream_as_it_was() {
+    let mut random = Random(5);
+    let noise = message::message(b'd', b"q8#Zk2!vR7@mX4$wL9^tB1&yN6*cJ3(pH5)sD0-fG");
+    for dialect in DIALECTS {
+        let mut pair = Pair::new(dialect, "zstd:1,lz4,zlib:1", LinkConfig::default());
+        let mut silent = 0;
+        let rows = |random: &mut Random| (0..20).flat_map(|_| row(random)).collect::<Vec<u8>>();
+        for (from, by_way_of) in
+            [("zstd:1", "lz4"), ("lz4", "zstd:1"), ("zlib:1", "lz4"), ("zstd:1", "zlib:1")]
+        {
+            for way in [&[by_way_of][..], &["off", by_way_of], &[by_way_of, from, by_way_of]] {
+                pair.gateway.set_compression(from).unwrap();
+                let plain = rows(&mut random);
+                assert!(pair.down(&plain, usize::MAX).1 == plain, "{from}");
+                let frames = pair.gateway.stats().outbound.frames;
+                for step in way {
+                    pair.gateway.set_compression(step).unwrap();
+                    assert!(pair.down(&noise, usize::MAX).1 == noise);
+                }
+                silent += u32::from(pair.gateway.stats().outbound.frames == frames);
+                pair.gateway.set_compression(from).unwrap();
+                let plain = rows(&mut random);
+                assert!(pair.down(&plain, usize::MAX).1 == plain, "{from} after {way:?}");
+            }
+        }
+        // A context may be primed now and then by a frame that does not pay yet.
+        assert!(silent > 0, "{silent} switches sent no frame");
+    }
+}
+
 #[test]
 fn lz4_blocks_of_the_ack_dialect_stay_small_right_after_a_switch() {
     let mut random = Random(3);

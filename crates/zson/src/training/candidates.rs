@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use pgshrink_codec::limits::{DICTIONARY_BYTES_MAX, LZ4_HISTORY_BYTES};
-use pgshrink_codec::{Algorithm, Dictionary};
+use pgshrink_codec::{self as codec, Algorithm, Dictionary};
 
 use super::split::evenly;
 use super::{Kind, Options, Split};
+use crate::error::Error;
 use crate::limits::{SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX, SAMPLE_BYTES_PER_DICTIONARY_BYTE_MIN};
+use crate::memory;
 
 /// A dictionary to be made.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -49,35 +51,45 @@ pub(super) fn plan(split: &Split<'_>, options: &Options) -> Vec<Plan> {
 }
 
 /// Makes it; none if the samples do not suffice.
-pub(super) fn make(plan: &Plan, split: &Split<'_>, options: &Options) -> Option<Dictionary> {
+pub(super) fn make(plan: &Plan, split: &Split<'_>, options: &Options) -> Result<Option<Dictionary>, Error> {
     let bytes = match plan.kind {
-        Kind::None => return None,
+        Kind::None => return Ok(None),
         Kind::Trained => {
             let enough = plan.size.saturating_mul(SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX);
-            return Dictionary::train(&evenly(&split.training, enough), plan.size).ok();
+            return found(Dictionary::train(&evenly(&split.training, enough)?, plan.size));
         }
-        Kind::Documents => documents(&split.training, plan.size),
-        Kind::Words => words(&options.words, plan.size),
+        Kind::Documents => documents(&split.training, plan.size)?,
+        Kind::Words => words(&options.words, plan.size)?,
     };
-    Dictionary::new(bytes).ok()
+    found(Dictionary::new(bytes))
+}
+
+/// None where these samples make no dictionary; for want of memory there might be one.
+fn found(made: Result<Dictionary, codec::Error>) -> Result<Option<Dictionary>, Error> {
+    match made {
+        Ok(dictionary) => Ok(Some(dictionary)),
+        Err(error @ codec::Error::Memory { .. }) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Distinct documents from the whole length of the samples, as many as fit.
-fn documents(training: &[&[u8]], size: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(size);
+fn documents(training: &[&[u8]], size: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
     let mut seen = HashSet::new();
-    for document in evenly(training, size) {
+    for document in evenly(training, size)? {
+        seen.try_reserve(1).map_err(|_| memory::lacking::<&[u8]>(seen.len() + 1))?;
         if bytes.len() + document.len() <= size && seen.insert(document) {
-            bytes.extend_from_slice(document);
+            memory::append(&mut bytes, document)?;
         }
     }
-    bytes
+    Ok(bytes)
 }
 
 /// The most frequent words that fit, the most frequent at the end.
-fn words(words: &[Vec<u8>], size: usize) -> Vec<u8> {
+fn words(words: &[Vec<u8>], size: usize) -> Result<Vec<u8>, Error> {
     let mut room = size;
-    let fitting: Vec<&Vec<u8>> = words
+    let fitting = words
         .iter()
         .take_while(|word| match room.checked_sub(word.len()) {
             Some(left) => {
@@ -86,8 +98,12 @@ fn words(words: &[Vec<u8>], size: usize) -> Vec<u8> {
             }
             None => false,
         })
-        .collect();
-    fitting.iter().rev().flat_map(|word| word.iter().copied()).collect()
+        .count();
+    let mut bytes = Vec::new();
+    for word in words[..fitting].iter().rev() {
+        memory::append(&mut bytes, word)?;
+    }
+    Ok(bytes)
 }
 
 /// zstd's trainer makes none below (`ZDICT_DICTSIZE_MIN` of zdict.h).
@@ -100,15 +116,15 @@ mod tests {
     #[test]
     fn the_most_frequent_words_come_last() {
         let list = [b"aaa".to_vec(), b"bb".to_vec(), b"cccc".to_vec()];
-        assert_eq!(words(&list, 100), b"ccccbbaaa");
-        assert_eq!(words(&list, 6), b"bbaaa");
-        assert!(words(&list, 2).is_empty());
+        assert_eq!(words(&list, 100).unwrap(), b"ccccbbaaa");
+        assert_eq!(words(&list, 6).unwrap(), b"bbaaa");
+        assert!(words(&list, 2).unwrap().is_empty());
     }
 
     #[test]
     fn only_sizes_that_the_samples_can_fill_are_tried() {
         let samples: Vec<Vec<u8>> = (0..100u8).map(|i| vec![i; 200]).collect();
-        let split = Split::of(&samples);
+        let split = Split::of(&samples).unwrap();
         let sizes = |algorithm: Algorithm, kind| -> Vec<usize> {
             let plans = plan(&split, &Options::new(algorithm.into()));
             plans.iter().filter(|plan| plan.kind == kind).map(|plan| plan.size).collect()

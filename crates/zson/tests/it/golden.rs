@@ -76,6 +76,7 @@ fn words() -> Words {
         let (id, word) = line.split_once(' ').unwrap();
         (id.parse().unwrap(), word.as_bytes().to_vec())
     }))
+    .unwrap()
 }
 
 fn decode(datum: &[u8]) -> Result<Vec<u8>, Error> {

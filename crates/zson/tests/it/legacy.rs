@@ -19,7 +19,7 @@ fn datum(raw_len: u32, tokens: &[u8]) -> Vec<u8> {
 fn words() -> Words {
     let rows: [(i32, &[u8]); 6] =
         [(1, b"name"), (2, b"x"), (3, b"city"), (258, b"Andorra"), (65_534, b"last"), (70_000, b"wrapped")];
-    Words::new(rows.into_iter().map(|(id, word)| (id, word.to_vec())))
+    Words::new(rows.into_iter().map(|(id, word)| (id, word.to_vec()))).unwrap()
 }
 
 fn legacy(datum: &[u8]) -> Result<Datum<'_>, Error> {
@@ -93,7 +93,7 @@ fn a_code_of_several_words_is_an_error() {
         (6, b"same".to_vec()),
         (6 + 65_536, b"same".to_vec()),
     ];
-    let words = Words::new(rows.into_iter());
+    let words = Words::new(rows.into_iter()).unwrap();
     let ask = |bytes: &[u8]| words.verify(&legacy(bytes).unwrap());
     assert!(matches!(ask(&datum(3, b"\0\0\x05\0")), Err(Error::UnknownCode { code: 5, .. })));
     assert_eq!(ask(&datum(4, b"\0\0\x06\0")), Ok(()));
@@ -146,7 +146,7 @@ fn a_buffer_of_another_size_is_refused() {
 #[test]
 fn a_full_dictionary_takes_as_much_memory_as_its_words_and_its_codes() {
     let rows = (1..=65_534).map(|id| (id, format!("word {id}").into_bytes()));
-    let words = Words::new(rows);
+    let words = Words::new(rows).unwrap();
     assert!(words.memory_size() < 65_536 * (8 + 10) + 100, "{}", words.memory_size());
-    assert!(Words::new(std::iter::empty()).memory_size() < 100);
+    assert!(Words::new(std::iter::empty()).unwrap().memory_size() < 100);
 }

@@ -163,7 +163,9 @@ fn a_winner_reads_back_what_it_wrote() {
 fn an_estimate_has_a_line_for_every_codec_with_and_without_dictionary() {
     let samples = records(&mut Seed(10).rng(), 1200);
     let options = estimate::Options::usual();
-    let lines = estimate::measure(&samples, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let begin = std::time::Instant::now();
+    let clock = || begin.elapsed();
+    let lines = estimate::measure(&samples, &options, &clock, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(lines.len(), 1 + 2 * 4);
     for line in &lines {
         assert!(line.documents > 200 && line.encode_ns > 0.0 && line.decode_ns > 0.0);
@@ -175,5 +177,5 @@ fn an_estimate_has_a_line_for_every_codec_with_and_without_dictionary() {
         (raw.choice.algorithm, raw.bytes),
         (Algorithm::None, raw.raw_bytes + raw.documents as u64 * 5)
     );
-    assert!(estimate::measure::<Vec<u8>>(&[], &options, &mut |_| ControlFlow::Continue(())).is_ok());
+    assert!(estimate::measure::<Vec<u8>>(&[], &options, &clock, &mut |_| ControlFlow::Continue(())).is_ok());
 }

@@ -190,6 +190,7 @@ fn parallel_plans_are_chosen_and_give_the_same() {
             let writes = [
                 "zson_learn",
                 "zson_set_codec",
+                "zson_drop_profile",
                 "zson_vacuum_dictionaries",
                 "zson_estimate",
                 "zson_typmod_in",

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod backend;
+mod calls;
 mod cleanup;
 mod concurrency;
 mod copy;
@@ -13,11 +14,14 @@ mod corrupt;
 mod databases;
 mod defects;
 mod documents;
+mod drivers;
 mod dump;
 mod encodings;
 mod install;
 mod learning;
+mod memory;
 mod original;
+mod profiles;
 mod regression;
 mod replication;
 mod roles;

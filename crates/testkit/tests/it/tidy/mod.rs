@@ -118,6 +118,17 @@ fn unsafe_code_stays_in_files_that_say_why() {
 }
 
 #[test]
+fn pure_crates_see_no_clock_no_file_and_no_environment() {
+    const PURE: [&str; 5] = ["cfs", "codec", "pgclient", "wire", "zson"];
+    let sources = PURE.map(|name| format!("crates/{name}/src/"));
+    check(
+        "pure crates take the clock, files and environment as arguments",
+        |file| file.is_rust() && sources.iter().any(|source| file.path.starts_with(source.as_str())),
+        |file| rust::outside_world(&file.path, &file.text),
+    );
+}
+
+#[test]
 fn modules_begin_with_what_they_are_for() {
     let is_module = |file: &SourceFile| file.is_rust() && file.path.contains("/src/");
     check("no `//!` at the start", is_module, |file| {

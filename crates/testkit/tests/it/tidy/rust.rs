@@ -179,6 +179,18 @@ pub(super) fn undeclared_unsafe(path: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
+/// What pure crates take as an argument: the clock, files, the environment, sockets.
+pub(super) fn outside_world(path: &str, source: &str) -> Vec<String> {
+    let code = blanked(source);
+    // Tests measure and read as they like.
+    let code = &code[..code.find("#[cfg(test)]").unwrap_or(code.len())];
+    ["Instant", "SystemTime", "std::fs", "std::env", "std::net", "std::process", "std::os::unix::net"]
+        .into_iter()
+        .flat_map(|name| words(code, name).map(move |at| (name, at)))
+        .map(|(name, at)| format!("{path}:{}: {name}", line_number(code, at)))
+        .collect()
+}
+
 fn line_number(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
@@ -199,6 +211,13 @@ fn a_long_function_is_found_unless_it_gives_a_reason() {
     assert_eq!(long_functions("a.rs", &long), ["a.rs:1: 72 lines: fn f() {"]);
     assert!(long_functions("a.rs", &format!("{MARKER}a table of cases\n{long}")).is_empty());
     assert_eq!(long_functions("a.rs", &format!("{MARKER}\n{long}")).len(), 1);
+}
+
+#[test]
+fn clocks_and_files_are_found_in_code_but_not_in_its_tests() {
+    let source = "// Instant\nuse std::time::Instant;\nlet now = SystemTime::now();\nuse std::fs;\n";
+    assert_eq!(outside_world("a.rs", source), ["a.rs:2: Instant", "a.rs:3: SystemTime", "a.rs:4: std::fs"]);
+    assert!(outside_world("a.rs", &format!("use std::io;\n#[cfg(test)]\n{source}")).is_empty());
 }
 
 #[test]

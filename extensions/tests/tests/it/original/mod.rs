@@ -5,6 +5,8 @@ mod datum;
 use pgshrink_testkit::{Server, ServerBinaries};
 
 use crate::databases::{Database, MAJORS, on_one_major};
+use crate::documents::records;
+use crate::session::Session;
 use datum::{Words, encoded, hex, unhex};
 
 /// Words of two generations, with codes at the ends of their range, one beyond 16 bits of text order, and one that
@@ -132,6 +134,97 @@ fn the_update_changes_the_storage_of_columns_too() {
             where atttypid = 'zson'::regtype and attnum > 0 and attrelid in ('old'::regclass, 'untouched'::regclass)";
         assert_eq!(database.sql(storage), "e");
         assert_eq!(database.sql("select typstorage from pg_type where typname = 'zson'"), "e");
+    });
+}
+
+#[test]
+fn sessions_from_before_the_update_write_and_read_as_all_others() {
+    Server::each_with_extensions("sessions across the update", &MAJORS, |server| {
+        let database = before_update(server, "");
+        database.sql(&format!("insert into old select id + 100, 0, doc, doc from ({}) r", records(1000)));
+        let mut sessions = [Session::new(database.psql()), Session::new(database.psql())];
+        for session in &mut sessions {
+            // Each has read, and written, what there was.
+            assert_eq!(session.sql(DIFFERENT), "");
+            session.sql("insert into old values (5000, 0, '{\"a\": 1}', '{\"a\": 1}')");
+        }
+        // The manual's recipe, in a session that knew 1.1.
+        let [updating, other] = &mut sessions;
+        updating.sql("alter extension zson update");
+        let said = updating.sql("select zson_learn('old', 'doc')");
+        assert!(said.contains("a new dictionary"), "{said}");
+        updating.sql("call zson_reencode('old', 'doc')");
+        assert_eq!(other.sql(DIFFERENT), "");
+        other.sql(&format!("insert into old select id + 10000, 0, doc, doc from ({}) r", records(20)));
+        let trained =
+            "select count(*) from old where id > 10000 and cardinality(zson_dictionary_ids(doc)) = 1";
+        assert_eq!(other.sql(trained), "20");
+        assert_eq!(updating.sql(DIFFERENT), "");
+    });
+}
+
+#[test]
+fn the_update_lists_the_indexes_that_queries_no_longer_find() {
+    Server::each_with_extensions("indexes of 1.1", &MAJORS, |server| {
+        let database = before_update(server, "");
+        database.sql(&format!(
+            "create table k (id int, \"the doc\" jsonb, doc zson);
+            insert into k select id, doc, doc from ({}) r; alter table k alter \"the doc\" type zson;
+            create unique index by_id on k ((doc->>'id'));
+            create index by_host on k (lower(doc->>'host')) where doc ? 'host';
+            create index held on k using gin ((doc::jsonb));
+            create index paths on k using gin ((\"the doc\"::jsonb) jsonb_path_ops);
+            create index tags on k using gin ((doc->'tags') jsonb_path_ops); create index plain on k (id)",
+            records(500)
+        ));
+        let mut update = database.psql().arg("-c").arg("alter extension zson update").command();
+        let output = update.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let listed = database.sql("select index, statement from zson_old_indexes order by index::text");
+        let names: Vec<&str> = listed.lines().map(|line| line.split_once('|').unwrap().0).collect();
+        assert_eq!(names, ["by_host", "by_id", "held", "paths", "tags"], "{listed}");
+        for line in listed.lines() {
+            let (name, statement) = line.split_once('|').unwrap();
+            assert!(
+                said.contains(&format!("index {name} serves only")) && said.contains(statement),
+                "{said}"
+            );
+            database
+                .sql(&format!("alter index {name} rename to {name}_old; {statement}; drop index {name}_old"));
+        }
+        assert_eq!(database.sql("select count(*) from zson_old_indexes"), "0");
+        database.sql("analyze k");
+        for (sql, index) in [
+            ("select * from k where doc->>'id' = '7'", "by_id"),
+            ("select * from k where lower(doc->>'host') = 'x' and doc ? 'host'", "by_host"),
+            ("select * from k where doc @> '{\"id\": 7}'", "held"),
+            ("select * from k where \"the doc\" @> '{\"id\": 7}'", "paths"),
+            ("select * from k where doc->'tags' @> '[1]'", "tags"),
+        ] {
+            let plan = database.sql(&format!("set enable_seqscan = off; explain {sql}"));
+            assert!(
+                plan.contains(&format!(" {index} ")) || plan.contains(&format!(" {index}\n")),
+                "{sql}\n{plan}"
+            );
+        }
+        database.sql("insert into k (doc) values ('{\"id\": 7}') on conflict ((doc->>'id')) do nothing");
+        assert_eq!(database.sql("select count(*) from k"), "500");
+    });
+}
+
+#[test]
+fn a_view_over_the_originals_zson_info_survives_the_update() {
+    Server::each_with_extensions("views of 1.1", &MAJORS, |server| {
+        let database = before_update(server, "");
+        database.sql("create view infos as select id, how, zson_info(doc)::text as info from old");
+        let before = database.sql("select * from infos where id = 0");
+        assert!(before.contains("zson version = 0"), "{before}");
+        database.sql("alter extension zson update");
+        assert_eq!(database.sql("select * from infos where id = 0"), before);
+        assert_eq!(database.sql("select pg_typeof(zson_info(doc)), zson_info(doc) = info from old join infos using (id, how) where id = 1 limit 1"), "text|t");
+        // As in any new database, once the view is gone.
+        database.sql("drop view infos; alter extension zson drop function zson_info_of_1_1(zson); drop function zson_info_of_1_1(zson)");
     });
 }
 

@@ -67,8 +67,8 @@ fn assigning_to_parts_does_what_it_does_to_a_jsonb() {
 fn assignment_writes_as_the_column_does() {
     on_each_major("assignment and typmod", |database| {
         database.sql(
-            "select zson_set_codec('plain', 'none');
-            create table t (doc zson('plain'));
+            "create table t (doc zson('plain'));
+            select zson_set_codec('plain', 'none');
             insert into t values (jsonb_build_object('a', repeat('x', 500)));
             update t set doc['b'] = '1'",
         );

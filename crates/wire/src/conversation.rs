@@ -1,6 +1,6 @@
 //! Where a session stands: at a message boundary, inside a transaction, waiting for an answer.
 //!
-//! Owns a walk over the message headers of both directions, fed with every plain byte. A draining process may
+//! Owns a [walk](crate::walk) over the message headers of both directions, fed with every plain byte. A draining process may
 //! close a session only when nothing of the client's would be lost, and nothing shorter than this walk knows that:
 //! the last bytes of a data row can look like ReadyForQuery. The walk reads five bytes per message of chunks that are
 //! in the cache anyway (see `docs/operating/wire.md` for what it costs).
@@ -8,91 +8,11 @@
 //! Invariant: errors go one way. When the count of awaited answers is wrong (a client that pipelines COPY in ways the
 //! protocol leaves open), the session looks busy, never idle.
 
-use pgshrink_wire::message::{HEADER_SIZE, tag};
+use crate::message::tag;
+use crate::walk::Walk;
 
 /// Largest body kept for a message that is split between reads: a key of 256 bytes and its pid.
 const KEPT_SIZE_MAX: usize = 300;
-
-/// A walk over the messages of one direction.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    header: [u8; HEADER_SIZE],
-    have: usize,
-    left: usize,
-    /// Body of a message of interest that is split between reads.
-    kept: Option<Vec<u8>>,
-    /// A length was impossible: this is not PostgreSQL's protocol, or not any more.
-    lost: bool,
-}
-
-impl Walk {
-    pub(crate) fn at_boundary(&self) -> bool {
-        self.have == 0 && self.left == 0 && !self.lost
-    }
-
-    /// Calls `on(tag, body)` for each message whose tag `wanted` likes, when its last byte is there. A body longer than
-    /// what is kept is given empty.
-    #[inline]
-    fn feed(&mut self, mut bytes: &[u8], wanted: impl Fn(u8) -> bool, mut on: impl FnMut(u8, &[u8])) {
-        if self.have > 0 || self.left > 0 {
-            bytes = self.finish(bytes, &wanted, &mut on);
-        }
-        while let Some((&[tag, a, b, c, d], body)) = bytes.split_first_chunk::<HEADER_SIZE>() {
-            let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            let Some(size) = length.checked_sub(4).filter(|_| !self.lost) else {
-                self.lost = true;
-                return;
-            };
-            let Some(rest) = body.get(size..) else { break };
-            if wanted(tag) {
-                on(tag, &body[..size]);
-            }
-            bytes = rest;
-        }
-        if !bytes.is_empty() {
-            self.finish(bytes, &wanted, &mut on);
-        }
-    }
-
-    /// The slow way, for messages split between reads; returns what lies behind the first whole one.
-    fn finish<'a>(
-        &mut self,
-        mut bytes: &'a [u8],
-        wanted: &impl Fn(u8) -> bool,
-        on: &mut impl FnMut(u8, &[u8]),
-    ) -> &'a [u8] {
-        if self.left == 0 {
-            let n = (HEADER_SIZE - self.have).min(bytes.len());
-            self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
-            self.have += n;
-            bytes = &bytes[n..];
-            if self.have < HEADER_SIZE {
-                return bytes;
-            }
-            let [tag, a, b, c, d] = self.header;
-            let Some(size) = (u32::from_be_bytes([a, b, c, d]) as usize).checked_sub(4) else {
-                self.lost = true;
-                return &[];
-            };
-            self.left = size;
-            self.kept = wanted(tag).then(Vec::new);
-        }
-        let n = self.left.min(bytes.len());
-        if let Some(kept) = &mut self.kept
-            && kept.len() < KEPT_SIZE_MAX
-        {
-            kept.extend_from_slice(&bytes[..n.min(KEPT_SIZE_MAX - kept.len())]);
-        }
-        self.left -= n;
-        if self.left == 0 {
-            self.have = 0;
-            if let Some(kept) = self.kept.take() {
-                on(self.header[0], &kept);
-            }
-        }
-        &bytes[n..]
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copy {
@@ -104,7 +24,7 @@ enum Copy {
 
 /// Both directions of one session, from AuthenticationOk on.
 #[derive(Debug)]
-pub(crate) struct Conversation {
+pub struct Conversation {
     client: Walk,
     server: Walk,
     /// ReadyForQuery messages still to come.
@@ -139,40 +59,40 @@ impl Default for Conversation {
 impl Conversation {
     /// True when the session can be closed without losing anything: idle outside a transaction with nothing
     /// asked, or a replication stream between two messages, which its receiver resumes by itself.
-    pub(crate) fn can_end(&self) -> bool {
+    pub fn can_end(&self) -> bool {
         let between = self.client.at_boundary() && self.server.at_boundary();
         let idle = self.awaited == 0 && !self.unsynced && self.status == b'I';
         between && (idle || self.copy == Copy::Both)
     }
 
     /// True when a message may be put behind what the server has said so far.
-    pub(crate) fn server_at_boundary(&self) -> bool {
+    pub fn server_at_boundary(&self) -> bool {
         self.server.at_boundary()
     }
 
     /// Transaction status as the last ReadyForQuery had it; 0 while an answer or a stream is under way.
-    pub(crate) fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         let busy = self.awaited > 0 || self.unsynced || self.copy != Copy::None;
         if busy { 0 } else { self.status }
     }
 
     /// Queries answered so far (ReadyForQuery messages).
-    pub(crate) fn queries(&self) -> u64 {
+    pub fn queries(&self) -> u64 {
         self.queries
     }
 
     /// The cancel key once, when it has come.
-    pub(crate) fn take_key(&mut self) -> Option<Vec<u8>> {
+    pub fn take_key(&mut self) -> Option<Vec<u8>> {
         self.key.take()
     }
 
     /// Plain bytes from the client. True when they end inside a message that is not replication's: the rest is bound to come.
-    pub(crate) fn see_client(&mut self, bytes: &[u8]) -> bool {
+    pub fn see_client(&mut self, bytes: &[u8]) -> bool {
         let Self { client, awaited, unsynced, last_was_simple, copy, .. } = self;
         client.feed(
             bytes,
-            |tag| tag != tag::COPY_DATA,
-            |tag, _| match tag {
+            |header| (header.tag != tag::COPY_DATA).then_some(0),
+            |header, _| match header.tag {
                 tag::QUERY | b'F' => {
                     *awaited += 1;
                     *last_was_simple = true;
@@ -198,14 +118,17 @@ impl Conversation {
     }
 
     /// Plain bytes from the server; the same.
-    pub(crate) fn see_server(&mut self, bytes: &[u8]) -> bool {
+    pub fn see_server(&mut self, bytes: &[u8]) -> bool {
         let Self { server, awaited, copy, status, key, queries, last_was_simple, .. } = self;
         server.feed(
             bytes,
-            |tag| {
-                matches!(tag, tag::READY_FOR_QUERY | b'G' | tag::COPY_BOTH_RESPONSE | tag::BACKEND_KEY_DATA)
+            |header| match header.tag {
+                tag::READY_FOR_QUERY | b'G' | tag::COPY_BOTH_RESPONSE | tag::BACKEND_KEY_DATA => {
+                    Some(KEPT_SIZE_MAX)
+                }
+                _ => None,
             },
-            |tag, body| match tag {
+            |header, body| match header.tag {
                 tag::READY_FOR_QUERY => {
                     *awaited = awaited.saturating_sub(1);
                     *status = body.first().copied().unwrap_or(0);
@@ -225,7 +148,7 @@ impl Conversation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgshrink_wire::message::message;
+    use crate::message::message;
 
     const IDLE: &[u8] = b"Z\0\0\0\x05I";
 

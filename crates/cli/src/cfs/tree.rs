@@ -1,0 +1,99 @@
+//! Manifests of packed trees on disk: written last, asked for first.
+
+use super::container::{Means, head_of};
+use super::content::PlainBytes;
+use super::keys::Kernel;
+use super::manifest::{self, BYTES_MAX, Differences, Entries, Manifest};
+use super::walk::relative;
+use super::{Failure, pack};
+use pgshrink_cfs::page::PAGE_SIZE;
+use pgshrink_cfs::seal::Keyring;
+use pgshrink_cfs::segment;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A packed tree that a path lies in.
+pub(crate) struct Tree {
+    root: PathBuf,
+    manifest: Manifest,
+}
+
+impl Tree {
+    /// Of the nearest manifest at the path or above it.
+    pub(crate) fn of(path: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Tree, Failure> {
+        let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
+        let Some(root) = real.ancestors().find(|above| above.join(manifest::NAME).symlink_metadata().is_ok())
+        else {
+            let none = format!(
+                "has no {}: its pack was interrupted, or it was not made by pack; --no-manifest takes what is there",
+                manifest::NAME
+            );
+            return Err(Failure::new(path, none));
+        };
+        let file = root.join(manifest::NAME);
+        let text = if file.is_dir() { opened(&file, keyring, random)? } else { plain(&file)? };
+        let manifest = Manifest::parse(&text, &file)?;
+        Ok(Tree { root: root.to_owned(), manifest })
+    }
+
+    /// How what was found below a path differs from what is listed there.
+    pub(crate) fn differences(
+        &self,
+        path: &Path,
+        found: &Entries,
+        unknown: &[String],
+    ) -> Result<Differences, Failure> {
+        let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
+        let inside = real.strip_prefix(&self.root).unwrap_or(Path::new(""));
+        Ok(Differences::between(&self.manifest.below(&relative(inside)), found, unknown))
+    }
+
+    /// What is listed.
+    pub(crate) fn entries(&self) -> &Entries {
+        &self.manifest.entries
+    }
+}
+
+/// Lists what was made, durably: as a plain file, or in a container if there is a key.
+pub(super) fn write(folder: &Path, entries: Entries, packing: &mut pack::Packing) -> Result<(), Failure> {
+    let path = folder.join(manifest::NAME);
+    let text = Manifest::new(entries).text(&path)?;
+    if packing.is_sealing() {
+        packing.memory(&path, text)?;
+    } else {
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = created.map_err(Failure::reading(&path))?;
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(Failure::reading(&path))?;
+    }
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Failure::reading(folder))
+}
+
+fn plain(file: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = fs::metadata(file).map_err(Failure::reading(file))?.len();
+    if bytes > BYTES_MAX {
+        return Err(Failure::new(
+            file,
+            format!("has {bytes} bytes, more than the {BYTES_MAX} of a manifest"),
+        ));
+    }
+    fs::read(file).map_err(Failure::reading(file))
+}
+
+fn opened(folder: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Vec<u8>, Failure> {
+    let failed = |reason: String| Failure::new(folder, reason);
+    let file = folder.join(segment::FILE_NAME);
+    let head = head_of(&file)?;
+    let means = Means::of(&head, keyring, random).map_err(failed)?;
+    let (mut reader, _) = means.open(&file)?;
+    let pages = reader.container.pages();
+    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
+    let (mut page, mut text) = ([0; PAGE_SIZE], Vec::new());
+    for block in 0..pages {
+        reader.page(block, &mut page).map_err(|fault| failed(fault.to_string()))?;
+        text.extend_from_slice(bytes.of(block, &page).map_err(failed)?);
+    }
+    bytes.entry().map_err(failed)?;
+    Ok(text)
+}

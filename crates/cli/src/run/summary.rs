@@ -1,0 +1,93 @@
+//! What a run says at its end: what its connections saved, or why they were plain.
+
+use pgshrink_gateway::registry::{DirectionTotals, Registry};
+use std::fmt;
+
+/// Sums over all connectors of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Sessions that were compressed.
+    pub compressed: u64,
+    /// Sessions that were not.
+    pub plain: u64,
+    /// Why they were not, the reasons that occurred.
+    pub reasons: Vec<&'static str>,
+    /// Both directions.
+    pub moved: DirectionTotals,
+}
+
+impl Summary {
+    /// Adds what a connector has done.
+    pub(crate) fn add(&mut self, registry: &Registry) {
+        let totals = registry.totals();
+        let [ack, restart, plain] = totals.by_dialect;
+        self.compressed += ack + restart;
+        self.plain += plain;
+        self.moved.add(totals.to_client);
+        self.moved.add(totals.to_server);
+        for (reason, _) in registry.events.plain().into_iter().filter(|(_, count)| *count > 0) {
+            let words = match reason {
+                "nothing_common" => "the server allows none of the algorithms asked for",
+                "refused_by_peer" => {
+                    "the server does not know the request; is a pgshrink gateway listening there?"
+                }
+                _ => "the program asks for compression itself, and is left to it",
+            };
+            if !self.reasons.contains(&words) {
+                self.reasons.push(words);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sessions = |count: u64| format!("{count} {}", if count == 1 { "session" } else { "sessions" });
+        if self.compressed > 0 {
+            let (raw, wire) = (self.moved.raw_bytes, self.moved.wire_bytes);
+            let ratio = self.moved.ratio();
+            write!(
+                f,
+                "{}: {} travelled as {} ({ratio:.1}x)",
+                sessions(self.compressed),
+                size(raw),
+                size(wire)
+            )?;
+        }
+        if self.plain > 0 {
+            let gap = if self.compressed > 0 { "; " } else { "" };
+            write!(f, "{gap}{} not compressed: {}", sessions(self.plain), self.reasons.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Decimal units, as networks are billed.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_was_saved_or_why_nothing_was() {
+        let moved = DirectionTotals { raw_bytes: 24_800_000, wire_bytes: 4_100_000, ..Default::default() };
+        let saved = Summary { compressed: 2, moved, ..Default::default() };
+        assert_eq!(saved.to_string(), "2 sessions: 24.8 MB travelled as 4.1 MB (6.0x)");
+        let plain = Summary { plain: 1, reasons: vec!["why"], ..Default::default() };
+        assert_eq!(plain.to_string(), "1 session not compressed: why");
+        let both = Summary { plain: 3, ..saved };
+        assert!(both.to_string().ends_with("(6.0x); 3 sessions not compressed: "));
+        assert_eq!(
+            (size(999), size(1_500), size(2_000_000_000)),
+            ("999 bytes".into(), "1.5 kB".into(), "2.00 GB".into())
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! What the sending direction keeps: its input, the encoder's context, and the count of bytes.
+
+use pgshrink_codec::Choice;
+use pgshrink_codec::stream::{Encoder, Resume};
+
+use super::growth::Growth;
+use crate::budget::{Lease, MemoryBudget};
+use crate::policy::{GivingUp, PRIMING_BYTES_MAX, Policy};
+
+/// Where `start` stands in the message stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cursor {
+    Boundary,
+    /// Inside a message that goes plain; bytes left of it.
+    Plain(usize),
+    /// Inside a message begun in a frame; bytes left of it.
+    Framed(usize),
+}
+
+/// Plain bytes on their way, and how far they have been read.
+///
+/// ```text
+/// pending   | sent | ....group....... | not read yet |
+///           0    start              scan         pending.len()
+/// ```
+/// Always `start <= pending.len()` and `start <= scan`. `scan` stands where a header begins or is to begin: behind
+/// `pending.len()` while the last message read is incomplete. `last < scan` is where that message begins; it belongs to
+/// the group only while `last > start`.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) pending: Vec<u8>,
+    /// First byte not sent.
+    pub(super) start: usize,
+    pub(super) scan: usize,
+    pub(super) last: usize,
+    /// Where `start` stands in the message stream.
+    pub(super) cursor: Cursor,
+    /// A message other than bulk data is in the group: nothing of it may wait.
+    pub(super) urgent: bool,
+    pub(super) copy_both: bool,
+}
+
+/// The encoder, and what the peer knows of its stream.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) lease: Lease,
+    pub(super) encoder: Option<Encoder>,
+    /// The encoder's zstd window.
+    pub(super) window_log: u32,
+    pub(super) growth: Growth,
+    /// Ack dialect: where the stream that the peer is in the middle of goes on. Its method is `told`, while `encoder` is
+    /// none or of another.
+    pub(super) resume: Option<Resume>,
+    /// What to send with from the next message boundary on; `None` is off.
+    pub(super) choice: Option<Choice>,
+    pub(super) giving_up: GivingUp,
+    /// The method the peer was last told.
+    pub(super) told: Option<u8>,
+    /// Restart dialect: the next frame begins a new stream.
+    pub(super) restart: bool,
+    /// The context ends with the group that is being collected.
+    pub(super) reset_after_group: bool,
+    /// The context holds something the peer has seen.
+    pub(super) primed: bool,
+    /// A frame's messages with their rows packed.
+    pub(super) packed: Vec<u8>,
+}
+
+/// What O1 counts.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Plain bytes minus wire bytes so far.
+    pub(super) credit: i64,
+    /// Bytes that may still be spent on teaching a fresh context.
+    pub(super) priming_left: i64,
+    /// Small groups that could not begin a context.
+    pub(super) unprimed_groups: u32,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self { credit: 0, priming_left: PRIMING_BYTES_MAX, unprimed_groups: 0 }
+    }
+}
+
+impl Input {
+    pub(super) fn new() -> Self {
+        let (pending, cursor) = (Vec::new(), Cursor::Boundary);
+        Self { pending, start: 0, scan: 0, last: 0, cursor, urgent: false, copy_both: false }
+    }
+
+    /// Bytes not sent yet.
+    pub(super) fn size(&self) -> usize {
+        self.pending.len() - self.start
+    }
+
+    /// Forgets what was sent.
+    pub(super) fn compact(&mut self) {
+        if self.start == 0 {
+            return;
+        }
+        self.scan = self.scan.saturating_sub(self.start);
+        self.last = self.last.saturating_sub(self.start);
+        if self.start == self.pending.len() {
+            self.pending.clear();
+        } else {
+            self.pending.drain(..self.start);
+        }
+        self.start = 0;
+    }
+}
+
+impl Context {
+    pub(super) fn new(choice: Option<Choice>, policy: &Policy, budget: &MemoryBudget) -> Self {
+        Self {
+            lease: budget.lease(),
+            encoder: None,
+            window_log: policy.window_log.at_start(),
+            growth: Growth::new(policy),
+            resume: None,
+            choice,
+            giving_up: GivingUp::default(),
+            told: None,
+            restart: true,
+            reset_after_group: false,
+            primed: false,
+            packed: Vec::new(),
+        }
+    }
+
+    /// The peer knows the method of the frame just sent; a stream of another one is over.
+    pub(super) fn name_method(&mut self, code: u8) {
+        if self.told.replace(code) != Some(code) {
+            self.resume = None;
+        }
+    }
+}

@@ -153,7 +153,7 @@ impl Inbound {
         self.walker.fed()
     }
 
-    /// Gives back what a quiet session does not need; a window that the peer may still refer to stays.
+    /// Gives back what a quiet session does not need; what the peer may still refer to stays.
     pub(crate) fn release_idle(&mut self) {
         if self.payload.is_empty() {
             self.payload = Vec::new();
@@ -161,7 +161,6 @@ impl Inbound {
         self.unpacker.release();
         if matches!(self.wire, Wire::Header { .. })
             && let Some(decoder) = &mut self.decoder
-            && decoder.at_frame_end()
         {
             decoder.release();
             // It asks again before it allocates.
@@ -406,7 +405,15 @@ impl Inbound {
             });
         }
         let left = left - consumed;
-        self.wire = if left == 0 && !self.more_output { HEADER } else { Wire::Frame { left, raw } };
+        if left > 0 || self.more_output {
+            self.wire = Wire::Frame { left, raw };
+            return Ok(consumed);
+        }
+        self.wire = HEADER;
+        // The peer is quiet, and has ended its stream so that this end needs no window.
+        if raw == 0 && self.decoder.as_ref().is_some_and(Decoder::at_frame_end) {
+            self.release_idle();
+        }
         Ok(consumed)
     }
 

@@ -23,3 +23,4 @@ mod scale;
 mod service;
 mod setting;
 mod transparent;
+mod window;

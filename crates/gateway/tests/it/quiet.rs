@@ -3,9 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use pgshrink_gateway::config::SslMode;
 use pgshrink_gateway::{ConnectorConfig, GatewayConfig, start_connector, start_gateway};
 use pgshrink_testkit::{Auth, wait_until};
 
+use crate::access::Tls;
 use crate::harness::{Raw, cluster, connector_config, message, port, server};
 
 const CHILD: &str = "PGSHRINK_TEST_QUIET";
@@ -21,7 +23,14 @@ fn a_session_that_was_active_and_is_quiet_holds_at_most_64_kib_in_every_dialect(
     }
     let cluster = cluster(Auth::Trust);
     cluster.sql("create table sink (line text)").unwrap();
-    for case in ["ack zstd:1", "restart zstd:1", "ack lz4", "restart lz4", "ack zlib:1", "restart zlib:1"] {
+    for case in [
+        "ack zstd:1 plain",
+        "restart zstd:1 tls",
+        "ack lz4 tls",
+        "restart lz4 plain",
+        "ack zlib:1 plain",
+        "restart zlib:1 plain",
+    ] {
         let name = "quiet::a_session_that_was_active_and_is_quiet_holds_at_most_64_kib_in_every_dialect";
         let done = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
@@ -39,11 +48,13 @@ fn a_session_that_was_active_and_is_quiet_holds_at_most_64_kib_in_every_dialect(
 
 fn hold(case: &str) {
     const SESSIONS: usize = 24;
-    let [server_port, dialect, list] = case.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let [server_port, dialect, list, leg] = case.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let tls = (leg == "tls").then(Tls::new);
     let target = pgshrink_gateway::config::TargetConfig::new("127.0.0.1", server_port.parse().unwrap());
     let mut config = GatewayConfig {
         listen: vec!["127.0.0.1:0".into()],
         servers: vec![server(target)],
+        tls: tls.as_ref().map(Tls::listen),
         libpq_compression: "zstd:1,lz4:1,zlib:1".into(),
         workers: Some(1),
         ..Default::default()
@@ -51,6 +62,7 @@ fn hold(case: &str) {
     config.timeouts.idle_release_s = 1;
     let gateway = start_gateway(config).unwrap();
     let mut config = ConnectorConfig { workers: Some(1), ..connector_config(&gateway, dialect, list) };
+    config.targets[0].tls.sslmode = if tls.is_some() { SslMode::Require } else { SslMode::Disable };
     config.timeouts.idle_release_s = 1;
     let connector = start_connector(config).unwrap();
     let mut copy: Vec<u8> = (0..9000)

@@ -156,7 +156,9 @@ impl Pair {
 
 fn negotiate(dialect: Dialect, algorithms: &str) -> Result<(Agreed, Agreed)> {
     let list = AlgorithmList::parse(algorithms, WIRE_ALGORITHMS)?;
-    let answer = Offer::new(dialect, &list).invite_window(23).answer(&list, 23);
+    // As two processes with the default memory limit invite each other.
+    let invited = MemoryBudget::default().window_log_invited();
+    let answer = Offer::new(dialect, &list).invite_window(invited).answer(&list, invited);
     let connector = match dialect {
         Dialect::Ack => {
             let ack = answer.ack.ok_or("no acknowledgement")?;

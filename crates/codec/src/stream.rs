@@ -62,16 +62,14 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// Appends what ends the decoder's open zstd frame, three bytes, so that it needs its window no longer; false and
-    /// nothing where there is none. It must be sent.
-    pub fn end_frame(&mut self, out: &mut Vec<u8>) -> bool {
-        let open = self.algorithm == Algorithm::Zstd && std::mem::take(&mut self.open);
-        if open {
-            out.extend_from_slice(&zstd::CLOSE_FRAME);
-        }
-        open
+    /// [`ZSTD_FRAME_END`] is being sent to the decoder, in whose stream a zstd frame was open.
+    pub fn frame_ended(&mut self) {
+        self.open &= self.algorithm != Algorithm::Zstd;
     }
 }
+
+/// What ends the zstd frame that is open at a decoder, so that it needs its window no longer: an empty last block.
+pub const ZSTD_FRAME_END: [u8; 3] = zstd::CLOSE_FRAME;
 
 /// Options of a [`Decoder`].
 #[derive(Copy, Clone, Debug)]
@@ -246,6 +244,11 @@ impl Encoder {
         }
     }
 
+    /// True when a zstd frame of which chunks were committed is open at the decoder, which has to keep its window.
+    pub fn holds_window(&self) -> bool {
+        matches!(&self.inner, EncoderKind::Zstd(it) if it.is_open_at_decoder())
+    }
+
     /// Goes on with a stream that [`into_resume`](Self::into_resume) left, as after [`forget`](Self::forget).
     pub fn resume(options: EncoderOptions, resume: Resume) -> Result<Encoder, Error> {
         let mut encoder = Encoder::new(options)?;
@@ -386,11 +389,14 @@ impl Decoder {
         each!(DecoderKind, &self.inner, it => it.at_frame_end())
     }
 
-    /// Gives the memory back until the next byte comes. Only has an effect [at a frame's
-    /// end](Self::at_frame_end).
+    /// Gives back what the next byte does not need: everything [at a frame's end](Self::at_frame_end). Otherwise LZ4 keeps the
+    /// last 64 KiB, compressed; zlib and zstd keep all, as the rest of their state cannot be taken out of the libraries.
     pub fn release(&mut self) {
-        if self.at_frame_end() {
-            each!(DecoderKind, &mut self.inner, it => it.release());
+        match &mut self.inner {
+            DecoderKind::Lz4(it) => it.release(),
+            DecoderKind::Zlib(it) if it.at_frame_end() => it.release(),
+            DecoderKind::Zstd(it) if it.at_frame_end() => it.release(),
+            DecoderKind::Zlib(_) | DecoderKind::Zstd(_) => {}
         }
     }
 }

@@ -171,6 +171,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
             tokio::spawn(metrics::serve(endpoint, self.registry.clone()));
         }
         notify(Notice::Ready);
+        let mut released = false;
         let mut sweep = std::pin::pin!(tokio::time::sleep(self.sweep_period()));
         loop {
             tokio::select! {
@@ -186,7 +187,10 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
                     }
                 },
                 () = &mut sweep => {
-                    self.registry.sweep();
+                    // What the last sweep made sessions free has been freed by now.
+                    if std::mem::replace(&mut released, self.registry.sweep()) {
+                        tokio::task::spawn_blocking(crate::memory::return_free_pages);
+                    }
                     sweep.as_mut().reset(tokio::time::Instant::now() + self.sweep_period());
                 }
                 accepted = acceptors.next() => self.take_in(accepted).await,

@@ -144,12 +144,14 @@ impl Registry {
         }
     }
 
-    /// Tells quiet sessions to give memory back, and those with traffic to look at their peers.
-    pub(crate) fn sweep(&self) {
+    /// Tells quiet sessions to give memory back, and those with traffic to look at their peers. True when some were told the former.
+    pub(crate) fn sweep(&self) -> bool {
+        let mut releases = false;
         for session in self.sessions() {
-            session.release_if_quiet();
+            releases |= session.release_if_quiet();
             session.look_if_due();
         }
+        releases
     }
 
     pub(crate) async fn wait_empty(&self) {

@@ -14,10 +14,10 @@ use pgshrink_codec::AlgorithmList;
 use crate::budget::MemoryBudget;
 use crate::error::Error;
 use crate::link::{Link, LinkConfig, Role};
-use crate::message::{self, HEADER_SIZE, Header, tag};
+use crate::message::{Header, tag};
 use crate::negotiate::{Agreed, Dialect, Offer, WIRE_ALGORITHMS};
 use crate::startup::{First, StartupPacket, parse_first};
-use crate::walk::Walk;
+use crate::walk::{Found, Walk, message_at};
 
 /// Bytes before each record of a relay's file.
 pub const RECORD_HEADER_SIZE: usize = 17;
@@ -235,11 +235,11 @@ impl Reader {
 
 /// What the server's first message says about compression, and how much of it is taken.
 fn ack_answer(offered: &AlgorithmList, bytes: &[u8]) -> Result<Option<(Option<Agreed>, usize)>, Error> {
-    let Some(header) = message::header(bytes)? else { return Ok(None) };
+    let Some(Found { header, body }) = message_at(bytes, 0)? else { return Ok(None) };
     if header.tag != tag::COMPRESSION_ACK {
         return Ok(Some((None, 0)));
     }
-    let Some(body) = bytes.get(HEADER_SIZE..header.total()) else { return Ok(None) };
+    let Some(body) = body else { return Ok(None) };
     Ok(Some((Agreed::from_ack(offered, body)?, header.total())))
 }
 
@@ -262,16 +262,17 @@ impl Direction {
             return;
         }
         let Some(link) = &mut self.link else {
-            walk(&mut self.walk, &bytes, way, on);
-            return self.check_walk(way, on);
+            if let Err(error) = walk(&mut self.walk, &bytes, way, on) {
+                self.give_up(way, Unreadable::Error(error), on);
+            }
+            return;
         };
         let (mut rest, mut out) = (&bytes[..], Vec::new());
         let mut failed = None;
         while !rest.is_empty() || link.wants_output_room() {
             out.clear();
             let used = link.handle_wire(rest, &mut out);
-            walk(&mut self.walk, &out, way, on);
-            match used {
+            match walk(&mut self.walk, &out, way, on).and(used) {
                 Ok(used) => rest = &rest[used..],
                 Err(error) => {
                     failed = Some(error);
@@ -279,20 +280,12 @@ impl Direction {
                 }
             }
         }
-        match failed {
-            Some(error) => self.give_up(way, Unreadable::Error(error), on),
-            None => self.check_walk(way, on),
-        }
-    }
-
-    fn check_walk(&mut self, way: Way, on: &mut impl FnMut(Finding<'_>)) {
-        if self.walk.is_lost() {
-            let error = Error::protocol("message length", "a possible one", "another protocol");
+        if let Some(error) = failed {
             self.give_up(way, Unreadable::Error(error), on);
         }
     }
 }
 
-fn walk(walk: &mut Walk, bytes: &[u8], way: Way, on: &mut impl FnMut(Finding<'_>)) {
-    walk.feed(bytes, |_| Some(BODY_KEPT), |header, body| on(Finding::Message(way, header, body)));
+fn walk(walk: &mut Walk, bytes: &[u8], way: Way, on: &mut impl FnMut(Finding<'_>)) -> Result<(), Error> {
+    walk.feed(bytes, |_| Ok(Some(BODY_KEPT)), |m| on(Finding::Message(way, m.header, m.body)))
 }

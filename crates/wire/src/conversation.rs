@@ -89,10 +89,10 @@ impl Conversation {
     /// Plain bytes from the client. True when they end inside a message that is not replication's: the rest is bound to come.
     pub fn see_client(&mut self, bytes: &[u8]) -> bool {
         let Self { client, awaited, unsynced, last_was_simple, copy, .. } = self;
-        client.feed(
+        let walked = client.feed(
             bytes,
-            |header| (header.tag != tag::COPY_DATA).then_some(0),
-            |header, _| match header.tag {
+            |header| Ok((header.tag != tag::COPY_DATA).then_some(0)),
+            |message| match message.header.tag {
                 tag::QUERY | b'F' => {
                     *awaited += 1;
                     *last_was_simple = true;
@@ -114,33 +114,38 @@ impl Conversation {
                 }
             },
         );
+        // A session whose messages make no sense any more looks busy, which the walk sees to.
+        drop(walked);
         *copy != Copy::Both && !client.at_boundary()
     }
 
     /// Plain bytes from the server; the same.
     pub fn see_server(&mut self, bytes: &[u8]) -> bool {
         let Self { server, awaited, copy, status, key, queries, last_was_simple, .. } = self;
-        server.feed(
+        let walked = server.feed(
             bytes,
-            |header| match header.tag {
-                tag::READY_FOR_QUERY | b'G' | tag::COPY_BOTH_RESPONSE | tag::BACKEND_KEY_DATA => {
-                    Some(KEPT_SIZE_MAX)
-                }
-                _ => None,
+            |header| {
+                Ok(match header.tag {
+                    tag::READY_FOR_QUERY | b'G' | tag::COPY_BOTH_RESPONSE | tag::BACKEND_KEY_DATA => {
+                        Some(KEPT_SIZE_MAX)
+                    }
+                    _ => None,
+                })
             },
-            |header, body| match header.tag {
+            |message| match message.header.tag {
                 tag::READY_FOR_QUERY => {
                     *awaited = awaited.saturating_sub(1);
-                    *status = body.first().copied().unwrap_or(0);
+                    *status = message.body.first().copied().unwrap_or(0);
                     *copy = Copy::None;
                     *queries += 1;
                 }
                 b'G' => *copy = Copy::In(*last_was_simple),
                 tag::COPY_BOTH_RESPONSE => *copy = Copy::Both,
-                _ if *queries == 0 && key.is_none() => *key = Some(body.to_vec()),
+                _ if *queries == 0 && key.is_none() => *key = Some(message.body.to_vec()),
                 _ => {}
             },
         );
+        drop(walked);
         *copy != Copy::Both && !server.at_boundary()
     }
 }

@@ -19,10 +19,11 @@ use pgshrink_codec::stream::{Decoder, DecoderOptions, Progress};
 use crate::budget::{Lease, MemoryBudget};
 use crate::error::Error;
 use crate::link::LinkConfig;
-use crate::message::{self, HEADER_SIZE, Header, tag};
+use crate::message::{self, Header, tag};
 use crate::negotiate::{Agreed, Dialect};
 use crate::rows::Unpacker;
 use crate::stats::{Clock, CodecTimer, DirectionStats};
+use crate::walk::PartialHeader;
 use crate::watch::{Event, Sender, Walker};
 
 /// lz4 blocks carry at most this much (restart dialect); older peers send 16 KiB.
@@ -34,10 +35,7 @@ const METHOD_LENGTH: u32 = 5;
 
 #[derive(Debug)]
 enum Wire {
-    Header {
-        bytes: [u8; HEADER_SIZE],
-        have: usize,
-    },
+    Header(PartialHeader),
     /// Bytes left of a plain message.
     Plain(usize),
     /// The index byte of a SetCompressionMethod.
@@ -51,7 +49,11 @@ enum Wire {
     },
 }
 
-const HEADER: Wire = Wire::Header { bytes: [0; HEADER_SIZE], have: 0 };
+impl Wire {
+    fn header() -> Self {
+        Self::Header(PartialHeader::default())
+    }
+}
 
 /// What this direction takes from the budget.
 #[derive(Debug)]
@@ -121,7 +123,7 @@ impl Inbound {
             held: Held { lease: budget.lease(), decoder_bytes: 0, buffer_bytes: 0 },
             decoder: None,
             code: None,
-            wire: HEADER,
+            wire: Wire::header(),
             walker: Walker::new(sender, nested),
             payload: Vec::new(),
             more_output: false,
@@ -138,7 +140,7 @@ impl Inbound {
 
     /// True when the peer may close without cutting a message or a frame.
     pub(crate) fn at_boundary(&self) -> bool {
-        matches!(self.wire, Wire::Header { have: 0, .. })
+        matches!(&self.wire, Wire::Header(header) if header.is_empty())
             && self.walker.at_boundary()
             && !self.more_output
             && self.unpacker.is_empty()
@@ -153,15 +155,14 @@ impl Inbound {
         self.walker.fed()
     }
 
-    /// Gives back what a quiet session does not need; a window that the peer may still refer to stays.
+    /// Gives back what a quiet session does not need; what the peer may still refer to stays.
     pub(crate) fn release_idle(&mut self) {
         if self.payload.is_empty() {
             self.payload = Vec::new();
         }
         self.unpacker.release();
-        if matches!(self.wire, Wire::Header { .. })
+        if matches!(self.wire, Wire::Header(_))
             && let Some(decoder) = &mut self.decoder
-            && decoder.at_frame_end()
         {
             decoder.release();
             // It asks again before it allocates.
@@ -196,30 +197,25 @@ impl Inbound {
     /// Handles one piece of input; returns how much of it.
     fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
         match &mut self.wire {
-            Wire::Header { bytes, have } => {
-                let n = (HEADER_SIZE - *have).min(input.len());
-                bytes[*have..*have + n].copy_from_slice(&input[..n]);
-                *have += n;
-                if *have == HEADER_SIZE {
-                    let bytes = *bytes;
-                    if let Some(header) = message::header(&bytes)? {
-                        self.begin(header, &bytes, out)?;
-                    }
+            Wire::Header(partial) => {
+                let (used, whole) = partial.read(input)?;
+                if let Some((header, bytes)) = whole {
+                    self.begin(header, &bytes, out)?;
                 }
-                Ok(n)
+                Ok(used)
             }
             Wire::Plain(left) => {
                 let n = (*left).min(input.len());
                 out.extend_from_slice(&input[..n]);
                 *left -= n;
                 if *left == 0 {
-                    self.wire = HEADER;
+                    self.wire = Wire::header();
                 }
                 Ok(n)
             }
             Wire::Method => {
                 self.select(input[0])?;
-                self.wire = HEADER;
+                self.wire = Wire::header();
                 Ok(1)
             }
             Wire::Restart(left) => {
@@ -274,7 +270,7 @@ impl Inbound {
             }
             _ => {
                 out.extend_from_slice(bytes);
-                self.wire = if body == 0 { HEADER } else { Wire::Plain(body) };
+                self.wire = if body == 0 { Wire::header() } else { Wire::Plain(body) };
             }
         }
         Ok(())
@@ -302,7 +298,7 @@ impl Inbound {
                 found: size as u64,
             });
         }
-        self.wire = if size == 0 { HEADER } else { Wire::Frame { left: size, raw: 0 } };
+        self.wire = if size == 0 { Wire::header() } else { Wire::Frame { left: size, raw: 0 } };
         Ok(())
     }
 
@@ -406,7 +402,15 @@ impl Inbound {
             });
         }
         let left = left - consumed;
-        self.wire = if left == 0 && !self.more_output { HEADER } else { Wire::Frame { left, raw } };
+        if left > 0 || self.more_output {
+            self.wire = Wire::Frame { left, raw };
+            return Ok(consumed);
+        }
+        self.wire = Wire::header();
+        // The peer is quiet, and has ended its stream so that this end needs no window.
+        if raw == 0 && self.decoder.as_ref().is_some_and(Decoder::at_frame_end) {
+            self.release_idle();
+        }
         Ok(consumed)
     }
 

@@ -18,7 +18,7 @@
 //! * [`negotiate`]: startup keys, answers, level rules of the two dialects.
 //! * [`link`]: the engine of one session; [`policy`] says when a frame pays, [`budget`] what all may hold.
 //! * [`capture`]: what was said on a captured wire.
-//! * [`Conversation`]: where a session stands, by a [`walk`] over its plain bytes.
+//! * [`walk`]: the one walker over messages; [`Conversation`]: where a session stands, by two of them.
 //! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression`.
 //!
 //! Layouts are in `formats/wire.md` and nowhere else.

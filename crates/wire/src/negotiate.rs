@@ -271,6 +271,12 @@ impl Agreed {
         self.packs_rows
     }
 
+    /// True when the peer takes a frame that gives no output and only ends zstd's, so that it can drop its window. In the restart dialect
+    /// every reader does: part 3's reads on until something comes. In the ack dialect only a pgshrink is known to.
+    pub(crate) fn takes_frame_ends(&self) -> bool {
+        self.dialect == Dialect::Restart || self.packs_rows || self.send_window_log_max.is_some()
+    }
+
     /// The largest zstd window that this end should choose by itself, as a power of two.
     pub fn send_window_log_max(&self) -> u32 {
         self.send_window_log_max.unwrap_or(WINDOW_LOG_DEFAULT)

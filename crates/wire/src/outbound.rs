@@ -5,9 +5,10 @@
 //!
 //! Invariants
 //! * O1 **Never more than plain**, but for a constant: at every message boundary wire bytes are at most plain bytes +
-//!   [`PRIMING_BYTES_MAX`]. A frame is sent only when it is shorter than what it carries, everything it needs beside it
+//!   [`PRIMING_BYTES_MAX`](crate::policy::PRIMING_BYTES_MAX). A frame is sent only when it is shorter than what it carries, everything it needs beside it
 //!   counted, with two exceptions. The first small frame of a context may be longer, because the next ones profit from
-//!   what it taught the peer: such losses together stay within the constant until gains have paid them back. And the
+//!   what it taught the peer: such losses together stay within the constant until gains have paid them back, and leave of it what
+//!   ending the stream takes when the session is quiet. And the
 //!   rest of a message begun in a frame, which no dialect can finish plain: it is begun only when the bytes
 //!   saved so far (`credit`) cover the worst case of the rest.
 //! * O2 A frame holds whole messages, or a message's parts in consecutive frames; a plain message never stands inside
@@ -28,19 +29,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pgshrink_codec::stream::{Encoder, EncoderOptions, Resume};
+use pgshrink_codec::stream::{Encoder, EncoderOptions, ZSTD_FRAME_END};
 use pgshrink_codec::{Algorithm, Choice};
 
 use self::group::Group;
 use self::growth::{Due, Growth};
 use self::state::{Context, Cursor, Input, Ledger};
-use self::wrapper::{close_wrapper, open_wrapper};
+use self::wrapper::{END_FRAME_SIZE_MAX, close_wrapper, open_wrapper};
 use crate::budget::MemoryBudget;
 use crate::error::Error;
 use crate::link::{Flush, Held, LinkConfig};
 use crate::negotiate::{Agreed, Dialect};
 use crate::policy::{
-    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, PRIMING_BYTES_MAX, STREAM_START_BOUND, WINDOW_LOG_AUTO_MAX,
+    ContextMode, GivingUp, PRIMING_AFTER_GROUPS, STREAM_START_BOUND, WINDOW_LOG_AUTO_MAX,
     looks_incompressible, overhead_bound,
 };
 use crate::rows;
@@ -51,8 +52,6 @@ use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
 const MEASURED_SIZE_MIN: usize = 512;
 /// Raw bytes in a frame from which on rows are packed: a few rows would not pay for their marker.
 const PACKED_SIZE_MIN: usize = 256;
-/// A wrapper around an empty last block.
-const END_FRAME_SIZE: i64 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Outbound {
@@ -133,49 +132,46 @@ impl Outbound {
         }
     }
 
-    /// Gives back the encoder and the buffers; the stream goes on when there is something to send. A peer of our own kind
-    /// is told in `out` that it can give back its window as well.
+    /// Gives back the encoder and the buffers; the stream goes on when there is something to send. What goes into `out` lets the
+    /// peer give back its window as well.
     pub(crate) fn release_idle(&mut self, out: &mut Vec<u8>) {
-        if self.input.cursor == Cursor::Boundary
-            && let Some(encoder) = self.context.encoder.take()
-        {
-            let code = self.agreed.code_of_algorithm(encoder.choice().algorithm);
-            match self.agreed.dialect() {
-                Dialect::Restart => self.context.restart = true,
-                Dialect::Ack => {
-                    if self.context.told == code {
-                        let mut resume = encoder.into_resume();
-                        if let Some(code) = code.filter(|&code| self.may_end_frame(code)) {
-                            self.end_frame(code, &mut resume, out);
-                        }
-                        self.context.resume = Some(resume);
+        if self.input.cursor == Cursor::Boundary {
+            if let Some(encoder) = self.context.encoder.take() {
+                let code = self.agreed.code_of_algorithm(encoder.choice().algorithm);
+                match self.agreed.dialect() {
+                    Dialect::Restart => self.context.restart = true,
+                    Dialect::Ack if self.context.told == code => {
+                        self.context.resume = Some(encoder.into_resume());
                     }
+                    Dialect::Ack => {}
                 }
+                let _ = self.context.lease.resize(0);
             }
-            let _ = self.context.lease.resize(0);
+            self.end_frame(out);
         }
         self.input.compact();
         self.input.pending.shrink_to_fit();
         self.context.packed = Vec::new();
     }
 
-    /// Other readers of the dialect may wait for output where a frame gives none.
-    fn may_end_frame(&self, code: u8) -> bool {
-        self.agreed.packs_rows() && self.context.told == Some(code) && self.ledger.credit >= END_FRAME_SIZE
-    }
-
-    /// A frame without content that ends zstd's own.
-    fn end_frame(&mut self, code: u8, resume: &mut Resume, out: &mut Vec<u8>) {
-        let base = out.len();
-        let wrapper = open_wrapper(Dialect::Ack, code, self.context.told, false, out);
-        if !resume.end_frame(out) {
-            out.truncate(base);
+    /// A frame without content that ends zstd's own, where one is open at the peer.
+    fn end_frame(&mut self, out: &mut Vec<u8>) {
+        let Some(code) = self.context.told else { return };
+        if !self.context.peer_holds_window || !self.agreed.takes_frame_ends() || !self.ledger.can_end_after(0)
+        {
             return;
         }
+        let base = out.len();
+        let wrapper = open_wrapper(self.agreed.dialect(), code, Some(code), false, out);
+        out.extend_from_slice(&ZSTD_FRAME_END);
         close_wrapper(wrapper, out);
+        self.context.peer_holds_window = false;
+        if let Some(resume) = &mut self.context.resume {
+            resume.frame_ended();
+        }
         let cost = out.len() - base;
-        debug_assert!(cost as i64 <= END_FRAME_SIZE);
-        self.ledger.credit -= cost as i64;
+        debug_assert!(cost as i64 <= END_FRAME_SIZE_MAX);
+        self.ledger.frame_end(cost as i64);
         self.stats.wire_bytes += cost as u64;
         self.stats.frames += 1;
     }
@@ -371,7 +367,8 @@ impl Outbound {
             raw
         };
         let base = out.len();
-        let code = self.agreed.code_of_algorithm(encoder.choice().algorithm).unwrap_or_default();
+        let encoder_choice = encoder.choice();
+        let code = self.agreed.code_of_algorithm(encoder_choice.algorithm).unwrap_or_default();
         let per_frame = self.config.policy.context == ContextMode::PerFrame;
         let new_stream = self.context.restart || per_frame;
         let wrapper = open_wrapper(self.agreed.dialect(), code, self.context.told, new_stream, out);
@@ -388,7 +385,8 @@ impl Outbound {
         if !forced {
             self.context.giving_up.record(gain > 0);
         }
-        let pays = gain > 0 || (tail == 0 && !per_frame && self.may_prime(-gain));
+        let ends_later = encoder_choice.algorithm != Algorithm::Zstd || self.ledger.can_end_after(gain);
+        let pays = gain > 0 && ends_later || (tail == 0 && !per_frame && self.may_prime(-gain));
         if !forced && (!pays || !rest_is_covered) {
             out.truncate(base);
             self.undo();
@@ -397,6 +395,7 @@ impl Outbound {
         close_wrapper(wrapper, out);
         if let Some(encoder) = self.context.encoder.as_mut() {
             encoder.commit();
+            self.context.peer_holds_window = encoder.holds_window();
             // Asking zstd for its size costs as much as a small frame; only large ones make it grow.
             let looked_at = raw_size >= MEASURED_SIZE_MIN || !self.context.primed;
             if looked_at && self.context.lease.resize(encoder.memory_bytes() as u64).is_err() {
@@ -407,10 +406,7 @@ impl Outbound {
         self.context.name_method(code);
         self.context.restart = false;
         self.context.primed = true;
-        self.ledger.credit += gain;
-        if !forced {
-            self.ledger.priming_left = (self.ledger.priming_left + gain).min(PRIMING_BYTES_MAX);
-        }
+        self.ledger.frame(gain, forced);
         self.input.start = range.end;
         self.input.cursor = if tail > 0 { Cursor::Framed(tail) } else { Cursor::Boundary };
         self.stats.add_frame(raw_size, cost);

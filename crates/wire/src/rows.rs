@@ -24,7 +24,8 @@
 use memchr::memchr;
 
 use crate::error::Error;
-use crate::message::{self, HEADER_SIZE, MESSAGE_SIZE_MAX, tag};
+use crate::message::{HEADER_SIZE, MESSAGE_SIZE_MAX, tag};
+use crate::walk::{Found, message_at};
 
 const LINES: u8 = 1;
 const COLUMNS: u8 = 2;
@@ -68,9 +69,8 @@ struct Whole<'a> {
 
 /// The message at `at`, if all of it is there.
 fn whole(messages: &[u8], at: usize) -> Option<Whole<'_>> {
-    let header = message::header(messages.get(at..)?).ok()??;
-    let total = header.total();
-    Some(Whole { tag: header.tag, total, body: messages.get(at + HEADER_SIZE..at + total)? })
+    let Found { header, body } = message_at(messages, at).ok()??;
+    Some(Whole { tag: header.tag, total: header.total(), body: body? })
 }
 
 /// A run that was tried at some place of the messages.
@@ -240,8 +240,8 @@ impl Unpacker {
                     }
                     self.at += RUN_HEADER_SIZE + size;
                 }
-                _ => match message::header(here)? {
-                    Some(header) => self.left = header.total(),
+                _ => match message_at(here, 0)? {
+                    Some(found) => self.left = found.header.total(),
                     None => break,
                 },
             }

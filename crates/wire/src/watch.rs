@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::message::{self, HEADER_SIZE, Header, tag};
 use crate::setting::{self, STATEMENT_SIZE_MAX, Seen};
+use crate::walk::Walk;
 
 /// Whose messages a stream carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,96 +78,57 @@ fn read_text(tag: u8, body: &[u8], sql: &[u8], is_named: bool) -> Option<Event> 
     setting::read(sql).map(|seen| Event::Setting(Said { seen, tag, is_named, size, end: 0 }))
 }
 
-/// Follows message boundaries through a stream cut anywhere, reads what is watched, refuses nested frames.
+/// Follows what comes out of frames, reads what is watched, refuses nested frames.
 #[derive(Debug)]
 pub(crate) struct Walker {
     sender: Sender,
     /// Tags that may not occur inside a frame.
     nested: &'static [u8],
-    header: [u8; HEADER_SIZE],
-    have: usize,
-    /// Body bytes of the current message still to come.
-    left: usize,
-    captured: Option<(u8, Vec<u8>)>,
-    /// The last captured body's memory, at most [`SPARE_SIZE_MAX`].
-    spare: Vec<u8>,
-    /// Bytes of the stream so far.
-    fed: u64,
+    walk: Walk,
 }
-
-/// Memory kept for the next watched message; most are small.
-const SPARE_SIZE_MAX: usize = 1 << 10;
 
 impl Walker {
     pub(crate) fn new(sender: Sender, nested: &'static [u8]) -> Self {
-        let (captured, spare) = (None, Vec::new());
-        Self { sender, nested, header: [0; HEADER_SIZE], have: 0, left: 0, captured, spare, fed: 0 }
+        Self { sender, nested, walk: Walk::default() }
     }
 
     pub(crate) fn at_boundary(&self) -> bool {
-        self.have == 0 && self.left == 0
+        self.walk.at_boundary()
     }
 
     /// Bytes of the stream so far: where the `end` of an event is counted from.
     pub(crate) fn fed(&self) -> u64 {
-        self.fed
+        self.walk.position()
     }
 
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            if self.left > 0 {
-                let n = self.left.min(bytes.len());
-                if let Some((_, body)) = &mut self.captured {
-                    body.extend_from_slice(&bytes[..n]);
+    pub(crate) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+        let Self { sender, nested, walk } = self;
+        walk.feed(
+            bytes,
+            |header| {
+                if nested.contains(&header.tag) {
+                    return Err(is_nested(header));
                 }
-                self.left -= n;
-                self.fed += n as u64;
-                bytes = &bytes[n..];
-                self.finish_if_complete(events);
-                continue;
-            }
-            let n = (HEADER_SIZE - self.have).min(bytes.len());
-            self.header[self.have..self.have + n].copy_from_slice(&bytes[..n]);
-            self.have += n;
-            self.fed += n as u64;
-            bytes = &bytes[n..];
-            if let Some(header) = message::header(&self.header[..self.have])? {
-                self.begin(header, events)?;
-            }
-        }
-        Ok(())
+                Ok(sender.watches(header).then_some(WATCHED_SIZE_MAX))
+            },
+            |message| {
+                let mut event = sender.read(message.header.tag, message.body);
+                if let Some(Event::Setting(said)) = &mut event {
+                    said.end = message.end;
+                }
+                events.extend(event);
+            },
+        )
     }
+}
 
-    fn begin(&mut self, header: Header, events: &mut Vec<Event>) -> Result<(), Error> {
-        if self.nested.contains(&header.tag) {
-            return Err(Error::protocol(
-                "compressed frame",
-                "ordinary messages inside",
-                format!("a nested message of type {}", message::printable(header.tag)),
-            ));
-        }
-        self.have = 0;
-        self.left = header.body_size();
-        self.captured = self.sender.watches(header).then(|| (header.tag, std::mem::take(&mut self.spare)));
-        self.finish_if_complete(events);
-        Ok(())
-    }
-
-    fn finish_if_complete(&mut self, events: &mut Vec<Event>) {
-        if self.left == 0
-            && let Some((tag, mut body)) = self.captured.take()
-        {
-            let mut event = self.sender.read(tag, &body);
-            if let Some(Event::Setting(said)) = &mut event {
-                said.end = self.fed;
-            }
-            events.extend(event);
-            if body.capacity() <= SPARE_SIZE_MAX {
-                body.clear();
-                self.spare = body;
-            }
-        }
-    }
+#[cold]
+fn is_nested(header: Header) -> Error {
+    Error::protocol(
+        "compressed frame",
+        "ordinary messages inside",
+        format!("a nested message of type {}", message::printable(header.tag)),
+    )
 }
 
 #[cfg(test)]

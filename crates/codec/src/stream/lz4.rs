@@ -118,6 +118,8 @@ pub(super) struct Decoder {
     buffer: Vec<u8>,
     /// Where the next block's raw bytes go.
     end: usize,
+    /// The last `HISTORY_BYTES` of what `end` counts, while the buffer is given back and the peer may still refer to them.
+    resting: Option<Resting>,
     block_raw_max: usize,
     consumed_total: u64,
     failed: Option<Error>,
@@ -125,7 +127,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     pub(super) fn new(block_raw_max: usize) -> Self {
-        Decoder { buffer: Vec::new(), end: 0, block_raw_max, consumed_total: 0, failed: None }
+        Decoder { buffer: Vec::new(), end: 0, resting: None, block_raw_max, consumed_total: 0, failed: None }
     }
 
     pub(super) fn decode(
@@ -141,7 +143,7 @@ impl Decoder {
             return Ok(Progress::default());
         }
         let allowed = self.block_raw_max.min(out_room);
-        self.make_room(allowed);
+        self.make_room(allowed).inspect_err(|error| self.failed = Some(error.clone()))?;
         let (history, target) = self.buffer.split_at_mut(self.end);
         let Some(produced) = lz4::decompress(input, as_uninit(&mut target[..allowed]), history) else {
             return Err(self.explain(input, allowed));
@@ -154,10 +156,11 @@ impl Decoder {
 
     pub(super) fn restart(&mut self) {
         (self.end, self.consumed_total, self.failed) = (0, 0, None);
+        self.resting = None;
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() + self.resting.as_ref().map_or(0, |resting| resting.bytes.len())
     }
 
     /// Heap bytes that decoding takes.
@@ -169,19 +172,29 @@ impl Decoder {
         self.end == 0
     }
 
+    /// Keeps the history alone.
     pub(super) fn release(&mut self) {
+        if self.end > 0 && !self.buffer.is_empty() {
+            let history = &self.buffer[self.end.saturating_sub(HISTORY_BYTES)..self.end];
+            self.resting = Some(Resting::new(history));
+            self.end = history.len();
+        }
         self.buffer = Vec::new();
     }
 
     /// Makes room for `len` bytes behind the history.
-    fn make_room(&mut self, len: usize) {
+    fn make_room(&mut self, len: usize) -> Result<(), Error> {
         if self.buffer.is_empty() {
             self.buffer = vec![0; self.memory_needed()];
+        }
+        if let Some(resting) = self.resting.take() {
+            resting.wake(&mut self.buffer[..self.end])?;
         }
         if self.buffer.len() - self.end < len {
             self.buffer.copy_within(self.end - HISTORY_BYTES..self.end, 0);
             self.end = HISTORY_BYTES;
         }
+        Ok(())
     }
 
     /// Why a block was refused: too large for its room, which can be tried again, or damaged.
@@ -196,6 +209,39 @@ impl Decoder {
                 self.failed = Some(error.clone());
                 error
             }
+        }
+    }
+}
+
+/// The history of a decoder that has nothing to do.
+struct Resting {
+    bytes: Box<[u8]>,
+    /// By zstd; where that gained nothing they are the history itself.
+    compressed: bool,
+}
+
+impl Resting {
+    /// What came as LZ4 blocks shrinks: a sender keeps what does not out of its frames.
+    const LEVEL: i32 = 1;
+
+    fn new(history: &[u8]) -> Self {
+        let mut small = Vec::with_capacity(zstd_safe::compress_bound(history.len()));
+        match zstd_safe::compress(&mut small, history, Self::LEVEL) {
+            Ok(size) if size < history.len() => Resting { bytes: small.into(), compressed: true },
+            _ => Resting { bytes: history.into(), compressed: false },
+        }
+    }
+
+    /// Fills `history`, which has the size of the one that `new` got.
+    fn wake(&self, history: &mut [u8]) -> Result<(), Error> {
+        if !self.compressed {
+            history.copy_from_slice(&self.bytes);
+            return Ok(());
+        }
+        // The bytes are our own, so nothing but a lack of memory gets in the way.
+        match zstd_safe::decompress(history, &self.bytes) {
+            Ok(size) if size == history.len() => Ok(()),
+            _ => Err(Error::Memory { algorithm: Algorithm::Lz4 }),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use pgshrink_wire::message::{self, Header};
+use pgshrink_wire::walk::{Found, message_at};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Duration, timeout};
 
@@ -44,7 +45,7 @@ impl Leg {
     /// the stream. Cancel-safe.
     pub(crate) async fn peek(&mut self, size_max: usize) -> Result<Option<Header>, Failure> {
         loop {
-            if let Some(header) = message::header(&self.ahead)? {
+            if let Some(Found { header, body }) = message_at(&self.ahead, 0)? {
                 if header.total() > size_max {
                     return Err(Refusal::new(
                         sqlstate::PROTOCOL_VIOLATION,
@@ -58,7 +59,7 @@ impl Leg {
                     .hostile()
                     .into());
                 }
-                if self.ahead.len() >= header.total() {
+                if body.is_some() {
                     return Ok(Some(header));
                 }
             }

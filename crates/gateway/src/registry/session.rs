@@ -309,15 +309,18 @@ impl Session {
         self.release_after_ms.store(quiet.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Tells it once per quiet time. One look at all sessions now and then costs less than a timer in each, which its thread
-    /// would have to wait with every time.
-    pub(super) fn release_if_quiet(&self) {
+    /// Tells it once per quiet time; true when it does. One look at all sessions now and then costs less than a timer in each, which
+    /// its thread would have to wait with every time.
+    pub(super) fn release_if_quiet(&self) -> bool {
         let after = self.release_after_ms.load(Ordering::Relaxed);
         let moved = self.moved_ms.load(Ordering::Relaxed);
         let quiet = coarse_ms().saturating_sub(self.started_ms + moved);
-        if after > 0 && quiet >= after && self.released_ms.swap(moved + 1, Ordering::Relaxed) != moved + 1 {
+        let due =
+            after > 0 && quiet >= after && self.released_ms.swap(moved + 1, Ordering::Relaxed) != moved + 1;
+        if due {
             self.command(command::RELEASE);
         }
+        due
     }
 
     /// True once after it was told `bit`.

@@ -6,9 +6,9 @@ use pgshrink_codec::stream::Encoder;
 use super::{Cursor, Outbound};
 use crate::error::Error;
 use crate::link::{Flush, Held};
-use crate::message::{self, HEADER_SIZE};
 use crate::negotiate::Dialect;
 use crate::policy::ContextMode;
+use crate::walk::{Found, message_at};
 use crate::watch::{Event, Sender};
 
 /// Ack dialect: the one shipping reader has a ring for 16 KiB blocks.
@@ -52,22 +52,25 @@ impl Outbound {
         let limit = self.input.start + self.chunk_max();
         let mut stopped = false;
         while self.input.scan < limit.min(here) {
-            let Some(header) = message::header(&self.input.pending[self.input.scan..])? else { break };
-            let total = header.total();
-            let watched = self.sender.watches(header);
-            if watched && self.input.scan + total > here {
+            let Some(Found { header, body }) = message_at(&self.input.pending, self.input.scan)? else {
                 break;
-            }
+            };
+            let total = header.total();
+            let event = match (self.sender.watches(header), body) {
+                (true, None) => break,
+                (true, Some(body)) => self.sender.read(header.tag, body),
+                (false, _) => None,
+            };
             if !self.may_ride(header.tag) {
                 if self.input.scan == self.input.start {
-                    self.observe(watched, self.input.scan, total);
+                    self.observe(event);
                     self.input.scan += total;
                     return Ok(Group::Plain(total));
                 }
                 stopped = true;
                 break;
             }
-            stopped = self.observe(watched, self.input.scan, total);
+            stopped = self.observe(event);
             self.input.urgent |= !Sender::is_bulk(header.tag);
             self.input.last = self.input.scan;
             self.input.scan += total;
@@ -127,16 +130,9 @@ impl Outbound {
         tail > 0 && self.input.scan - self.input.last > self.chunk_max() && self.context.choice.is_some()
     }
 
-    /// Reads a watched message; true when the context must end behind it.
-    fn observe(&mut self, watched: bool, at: usize, total: usize) -> bool {
-        if !watched {
-            return false;
-        }
-        let Some(event) =
-            self.sender.read(self.input.pending[at], &self.input.pending[at + HEADER_SIZE..at + total])
-        else {
-            return false;
-        };
+    /// What a watched message said; true when the context must end behind it.
+    fn observe(&mut self, event: Option<Event>) -> bool {
+        let Some(event) = event else { return false };
         let ends =
             event == Event::Ready { idle: true } && self.config.policy.context == ContextMode::PerTransaction;
         self.context.reset_after_group |= ends;

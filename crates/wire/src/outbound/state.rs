@@ -4,6 +4,7 @@ use pgshrink_codec::Choice;
 use pgshrink_codec::stream::{Encoder, Resume};
 
 use super::growth::Growth;
+use super::wrapper::END_FRAME_SIZE_MAX;
 use crate::budget::{Lease, MemoryBudget};
 use crate::policy::{GivingUp, PRIMING_BYTES_MAX, Policy};
 
@@ -62,6 +63,8 @@ pub(super) struct Context {
     pub(super) reset_after_group: bool,
     /// The context holds something the peer has seen.
     pub(super) primed: bool,
+    /// The frames sent so far leave a zstd frame open at the peer, which keeps its window for it.
+    pub(super) peer_holds_window: bool,
     /// A frame's messages with their rows packed.
     pub(super) packed: Vec<u8>,
 }
@@ -79,7 +82,27 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn new() -> Self {
-        Self { credit: 0, priming_left: PRIMING_BYTES_MAX, unprimed_groups: 0 }
+        Self { credit: 0, priming_left: PRIMING_BYTES_MAX - END_FRAME_SIZE_MAX, unprimed_groups: 0 }
+    }
+
+    /// A frame was sent.
+    pub(super) fn frame(&mut self, gain: i64, forced: bool) {
+        self.credit += gain;
+        if !forced {
+            self.priming_left = (self.priming_left + gain).min(PRIMING_BYTES_MAX - END_FRAME_SIZE_MAX);
+        }
+    }
+
+    /// A stream was ended for a quiet session.
+    pub(super) fn frame_end(&mut self, cost: i64) {
+        self.credit -= cost;
+        self.priming_left =
+            self.priming_left.min(PRIMING_BYTES_MAX - END_FRAME_SIZE_MAX + self.credit).max(0);
+    }
+
+    /// Whether a stream can be ended that `gain` more bytes were saved with.
+    pub(super) fn can_end_after(&self, gain: i64) -> bool {
+        self.credit + gain + PRIMING_BYTES_MAX >= END_FRAME_SIZE_MAX
     }
 }
 
@@ -124,6 +147,7 @@ impl Context {
             restart: true,
             reset_after_group: false,
             primed: false,
+            peer_holds_window: false,
             packed: Vec::new(),
         }
     }

@@ -3,6 +3,8 @@
 use crate::message::{self, HEADER_SIZE, tag};
 use crate::negotiate::Dialect;
 
+/// A wrapper around what ends a zstd frame: header, restart byte, an empty last block.
+pub(super) const END_FRAME_SIZE_MAX: i64 = 9;
 /// A SetCompressionMethod.
 const METHOD_MESSAGE_SIZE: usize = 6;
 

@@ -5,6 +5,7 @@ mod captures;
 mod hostile;
 mod pair;
 mod policy;
+mod quiet;
 mod roundtrip;
 mod switching;
 mod windows;

@@ -118,6 +118,20 @@ fn unsafe_code_stays_in_files_that_say_why() {
 }
 
 #[test]
+fn one_walker_steps_over_messages() {
+    const WALKER: &str = "crates/wire/src/walk.rs";
+    check(
+        "message headers are read by wire::walk alone",
+        |file| {
+            let product =
+                file.path.starts_with("crates/wire/src/") || file.path.starts_with("crates/gateway/src/");
+            file.is_rust() && product && file.path != WALKER
+        },
+        |file| rust::header_readers(&file.path, &file.text),
+    );
+}
+
+#[test]
 fn pure_crates_see_no_clock_no_file_and_no_environment() {
     const PURE: [&str; 5] = ["cfs", "codec", "pgclient", "wire", "zson"];
     let sources = PURE.map(|name| format!("crates/{name}/src/"));

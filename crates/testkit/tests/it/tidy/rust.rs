@@ -191,6 +191,15 @@ pub(super) fn outside_world(path: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
+/// Reads of a message's header beside the walker.
+pub(super) fn header_readers(path: &str, source: &str) -> Vec<String> {
+    let code = blanked(source);
+    let code = &code[..code.find("#[cfg(test)]").unwrap_or(code.len())];
+    words(code, "message::header")
+        .map(|at| format!("{path}:{}: message::header", line_number(code, at)))
+        .collect()
+}
+
 fn line_number(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
@@ -211,6 +220,13 @@ fn a_long_function_is_found_unless_it_gives_a_reason() {
     assert_eq!(long_functions("a.rs", &long), ["a.rs:1: 72 lines: fn f() {"]);
     assert!(long_functions("a.rs", &format!("{MARKER}a table of cases\n{long}")).is_empty());
     assert_eq!(long_functions("a.rs", &format!("{MARKER}\n{long}")).len(), 1);
+}
+
+#[test]
+fn a_header_read_beside_the_walker_is_found() {
+    let source =
+        "// message::header\nlet header = message::header(bytes)?;\nlet size = message::header_size;\n";
+    assert_eq!(header_readers("a.rs", source), ["a.rs:2: message::header"]);
 }
 
 #[test]

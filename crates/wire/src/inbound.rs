@@ -407,9 +407,18 @@ impl Inbound {
             return Ok(consumed);
         }
         self.wire = Wire::header();
-        // The peer is quiet, and has ended its stream so that this end needs no window.
-        if raw == 0 && self.decoder.as_ref().is_some_and(Decoder::at_frame_end) {
-            self.release_idle();
+        // The peer is quiet, and refers to nothing before any more: zstd's end of a frame and the begin of a stream say so to everybody,
+        // an empty frame of the ack dialect to those that have agreed on it.
+        if raw == 0
+            && let Some(decoder) = &mut self.decoder
+        {
+            let agreed = self.agreed.dialect() == Dialect::Ack && self.agreed.takes_frame_ends();
+            if agreed {
+                decoder.forget();
+            }
+            if agreed || decoder.at_frame_end() {
+                self.release_idle();
+            }
         }
         Ok(consumed)
     }

@@ -70,6 +70,12 @@ impl Resume {
 
 /// What ends the zstd frame that is open at a decoder, so that it needs its window no longer: an empty last block.
 pub const ZSTD_FRAME_END: [u8; 3] = zstd::CLOSE_FRAME;
+/// A flush of a zlib stream in which nothing is: an empty stored block (RFC 1951, 3.2.4).
+pub const ZLIB_EMPTY_FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+/// A zlib stream's header with nothing behind it.
+pub const ZLIB_STREAM_BEGIN: [u8; 2] = zlib::HEADER;
+/// An LZ4 block in which nothing is.
+pub const LZ4_EMPTY_BLOCK: [u8; 1] = [0];
 
 /// Options of a [`Decoder`].
 #[derive(Copy, Clone, Debug)]
@@ -373,6 +379,17 @@ impl Decoder {
         }
     }
 
+    /// What follows refers to nothing before, as after [`Encoder::forget`] or [`Encoder::resume`], and the peer said so: all memory is
+    /// given back, also in the middle of a zlib stream that stands behind a flush, or has only its header yet.
+    pub fn forget(&mut self) {
+        match &mut self.inner {
+            DecoderKind::Lz4(it) => it.restart(),
+            DecoderKind::Zlib(it) => it.forget(),
+            DecoderKind::Zstd(_) => {}
+        }
+        self.release();
+    }
+
     /// Begins a new stream.
     pub fn restart(&mut self) {
         each!(DecoderKind, &mut self.inner, it => it.restart());
@@ -394,7 +411,7 @@ impl Decoder {
     pub fn release(&mut self) {
         match &mut self.inner {
             DecoderKind::Lz4(it) => it.release(),
-            DecoderKind::Zlib(it) if it.at_frame_end() => it.release(),
+            DecoderKind::Zlib(it) if it.at_frame_end() => it.forget(),
             DecoderKind::Zstd(it) if it.at_frame_end() => it.release(),
             DecoderKind::Zlib(_) | DecoderKind::Zstd(_) => {}
         }

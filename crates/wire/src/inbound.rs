@@ -407,11 +407,23 @@ impl Inbound {
             return Ok(consumed);
         }
         self.wire = Wire::header();
-        // The peer is quiet, and has ended its stream so that this end needs no window.
-        if raw == 0 && self.decoder.as_ref().is_some_and(Decoder::at_frame_end) {
-            self.release_idle();
+        if raw == 0 {
+            self.peer_is_quiet();
         }
         Ok(consumed)
+    }
+
+    /// After a frame without output: the peer refers to nothing before any more. zstd's end of a frame and the begin of a stream say so
+    /// to everybody, an empty frame of the ack dialect to those that have agreed on it.
+    fn peer_is_quiet(&mut self) {
+        let Some(decoder) = &mut self.decoder else { return };
+        let agreed = self.agreed.dialect() == Dialect::Ack && self.agreed.takes_frame_ends();
+        if agreed {
+            decoder.forget();
+        }
+        if agreed || decoder.at_frame_end() {
+            self.release_idle();
+        }
     }
 
     fn unpack(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {

@@ -271,8 +271,9 @@ impl Agreed {
         self.packs_rows
     }
 
-    /// True when the peer takes a frame that gives no output and only ends zstd's, so that it can drop its window. In the restart dialect
-    /// every reader does: part 3's reads on until something comes. In the ack dialect only a pgshrink is known to.
+    /// True when the peer takes a frame that gives no output and only says that its sender forgets what it sent, so that the peer can
+    /// drop it. In the restart dialect every reader does: part 3's reads on until something comes. In the ack dialect only a pgshrink
+    /// is known to, and to say nothing else by such a frame itself.
     pub(crate) fn takes_frame_ends(&self) -> bool {
         self.dialect == Dialect::Restart || self.packs_rows || self.send_window_log_max.is_some()
     }
@@ -296,6 +297,12 @@ impl Agreed {
                 self.receive.iter().any(|c| c.algorithm == algorithm).then_some(algorithm)
             }
         }
+    }
+
+    /// The algorithm that a code of this end's own frames names.
+    pub(crate) fn send_algorithm_of_code(&self, code: u8) -> Option<Algorithm> {
+        let mut algorithms = self.send.iter().map(|choice| choice.algorithm);
+        algorithms.find(|algorithm| self.code_of_algorithm(*algorithm) == Some(code))
     }
 
     /// The other way round, for what this end sends.

@@ -29,7 +29,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pgshrink_codec::stream::{Encoder, EncoderOptions, ZSTD_FRAME_END};
+use pgshrink_codec::stream::{
+    Encoder, EncoderOptions, LZ4_EMPTY_BLOCK, ZLIB_EMPTY_FLUSH, ZLIB_STREAM_BEGIN, ZSTD_FRAME_END,
+};
 use pgshrink_codec::{Algorithm, Choice};
 
 use self::group::Group;
@@ -154,18 +156,29 @@ impl Outbound {
         self.context.packed = Vec::new();
     }
 
-    /// A frame without content that ends zstd's own, where one is open at the peer.
+    /// A frame without content: what follows refers to nothing before, and the peer needs to keep nothing.
     fn end_frame(&mut self, out: &mut Vec<u8>) {
         let Some(code) = self.context.told else { return };
-        if !self.context.peer_holds_window || !self.agreed.takes_frame_ends() || !self.ledger.can_end_after(0)
+        if !self.context.peer_holds_context
+            || !self.agreed.takes_frame_ends()
+            || !self.ledger.can_end_after(0)
         {
             return;
         }
+        let dialect = self.agreed.dialect();
+        let (content, new_stream): (&[u8], bool) = match (self.agreed.send_algorithm_of_code(code), dialect) {
+            (Some(Algorithm::Zstd), _) => (&ZSTD_FRAME_END, false),
+            (Some(Algorithm::Zlib), Dialect::Ack) => (&ZLIB_EMPTY_FLUSH, false),
+            (Some(Algorithm::Zlib), Dialect::Restart) => (&ZLIB_STREAM_BEGIN, true),
+            (Some(Algorithm::Lz4), Dialect::Ack) => (&LZ4_EMPTY_BLOCK, false),
+            // Whether other readers of the dialect take an empty block is not known.
+            _ => return,
+        };
         let base = out.len();
-        let wrapper = open_wrapper(self.agreed.dialect(), code, Some(code), false, out);
-        out.extend_from_slice(&ZSTD_FRAME_END);
+        let wrapper = open_wrapper(dialect, code, Some(code), new_stream, out);
+        out.extend_from_slice(content);
         close_wrapper(wrapper, out);
-        self.context.peer_holds_window = false;
+        self.context.peer_holds_context = false;
         if let Some(resume) = &mut self.context.resume {
             resume.frame_ended();
         }
@@ -385,7 +398,7 @@ impl Outbound {
         if !forced {
             self.context.giving_up.record(gain > 0);
         }
-        let ends_later = encoder_choice.algorithm != Algorithm::Zstd || self.ledger.can_end_after(gain);
+        let ends_later = self.ledger.can_end_after(gain);
         let pays = gain > 0 && ends_later || (tail == 0 && !per_frame && self.may_prime(-gain));
         if !forced && (!pays || !rest_is_covered) {
             out.truncate(base);
@@ -395,7 +408,8 @@ impl Outbound {
         close_wrapper(wrapper, out);
         if let Some(encoder) = self.context.encoder.as_mut() {
             encoder.commit();
-            self.context.peer_holds_window = encoder.holds_window();
+            self.context.peer_holds_context =
+                encoder_choice.algorithm != Algorithm::Zstd || encoder.holds_window();
             // Asking zstd for its size costs as much as a small frame; only large ones make it grow.
             let looked_at = raw_size >= MEASURED_SIZE_MIN || !self.context.primed;
             if looked_at && self.context.lease.resize(encoder.memory_bytes() as u64).is_err() {

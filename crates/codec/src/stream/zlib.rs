@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::room::Room;
 
 /// Deflate with a 32 KiB window, no preset dictionary, "fastest" (RFC 1950, 2.2).
-const HEADER: [u8; 2] = [0x78, 0x01];
+pub(super) const HEADER: [u8; 2] = [0x78, 0x01];
 const WINDOW_BYTES: usize = 32 << 10;
 /// zlib-rs' state: 64 KiB window twice over, 128 KiB hash heads, 64 KiB chain, 64 KiB pending output, trees.
 const ENCODER_STATE_BYTES: usize = 330 << 10;
@@ -235,6 +235,8 @@ impl Encoder {
 pub(super) struct Decoder {
     /// None until the first byte and after `release`.
     inflate: Option<Decompress>,
+    /// The next `inflate` begins behind the stream's header.
+    headless: bool,
     /// The last call filled its room, so there may be more.
     held_back: bool,
     ended: bool,
@@ -243,7 +245,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     pub(super) fn new() -> Self {
-        Decoder { inflate: None, held_back: false, ended: false, failed: None }
+        Decoder { inflate: None, headless: false, held_back: false, ended: false, failed: None }
     }
 
     pub(super) fn decode(
@@ -274,6 +276,7 @@ impl Decoder {
         if let Some(inflate) = &mut self.inflate {
             inflate.reset(true);
         }
+        self.headless = false;
         (self.held_back, self.ended, self.failed) = (false, false, None);
     }
 
@@ -287,16 +290,22 @@ impl Decoder {
     }
 
     pub(super) fn at_frame_end(&self) -> bool {
-        self.inflate.as_ref().is_none_or(|inflate| inflate.total_in() == 0) && self.failed.is_none()
+        let has_begun = |inflate: &Decompress| {
+            inflate.total_out() > 0 || ![0, HEADER.len() as u64].contains(&inflate.total_in())
+        };
+        !self.inflate.as_ref().is_some_and(has_begun) && self.failed.is_none()
     }
 
-    pub(super) fn release(&mut self) {
-        self.inflate = None;
+    /// The peer stands at a byte's begin and refers to nothing before: a raw inflate can go on, and nothing is kept till then.
+    pub(super) fn forget(&mut self) {
+        if self.failed.is_none() && !self.ended && !self.held_back {
+            self.headless |= self.inflate.take().is_some_and(|inflate| inflate.total_in() > 0);
+        }
     }
 
     /// Inflates once, into a bounded step of the room; says how much was taken and given.
     fn step(&mut self, input: &[u8], out: &mut Vec<u8>, room: usize) -> Result<(usize, usize), Error> {
-        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(true));
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(!self.headless));
         let offset = inflate.total_in();
         let corrupt = |detail| Err(Error::Corrupt { algorithm: Algorithm::Zlib, offset, detail });
         if self.ended {

@@ -28,8 +28,8 @@ fn a_session_that_was_active_and_is_quiet_holds_at_most_64_kib_in_every_dialect(
         "restart zstd:1 tls",
         "ack lz4 tls",
         "restart lz4 plain",
-        "ack zlib:1 plain",
-        "restart zlib:1 plain",
+        "ack zlib:1 tls",
+        "restart zlib:1 tls",
     ] {
         let name = "quiet::a_session_that_was_active_and_is_quiet_holds_at_most_64_kib_in_every_dialect";
         let done = Command::new(std::env::current_exe().unwrap())

@@ -63,8 +63,8 @@ pub(super) struct Context {
     pub(super) reset_after_group: bool,
     /// The context holds something the peer has seen.
     pub(super) primed: bool,
-    /// The frames sent so far leave a zstd frame open at the peer, which keeps its window for it.
-    pub(super) peer_holds_window: bool,
+    /// What the frames sent so far gave may be referred to, and the peer keeps it for that: of zstd, while a frame is open.
+    pub(super) peer_holds_context: bool,
     /// A frame's messages with their rows packed.
     pub(super) packed: Vec<u8>,
 }
@@ -147,7 +147,7 @@ impl Context {
             restart: true,
             reset_after_group: false,
             primed: false,
-            peer_holds_window: false,
+            peer_holds_context: false,
             packed: Vec::new(),
         }
     }

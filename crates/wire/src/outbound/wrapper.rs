@@ -3,8 +3,8 @@
 use crate::message::{self, HEADER_SIZE, tag};
 use crate::negotiate::Dialect;
 
-/// A wrapper around what ends a zstd frame: header, restart byte, an empty last block.
-pub(super) const END_FRAME_SIZE_MAX: i64 = 9;
+/// A frame that says that its sender forgets: header, perhaps a restart byte, and an empty flush of zlib at most.
+pub(super) const END_FRAME_SIZE_MAX: i64 = 10;
 /// A SetCompressionMethod.
 const METHOD_MESSAGE_SIZE: usize = 6;
 

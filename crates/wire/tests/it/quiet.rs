@@ -3,12 +3,13 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use pgshrink_codec::stream::{Encoder, EncoderOptions};
 use pgshrink_wire::{ContextMode, Dialect, Link, LinkConfig, MemoryBudget, Offer, Policy, Role, message};
 
 use crate::pair::{DIALECTS, OVER, Pair, Random, list, row, server_stream};
 
 /// What a link may hold while its session is quiet; the rest of 64 KiB is for sockets, their task and TLS.
-const HELD_MAX: usize = 50 << 10;
+const HELD_MAX: usize = 32 << 10;
 const ALGORITHMS: [&str; 3] = ["zstd:1", "lz4", "zlib:1"];
 /// An lz4 history that does not shrink, which values beside compressible rows can make.
 const HISTORY_MAX: usize = 64 << 10;
@@ -128,6 +129,30 @@ fn a_stranger_of_the_ack_dialect_gets_no_empty_frame() {
     wire.clear();
     gateway.release_idle(&mut wire);
     assert!(wire.is_empty());
+}
+
+/// Only those who agreed on it say by an empty frame that they forget: of others it is a flush like any other.
+#[test]
+fn an_empty_flush_of_a_stranger_leaves_its_stream_as_it_was() {
+    let plain = lines(&mut Random(10), 5000);
+    for (algorithms, empty) in [("zlib:1", &[0, 0, 0, 0xff, 0xff][..]), ("lz4", &[0])] {
+        let offered = list(algorithms);
+        let answer = Offer { dialect: Dialect::Ack, text: algorithms.into() }.answer(&offered, 19);
+        let config = Arc::new(LinkConfig::default());
+        let mut gateway = Link::new(Role::Gateway, answer.agreed.unwrap(), config, MemoryBudget::default());
+        let choice = *offered.iter().next().unwrap();
+        let mut encoder = Encoder::new(EncoderOptions::from(choice)).unwrap();
+        let frame = |encoder: &mut Encoder| {
+            let mut payload = Vec::new();
+            encoder.encode(&plain, &mut payload).unwrap();
+            encoder.commit();
+            message::message(b'm', &payload)
+        };
+        let (first, second) = (frame(&mut encoder), frame(&mut encoder));
+        assert!(second.len() * 5 < first.len(), "the second refers to the first");
+        let wire = [message::message(b'k', &[0]), first, message::message(b'm', empty), second].concat();
+        assert!(crate::pair::receive(&mut gateway, &wire).unwrap() == plain.repeat(2), "{algorithms}");
+    }
 }
 
 const CHILD: &str = "PGSHRINK_TEST_QUIET";

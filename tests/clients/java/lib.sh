@@ -1,4 +1,5 @@
 # Shared by the JDBC clients: jars by Maven from the pinned pom.xml, classes by javac, both under build/.
+# MORE_SOURCES is a folder of classes that are shipped and tested with the client.
 MAIN_CLASS=${MAIN_CLASS:?}
 DRIVER_VERSION=${DRIVER_VERSION:-$(sed -n 's:.*<driver.version>\(.*\)</driver.version>.*:\1:p' "$HERE/pom.xml")}
 BUILD=$HERE/build/$DRIVER_VERSION
@@ -20,6 +21,7 @@ trust() {
 
 build() {
     local sources=("$HERE"/../java/*.java "$HERE"/src/*.java)
+    if [ -n "${MORE_SOURCES:-}" ]; then sources+=("$MORE_SOURCES"/*.java); fi
     if ! fresh "$BUILD/lib.done" "$HERE/pom.xml"; then
         trust
         mvn -q -B -Dstyle.color=never -f "$HERE/pom.xml" "-Ddriver.version=$DRIVER_VERSION" dependency:copy-dependencies "-DoutputDirectory=$BUILD/lib"

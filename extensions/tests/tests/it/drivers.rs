@@ -23,6 +23,11 @@ fn pgx_reads_and_writes_documents() {
     works("zson-pgx", 3);
 }
 
+#[test]
+fn pgjdbc_reads_and_writes_documents() {
+    works("zson-pgjdbc", 11);
+}
+
 #[track_caller]
 fn works(client: &str, checks_min: usize) {
     let run = checkout().join("tests/clients").join(client).join("run");

@@ -1,6 +1,7 @@
 //! jsonb's surface on zson: the catalog's entries one by one, and the same statements on a column of either type.
 
 mod catalog;
+mod costs;
 mod expressions;
 mod indexes;
 mod sorting;

@@ -21,7 +21,7 @@ const ALGORITHMS: [&str; 3] = ["off", "zstd:1", "lz4:1"];
 /// What stands between pgbench and the server.
 enum Path {
     One(Between),
-    Both(&'static str, Way),
+    Both(&'static str, Box<Way>),
 }
 
 /// All rounds through one path.
@@ -34,14 +34,14 @@ struct Done {
 }
 
 pub(super) fn table(bench: &Bench) -> Result<Table> {
-    let (scale, transactions) = if bench.full { (64, 100) } else { (16, 20) };
+    let (scale, transactions) = if bench.full { (64, 100) } else { (10, 10) };
     let about = format!(
         "pgbench tpcb-like with {CLIENTS} clients at scale {scale}, on one machine whose processors are all busy. `both` is \
          connector and gateway in the default context, preserved; `gateway` is the gateway alone, one hop like pgbouncer, \
          which pools sessions. `tps to off`: transactions per second divided by those through both hops with compression \
          off, round by round in turn. CPU is in ms for 1,000 transactions, connecting {CLIENTS} clients included: of the gateway \
          or the rival, of the connector, and of all the server's processes. Bytes are those between connector and gateway \
-         for a transaction, startup included, in a run of {transactions} transactions of each client."
+         for a transaction, startup included. Each run is of {transactions} transactions of each client."
     );
     let columns = [
         ("work", Unit::Text),
@@ -65,48 +65,43 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     ];
     let off = paths.len();
     for algorithm in ALGORITHMS {
-        paths.push(Path::Both(algorithm, Way::start(bench, &cluster, algorithm, &[])?));
+        paths.push(Path::Both(algorithm, Box::new(Way::start(bench, &cluster, algorithm, &[])?)));
     }
     let clients = CLIENTS.to_string();
     for protocol in if bench.full { &["simple", "prepared"][..] } else { &["simple"] } {
-        let job = Job { script: "tpcb-like", protocol, clients: &clients };
+        let (job, transactions) =
+            (Job { script: "tpcb-like", protocol, clients: &clients }, transactions.to_string());
         let mut done: Vec<Done> = paths.iter().map(|_| Done::default()).collect();
         for round in 0..bench.rounds(2, 5) {
             for at in order(round, paths.len()) {
-                run(bench, &cluster, &paths[at], job, &mut done[at])
+                run(&cluster, &paths[at], job, &transactions, &mut done[at])
                     .map_err(|error| format!("{}: {error}", paths[at].name()))?;
             }
         }
         let mut bytes = Vec::new();
         for path in &paths {
-            let counted = match path {
+            bytes.push(match path {
                 Path::One(_) => None,
-                Path::Both(_, way) => Some(way.count(&cluster, job, &transactions.to_string())?),
-            };
-            bytes.push(counted);
+                Path::Both(_, way) => Some(way.count(&cluster, job, &transactions)?),
+            });
         }
-        let per_transaction = f64::from(CLIENTS * transactions);
+        let counted = done[off].transactions / done[off].tps.count() as f64;
         for (at, path) in paths.iter().enumerate() {
-            table.push(row(
-                path,
-                protocol,
-                [&done[at], &done[off]],
-                [bytes[at], bytes[off]],
-                per_transaction,
-            ));
+            table.push(row(path, protocol, [&done[at], &done[off]], [bytes[at], bytes[off]], counted));
         }
         verdicts(&mut table, protocol, &done[off..], &bytes[off..]);
     }
     Ok(table)
 }
 
-/// A row of a path; `done` and `bytes` are its own and those of both hops with compression off.
+/// A row of a path; `done` and `bytes` are its own and those of both hops with compression off, the bytes of
+/// `counted` transactions.
 fn row(
     path: &Path,
     protocol: &str,
     done: [&Done; 2],
     bytes: [Option<[u64; 2]>; 2],
-    per_transaction: f64,
+    counted: f64,
 ) -> Vec<Value> {
     let [done, off] = done;
     let mut cells = vec![format!("-M {protocol}").into(), path.name().into()];
@@ -117,7 +112,7 @@ fn row(
     }
     for way in 0..2 {
         let [found, off] = bytes.map(|bytes| bytes.map(|both| both[way] as f64));
-        cells.push(found.map_or(Value::None, |found| (found / per_transaction).into()));
+        cells.push(found.map_or(Value::None, |found| (found / counted).into()));
         cells.push(found.zip(off).map_or(Value::None, |(found, off)| (found / off).into()));
     }
     cells
@@ -146,9 +141,10 @@ fn verdicts(table: &mut Table, protocol: &str, done: &[Done], bytes: &[Option<[u
     }
 }
 
-fn run(bench: &Bench, cluster: &Cluster, path: &Path, job: Job<'_>, done: &mut Done) -> Result<()> {
+fn run(cluster: &Cluster, path: &Path, job: Job<'_>, transactions: &str, done: &mut Done) -> Result<()> {
     let before = cpu_seconds(cluster, path)?;
-    let result = job.run(cluster, path.port(), &["-T", if bench.full { "8" } else { "4" }])?;
+    // Not for some seconds: a busy machine may spend them on connecting.
+    let result = job.run(cluster, path.port(), &["-t", transactions])?;
     let left = "select count(*) = 1 from pg_stat_activity where backend_type = 'client backend'";
     wait_until(Duration::from_secs(60), "the backends to end", || {
         cluster.sql(left).is_ok_and(|answer| answer == "t")

@@ -39,6 +39,8 @@ pub const ORDER: &[&str] = &[
     "hop-cpu",
     "hop-rate",
     "pgbench",
+    "tpcb-256",
+    "replication-levels",
     "link-16",
     "link-125",
     "standby",

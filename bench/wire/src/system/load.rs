@@ -6,15 +6,23 @@ use std::time::Instant;
 use pgshrink_bench_report::Result;
 use pgshrink_testkit::{Cluster, run};
 
-/// A server with pgbench's tables at this scale.
-pub fn pgbench_server(scale: u32) -> Result<Cluster> {
-    let cluster = Cluster::builder()
+/// A server with pgbench's tables at this scale, for at most this many connections.
+pub fn pgbench_server(scale: u32, connections_max: u32) -> Result<Cluster> {
+    pgbench_server_with(scale, connections_max, &[])
+}
+
+/// The same with more settings.
+pub fn pgbench_server_with(scale: u32, connections_max: u32, more: &[(&str, &str)]) -> Result<Cluster> {
+    let mut builder = Cluster::builder()
         .conf("shared_buffers", "256MB")
-        .conf("max_connections", 200)
+        .conf("max_connections", connections_max)
         .conf("autovacuum", "off")
         .conf("checkpoint_timeout", "1h")
-        .conf("max_wal_size", "8GB")
-        .start()?;
+        .conf("max_wal_size", "8GB");
+    for (name, value) in more {
+        builder = builder.conf(name, value);
+    }
+    let cluster = builder.start()?;
     let mut command = cluster.command("pgbench");
     run::output(command.args(["-i", "-q", "-s", &scale.to_string()]).arg(cluster.conninfo_unix("postgres")))?;
     Ok(cluster)

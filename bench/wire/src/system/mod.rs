@@ -1,5 +1,7 @@
 //! End-to-end tables: the built program between real servers and clients.
 
+mod crowd;
+mod levels;
 mod links;
 mod load;
 mod overhead;
@@ -9,6 +11,7 @@ mod rate;
 mod sessions;
 mod standby;
 mod standin;
+mod way;
 
 use pgshrink_bench_report::{Result, Table};
 
@@ -22,6 +25,8 @@ pub const TABLES: &[(&str, Make)] = &[
     ("hop-cpu", processor::table),
     ("hop-rate", rate::table),
     ("pgbench", overhead::table),
+    ("tpcb-256", crowd::table),
+    ("replication-levels", levels::table),
     ("link-16", links::slow),
     ("link-125", links::fast),
     ("standby", standby::table),

@@ -1,14 +1,11 @@
 //! pgbench with compression against the same hops without.
 
-use std::time::Duration;
-
 use pgshrink_bench_report::{Result, Samples, Table, Unit, Value};
-use pgshrink_testkit::relay::{Endpoint, Relay};
-use pgshrink_testkit::{Cluster, wait_until};
+use pgshrink_testkit::Cluster;
 
 use super::Bench;
 use super::load::{self, order};
-use super::product::Hop;
+use super::way::{Job, Way};
 
 const TPS_MIN: f64 = 0.97;
 /// Name, algorithm, smallest group tried. Off first.
@@ -26,14 +23,6 @@ const WORKS: [(&str, &str); 4] = [
 ];
 /// Each of 8 clients, in the run that counts bytes.
 const COUNTED_TRANSACTIONS: &str = "1000";
-
-/// Connector and gateway of one variant, and a second connector whose way to the gateway is counted.
-struct Way {
-    gateway: Hop,
-    connector: Hop,
-    counted: Hop,
-    relay: Relay,
-}
 
 #[derive(Default)]
 struct Done {
@@ -59,23 +48,24 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         ("of off", Unit::Ratio),
     ];
     let mut table = Table::new("pgbench", "pgbench with compression", about, &columns);
-    let cluster = load::pgbench_server(10)?;
+    let cluster = load::pgbench_server(10, 200)?;
     let mut ways = Vec::new();
     for (_, algorithm, min_size) in VARIANTS {
-        ways.push(Way::start(bench, &cluster, algorithm, min_size)?);
+        ways.push(Way::start(bench, &cluster, algorithm, &["--min-size", min_size])?);
     }
     let mut worst = (f64::MAX, String::new());
     for (script, protocol) in WORKS {
         let name = format!("{script} -M {protocol}");
+        let job = Job { script, protocol, clients: "8" };
         let mut done: [Done; VARIANTS.len()] = Default::default();
         for round in 0..bench.rounds(5, 11) {
             for at in order(round, ways.len()) {
-                ways[at].run(bench, &cluster, script, protocol, &mut done[at])?;
+                run(bench, &cluster, &ways[at], job, &mut done[at])?;
             }
         }
         let mut bytes = Vec::new();
         for way in &ways {
-            bytes.push(way.count(&cluster, script, protocol)?);
+            bytes.push(way.count(&cluster, job, COUNTED_TRANSACTIONS)?);
         }
         for (at, (variant, _, _)) in VARIANTS.iter().enumerate() {
             let to_off = done[at].tps.over(&done[0].tps);
@@ -100,42 +90,12 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     Ok(table)
 }
 
-impl Way {
-    fn start(bench: &Bench, cluster: &Cluster, algorithm: &str, min_size: &str) -> Result<Way> {
-        let more = ["--min-size", min_size];
-        let gateway = bench.product.gateway_with("127.0.0.1", cluster.port(), algorithm, &more)?;
-        let connector = bench.product.connector(&gateway, algorithm, &more)?;
-        let relay = Relay::to(Endpoint::local(gateway.port())).start()?;
-        let to_relay = format!("127.0.0.1:{}", relay.port());
-        let counted = bench.product.connector_to(&to_relay, algorithm, &more)?;
-        Ok(Way { gateway, connector, counted, relay })
-    }
-
-    fn run(
-        &self,
-        bench: &Bench,
-        cluster: &Cluster,
-        script: &str,
-        protocol: &str,
-        done: &mut Done,
-    ) -> Result<()> {
-        let seconds = if bench.full { "2" } else { "1" };
-        let before = self.gateway.cpu_seconds()? + self.connector.cpu_seconds()?;
-        let arguments = ["-b", script, "-M", protocol, "-c", "8", "-j", "2", "-T", seconds];
-        let result = load::pgbench(cluster, self.connector.port(), &arguments)?;
-        done.cpu_seconds += self.gateway.cpu_seconds()? + self.connector.cpu_seconds()? - before;
-        done.tps.push(result.tps);
-        done.transactions += result.transactions;
-        Ok(())
-    }
-
-    /// Bytes to the server and to the client of a fixed number of transactions.
-    fn count(&self, cluster: &Cluster, script: &str, protocol: &str) -> Result<[u64; 2]> {
-        let before = self.relay.counts();
-        let arguments = ["-b", script, "-M", protocol, "-c", "8", "-j", "2", "-t", COUNTED_TRANSACTIONS];
-        load::pgbench(cluster, self.counted.port(), &arguments)?;
-        wait_until(Duration::from_secs(10), "connections to end", || self.relay.open_count() == 0)?;
-        let after = self.relay.counts();
-        Ok([after.to_server - before.to_server, after.to_client - before.to_client])
-    }
+fn run(bench: &Bench, cluster: &Cluster, way: &Way, job: Job<'_>, done: &mut Done) -> Result<()> {
+    let before = way.cpu_seconds()?;
+    let result = job.run(cluster, way.port(), &["-T", if bench.full { "2" } else { "1" }])?;
+    let after = way.cpu_seconds()?;
+    done.cpu_seconds += after[0] + after[1] - before[0] - before[1];
+    done.tps.push(result.tps);
+    done.transactions += result.transactions;
+    Ok(())
 }

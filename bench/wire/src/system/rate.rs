@@ -16,14 +16,17 @@ const COPIES: usize = 3;
 
 /// What stands between client and server.
 #[derive(Debug)]
-enum Between {
+pub(super) enum Between {
+    /// The server's own port.
     Nothing(u16),
+    /// A gateway alone.
     Gateway(Hop),
+    /// pgbouncer or HAProxy.
     Rival(Rival, Running),
 }
 
 impl Between {
-    fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Between::Nothing(_) => "direct",
             Between::Gateway(_) => "pgshrink",
@@ -31,7 +34,7 @@ impl Between {
         }
     }
 
-    fn port(&self) -> u16 {
+    pub(super) fn port(&self) -> u16 {
         match self {
             Between::Nothing(port) => *port,
             Between::Gateway(hop) => hop.port(),
@@ -39,7 +42,7 @@ impl Between {
         }
     }
 
-    fn cpu_seconds(&self) -> Option<f64> {
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
         match self {
             Between::Nothing(_) => None,
             Between::Gateway(hop) => hop.daemon.cpu_seconds(),
@@ -72,7 +75,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         ("CPU us", Unit::Ms),
     ];
     let mut table = Table::new("hop-rate", "One hop against the rivals", about, &columns);
-    let cluster = load::pgbench_server(10)?;
+    let cluster = load::pgbench_server(10, 200)?;
     corpora::find("flights")?.load(&cluster)?;
     cluster.sql("create unlogged table copied (like flights)")?;
     let text = cluster.psql().arg("-c").arg("copy flights to stdout").run()? + "\n";

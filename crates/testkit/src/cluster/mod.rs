@@ -173,6 +173,11 @@ impl Cluster {
         self.postmaster().pid()
     }
 
+    /// CPU seconds of the running server so far, user and system, all its processes and those that have ended included.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        crate::daemon::cpu_seconds_of_family(self.pid()?)
+    }
+
     /// Makes a standby the primary of a new timeline, and waits for it.
     pub fn promote(&self) -> Result<(), Error> {
         let mut command = self.owner.command(self.server.program("pg_ctl"));

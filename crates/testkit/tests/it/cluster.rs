@@ -127,3 +127,22 @@ fn starting_from_the_template_takes_seconds_at_most() {
     // Without the template initdb alone takes that long on the smallest machine; the bound is for a loaded one.
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
+
+#[test]
+fn processor_time_of_a_server_includes_backends_that_have_ended() {
+    let cluster = Cluster::builder().start().unwrap();
+    let before = cluster.cpu_seconds().unwrap();
+    // Time is counted in hundredths of a second: work until the backend itself must have used some.
+    wait_until(Duration::from_secs(60), "the server to have used half a second", || {
+        cluster.sql("select count(*) from generate_series(1, 200000)").unwrap();
+        cluster.cpu_seconds().unwrap() - before > 0.5
+    })
+    .unwrap();
+    // The backends have ended; what they used must not go with them.
+    wait_until(Duration::from_secs(20), "the backends to end", || {
+        let left = "select count(*) from pg_stat_activity where backend_type = 'client backend'";
+        cluster.sql(left).unwrap() == "1"
+    })
+    .unwrap();
+    assert!(cluster.cpu_seconds().unwrap() - before > 0.5);
+}

@@ -269,11 +269,14 @@ notice_before_sleep_ends() {
 }
 
 cancel_57014_within_3s() {
-    local psql asked took
-    # The interrupt goes to psql, which sends the CancelRequest.
-    psql -XqAt -v VERBOSITY=verbose -c "SELECT pg_sleep(60)" 2>"$WORK/errors" &
+    local psql asked took running="SELECT count(*) FROM pg_stat_activity WHERE application_name = '$SCHEMA' AND state = 'active'"
+    # The interrupt goes to psql, which sends the CancelRequest. Before its query runs it would end psql.
+    PGAPPNAME=$SCHEMA psql -XqAt -v VERBOSITY=verbose -c "SELECT pg_sleep(60)" 2>"$WORK/errors" &
     psql=$!
-    sleep 0.4
+    for _ in {1..100}; do
+        [ "$(sql -c "$running")" = 0 ] || break
+        sleep 0.05
+    done
     asked=$(now_ms)
     kill -INT "$psql"
     while kill -0 "$psql" 2>/dev/null && [ $(($(now_ms) - asked)) -lt 5000 ]; do

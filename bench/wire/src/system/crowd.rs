@@ -36,12 +36,13 @@ struct Done {
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let (scale, transactions) = if bench.full { (64, 100) } else { (10, 10) };
     let about = format!(
-        "pgbench tpcb-like with {CLIENTS} clients at scale {scale}, on one machine whose processors are all busy. `both` is \
-         connector and gateway in the default context, preserved; `gateway` is the gateway alone, one hop like pgbouncer, \
-         which pools sessions. `tps to off`: transactions per second divided by those through both hops with compression \
-         off, round by round in turn. CPU is in ms for 1,000 transactions, connecting {CLIENTS} clients included: of the gateway \
-         or the rival, of the connector, and of all the server's processes. Bytes are those between connector and gateway \
-         for a transaction, startup included. Each run is of {transactions} transactions of each client."
+        "pgbench tpcb-like with {CLIENTS} clients at scale {scale}, on one machine whose processors are all busy. \
+         `both` is connector and gateway in the default context, preserved; `gateway` is the gateway alone, one hop \
+         like pgbouncer, which pools sessions. `tps to off`: transactions per second divided by those through both \
+         hops with compression off, round by round in turn. CPU is in ms for 1,000 transactions, connecting \
+         {CLIENTS} clients included: of the gateway or the rival, of the connector, and of all the server's \
+         processes. Bytes are those between connector and gateway for a transaction, \
+         startup included. Each run is of {transactions} transactions of each client."
     );
     let columns = [
         ("work", Unit::Text),

@@ -57,12 +57,13 @@ struct Rounds {
 
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = format!(
-        "A hot standby follows a primary through connector and gateway on one machine (physical replication); both ends \
-         have the same algorithm, level and context. *Catching up*: the same WAL for each setting, of pgbench tpcb-like at \
-         scale {SCALE} or of a COPY of flights into an empty table, received by a standby that was away. *Live*: pgbench writes \
-         at {LIVE_RATE} transactions a second from 4 clients, right after a checkpoint, so with many full pages. Bytes are those \
-         between connector and gateway, of all rounds. `off to it`: bytes to the standby for a byte of WAL with compression off, divided by \
-         those of the setting, round by round. CPU is in seconds for 10^9 bytes of WAL. After each run all rows of the \
+        "A hot standby follows a primary through connector and gateway on one machine (physical replication); both \
+         ends have the same algorithm, level and context. *Catching up*: the same WAL for each setting, of pgbench \
+         tpcb-like at scale {SCALE} or of a COPY of flights into an empty table, received by a standby that was away. \
+         *Live*: pgbench writes at {LIVE_RATE} transactions a second from 4 clients, right after a checkpoint, so with \
+         many full pages. Bytes are those between connector and gateway, of all rounds. `off to it`: bytes to the \
+         standby for a byte of WAL with compression off, divided by those of the setting, round by round. CPU is in \
+         seconds for 10^9 bytes of WAL. After each run all rows of the \
          standby's tables are compared with the primary's by count and hash."
     );
     let columns = [

@@ -31,7 +31,8 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Runs it through `port`; `more` says at least how long: `-T` and seconds, or `-t` and transactions of each client.
+    /// Runs it through `port`; `more` says at least how long: `-T` and seconds, or `-t` and transactions of each
+    /// client.
     pub fn run(self, cluster: &Cluster, port: u16, more: &[&str]) -> Result<Pgbench> {
         let job = ["-b", self.script, "-M", self.protocol, "-c", self.clients, "-j", "2"];
         load::pgbench(cluster, port, &[&job[..], more].concat())

@@ -132,17 +132,10 @@ fn starting_from_the_template_takes_seconds_at_most() {
 fn processor_time_of_a_server_includes_backends_that_have_ended() {
     let cluster = Cluster::builder().start().unwrap();
     let before = cluster.cpu_seconds().unwrap();
-    // Time is counted in hundredths of a second: work until the backend itself must have used some.
-    wait_until(Duration::from_secs(60), "the server to have used half a second", || {
+    // Counted in hundredths of a second. Each psql has a backend of its own, which has ended when psql has.
+    wait_until(Duration::from_secs(300), "ended backends to add up to a tenth of a second", || {
         cluster.sql("select count(*) from generate_series(1, 200000)").unwrap();
-        cluster.cpu_seconds().unwrap() - before > 0.5
+        cluster.cpu_seconds().unwrap() - before > 0.1
     })
     .unwrap();
-    // The backends have ended; what they used must not go with them.
-    wait_until(Duration::from_secs(20), "the backends to end", || {
-        let left = "select count(*) from pg_stat_activity where backend_type = 'client backend'";
-        cluster.sql(left).unwrap() == "1"
-    })
-    .unwrap();
-    assert!(cluster.cpu_seconds().unwrap() - before > 0.5);
 }

@@ -37,7 +37,8 @@ pub(super) fn windows(bench: &Bench) -> Result<Table> {
         })
         .unzip();
     let (mut table, found) = sweep(bench, "windows", "Window log", &about, &heads, &configs)?;
-    if let Some(auto) = found.iter().find(|(corpus, _)| corpus == FAR_CORPUS).and_then(|(_, all)| all.last()) {
+    if let Some(auto) = found.iter().find(|(corpus, _)| corpus == FAR_CORPUS).and_then(|(_, all)| all.last())
+    {
         table.verdict(
             &format!("{FAR_CORPUS}, COPY OUT at zstd:1 with window_log = auto and the default memory limit"),
             &format!("at least {FAR_PERCENT_MIN} % below `zstd -1` of the text in one piece"),

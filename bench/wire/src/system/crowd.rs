@@ -146,9 +146,11 @@ fn run(cluster: &Cluster, path: &Path, job: Job<'_>, transactions: &str, done: &
     let before = cpu_seconds(cluster, path)?;
     // Not for some seconds: a busy machine may spend them on connecting.
     let result = job.run(cluster, path.port(), &["-t", transactions])?;
-    let left = "select count(*) = 1 from pg_stat_activity where backend_type = 'client backend'";
-    wait_until(Duration::from_secs(60), "the backends to end", || {
-        cluster.sql(left).is_ok_and(|answer| answer == "t")
+    // A pooler keeps its own idle.
+    let busy =
+        "select count(*) = 1 from pg_stat_activity where backend_type = 'client backend' and state <> 'idle'";
+    wait_until(Duration::from_secs(60), "the backends to be idle or gone", || {
+        cluster.sql(busy).is_ok_and(|answer| answer == "t")
     })?;
     let after = cpu_seconds(cluster, path)?;
     for (sum, (after, before)) in done.cpu_seconds.iter_mut().zip(after.into_iter().zip(before)) {

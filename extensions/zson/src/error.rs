@@ -25,6 +25,10 @@ pub fn log(message: impl Into<String>) {
 }
 
 fn report(level: PgLogLevel, code: Code, message: impl Into<String>, detail: &str, hint: &str) {
+    if code == Code::ERRCODE_OUT_OF_MEMORY {
+        // To report it takes some.
+        crate::reserve::drop_ballast();
+    }
     let mut report = ErrorReport::new(code, message.into(), "zson");
     if !detail.is_empty() {
         report = report.set_detail(detail.to_owned());

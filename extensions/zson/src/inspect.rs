@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::c_char;
+use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgshrink_zson::datum::{Method, Stored, parse};
@@ -13,8 +14,10 @@ use pgshrink_zson::memory;
 use crate::backend::objects;
 use crate::catalog::{Row, c_string, text_datum};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
-use crate::sys::{self, bytes_of, copy_of, had, pg_function, raw};
+use crate::sys::{self, bytes_of, copy_of, had, out_of_memory, pg_function, raw};
 
+/// The server's own limit of one allocation (`MaxAllocSize`).
+const ALLOC_BYTES_MAX: usize = 0x3fff_ffff;
 /// Types in types are followed this far.
 const DEPTH_MAX: u32 = 64;
 
@@ -47,19 +50,48 @@ pg_function! {
     /// `zson_extract_strings(jsonb)`: keys and string values at any depth; of each object the keys first.
     fn zson_extract_strings(fcinfo) {
         let jsonb = pg_sys::pg_detoast_datum(sys::arg(fcinfo, 0).cast_mut_ptr());
-        let mut texts: Vec<Datum> = Vec::new();
-        strings_of(Datum::from(jsonb), &mut |text| {
-            let text = pg_sys::cstring_to_text_with_len(text.as_ptr().cast(), text.len() as i32);
-            had(memory::push(&mut texts, Datum::from(text)));
-        });
-        Datum::from(pg_sys::construct_array(
-            texts.as_mut_ptr(),
-            texts.len() as i32,
-            pg_sys::TEXTOID,
-            -1,
-            false,
-            pg_sys::TYPALIGN_INT as c_char,
-        ))
+        let mut texts = Vec::new();
+        strings_of(Datum::from(jsonb), &mut |text| had(memory::push(&mut texts, copy_of(text))));
+        text_array(&texts)
+    }
+}
+
+/// A `text[]`, in one piece: what asks for memory text by text may be refused when not even the refusal can be copied.
+///
+/// # Safety
+/// Called by the server, with a memory context for the result.
+unsafe fn text_array(texts: &[Vec<u8>]) -> Datum {
+    const HEAD_BYTES: usize = size_of::<pg_sys::ArrayType>() + 2 * size_of::<i32>();
+    // SAFETY: all of the piece is written: a header, then each text's, its bytes, and zeros up to the next.
+    unsafe {
+        if texts.is_empty() {
+            return Datum::from(pg_sys::construct_empty_array(pg_sys::TEXTOID));
+        }
+        let bytes = HEAD_BYTES
+            + texts.iter().map(|text| (size_of::<i32>() + text.len()).next_multiple_of(4)).sum::<usize>();
+        if bytes > ALLOC_BYTES_MAX {
+            raise(
+                Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+                "zson: the strings of the document do not fit into an array",
+                &format!("The array would have {bytes} bytes; at most {ALLOC_BYTES_MAX} are allowed."),
+                "",
+            );
+        }
+        let array = pg_sys::palloc_extended(bytes, pg_sys::MCXT_ALLOC_NO_OOM as i32).cast::<u8>();
+        if array.is_null() {
+            out_of_memory();
+        }
+        let head = [(bytes << 2) as i32, 1, 0, u32::from(pg_sys::TEXTOID) as i32, texts.len() as i32, 1];
+        ptr::copy_nonoverlapping(head.as_ptr().cast(), array, HEAD_BYTES);
+        let mut at = array.add(HEAD_BYTES);
+        for text in texts {
+            let varlena = size_of::<i32>() + text.len();
+            at.cast::<i32>().write((varlena << 2) as i32);
+            ptr::copy_nonoverlapping(text.as_ptr(), at.add(size_of::<i32>()), text.len());
+            at.add(varlena).write_bytes(0, varlena.next_multiple_of(4) - varlena);
+            at = at.add(varlena.next_multiple_of(4));
+        }
+        Datum::from(array)
     }
 }
 

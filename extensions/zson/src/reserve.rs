@@ -4,12 +4,17 @@
 //! with data can fail here and becomes an ERROR (`pgshrink_zson::memory`). To raise that ERROR takes some hundred bytes
 //! more: the message, the report, the panic on its way to the server. They come from the reserve, which is whole again
 //! once they are given back. Large requests never come from it, so they fail as they should.
+//!
+//! The server's part has another: the **ballast**, two megabytes that nobody touches. pgrx copies every ERROR that it
+//! catches while the jump buffer of the call that failed is still in force; a copy that finds no memory would jump
+//! there again, into a frame that is gone, and crash. So the ballast is given up before an ERROR of a lack of memory is
+//! caught, and taken anew by the next call of ours, which is refused if it cannot be had.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 #[global_allocator]
 static ALLOCATOR: Reserved = Reserved;
@@ -32,6 +37,35 @@ static SHORT: AtomicBool = AtomicBool::new(false);
 /// gathers some asks this, and raises.
 pub fn is_memory_short() -> bool {
     SHORT.load(Ordering::Relaxed)
+}
+
+static BALLAST: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+
+/// The server's contexts ask for a block of 1 MB at the least once they have grown; as much again is for everything else.
+// SAFETY: the alignment is a power of two, and the size no multiple that overflows.
+const BALLAST_LAYOUT: Layout = unsafe { Layout::from_size_align_unchecked(2 << 20, 16) };
+
+/// Takes the ballast if it was given up; false: there is no memory for it.
+#[inline]
+pub fn keep_ballast() -> bool {
+    !BALLAST.load(Ordering::Relaxed).is_null() || take_ballast()
+}
+
+#[cold]
+fn take_ballast() -> bool {
+    // SAFETY: the layout has a size.
+    let taken = unsafe { System.alloc(BALLAST_LAYOUT) };
+    BALLAST.store(taken, Ordering::Relaxed);
+    !taken.is_null()
+}
+
+/// Gives the ballast up.
+pub fn drop_ballast() {
+    let taken = BALLAST.swap(ptr::null_mut(), Ordering::Relaxed);
+    if !taken.is_null() {
+        // SAFETY: it was allocated so, and is no longer anybody's.
+        unsafe { System.dealloc(taken, BALLAST_LAYOUT) };
+    }
 }
 
 const RESERVE_BYTES: usize = 256 << 10;

@@ -11,7 +11,7 @@ use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 use pgshrink_zson::memory;
 
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
-use crate::reserve::is_memory_short;
+use crate::reserve::{drop_ballast, is_memory_short, keep_ballast};
 
 pub mod raw {
     //! See the header of the parent: no destructors across these.
@@ -23,6 +23,7 @@ pub mod raw {
         pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
         pub fn palloc(size: Size) -> *mut c_void;
         pub fn pfree(pointer: *mut c_void);
+        pub fn geterrcode() -> i32;
         pub fn jsonb_in(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_out(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_recv(fcinfo: FunctionCallInfo) -> Datum;
@@ -46,7 +47,7 @@ macro_rules! pg_function {
             unsafe extern "C-unwind" fn $name($fcinfo: ::pgrx::pg_sys::FunctionCallInfo) -> ::pgrx::pg_sys::Datum {
                 // SAFETY: the server calls it with a valid call record; panics end at the guard.
                 #[allow(unused_unsafe)]
-                unsafe { ::pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard(move || unsafe { $body }) }
+                unsafe { crate::sys::guarded(move || unsafe { $body }) }
             }
         };
         ::pastey::paste! {
@@ -59,6 +60,52 @@ macro_rules! pg_function {
     )*};
 }
 pub(crate) use pg_function;
+
+/// Runs `body` so that a panic in it becomes an ERROR, and so that the ERROR of a lack of memory can be copied, which
+/// pgrx does of every one that it catches ([`crate::reserve`]).
+///
+/// # Safety
+/// Called by the server, in its main thread.
+#[inline]
+pub unsafe fn guarded<R: Copy>(body: impl FnOnce() -> R) -> R {
+    // SAFETY: by the caller; the callback lives until it is taken off the stack, by us or by who catches an ERROR.
+    unsafe {
+        let mut callback = pg_sys::ErrorContextCallback {
+            previous: pg_sys::error_context_stack,
+            callback: Some(make_room_for_error),
+            arg: std::ptr::null_mut(),
+        };
+        let previous = callback.previous;
+        pg_sys::error_context_stack = &raw mut callback;
+        let done = pg_sys::submodules::panic::pgrx_extern_c_guard(std::panic::AssertUnwindSafe(|| {
+            require_ballast();
+            body()
+        }));
+        pg_sys::error_context_stack = previous;
+        done
+    }
+}
+
+/// Sees to it that the ERROR of a lack of memory can be copied; if even that cannot be had, it is the ERROR.
+#[inline]
+pub fn require_ballast() {
+    if !keep_ballast() {
+        out_of_memory();
+    }
+}
+
+/// The ERROR of a lack of memory.
+pub fn out_of_memory() -> ! {
+    raise(Code::ERRCODE_OUT_OF_MEMORY, "zson: out of memory", "", "")
+}
+
+/// Called for every message on its way, before it is caught or sent.
+unsafe extern "C-unwind" fn make_room_for_error(_: *mut std::ffi::c_void) {
+    // SAFETY: only asks for the code of the message that is being made.
+    if unsafe { raw::geterrcode() } == Code::ERRCODE_OUT_OF_MEMORY as i32 {
+        drop_ballast();
+    }
+}
 
 /// Argument `n`, whatever it is if that argument is null.
 ///
@@ -190,7 +237,7 @@ pub fn copy_of(bytes: &[u8]) -> Vec<u8> {
 /// What there was memory for; otherwise an ERROR.
 pub fn had<T>(wanted: Result<T, pgshrink_zson::Error>) -> T {
     if is_memory_short() {
-        raise(Code::ERRCODE_OUT_OF_MEMORY, "zson: out of memory", "", "");
+        out_of_memory();
     }
     wanted.unwrap_or_else(|error| raise_core(&error))
 }

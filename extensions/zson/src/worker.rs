@@ -28,7 +28,7 @@ use crate::learn::Trained;
 use crate::query::{Session, statement};
 use crate::reencode::{Pass, sleep};
 use crate::settings;
-use crate::sys::had;
+use crate::sys::{guarded, had, require_ballast};
 
 /// The share of a profile's bytes that a new dictionary has to save.
 const GAIN_MIN: f64 = 0.10;
@@ -112,9 +112,13 @@ fn run_worker(database: &str) -> bool {
 }
 
 /// The worker of one database.
-#[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn zson_worker_main(_argument: Datum) {
+    // SAFETY: called by the server, as all that a process does.
+    unsafe { guarded(bring_database_along) }
+}
+
+fn bring_database_along() {
     // SIGTERM ends it at the next transaction or sleep: the server's own handler of background workers.
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     BackgroundWorker::connect_worker_to_spi(Some(BackgroundWorker::get_extra()), None);
@@ -261,6 +265,7 @@ fn transaction<R>(what: &str, work: impl FnOnce() -> R) -> Option<R> {
     let work = AssertUnwindSafe(work);
     let result = PgTryBuilder::new(|| {
         let work = work;
+        require_ballast();
         Ok(work.0())
     })
     .catch_others(|error| Err(message_of(&error)))

@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
+use crate::sys::guarded;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid, SortSupport, SortSupportData, varlena};
 
 use super::decoded::Decoded;
@@ -84,7 +84,7 @@ pg_function! {
 unsafe extern "C-unwind" fn compare_documents(a: Datum, b: Datum, support: SortSupport) -> c_int {
     // SAFETY: the sort's values are zson, and its extra state is what zson_sortsupport put there.
     unsafe {
-        pgrx_extern_c_guard(move || {
+        guarded(move || {
             if stored_alike(a, b) {
                 return 0;
             }
@@ -108,7 +108,7 @@ unsafe extern "C-unwind" fn never(_count: c_int, _support: SortSupport) -> bool 
 unsafe extern "C-unwind" fn abbreviate(original: Datum, support: SortSupport) -> Datum {
     // SAFETY: the sort's values are zson, and its extra state is what zson_sortsupport put there.
     unsafe {
-        pgrx_extern_c_guard(move || {
+        guarded(move || {
             let sort = (*support).ssup_extra.cast::<Sort>();
             let jsonb = value::view(original).cast_mut_ptr::<varlena>();
             if (*sort).pivot.is_null() {

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
+use crate::sys::guarded;
 use pgrx::pg_sys::{
     Datum, ExecEvalSubroutine, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, ParseState,
     SubscriptExecSteps, SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
@@ -173,7 +173,7 @@ unsafe extern "C-unwind" fn fetch(
 ) {
     // SAFETY: a step of this kind whose state went through exec_setup; the container is not null (fetch_strict).
     unsafe {
-        pgrx_extern_c_guard(move || {
+        guarded(move || {
             let zson = *(*step).resvalue;
             let container = value::view(zson);
             let part = as_jsonb(|steps| steps.sbs_fetch, expression, step, context, container).container;
@@ -189,7 +189,7 @@ unsafe extern "C-unwind" fn assign(
 ) {
     // SAFETY: a step of this kind whose state went through exec_setup.
     unsafe {
-        pgrx_extern_c_guard(move || {
+        guarded(move || {
             let done = as_jsonb(|steps| steps.sbs_assign, expression, step, context, container_of(step));
             if !*(*step).resnull {
                 *(*step).resvalue = value::pack(done.container, done.typmod);
@@ -205,7 +205,7 @@ unsafe extern "C-unwind" fn fetch_old(
 ) {
     // SAFETY: a step of this kind whose state went through exec_setup. The container stays for the assignment.
     unsafe {
-        pgrx_extern_c_guard(move || {
+        guarded(move || {
             let done = as_jsonb(|steps| steps.sbs_fetch_old, expression, step, context, container_of(step));
             (*(*step).d.sbsref.state).prevvalue = done.state.prevvalue;
             (*(*step).d.sbsref.state).prevnull = done.state.prevnull;

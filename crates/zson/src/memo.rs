@@ -73,9 +73,10 @@ impl Memo {
         raw_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
     ) -> Result<&Aligned, Error> {
-        let mut entry = self.room_for(datum.len() + Aligned::memory_for(raw_len));
+        let mut entry = self.room_for(datum.len(), Aligned::memory_for(raw_len));
         entry.datum.clear();
-        memory::append(&mut entry.datum, datum)?;
+        memory::reserve_exact(&mut entry.datum, datum.len())?;
+        entry.datum.extend_from_slice(datum);
         entry.document.resize(raw_len)?;
         fill(entry.document.document_mut())?;
         self.held += entry.memory_size();
@@ -94,11 +95,12 @@ impl Memo {
         self.held
     }
 
-    /// Buffers for an entry of `needed` bytes, at best those of one that is not needed any more.
-    fn room_for(&mut self, needed: usize) -> Box<Entry> {
+    /// Buffers for a datum and a document of so many bytes, at best those of an entry that is not needed any more.
+    fn room_for(&mut self, datum: usize, document: usize) -> Box<Entry> {
+        let needed = datum + document;
         let full = self.entries.len() >= MEMO_ENTRIES_MAX || self.held.saturating_add(needed) > self.budget;
         let mut entry = if full { self.pop() } else { None }.unwrap_or_default();
-        while self.held.saturating_add(needed.max(entry.memory_size())) > self.budget {
+        while self.held.saturating_add(entry.memory_with(datum, document)) > self.budget {
             if self.pop().is_none() {
                 // One large document does not keep its memory for all that follow.
                 if entry.memory_size() > needed.saturating_mul(2) {
@@ -135,7 +137,12 @@ fn fingerprint(datum: &[u8]) -> u64 {
 
 impl Entry {
     fn memory_size(&self) -> usize {
-        self.datum.capacity() + self.document.memory.capacity()
+        self.memory_with(0, 0)
+    }
+
+    /// Bytes of memory once it has room for a datum and a document of so many bytes.
+    fn memory_with(&self, datum: usize, document: usize) -> usize {
+        self.datum.capacity().max(datum) + self.document.memory.capacity().max(document)
     }
 }
 
@@ -163,7 +170,8 @@ impl Aligned {
         let needed = Self::memory_for(raw_len);
         if self.memory.len() < needed {
             self.memory.clear();
-            memory::reserve(&mut self.memory, needed)?;
+            // Not twice as much as there was: the budget is counted in what is really held.
+            memory::reserve_exact(&mut self.memory, needed)?;
             self.memory.resize(needed, 0);
         }
         self.start = self.memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;

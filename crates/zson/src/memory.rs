@@ -10,6 +10,11 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<(), Error> {
     vec.try_reserve(more).map_err(|_| lacking::<T>(vec.len().saturating_add(more)))
 }
 
+/// Room for `more` elements, and no more than that.
+pub fn reserve_exact<T>(vec: &mut Vec<T>, more: usize) -> Result<(), Error> {
+    vec.try_reserve_exact(more).map_err(|_| lacking::<T>(vec.len().saturating_add(more)))
+}
+
 /// `bytes` in memory of their own.
 pub fn copy(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut own = Vec::new();

@@ -95,18 +95,21 @@ fn the_last_ones_stay_in_place_however_small_the_budget() {
 
 #[test]
 fn memory_stays_within_the_budget_where_documents_are_small_against_it() {
-    let mut rng = Seed::from_env_or_time().rng();
-    let budget = 100_000;
-    let mut memo = Memo::new(budget);
-    for _ in 0..2000 {
-        let (datum_len, document_len) = (rng.between(9, 400), rng.below(7000));
-        keep(&mut memo, &rng.bytes(datum_len), &vec![1; document_len]);
-        assert!(memo.memory_size() <= budget, "{}", memo.memory_size());
+    // With the first of these seeds buffers that grew twofold once went over the budget.
+    for seed in [Seed(3_368_883_773_667_201_679), Seed::from_env_or_time()] {
+        let mut rng = seed.rng();
+        let budget = 100_000;
+        let mut memo = Memo::new(budget);
+        for _ in 0..2000 {
+            let (datum_len, document_len) = (rng.between(9, 400), rng.below(7000));
+            keep(&mut memo, &rng.bytes(datum_len), &vec![1; document_len]);
+            assert!(memo.memory_size() <= budget, "{}", memo.memory_size());
+        }
+        memo.set_budget(10_000);
+        assert!(memo.memory_size() <= 10_000);
+        memo.clear();
+        assert_eq!(memo.memory_size(), 0);
     }
-    memo.set_budget(10_000);
-    assert!(memo.memory_size() <= 10_000);
-    memo.clear();
-    assert_eq!(memo.memory_size(), 0);
 }
 
 #[test]

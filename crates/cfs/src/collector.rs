@@ -84,7 +84,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Empties zones into those that are kept for it, and commits, so that they are free.
     pub(crate) fn collect_for_room(&self) -> Result<(), Error> {
         let geometry = &self.options.geometry;
-        let bytes = u64::from(geometry.zones_for_moves()) * geometry.zone_bytes() / 2;
+        // Half of what is left of what is kept for it: the copies take less room than what becomes free.
+        let left = self.live.spare_zones().saturating_sub(geometry.zones_for_commits());
+        let bytes = u64::from(left.min(geometry.zones_for_moves())) * geometry.zone_bytes() / 2;
+        let bytes = bytes.max(2 * RECORD_BYTES_MAX as u64);
         if let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) {
             self.complete()?;
             match self.collect_alone(&guard, Budget { bytes, garbage_percent: 0 }, 0) {
@@ -242,17 +245,26 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     fn move_pages(&self, chosen: &Chosen, found: &mut Collected) -> Result<(), Error> {
         let mut buffer = vec![0; RECORD_BYTES_MAX];
+        let mut refused = None;
         for block in Block(0).up_to(self.pages()) {
             let original = self.live.entry(block);
-            let is_chosen = original.record_extent().is_some_and(|extent| chosen.has(extent));
-            if is_chosen && self.move_page(block, original, &mut buffer, found)? {
-                let bytes = original.extent().grains.bytes() as u64;
-                found.moved_records += 1;
-                found.moved_bytes += bytes;
-                self.live.count(Counter::MovedBytes, bytes);
+            if !original.record_extent().is_some_and(|extent| chosen.has(extent)) {
+                continue;
+            }
+            match self.move_page(block, original, &mut buffer, found) {
+                Ok(true) => {
+                    let bytes = original.extent().grains.bytes() as u64;
+                    found.moved_records += 1;
+                    found.moved_bytes += bytes;
+                    self.live.count(Counter::MovedBytes, bytes);
+                }
+                Ok(false) => {}
+                // A long record needs zones in a row. A shorter one may still find room.
+                Err(error @ Error::AddressSpace { .. }) => refused = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        refused.filter(|_| found.moved_records == 0).map_or(Ok(()), Err)
     }
 
     fn move_page(

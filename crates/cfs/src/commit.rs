@@ -324,9 +324,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             if root.inline.len() <= room {
                 return Ok(Draft { root, leaves: None });
             }
-            match self.write_deltas(guard, &mut root) {
+            match self.write_deltas(guard, &mut root, Purpose::Page) {
                 Ok(()) => return Ok(Draft { root, leaves: None }),
-                // A delta is long, and takes zones in a row. Leaves are short.
+                // A delta is long, takes zones in a row, and gives nothing back. What is kept for commits is for leaves.
                 Err(Error::AddressSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -337,13 +337,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Moves the root's entries into delta records: one, but of the whole map.
-    fn write_deltas(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
+    fn write_deltas(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        root: &mut Root,
+        purpose: Purpose,
+    ) -> Result<(), Error> {
         let mut payload = Vec::new();
         let mut deltas = Vec::new();
         for items in root.inline.chunks(DELTA_ITEMS_MAX) {
             payload.clear();
             map::encode_delta(items, &mut payload);
-            deltas.push(self.append_map(guard, Kind::Delta, root.sequence, &payload)?);
+            deltas.push(self.append_map(guard, Kind::Delta, root.sequence, &payload, purpose)?);
         }
         root.deltas.extend(deltas);
         root.inline.clear();
@@ -388,14 +393,14 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
             payload.clear();
             map::encode_leaf(leaf, &entries, &mut payload);
-            places.push(self.append_map(guard, Kind::Leaf, root.sequence, &payload)?);
+            places.push(self.append_map(guard, Kind::Leaf, root.sequence, &payload, Purpose::Map)?);
         }
         if root.inline.len() > room {
-            self.write_deltas(guard, root)?;
+            self.write_deltas(guard, root, Purpose::Map)?;
         }
         payload.clear();
         map::encode_index(&places, &mut payload);
-        root.index = self.append_map(guard, Kind::Index, root.sequence, &payload)?;
+        root.index = self.append_map(guard, Kind::Index, root.sequence, &payload, Purpose::Map)?;
         Ok(places)
     }
 
@@ -435,10 +440,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         kind: Kind,
         sequence: Version,
         payload: &[u8],
+        purpose: Purpose,
     ) -> Result<Place, Error> {
         let mut record = Vec::with_capacity(payload.len() + 128);
         let header = self.build(kind, sequence, payload, &mut record);
-        let reserved = self.append(&header, &mut record, Purpose::Map, Some(Need::Commit))?;
+        let reserved = self.append(&header, &mut record, purpose, Some(Need::Commit))?;
         self.live.count(Counter::MapBytes, header.grains().bytes() as u64);
         let bytes = (crate::record::HEADER_BYTES + header.payload_len) as u32;
         Ok(Place::of(reserved.extent().location, bytes, sequence))

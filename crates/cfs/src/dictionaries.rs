@@ -19,6 +19,7 @@ use crate::record::{DICTIONARY_NUMBER_MAX, Kind};
 pub use crate::root::DICTIONARIES_MAX;
 use crate::root::{DictionaryPlace, Place, Root};
 use crate::shared::IDLE;
+use crate::space::Purpose;
 use crate::units::{Block, DictionaryNumber};
 
 /// What a dictionary's content is known by.
@@ -56,7 +57,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut payload = Vec::from(number.to_le_bytes());
         payload.extend_from_slice(&name);
         payload.extend_from_slice(content);
-        let place = self.append_map(&guard, Kind::Dictionary, root.sequence, &payload)?;
+        // It stays for long, and the segment can do without: nothing of what is kept for commits.
+        let place = self.append_map(&guard, Kind::Dictionary, root.sequence, &payload, Purpose::Page)?;
         let mut dictionaries = root.dictionaries;
         dictionaries.push(DictionaryPlace { number, place });
         self.commit_with(&guard, false, Some(|root: &mut Root| root.dictionaries = dictionaries))?;

@@ -57,12 +57,14 @@ impl Geometry {
         (leaves + 2) * (per_leaf.next_multiple_of(crate::units::GRAIN_BYTES) as u64)
     }
 
-    /// Zones that pages never get: with these the largest commit that the segment can need succeeds.
+    /// Zones that only commits get: with these any number of commits succeeds, of whatever size. Each leaf and the index of one map
+    /// may lie in a zone of its own, and so may those of the next, which is written beside it; then the first is free.
     pub(crate) fn zones_for_commits(&self) -> u32 {
-        // Leaves do not cross zones' ends where the free ones lie apart: a zone holds one at least.
-        let whole = self.zone_bytes() / (LEAF_ENTRIES as u64 * 8 + 128);
-        let leaves = u64::from(self.pages_max).div_ceil(LEAF_ENTRIES as u64) + 2;
-        (leaves.div_ceil(whole.max(1)) * if whole == 0 { 3 } else { 1 } + 2) as u32
+        let leaves = self.pages_max.div_ceil(LEAF_ENTRIES as u32);
+        let leaf_bytes = u64::from(self.pages_max.min(LEAF_ENTRIES as u32)) * 8 + 128;
+        let zones_each = leaf_bytes.div_ceil(self.zone_bytes()) as u32;
+        // And one that a commit still fills, and one whose last part an opening gives to pages.
+        2 * (leaves + 1) * zones_each + 2
     }
 
     /// Zones that only collection gets beside commits: with these it empties others.
@@ -118,6 +120,8 @@ pub struct Shared<W> {
     pub size: W,
     /// The run that records are appended to: next grain below, end above.
     pub cursor: W,
+    /// The same for moved pages and for commits, where there is no more space than what is kept for them (`space::Lane`).
+    pub kept_cursors: [W; 2],
     /// Zones that were ever used.
     pub zones_end: W,
     /// The next version to be given out.
@@ -183,7 +187,7 @@ pub struct Shared<W> {
 
 pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
-const NAMED_WORDS: usize = 31;
+const NAMED_WORDS: usize = 33;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
 const USED_WORDS: usize = 64 + 3 * LEAF_BITS_WORDS + LEAVES_MAX + SHEET_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.

@@ -6,7 +6,9 @@
 //! leaves a zone unfinished; the next opening counts anew.
 //!
 //! The last free zones are not everybody's. Pages leave what collection and commits need, collection leaves what commits
-//! need: so a segment whose addresses are used up can be committed, collected and, after that, written to again.
+//! need: so a segment whose addresses are used up can be committed, collected and, after that, written to again. What is kept
+//! is filled apart ([`Lane`]): a page in a commit's zone would keep it from becoming free with the next commit, until nothing is
+//! kept any more.
 
 use crate::entry::GRAIN_BYTES;
 use crate::live::{Live, Word};
@@ -46,12 +48,28 @@ pub struct Zone {
 /// What a record is written for: how much of the last space it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A page.
+    /// A page, or anything else that may fail for want of space.
     Page,
     /// A collector's copy of a page, which frees space in the end.
     Move,
-    /// What a commit needs beside its root.
+    /// What a commit cannot do without beside its root.
     Map,
+}
+
+/// Which run a record is appended to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lane {
+    /// All records, as long as there is more than what is kept.
+    Common,
+    /// Moved pages, in zones kept for them.
+    Moves,
+    /// A commit's records, in zones kept for them. Each lies in as few zones as can be: a zone becomes free with the last that
+    /// reaches into it.
+    Map,
+}
+
+impl Lane {
+    const ALL: [Lane; 3] = [Lane::Common, Lane::Moves, Lane::Map];
 }
 
 /// Space for a record. It counts as finished when this is dropped: the record is published, or given up.
@@ -215,13 +233,22 @@ impl<'m, W: Word> Live<'m, W> {
         extent.shares(self.geometry().zone_grains)
     }
 
-    /// Zones that a record for this purpose must leave alone.
-    fn kept_from(&self, purpose: Purpose) -> u32 {
+    /// Zones that a lane must leave alone.
+    fn kept_from(&self, lane: Lane) -> u32 {
         let geometry = self.geometry();
-        match purpose {
-            Purpose::Page => geometry.zones_for_commits() + geometry.zones_for_moves(),
-            Purpose::Move => geometry.zones_for_commits(),
-            Purpose::Map => 0,
+        match lane {
+            Lane::Common => geometry.zones_for_commits() + geometry.zones_for_moves(),
+            Lane::Moves => geometry.zones_for_commits(),
+            Lane::Map => 0,
+        }
+    }
+
+    fn cursor(&self, lane: Lane) -> &'m W {
+        let [moves, map] = &self.shared().kept_cursors;
+        match lane {
+            Lane::Common => &self.shared().cursor,
+            Lane::Moves => moves,
+            Lane::Map => map,
         }
     }
 
@@ -248,16 +275,26 @@ impl<'m, W: Word> Live<'m, W> {
 
     /// Space for a record. None: the file may not grow further, or what is left is not for this purpose.
     pub fn reserve(&self, grains: Grains, purpose: Purpose) -> Option<Reserved<'m, W>> {
+        let kept = match purpose {
+            Purpose::Page => None,
+            Purpose::Move => Some(Lane::Moves),
+            Purpose::Map => Some(Lane::Map),
+        };
+        self.reserve_in(Lane::Common, grains).or_else(|| self.reserve_in(kept?, grains))
+    }
+
+    fn reserve_in(&self, lane: Lane, grains: Grains) -> Option<Reserved<'m, W>> {
+        let cursor = self.cursor(lane);
         loop {
-            let current = self.shared().cursor.load();
+            let current = cursor.load();
             let Run { next, end } = Run::of(current);
             if grains.0 <= end - next {
                 let rest = Run { next: next + grains.0, end };
-                if self.shared().cursor.swap_if(current, rest.word()).is_ok() {
+                if cursor.swap_if(current, rest.word()).is_ok() {
                     let extent = Extent { location: Location(next), grains };
                     return Some(Reserved { live: self.clone(), extent });
                 }
-            } else if !self.refill(current, grains, purpose) {
+            } else if !self.refill(lane, current, grains) {
                 return None;
             }
         }
@@ -270,20 +307,26 @@ impl<'m, W: Word> Live<'m, W> {
         }
     }
 
-    /// Gives up the rest of the sheet in which the cursor stands, so that what is written from now on shares no sheet with what
+    /// Gives up the rest of the sheets in which the cursors stand, so that what is written from now on shares no sheet with what
     /// is being made durable. Writers that came before may still write there: [`has_writers_left`](Self::has_writers_left).
     pub fn leave_sheet(&self) {
+        Lane::ALL.into_iter().for_each(|lane| self.leave_sheet_of(self.cursor(lane)));
+        // After the cursors: who reserves in a sheet that is left finds the number changed.
+        self.shared().sheets_left.add(1);
+    }
+
+    fn leave_sheet_of(&self, cursor: &W) {
         const SHEET_GRAINS: u32 = (SHEET_BYTES / GRAIN_BYTES) as u32;
+        let mut current = cursor.load();
         loop {
-            let current = self.shared().cursor.load();
             let Run { next, end } = Run::of(current);
             let start = next.next_multiple_of(SHEET_GRAINS).min(end);
-            let left = Run { next: start, end };
-            if self.shared().cursor.swap_if(current, left.word()).is_ok() {
-                self.finish(Extent { location: Location(next), grains: Grains(start - next) });
-                // After the cursor: who reserves in the sheet that is left finds the number changed.
-                self.shared().sheets_left.add(1);
-                return;
+            match cursor.swap_if(current, Run { next: start, end }.word()) {
+                Ok(()) => {
+                    self.finish(Extent { location: Location(next), grains: Grains(start - next) });
+                    return;
+                }
+                Err(found) => current = found,
             }
         }
     }
@@ -318,22 +361,24 @@ impl<'m, W: Word> Live<'m, W> {
         self.shared().cursor.store(Run { next, end }.word());
     }
 
-    /// Whether the zone lies in the run that is being filled.
+    /// Whether the zone lies in a run that is being filled.
     pub(crate) fn is_in_run(&self, zone: ZoneNumber) -> bool {
-        let Run { next, end } = Run::of(self.shared().cursor.load());
         let size = self.geometry().zone_grains;
-        next < end && next / size <= zone.0 && zone.0 <= (end - 1) / size
+        Lane::ALL.into_iter().any(|lane| {
+            let Run { next, end } = Run::of(self.cursor(lane).load());
+            next < end && next / size <= zone.0 && zone.0 <= (end - 1) / size
+        })
     }
 
-    /// Replaces the run of `current`, which has no room for `grains`. False: there is no space for this purpose. True: there is, or
+    /// Replaces a lane's run, `current`, which has no room for `grains`. False: there is no space for this lane. True: there is, or
     /// somebody else has just replaced it.
-    fn refill(&self, current: u64, grains: Grains, purpose: Purpose) -> bool {
+    fn refill(&self, lane: Lane, current: u64, grains: Grains) -> bool {
+        let cursor = self.cursor(lane);
         let size = self.geometry().zone_grains;
         let need = grains.0.div_ceil(size);
-        let spare = self.spare_zones().saturating_sub(self.kept_from(purpose));
+        let spare = self.spare_zones().saturating_sub(self.kept_from(lane));
         // Of what is kept, no more than is needed.
-        let is_kept = self.spare_zones() <= self.kept_from(Purpose::Page);
-        let most = if is_kept { need } else { RUN_ZONES_MAX.max(need) };
+        let most = if lane == Lane::Common { RUN_ZONES_MAX.max(need) } else { need };
         let taken = if spare < need {
             None
         } else {
@@ -341,14 +386,14 @@ impl<'m, W: Word> Live<'m, W> {
         };
         let Some((first, count)) = taken else {
             // Another may have found the last space.
-            return self.shared().cursor.load() != current;
+            return cursor.load() != current;
         };
         let (mut start, end) = (first * size, (first + count) * size);
         let Run { next, end: old_end } = Run::of(current);
-        if old_end == start {
+        if old_end == start && lane != Lane::Map {
             start = next;
         }
-        if self.shared().cursor.swap_if(current, Run { next: start, end }.word()).is_ok() {
+        if cursor.swap_if(current, Run { next: start, end }.word()).is_ok() {
             if start != next {
                 self.finish(Extent { location: Location(next), grains: Grains(old_end - next) });
             }

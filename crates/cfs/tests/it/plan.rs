@@ -55,8 +55,10 @@ impl Plan {
         if self.focus != Focus::Space {
             return options;
         }
-        let zones_max = [36, 44, 60, 90][self.seed as usize / 8 % 4];
-        Options { geometry: Geometry { zones_max, ..options.geometry }, ..options }
+        // The fewest that are allowed, and more; of one sheet, or of two, as real segments have.
+        let (zone_grains, fewest) = if self.seed / 32 % 3 == 2 { (512, 21) } else { (256, 29) };
+        let zones_max = fewest + [0, 7, 19, 50][self.seed as usize / 8 % 4];
+        Options { geometry: Geometry { zone_grains, zones_max, ..options.geometry }, ..options }
     }
 
     /// How many may extend at the same time.

@@ -7,8 +7,9 @@ use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::live::{Live, Word};
 use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::space::Purpose;
-use pgshrink_cfs::units::Grains;
+use pgshrink_cfs::units::{Grains, ZoneNumber};
 use pgshrink_cfs::{Budget, Container, Error, Options, Recovery, Scratch, Stored};
+use pgshrink_testkit::seed::Seed;
 
 use super::{Filled, PAGES, birth, page, words};
 use crate::fixture::{Bench, content, read, write};
@@ -108,9 +109,127 @@ fn pages_leave_space_to_collection_and_collection_leaves_space_to_commits() {
     };
     assert!(taken(8208, Purpose::Page) >= PAGES as usize * 5 / 2);
     assert_eq!(taken(8208, Purpose::Page), 0);
+    fill(&live, Grains(1), Purpose::Page);
+    // A commit takes no more zones than it needs, and each of its records keeps as few as can be.
+    let leaf = Grains::holding(512 * 8 + 100);
+    for _ in 0..2 {
+        let reserved = live.reserve(leaf, Purpose::Map).unwrap();
+        assert_eq!(
+            reserved.extent().shares(options.geometry.zone_grains).count(),
+            1,
+            "a leaf in two zones: {:?}",
+            reserved.extent()
+        );
+    }
     // Whole zones' worth of records, and every leaf of the map with its index.
     assert!(taken(8208, Purpose::Move) >= 6, "nothing is kept for collection");
-    assert!(taken(512 * 8 + 100, Purpose::Map) >= 3, "nothing is kept for commits");
+    assert!(taken(512 * 8 + 100, Purpose::Map) >= 4, "nothing is kept for commits");
+}
+
+/// Occupies all there is for a purpose, for as long as the test runs.
+fn fill(live: &Live<'static, AtomicU64>, grains: Grains, purpose: Purpose) {
+    while let Some(reserved) = live.reserve(grains, purpose) {
+        std::mem::forget(reserved);
+    }
+}
+
+#[test]
+fn commits_succeed_for_ever_where_pages_take_whatever_room_there_is() {
+    const LEAVES: u32 = 16;
+    let file = Memory::default();
+    let options = Options::new(LEAVES * 512);
+    let shared = words(options.geometry);
+    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
+    let live = Live::new(shared, options.geometry).unwrap();
+    let mut rng = Seed(5).rng();
+    // Pages that lie in no order: their leaves are as long as leaves can be.
+    let mut blocks: Vec<u32> = (0..LEAVES * 512).collect();
+    (1..blocks.len()).for_each(|last| blocks.swap(last, rng.below(last + 1)));
+    let mut scratch = Scratch::new();
+    blocks.iter().for_each(|block| container.write(*block, 0, 0, &[1], &mut scratch).unwrap());
+    fill(&live, Grains::holding(8208), Purpose::Page);
+    fill(&live, Grains::holding(8208), Purpose::Move);
+    fill(&live, Grains(1), Purpose::Move);
+    for turn in 0..300 {
+        // All leaves, one, or something in between; and a page as short as can be tries to stay beside what the commit writes.
+        let changed = [100, 50, 20, 5][turn % 4];
+        for leaf in 0..LEAVES {
+            if rng.chance(changed) || leaf == turn as u32 % LEAVES {
+                container.write_zeros(leaf * 512 + turn as u32 % 512).unwrap();
+            }
+        }
+        live.shared().fold_due.store(1, Ordering::SeqCst);
+        container.commit().unwrap_or_else(|error| panic!("commit {turn}: {error}"));
+        if let Some(reserved) = live.reserve(Grains(1), Purpose::Page) {
+            std::mem::forget(reserved);
+        }
+    }
+}
+
+#[test]
+fn what_a_commit_can_do_without_takes_nothing_of_what_is_kept_for_commits() {
+    let file = Memory::default();
+    let options = Options::new(PAGES);
+    let shared = words(options.geometry);
+    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
+    let live = Live::new(shared, options.geometry).unwrap();
+    container.extend(PAGES).unwrap();
+    container.commit().unwrap();
+    fill(&live, Grains(1), Purpose::Page);
+    let refused = container.add_dictionary([7; 16], &[7; 60_000]);
+    assert!(matches!(&refused, Err(Error::AddressSpace { .. })), "{refused:?}");
+    // More than a root holds: a delta, if there were room.
+    let folds = container.stats().folds;
+    (0..450).for_each(|block| container.write_zeros(block).unwrap());
+    container.commit().unwrap();
+    assert_eq!(container.stats().folds, folds + 1);
+}
+
+#[test]
+fn a_record_too_long_for_what_is_free_does_not_keep_collection_from_the_shorter_ones() {
+    let file = Memory::default();
+    let options = Options::new(PAGES);
+    let shared = words(options.geometry);
+    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
+    let live = Live::new(shared, options.geometry).unwrap();
+    let mut scratch = Scratch::new();
+    let mut short = |block| container.write(block, 0, 0, &[1; 2000], &mut scratch).unwrap();
+    (1..40).for_each(&mut short);
+    container.write(0, 0, 0, &page(0, 1), &mut Scratch::new()).unwrap();
+    (1..40).filter(|block| block % 4 != 0).for_each(&mut short);
+    container.commit().unwrap();
+    fill(&live, Grains(1), Purpose::Page);
+    // Of what is kept, all but single zones that lie apart.
+    let one_zone = Grains(options.geometry.zone_grains);
+    let mut taken = Vec::new();
+    for purpose in [Purpose::Move, Purpose::Map] {
+        taken.extend(std::iter::from_fn(|| live.reserve(one_zone, purpose)));
+    }
+    for (index, reserved) in taken.into_iter().enumerate() {
+        let zone = ZoneNumber(reserved.extent().location.0 / options.geometry.zone_grains);
+        std::mem::forget(reserved);
+        if index % 2 == 1 {
+            live.free_zone(zone);
+        }
+    }
+    let collected = container.collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
+    assert!(collected.moved_records > 0, "{collected:?}");
+}
+
+#[test]
+fn what_is_kept_is_filled_from_a_sheet_of_its_own_after_each_commit_too() {
+    let file = Memory::default();
+    let options = Options::new(PAGES);
+    let shared = words(options.geometry);
+    let _container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
+    let live = Live::new(shared, options.geometry).unwrap();
+    fill(&live, Grains(1), Purpose::Page);
+    for purpose in [Purpose::Move, Purpose::Map] {
+        let sheet = || live.reserve(Grains(10), purpose).unwrap().extent().location.offset() / 4096;
+        let (first, second) = (sheet(), sheet());
+        live.leave_sheet();
+        assert!(first == second && sheet() > second, "{purpose:?}");
+    }
 }
 
 #[test]

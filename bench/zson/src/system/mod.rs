@@ -2,6 +2,7 @@
 
 mod cold;
 mod insert;
+mod limited;
 mod load;
 mod pgbench;
 mod scan;
@@ -14,7 +15,7 @@ use pgshrink_bench_report::{Result, Table};
 
 use crate::store::Store;
 use load::Loaded;
-use small::Small;
+use small::{Settings, Small};
 
 /// Measures and fills a table.
 pub type Make = fn(&Bench) -> Result<Table>;
@@ -26,6 +27,7 @@ pub const TABLES: &[(&str, Make)] = &[
     ("scan", scan::table),
     ("cold-scan", cold::table),
     ("pgbench", pgbench::table),
+    ("memory", limited::table),
 ];
 
 /// Corpora whose jsonb TOAST compresses, and whose jsonb is stored plain, as rows of tables are.
@@ -61,10 +63,16 @@ impl Bench {
         match self.small.get() {
             Some(small) => Ok(small),
             None => {
-                let small = Small::start(self.full, &SMALL_CORPORA)?;
+                let buffers = if self.full { "16MB" } else { "2MB" };
+                let settings = Settings { buffers, bytes_max: 256 << 20, is_repeated: false };
+                let small = Small::start(self.full, &SMALL_CORPORA, settings)?;
                 Ok(self.small.get_or_init(|| small))
             }
         }
+    }
+
+    fn full(&self) -> bool {
+        self.full
     }
 
     fn rounds(&self, quick: usize, full: usize) -> usize {

@@ -14,7 +14,7 @@ const CORPORA: [&str; 2] = ["cve_record", "deb_package"];
 const CLIENTS: &str = "4";
 
 /// What a transaction does to the table in `{table}`, whose ids end at `{last}`, with its key `{key}`.
-const SCRIPTS: [(&str, &str); 2] = [
+pub(super) const SCRIPTS: [(&str, &str); 2] = [
     ("select", "\\set id random(1, {last})\nselect doc->>'{key}' from {table} where id = :id;\n"),
     (
         "update",
@@ -48,7 +48,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             sizes.push(small.size(form, name)?);
         }
         for (script, text) in SCRIPTS {
-            let tps = measure(bench, small, name, *count, text)?;
+            let tps = measure(bench.rounds(1, 10), small, name, *count, text)?;
             for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
                 let [to_pglz, to_lz4] = [0, 1].map(|jsonb| tps[ours].over(&tps[jsonb]));
                 found[codec].push((to_pglz.median(), format!("{name} {script}, pglz")));
@@ -74,25 +74,33 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
 }
 
 /// TPS of each form, round by round.
-fn measure(bench: &Bench, small: &Small, name: &str, last: u64, text: &str) -> Result<[Samples; 4]> {
+pub(super) fn measure(
+    rounds: usize,
+    small: &Small,
+    name: &str,
+    last: u64,
+    text: &str,
+) -> Result<[Samples; 4]> {
     let cluster = small.store.cluster();
     let key = super::cold::key(small, name)?;
     let dir = TempDir::new()?;
     let mut tps: [Samples; 4] = Default::default();
     // Short and many, as a shared disk has bad seconds. The first round fills the caches.
-    for round in 0..=bench.rounds(1, 10) {
+    for round in 0..=rounds {
         for at in (0..tps.len()).map(|at| (at + round) % Form::LIVE.len()) {
             let table = Form::LIVE[at].table(name);
             let script = dir.path().join("script");
-            let text =
+            let filled =
                 text.replace("{last}", &last.to_string()).replace("{table}", &table).replace("{key}", &key);
-            fs::write(&script, text)?;
+            fs::write(&script, filled)?;
             let found = pgbench(cluster, &["-T", "1", "-c", CLIENTS, "-f", &script.to_string_lossy()])?;
             if round > 0 {
                 tps[at].push(found);
             }
-            // What updates leave behind, as autovacuum would.
-            cluster.sql(&format!("vacuum {table}"))?;
+            if text.contains("update") {
+                // What updates leave behind, as autovacuum would.
+                cluster.sql(&format!("vacuum {table}"))?;
+            }
         }
     }
     Ok(tps)

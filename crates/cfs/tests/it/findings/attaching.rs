@@ -85,6 +85,27 @@ fn a_container_that_is_open_cannot_be_opened_with_another_memory() {
 }
 
 #[test]
+fn the_first_writer_after_readers_does_not_go_on_in_a_file_made_anew() {
+    let bench = locked();
+    let container = bench.create(1);
+    write(&container, 0, 1);
+    container.close().unwrap();
+    drop(container);
+    let memory = bench.words();
+    let reader = attach(&bench, memory, true).unwrap();
+    segment::unlink(&bench.disk).unwrap();
+    let other = bench.create_in(2, bench.words());
+    write(&other, 0, 7);
+    other.close().unwrap();
+    drop(other);
+    let before = bench.bytes();
+    let refused = attach(&bench, memory, false).map(drop).unwrap_err();
+    assert_eq!(refused, Error::OtherContainer { expected: [1; 16], found: [2; 16] });
+    assert_eq!(bench.bytes(), before, "the new file was written to");
+    drop(reader);
+}
+
+#[test]
 fn the_first_writer_after_readers_needs_the_file_to_itself() {
     let bench = locked();
     let container = bench.create(1);

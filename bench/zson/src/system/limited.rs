@@ -1,0 +1,136 @@
+//! Transactions on documents that fit into memory, and on more than fits.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pgshrink_bench_report::{Result, Table, Unit};
+
+use super::load::Form;
+use super::pgbench::{SCRIPTS, measure};
+use super::small::{Settings, Small};
+use super::{Bench, Found, told};
+
+/// Bytes of jsonb of each corpus, repeated if it has fewer.
+const FULL_BYTES: u64 = 192 << 20;
+const QUICK_BYTES: u64 = 24 << 20;
+/// Of the server itself: its processes, its buffers, and what pgbench's sessions hold.
+const SERVER_BYTES: u64 = 64 << 20;
+/// The limit leaves room for this part of the smaller jsonb table.
+const SHARE: f64 = 0.25;
+const CORPORA: [&str; 4] = ["cve_record", "windows_events", "deb_package", "log_line"];
+const WHERE: [&str; 2] = ["in memory", "beyond it"];
+
+pub(super) fn table(bench: &Bench) -> Result<Table> {
+    let about = "pgbench with prepared statements, 4 clients, on a table `(id primary key, doc)`: *select* asks a random document for one key, \
+        *update* adds a member to one. fsync is on. *in memory*: shared buffers of 2 GB hold all tables. *beyond it*: shared buffers of 16 MB, and \
+        the server is in a control group whose memory, the kernel's cache of its files included, is limited to 64 MB and a quarter of \
+        the smaller jsonb table; it begins with nothing in that cache. Corpora are repeated until they have \
+        192 MiB of jsonb. TPS of zson to that of jsonb, round by round in turn; median, least and most of the rounds.";
+    let columns = [
+        ("corpus", Unit::Text),
+        ("data", Unit::Text),
+        ("script", Unit::Text),
+        ("codec", Unit::Text),
+        ("jsonb pglz", Unit::Bytes),
+        ("jsonb lz4", Unit::Bytes),
+        ("zson", Unit::Bytes),
+        ("limit", Unit::Bytes),
+        ("jsonb lz4 TPS", Unit::PerSecond),
+        ("zson to pglz", Unit::Ratio),
+        ("zson to lz4", Unit::Ratio),
+    ];
+    let mut table = Table::new("memory", "Transactions in memory and beyond it", about, &columns);
+    let mut found: [Found; 2] = Default::default();
+    let bytes = if bench.full() { FULL_BYTES } else { QUICK_BYTES };
+    for name in CORPORA {
+        let settings = Settings { buffers: "2GB", bytes_max: bytes, is_repeated: true };
+        let small = Small::start(bench.full(), &[name], settings)?;
+        let count = small.corpora[0].1;
+        let mut sizes = Vec::new();
+        for form in Form::LIVE {
+            sizes.push(small.size(form, name)?);
+        }
+        let limit = SERVER_BYTES + (sizes[0].min(sizes[1]) * SHARE) as u64;
+        for (place, (data, found)) in WHERE.iter().zip(&mut found).enumerate() {
+            let group = if place == 0 {
+                small.warm(name)?;
+                None
+            } else {
+                small.store.cluster().sql("alter system set shared_buffers = '16MB'")?;
+                small.forget()?;
+                let pid = small.store.cluster().pid().ok_or("the server has no process")?;
+                Some(Group::of(pid, limit)?)
+            };
+            for (script, text) in SCRIPTS {
+                let tps = measure(bench.rounds(1, 5), &small, name, count, text)?;
+                for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
+                    let [to_pglz, to_lz4] = [0, 1].map(|jsonb| tps[ours].over(&tps[jsonb]));
+                    found[codec].push((to_pglz.median(), format!("{name} {script}, pglz")));
+                    found[codec].push((to_lz4.median(), format!("{name} {script}, lz4")));
+                    table.row([
+                        name.into(),
+                        (*data).into(),
+                        script.into(),
+                        codec_name.into(),
+                        sizes[0].into(),
+                        sizes[1].into(),
+                        sizes[ours].into(),
+                        if group.is_some() { (limit as f64).into() } else { f64::NAN.into() },
+                        tps[1].median().into(),
+                        to_pglz.spread(),
+                        to_lz4.spread(),
+                    ]);
+                }
+            }
+            // Stops the server first, which has to leave the group before that can go.
+            if let Some(group) = group {
+                small.store.cluster().stop(pgshrink_testkit::Stop::Fast)?;
+                group.remove()?;
+            }
+        }
+    }
+    for ((data, limit), found) in WHERE.iter().zip([0.8, 1.0]).zip(found) {
+        let (found, met) = told(found, limit, false);
+        table.verdict(&format!("TPS to jsonb, data {data}"), &format!("at least {limit:.1}"), found, met);
+    }
+    Ok(table)
+}
+
+/// A control group with a limit of memory.
+#[derive(Debug)]
+struct Group {
+    folder: PathBuf,
+}
+
+impl Group {
+    /// Takes a server and its processes in; those that it starts later are in it too.
+    fn of(postmaster: u32, bytes: u64) -> Result<Group> {
+        let (first, second) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
+        let (parent, limit) = match first.is_dir() {
+            true => (first, "memory.limit_in_bytes"),
+            false => (second, "memory.max"),
+        };
+        let folder = parent.join(format!("pgshrink-bench-{}", std::process::id()));
+        let failed = |what: &str, error| {
+            format!("{what} {}: {error}; this table needs root and a memory controller", folder.display())
+        };
+        fs::create_dir(&folder).map_err(|error| failed("making", error))?;
+        let group = Group { folder: folder.clone() };
+        fs::write(folder.join(limit), bytes.to_string()).map_err(|error| failed("limiting", error))?;
+        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
+        for pid in std::iter::once(postmaster.to_string().as_str()).chain(children.split_whitespace()) {
+            fs::write(folder.join("cgroup.procs"), pid).map_err(|error| failed("filling", error))?;
+        }
+        Ok(group)
+    }
+
+    fn remove(self) -> Result<()> {
+        Ok(fs::remove_dir(&self.folder)?)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+}

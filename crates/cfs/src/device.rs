@@ -69,7 +69,7 @@ pub trait Device {
     /// processes end (`flock`, or `F_OFD_SETLK`).
     fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError>;
 
-    /// Asks for `bytes` of the tablespace's reserve ([`crate::reserve`]) to be given to the filesystem, because what is under
+    /// Asks for `bytes` of the tablespace's reserve ([`crate::engine::reserve`]) to be given to the filesystem, because what is under
     /// way must not fail. False: there is none, or none for this need.
     fn release_reserve(&self, bytes: u64, need: Need) -> bool {
         let _ = (bytes, need);

@@ -6,76 +6,58 @@
 //! ```text
 //!   a page's 8 KB  --  page: encode  -->  mode byte, payload
 //!                                              |
-//!   Container::write   append a record, publish an 8-byte entry    (shared memory: live, space)
+//!   Container::write   append a record, publish an 8-byte entry
 //!   Container::read    entry, one pread, proof, payload
-//!   Container::commit  fsync: data and map, then a root            (commit, map, root)
-//!   Container::collect moves live records, so that zones get free  (collector)
+//!   Container::commit  fsync: data and map, then a root
+//!   Container::collect moves live records, so that zones get free
 //!                                              |
 //!                      device: one file, one folder;  seal: encryption
 //! ```
 //!
-//! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers.
-//! * [`container`], with `commit`, [`recovery`], [`collector`], [`pace`], [`salvage`], [`dictionaries`]: a segment.
-//! * [`dictionary_policy`]: when a dictionary is trained, and when another.
-//! * `shared`, `live`, `lock`, `leaves`, `space`, `gate`: what its processes share; `root`, `map`, `record`, `entry`, [`units`]: what lies in the file.
-//! * [`segment`]: a container in its folder. [`mod@reserve`]: what a full filesystem must not stop. [`sim`]: a disk that fails
-//!   in every way we know.
+//! Rooms, each of which knows only those below it:
+//!
+//! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a relation shrinks to](estimate).
+//! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]; [`segment`]: a container in
+//!   its folder; [`mod@reserve`]: what a full filesystem must not stop.
+//! * `shared`: what the processes of a container share: words, locks, who may write where.
+//! * `format`: what lies in the file: roots, map, records, [`units`].
+//! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers. [`seal`]: encryption. [`device`]: what the
+//!   engine asks of a file. [`sim`]: a disk that fails in every way we know.
 //!
 //! Layouts are in `formats/cfs.md` and nowhere else.
 
-pub mod collector;
-mod commit;
-pub mod container;
-#[doc(hidden)]
-pub mod decoders;
 pub mod device;
-pub mod dictionaries;
-pub mod dictionary_policy;
-#[doc(hidden)]
-pub mod entry;
-pub mod error;
-pub mod estimate;
-mod gate;
-#[doc(hidden)]
-pub mod leaves;
-#[doc(hidden)]
-pub mod live;
-#[doc(hidden)]
-pub mod lock;
-mod map;
-pub mod pace;
+mod engine;
+mod format;
 pub mod page;
 #[doc(hidden)]
 pub mod plant;
-mod record;
-pub mod recovery;
-pub mod reserve;
-mod root;
-pub mod salvage;
-mod scan;
+mod policy;
 pub mod seal;
-pub mod segment;
-#[doc(hidden)]
-pub mod shared;
+mod shared;
 pub mod sim;
+
+pub use engine::container::{Container, Options, Scratch, Stored, Tuning};
 #[doc(hidden)]
-pub mod space;
-pub mod stats;
-mod stored;
-pub mod units;
+pub use engine::leaves;
+pub use engine::{collector, container, dictionaries, recovery, reserve, salvage, segment, stats};
+#[doc(hidden)]
+pub use format::{decoders, entry};
+pub use format::{error, units};
+pub use policy::{dictionary_policy, estimate, pace};
+#[doc(hidden)]
+pub use shared::{live, lock, region, space, word};
 
 pub use collector::{Budget, Collected};
-pub use commit::Committed;
-pub use container::{Container, Options, Scratch, Stored, Tuning};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, Peers};
+pub use engine::commit::Committed;
 pub use error::{Damage, Error, Part, Reason};
-
+pub use format::record::PAGE_PAYLOAD_MAX;
+pub use format::root::{Identity, KEY_BYTES};
 pub use pace::{Next, Pace, Rules};
-pub use record::{ContainerId, PAGE_PAYLOAD_MAX, PAGES_MAX};
 pub use recovery::{Birth, OpenReport, Recovery};
-pub use root::{Identity, KEY_BYTES};
 pub use salvage::Salvaged;
 pub use seal::{SEAL_OVERHEAD_MAX, Seal};
-pub use shared::Geometry;
+pub use shared::region::Geometry;
 pub use stats::Stats;
-pub use units::DictionaryNumber;
+pub use units::{ContainerId, DictionaryNumber, PAGES_MAX};

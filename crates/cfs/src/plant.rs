@@ -1,6 +1,8 @@
 //! Bugs that tests plant into the engine, to prove that the simulator finds them.
+//!
+//! They are compiled in with the feature `planted-bugs` alone, which this crate's own tests turn on and nothing else does.
 
-/// One planted bug. Shells never set it; see [`Options`](crate::container::Options).
+/// One planted bug. Shells never set it; see [`Options`](crate::engine::container::Options).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum Plant {
@@ -49,4 +51,11 @@ pub enum Plant {
     DictionaryDroppedUnderWriter,
     /// Against I13: the number of a dropped dictionary is given out again.
     DictionaryNumberReused,
+}
+
+impl Plant {
+    /// Whether this is `bug`. Never without the feature: then the compiler leaves the bug out.
+    pub(crate) const fn is(self, bug: Plant) -> bool {
+        cfg!(feature = "planted-bugs") && self as u8 == bug as u8
+    }
 }

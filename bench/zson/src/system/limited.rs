@@ -21,46 +21,24 @@ const CORPORA: [&str; 4] = ["cve_record", "windows_events", "deb_package", "log_
 const WHERE: [&str; 2] = ["in memory", "beyond it"];
 
 pub(super) fn table(bench: &Bench) -> Result<Table> {
-    let about = "pgbench with prepared statements, 4 clients, on a table `(id primary key, doc)`: *select* asks a random document for one key, \
-        *update* adds a member to one. fsync is on. *in memory*: shared buffers of 2 GB hold all tables. *beyond it*: shared buffers of 16 MB, and \
-        the server is in a control group whose memory, the kernel's cache of its files included, is limited to 64 MB and a quarter of \
-        the smaller jsonb table; it begins with nothing in that cache. Corpora are repeated until they have \
-        192 MiB of jsonb. TPS of zson to that of jsonb, round by round in turn; median, least and most of the rounds.";
-    let columns = [
-        ("corpus", Unit::Text),
-        ("data", Unit::Text),
-        ("script", Unit::Text),
-        ("codec", Unit::Text),
-        ("jsonb pglz", Unit::Bytes),
-        ("jsonb lz4", Unit::Bytes),
-        ("zson", Unit::Bytes),
-        ("limit", Unit::Bytes),
-        ("jsonb lz4 TPS", Unit::PerSecond),
-        ("zson to pglz", Unit::Ratio),
-        ("zson to lz4", Unit::Ratio),
-    ];
-    let mut table = Table::new("memory", "Transactions in memory and beyond it", about, &columns);
+    let mut table = empty();
     let mut found: [Found; 2] = Default::default();
     let bytes = if bench.full() { FULL_BYTES } else { QUICK_BYTES };
     for name in CORPORA {
         let settings = Settings { buffers: "2GB", bytes_max: bytes, is_repeated: true };
         let small = Small::start(bench.full(), &[name], settings)?;
         let count = small.corpora[0].1;
+        small.store.cluster().sql("alter system set synchronous_commit = off; select pg_reload_conf()")?;
         let mut sizes = Vec::new();
         for form in Form::LIVE {
             sizes.push(small.size(form, name)?);
         }
         let limit = SERVER_BYTES + (sizes[0].min(sizes[1]) * SHARE) as u64;
-        for (place, (data, found)) in WHERE.iter().zip(&mut found).enumerate() {
-            let group = if place == 0 {
+        for ((data, found), is_limited) in WHERE.iter().zip(&mut found).zip([false, true]) {
+            let group = if is_limited { Some(squeeze(&small, limit)?) } else { None };
+            if !is_limited {
                 small.warm(name)?;
-                None
-            } else {
-                small.store.cluster().sql("alter system set shared_buffers = '16MB'")?;
-                small.forget()?;
-                let pid = small.store.cluster().pid().ok_or("the server has no process")?;
-                Some(Group::of(pid, limit)?)
-            };
+            }
             for (script, text) in SCRIPTS {
                 let tps = measure(bench.rounds(1, 5), &small, name, count, text)?;
                 for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
@@ -94,6 +72,35 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         table.verdict(&format!("TPS to jsonb, data {data}"), &format!("at least {limit:.1}"), found, met);
     }
     Ok(table)
+}
+
+fn empty() -> Table {
+    let about = "pgbench with prepared statements, 4 clients, on a table `(id primary key, doc)`: *select* asks a random document for one key, \
+        *update* adds a member to one. fsync is on, synchronous_commit off: a disk that others use too would drown the difference. *in memory*: shared buffers of 2 GB hold all tables. *beyond it*: shared buffers of 16 MB, and \
+        the server is in a control group whose memory, the kernel's cache of its files included, is limited to 64 MB and a quarter of \
+        the smaller jsonb table; it begins with nothing in that cache. Corpora are repeated until they have \
+        192 MiB of jsonb. TPS of zson to that of jsonb, round by round in turn; median, least and most of the rounds.";
+    let columns = [
+        ("corpus", Unit::Text),
+        ("data", Unit::Text),
+        ("script", Unit::Text),
+        ("codec", Unit::Text),
+        ("jsonb pglz", Unit::Bytes),
+        ("jsonb lz4", Unit::Bytes),
+        ("zson", Unit::Bytes),
+        ("limit", Unit::Bytes),
+        ("jsonb lz4 TPS", Unit::PerSecond),
+        ("zson to pglz", Unit::Ratio),
+        ("zson to lz4", Unit::Ratio),
+    ];
+    Table::new("memory", "Transactions in memory and beyond it", about, &columns)
+}
+
+/// Restarts the server with few buffers and nothing in memory, within a limit.
+fn squeeze(small: &Small, limit: u64) -> Result<Group> {
+    small.store.cluster().sql("alter system set shared_buffers = '16MB'")?;
+    small.forget()?;
+    Group::of(small.store.cluster().pid().ok_or("the server has no process")?, limit)
 }
 
 /// A control group with a limit of memory.

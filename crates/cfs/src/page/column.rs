@@ -7,10 +7,12 @@
 //! The choice is made from the number of bits that values and differences need, not by trying: compressing twice
 //! would cost more than everything else. It can only cost size, never correctness.
 
+mod loose;
+mod nested;
+
 use super::Error;
-use super::loose::{self, Loose};
-use super::nested;
 use super::streams::{Sink, Source};
+use loose::Loose;
 
 /// The most values a column may have: six-byte row pointers of the posting lists of one page.
 pub(super) const VALUES_MAX: usize = 1400;

@@ -5,9 +5,9 @@
 //! also from the back, where fixed-width attributes behind a text end. The bytes between are rows.
 
 use super::column::{self, Backend};
-use super::gin;
 use super::layout::{Cell, Layout, resize, u32_at};
 use super::streams::{Sink, Source};
+use super::tuples::gin;
 use super::tuples::padding;
 use super::wide::{WIDE, Wide};
 use super::{Error, PAGE_SIZE};

@@ -2,11 +2,11 @@
 
 use super::attributes::{self, Schema, Walk};
 use super::column::Backend;
-use super::gin;
 use super::lanes::Classes;
 use super::layout::{Layout, u16_at};
 use super::rest::Rest;
 use super::streams::{Sink, Source};
+use super::tuples::gin;
 use super::tuples::{self, Family, Lists};
 use super::{Error, PAGE_SIZE, checksum};
 

@@ -9,10 +9,10 @@
 
 use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
-use super::gin;
 use super::layout::{Cell, Layout, aligned, u16_at, u32_at};
 use super::streams::Sink;
 
+pub(super) mod gin;
 mod read;
 
 pub(super) use read::{read, read_blocks_and_offsets, read_postings};

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::Word;
 use pgshrink_cfs::plant::Plant;
-use pgshrink_cfs::shared::FIXED_WORDS;
+use pgshrink_cfs::region::FIXED_WORDS;
 use pgshrink_cfs::sim::Disk;
+use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{
     Birth, Budget, Container, Device, Error, Folder, Geometry, Identity, KEY_BYTES, Options, Recovery,
     Scratch, Stored, Tuning, segment,

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use pgshrink_cfs::device::Peers;
 use pgshrink_cfs::entry::Entry;
-use pgshrink_cfs::live::Word;
 use pgshrink_cfs::lock::CommitGuard;
-use pgshrink_cfs::shared::Shared;
+use pgshrink_cfs::region::Shared;
 use pgshrink_cfs::space::Purpose;
 use pgshrink_cfs::units::{Block, Grains, Version};
+use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Scratch};
 
 use world::{Checked, DEAD, Process, Start, World, ZONE, payload, write};

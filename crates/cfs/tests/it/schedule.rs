@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use pgshrink_cfs::live::Word;
 use pgshrink_cfs::sim::{Disk, FaultRates};
+use pgshrink_cfs::word::Word;
 use pgshrink_testkit::seed::{Rng, Seed};
 
 use crate::coroutine::Coroutine;

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::{Live, Word};
+use pgshrink_cfs::live::Live;
 use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::space::Purpose;
 use pgshrink_cfs::units::{Grains, ZoneNumber};
+use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Container, Error, Options, Recovery, Scratch, Stored};
 use pgshrink_testkit::seed::Seed;
 

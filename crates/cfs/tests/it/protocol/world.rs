@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use pgshrink_cfs::entry::Entry;
-use pgshrink_cfs::live::{Live, Word};
+use pgshrink_cfs::live::Live;
 use pgshrink_cfs::plant::Plant;
-use pgshrink_cfs::shared::Shared;
+use pgshrink_cfs::region::Shared;
 use pgshrink_cfs::space::{Purpose, ZoneState};
 use pgshrink_cfs::units::{Block, Grains, ZoneNumber};
+use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{
     Birth, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, LockMode, Options, Peers, Recovery,
     Scratch, Stored, Tuning,

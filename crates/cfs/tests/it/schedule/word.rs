@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pgshrink_cfs::live::Word;
+use pgshrink_cfs::word::Word;
 
 use super::clock;
 

@@ -1,0 +1,15 @@
+//! A container over a device: writing, reading, commits, recovery, collection.
+
+pub mod collector;
+pub(crate) mod commit;
+pub mod container;
+pub mod dictionaries;
+#[doc(hidden)]
+pub mod leaves;
+pub mod recovery;
+pub mod reserve;
+pub mod salvage;
+pub(crate) mod scan;
+pub mod segment;
+pub mod stats;
+pub(crate) mod stored;

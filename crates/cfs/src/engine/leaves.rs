@@ -1,0 +1,222 @@
+//! Which leaves of the map are in memory: each is loaded when one of its pages is first looked at.
+//!
+//! Opening sets the entries that the root and its deltas have; what leaves have stays in the file until a page whose
+//! entry is missing is read, or a commit writes the leaf anew. A leaf's entries are one page of memory.
+//!
+//! * The leaf's record is read and proved without a lock. Then its entries are put, under a lock that is held across no I/O,
+//!   where the memory has none: whatever is there is newer. A loader that is killed leaves entries that the next
+//!   one finds again.
+//! * Below the **load limit** a missing entry may be one that was not loaded; at and above it memory has everything.
+//!   A truncation lowers the limit under the loaders' lock before it takes entries away, so no loader brings them back.
+//! * A leaf that is not loaded keeps its record: nothing in the zones that were there at opening is freed until the map is
+//!   **complete**, and a commit that cannot load a changed leaf leaves it as it is, below what changed.
+//! * Writers need no leaf. Each entry's leaf is called *touched* before the entry is set, so that nobody looks at
+//!   memory in which nothing is.
+
+use crate::device::{Device, Peers};
+use crate::engine::container::Container;
+use crate::format::entry::Entry;
+use crate::format::error::{Damage, Error, Part, Reason};
+use crate::format::map;
+use crate::format::record::Kind;
+use crate::format::units::{Block, GRAIN_BYTES, LEAF_ENTRIES, LEAVES_MAX, Leaf, ZoneNumber};
+use crate::plant::Plant;
+use crate::shared::live::Live;
+use crate::shared::lock::{CommitGuard, LoaderGuard};
+use crate::shared::space::{Zone, ZoneState};
+use crate::shared::word::Word;
+
+fn has_bit<W: Word>(bits: &[W], leaf: Leaf) -> bool {
+    bits[leaf.0 / 64].load() >> (leaf.0 % 64) & 1 == 1
+}
+
+fn set_bit<W: Word>(bits: &[W], leaf: Leaf) {
+    let word = &bits[leaf.0 / 64];
+    let mut current = word.load();
+    while current >> (leaf.0 % 64) & 1 == 0 {
+        match word.swap_if(current, current | 1 << (leaf.0 % 64)) {
+            Ok(()) => return,
+            Err(found) => current = found,
+        }
+    }
+}
+
+/// All leaves that a map can have.
+pub(crate) fn all() -> impl Iterator<Item = Leaf> {
+    (0..LEAVES_MAX).map(Leaf)
+}
+
+impl<'m, W: Word> Live<'m, W> {
+    /// Says that entries of the leaf may be in memory. Before the first is.
+    pub(crate) fn touch(&self, leaf: Leaf) {
+        set_bit(&self.shared().leaves_touched, leaf);
+    }
+
+    pub fn is_touched(&self, leaf: Leaf) -> bool {
+        has_bit(&self.shared().leaves_touched, leaf)
+    }
+
+    /// Whether memory has all that the leaf's record has to say.
+    pub fn is_loaded(&self, leaf: Leaf) -> bool {
+        has_bit(&self.shared().leaves_loaded, leaf)
+            || u64::from(leaf.first().0) >= self.shared().load_limit.load()
+    }
+
+    pub(crate) fn set_loaded(&self, leaf: Leaf) {
+        set_bit(&self.shared().leaves_loaded, leaf);
+    }
+
+    /// The entries of blocks below `pages`, without those of which none is in memory.
+    pub(crate) fn entries(&self, pages: u32) -> impl Iterator<Item = (Block, Entry)> {
+        let leaves = Live::<W>::leaves_of(pages).filter(|leaf| self.is_touched(*leaf));
+        leaves.flat_map(move |leaf| leaf.blocks(pages).map(|block| (block, self.entry(block))))
+    }
+
+    /// Blocks from here on have no entry in a leaf that is not loaded.
+    pub(crate) fn load_limit(&self) -> u32 {
+        self.shared().load_limit.load().min(u64::from(crate::format::units::PAGES_MAX)) as u32
+    }
+
+    /// Puts a leaf's entries where memory has none. `pause` is where others may come in between.
+    pub fn install(&self, leaf: Leaf, entries: &[Entry], peers: &impl Peers, how: Installing<impl Fn()>) {
+        let _guard = LoaderGuard::lock(self.shared(), peers);
+        if has_bit(&self.shared().leaves_loaded, leaf) {
+            return;
+        }
+        let limit = how.limit.unwrap_or_else(|| self.load_limit());
+        (how.pause)();
+        self.touch(leaf);
+        for (block, entry) in leaf.first().up_to(limit).zip(entries) {
+            if how.plant.is(Plant::LoaderOverwrites) {
+                self.set_entry(block, *entry);
+            } else {
+                self.set_if_missing(block, *entry);
+            }
+        }
+        (how.pause)();
+        self.set_loaded(leaf);
+    }
+
+    /// Zones that were there at opening and of which it is not known yet what they hold; 0 if the map is complete.
+    pub(crate) fn unknown_zones(&self) -> u32 {
+        self.shared().unknown_zones.load() as u32
+    }
+}
+
+/// How a leaf is installed, for tests of it.
+#[doc(hidden)]
+pub struct Installing<F> {
+    pub pause: F,
+    pub plant: Plant,
+    /// Instead of the limit that holds: a planted bug.
+    pub limit: Option<u32>,
+}
+
+impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+    /// Loads the leaf of a block whose entry is missing; false: that was not why.
+    pub(crate) fn load_for(&self, block: Block) -> Result<bool, Error> {
+        if self.live.is_loaded(block.leaf()) || block.0 >= self.live.load_limit() {
+            return Ok(false);
+        }
+        self.load_leaf(block.leaf()).map(|()| true)
+    }
+
+    /// Sees to it that memory has all of a leaf.
+    pub(crate) fn load_leaf(&self, leaf: Leaf) -> Result<(), Error> {
+        if self.live.is_loaded(leaf) {
+            return Ok(());
+        }
+        let forgets = self.options.plant.is(Plant::LoaderForgetsTruncation);
+        let limit = forgets.then(|| self.live.load_limit());
+        match self.read_leaf(leaf) {
+            Ok(entries) => {
+                let how = Installing { pause: || self.device.pause(), plant: self.options.plant, limit };
+                self.live.install(leaf, &entries, &self.peers, how);
+                Ok(())
+            }
+            // Loaded by somebody else, or cut off, its record may be gone.
+            Err(_) if self.live.is_loaded(leaf) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_leaf(&self, leaf: Leaf) -> Result<Vec<Entry>, Error> {
+        let place = self.live.leaf_place(leaf);
+        let first = leaf.first();
+        let (offset, length) = (place.location.offset(), place.bytes.into());
+        let damage = |reason| Damage { part: Part::MapLeaf, block: Some(first.0), offset, length, reason };
+        let payload = self.read_map(place, Kind::Leaf, Part::MapLeaf).map_err(|error| match error {
+            Error::Damaged(damage) => Damage { block: Some(first.0), ..damage }.into(),
+            error => error,
+        })?;
+        let mut entries = [Entry::MISSING; LEAF_ENTRIES];
+        let (_, count) = map::decode_leaf(&payload, &mut entries)
+            .filter(|(number, _)| *number == leaf)
+            .ok_or_else(|| damage(Reason::Content))?;
+        // Where entries lead is proved by the records there, page by page.
+        Ok(entries[..count].to_vec())
+    }
+
+    pub(crate) fn load_leaves(&self) -> Result<(), Error> {
+        all().try_for_each(|leaf| self.load_leaf(leaf))
+    }
+
+    pub(crate) fn is_all_loaded(&self) -> bool {
+        all().all(|leaf| self.live.is_loaded(leaf))
+    }
+
+    /// Loads what of the map is not in memory yet. From then on the space that was there at opening is counted, freed and
+    /// used again. Commits do so when the file has grown enough.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names a leaf that cannot be loaded: then nothing of that space is freed.
+    pub fn complete(&self) -> Result<(), Error> {
+        if self.live.unknown_zones() == 0 {
+            return Ok(());
+        }
+        self.load_leaves()?;
+        let guard = self.lock_commit();
+        self.complete_locked(&guard)
+    }
+
+    /// Whether the next commit is to complete the map: the file grew, in this opening or in several, pages were cut off, space
+    /// ran out, or nothing is left to load.
+    pub(crate) fn is_completion_due(&self) -> bool {
+        let shared = self.live.shared();
+        let known_end = shared.known_end.load();
+        let zone_grains = u64::from(self.options.geometry.zone_grains);
+        let grown = (u64::from(self.live.zones_end()) * zone_grains).saturating_sub(known_end);
+        let tuning = &self.options.tuning;
+        self.live.unknown_zones() > 0
+            && (grown.saturating_mul(tuning.grown_divisor) > known_end
+                || grown * GRAIN_BYTES as u64 > tuning.grown_bytes
+                || shared.completion_due.load() != 0
+                || self.is_all_loaded())
+    }
+
+    /// Done anew by the next one if it is killed on the way.
+    pub(crate) fn complete_locked(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
+        let unknown = self.live.unknown_zones();
+        if unknown == 0 {
+            return Ok(());
+        }
+        if !self.options.plant.is(Plant::ReuseBeforeLoaded) {
+            self.load_leaves()?;
+        }
+        let usage = self.count_zones(&self.root_held(guard)?, self.pages());
+        let size = self.options.geometry.zone_grains;
+        // Damaged entries may overlap.
+        let live_of = |zone: u32| usage.used.get(zone as usize).copied().unwrap_or_default().min(size);
+        // Of the last one the words are true already: its rest was filled first, and its writers may not have finished.
+        for zone in 0..unknown - 1 {
+            let live = live_of(zone);
+            // The last root may refer to what the live map does not: the next commit frees it.
+            self.live.set_zone(ZoneNumber(zone), Zone { finished: size, live, state: ZoneState::Used });
+        }
+        self.live.set_live_grains(ZoneNumber(unknown - 1), live_of(unknown - 1));
+        let shared = self.live.shared();
+        shared.live_grains.store(usage.used.iter().map(|live| u64::from(*live)).sum());
+        shared.unknown_zones.store(0);
+        Ok(())
+    }
+}

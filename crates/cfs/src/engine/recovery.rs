@@ -1,0 +1,568 @@
+//! Opening: the newest root, its map, and an end to what lies behind it.
+//!
+//! The first process to open a container takes the root and its deltas into the shared memory; the others attach. Leaves are loaded
+//! when they are needed ([`crate::engine::leaves`]): what opening reads does not grow with the segment. Before anything is appended, or even read, the state that was found is made durable under a new epoch: a root that a failed fsync left in the page cache
+//! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
+
+use crate::device::{Device, LockMode, Peers};
+use crate::engine::container::{Container, Options};
+use crate::engine::leaves;
+use crate::engine::stored::{Found, find_root, read_map, whose};
+use crate::format::entry::Entry;
+use crate::format::error::{Damage, Error, Part, Reason};
+use crate::format::map;
+use crate::format::record::{self, Kind};
+use crate::format::root::{HEAD, HEAD_BYTES, Identity, KEY_BYTES, Place, Root, SHEET_BYTES};
+use crate::format::units::{Block, ContainerId, Extent, GRAIN_BYTES, VERSION_BITS, Version, ZoneNumber};
+use crate::plant::Plant;
+use crate::shared::live::Live;
+use crate::shared::lock::CommitGuard;
+use crate::shared::region::{IDLE, IN_COMMIT, LOADING, READ_ONLY, READY};
+use crate::shared::space::{Zone, ZoneState, free_grains};
+use crate::shared::word::Word;
+
+/// What to do with records that no root refers to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recovery {
+    /// They never were. Right after any crash, as PostgreSQL's log has them.
+    Discard,
+    /// The newest of each page of the last epoch is taken over and committed. Only for a server with `fsync = off` that
+    /// comes back without a loss of power or a failed fsync in between.
+    RollForward,
+}
+
+/// What opening found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenReport {
+    /// Sequence of the root that was found.
+    pub sequence: u64,
+    /// The epoch that begins.
+    pub epoch: u32,
+    /// Whether nothing was written after that root.
+    pub was_closed: bool,
+    /// Root sheets that are neither empty nor whole: one after a crash amid a commit, else damage.
+    pub broken_roots: u32,
+    /// Bytes of the file behind what the root refers to, now gone.
+    pub discarded_bytes: u64,
+    /// Bytes that the root refers to and the file does not have: it was cut.
+    pub missing_bytes: u64,
+    /// Pages whose newest record was rolled forward.
+    pub rolled_forward: u32,
+}
+
+/// How a container comes into being.
+#[derive(Clone, Copy)]
+pub struct Birth {
+    /// 16 bytes of the system's random generator.
+    pub id: ContainerId,
+    /// Which segment.
+    pub identity: Identity,
+    /// The wrapped data key, if the container is sealed.
+    pub key: [u8; KEY_BYTES],
+}
+
+/// What of the file is referred to.
+pub(crate) struct Usage {
+    /// Grains by zone. More than a zone has, where damaged entries overlap.
+    pub used: Vec<u32>,
+    /// The first grain behind all of it.
+    pub end: u32,
+}
+
+/// The newest record of a page that no root refers to.
+struct Unrooted {
+    block: Block,
+    entry: Entry,
+    version: Version,
+}
+
+impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
+    /// Makes a container in an empty file: one durable root. The name is the caller's to give
+    /// ([`crate::engine::segment`]), and durable with the first commit.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not fit;
+    /// [`Error::InUse`].
+    pub fn create(
+        device: D,
+        peers: P,
+        words: &'m [W],
+        birth: &Birth,
+        options: Options<'m>,
+    ) -> Result<Self, Error> {
+        let mut container = Container::over(device, peers, words, options)?;
+        container.set_id(birth.id);
+        let root = Root {
+            container: birth.id,
+            sequence: Version(1),
+            epoch: 1,
+            pages_max: options.geometry.pages_max,
+            identity: birth.identity,
+            version_limit: Version(1 + crate::format::root::VERSIONS_AHEAD),
+            epoch_start: Version(1),
+            end: HEAD.end(),
+            known_end: HEAD.end(),
+            key_id: options.seal.map(|seal| seal.key_id()).unwrap_or_default(),
+            key: birth.key,
+            ..Root::default()
+        };
+        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
+        container.lock_file(LockMode::Exclusive)?;
+        container.live.clear(&guard);
+        container.begin(&guard, &root)?;
+        container.lock_file(LockMode::Shared)?;
+        drop(guard);
+        Ok(container)
+    }
+
+    fn begin(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
+        let sheet = root.encode(self.options.seal);
+        self.device.pwrite(&sheet, 0).map_err(|source| Error::device("write", 0, SHEET_BYTES, source))?;
+        self.device.fdatasync().map_err(|source| Error::device("fdatasync", 0, SHEET_BYTES, source))?;
+        self.place_all(root);
+        self.live.shared().next_version.store(root.epoch_start.0);
+        self.start(guard, root, READY);
+        Ok(())
+    }
+
+    /// Opens a container that another process may have open already, or may not. The file's lock keeps those out who do not share the
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]; [`Error::OtherContainer`] and [`Error::ChangedElsewhere`] where the memory is not, or no longer, the
+    /// file's; [`Error::Damaged`], [`Error::Foreign`], [`Error::Unsupported`] and [`Error::KeyMissing`] for what no root can be
+    /// read of, or not with these keys.
+    pub fn open(
+        device: D,
+        peers: P,
+        words: &'m [W],
+        recovery: Recovery,
+        options: Options<'m>,
+    ) -> Result<(Self, Option<OpenReport>), Error> {
+        let mut container = Container::over(device, peers, words, options)?;
+        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
+        let state = container.live.shared().state.load();
+        let report = match state {
+            READY => container.attach(&guard).map(|()| None),
+            READ_ONLY if options.read_only => container.attach(&guard).map(|()| None),
+            READ_ONLY => container.begin_writing(&guard, recovery).map(Some),
+            _ => container.load(&guard, recovery).map(Some),
+        }?;
+        drop(guard);
+        Ok((container, report))
+    }
+
+    pub(crate) fn over(device: D, peers: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
+        let live = Live::new(words, options.geometry)?;
+        Ok(Container { device, peers, live, options, id: [0; 16], seed: 0, salvaged: Vec::new() })
+    }
+
+    pub(crate) fn set_id(&mut self, id: ContainerId) {
+        self.id = id;
+        self.seed = record::seed_of(&id);
+    }
+
+    /// Who only reads needs no lock: what others write shows as damage at worst.
+    fn lock_file(&self, mode: LockMode) -> Result<(), Error> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        let locked = self.device.try_lock(mode).map_err(|source| Error::device("lock", 0, 0, source))?;
+        if locked { Ok(()) } else { Err(Error::InUse) }
+    }
+
+    fn attach(&mut self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
+        self.lock_file(LockMode::Shared)?;
+        self.set_id(self.live.container());
+        self.check_file(guard)
+    }
+
+    /// The memory outlives files: this one may be another by now, or changed by somebody who did not share the memory.
+    fn check_file(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
+        let Some((found, sequence)) = whose(&self.device)? else {
+            return self.find_root().map(drop);
+        };
+        if found != self.id {
+            return Err(Error::OtherContainer { expected: self.id, found });
+        }
+        let shared = self.live.shared();
+        // A commit that failed or died may have left the memory behind the file.
+        let is_settled = shared.unfinished.load() == IDLE && shared.poisoned.load() == 0;
+        let known = self.root_held(guard)?.sequence.0;
+        if is_settled && sequence > known {
+            return Err(Error::ChangedElsewhere { expected: known, found: sequence });
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
+        self.lock_file(LockMode::Exclusive)?;
+        self.live.clear(guard);
+        self.live.shared().state.store(LOADING);
+        let found = self.find_root()?;
+        self.set_id(found.root.container);
+        self.check_size(&found.root)?;
+        self.load_root(guard, &found.root)?;
+        let report = self.take_up(guard, found, recovery)?;
+        self.lock_file(LockMode::Shared)?;
+        Ok(report)
+    }
+
+    /// The first who may write, after others who only read: the map is in memory, and nothing of what writers need.
+    fn begin_writing(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
+        self.lock_file(LockMode::Exclusive)?;
+        self.set_id(self.live.container());
+        if self.live.shared().poisoned.load() != 0 {
+            return Err(Error::Poisoned);
+        }
+        self.check_file(guard)?;
+        // If this process dies on the way, memory may be behind the file.
+        self.live.shared().unfinished.store(IN_COMMIT);
+        let found = self.find_root()?;
+        let report = self.take_up(guard, found, recovery)?;
+        self.live.shared().unfinished.store(IDLE);
+        self.lock_file(LockMode::Shared)?;
+        Ok(report)
+    }
+
+    /// From a root in memory to a container that is used.
+    fn take_up(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        found: Found,
+        recovery: Recovery,
+    ) -> Result<OpenReport, Error> {
+        let mut root = found.root;
+        self.live.shared().ring.store(found.ring);
+        let end = self.place(&mut root, recovery)?;
+        let size = self.device.size().map_err(|source| Error::device("size", 0, 0, source))?;
+        let mut report = OpenReport {
+            sequence: root.sequence.0,
+            epoch: root.epoch.saturating_add(1),
+            was_closed: root.closed,
+            broken_roots: found.broken,
+            // In whole sheets: cutting one would write it, and a power failure could take what is durable in it.
+            discarded_bytes: size
+                .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(SHEET_BYTES as u64)),
+            missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
+            rolled_forward: 0,
+        };
+        if self.options.read_only {
+            self.start(guard, &root, READ_ONLY);
+        } else {
+            self.begin_epoch(guard, root, recovery, size, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    /// The shared memory is for segments of one size.
+    pub(crate) fn check_size(&self, root: &Root) -> Result<(), Error> {
+        let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::SharedMemory { what: "pages of a segment", expected, found })
+    }
+
+    /// Makes what was found durable, above all versions that were given out before, and the rest of the file gone.
+    fn begin_epoch(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        found: Root,
+        recovery: Recovery,
+        size: u64,
+        report: &mut OpenReport,
+    ) -> Result<(), Error> {
+        let forward = match recovery {
+            Recovery::Discard => Vec::new(),
+            Recovery::RollForward => self.unrooted_records(&found, size)?,
+        };
+        let (sequence, epoch) = (found.next_sequence()?, found.next_epoch()?);
+        let mut root = Root { sequence, epoch, closed: false, ..found };
+        let epoch_start = root.version_limit;
+        let version_limit = epoch_start.plus(crate::format::root::VERSIONS_AHEAD).ok_or(Error::Limit {
+            what: "versions of a container's life",
+            found: epoch_start.0,
+            allowed: 1 << VERSION_BITS,
+        })?;
+        if forward.is_empty() {
+            // Otherwise with the commit of what is rolled forward, which may have to begin anew until then.
+            (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
+        }
+        self.live.shared().next_version.store(epoch_start.0);
+        // Roots of commits and openings that were killed may be in the cache alone; one after the other they would
+        // be written over the last durable one.
+        self.sync(guard)?;
+        self.write_root(guard, &mut root)?;
+        if forward.is_empty() && report.discarded_bytes > 0 {
+            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what will by its versions.
+            let end = size - report.discarded_bytes;
+            self.device.truncate(end).map_err(|source| Error::device("truncate", end, 0, source))?;
+        }
+        self.copy_root(guard, &root);
+        (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
+        let state = &self.live.shared().state;
+        // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch that ended.
+        self.start(guard, &root, state.load());
+        if !forward.is_empty() {
+            report.rolled_forward = forward.len() as u32;
+            report.discarded_bytes = 0;
+            self.roll_forward(&root, &forward, size);
+            self.commit_locked(guard, false)?;
+        }
+        state.store(READY);
+        Ok(())
+    }
+
+    /// Lets the container be used.
+    pub(crate) fn start(&self, guard: &CommitGuard<'_, W>, root: &Root, state: u64) {
+        let shared = self.live.shared();
+        self.live.set_container(&root.container);
+        self.live.store_image(&root.encode(None), guard);
+        self.live.set_pages(root.pages);
+        shared.version_limit.store(root.version_limit.0);
+        shared.dictionaries_given.store(root.dictionaries_given.into());
+        let known: Vec<_> = root.dictionaries.iter().map(|known| known.number).collect();
+        known.iter().for_each(|number| self.live.open_dictionary(*number, &known, guard));
+        shared.state.store(state);
+    }
+
+    /// Reads the ring, and where it stands.
+    pub(crate) fn newest_root_on_device(&self) -> Result<Root, Error> {
+        let found = self.find_root()?;
+        if found.root.container != self.id {
+            return Err(Error::OtherContainer { expected: self.id, found: found.root.container });
+        }
+        self.live.shared().ring.store(found.ring);
+        Ok(found.root)
+    }
+
+    pub(crate) fn find_root(&self) -> Result<Found, Error> {
+        find_root(&self.device, &self.options)
+    }
+
+    /// Reads the record of the map at `place`; the payload is behind the header in what is returned.
+    pub(crate) fn read_map(&self, place: Place, kind: Kind, part: Part) -> Result<Vec<u8>, Error> {
+        read_map(&self.device, &self.options, &self.id, place, kind, part)
+    }
+
+    /// Takes what the root has of the map beside leaves into memory, and where leaves are.
+    pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
+        let broken = |part, place: Place| {
+            let (offset, length) = (place.location.offset(), place.bytes.into());
+            Damage { part, block: None, offset, length, reason: Reason::Content }
+        };
+        let mut places = Vec::new();
+        if root.index.extent().is_some() {
+            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
+            places = map::decode_index(&payload).ok_or_else(|| broken(Part::MapIndex, root.index))?;
+        }
+        self.live.shared().load_limit.store(root.pages.into());
+        self.live.shared().load_end.store(root.end);
+        for leaf in leaves::all() {
+            match places.get(leaf.0).filter(|place| place.extent().is_some()) {
+                Some(place) => self.live.set_leaf_place(leaf, *place),
+                None => self.live.set_loaded(leaf),
+            }
+        }
+        for place in &root.deltas {
+            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
+            let items = map::decode_delta(&payload).ok_or_else(|| broken(Part::MapDelta, *place))?;
+            self.apply(guard, &items, root.pages)?;
+        }
+        self.apply(guard, &root.inline, root.pages)
+    }
+
+    fn apply(&self, guard: &CommitGuard<'_, W>, items: &[(Block, Entry)], pages: u32) -> Result<(), Error> {
+        for (block, entry) in items.iter().filter(|(block, _)| block.0 < pages) {
+            if entry.is_missing() {
+                // Not to be found missing and looked for in its leaf.
+                self.load_leaf(block.leaf())?;
+            }
+            self.live.set_entry(*block, *entry);
+            self.live.mark_leaf(block.leaf(), guard);
+        }
+        Ok(())
+    }
+
+    /// Finds room for what is to be written; returns the first byte behind what the root refers to.
+    fn place(&self, root: &mut Root, recovery: Recovery) -> Result<u64, Error> {
+        // To look for records that are newer than the map's, all of it is needed.
+        let must = recovery == Recovery::RollForward || self.is_all_loaded();
+        // Where much is free: short openings that all append would make the file longer and longer.
+        let unused = root.known_free + (root.end - root.known_end);
+        let should = unused.saturating_mul(self.options.tuning.sparse_divisor) > root.end;
+        // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it can.
+        let end = if (must || should) && self.load_leaves().is_ok() {
+            let end = self.place_all(root);
+            root.end = end / GRAIN_BYTES as u64;
+            (root.known_end, root.known_free) = (root.end, self.live.shared().known_free.load());
+            end
+        } else {
+            self.place_behind(root)?
+        };
+        self.live.shared().known_end.store(root.known_end);
+        self.live.shared().known_free.store(root.known_free);
+        Ok(end)
+    }
+
+    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers to.
+    pub(crate) fn place_all(&self, root: &Root) -> u64 {
+        let usage = self.count_zones(root, root.pages);
+        self.set_zones(&usage);
+        let free = free_grains(&usage.used, usage.end.into(), self.options.geometry.zone_grains);
+        self.live.shared().known_free.store(free);
+        u64::from(usage.end) * GRAIN_BYTES as u64
+    }
+
+    /// Lets records be appended behind what the root refers to, without knowing what of that is free.
+    fn place_behind(&self, root: &Root) -> Result<u64, Error> {
+        let geometry = &self.options.geometry;
+        let usage = self.count_zones(root, root.pages);
+        let limit = (u64::from(geometry.zone_grains) * u64::from(geometry.zones_max)).min(u32::MAX.into());
+        let (what, found, length) = ("end in grains", root.end, SHEET_BYTES as u64);
+        let damage = |reason| Damage { part: Part::Root, block: None, offset: 0, length, reason };
+        if root.end > limit {
+            return Err(damage(Reason::Over { what, limit, found }).into());
+        }
+        if root.end < usage.end.into() {
+            return Err(damage(Reason::Under { what, limit: usage.end.into(), found }).into());
+        }
+        self.append_behind(root.end as u32);
+        Ok(root.end * GRAIN_BYTES as u64)
+    }
+
+    /// Nothing below `end` is known to be free.
+    fn append_behind(&self, end: u32) {
+        let size = self.options.geometry.zone_grains;
+        let zones = end.div_ceil(size);
+        let shared = self.live.shared();
+        shared.unknown_zones.store(zones.into());
+        self.set_cursor_behind(end, zones, 0);
+        shared.free_zones.store(0);
+        shared.live_grains.store(u64::from(zones) * u64::from(size));
+    }
+
+    /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file are their readers' to
+    /// find; they take no space.
+    pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Usage {
+        let size = self.options.geometry.zone_grains;
+        let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
+        let pages = self.live.entries(pages).filter_map(|(_, entry)| entry.record_extent());
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
+        let places = places.chain(root.deltas.iter().copied());
+        let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
+        let extents = pages.chain(places.filter_map(Place::extent));
+        let is_within = |extent: &Extent| {
+            extent.end() <= limit.min(u32::MAX.into()) && u64::from(extent.location.0) >= HEAD.end()
+        };
+        let mut usage = Usage { used: Vec::new(), end: 0 };
+        for extent in [HEAD].into_iter().chain(extents.filter(is_within)) {
+            usage.add(extent, size);
+        }
+        usage
+    }
+
+    fn set_zones(&self, usage: &Usage) {
+        let size = self.options.geometry.zone_grains;
+        let mut free = 0;
+        for (zone, live) in usage.used.iter().enumerate() {
+            let (finished, state) = if *live == 0 { (0, ZoneState::Free) } else { (size, ZoneState::Used) };
+            free += u64::from(*live == 0);
+            let live = (*live).min(size);
+            self.live.set_zone(ZoneNumber(zone as u32), Zone { finished, live, state });
+        }
+        let last = usage.used.last().copied().unwrap_or_default();
+        self.set_cursor_behind(usage.end, usage.used.len() as u32, last.min(size));
+        let shared = self.live.shared();
+        shared.free_zones.store(free);
+        shared.live_grains.store(usage.used.iter().map(|live| u64::from((*live).min(size))).sum());
+    }
+
+    /// The last zone's rest is filled first, from a sheet of its own on.
+    fn set_cursor_behind(&self, end: u32, zones: u32, live: u32) {
+        let size = self.options.geometry.zone_grains;
+        let run_end = zones * size;
+        let start = end.next_multiple_of((SHEET_BYTES / GRAIN_BYTES) as u32).min(run_end);
+        let finished = start - (zones - 1) * size;
+        self.live.set_zone(ZoneNumber(zones - 1), Zone { finished, live, state: ZoneState::Used });
+        self.live.set_cursor(start, run_end);
+        self.live.shared().zones_end.store(zones.into());
+    }
+
+    /// The newest records of the epoch that ended, by block, where newer than the root's.
+    ///
+    /// What was given its version after the root was written is. Of what was under way then, a record is if the root has
+    /// an older record of the block; an extension or a page of zeros of that moment cannot be told from an older one.
+    fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<Unrooted>, Error> {
+        let is_planted = self.options.plant.is(Plant::StaleEpochRolledForward);
+        let epoch = if is_planted { Version(0) } else { root.epoch_start }..root.version_limit;
+        let ahead = if root.closed { 0 } else { crate::format::root::VERSIONS_AHEAD };
+        let after_root = if is_planted { 0 } else { root.version_limit.0.saturating_sub(ahead) };
+        // A dictionary is dropped when its last page was written anew: such a record is not the newest.
+        let is_known =
+            |number| number == 0 || root.dictionaries.iter().any(|dictionary| dictionary.number == number);
+        let mut newest: std::collections::BTreeMap<Block, (Entry, Version)> = Default::default();
+        crate::engine::scan::scan(&self.device, self.seed, HEAD_BYTES as u64..size, |location, header| {
+            let extent = Extent { location, grains: header.grains() };
+            if let Kind::Page(page) = header.kind
+                && page.block.0 < root.pages_max
+                // A process that was killed in its write may have left all but the last zeros.
+                && extent.end() * GRAIN_BYTES as u64 <= size
+                && epoch.contains(&header.version)
+                && is_known(page.dictionary)
+            {
+                let entry = Entry::record(extent, header.version);
+                let best = newest.entry(page.block).or_insert((entry, header.version));
+                if best.1 < header.version {
+                    *best = (entry, header.version);
+                }
+            }
+        })?;
+        let mut buffer = Vec::new();
+        let mut kept = Vec::new();
+        for (block, (entry, version)) in newest {
+            let known = if block.0 < root.pages { self.live.entry(block) } else { Entry::MISSING };
+            let is_newer = match known.is_record() {
+                // One that cannot be read is no reason to lose another.
+                true => self
+                    .read_at(known, block, &mut buffer)
+                    .map_or(true, |record| record.header.version < version),
+                false => version.0 >= after_root,
+            };
+            if is_newer {
+                kept.push(Unrooted { block, entry, version });
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Takes records over where they lie. Until the commit that follows, a crash finds them there again: nothing is written
+    /// where they or the root's records are.
+    fn roll_forward(&self, root: &Root, records: &[Unrooted], size: u64) {
+        let mut usage = self.count_zones(root, root.pages);
+        let zone_grains = self.options.geometry.zone_grains;
+        records.iter().for_each(|record| usage.add(record.entry.extent(), zone_grains));
+        if self.live.unknown_zones() == 0 {
+            self.set_zones(&usage);
+        } else {
+            let limit = self.options.geometry.bytes_max().min(size.next_multiple_of(SHEET_BYTES as u64));
+            self.append_behind(usage.end.max((limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32));
+        }
+        for Unrooted { block, entry, version } in records {
+            // Nobody else is there, and no truncation is under way.
+            let _ = self.live.grow(block.0 + 1, *version);
+            self.live.publish(*block, *entry);
+        }
+    }
+}
+
+impl Usage {
+    fn add(&mut self, extent: Extent, zone_grains: u32) {
+        self.end = self.end.max(extent.end() as u32);
+        for (zone, share) in extent.shares(zone_grains) {
+            self.used.resize(self.used.len().max(zone.index() + 1), 0);
+            self.used[zone.index()] += share.0;
+        }
+    }
+}

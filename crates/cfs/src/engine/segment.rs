@@ -1,0 +1,94 @@
+//! A segment's folder: making the container, and what must succeed on one that is damaged.
+//!
+//! A server that cannot drop, stat or size a relation stops in a loop of recoveries. So these need no valid root and no
+//! key; only reading a page does.
+
+use crate::device::{Device, DeviceError, Folder, Peers};
+use crate::engine::container::{Container, Options};
+use crate::engine::recovery::Birth;
+use crate::format::error::Error;
+use crate::format::root::{Identity, KEY_BYTES, ROOT_SHEETS, Root, SHEET_BYTES, glance};
+use crate::format::units::ContainerId;
+use crate::shared::word::Word;
+
+/// The container's name. Its end is no number, so that no tool takes it for a segment.
+pub const FILE_NAME: &str = "segment.pgshrink";
+/// The name it has until its first root is durable.
+pub const NEW_FILE_NAME: &str = "segment.pgshrink-new";
+/// Segments of no more pages stay plain files: as a container they would be larger.
+pub const PLAIN_PAGES_MAX: u32 = 4;
+
+/// Makes a container in the folder. Its name appears when a durable root is in it, so that a named file without one is
+/// damaged, never unborn; the name itself is durable with the first commit.
+pub fn create<'m, F: Folder, P: Peers, W: Word>(
+    folder: &F,
+    peers: P,
+    words: &'m [W],
+    birth: &Birth,
+    options: Options<'m>,
+) -> Result<Container<'m, F::File, P, W>, Error> {
+    let named = |source| Error::device("create", 0, 0, source);
+    match folder.unlink(NEW_FILE_NAME) {
+        Ok(()) | Err(DeviceError::NotFound) => {}
+        Err(source) => return Err(named(source)),
+    }
+    let file = folder.create(NEW_FILE_NAME).map_err(named)?;
+    let container = Container::create(file, peers, words, birth, options)?;
+    folder.rename(NEW_FILE_NAME, FILE_NAME).map_err(named)?;
+    Ok(container)
+}
+
+/// What the roots show to everybody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clear {
+    /// The container's random id.
+    pub id: ContainerId,
+    /// Which segment it says it is.
+    pub identity: Identity,
+    /// Pages of the segment.
+    pub pages: u32,
+    /// Pages at most.
+    pub pages_max: u32,
+    /// The root's number.
+    pub sequence: u64,
+    /// How often the container was opened.
+    pub epoch: u32,
+    /// Whether nothing was written after this root.
+    pub is_closed: bool,
+    /// Which master key wraps the data key; zeros: not sealed.
+    pub key_id: [u8; 16],
+    /// The wrapped data key.
+    pub key: [u8; KEY_BYTES],
+    /// Whether the sheet's check sum is right.
+    pub is_whole: bool,
+}
+
+/// What the newest root shows without its key, whole ones before broken ones: for the key that opening needs, and for those who ask for the
+/// size of a container that does not open. None: no root can be made out.
+pub fn clear(device: &impl Device) -> Option<Clear> {
+    let sheets = (0..ROOT_SHEETS).filter_map(|index| {
+        let mut sheet = [0; SHEET_BYTES];
+        device.pread(&mut sheet, (index * SHEET_BYTES) as u64).ok()?;
+        glance(&sheet)
+    });
+    let (root, is_whole) = sheets.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
+    let Root { container: id, identity, pages, pages_max, epoch, key_id, key, .. } = root;
+    let (is_closed, sequence) = (root.closed, root.sequence.0);
+    Some(Clear { id, identity, pages, pages_max, sequence, epoch, is_closed, key_id, key, is_whole })
+}
+
+/// Pages of the segment as far as can be made out; 0 otherwise.
+pub fn pages_at_a_glance(device: &impl Device) -> u32 {
+    clear(device).map_or(0, |clear| clear.pages)
+}
+
+/// Removes the container, whatever state it is in. The folder itself is the caller's to remove.
+pub fn unlink(folder: &impl Folder) -> Result<(), DeviceError> {
+    for name in [NEW_FILE_NAME, FILE_NAME] {
+        match folder.unlink(name) {
+            Ok(()) | Err(DeviceError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

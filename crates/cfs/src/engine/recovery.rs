@@ -42,12 +42,23 @@ pub struct OpenReport {
     pub was_closed: bool,
     /// Root sheets that are neither empty nor whole: one after a crash amid a commit, else damage.
     pub broken_roots: u32,
+    /// Root sheets that are whole. There are two at least from the first commit on, so that one alone may be older than the last
+    /// commit ([`may_be_older`](Self::may_be_older)).
+    pub whole_roots: u32,
     /// Bytes of the file behind what the root refers to, now gone.
     pub discarded_bytes: u64,
     /// Bytes that the root refers to and the file does not have: it was cut.
     pub missing_bytes: u64,
     /// Pages whose newest record was rolled forward.
     pub rolled_forward: u32,
+}
+
+impl OpenReport {
+    /// Whether later roots may have been lost: the one that was found is the only whole one, and the file goes on behind what it
+    /// refers to. Else it is that of a container that crashed before its first commit.
+    pub fn may_be_older(&self) -> bool {
+        self.whole_roots == 1 && self.discarded_bytes > 0
+    }
 }
 
 /// How a container comes into being.
@@ -241,6 +252,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             epoch: root.epoch.saturating_add(1),
             was_closed: root.closed,
             broken_roots: found.broken,
+            whole_roots: found.whole,
             // In whole sheets: cutting one would write it, and a power failure could take what is durable in it.
             discarded_bytes: size
                 .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(SHEET_BYTES as u64)),

@@ -1,7 +1,7 @@
 //! Salvage: what can still be read of a damaged container, found by its records alone where the map is no help.
 //!
 //! Where the newest root and its map are whole, they are believed, and only pages whose records they lead to are damaged are looked for
-//! elsewhere. Otherwise every record in the file is looked at and the highest version of each page taken: that
+//! elsewhere. A root that is the only whole one is believed only if no record is newer: damage may have taken the roots after it. Otherwise every record in the file is looked at and the highest version of each page taken: that
 //! may be a version that a crash had discarded, which is why salvage is for what cannot be opened, and why its result is read out, not written
 //! to.
 
@@ -11,8 +11,9 @@ use crate::device::{Device, Peers};
 use crate::engine::container::{Container, Options};
 use crate::engine::dictionaries::number_of;
 use crate::engine::leaves;
+use crate::engine::stored::Found;
 use crate::format::entry::Entry;
-use crate::format::error::{Error, Part};
+use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{self, Kind};
 use crate::format::root::{DictionaryPlace, HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
 use crate::format::units::{Block, ContainerId, DictionaryNumber, Extent, Version};
@@ -54,16 +55,16 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     ) -> Result<(Self, Salvaged), Error> {
         let mut container = Container::over(device, peers, words, Options { read_only: true, ..options })?;
         let guard = CommitGuard::lock(container.live.shared(), &container.peers);
-        let found = container.find_root().map(|found| found.root);
+        let found = container.find_root();
         let (id, scanned) = match &found {
-            Ok(root) => (root.container, container.scan_as(root.container)?),
+            Ok(found) => (found.root.container, container.scan_as(found.root.container)?),
             Err(error @ (Error::Unsupported { .. } | Error::KeyMissing { .. })) => return Err(error.clone()),
             Err(error) => container.scan_as_any().ok_or_else(|| error.clone())?,
         };
         container.set_id(id);
         container.live.clear(&guard);
         let mut report = Salvaged { records: scanned.records, ..Salvaged::default() };
-        let root = match found.and_then(|root| container.load_all(&guard, &root).map(|()| root)) {
+        let root = match found.and_then(|found| container.believe(&guard, found, &scanned)) {
             Ok(root) => {
                 report.map_is_whole = true;
                 root
@@ -78,6 +79,22 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         container.start(&guard, &root, READ_ONLY);
         drop(guard);
         Ok((container, report))
+    }
+
+    /// Loads a root's map, if that may be the newest.
+    fn believe(&self, guard: &CommitGuard<'_, W>, found: Found, scanned: &Scanned) -> Result<Root, Error> {
+        let Found { root, whole, .. } = found;
+        self.load_all(guard, &root)?;
+        let is_newer = |(block, (entry, _)): &(&Block, &(Entry, Version))| {
+            block.0 >= root.pages || self.live.entry(**block).clean() != entry.clean()
+        };
+        let newer = if whole > 1 { 0 } else { scanned.pages.iter().filter(is_newer).count() as u64 };
+        if newer == 0 {
+            return Ok(root);
+        }
+        let (offset, length) = (0, HEAD_BYTES as u64);
+        Err(Damage { part: Part::Root, block: None, offset, length, reason: Reason::MayBeOlder { newer } }
+            .into())
     }
 
     /// Loads every leaf that can be loaded.

@@ -13,13 +13,15 @@ pub(crate) struct Found {
     /// The sheet last written.
     pub(crate) ring: u64,
     pub(crate) broken: u32,
+    /// Of the ring, with an older key or not.
+    pub(crate) whole: u32,
 }
 
 /// The newest whole root of the ring.
 pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<Found, Error> {
     let mut newest: Option<(usize, Root)> = None;
     let mut sequences = [0; ROOT_SHEETS];
-    let (mut broken, mut failure) = (0, None);
+    let (mut broken, mut whole, mut failure) = (0, 0, None);
     let mut locked: Option<(u64, Error)> = None;
     for (index, sequence) in sequences.iter_mut().enumerate() {
         let mut sheet = [0; SHEET_BYTES];
@@ -40,6 +42,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
         match Root::decode(&sheet, options.seal, options.plant) {
             Ok(root) => {
                 *sequence = root.sequence.0;
+                whole += 1;
                 if newest.as_ref().is_none_or(|(_, best)| best.sequence < root.sequence) {
                     newest = Some((index, root));
                 }
@@ -48,6 +51,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
             // From before the master key changed, unless it is the newest.
             Err(error @ Error::KeyMissing { .. }) => {
                 *sequence = glance(&sheet).map_or(0, |(root, _)| root.sequence.0);
+                whole += 1;
                 if locked.as_ref().is_none_or(|(newest, _)| newest < sequence) {
                     locked = Some((*sequence, error));
                 }
@@ -69,7 +73,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
     // What is written next must not be the newest root, nor the only copy of it.
     let after = (index + 1) % ROOT_SHEETS;
     let ring = if sequences[after] == root.sequence.0 { after } else { index };
-    Ok(Found { root, ring: ring as u64, broken })
+    Ok(Found { root, ring: ring as u64, broken, whole })
 }
 
 /// Reads and proves a record that is no page's; returns its payload, opened.

@@ -223,6 +223,12 @@ pub enum Reason {
         /// As the record has it.
         found: DictionaryNumber,
     },
+    /// Later roots than the one that is whole may have been there.
+    #[error("only one root is whole, and {newer} pages have records that its map does not lead to")]
+    MayBeOlder {
+        /// Pages with newer records.
+        newer: u64,
+    },
     /// Authentication failed: forged, or sealed with another key.
     #[error("the seal does not open")]
     Seal,

@@ -204,6 +204,36 @@ fn salvage_reads_pages_out_when_the_map_is_gone() {
     assert!(matches!(container.commit(), Err(Error::ReadOnly)));
 }
 
+/// An older root may be of an empty container, and its map whole.
+#[test]
+fn salvage_does_not_take_an_older_root_for_the_last_one() {
+    let bench = filled();
+    let whole = bench.bytes();
+    for kept in 0..3 {
+        for (rest, filler) in [(0..4096, 0), (909..4096, 9)] {
+            let mut bytes = whole.clone();
+            (0..3).filter(|sheet| *sheet != kept).for_each(|sheet| {
+                bytes[sheet * 4096..(sheet + 1) * 4096][rest.clone()].fill(filler);
+            });
+            bench.set_bytes(bytes);
+            let (container, report) = bench.salvage().unwrap();
+            for block in 0..PAGES {
+                let page = read(&container, block).unwrap();
+                assert!(page == expected(block) || block == 3, "root {kept}, block {block}: {report:?}");
+            }
+            let (_, opened) = bench.open().unwrap();
+            assert_eq!(opened.whole_roots, 1);
+        }
+    }
+    // The first root alone is that of the empty container; so is that of one that crashed before its first commit.
+    let new = Bench::small();
+    drop(new.create(1));
+    let (_, opened) = new.open().unwrap();
+    assert!(!opened.may_be_older(), "{opened:?}");
+    let (_, report) = new.salvage().unwrap();
+    assert!(report.map_is_whole && report.lost.is_empty(), "{report:?}");
+}
+
 #[test]
 fn i4_a_missing_entry_is_an_error_and_the_planted_zeros_are_not() {
     let damaged = |plant| {

@@ -76,6 +76,14 @@ impl Means {
         }
         let opened = Container::open(file, Alone, &self.words, Recovery::Discard, self.options(true));
         let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
+        if let Some(report) = report.as_ref().filter(|report| report.may_be_older()) {
+            let older = format!(
+                "expected two whole roots at least, found one, and {} bytes behind what it refers to: later commits may be \
+                lost, unless there was none yet; pgshrink cfs salvage finds their pages",
+                report.discarded_bytes
+            );
+            return Err(Failure::new(path, older));
+        }
         Ok((Reader::new(container, path)?, report))
     }
 

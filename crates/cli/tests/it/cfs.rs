@@ -225,6 +225,34 @@ fn without_any_whole_root_records_alone_give_everything_back() {
 }
 
 #[test]
+fn the_root_of_the_empty_container_that_it_once_was_is_not_taken_for_the_last() {
+    let dir = TempDir::new().unwrap();
+    let there = dir.path().join("packed");
+    packed(&there, &[]);
+    let segment = there.join(database().orders.to_string());
+    let file = fs::OpenOptions::new().write(true).open(segment.join(CONTAINER)).unwrap();
+    let roots = fs::read(segment.join(CONTAINER)).unwrap();
+    let sequence = |sheet: usize| u64::from_le_bytes(roots[sheet * 4096 + 40..][..8].try_into().unwrap());
+    let oldest = (0..3).min_by_key(|sheet| sequence(*sheet)).unwrap();
+    for sheet in (0..3).filter(|sheet| *sheet != oldest) {
+        file.write_all_at(&[0; 4096], sheet as u64 * 4096).unwrap();
+    }
+    for command in ["verify", "info"] {
+        let said = run(&[&command, &segment], 1);
+        assert!(said.contains("expected two whole roots at least, found one"), "{said}");
+    }
+    let (new, plain) = (dir.path().join("salvaged"), dir.path().join("plain"));
+    run(&[&"unpack", &"--no-manifest", &segment, &plain], 1);
+    let report = json(&[&"salvage", &segment, &new], 0);
+    assert_eq!((&report["map_is_whole"], &report["lost"]), (&false.into(), &Value::Array(vec![])));
+    let plain = dir.path().join("again");
+    run(&[&"unpack", &new, &plain], 0);
+    assert!(
+        fs::read(database().dir.join(database().orders.to_string())).unwrap() == fs::read(plain).unwrap()
+    );
+}
+
+#[test]
 fn sealed_containers_need_their_key_and_say_which() {
     let dir = TempDir::new().unwrap();
     let key = |name: &str, text: &str, mode| {
@@ -334,7 +362,7 @@ fn tables_in_tablespaces_are_estimated_by_name_and_packed() {
     fs::set_permissions(keep.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let location = keep.path().join("elsewhere");
     // By the server, so that it belongs to the server's user.
-    let mkdir = format!("copy (select 1) to program 'mkdir -m 700 {}'", location.display());
+    let mkdir = format!("copy (select 1) to program 'cat > /dev/null; mkdir -m 700 {}'", location.display());
     cluster.sql(&mkdir).unwrap();
     cluster.sql(&format!("create tablespace elsewhere location '{}'", location.display())).unwrap();
     let schema = "create table faraway (n bigint, t text) tablespace elsewhere;

@@ -2,11 +2,13 @@
 
 use crate::cfs::{CONTAINER, cfs, ended, files, json, run};
 use pgshrink_testkit::TempDir;
+use pgshrink_testkit::wait::wait_until;
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 const MANIFEST: &str = "pgshrink-manifest.json";
 const SECRET: &str = "the row that nobody may read";
@@ -175,6 +177,12 @@ fn what_a_run_left_or_another_one_makes_is_not_touched() {
     let said = run(&[&"pack", &data, &there], 2);
     assert!(said.contains("another pgshrink is writing there"), "{said}");
     drop(lock);
+    // A program that another test is just starting may hold a copy of the descriptor until it runs.
+    let free = || {
+        let other = fs::File::open(&incomplete).unwrap();
+        flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok()
+    };
+    wait_until(Duration::from_secs(10), "the lock to be free", free).unwrap();
     let said = run(&[&"pack", &data, &there], 2);
     assert!(said.contains("left by a run that was interrupted; remove it"), "{said}");
     assert!(incomplete.exists() && !there.exists());

@@ -11,14 +11,15 @@
 //! 6. take the root into memory, and write its copy, which the next commit's first fdatasync makes durable;
 //! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody is led by it.
 //!
-//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves. A failed fdatasync poisons
+//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and where space is short begins
+//! with step 7 for the root that it finds in the file, as failed commits and refused writes have taken space too. A failed fdatasync poisons
 //! the container: the kernel may have thrown the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
 
 use crate::device::{Device, DeviceError, Need, Peers};
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
 use crate::format::entry::Entry;
-use crate::format::error::Error;
+use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::map;
 use crate::format::record::Kind;
 use crate::format::root::{HEAD, VERSIONS_AHEAD};
@@ -179,6 +180,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             self.sync(guard)?;
         }
         let mut snapshot = self.snapshot();
+        if anew && self.live.is_short() {
+            self.free_unreferred(guard, &base, &mut snapshot)?;
+        }
         let is_as_before = snapshot.changed.is_empty() && snapshot.pages == base.pages;
         // A writer was refused a version: the limit is raised by a root.
         let is_used_up = shared.next_version.load() > shared.version_limit.load();
@@ -468,6 +472,64 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 self.count_extent(snapshot, extent);
             }
         }
+    }
+
+    /// After a commit that failed or died: frees what neither the live map nor the file's newest root refers to. What a part of
+    /// that root's map refers to cannot be known where it is damaged; then nothing is freed.
+    fn free_unreferred(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        base: &Root,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), Error> {
+        // It may be of a commit that did not come to its end. From here on it is the one that a power failure leaves.
+        self.sync(guard)?;
+        let Ok(referred) = self.extents_of(base) else { return Ok(()) };
+        let (pages, end) = (snapshot.pages, snapshot.end);
+        let live = snapshot.live.clone();
+        let mut counted = Snapshot { pages, changed: Vec::new(), live, closed: Vec::new(), end };
+        // Whoever has not loaded a leaf, or looks for a dictionary, goes by memory.
+        let held = self.root_held(guard)?.dictionaries;
+        let dictionaries = held.iter().map(|dictionary| dictionary.place);
+        let leaves = leaves::all().filter(|leaf| !self.live.is_loaded(*leaf));
+        let places = leaves.map(|leaf| self.live.leaf_place(leaf)).chain(dictionaries);
+        let extents = places.filter_map(Place::extent).chain([HEAD]).chain(referred);
+        extents.for_each(|extent| self.count_extent(&mut counted, extent));
+        for (zone, closed) in snapshot.closed.iter_mut().enumerate() {
+            if *closed && counted.live[zone] == 0 {
+                self.live.free_zone(ZoneNumber(zone as u32));
+                // It may be claimed again before this commit ends.
+                *closed = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a root refers to, read from the file.
+    fn extents_of(&self, root: &Root) -> Result<Vec<Extent>, Error> {
+        let content = |part, place: Place| {
+            let (offset, length) = (place.location.offset(), place.bytes.into());
+            Error::from(Damage { part, block: None, offset, length, reason: Reason::Content })
+        };
+        let mut entries: Vec<Entry> = root.inline.iter().map(|(_, entry)| *entry).collect();
+        let of_dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
+        let mut places: Vec<Place> =
+            root.deltas.iter().copied().chain([root.index]).chain(of_dictionaries).collect();
+        for place in &root.deltas {
+            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
+            let items = map::decode_delta(&payload).ok_or_else(|| content(Part::MapDelta, *place))?;
+            entries.extend(items.into_iter().map(|(_, entry)| entry));
+        }
+        if root.index.extent().is_some() {
+            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
+            let leaves = map::decode_index(&payload).ok_or_else(|| content(Part::MapIndex, root.index))?;
+            for (leaf, place) in leaves::all().zip(leaves).filter(|(_, place)| place.extent().is_some()) {
+                places.push(place);
+                entries.extend(self.read_leaf_at(leaf, place)?);
+            }
+        }
+        let records = entries.into_iter().filter_map(Entry::record_extent);
+        Ok(places.into_iter().filter_map(Place::extent).chain(records).collect())
     }
 
     fn free_zones(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {

@@ -19,6 +19,7 @@ use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::map;
 use crate::format::record::Kind;
+use crate::format::root::Place;
 use crate::format::units::{Block, GRAIN_BYTES, LEAF_ENTRIES, LEAVES_MAX, Leaf, ZoneNumber};
 use crate::plant::Plant;
 use crate::shared::live::Live;
@@ -141,7 +142,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     fn read_leaf(&self, leaf: Leaf) -> Result<Vec<Entry>, Error> {
-        let place = self.live.leaf_place(leaf);
+        self.read_leaf_at(leaf, self.live.leaf_place(leaf))
+    }
+
+    pub(crate) fn read_leaf_at(&self, leaf: Leaf, place: Place) -> Result<Vec<Entry>, Error> {
         let first = leaf.first();
         let (offset, length) = (place.location.offset(), place.bytes.into());
         let damage = |reason| Damage { part: Part::MapLeaf, block: Some(first.0), offset, length, reason };

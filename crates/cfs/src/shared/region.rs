@@ -7,7 +7,7 @@
 use std::mem::{offset_of, size_of};
 
 use crate::format::error::Error;
-use crate::format::root::{DICTIONARIES_MAX, SHEET_BYTES};
+use crate::format::root::{DICTIONARIES_MAX, HEAD_BYTES, SHEET_BYTES};
 use crate::format::units::{LEAF_ENTRIES, LEAVES_MAX, PAGES_MAX};
 use crate::shared::word::Word;
 
@@ -90,8 +90,10 @@ impl Geometry {
         if found < expected {
             return Err(Error::SharedMemory { what: "words", expected, found });
         }
-        // Kept for commits and collection, and a run for pages.
-        let least = self.zones_for_commits() + self.zones_for_moves() + 4;
+        // Kept for commits and collection; the roots; two of the longest pages, and a map.
+        let zones = |bytes: usize| bytes.div_ceil(self.zone_bytes() as usize) as u32;
+        let used = zones(HEAD_BYTES) + 2 * zones(crate::format::record::RECORD_BYTES_MAX) + 2;
+        let least = self.zones_for_commits() + self.zones_for_moves() + used;
         if self.zones_max < least {
             let (expected, found) = (least.into(), self.zones_max.into());
             return Err(Error::SharedMemory { what: "zones of the file, at least,", expected, found });

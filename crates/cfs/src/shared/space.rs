@@ -222,6 +222,11 @@ impl<'m, W: Word> Live<'m, W> {
         free + self.geometry().zones_max.saturating_sub(self.zones_end())
     }
 
+    /// Whether nothing is left but what is kept for commits and collection.
+    pub(crate) fn is_short(&self) -> bool {
+        self.spare_zones() <= self.kept_from(Lane::Common)
+    }
+
     /// Zones that are neither free nor holes.
     pub(crate) fn used_zones(&self) -> u64 {
         let free = (self.shared().free_zones.load() as i64).max(0) as u64;

@@ -56,7 +56,7 @@ impl Plan {
             return options;
         }
         // The fewest that are allowed, and more; of one sheet, or of two, as real segments have.
-        let (zone_grains, fewest) = if self.seed / 32 % 3 == 2 { (512, 21) } else { (256, 29) };
+        let (zone_grains, fewest) = if self.seed / 32 % 3 == 2 { (512, 25) } else { (256, 36) };
         let zones_max = fewest + [0, 7, 19, 50][self.seed as usize / 8 % 4];
         Options { geometry: Geometry { zone_grains, zones_max, ..options.geometry }, ..options }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::live::Live;
 use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::sim::FaultRates;
 use pgshrink_cfs::space::Purpose;
 use pgshrink_cfs::units::{Grains, ZoneNumber};
 use pgshrink_cfs::word::Word;
@@ -231,6 +232,62 @@ fn what_is_kept_is_filled_from_a_sheet_of_its_own_after_each_commit_too() {
         live.leave_sheet();
         assert!(first == second && sheet() > second, "{purpose:?}");
     }
+}
+
+#[test]
+fn what_was_refused_and_commits_that_failed_use_nothing_up() {
+    let space = FaultRates { space: 1_000_000, ..FaultRates::default() };
+    let writing = FaultRates { write: 1_000_000, ..FaultRates::default() };
+    for faults in [space, writing] {
+        let bench = Bench::new(Options::new(PAGES));
+        bench.disk.set_reserve_refused(true);
+        let container = bench.create(1);
+        let mut scratch = Scratch::new();
+        let mut put =
+            |block, generation| container.write(block, 0, 0, &page(block, generation), &mut scratch);
+        (0..PAGES).for_each(|block| put(block, 1).unwrap());
+        container.commit().unwrap();
+        bench.disk.set_faults(faults);
+        // So that a commit has to write.
+        container.write_zeros(0).unwrap();
+        // More than the container has addresses for.
+        (0..4 * PAGES).for_each(|turn| assert!(put(turn % PAGES, 2).is_err()));
+        let commit = || {
+            container.write_zeros(0).unwrap();
+            container.commit().is_err()
+        };
+        let failed = (0..100).filter(|_| commit()).count();
+        assert!(failed == 100 || faults.write == 0, "{failed} commits failed");
+        bench.disk.set_faults(FaultRates::default());
+        container.commit().unwrap();
+        (0..PAGES).for_each(|block| put(block, 3).unwrap());
+        container.commit().unwrap();
+        bench.disk.lose_power();
+        let (container, _) = bench.open().unwrap();
+        for block in 0..PAGES {
+            let stored = container.read(block, &mut scratch).unwrap();
+            assert!(matches!(stored, Stored::Record { payload, .. } if payload == page(block, 3)));
+        }
+    }
+}
+
+#[test]
+fn failed_commits_free_nothing_that_the_last_root_refers_to() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    (0..40).for_each(|block| write(&container, block, 1));
+    container.commit().unwrap();
+    (0..40).for_each(|block| write(&container, block, 2));
+    for _ in 0..3 {
+        bench.disk.set_faults(FaultRates { write: 1_000_000, ..FaultRates::default() });
+        assert!(container.commit().is_err());
+        bench.disk.set_faults(FaultRates::default());
+        // Into whatever was freed.
+        (0..40).for_each(|block| write(&container, block, 3));
+    }
+    // The server is gone: what it wrote without a commit is in the file, and no root refers to it.
+    let (container, _) = bench.open().unwrap();
+    (0..40).for_each(|block| assert_eq!(read(&container, block).unwrap(), content(block, 1)));
 }
 
 #[test]

@@ -34,7 +34,7 @@ Examples:
 Exit codes:
   0  done
   1  checked, and found damage, or pages that cannot be had any more
-  2  could not run";
+  2  could not run, for want of the right key too";
 
 /// What to do.
 #[derive(Debug, Clone, Subcommand)]

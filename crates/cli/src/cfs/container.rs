@@ -2,10 +2,10 @@
 
 use super::Failure;
 use super::file::ContainerFile;
-use super::keys::Kernel;
+use super::keys::{self, Kernel};
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
-use pgshrink_cfs::seal::{Keyring, RecordSeal};
+use pgshrink_cfs::seal::{KeyError, Keyring, RecordSeal};
 use pgshrink_cfs::segment::{Clear, clear};
 use pgshrink_cfs::{
     Container, Device, DictionaryNumber, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch,
@@ -36,16 +36,15 @@ impl Means {
     }
 
     /// For the container of this head, its key found in the ring.
-    pub(crate) fn of(head: &Clear, keyring: &mut Keyring, random: Kernel) -> Result<Means, String> {
+    pub(crate) fn of(head: &Clear, keyring: &mut Keyring, random: Kernel) -> Result<Means, NoMeans> {
         let seal = if is_sealed(head) {
-            let key =
-                keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| error.to_string())?;
+            let key = keyring.data_key(&head.id, &head.key_id, &head.key)?;
             Some(key.into_seal(head.key_id, random))
         } else {
             None
         };
         if head.pages_max == 0 || head.pages_max > pgshrink_cfs::PAGES_MAX {
-            return Err(format!("a segment of {} pages at most is not supported", head.pages_max));
+            return Err(NoMeans::Pages(head.pages_max));
         }
         Ok(Means::new(head.pages_max, seal))
     }
@@ -85,6 +84,22 @@ impl Means {
         let opened = Container::salvage(file, Alone, &self.words, self.options(true));
         let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
         Ok((Reader::new(container, path)?, report))
+    }
+}
+
+/// Why there is nothing to open a container with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoMeans {
+    #[error("{}", keys::explained(.0))]
+    Key(#[from] KeyError),
+    #[error("a segment of {0} pages at most is not supported")]
+    Pages(u32),
+}
+
+impl NoMeans {
+    /// Whether another key may open it: the container is not at fault.
+    pub(crate) fn is_for_want_of_key(&self) -> bool {
+        matches!(self, NoMeans::Key(KeyError::Missing { .. } | KeyError::Wrong { .. }))
     }
 }
 

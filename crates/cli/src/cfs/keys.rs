@@ -2,7 +2,7 @@
 
 use super::Failure;
 use crate::args::{KeyArgs, RekeyArgs};
-use pgshrink_cfs::seal::{Keyring, Random, SECRET_BYTES_MAX, Secret, is_private};
+use pgshrink_cfs::seal::{KeyError, Keyring, Random, SECRET_BYTES_MAX, Secret, is_private};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
 use std::io::Read;
@@ -51,6 +51,17 @@ pub(crate) fn keyring_with_new(args: &RekeyArgs) -> Result<Keyring, Failure> {
     Ok(Keyring::new(all))
 }
 
+/// What is wrong about a key, and how to give the right one.
+pub(crate) fn explained(error: &KeyError) -> String {
+    match error {
+        KeyError::Missing { .. } => {
+            format!("{error}; give it with --key-file, --key-command or {VARIABLE}")
+        }
+        KeyError::Wrong { .. } => format!("{error}; give that one with --key-file or --key-command"),
+        error => error.to_string(),
+    }
+}
+
 fn secrets(args: &KeyArgs) -> Result<Vec<Secret>, Failure> {
     let mut secrets = Vec::new();
     for path in &args.key_file {
@@ -71,6 +82,12 @@ fn secrets(args: &KeyArgs) -> Result<Vec<Secret>, Failure> {
 fn of_file(path: &Path) -> Result<Secret, Failure> {
     let file = File::open(path).map_err(Failure::reading(path))?;
     let metadata = file.metadata().map_err(Failure::reading(path))?;
+    if metadata.is_dir() {
+        return Err(Failure::new(
+            path,
+            "expected a file with the key, found a directory; name the file in it",
+        ));
+    }
     if !is_private(metadata.mode(), metadata.uid() == 0) {
         return Err(Failure::new(path, "others may read this key; chmod 600 it"));
     }

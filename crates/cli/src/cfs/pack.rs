@@ -50,6 +50,10 @@ pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     let mut keyring = args.seal.then(|| keys::keyring(&args.key)).transpose()?;
     let random = Kernel::new()?;
     if let Some(keyring) = &mut keyring {
+        if keyring.is_empty() {
+            let none = "sealing needs a key, and none was given; give one with --key-file or --key-command";
+            return Err(Failure::new(Path::new("--seal"), none));
+        }
         keyring.master(&random).map_err(|error| Failure::new(Path::new("--seal"), error))?;
     }
     running::refuse(&args.source, args.force)?;

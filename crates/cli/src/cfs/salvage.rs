@@ -146,8 +146,9 @@ fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(),
     let file = made.join(segment::FILE_NAME);
     let failed = |reason: String| Failure::new(made, reason);
     let head = head_of(&file)?;
-    let means =
-        Means::of(&head, keyring.get_or_insert_with(|| Keyring::new(Vec::new())), random).map_err(failed)?;
+    let none = || Keyring::new(Vec::new());
+    let means = Means::of(&head, keyring.get_or_insert_with(none), random);
+    let means = means.map_err(|reason| failed(reason.to_string()))?;
     let (mut reader, _) = means.open(&file)?;
     let mut page = [0; PAGE_SIZE];
     let pages = reader.container.pages();

@@ -85,7 +85,7 @@ fn opened(folder: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Vec<u8
     let failed = |reason: String| Failure::new(folder, reason);
     let file = folder.join(segment::FILE_NAME);
     let head = head_of(&file)?;
-    let means = Means::of(&head, keyring, random).map_err(failed)?;
+    let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(folder, reason))?;
     let (mut reader, _) = means.open(&file)?;
     let pages = reader.container.pages();
     let mut bytes = PlainBytes::new(reader.is_relation(), pages);

@@ -120,6 +120,14 @@ pub(crate) fn is_sealed(head: &Clear) -> bool {
     head.key_id != [0; 16]
 }
 
+/// Fails on a container that is not sealed although a key was given.
+pub(crate) fn refuse_plain(path: &Path, head: &Clear, keyring: &Keyring) -> Result<(), Failure> {
+    if keyring.is_empty() || is_sealed(head) {
+        return Ok(());
+    }
+    Err(keys::not_sealed(path, "a container that is not sealed"))
+}
+
 /// Reads pages of an open container.
 pub(crate) struct Reader<'m> {
     pub container: Alones<'m>,

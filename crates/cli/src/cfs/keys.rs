@@ -51,6 +51,27 @@ pub(crate) fn keyring_with_new(args: &RekeyArgs) -> Result<Keyring, Failure> {
     Ok(Keyring::new(all))
 }
 
+/// For what is plain where a key was given: whoever replaced something sealed need not know the key.
+pub(crate) fn not_sealed(path: &Path, found: &str) -> Failure {
+    let reason = format!(
+        "expected something sealed, as a key was given; found {found}. If it was packed without --seal, leave \
+         --key-file, --key-command and {VARIABLE} away; if it was packed with --seal, somebody replaced it: take \
+         another copy"
+    );
+    Failure::new(path, reason)
+}
+
+/// The first way by which a key was given, if any.
+pub(crate) fn given(args: &KeyArgs) -> Option<&'static str> {
+    if !args.key_file.is_empty() {
+        Some("--key-file")
+    } else if !args.key_command.is_empty() {
+        Some("--key-command")
+    } else {
+        std::env::var_os(VARIABLE).map(|_| VARIABLE)
+    }
+}
+
 /// What is wrong about a key, and how to give the right one.
 pub(crate) fn explained(error: &KeyError) -> String {
     match error {

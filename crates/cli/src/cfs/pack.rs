@@ -47,6 +47,11 @@ struct Trained {
 
 pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     let choice = choice(args.compression.as_deref().unwrap_or("zstd:1"))?;
+    if let Some(given) = keys::given(&args.key).filter(|_| !args.seal) {
+        let plain = "a key was given, but not --seal: expected both or neither. Add --seal to seal all files, or \
+                     leave the key away to pack them as they are";
+        return Err(Failure::new(Path::new(given), plain));
+    }
     let mut keyring = args.seal.then(|| keys::keyring(&args.key)).transpose()?;
     let random = Kernel::new()?;
     if let Some(keyring) = &mut keyring {

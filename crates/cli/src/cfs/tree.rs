@@ -1,8 +1,8 @@
 //! Manifests of packed trees on disk: written last, asked for first.
 
-use super::container::{Means, head_of};
+use super::container::{Means, head_of, refuse_plain};
 use super::content::PlainBytes;
-use super::keys::Kernel;
+use super::keys::{self, Kernel};
 use super::manifest::{self, BYTES_MAX, Differences, Entries, Manifest};
 use super::walk::relative;
 use super::{Failure, pack};
@@ -21,7 +21,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Of the nearest manifest at the path or above it.
+    /// Of the nearest manifest at the path or above it. With a key it has to be a sealed one.
     pub(crate) fn of(path: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Tree, Failure> {
         let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
         let Some(root) = real.ancestors().find(|above| above.join(manifest::NAME).symlink_metadata().is_ok())
@@ -33,7 +33,13 @@ impl Tree {
             return Err(Failure::new(path, none));
         };
         let file = root.join(manifest::NAME);
-        let text = if file.is_dir() { opened(&file, keyring, random)? } else { plain(&file)? };
+        let text = if file.is_dir() {
+            opened(&file, keyring, random)?
+        } else if keyring.is_empty() {
+            plain(&file)?
+        } else {
+            return Err(keys::not_sealed(&file, "a plain manifest"));
+        };
         let manifest = Manifest::parse(&text, &file)?;
         Ok(Tree { root: root.to_owned(), manifest })
     }
@@ -85,6 +91,7 @@ fn opened(folder: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Vec<u8
     let failed = |reason: String| Failure::new(folder, reason);
     let file = folder.join(segment::FILE_NAME);
     let head = head_of(&file)?;
+    refuse_plain(folder, &head, keyring)?;
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(folder, reason))?;
     let (mut reader, _) = means.open(&file)?;
     let pages = reader.container.pages();

@@ -1,10 +1,113 @@
 //! `pgshrink cfs` refuses what would mislead: plain files where sealed ones are expected, copies that lack a part, wrong keys.
 
 use crate::cfs::{CONTAINER, cfs, ended, run};
-use crate::cfs_trees::{data_directory, key};
+use crate::cfs_trees::{data_directory, key, pages};
 use pgshrink_testkit::TempDir;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const MANIFEST: &str = "pgshrink-manifest.json";
+
+/// A data directory packed sealed and packed plain, and the key.
+fn sealed_and_plain(dir: &Path) -> (PathBuf, PathBuf, PathBuf) {
+    let data = data_directory(dir);
+    let key = key(dir, "key", &"5a".repeat(32));
+    let (sealed, plain) = (dir.join("sealed"), dir.join("plain"));
+    run(&[&"pack", &"--seal", &"--key-file", &key, &data, &sealed], 0);
+    run(&[&"pack", &data, &plain], 0);
+    (sealed, plain, key)
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+}
+
+/// Verify and unpack, with the key, both refuse it and name the file.
+fn both_refuse(tree: &Path, key: &Path, more: &[&str], name: &str) {
+    let back = tree.with_extension("back");
+    let verify = cfs(&[&"verify", &"--key-file", &key, &tree]).args(more).output().unwrap();
+    let unpack = cfs(&[&"unpack", &"--key-file", &key, &tree, &back]).args(more).output().unwrap();
+    for output in [verify, unpack] {
+        let said = ended(&output, 2);
+        assert!(said.contains("expected something sealed, as a key was given; found"), "{said}");
+        assert!(said.contains(name) && said.contains("leave --key-file"), "{said}");
+        assert!(!said.contains("all whole"), "{said}");
+    }
+    assert!(!back.exists());
+}
+
+#[test]
+fn with_a_key_what_is_not_sealed_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let (sealed, plain, key) = sealed_and_plain(dir.path());
+    let forged = dir.path().join("forged");
+
+    // A plain tree in the place of the sealed one, with a manifest that fits.
+    both_refuse(&plain, &key, &[], MANIFEST);
+    both_refuse(&plain, &key, &["--no-manifest"], "PG_VERSION");
+    both_refuse(&plain.join("base/5/16384"), &key, &["--no-manifest"], "16384");
+    // Part of it: what is left is sealed, and the list is not.
+    copy(&sealed, &forged);
+    for name in [MANIFEST, "postgresql.conf", "base"] {
+        fs::remove_dir_all(forged.join(name)).unwrap();
+    }
+    fs::write(forged.join("postgresql.conf"), "archive_command = 'false'\n").unwrap();
+    fs::copy(plain.join(MANIFEST), forged.join(MANIFEST)).unwrap();
+    both_refuse(&forged, &key, &[], MANIFEST);
+    // The list in a container, which is not sealed.
+    let other = dir.path().join("other");
+    run(&[&"pack", &plain_relation(dir.path()), &other], 0);
+    fs::remove_file(other.join(MANIFEST)).unwrap();
+    copy(&sealed, &forged);
+    fs::remove_dir_all(forged.join(MANIFEST)).unwrap();
+    copy(&other, &forged.join(MANIFEST));
+    both_refuse(&forged, &key, &[], "container that is not sealed");
+    // A file of the same content, plain; a container that is not sealed.
+    copy(&sealed, &forged);
+    fs::remove_dir_all(forged.join("postgresql.conf")).unwrap();
+    fs::copy(plain.join("postgresql.conf"), forged.join("postgresql.conf")).unwrap();
+    both_refuse(&forged, &key, &[], "postgresql.conf");
+    copy(&sealed, &forged);
+    copy(&plain.join("base/5/16384"), &forged.join("base/5/16384"));
+    both_refuse(&forged, &key, &[], "base/5/16384");
+    let new = dir.path().join("new");
+    let said = run(&[&"salvage", &"--key-file", &key, &forged.join("base/5/16384"), &new], 2);
+    assert!(said.contains("expected something sealed") && !new.exists(), "{said}");
+    // The variable is a key as well.
+    let output = cfs(&[&"verify", &plain]).env("PG_CIPHER_KEY", "5a".repeat(32)).output().unwrap();
+    assert!(ended(&output, 2).contains("expected something sealed"));
+    // Both trees are whole by their own rules.
+    assert!(run(&[&"verify", &"--key-file", &key, &sealed], 0).contains("all whole"));
+    assert!(run(&[&"verify", &plain], 0).contains("all whole"));
+}
+
+/// A relation's file in a database's directory of its own.
+fn plain_relation(dir: &Path) -> PathBuf {
+    let database = dir.join("base/7");
+    fs::create_dir_all(&database).unwrap();
+    fs::write(database.join("PG_VERSION"), "15\n").unwrap();
+    fs::write(database.join("16384"), pages(10)).unwrap();
+    database.join("16384")
+}
+
+#[test]
+fn a_key_without_seal_packs_nothing() {
+    let dir = TempDir::new().unwrap();
+    let data = data_directory(dir.path());
+    let key = key(dir.path(), "key", &"5a".repeat(32));
+    let there = dir.path().join("there");
+    let command = format!("cat '{}'", key.display());
+    for words in [["--key-file", key.to_str().unwrap()], ["--key-command", &command]] {
+        let said = ended(&cfs(&[&"pack", &data, &there]).args(words).output().unwrap(), 2);
+        assert!(said.contains("a key was given, but not --seal") && said.contains(words[0]), "{said}");
+    }
+    let output = cfs(&[&"pack", &data, &there]).env("PG_CIPHER_KEY", "5a".repeat(32)).output().unwrap();
+    assert!(ended(&output, 2).contains("PG_CIPHER_KEY: a key was given, but not --seal"));
+    assert!(!there.exists() && !dir.path().join("there.incomplete").exists());
+}
 
 #[test]
 fn a_wrong_key_is_an_error_of_every_command() {

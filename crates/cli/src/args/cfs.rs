@@ -182,7 +182,7 @@ pub struct PackArgs {
     /// Without a dictionary
     #[arg(long, help_heading = "Compression")]
     pub no_dictionary: bool,
-    /// Seal all files with the first key
+    /// Seal all files with the first key; a key without it is refused
     #[arg(long, help_heading = "Key")]
     pub seal: bool,
     /// Pack although postmaster.pid names a live process, or a tablespace's link leads nowhere

@@ -4,7 +4,7 @@ use crate::cfs::{CONTAINER, cfs, ended, run};
 use crate::cfs_trees::{data_directory, key, pages};
 use pgshrink_testkit::TempDir;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -107,6 +107,76 @@ fn a_key_without_seal_packs_nothing() {
     let output = cfs(&[&"pack", &data, &there]).env("PG_CIPHER_KEY", "5a".repeat(32)).output().unwrap();
     assert!(ended(&output, 2).contains("PG_CIPHER_KEY: a key was given, but not --seal"));
     assert!(!there.exists() && !dir.path().join("there.incomplete").exists());
+}
+
+/// With a tablespace and pg_wal elsewhere: the data directory and the tablespace.
+fn with_links(dir: &Path) -> (PathBuf, PathBuf) {
+    let data = data_directory(dir);
+    let space = dir.join("space");
+    fs::create_dir_all(space.join("PG_15_202209061/5")).unwrap();
+    fs::write(space.join("PG_15_202209061/5/16400"), pages(9)).unwrap();
+    symlink(&space, data.join("pg_tblspc/16399")).unwrap();
+    fs::rename(data.join("pg_wal"), dir.join("wal")).unwrap();
+    symlink("../wal", data.join("pg_wal")).unwrap();
+    (data, space)
+}
+
+#[test]
+fn a_live_servers_tablespace_is_refused_by_whatever_link_it_is_named() {
+    let dir = TempDir::new().unwrap();
+    let (data, space) = with_links(dir.path());
+    fs::write(data.join("postmaster.pid"), format!("{}\n", std::process::id())).unwrap();
+    let there = dir.path().join("there");
+    symlink("data/pg_tblspc/16399", dir.path().join("fast")).unwrap();
+    let inside = "PG_15_202209061/5";
+    let refused = |output: std::process::Output| {
+        let said = ended(&output, 2);
+        assert!(said.contains("a server runs here") && said.contains("data/postmaster.pid"), "{said}");
+        assert!(!there.exists());
+    };
+    for source in [
+        data.join("pg_tblspc/16399"),
+        data.join("pg_tblspc/16399").join(inside),
+        data.join("pg_tblspc/16399").join(inside).join("16400"),
+        data.join("base/../pg_tblspc/16399"),
+        data.join("pg_wal"),
+        dir.path().join("fast").join(inside),
+    ] {
+        refused(cfs(&[&"pack", &source, &there]).output().unwrap());
+    }
+    // From a working directory that a shell went to by the link.
+    let by_link = data.join("pg_tblspc/16399").join(inside);
+    for source in [".", "16400"] {
+        let mut command = cfs(&[&"pack", &source, &there]);
+        refused(command.current_dir(&by_link).env("PWD", &by_link).output().unwrap());
+    }
+    let mut command = cfs(&[&"pack", &"pg_tblspc/16399", &there]);
+    refused(command.current_dir(&data).env_remove("PWD").output().unwrap());
+    // A variable that is not of this directory is not believed.
+    let mut command = cfs(&[&"pack", &".", &there]);
+    ended(&command.current_dir(&space).env("PWD", &data).output().unwrap(), 0);
+    run(&[&"pack", &"--force", &data.join("pg_tblspc/16399"), &dir.path().join("forced")], 0);
+    fs::remove_file(data.join("postmaster.pid")).unwrap();
+    run(&[&"pack", &data.join("pg_tblspc/16399"), &dir.path().join("stopped")], 0);
+}
+
+#[test]
+fn a_tablespace_link_that_leads_nowhere_is_refused_unless_forced() {
+    let dir = TempDir::new().unwrap();
+    let (data, space) = with_links(dir.path());
+    let there = dir.path().join("there");
+    fs::rename(&space, dir.path().join("unmounted")).unwrap();
+    let said = run(&[&"pack", &data, &there], 2);
+    assert!(said.contains("pg_tblspc/16399: expected a link to a directory"), "{said}");
+    assert!(said.contains(space.to_str().unwrap()) && said.contains("No such file"), "{said}");
+    fs::write(&space, "a file").unwrap();
+    assert!(run(&[&"pack", &data, &there], 2).contains("it is no directory"));
+    fs::remove_file(&space).unwrap();
+    assert!(!there.exists() && !dir.path().join("there.incomplete").exists());
+    let said = run(&[&"pack", &"--force", &data, &there], 0);
+    assert!(said.contains("pg_tblspc/16399 was copied as a link"), "{said}");
+    fs::rename(dir.path().join("unmounted"), &space).unwrap();
+    run(&[&"pack", &data, &dir.path().join("mounted")], 0);
 }
 
 #[test]

@@ -41,13 +41,14 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     }
     if let Some(tree) = &tree {
         copied.differences = Some(tree.differences(source, &copied.entries, &copied.unknown)?);
-        let was_link = |(path, entry): (&String, &Entry)| match entry {
+        let was_link = |(path, entry): (String, Entry)| match entry {
             Entry::Directory { followed: Some(target) } => {
+                let path = if path == "." { source.display().to_string() } else { path };
                 Some(format!("{path} was a link to {target} when it was packed; here it is a directory"))
             }
             _ => None,
         };
-        copied.notes.extend(tree.entries().iter().filter_map(was_link));
+        copied.notes.extend(tree.below(source)?.into_iter().filter_map(was_link));
     }
     // Where the one container that was named has damage, nothing was made.
     if making.path().symlink_metadata().is_ok() {

@@ -2,9 +2,10 @@
 
 use crate::cfs::{CONTAINER, cfs, ended, run};
 use crate::cfs_trees::{data_directory, key, pages};
-use pgshrink_testkit::TempDir;
+use pgshrink_testkit::{Kind, Missing, TempDir, or_skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -177,6 +178,42 @@ fn a_tablespace_link_that_leads_nowhere_is_refused_unless_forced() {
     assert!(said.contains("pg_tblspc/16399 was copied as a link"), "{said}");
     fs::rename(dir.path().join("unmounted"), &space).unwrap();
     run(&[&"pack", &data, &dir.path().join("mounted")], 0);
+}
+
+#[test]
+fn notes_of_links_are_of_what_is_unpacked() {
+    let dir = TempDir::new().unwrap();
+    let (data, _) = with_links(dir.path());
+    let there = dir.path().join("there");
+    run(&[&"pack", &data, &there], 0);
+    let said = run(&[&"unpack", &there.join("base"), &dir.path().join("base-back")], 0);
+    assert!(!said.contains("was a link to"), "{said}");
+    let said = run(&[&"unpack", &there.join("pg_tblspc"), &dir.path().join("space-back")], 0);
+    assert!(said.contains("16399 was a link to") && !said.contains("pg_wal"), "{said}");
+}
+
+/// Another user, who may do less.
+fn as_nobody() -> Result<u32, Missing> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(65534);
+    }
+    let missing =
+        Missing::new("a tree that may not be read", "this is not root", "root, who may be another user");
+    Err(missing.of(Kind::Privilege))
+}
+
+#[test]
+fn a_manifest_that_may_not_be_looked_for_is_not_taken_for_an_interrupted_pack() {
+    let nobody = or_skip!("a tree of another user", as_nobody());
+    let dir = TempDir::new().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (_, plain, _) = sealed_and_plain(dir.path());
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o700)).unwrap();
+    let back = dir.path().join("back");
+    for mut command in [cfs(&[&"verify", &plain]), cfs(&[&"unpack", &plain, &back])] {
+        let said = ended(&command.uid(nobody).gid(nobody).output().unwrap(), 2);
+        assert!(said.contains("Permission denied") && !said.contains("interrupted"), "{said}");
+    }
 }
 
 #[test]

@@ -241,6 +241,9 @@ fn text(report: &Report) -> String {
     for tree in &report.trees {
         text.push_str(&tree.differences.text(&tree.path));
     }
+    if !report.trees.iter().all(|tree| tree.differences.are_none()) {
+        text.push_str(manifest::NEXT_STEP);
+    }
     let pages: u64 = report.containers.iter().map(|verified| u64::from(verified.pages)).sum();
     let bad = report.containers.iter().filter(|verified| !verified.damages.is_empty()).count();
     let count = |of: fn(&Differences) -> usize| -> usize {

@@ -1,6 +1,6 @@
 //! `pgshrink cfs` refuses what would mislead: plain files where sealed ones are expected, copies that lack a part, wrong keys.
 
-use crate::cfs::{CONTAINER, cfs, ended, run};
+use crate::cfs::{CONTAINER, cfs, ended, json, run};
 use crate::cfs_trees::{data_directory, key, pages};
 use pgshrink_testkit::{Kind, Missing, TempDir, or_skip};
 use std::fs;
@@ -262,4 +262,29 @@ fn a_key_file_with_blanks_around_the_key_and_one_that_is_a_directory() {
         let said = run(&[&"verify", &"--key-file", &folder, &there], 2);
         assert!(said.contains("folder: expected a file with the key, found a directory"), "{said}");
     }
+}
+
+#[test]
+fn differences_say_what_was_expected_what_was_found_and_what_to_do() {
+    let dir = TempDir::new().unwrap();
+    let data = data_directory(dir.path());
+    let there = dir.path().join("there");
+    run(&[&"pack", &data, &there], 0);
+    fs::write(there.join("PG_VERSION"), "16\n").unwrap();
+    fs::remove_file(there.join("base/5/PG_VERSION")).unwrap();
+    fs::write(there.join("extra"), "").unwrap();
+    // sha256sum of "15\n", of "16\n", and of nothing.
+    let lines = [
+        "base/5/PG_VERSION: expected a file of 3 bytes with sha256 238903180cc104ec..., found nothing",
+        "extra: expected nothing, found a file of 0 bytes with sha256 e3b0c44298fc1c14...",
+        "/PG_VERSION: expected a file of 3 bytes with sha256 238903180cc104ec..., found a file of 3 bytes with sha256 e6c21e8d260fe718...",
+        "next step: take the listed files from another copy",
+    ];
+    let back = dir.path().join("back");
+    for said in [run(&[&"verify", &there], 1), run(&[&"unpack", &there, &back], 1)] {
+        lines.iter().for_each(|line| assert!(said.contains(line), "{line}\n{said}"));
+    }
+    let report = json(&[&"verify", &there], 1);
+    let detail = &report["trees"][0]["details"]["base/5/PG_VERSION"];
+    assert!(detail["expected"].is_string() && detail["found"].is_null(), "{report}");
 }

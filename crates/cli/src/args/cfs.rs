@@ -23,7 +23,7 @@ Examples:
 
   Containers and back, the source left as it is:
     pgshrink cfs pack base/16384 /backup/packed/16384
-    pgshrink cfs verify /backup/packed
+    pgshrink cfs verify /backup/packed/16384
     pgshrink cfs unpack /backup/packed/16384 /restore/16384
 
   Sealed containers:

@@ -273,6 +273,10 @@ fn a_container_that_another_process_has_open_is_not_rekeyed() {
     let said =
         ended(&cfs(&[&"verify", &"--no-manifest", &"--key-file", &keys[0], &there]).output().unwrap(), 2);
     assert!(said.contains("the container is in use"), "{said}");
+    // Once it is free, the same command with both keys goes on.
+    drop(other);
+    ended(&cfs(&words_of(&rekey)).arg(&there).output().unwrap(), 0);
+    assert!(run(&[&"verify", &"--key-file", &keys[1], &there], 0).contains("all whole"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `pgshrink cfs` refuses what would mislead: plain files where sealed ones are expected, copies that lack a part, wrong keys.
 
-use crate::cfs::{CONTAINER, cfs, ended, json, run};
+use crate::cfs::{CONTAINER, cfs, ended, files, json, run};
 use crate::cfs_trees::{data_directory, key, pages};
 use pgshrink_testkit::{Kind, Missing, TempDir, or_skip};
 use std::fs;
@@ -287,4 +287,26 @@ fn differences_say_what_was_expected_what_was_found_and_what_to_do() {
     let report = json(&[&"verify", &there], 1);
     let detail = &report["trees"][0]["details"]["base/5/PG_VERSION"];
     assert!(detail["expected"].is_string() && detail["found"].is_null(), "{report}");
+}
+
+#[test]
+fn the_examples_of_the_help_run() {
+    let dir = TempDir::new().unwrap();
+    let data = data_directory(dir.path());
+    fs::rename(data.join("base/5"), data.join("base/16384")).unwrap();
+    fs::create_dir_all(dir.path().join("backup/packed")).unwrap();
+    fs::create_dir_all(dir.path().join("restore")).unwrap();
+    let help = run(&[&"--help"], 0);
+    let is_example = |line: &&str| {
+        ["pack base", "verify /backup", "unpack /backup"].iter().any(|start| line.contains(start))
+    };
+    let examples: Vec<&str> = help.lines().filter(is_example).collect();
+    assert_eq!(examples.len(), 3, "{help}");
+    for example in examples {
+        let place =
+            |word: &str| word.strip_prefix('/').map(|rest| dir.path().join(rest)).unwrap_or(word.into());
+        let words: Vec<PathBuf> = example.split_whitespace().skip(2).map(place).collect();
+        ended(&cfs(&[]).args(words).current_dir(&data).output().unwrap(), 0);
+    }
+    assert!(files(&dir.path().join("restore/16384")) == files(&data.join("base/16384")));
 }

@@ -20,18 +20,19 @@ pub(super) enum Kind {
 }
 
 impl Secret {
-    /// 64 hexadecimal digits or 44 characters of base64 are a key of 32 bytes; anything else is a passphrase, of 12 bytes at
-    /// least. One end of line is taken off. What looks like a key that was cut is refused rather than
-    /// stretched.
+    /// 64 hexadecimal digits or 44 characters of base64 are a key of 32 bytes, whatever blanks and ends of line are around
+    /// them; anything else is a passphrase, of 12 bytes at least, of which one end of line is taken off. What looks like a
+    /// key that was cut is refused rather than stretched.
     ///
     /// # Errors
     /// [`KeyError::Secret`] for what is empty, too short or too long to be either.
     pub fn parse(text: &[u8]) -> Result<Secret, KeyError> {
-        let text = text.strip_suffix(b"\n").unwrap_or(text);
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
-        if let Some(key) = hexadecimal(text).or_else(|| base64(text)) {
+        let bare = text.trim_ascii();
+        if let Some(key) = hexadecimal(bare).or_else(|| base64(bare)) {
             return Ok(Secret(Kind::Key(key)));
         }
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
         let refused = |reason| Err(KeyError::Secret { reason });
         if text.is_empty() {
             return refused("the key is empty; make one with: openssl rand -hex 32");
@@ -42,7 +43,7 @@ impl Secret {
         if text.len() > SECRET_BYTES_MAX {
             return refused("the passphrase is longer than 1024 bytes");
         }
-        if text.len() >= 32 && text.iter().all(u8::is_ascii_hexdigit) {
+        if bare.len() >= 32 && bare.iter().all(u8::is_ascii_hexdigit) {
             return refused("the key has hexadecimal digits, but not 64 of them");
         }
         Ok(Secret(Kind::Passphrase(Zeroizing::new(text.to_vec()))))
@@ -100,6 +101,12 @@ mod tests {
         assert_eq!(kind(&hex), Ok("key"));
         assert_eq!(kind(&format!("{}\r\n", hex.to_uppercase())), Ok("key"));
         assert_eq!(kind("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"), Ok("key"));
+        // Blanks around a key never make a passphrase of it.
+        for around in [format!(" {hex}"), format!("{hex}\n\n"), format!("\t{hex} \r\n")] {
+            assert_eq!(kind(&around), Ok("key"), "{around:?}");
+        }
+        assert_eq!(kind(" AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8= \n"), Ok("key"));
+        assert!(matches!(kind(&format!(" {}\n\n", &hex[1..])), Err(KeyError::Secret { .. })));
         assert_eq!(kind("correct horse battery"), Ok("passphrase"));
         for refused in ["", "\n", "short", &hex[1..], &format!("{hex}0"), &"x".repeat(1025)] {
             assert!(matches!(kind(refused), Err(KeyError::Secret { .. })), "{refused}");
@@ -114,7 +121,7 @@ mod tests {
         };
         let expected: Vec<u8> = (0..32).collect();
         assert_eq!(
-            bytes("000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1E1F")[..],
+            bytes(" 000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1E1F\n\n")[..],
             expected[..]
         );
         assert_eq!(bytes("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")[..], expected[..]);

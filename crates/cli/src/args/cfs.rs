@@ -23,7 +23,7 @@ Examples:
 
   Containers and back, the source left as it is:
     pgshrink cfs pack base/16384 /backup/packed/16384
-    pgshrink cfs verify /backup/packed
+    pgshrink cfs verify /backup/packed/16384
     pgshrink cfs unpack /backup/packed/16384 /restore/16384
 
   Sealed containers:
@@ -34,7 +34,7 @@ Examples:
 Exit codes:
   0  done
   1  checked, and found damage, or pages that cannot be had any more
-  2  could not run";
+  2  could not run, for want of the right key too";
 
 /// What to do.
 #[derive(Debug, Clone, Subcommand)]
@@ -95,7 +95,7 @@ pub struct InfoArgs {
 ///
 /// What is in a tree is compared with the manifest that `pack` writes last: files that are missing, extra or changed are
 /// named, those outside of containers too. Every page of every container is read and decoded; each damage is named with
-/// block and place. A tree without a manifest is refused: its `pack` was interrupted.
+/// block and place. A tree without a manifest is refused: its `pack` was interrupted. With a key, all of it must be sealed.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// Packed trees, or directories or containers in them
@@ -146,7 +146,7 @@ pub struct EstimateArgs {
 ///
 /// Copies SOURCE to DEST, each container as the plain file it stands for, byte for byte as it was packed; other files as
 /// they are. What is damaged is left out and named, and so is what the manifest lists and is not there. DEST has its name
-/// when all of it is durable; until then it is DEST.incomplete.
+/// when all of it is durable; until then it is DEST.incomplete. With a key, all of SOURCE must be sealed.
 #[derive(Debug, Clone, Args)]
 pub struct UnpackArgs {
     /// A container, a segment's directory, or a directory with such
@@ -182,10 +182,10 @@ pub struct PackArgs {
     /// Without a dictionary
     #[arg(long, help_heading = "Compression")]
     pub no_dictionary: bool,
-    /// Seal all files with the first key
+    /// Seal all files with the first key; a key without it is refused
     #[arg(long, help_heading = "Key")]
     pub seal: bool,
-    /// Pack although postmaster.pid names a live process
+    /// Pack although postmaster.pid names a live process, or a tablespace's link leads nowhere
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]

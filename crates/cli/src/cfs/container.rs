@@ -2,10 +2,10 @@
 
 use super::Failure;
 use super::file::ContainerFile;
-use super::keys::Kernel;
+use super::keys::{self, Kernel};
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
-use pgshrink_cfs::seal::{Keyring, RecordSeal};
+use pgshrink_cfs::seal::{KeyError, Keyring, RecordSeal};
 use pgshrink_cfs::segment::{Clear, clear};
 use pgshrink_cfs::{
     Container, Device, DictionaryNumber, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch,
@@ -36,16 +36,15 @@ impl Means {
     }
 
     /// For the container of this head, its key found in the ring.
-    pub(crate) fn of(head: &Clear, keyring: &mut Keyring, random: Kernel) -> Result<Means, String> {
+    pub(crate) fn of(head: &Clear, keyring: &mut Keyring, random: Kernel) -> Result<Means, NoMeans> {
         let seal = if is_sealed(head) {
-            let key =
-                keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| error.to_string())?;
+            let key = keyring.data_key(&head.id, &head.key_id, &head.key)?;
             Some(key.into_seal(head.key_id, random))
         } else {
             None
         };
         if head.pages_max == 0 || head.pages_max > pgshrink_cfs::PAGES_MAX {
-            return Err(format!("a segment of {} pages at most is not supported", head.pages_max));
+            return Err(NoMeans::Pages(head.pages_max));
         }
         Ok(Means::new(head.pages_max, seal))
     }
@@ -96,6 +95,22 @@ impl Means {
     }
 }
 
+/// Why there is nothing to open a container with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoMeans {
+    #[error("{}", keys::explained(.0))]
+    Key(#[from] KeyError),
+    #[error("a segment of {0} pages at most is not supported")]
+    Pages(u32),
+}
+
+impl NoMeans {
+    /// Whether another key may open it: the container is not at fault.
+    pub(crate) fn is_for_want_of_key(&self) -> bool {
+        matches!(self, NoMeans::Key(KeyError::Missing { .. } | KeyError::Wrong { .. }))
+    }
+}
+
 /// What the container in a file shows without being opened. Where nothing can be made out, opening it says why.
 pub(crate) fn head_of(path: &Path) -> Result<Clear, Failure> {
     let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
@@ -111,6 +126,14 @@ pub(crate) fn head_of(path: &Path) -> Result<Clear, Failure> {
 /// Whether reading pages takes a key.
 pub(crate) fn is_sealed(head: &Clear) -> bool {
     head.key_id != [0; 16]
+}
+
+/// Fails on a container that is not sealed although a key was given.
+pub(crate) fn refuse_plain(path: &Path, head: &Clear, keyring: &Keyring) -> Result<(), Failure> {
+    if keyring.is_empty() || is_sealed(head) {
+        return Ok(());
+    }
+    Err(keys::not_sealed(path, "a container that is not sealed"))
 }
 
 /// Reads pages of an open container.

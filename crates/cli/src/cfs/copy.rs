@@ -2,7 +2,7 @@
 //! name when it is whole.
 
 use super::making::Making;
-use super::manifest::{Differences, Entries, Entry, Hashing};
+use super::manifest::{Differences, Entries, Entry, Hashing, NEXT_STEP};
 use super::output::Progress;
 use super::walk::{self, Found, Kind, relative};
 use super::{Failure, Verdict};
@@ -44,7 +44,11 @@ impl Copied {
     pub(crate) fn text(&self, source: &Path, what: &str) -> String {
         let failed = self.failed.iter().map(|reason| format!("LEFT OUT: {reason}\n"));
         let notes = self.notes.iter().map(|note| format!("note: {note}\n"));
-        let differences = self.differences.as_ref().map(|differences| differences.text(source));
+        let differences = self
+            .differences
+            .as_ref()
+            .filter(|differences| !differences.are_none())
+            .map(|differences| differences.text(source) + NEXT_STEP);
         failed.chain(differences).chain(notes).collect::<String>()
             + &format!(
                 "{} {what}, {} pages, {} -> {}; {} other files copied\n",

@@ -1,13 +1,12 @@
 //! `pgshrink cfs info`.
 
-use super::container::{Means, head_of, is_sealed};
+use super::container::{Means, NoMeans, head_of, is_sealed};
 use super::keys::{self, Kernel};
 use super::output::{self, Progress, size};
 use super::{Failure, Verdict, walk};
 use crate::args::InfoArgs;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::{HexId, Keyring};
-use pgshrink_cfs::segment::Clear;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -37,6 +36,9 @@ struct Info {
     /// None: it did not open, for want of its key or by damage.
     inside: Option<Inside>,
     problem: Option<String>,
+    /// Whether the problem is a wrong key alone.
+    #[serde(skip)]
+    is_for_want_of_key: bool,
 }
 
 /// What takes opening it.
@@ -66,9 +68,10 @@ pub(super) fn run(args: &InfoArgs) -> Result<Verdict, Failure> {
         progress.add(file.metadata().map_or(0, |found| found.len()));
     }
     drop(progress);
-    let good = all.iter().all(|info| info.problem.is_none());
+    let good = all.iter().all(|info| info.problem.is_none() || info.is_for_want_of_key);
+    let keys_fit = all.iter().all(|info| !info.is_for_want_of_key);
     output::print(&args.output, &all, |all| all.iter().map(text).collect::<Vec<_>>().join("\n"))?;
-    Ok(Verdict::of(good))
+    Ok(if good && !keys_fit { Verdict::Unknown } else { Verdict::of(good) })
 }
 
 fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Info, Failure> {
@@ -79,14 +82,21 @@ fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Resu
             return Ok(unreadable(path, metadata.len(), metadata.blocks() * 512, failure.to_string()));
         }
     };
-    let (inside, problem) = match inside(&head, file, keyring, random) {
-        Ok(inside) => {
-            let damaged = inside.modes.get("damaged").map(|count| format!("{count} pages are damaged"));
-            (Some(inside), damaged)
-        }
+    let mut is_for_want_of_key = false;
+    let (inside, problem) = match Means::of(&head, keyring, random) {
         // To be without the key is no fault of the container.
-        Err(_) if is_sealed(&head) && head.is_whole && keyring.is_empty() => (None, None),
-        Err(reason) => (None, Some(reason)),
+        Err(NoMeans::Key(_)) if head.is_whole && keyring.is_empty() => (None, None),
+        Err(reason) => {
+            is_for_want_of_key = head.is_whole && reason.is_for_want_of_key();
+            (None, Some(reason.to_string()))
+        }
+        Ok(means) => match inside(&means, file) {
+            Ok(inside) => {
+                let damaged = inside.modes.get("damaged").map(|count| format!("{count} pages are damaged"));
+                (Some(inside), damaged)
+            }
+            Err(reason) => (None, Some(reason)),
+        },
     };
     let disk_bytes = metadata.blocks() * 512;
     Ok(Info {
@@ -111,6 +121,7 @@ fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Resu
         },
         inside,
         problem: problem.or_else(|| (!head.is_whole).then(|| "no root is whole".to_owned())),
+        is_for_want_of_key,
     })
 }
 
@@ -133,11 +144,11 @@ fn unreadable(path: &Path, file_bytes: u64, disk_bytes: u64, problem: String) ->
         ratio: 1.0,
         inside: None,
         problem: Some(problem),
+        is_for_want_of_key: false,
     }
 }
 
-fn inside(head: &Clear, file: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Inside, String> {
-    let means = Means::of(head, keyring, random)?;
+fn inside(means: &Means, file: &Path) -> Result<Inside, String> {
     let (mut reader, _) = means.open(file).map_err(|failure| failure.to_string())?;
     reader.container.complete().map_err(|error| error.to_string())?;
     let mut modes: BTreeMap<String, u32> = BTreeMap::new();
@@ -221,7 +232,7 @@ fn text(info: &Info) -> String {
             lines.push(format!("  dictionaries {}", inside.dictionaries));
             lines.extend(inside.modes.iter().map(|(name, count)| format!("  {count:>9}   pages {name}")));
         }
-        None if info.problem.is_none() => lines.push("  inside      needs the key".to_owned()),
+        None if info.problem.is_none() => lines.push("  inside      needs the key (--key-file)".to_owned()),
         None => {}
     }
     lines.extend(info.problem.iter().map(|problem| format!("  PROBLEM     {problem}")));

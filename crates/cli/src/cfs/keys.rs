@@ -2,7 +2,7 @@
 
 use super::Failure;
 use crate::args::{KeyArgs, RekeyArgs};
-use pgshrink_cfs::seal::{Keyring, Random, SECRET_BYTES_MAX, Secret, is_private};
+use pgshrink_cfs::seal::{KeyError, Keyring, Random, SECRET_BYTES_MAX, Secret, is_private};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
 use std::io::Read;
@@ -51,6 +51,38 @@ pub(crate) fn keyring_with_new(args: &RekeyArgs) -> Result<Keyring, Failure> {
     Ok(Keyring::new(all))
 }
 
+/// For what is plain where a key was given: whoever replaced something sealed need not know the key.
+pub(crate) fn not_sealed(path: &Path, found: &str) -> Failure {
+    let reason = format!(
+        "expected something sealed, as a key was given; found {found}. If it was packed without --seal, leave \
+         --key-file, --key-command and {VARIABLE} away; if it was packed with --seal, somebody replaced it: take \
+         another copy"
+    );
+    Failure::new(path, reason)
+}
+
+/// The first way by which a key was given, if any.
+pub(crate) fn given(args: &KeyArgs) -> Option<&'static str> {
+    if !args.key_file.is_empty() {
+        Some("--key-file")
+    } else if !args.key_command.is_empty() {
+        Some("--key-command")
+    } else {
+        std::env::var_os(VARIABLE).map(|_| VARIABLE)
+    }
+}
+
+/// What is wrong about a key, and how to give the right one.
+pub(crate) fn explained(error: &KeyError) -> String {
+    match error {
+        KeyError::Missing { .. } => {
+            format!("{error}; give it with --key-file, --key-command or {VARIABLE}")
+        }
+        KeyError::Wrong { .. } => format!("{error}; give that one with --key-file or --key-command"),
+        error => error.to_string(),
+    }
+}
+
 fn secrets(args: &KeyArgs) -> Result<Vec<Secret>, Failure> {
     let mut secrets = Vec::new();
     for path in &args.key_file {
@@ -71,6 +103,12 @@ fn secrets(args: &KeyArgs) -> Result<Vec<Secret>, Failure> {
 fn of_file(path: &Path) -> Result<Secret, Failure> {
     let file = File::open(path).map_err(Failure::reading(path))?;
     let metadata = file.metadata().map_err(Failure::reading(path))?;
+    if metadata.is_dir() {
+        return Err(Failure::new(
+            path,
+            "expected a file with the key, found a directory; name the file in it",
+        ));
+    }
     if !is_private(metadata.mode(), metadata.uid() == 0) {
         return Err(Failure::new(path, "others may read this key; chmod 600 it"));
     }

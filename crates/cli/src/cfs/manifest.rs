@@ -9,6 +9,8 @@ use std::path::Path;
 /// Its name in the tree's first directory. In a sealed tree that is a container's directory.
 pub(crate) const NAME: &str = "pgshrink-manifest.json";
 const FORMAT: u32 = 1;
+/// Of a checksum's hexadecimal digits, as many as people need to tell two apart.
+const SHA256_SHOWN: usize = 16;
 /// A manifest is read whole: of a tree with a million files it has some 150 MB.
 pub(crate) const BYTES_MAX: u64 = 1 << 30;
 
@@ -55,7 +57,20 @@ pub(crate) struct Differences {
     pub missing: Vec<String>,
     pub extra: Vec<String>,
     pub changed: Vec<String>,
+    /// Of each of these paths.
+    pub details: BTreeMap<String, Difference>,
 }
+
+/// What should be at a path, and what is, in words. None: nothing.
+#[derive(Serialize, Debug)]
+pub(crate) struct Difference {
+    pub expected: Option<String>,
+    pub found: Option<String>,
+}
+
+/// What to do about differences.
+pub(crate) const NEXT_STEP: &str = "next step: take the listed files from another copy, or pack the source again; \
+     if the tree was changed on purpose, --no-manifest takes what is there\n";
 
 impl Manifest {
     pub(crate) fn new(entries: Entries) -> Manifest {
@@ -111,6 +126,13 @@ impl Differences {
         }
         let extra = found.keys().chain(unknown).filter(|path| !listed.contains_key(*path));
         differences.extra.extend(extra.cloned());
+        let Differences { missing, extra, changed, .. } = &differences;
+        let details = missing.iter().chain(extra).chain(changed).map(|path| {
+            let unread = || is_unknown(path).then(|| "something that cannot be read".to_owned());
+            let expected = listed.get(path).map(Entry::text);
+            (path.clone(), Difference { expected, found: found.get(path).map(Entry::text).or_else(unread) })
+        });
+        differences.details = details.collect();
         differences
     }
 
@@ -121,7 +143,13 @@ impl Differences {
     /// A line for each.
     pub(crate) fn text(&self, tree: &Path) -> String {
         let lines = |what: &'static str, paths: &[String]| -> String {
-            paths.iter().map(|path| format!("{what}: {}\n", under(tree, path))).collect()
+            let line = |path: &String| {
+                let detail = self.details.get(path);
+                let expected = detail.and_then(|detail| detail.expected.as_deref()).unwrap_or("nothing");
+                let found = detail.and_then(|detail| detail.found.as_deref()).unwrap_or("nothing");
+                format!("{what}: {}: expected {expected}, found {found}\n", under(tree, path))
+            };
+            paths.iter().map(line).collect()
         };
         lines("MISSING", &self.missing) + &lines("EXTRA", &self.extra) + &lines("CHANGED", &self.changed)
     }
@@ -132,6 +160,20 @@ fn under(tree: &Path, path: &str) -> String {
 }
 
 impl Entry {
+    /// In words, for people to compare.
+    fn text(&self) -> String {
+        let of = |what: &str, content: &Content| {
+            let start = content.sha256.get(..SHA256_SHOWN).unwrap_or(&content.sha256);
+            format!("{what} of {} bytes with sha256 {start}...", content.bytes)
+        };
+        match self {
+            Entry::Directory { .. } => "a directory".to_owned(),
+            Entry::Link { target } => format!("a link to {target}"),
+            Entry::Relation(content) => of("a packed relation", content),
+            Entry::File(content) => of("a file", content),
+        }
+    }
+
     /// A directory that stands for a followed link is a directory.
     fn is_as_listed(&self, listed: &Entry) -> bool {
         match (self, listed) {

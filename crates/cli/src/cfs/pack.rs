@@ -8,7 +8,7 @@ use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
 use super::output::{self, Progress};
-use super::walk::{Found, Kind};
+use super::walk::{self, Found, Kind};
 use super::{Failure, Verdict, running, tree};
 use crate::args::PackArgs;
 use pgshrink_cfs::device::Alone;
@@ -18,7 +18,7 @@ use pgshrink_cfs::page::{self, Mode, PAGE_SIZE, PageCodec, PageDictionary, Polic
 use pgshrink_cfs::seal::{Keyring, Random};
 use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, Scratch, segment};
 use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -47,14 +47,26 @@ struct Trained {
 
 pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     let choice = choice(args.compression.as_deref().unwrap_or("zstd:1"))?;
+    if let Some(given) = keys::given(&args.key).filter(|_| !args.seal) {
+        let plain = "a key was given, but not --seal: expected both or neither. Add --seal to seal all files, or \
+                     leave the key away to pack them as they are";
+        return Err(Failure::new(Path::new(given), plain));
+    }
     let mut keyring = args.seal.then(|| keys::keyring(&args.key)).transpose()?;
     let random = Kernel::new()?;
     if let Some(keyring) = &mut keyring {
+        if keyring.is_empty() {
+            let none = "sealing needs a key, and none was given; give one with --key-file or --key-command";
+            return Err(Failure::new(Path::new("--seal"), none));
+        }
         keyring.master(&random).map_err(|error| Failure::new(Path::new("--seal"), error))?;
     }
     running::refuse(&args.source, args.force)?;
     let mut packing = Packing::new(choice, !args.no_dictionary, keyring, random);
     let plan = Plan::new(&args.source, &args.dest, true)?;
+    if !args.force {
+        refuse_dangling(&plan.found)?;
+    }
     packing.check(&plan.found)?;
     let bar = |bytes| Progress::new(bytes, &args.output);
     let (copied, making) = plan.mirror(bar, |found, to, progress| packing.file(found, to, progress))?;
@@ -70,6 +82,22 @@ pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     let what = if args.seal { "files packed and sealed" } else { "relation files packed" };
     output::print(&args.output, &copied, |copied| copied.text(&args.source, what))?;
     Ok(copied.verdict())
+}
+
+/// Fails on a link with which the data directory goes on at a place that is not there: the copy would lack that part.
+fn refuse_dangling(found: &[Found]) -> Result<(), Failure> {
+    let Some(link) = found.iter().find(|item| item.kind == Kind::Link && walk::goes_on(&item.path)) else {
+        return Ok(());
+    };
+    let path = &link.path;
+    let target = fs::read_link(path).map_err(Failure::reading(path))?;
+    let why = fs::metadata(path).err().map_or("it is no directory".to_owned(), |error| error.to_string());
+    let reason = format!(
+        "expected a link to a directory, found one to {}: {why}. Mount or restore it, or remove the link if the \
+         tablespace is gone; --force packs the rest without it",
+        target.display()
+    );
+    Err(Failure::new(path, reason))
 }
 
 fn choice(text: &str) -> Result<Choice, Failure> {

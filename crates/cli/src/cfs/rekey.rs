@@ -7,7 +7,7 @@ use super::output::{self, Progress};
 use super::{Failure, Verdict, running, walk};
 use crate::args::RekeyArgs;
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::seal::{HexId, Keyring};
+use pgshrink_cfs::seal::{HexId, KeyError, Keyring};
 use pgshrink_cfs::{Container, Device, Error, Folder, Recovery, segment};
 use serde::Serialize;
 use std::path::Path;
@@ -20,6 +20,9 @@ struct Rekeyed {
     key_before: Option<String>,
     key_after: Option<String>,
     problem: Option<String>,
+    /// Whether the problem is that none of the keys opens it.
+    #[serde(skip)]
+    is_for_want_of_key: bool,
 }
 
 pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
@@ -33,8 +36,13 @@ pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
     let mut all = Vec::new();
     for (path, file) in &containers {
         progress.at(path);
-        let mut rekeyed =
-            Rekeyed { path: path.display().to_string(), key_before: None, key_after: None, problem: None };
+        let mut rekeyed = Rekeyed {
+            path: path.display().to_string(),
+            key_before: None,
+            key_after: None,
+            problem: None,
+            is_for_want_of_key: false,
+        };
         if let Err(reason) = rekey(file, &mut keyring, random, &mut rekeyed) {
             rekeyed.problem = Some(reason);
         }
@@ -42,9 +50,10 @@ pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
         progress.add(1);
     }
     drop(progress);
-    let good = all.iter().all(|rekeyed| rekeyed.problem.is_none());
+    let good = all.iter().all(|rekeyed| rekeyed.problem.is_none() || rekeyed.is_for_want_of_key);
+    let keys_fit = all.iter().all(|rekeyed| !rekeyed.is_for_want_of_key);
     output::print(&args.output, &all, |all| all.iter().map(text).collect())?;
-    Ok(Verdict::of(good))
+    Ok(if good && !keys_fit { Verdict::Unknown } else { Verdict::of(good) })
 }
 
 fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekeyed) -> Result<(), String> {
@@ -54,7 +63,10 @@ fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekey
         return Ok(());
     }
     rekeyed.key_before = Some(HexId(head.key_id).to_string());
-    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| text(&error))?;
+    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| {
+        rekeyed.is_for_want_of_key = matches!(error, KeyError::Missing { .. } | KeyError::Wrong { .. });
+        keys::explained(&error)
+    })?;
     let master = keyring.master(&random).map_err(|error| text(&error))?;
     let (key_id, slot) = (master.id(), master.wrap(&head.id, &data_key, &random));
     // Also where a run that was ended before had replaced the newest root only.

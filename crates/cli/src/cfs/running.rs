@@ -1,32 +1,74 @@
 //! Whether a server runs on files that are to be copied or written to.
 
-use super::Failure;
+use super::{Failure, walk};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 const FILE_NAME: &str = "postmaster.pid";
 /// A data directory is so many levels above its files at most: `pg_tblspc/16390/PG_15_202209061/5/16385`.
 const LEVELS_MAX: usize = 6;
+/// Links that a path is followed through at most, as Linux has it.
+const LINKS_MAX: usize = 40;
 
-/// Fails if a server's postmaster.pid lies in the directory or above it and its process is alive. A tablespace that is
-/// named by its own place has none above it.
+/// Fails if a server's postmaster.pid lies in the directory or above it and its process is alive, or above a link of a data
+/// directory that the path leads through. A tablespace that is named by its own place has none above it.
 pub(crate) fn refuse(path: &Path, force: bool) -> Result<(), Failure> {
     if force {
         return Ok(());
     }
-    let path = fs::canonicalize(path).map_err(Failure::reading(path))?;
-    for folder in path.ancestors().take(LEVELS_MAX) {
-        let file = folder.join(FILE_NAME);
-        match fs::read_to_string(&file) {
-            Ok(text) => refuse_alive(&file, &text)?,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-            Err(error) => return Err(Failure::reading(&file)(error)),
+    let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
+    let links = links_through(&from_root(path));
+    for place in links.iter().chain([&real]) {
+        for folder in place.ancestors().take(LEVELS_MAX) {
+            let file = folder.join(FILE_NAME);
+            match fs::read_to_string(&file) {
+                Ok(text) => refuse_alive(&file, &text)?,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(Failure::reading(&file)(error)),
+            }
         }
     }
     Ok(())
+}
+
+/// From the first directory on, by the links that a shell went through to the working directory.
+fn from_root(path: &Path) -> PathBuf {
+    let real = fs::canonicalize(".").unwrap_or_default();
+    let by_links = std::env::var_os("PWD").map(PathBuf::from);
+    let is_here = |here: &PathBuf| fs::canonicalize(here).is_ok_and(|here| here == real);
+    by_links.filter(|here| here.is_absolute()).filter(is_here).unwrap_or(real).join(path)
+}
+
+/// The links with which a data directory goes on elsewhere (`pg_tblspc/16390`, `pg_wal`), of those that a path leads
+/// through: the directory that the server locks is above the link, not above what it leads to.
+fn links_through(path: &Path) -> Vec<PathBuf> {
+    let reversed = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut at, mut ahead, mut found, mut links) = (PathBuf::new(), reversed(path), Vec::new(), 0);
+    while let Some(name) = ahead.pop() {
+        if Path::new(&name).components().next() == Some(Component::ParentDir) {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&name);
+        match fs::read_link(&next) {
+            Ok(target) if links < LINKS_MAX => {
+                links += 1;
+                ahead.extend(reversed(&target));
+                if walk::goes_on(&next) {
+                    found.push(next);
+                }
+            }
+            // Of an absolute target the first part is the root, which replaces what was before it.
+            _ => at = next,
+        }
+    }
+    found
 }
 
 fn refuse_alive(file: &Path, text: &str) -> Result<(), Failure> {

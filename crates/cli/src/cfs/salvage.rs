@@ -1,6 +1,6 @@
 //! `pgshrink cfs salvage`.
 
-use super::container::{Means, Reader, head_of, is_sealed};
+use super::container::{Means, Reader, head_of, is_sealed, refuse_plain};
 use super::content::PlainBytes;
 use super::copy::refuse_existing;
 use super::file::SegmentFolder;
@@ -51,6 +51,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
     let mut keyring = keys::keyring(&args.key)?;
     let random = Kernel::new()?;
     let head = head_of(file)?;
+    refuse_plain(file, &head, &keyring)?;
     let means = Means::of(&head, &mut keyring, random).map_err(|reason| Failure::new(file, reason))?;
     let (mut reader, found) = means.salvage(file)?;
     let pages = reader.container.pages();
@@ -146,8 +147,9 @@ fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(),
     let file = made.join(segment::FILE_NAME);
     let failed = |reason: String| Failure::new(made, reason);
     let head = head_of(&file)?;
-    let means =
-        Means::of(&head, keyring.get_or_insert_with(|| Keyring::new(Vec::new())), random).map_err(failed)?;
+    let none = || Keyring::new(Vec::new());
+    let means = Means::of(&head, keyring.get_or_insert_with(none), random);
+    let means = means.map_err(|reason| failed(reason.to_string()))?;
     let (mut reader, _) = means.open(&file)?;
     let mut page = [0; PAGE_SIZE];
     let pages = reader.container.pages();

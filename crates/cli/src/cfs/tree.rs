@@ -1,8 +1,8 @@
 //! Manifests of packed trees on disk: written last, asked for first.
 
-use super::container::{Means, head_of};
+use super::container::{Means, head_of, refuse_plain};
 use super::content::PlainBytes;
-use super::keys::Kernel;
+use super::keys::{self, Kernel};
 use super::manifest::{self, BYTES_MAX, Differences, Entries, Manifest};
 use super::walk::relative;
 use super::{Failure, pack};
@@ -10,7 +10,7 @@ use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::segment;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,11 +21,10 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Of the nearest manifest at the path or above it.
+    /// Of the nearest manifest at the path or above it. With a key it has to be a sealed one.
     pub(crate) fn of(path: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Tree, Failure> {
         let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
-        let Some(root) = real.ancestors().find(|above| above.join(manifest::NAME).symlink_metadata().is_ok())
-        else {
+        let Some(root) = nearest(&real)? else {
             let none = format!(
                 "has no {}: its pack was interrupted, or it was not made by pack; --no-manifest takes what is there",
                 manifest::NAME
@@ -33,7 +32,13 @@ impl Tree {
             return Err(Failure::new(path, none));
         };
         let file = root.join(manifest::NAME);
-        let text = if file.is_dir() { opened(&file, keyring, random)? } else { plain(&file)? };
+        let text = if file.is_dir() {
+            opened(&file, keyring, random)?
+        } else if keyring.is_empty() {
+            plain(&file)?
+        } else {
+            return Err(keys::not_sealed(&file, "a plain manifest"));
+        };
         let manifest = Manifest::parse(&text, &file)?;
         Ok(Tree { root: root.to_owned(), manifest })
     }
@@ -45,15 +50,28 @@ impl Tree {
         found: &Entries,
         unknown: &[String],
     ) -> Result<Differences, Failure> {
-        let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
-        let inside = real.strip_prefix(&self.root).unwrap_or(Path::new(""));
-        Ok(Differences::between(&self.manifest.below(&relative(inside)), found, unknown))
+        Ok(Differences::between(&self.below(path)?, found, unknown))
     }
 
-    /// What is listed.
-    pub(crate) fn entries(&self) -> &Entries {
-        &self.manifest.entries
+    /// What is listed at a path in the tree and below it.
+    pub(crate) fn below(&self, path: &Path) -> Result<Entries, Failure> {
+        let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
+        let inside = real.strip_prefix(&self.root).unwrap_or(Path::new(""));
+        Ok(self.manifest.below(&relative(inside)))
     }
+}
+
+/// The nearest directory with a manifest. Where it may not be looked for, it is not taken for absent.
+fn nearest(real: &Path) -> Result<Option<&Path>, Failure> {
+    for above in real.ancestors() {
+        let file = above.join(manifest::NAME);
+        match file.symlink_metadata() {
+            Ok(_) => return Ok(Some(above)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(Failure::reading(&file)(error)),
+        }
+    }
+    Ok(None)
 }
 
 /// Lists what was made, durably: as a plain file, or in a container if there is a key.
@@ -85,7 +103,8 @@ fn opened(folder: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Vec<u8
     let failed = |reason: String| Failure::new(folder, reason);
     let file = folder.join(segment::FILE_NAME);
     let head = head_of(&file)?;
-    let means = Means::of(&head, keyring, random).map_err(failed)?;
+    refuse_plain(folder, &head, keyring)?;
+    let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(folder, reason))?;
     let (mut reader, _) = means.open(&file)?;
     let pages = reader.container.pages();
     let mut bytes = PlainBytes::new(reader.is_relation(), pages);

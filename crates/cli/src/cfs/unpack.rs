@@ -1,6 +1,6 @@
 //! `pgshrink cfs unpack`.
 
-use super::container::{Means, head_of};
+use super::container::{Means, head_of, refuse_plain};
 use super::content::PlainBytes;
 use super::copy::{Done, Plan};
 use super::keys::{self, Kernel};
@@ -24,6 +24,9 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     let tree = if args.no_manifest { None } else { Some(Tree::of(source, &mut keyring, random)?) };
     let bar = |bytes| Progress::new(bytes, &args.output);
     let plan = Plan::new(source, &args.dest, false)?;
+    if !keyring.is_empty() {
+        refuse_plain_files(&plan.found)?;
+    }
     let (mut copied, making) = plan.mirror(bar, |found, to, progress| match &found.kind {
         Kind::Container(file) => {
             let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
@@ -38,13 +41,14 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     }
     if let Some(tree) = &tree {
         copied.differences = Some(tree.differences(source, &copied.entries, &copied.unknown)?);
-        let was_link = |(path, entry): (&String, &Entry)| match entry {
+        let was_link = |(path, entry): (String, Entry)| match entry {
             Entry::Directory { followed: Some(target) } => {
+                let path = if path == "." { source.display().to_string() } else { path };
                 Some(format!("{path} was a link to {target} when it was packed; here it is a directory"))
             }
             _ => None,
         };
-        copied.notes.extend(tree.entries().iter().filter_map(was_link));
+        copied.notes.extend(tree.below(source)?.into_iter().filter_map(was_link));
     }
     // Where the one container that was named has damage, nothing was made.
     if making.path().symlink_metadata().is_ok() {
@@ -52,6 +56,12 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     }
     output::print(&args.output, &copied, |copied| copied.text(source, "containers unpacked"))?;
     Ok(copied.verdict())
+}
+
+/// With a key all files have to be sealed: a plain one may be anybody's.
+fn refuse_plain_files(found: &[Found]) -> Result<(), Failure> {
+    let is_plain = |item: &&Found| matches!(item.kind, Kind::Relation(_) | Kind::Other);
+    found.iter().find(is_plain).map_or(Ok(()), |item| Err(keys::not_sealed(&item.path, "a plain file")))
 }
 
 /// Writes the plain segment. Damage leaves nothing behind; a key that is missing ends everything, as the next container will
@@ -68,6 +78,7 @@ fn unpack(
         Ok(head) => head,
         Err(failure) => return failed(failure.to_string()),
     };
+    refuse_plain(&found.path, &head, keyring)?;
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(&found.path, reason))?;
     let mut reader = match means.open(file) {
         Ok((reader, _)) => reader,

@@ -1,6 +1,6 @@
 //! `pgshrink cfs verify`.
 
-use super::container::{Means, head_of};
+use super::container::{Means, head_of, refuse_plain};
 use super::content::PlainBytes;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
@@ -104,6 +104,9 @@ impl Verifier {
                 Kind::Container(file) => self.container(&item.path, file),
                 Kind::Directory | Kind::Followed => Ok(Some(Entry::Directory { followed: None })),
                 Kind::Manifest(_) => continue,
+                Kind::Relation(_) | Kind::Other if !self.keyring.is_empty() => {
+                    Err(keys::not_sealed(&item.path, "a plain file"))
+                }
                 _ if tree.is_none() => continue,
                 Kind::Link => fs::read_link(&item.path)
                     .map(|target| Some(Entry::Link { target: relative(&target) }))
@@ -139,7 +142,7 @@ impl Verifier {
     }
 }
 
-/// An error: it could not be looked at, for want of its key or of the right to read it.
+/// An error: it could not be looked at, for want of its key or of the right to read it, or it is plain where a key was given.
 fn verify(
     path: &Path,
     file: &Path,
@@ -165,6 +168,7 @@ fn verify(
         }
     };
     verified.pages = head.pages;
+    refuse_plain(path, &head, keyring)?;
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(path, reason))?;
     let (mut reader, report) = match means.open(file) {
         Ok(opened) => opened,
@@ -236,6 +240,9 @@ fn text(report: &Report) -> String {
     }
     for tree in &report.trees {
         text.push_str(&tree.differences.text(&tree.path));
+    }
+    if !report.trees.iter().all(|tree| tree.differences.are_none()) {
+        text.push_str(manifest::NEXT_STEP);
     }
     let pages: u64 = report.containers.iter().map(|verified| u64::from(verified.pages)).sum();
     let bad = report.containers.iter().filter(|verified| !verified.damages.is_empty()).count();

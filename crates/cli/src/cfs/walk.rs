@@ -98,7 +98,7 @@ fn directory(path: &Path, follow: bool, depth: usize, found: &mut Vec<Found>) ->
 }
 
 /// Whether a link of this name is a data directory's way to a part of it that lies elsewhere.
-fn goes_on(link: &Path) -> bool {
+pub(crate) fn goes_on(link: &Path) -> bool {
     let above = link.parent();
     link.file_name() == Some(OsStr::new("pg_wal"))
         && above.is_some_and(|above| above.join("PG_VERSION").is_file())

@@ -52,22 +52,29 @@ fn pack_and_unpack(kills: u64) {
     let mut rng = Seed::from_env_or_time().rng();
     let (there, whole, back) = (dir.path().join("there"), dir.path().join("whole"), dir.path().join("back"));
     run(&[&"pack", &"--seal", &"--key-file", &key, &data, &whole], 0);
-    for seal in [&[][..], &["--seal"]] {
+    let with_key = ["--key-file", key.to_str().unwrap()];
+    for words in [&[][..], &with_key] {
+        let with = |command: &str| {
+            let mut command = cfs(&[&command]);
+            command.args(words);
+            command
+        };
         let pack = || {
-            let mut command = cfs(&[&"pack", &"--key-file", &key, &data, &there]);
-            command.args(seal);
+            let mut command = with("pack");
+            command.args(words.first().map(|_| "--seal")).arg(&data).arg(&there);
             command
         };
         kill_at(kills, &mut rng, pack, |done| {
             assert!(!done || there.exists());
             if there.exists() {
-                assert!(run(&[&"verify", &"--key-file", &key, &there], 0).contains("all whole"));
-                run(&[&"unpack", &"--key-file", &key, &there, &back], 0);
+                let verified = with("verify").arg(&there).output().unwrap();
+                assert!(ended(&verified, 0).contains("all whole"));
+                ended(&with("unpack").arg(&there).arg(&back).output().unwrap(), 0);
                 assert!(files(&back) == plain);
             } else if dir.path().join("there.incomplete").exists() {
                 // What was left is no tree, and a next run does not take it for one.
                 let left = dir.path().join("there.incomplete/made");
-                let code = cfs(&[&"verify", &"--key-file", &key, &left]).output().unwrap().status.code();
+                let code = with("verify").arg(&left).output().unwrap().status.code();
                 assert!(left.join("pgshrink-manifest.json").exists() || code == Some(2), "{code:?}");
                 assert!(run(&[&"pack", &data, &there], 2).contains("interrupted"));
             }
@@ -266,6 +273,10 @@ fn a_container_that_another_process_has_open_is_not_rekeyed() {
     let said =
         ended(&cfs(&[&"verify", &"--no-manifest", &"--key-file", &keys[0], &there]).output().unwrap(), 2);
     assert!(said.contains("the container is in use"), "{said}");
+    // Once it is free, the same command with both keys goes on.
+    drop(other);
+    ended(&cfs(&words_of(&rekey)).arg(&there).output().unwrap(), 0);
+    assert!(run(&[&"verify", &"--key-file", &keys[1], &there], 0).contains("all whole"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod arguments;
 mod cfs;
 mod cfs_kills;
+mod cfs_refusals;
 mod cfs_trees;
 mod config;
 mod decode;

@@ -115,3 +115,30 @@ fn an_address_in_use_ends_it_with_two() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains(&format!("pgshrink: cannot listen on {address}: ")), "{stderr}");
 }
+
+#[test]
+fn failed_accepts_are_limited_in_the_log() {
+    // Failures come ten times a second each; without a limit, three seconds of them are thirty lines.
+    const FAILING: Duration = Duration::from_secs(4);
+    const LINES_MAX: usize = 20;
+    let (port, page) = (free_port().expect("a port"), free_port().expect("a port"));
+    let script = format!(
+        "ulimit -n 48; exec \"$0\" gateway --listen=127.0.0.1:{port} --server=host=127.0.0.1 --threads=1 --socket-dir= \
+         --metrics-listen=127.0.0.1:{page}"
+    );
+    let daemon = Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_pgshrink")]));
+    let daemon = daemon.expect("starts");
+    daemon.wait_for_log(PATIENCE, "metrics").expect("listens");
+    let connect = |port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    let _silent: Vec<_> = (0..60).map(|_| connect(port)).collect();
+    daemon.wait_for_log(PATIENCE, "accept failed").expect("has no descriptor left");
+    let _page: Vec<_> = (0..2).map(|_| connect(page)).collect();
+    std::thread::sleep(FAILING);
+    let log = daemon.log();
+    for what in [" accept failed", "metrics: accept failed"] {
+        let is_metrics = what.starts_with("metrics");
+        let said = |line: &&str| line.contains("accept failed") && line.contains("metrics:") == is_metrics;
+        let lines = log.lines().filter(said).count();
+        assert!((1..=LINES_MAX).contains(&lines), "{what}: {lines} lines in {log}");
+    }
+}

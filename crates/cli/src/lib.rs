@@ -80,7 +80,12 @@ fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
 
 fn checked(problems: &[Error]) -> ExitCode {
     problems.iter().for_each(|problem| eprintln!("pgshrink: {problem}"));
-    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PROBLEM) }
+    match problems {
+        [] => ExitCode::SUCCESS,
+        // Nothing was checked.
+        [Error::ConfigUnreadable { .. }] => ExitCode::from(EXIT_FAILED),
+        _ => ExitCode::from(EXIT_PROBLEM),
+    }
 }
 
 fn reloaded<T>(settings: Result<settings::Settings<T>, Error>) -> Result<T, pgshrink_gateway::Error> {

@@ -117,6 +117,53 @@ fn an_address_in_use_ends_it_with_two() {
 }
 
 #[test]
+fn a_server_that_is_the_gateway_or_connector_itself_is_refused() {
+    let port = free_port().expect("a port");
+    let ended = |words: &[&str]| {
+        let daemon = Daemon::spawn(Command::new(env!("CARGO_BIN_EXE_pgshrink")).args(words)).expect("starts");
+        let status = daemon.wait(PATIENCE).expect("ends, because it refuses");
+        (status.code(), daemon.log())
+    };
+    for (listen, host) in
+        [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "localhost"), ("*", "localhost")]
+    {
+        let (listen, server) =
+            (format!("--listen={listen}:{port}"), format!("--server=host={host},port={port}"));
+        let target = format!("--to={host}:{port}");
+        for words in
+            [["gateway", &listen, &server, "--socket-dir="], ["connect", &listen, &target, "--socket-dir="]]
+        {
+            for (words, code) in [([&words[..], &["--check"]].concat(), 1), (words.to_vec(), 2)] {
+                let (found, said) = ended(&words);
+                assert!(
+                    found == Some(code) && said.contains("is this process itself, which listens on "),
+                    "{words:?} {said}"
+                );
+            }
+        }
+    }
+    let dir = TempDir::new().expect("a directory");
+    let own_socket = format!("--socket-dir={}", dir.path().display());
+    let server = format!("--server=host={},port=7", dir.path().display());
+    let (code, said) = ended(&["gateway", &own_socket, "--socket-port=7", &server]);
+    assert!(code == Some(2) && said.contains("is this process itself"), "{said}");
+}
+
+#[test]
+fn a_reload_that_would_lead_back_to_the_gateway_is_refused() {
+    let service = start("gateway", "[[server]]\nhost = \"127.0.0.1\"\nport = 9\n", &[]);
+    let port = service.port;
+    let text = format!(
+        "listen = [\"127.0.0.1:{port}\"]\n[[server]]\nhost = \"127.0.0.1\"\nport = 9\n[[server]]\nhost = \"localhost\"\nport = {port}\n"
+    );
+    fs::write(&service.config, text).expect("a file");
+    service.daemon.signal(Signal::HUP).expect("alive");
+    let refused = format!("server[2]: localhost:{port} is this process itself");
+    service.daemon.wait_for_log(PATIENCE, &refused).expect("says what is wrong");
+    assert!(service.daemon.log().contains("configuration not reloaded"));
+}
+
+#[test]
 fn failed_accepts_are_limited_in_the_log() {
     // Failures come ten times a second each; without a limit, three seconds of them are thirty lines.
     const FAILING: Duration = Duration::from_secs(4);

@@ -14,6 +14,8 @@ use super::{
 };
 use crate::admin::Access;
 use crate::error::Error;
+use crate::listen::Address;
+use crate::own_address;
 use crate::tls::client::TargetTls;
 use crate::tls::server::ListenTls;
 
@@ -70,7 +72,22 @@ impl GatewayConfig {
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
+        let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
+        found.extend(self.own_servers(&listening));
         found
+    }
+
+    /// Refuses a server that is one of the addresses this process listens on.
+    pub(crate) fn check_servers(&self, listening: &[Address]) -> Result<(), Error> {
+        self.own_servers(listening).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn own_servers(&self, listening: &[Address]) -> Vec<Error> {
+        let faults = |(index, server): (usize, &ServerConfig)| {
+            let found = own_address::fault("server", &server.target, listening);
+            found.map(|error| numbered(error, index, self.servers.len()))
+        };
+        self.servers.iter().enumerate().filter_map(faults).collect()
     }
 
     /// What a client may use on a server's route.
@@ -141,7 +158,22 @@ impl ConnectorConfig {
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.targets.iter().flat_map(TargetTls::problems));
+        let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
+        found.extend(self.own_targets(&listening));
         found
+    }
+
+    /// Refuses a target that is one of the addresses this process listens on.
+    pub(crate) fn check_targets(&self, listening: &[Address]) -> Result<(), Error> {
+        self.own_targets(listening).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn own_targets(&self, listening: &[Address]) -> Vec<Error> {
+        let faults = |(index, target): (usize, &TargetConfig)| {
+            let found = own_address::fault("target", target, listening);
+            found.map(|error| numbered(error, index, self.targets.len()))
+        };
+        self.targets.iter().enumerate().filter_map(faults).collect()
     }
 
     /// What an operator should know although the configuration can be used.

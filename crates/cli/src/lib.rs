@@ -62,6 +62,7 @@ fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
     }
     let settings = settings::gateway(args)?;
     log::start(settings.log_level, settings.log_format);
+    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let again = args.clone();
     pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
     Ok(ExitCode::SUCCESS)

@@ -136,8 +136,14 @@ fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
 fn the_example_files_are_accepted_and_show_the_defaults() {
     let packaging = pgshrink_testkit::checkout().join("packaging");
     let example = |name: &str| format!("--config={}", packaging.join(name).display());
-    let found =
-        settings::gateway(&gateway_args(&[&example("gateway.toml"), "--socket-dir="])).unwrap().config;
+    let found = settings::gateway(&gateway_args(&[&example("gateway.toml")])).unwrap();
+    assert_eq!(found.warnings, [""; 0]);
+    let mut found = found.config;
+    // The directory that the systemd unit makes.
+    let socket = found.unix_socket.take().expect("a console for the gateway's own user");
+    let unit = std::fs::read_to_string(packaging.join("systemd/pgshrink-gateway.service")).expect("a unit");
+    let made = unit.lines().find_map(|line| line.strip_prefix("RuntimeDirectory=")).expect("a directory");
+    assert_eq!(socket.directory, std::path::Path::new("/run").join(made));
     let shown = found.clone();
     // Who may use the console is an example, not the default.
     let (listen, servers, admin) = (shown.listen, shown.servers, shown.admin);

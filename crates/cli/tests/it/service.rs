@@ -189,3 +189,23 @@ fn failed_accepts_are_limited_in_the_log() {
         assert!((1..=LINES_MAX).contains(&lines), "{what}: {lines} lines in {log}");
     }
 }
+
+#[test]
+fn a_default_socket_that_cannot_be_made_is_in_the_log() {
+    let port = free_port().expect("a port");
+    let path = format!("/var/run/postgresql/.s.PGSQL.{port}");
+    // Where there is no such directory, that is the reason; otherwise somebody else has the socket.
+    let _taken = std::os::unix::net::UnixListener::bind(&path);
+    let listen = format!("--listen=127.0.0.1:{port}");
+    let daemon = Daemon::spawn(Command::new(env!("CARGO_BIN_EXE_pgshrink")).args([
+        "gateway",
+        &listen,
+        "--server=host=127.0.0.1",
+    ]));
+    let daemon = daemon.expect("starts");
+    daemon.wait_for_log(PATIENCE, "listening").expect("listens");
+    let log = daemon.log();
+    // Its owner is gone before the file.
+    let _ = fs::remove_file(&path);
+    assert!(log.contains("WARN") && log.contains(&format!("no Unix socket {path}: ")), "{log}");
+}

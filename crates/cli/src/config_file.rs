@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// A file that was read, with what is needed to tell where something in it stands.
 #[derive(Debug, Clone)]
@@ -48,11 +49,12 @@ pub fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<Co
     let mut key = None;
     let wrong = |error: toml::de::Error, key: Option<Range<usize>>| {
         let at = key.or(error.span()).map_or(0, |span| span.start);
-        Error::ConfigFile {
-            path: path.to_owned(),
-            line: line_of(text, at),
-            reason: error.message().trim().to_owned(),
-        }
+        let message = error.message().trim();
+        let reason = match key_at(text, at) {
+            Some((path, name)) if !message.contains(&format!("`{name}`")) => format!("{path}: {message}"),
+            _ => message.to_owned(),
+        };
+        Error::ConfigFile { path: path.to_owned(), line: line_of(text, at), reason }
     };
     let document = toml::Deserializer::parse(text).map_err(|error| wrong(error, None))?;
     let config = document
@@ -62,27 +64,68 @@ pub fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<Co
 }
 
 impl<T> ConfigFile<T> {
-    /// The line of a setting such as `policy.context` or `listen`, if the file has it.
+    /// The line of a setting such as `policy.context`, `listen` or, of several tables, `server[2].port`, if the file
+    /// has it.
     pub fn line(&self, item: &str) -> Option<usize> {
-        let mut table = toml::de::DeTable::parse(&self.text).ok()?.into_inner();
+        let mut table = DeTable::parse(&self.text).ok()?.into_inner();
         let mut names = item.split('.').peekable();
         loop {
-            let name = names.next()?;
+            let (name, number) = numbered(names.next()?);
             let (key, value) = table.into_iter().find(|(key, _)| key.get_ref() == name)?;
-            if names.peek().is_none() {
-                return Some(line_of(&self.text, key.span().start));
-            }
-            table = match value.into_inner() {
-                toml::de::DeValue::Table(inner) => inner,
-                // Of several tables of one name the first is as good as any.
-                toml::de::DeValue::Array(list) => match list.into_iter().next()?.into_inner() {
-                    toml::de::DeValue::Table(inner) => inner,
-                    _ => return None,
-                },
-                _ => return None,
+            let mut at = key.span().start;
+            let inner = match value.into_inner() {
+                DeValue::Table(inner) => Some(inner),
+                DeValue::Array(list) => list.into_iter().nth(number - 1).and_then(|one| {
+                    let start = one.span().start;
+                    let DeValue::Table(inner) = one.into_inner() else { return None };
+                    at = start;
+                    Some(inner)
+                }),
+                _ => None,
             };
+            if names.peek().is_none() {
+                return Some(line_of(&self.text, at));
+            }
+            table = inner?;
         }
     }
+}
+
+/// `server[2]` is the second of several tables.
+fn numbered(name: &str) -> (&str, usize) {
+    let number = name.strip_suffix(']').and_then(|name| name.split_once('['));
+    let parsed = number.and_then(|(name, number)| Some((name, number.parse().ok().filter(|n| *n > 0)?)));
+    parsed.unwrap_or((name, 1))
+}
+
+/// The setting that stands at a byte of the file: its whole path, and its own name.
+fn key_at(text: &str, at: usize) -> Option<(String, String)> {
+    let path = path_at(DeTable::parse(text).ok()?.get_ref(), at)?;
+    Some((path.join("."), path.last()?.clone()))
+}
+
+/// Settings first: the span of a table may hold those of other tables.
+fn path_at(table: &DeTable<'_>, at: usize) -> Option<Vec<String>> {
+    let inside = table.iter().find_map(|(key, value)| {
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => path_at(table, at),
+            DeValue::Array(list) => list.iter().find_map(|one| match one.get_ref() {
+                DeValue::Table(table) => {
+                    path_at(table, at).or_else(|| one.span().contains(&at).then(Vec::new))
+                }
+                _ => one.span().contains(&at).then(Vec::new),
+            }),
+            _ => value.span().contains(&at).then(Vec::new),
+        };
+        inner.map(|inner| [vec![key.get_ref().to_string()], inner].concat())
+    });
+    let is_here = |key: &Spanned<_>, value: &Spanned<DeValue<'_>>| {
+        [key.span(), value.span()].iter().any(|s| s.contains(&at))
+    };
+    inside.or_else(|| {
+        let (key, _) = table.iter().find(|(key, value)| is_here(key, value))?;
+        Some(vec![key.get_ref().to_string()])
+    })
 }
 
 fn line_of(text: &str, at: usize) -> usize {

@@ -62,6 +62,7 @@ fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
     }
     let settings = settings::gateway(args)?;
     log::start(settings.log_level, settings.log_format);
+    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let again = args.clone();
     pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
     Ok(ExitCode::SUCCESS)
@@ -80,7 +81,12 @@ fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
 
 fn checked(problems: &[Error]) -> ExitCode {
     problems.iter().for_each(|problem| eprintln!("pgshrink: {problem}"));
-    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PROBLEM) }
+    match problems {
+        [] => ExitCode::SUCCESS,
+        // Nothing was checked.
+        [Error::ConfigUnreadable { .. }] => ExitCode::from(EXIT_FAILED),
+        _ => ExitCode::from(EXIT_PROBLEM),
+    }
 }
 
 fn reloaded<T>(settings: Result<settings::Settings<T>, Error>) -> Result<T, pgshrink_gateway::Error> {

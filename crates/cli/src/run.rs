@@ -78,12 +78,15 @@ fn run(args: &RunArgs) -> Result<i32, RunError> {
     let dialect = args.dialect.unwrap_or(Dialect::Ack);
     let connectors = connector::start(&plan, dialect.name(), args.required)?;
     let code = signals.run(&plan);
-    let summary = connectors.end().to_string();
-    // A command that made no connection, or only ones that failed, has said so itself.
-    if !args.quiet && !summary.is_empty() {
+    let summary = connectors.end();
+    let code = code?;
+    let bypassed = summary.arrived == 0 && !plan.stand_ins.is_empty();
+    let summary = summary.to_string();
+    // A command whose connections all failed has said so itself. Without stand-ins none was to be compressed.
+    if !args.quiet && !plan.stand_ins.is_empty() && !summary.is_empty() {
         eprintln!("pgshrink: {summary}");
     }
-    code
+    Ok(if args.required && bypassed && code == 0 { crate::EXIT_FAILED.into() } else { code })
 }
 
 fn tell(args: &RunArgs, plan: &Plan) {

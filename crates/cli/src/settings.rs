@@ -23,6 +23,8 @@ pub struct Settings<T> {
     pub log_level: LogLevel,
     /// Shape of a message.
     pub log_format: LogFormat,
+    /// What the log should say at the start.
+    pub warnings: Vec<String>,
 }
 
 /// Where servers of this system put their sockets, and so where clients without a host look.
@@ -58,8 +60,12 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     let file = file::<GatewayConfig>(&args.service)?;
     let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
     listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
+    let mut warnings = Vec::new();
     if config.unix_socket.is_none() && args.socket.socket_dir.is_none() {
-        config.unix_socket = default_socket(&config.listen);
+        match default_socket(Path::new(SOCKET_DIR), &config.listen) {
+            Ok(unix) => config.unix_socket = unix,
+            Err(warning) => warnings.push(warning),
+        }
     }
     if !args.server.is_empty() {
         let server = |text: &String| {
@@ -82,7 +88,8 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     }
     policy(&args.policy, &mut config.policy);
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
-    Ok((with_log(config, &args.log, file.as_ref().map(|file| file.log.clone())), file))
+    let settings = with_log(config, &args.log, file.as_ref().map(|file| file.log.clone()));
+    Ok((Settings { warnings, ..settings }, file))
 }
 
 /// The connector's settings, checked.
@@ -177,14 +184,25 @@ fn first_port(listen: &[String]) -> Option<u16> {
     listen.iter().find_map(port).filter(|&port| port > 0)
 }
 
-/// Beside a TCP port also the socket that clients without a host look for, if it can be made and nobody has it.
-fn default_socket(listen: &[String]) -> Option<UnixSocketConfig> {
-    let dir = Path::new(SOCKET_DIR);
-    let unix = UnixSocketConfig::new(dir, first_port(listen)?);
-    let writable =
-        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
-    let taken = std::os::unix::net::UnixStream::connect(unix.path()).is_ok();
-    (writable && !taken).then_some(unix)
+/// Beside a TCP port also the socket that clients without a host look for, if it can be made and nobody has it; a
+/// warning otherwise.
+fn default_socket(dir: &Path, listen: &[String]) -> Result<Option<UnixSocketConfig>, String> {
+    let Some(port) = first_port(listen) else { return Ok(None) };
+    let unix = UnixSocketConfig::new(dir, port);
+    let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    let reason = match writable {
+        Err(error) => format!("directory {}: {error}", dir.display()),
+        Ok(()) if std::os::unix::net::UnixStream::connect(unix.path()).is_ok() => {
+            "another process listens on it".to_owned()
+        }
+        Ok(()) => return Ok(Some(unix)),
+    };
+    Err(format!(
+        "no Unix socket {}: {reason}; clients that name no host do not reach this gateway, and its console is not there \
+         without a password (psql -p {port} pgshrink); name a directory that this user may write with --socket-dir or \
+         [unix_socket], or no directory with --socket-dir=",
+        unix.path().display()
+    ))
 }
 
 fn policy(args: &PolicyArgs, config: &mut PolicyConfig) {
@@ -218,6 +236,7 @@ fn with_log<T>(config: T, args: &LogArgs, file: Option<LogTable>) -> Settings<T>
         config,
         log_level: args.log_level.or(file.level).unwrap_or_default(),
         log_format: args.log_format.or(file.format).unwrap_or_default(),
+        warnings: Vec::new(),
     }
 }
 
@@ -241,5 +260,25 @@ fn put<T: Clone>(setting: &mut T, given: &Option<T>) {
 fn put_list(setting: &mut Vec<String>, given: &[String]) {
     if !given.is_empty() {
         *setting = given.iter().filter(|item| !item.is_empty()).cloned().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_socket_that_cannot_be_made_is_a_warning_with_its_path() {
+        let listen = ["127.0.0.1:6432".to_owned()];
+        let warning = default_socket(Path::new("/nonexistent"), &listen).unwrap_err();
+        assert!(warning.starts_with("no Unix socket /nonexistent/.s.PGSQL.6432: "), "{warning}");
+        assert!(warning.contains("No such file") && warning.contains("console"), "{warning}");
+        let dir = pgshrink_testkit::TempDir::new().expect("a directory");
+        let unix = default_socket(dir.path(), &listen).expect("can be made").expect("has a port");
+        let taken = std::os::unix::net::UnixListener::bind(unix.path()).expect("a socket");
+        let warning = default_socket(dir.path(), &listen).unwrap_err();
+        assert!(warning.contains("another process listens on it"), "{warning}");
+        drop(taken);
+        assert_eq!(default_socket(dir.path(), &["systemd".to_owned()]), Ok(None));
     }
 }

@@ -162,28 +162,22 @@ impl UnixSocketConfig {
 
 /// A server behind the gateway.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "ServerTable")]
 pub struct ServerConfig {
     /// Name in logs, metrics and the console; none: its host and port.
-    #[serde(default)]
     pub name: Option<String>,
     /// Databases it serves, `*` at the end matches any rest; empty: all.
-    #[serde(default)]
     pub databases: Vec<String>,
     /// Users it serves, likewise.
-    #[serde(default)]
     pub users: Vec<String>,
     /// Where it is.
     #[serde(flatten)]
     pub target: TargetConfig,
     /// Allowed algorithms on this route, instead of the gateway's; `off`: none.
-    #[serde(default)]
     pub libpq_compression: Option<String>,
     /// Settings of `[policy]` that are different on this route.
-    #[serde(default)]
     pub policy: toml::Table,
     /// Sends a PROXY protocol header (version 1 or 2) ahead of the session, for poolers that take it.
-    #[serde(default)]
     pub send_proxy: Option<u8>,
 }
 
@@ -198,6 +192,57 @@ impl ServerConfig {
             libpq_compression: None,
             policy: toml::Table::new(),
             send_proxy: None,
+        }
+    }
+}
+
+/// A [`ServerConfig`] as it stands in a file: flat, as [`TargetTable`] is, because serde forgets where the keys of a
+/// `flatten` stand.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerTable {
+    name: Option<String>,
+    #[serde(default)]
+    databases: Vec<String>,
+    #[serde(default)]
+    users: Vec<String>,
+    host: String,
+    #[serde(default = "port_default")]
+    port: u16,
+    hostaddr: Option<std::net::IpAddr>,
+    #[serde(default)]
+    sslmode: SslMode,
+    sslrootcert: Option<PathBuf>,
+    sslcert: Option<PathBuf>,
+    sslkey: Option<PathBuf>,
+    #[serde(default)]
+    sslnegotiation: SslNegotiation,
+    sslhost: Option<String>,
+    libpq_compression: Option<String>,
+    #[serde(default)]
+    policy: toml::Table,
+    send_proxy: Option<u8>,
+}
+
+impl From<ServerTable> for ServerConfig {
+    fn from(table: ServerTable) -> Self {
+        let ServerTable { name, databases, users, host, port, hostaddr, .. } = table;
+        let tls = TargetTlsConfig {
+            sslmode: table.sslmode,
+            sslrootcert: table.sslrootcert,
+            sslcert: table.sslcert,
+            sslkey: table.sslkey,
+            sslnegotiation: table.sslnegotiation,
+            sslhost: table.sslhost,
+        };
+        Self {
+            name,
+            databases,
+            users,
+            target: TargetConfig { host, port, hostaddr, tls },
+            libpq_compression: table.libpq_compression,
+            policy: table.policy,
+            send_proxy: table.send_proxy,
         }
     }
 }

@@ -11,7 +11,7 @@
 //!   listen      sockets                      handshake  first packet, routing, negotiation, authentication
 //!   upstream    connections to servers       pump       bytes in both directions
 //!   registry    sessions, counters           admin      the console
-//!   metrics     Prometheus, health checks
+//!   metrics     Prometheus, health checks    own_address  servers that are the process itself
 //! ```
 //!
 //! [`Gateway::start`](start_gateway) and [`start_connector`] serve on their own threads, for tests and `pgshrink run`;
@@ -28,6 +28,7 @@ mod listen;
 mod low_water;
 mod memory;
 mod metrics;
+mod own_address;
 mod places;
 mod proxy_protocol;
 mod pump;

@@ -31,6 +31,18 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
+    /// What reaches it: systemd's `[::]` takes IPv4 as well unless told otherwise.
+    pub(crate) fn reached_by(&self) -> Vec<Address> {
+        let mut addresses: Vec<Address> = self.address().into_iter().collect();
+        if let (Listener::InheritedTcp(listener), Some(Address::Tcp(address))) = (self, addresses.first()) {
+            let both = address.ip() == Ipv6Addr::UNSPECIFIED
+                && !socket2::SockRef::from(listener).only_v6().unwrap_or(true);
+            let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            addresses.extend(both.then_some(Address::Tcp(v4)));
+        }
+        addresses
+    }
+
     /// Where it listens.
     pub(crate) fn address(&self) -> Option<Address> {
         match self {
@@ -53,6 +65,15 @@ pub enum Address {
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// Binds everything that is configured.

@@ -29,6 +29,7 @@ use crate::config::split_host_port;
 use crate::error::Error;
 use crate::listen::ANY;
 use crate::registry::{Listener, Registry};
+use crate::throttle::limited;
 
 /// Requests served at once; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 16;
@@ -107,7 +108,7 @@ pub(crate) async fn serve(endpoint: Endpoint, registry: Arc<Registry>) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "metrics: accept failed");
+                limited!(warn, %error, "metrics: accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

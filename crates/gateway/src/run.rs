@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::handshake::connector::Connector;
 use crate::handshake::gateway::Gateway;
 use crate::lifecycle::{Control, Engine, Running, Workers, current_thread, notify_systemd, watch_signals};
-use crate::listen::{Listener, bind};
+use crate::listen::{Address, Listener, bind};
 use crate::metrics;
 use crate::registry::Registry;
 use crate::service::{Service, Shared};
@@ -74,10 +74,16 @@ fn gateway_parts(
     let service = Gateway::load(config, &shared)?;
     let config = &service.config;
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
+    let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
+    config.check_servers(&own)?;
     let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
     let workers = Workers::start(config.workers)?;
     let registry = shared.registry.clone();
-    let load = move || Gateway::load(reload()?, &shared);
+    let load = move || {
+        let config = reload()?;
+        config.check_servers(&own)?;
+        Gateway::load(config, &shared)
+    };
     Ok(Parts {
         engine: Engine { service: Arc::new(service), registry, workers, load, metrics },
         listeners,
@@ -95,10 +101,16 @@ fn connector_parts(
     let service = Connector::load(&config, &shared)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
+    let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
+    config.check_targets(&own)?;
     let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
     let workers = Workers::start(config.workers)?;
     let registry = shared.registry.clone();
-    let load = move || Connector::load(&reload()?, &shared);
+    let load = move || {
+        let config = reload()?;
+        config.check_targets(&own)?;
+        Connector::load(&config, &shared)
+    };
     Ok(Parts {
         engine: Engine { service: Arc::new(service), registry, workers, load, metrics },
         listeners,

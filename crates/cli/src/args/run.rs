@@ -24,6 +24,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "LIST")]
     pub compression: Option<String>,
     /// Fail rather than go on without compression
+    ///
+    /// A program that names its host or port itself, in a script for example, goes past pgshrink. If no connection at all
+    /// came to pgshrink, a command that ended with 0 ends with 2.
     #[arg(long)]
     pub required: bool,
     /// How to ask
@@ -54,4 +57,5 @@ channel_binding=require, gssencmode=require.
 Exit codes:
   that of the command; 128 + N if signal N ended it
   126  the command could not be run, 127 it was not found
-  2    pgshrink could not do its part";
+  2    pgshrink could not do its part; with --required also if the command ended
+       with 0 and opened no connection through pgshrink";

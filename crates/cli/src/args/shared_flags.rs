@@ -108,7 +108,8 @@ pub struct ServiceArgs {
     /// Configuration file (TOML); flags and PGSHRINK_* variables win over it
     #[arg(long, short = 'c', value_name = "FILE", env = "PGSHRINK_CONFIG", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// Check the configuration, say what is wrong (exit code 1) or nothing (exit code 0), and end
+    /// Check the configuration, say what is wrong (exit code 1) or nothing (exit code 0), and end; exit code 2 if the file cannot
+    /// be read
     #[arg(long, help_heading = "Configuration")]
     pub check: bool,
 }

@@ -2,6 +2,11 @@
 
 use pgshrink_gateway::registry::{DirectionTotals, Registry};
 use std::fmt;
+use std::sync::atomic::Ordering;
+
+/// A connection that goes elsewhere cannot be seen from here.
+const NOTHING_ARRIVED: &str = "no session went through pgshrink: the command opened none, or a program in it names its \
+                               host or port itself; let it take them from the environment, or use pgshrink connect";
 
 /// Sums over all connectors of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +17,8 @@ pub struct Summary {
     pub plain: u64,
     /// Why they were not, the reasons that occurred.
     pub reasons: Vec<&'static str>,
+    /// Connections that the command made to the connectors, whatever became of them.
+    pub arrived: u64,
     /// Both directions.
     pub moved: DirectionTotals,
 }
@@ -21,6 +28,7 @@ impl Summary {
     pub(crate) fn add(&mut self, registry: &Registry) {
         let totals = registry.totals();
         let [ack, restart, plain] = totals.by_dialect;
+        self.arrived += registry.events.accepted.load(Ordering::Relaxed);
         self.compressed += ack + restart;
         self.plain += plain;
         self.moved.add(totals.to_client);
@@ -42,6 +50,9 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.arrived == 0 {
+            return f.write_str(NOTHING_ARRIVED);
+        }
         let sessions = |count: u64| format!("{count} {}", if count == 1 { "session" } else { "sessions" });
         if self.compressed > 0 {
             let (raw, wire) = (self.moved.raw_bytes, self.moved.wire_bytes);
@@ -79,12 +90,18 @@ mod tests {
     #[test]
     fn the_line_says_what_was_saved_or_why_nothing_was() {
         let moved = DirectionTotals { raw_bytes: 24_800_000, wire_bytes: 4_100_000, ..Default::default() };
-        let saved = Summary { compressed: 2, moved, ..Default::default() };
+        let saved = Summary { compressed: 2, arrived: 2, moved, ..Default::default() };
         assert_eq!(saved.to_string(), "2 sessions: 24.8 MB travelled as 4.1 MB (6.0x)");
-        let plain = Summary { plain: 1, reasons: vec!["why"], ..Default::default() };
+        let plain = Summary { plain: 1, arrived: 1, reasons: vec!["why"], ..Default::default() };
         assert_eq!(plain.to_string(), "1 session not compressed: why");
         let both = Summary { plain: 3, ..saved };
         assert!(both.to_string().ends_with("(6.0x); 3 sessions not compressed: "));
+        assert!(Summary::default().to_string().starts_with("no session went through pgshrink: "));
+        assert_eq!(
+            Summary { arrived: 1, ..Summary::default() }.to_string(),
+            "",
+            "a failure is the command's to tell"
+        );
         assert_eq!(
             (size(999), size(1_500), size(2_000_000_000)),
             ("999 bytes".into(), "1.5 kB".into(), "2.00 GB".into())

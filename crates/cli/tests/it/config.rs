@@ -82,17 +82,42 @@ fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
         ),
         (
             "listen = [\"127.0.0.1:0\"]\n\n[limits]\nmax_clients = \"x\"\n",
-            "p.toml:4: invalid type: string \"x\"",
+            "p.toml:4: limits.max_clients: invalid type: string \"x\"",
         ),
-        ("[log]\nlevel = \"loud\"\n", "p.toml:2: unknown variant `loud`, expected one of `error`, `warn`"),
+        (
+            "[log]\nlevel = \"loud\"\n",
+            "p.toml:2: log.level: unknown variant `loud`, expected one of `error`, `warn`",
+        ),
         (
             &format!("{MINIMAL}sslmode = \"maybe\"\n")[..],
-            "unknown variant `maybe`, expected one of `disable`",
+            "p.toml:4: server.sslmode: unknown variant `maybe`, expected one of `disable`",
         ),
-        (&format!("{MINIMAL}hots = \"x\"\n")[..], "unknown field `hots`"),
+        (&format!("{MINIMAL}hots = \"x\"\n")[..], "p.toml:4: unknown field `hots`"),
         (
             &format!("{MINIMAL}[policy]\ncontext = \"none\"\n")[..],
             "p.toml:5: policy.context: 'none': allowed are preserved, per-transaction and per-frame",
+        ),
+        (
+            "listen = \"127.0.0.1:0\"\n",
+            "p.toml:1: listen: invalid type: string \"127.0.0.1:0\", expected a sequence",
+        ),
+        ("listen = [\n  \"127.0.0.1:0\",\n  1,\n]\n", "p.toml:3: listen: invalid type: integer `1`"),
+        (
+            &format!("{MINIMAL}port = \"x\"\n")[..],
+            "p.toml:4: server.port: invalid type: string \"x\", expected u16",
+        ),
+        (&format!("{MINIMAL}[[server]]\nport = 1\n")[..], "p.toml:4: server: missing field `host`"),
+        (
+            &format!("{MINIMAL}[policy]\nwindow_log = true\n")[..],
+            "p.toml:5: policy.window_log: allowed are auto and 10",
+        ),
+        (
+            &format!("{MINIMAL}policy = {{ pack_rows = 1 }}\n")[..],
+            "p.toml:4: server.policy.pack_rows: invalid type: integer `1`, expected a boolean",
+        ),
+        (
+            &format!("{MINIMAL}[[server]]\nhost = \"b\"\nport = 0\n")[..],
+            "p.toml:6: server[2].port: 0: allowed are 1 to 65535",
         ),
         (&format!("libpq_compression = \"zstd:99\"\n{MINIMAL}")[..], "p.toml:1: libpq_compression: "),
     ];
@@ -111,8 +136,14 @@ fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
 fn the_example_files_are_accepted_and_show_the_defaults() {
     let packaging = pgshrink_testkit::checkout().join("packaging");
     let example = |name: &str| format!("--config={}", packaging.join(name).display());
-    let found =
-        settings::gateway(&gateway_args(&[&example("gateway.toml"), "--socket-dir="])).unwrap().config;
+    let found = settings::gateway(&gateway_args(&[&example("gateway.toml")])).unwrap();
+    assert_eq!(found.warnings, [""; 0]);
+    let mut found = found.config;
+    // The directory that the systemd unit makes.
+    let socket = found.unix_socket.take().expect("a console for the gateway's own user");
+    let unit = std::fs::read_to_string(packaging.join("systemd/pgshrink-gateway.service")).expect("a unit");
+    let made = unit.lines().find_map(|line| line.strip_prefix("RuntimeDirectory=")).expect("a directory");
+    assert_eq!(socket.directory, std::path::Path::new("/run").join(made));
     let shown = found.clone();
     // Who may use the console is an example, not the default.
     let (listen, servers, admin) = (shown.listen, shown.servers, shown.admin);
@@ -279,6 +310,12 @@ fn a_check_loads_what_a_start_loads_and_reports_every_fault() {
         let output = pgshrink(&["gateway", "--check", &file.flag(), "--socket-dir="], &[]);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
+    // What a route has from the gateway is reported once.
+    let twice = format!(
+        "libpq_compression = \"zstd:99\"\n{MINIMAL}[[server]]\nhost = \"b\"\n[policy]\ncontext = \"x\"\n"
+    );
+    let (code, said) = check(&twice);
+    assert_eq!((code, said.lines().count()), (Some(1), 2), "{said}");
     mode(&key, 0o644);
     mode(&users, 0o644);
     let (code, said) = check(&text);
@@ -307,6 +344,8 @@ fn what_cannot_run_ends_with_two() {
         &["nonsense"],
         &[],
         &["connect", "--config=/nonexistent/x"],
+        &["connect", "--config=/nonexistent/x", "--check"],
+        &["gateway", "--config=/nonexistent/x", "--check"],
     ] {
         let output = pgshrink(words, &[]);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));

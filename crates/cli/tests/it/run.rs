@@ -214,7 +214,7 @@ fn private_files_are_for_their_owner_only() {
     let place = Place::new();
     place.home(".pgpass", "db.example:*:*:*:secret\n");
     let show = "stat -c '%a' \"$PGHOST\" \"$PGHOST\"/.. \"$PGHOST\"/.s.PGSQL.5432 \"$PGPASSFILE\"; cat \"$PGPASSFILE\"";
-    let mut command = place.run(&[BUSY, &["sh", "-c", show]].concat());
+    let mut command = place.run(&[&["--quiet"], BUSY, &["sh", "-c", show]].concat());
     let output = command.env("PGHOST", "db.example").output().expect("runs");
     let (code, stdout, stderr) = said(&output);
     assert_eq!((code, &stderr[..]), (Some(0), ""));
@@ -306,6 +306,42 @@ fn a_run_says_why_its_session_was_plain_and_keeps_quiet_when_told_so() {
     );
     let said = run(&[], &direct);
     assert!(said.contains("1 session not compressed: the server does not know the request"), "{said}");
+}
+
+#[test]
+fn a_run_whose_command_goes_past_it_says_so_and_fails_if_compression_is_required() {
+    let stage = Stage::new(Auth::Trust);
+    let (psql, port) = (stage.psql(), stage.port());
+    let past = format!("{psql} -h 127.0.0.1 -p {port} -U postgres -XAtc 'select 1'");
+    let run = |flags: &[&str], script: &str| {
+        let words = [flags, &["--compression=zstd", "--", "bash", "-c", script]].concat();
+        said(
+            &stage
+                .place
+                .run(&words)
+                .env("PGHOST", "127.0.0.1")
+                .env("PGPORT", port.to_string())
+                .output()
+                .expect("runs"),
+        )
+    };
+    let (code, stdout, stderr) = run(&[], &past);
+    assert_eq!((code, &stdout[..]), (Some(0), "1"), "{stderr}");
+    assert!(
+        stderr.starts_with("pgshrink: no session went through pgshrink: ")
+            && stderr.contains("names its host"),
+        "{stderr}"
+    );
+    assert_eq!(run(&["--quiet"], &past), (Some(0), "1".to_owned(), String::new()));
+    let (code, stdout, stderr) = run(&["--required"], &past);
+    assert!(
+        (code, &stdout[..]) == (Some(2), "1") && stderr.contains("no session went through"),
+        "{code:?} {stderr}"
+    );
+    assert_eq!(run(&["--required", "--quiet"], "exit 7").0, Some(7), "the command's own failure counts");
+    let through = format!("{psql} -U postgres -XAtc 'select 1'");
+    let (code, _, stderr) = run(&["--required"], &through);
+    assert!(code == Some(0) && is_summary(&stderr), "{code:?} {stderr}");
 }
 
 #[test]

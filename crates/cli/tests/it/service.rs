@@ -115,3 +115,97 @@ fn an_address_in_use_ends_it_with_two() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains(&format!("pgshrink: cannot listen on {address}: ")), "{stderr}");
 }
+
+#[test]
+fn a_server_that_is_the_gateway_or_connector_itself_is_refused() {
+    let port = free_port().expect("a port");
+    let ended = |words: &[&str]| {
+        let daemon = Daemon::spawn(Command::new(env!("CARGO_BIN_EXE_pgshrink")).args(words)).expect("starts");
+        let status = daemon.wait(PATIENCE).expect("ends, because it refuses");
+        (status.code(), daemon.log())
+    };
+    for (listen, host) in
+        [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "localhost"), ("*", "localhost")]
+    {
+        let (listen, server) =
+            (format!("--listen={listen}:{port}"), format!("--server=host={host},port={port}"));
+        let target = format!("--to={host}:{port}");
+        for words in
+            [["gateway", &listen, &server, "--socket-dir="], ["connect", &listen, &target, "--socket-dir="]]
+        {
+            for (words, code) in [([&words[..], &["--check"]].concat(), 1), (words.to_vec(), 2)] {
+                let (found, said) = ended(&words);
+                assert!(
+                    found == Some(code) && said.contains("is this process itself, which listens on "),
+                    "{words:?} {said}"
+                );
+            }
+        }
+    }
+    let dir = TempDir::new().expect("a directory");
+    let own_socket = format!("--socket-dir={}", dir.path().display());
+    let server = format!("--server=host={},port=7", dir.path().display());
+    let (code, said) = ended(&["gateway", &own_socket, "--socket-port=7", &server]);
+    assert!(code == Some(2) && said.contains("is this process itself"), "{said}");
+}
+
+#[test]
+fn a_reload_that_would_lead_back_to_the_gateway_is_refused() {
+    let service = start("gateway", "[[server]]\nhost = \"127.0.0.1\"\nport = 9\n", &[]);
+    let port = service.port;
+    let text = format!(
+        "listen = [\"127.0.0.1:{port}\"]\n[[server]]\nhost = \"127.0.0.1\"\nport = 9\n[[server]]\nhost = \"localhost\"\nport = {port}\n"
+    );
+    fs::write(&service.config, text).expect("a file");
+    service.daemon.signal(Signal::HUP).expect("alive");
+    let refused = format!("server[2]: localhost:{port} is this process itself");
+    service.daemon.wait_for_log(PATIENCE, &refused).expect("says what is wrong");
+    assert!(service.daemon.log().contains("configuration not reloaded"));
+}
+
+#[test]
+fn failed_accepts_are_limited_in_the_log() {
+    // Failures come ten times a second each; without a limit, three seconds of them are thirty lines.
+    const FAILING: Duration = Duration::from_secs(4);
+    const LINES_MAX: usize = 20;
+    let (port, page) = (free_port().expect("a port"), free_port().expect("a port"));
+    let script = format!(
+        "ulimit -n 48; exec \"$0\" gateway --listen=127.0.0.1:{port} --server=host=127.0.0.1 --threads=1 --socket-dir= \
+         --metrics-listen=127.0.0.1:{page}"
+    );
+    let daemon = Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_pgshrink")]));
+    let daemon = daemon.expect("starts");
+    daemon.wait_for_log(PATIENCE, "metrics").expect("listens");
+    let connect = |port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    let _silent: Vec<_> = (0..60).map(|_| connect(port)).collect();
+    daemon.wait_for_log(PATIENCE, "accept failed").expect("has no descriptor left");
+    let _page: Vec<_> = (0..2).map(|_| connect(page)).collect();
+    std::thread::sleep(FAILING);
+    let log = daemon.log();
+    for what in [" accept failed", "metrics: accept failed"] {
+        let is_metrics = what.starts_with("metrics");
+        let said = |line: &&str| line.contains("accept failed") && line.contains("metrics:") == is_metrics;
+        let lines = log.lines().filter(said).count();
+        assert!((1..=LINES_MAX).contains(&lines), "{what}: {lines} lines in {log}");
+    }
+}
+
+#[test]
+fn a_default_socket_that_cannot_be_made_is_in_the_log() {
+    let port = free_port().expect("a port");
+    let path = format!("/var/run/postgresql/.s.PGSQL.{port}");
+    // Where there is no such directory, that is the reason; otherwise somebody else has the socket.
+    let _taken = std::os::unix::net::UnixListener::bind(&path);
+    let listen = format!("--listen=127.0.0.1:{port}");
+    let daemon = Daemon::spawn(Command::new(env!("CARGO_BIN_EXE_pgshrink")).args([
+        "gateway",
+        &listen,
+        "--server=host=127.0.0.1",
+    ]));
+    let daemon = daemon.expect("starts");
+    daemon.wait_for_log(PATIENCE, "listening").expect("listens");
+    let log = daemon.log();
+    // Its owner is gone before the file.
+    let _ = fs::remove_file(&path);
+    assert!(log.contains("WARN") && log.contains(&format!("no Unix socket {path}: ")), "{log}");
+}

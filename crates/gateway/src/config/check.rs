@@ -14,6 +14,8 @@ use super::{
 };
 use crate::admin::Access;
 use crate::error::Error;
+use crate::listen::Address;
+use crate::own_address;
 use crate::tls::client::TargetTls;
 use crate::tls::server::ListenTls;
 
@@ -35,14 +37,9 @@ impl GatewayConfig {
         if self.servers.is_empty() {
             checks.push(Err(Error::config("server", "no server is configured: name at least one host")));
         }
-        for server in &self.servers {
-            checks.push(check_target("server", &server.target));
-            checks.push(self.allowed_of(server).map(drop));
-            checks.push(self.policy_of(server).map(drop));
-            if let Some(version) = server.send_proxy.filter(|v| !(1..=2).contains(v)) {
-                checks
-                    .push(Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2"))));
-            }
+        for (index, server) in self.servers.iter().enumerate() {
+            let number = |error| numbered(error, index, self.servers.len());
+            checks.extend(self.check_server(server).into_iter().map(|check| check.map_err(number)));
         }
         checks.extend(self.trusted_proxies.iter().map(|proxy| proxy.parse::<Network>().map(drop)));
         checks.push(check_metrics(self.metrics_listen.as_deref()));
@@ -51,13 +48,46 @@ impl GatewayConfig {
         checks.into_iter().filter_map(Result::err).collect()
     }
 
+    fn check_server(&self, server: &ServerConfig) -> Vec<Result<(), Error>> {
+        let mut checks = vec![check_target("server", &server.target)];
+        // What a route has from the gateway is checked once, as the gateway's.
+        if server.libpq_compression.is_some() {
+            checks.push(self.allowed_of(server).map(drop));
+        }
+        if self.policy.to_policy().is_ok() {
+            checks.push(self.policy_of(server).map(drop));
+        } else {
+            let rest = Self { policy: PolicyConfig::default(), ..self.clone() };
+            checks.push(rest.policy_of(server).map(drop));
+        }
+        if let Some(version) = server.send_proxy.filter(|v| !(1..=2).contains(v)) {
+            checks.push(Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2"))));
+        }
+        checks
+    }
+
     /// Everything that a start would refuse, from the settings themselves and the files they name. Opens no socket.
     pub fn problems(&self) -> Vec<Error> {
         let mut found = self.faults();
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
+        let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
+        found.extend(self.own_servers(&listening));
         found
+    }
+
+    /// Refuses a server that is one of the addresses this process listens on.
+    pub(crate) fn check_servers(&self, listening: &[Address]) -> Result<(), Error> {
+        self.own_servers(listening).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn own_servers(&self, listening: &[Address]) -> Vec<Error> {
+        let faults = |(index, server): (usize, &ServerConfig)| {
+            let found = own_address::fault("server", &server.target, listening);
+            found.map(|error| numbered(error, index, self.servers.len()))
+        };
+        self.servers.iter().enumerate().filter_map(faults).collect()
     }
 
     /// What a client may use on a server's route.
@@ -72,7 +102,12 @@ impl GatewayConfig {
     pub(crate) fn policy_of(&self, server: &ServerConfig) -> Result<PolicyConfig, Error> {
         let fault = |reason: String| Error::config("server.policy", reason.trim().to_owned());
         let mut table = toml::Table::try_from(&self.policy).map_err(|error| fault(error.to_string()))?;
-        table.extend(server.policy.clone());
+        // Key by key, because the error itself names no key.
+        for (key, value) in &server.policy {
+            table.insert(key.clone(), value.clone());
+            let read: Result<PolicyConfig, toml::de::Error> = table.clone().try_into();
+            read.map_err(|error| Error::config(format!("server.policy.{key}"), error.message().trim()))?;
+        }
         let policy: PolicyConfig =
             table.try_into().map_err(|error: toml::de::Error| fault(error.message().into()))?;
         match policy.to_policy() {
@@ -107,7 +142,10 @@ impl ConnectorConfig {
         if self.targets.is_empty() {
             checks.push(Err(Error::config("target", "no target is configured: name at least one host")));
         }
-        checks.extend(self.targets.iter().map(|target| check_target("target", target)));
+        let target = |(index, target): (usize, &TargetConfig)| {
+            check_target("target", target).map_err(|error| numbered(error, index, self.targets.len()))
+        };
+        checks.extend(self.targets.iter().enumerate().map(target));
         checks.push(check_metrics(self.metrics_listen.as_deref()));
         checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.workers));
         checks.push(self.policy.to_policy().map(drop));
@@ -120,7 +158,22 @@ impl ConnectorConfig {
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.targets.iter().flat_map(TargetTls::problems));
+        let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
+        found.extend(self.own_targets(&listening));
         found
+    }
+
+    /// Refuses a target that is one of the addresses this process listens on.
+    pub(crate) fn check_targets(&self, listening: &[Address]) -> Result<(), Error> {
+        self.own_targets(listening).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn own_targets(&self, listening: &[Address]) -> Vec<Error> {
+        let faults = |(index, target): (usize, &TargetConfig)| {
+            let found = own_address::fault("target", target, listening);
+            found.map(|error| numbered(error, index, self.targets.len()))
+        };
+        self.targets.iter().enumerate().filter_map(faults).collect()
     }
 
     /// What an operator should know although the configuration can be used.
@@ -192,6 +245,17 @@ impl PolicyConfig {
             context,
             window_log,
         })
+    }
+}
+
+/// Of several tables of one name, which one it is: `server[2].port`, counted from 1.
+fn numbered(error: Error, index: usize, count: usize) -> Error {
+    match error {
+        Error::Config { item, reason } if count > 1 => {
+            let (table, rest) = item.split_at(item.find('.').unwrap_or(item.len()));
+            Error::Config { item: format!("{table}[{}]{rest}", index + 1), reason }
+        }
+        other => other,
     }
 }
 

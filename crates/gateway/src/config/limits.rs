@@ -116,7 +116,7 @@ pub(crate) const WINDOW_AUTO: &str = "auto";
 
 /// A window log as an operator writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "allowed are auto and 10 to 23")]
 pub enum WindowSetting {
     /// A power of two.
     Log(u32),

@@ -157,6 +157,8 @@ REVOKE EXECUTE ON FUNCTION zson_set_codec(text, text), zson_learn(text[], intege
 GRANT EXECUTE ON FUNCTION zson_set_codec(text, text), zson_learn(text[], integer, integer, integer, integer),
   zson_learn(text, text), zson_learn(text, text, text, boolean), zson_drop_profile(text),
   zson_vacuum_dictionaries() TO @extowner@;
+-- A dump that the extension's owner restores copies rows into them; triggers check what comes and give it new ids.
+GRANT INSERT ON zson_profile, zson_dictionary TO @extowner@;
 
 -- What an index of version 1.1 is over is jsonb: `doc->>'k'` meant `doc::jsonb->>'k'`. Since zson has operators of its
 -- own it does not, and such an index serves only what is written `doc::jsonb`. The statement makes the one that serves.

@@ -26,6 +26,8 @@ pub struct Memory {
     pub refused_syncs: Cell<bool>,
     /// A word that is set to a value in the midst of the next sync: another process comes in between.
     pub at_sync: Cell<Option<(&'static AtomicU64, u64)>>,
+    /// Some: a root's write fails; and whether it is written all the same.
+    pub failed_roots: Cell<Option<bool>>,
 }
 
 impl Memory {
@@ -53,6 +55,10 @@ impl Device for &Memory {
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        let failed_root = self.failed_roots.get().filter(|_| offset < 3 * 4096);
+        if failed_root == Some(false) {
+            return Err(DeviceError::Io(5));
+        }
         self.written.set(self.written.get() + bytes.len() as u64);
         let mut file = self.bytes.borrow_mut();
         let (start, end) = (offset as usize, offset as usize + bytes.len());
@@ -62,7 +68,7 @@ impl Device for &Memory {
         let mut allocated = self.allocated.borrow_mut();
         allocated.resize(length.div_ceil(4096), false);
         allocated[start / 4096..end.div_ceil(4096)].fill(true);
-        Ok(())
+        if failed_root.is_some() { Err(DeviceError::Io(5)) } else { Ok(()) }
     }
 
     fn fdatasync(&self) -> Result<(), DeviceError> {

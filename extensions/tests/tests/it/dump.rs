@@ -4,7 +4,7 @@ use std::fs;
 
 use pgshrink_testkit::{Server, TempDir};
 
-use crate::databases::{Database, MAJORS, on_each_major};
+use crate::databases::{Database, MAJORS, failure, on_each_major};
 use crate::documents::{DIFFERENT, records, records_of, trained_table};
 
 /// `t` trained, and `named` with a column of a profile of its own.
@@ -137,6 +137,51 @@ fn a_role_that_owns_only_its_tables_can_dump_them() {
         let restored = Database::empty(database.cluster.server());
         restored.sql(&dump);
         check(&restored);
+    });
+}
+
+#[test]
+fn an_owner_who_is_no_superuser_restores_their_own_dump() {
+    on_each_major("an owner's dump, restored by the owner", |database| {
+        database.role("owning");
+        let cluster = database.cluster;
+        let own = Database::beside(cluster, "owner owning");
+        own.sql_as("owning", "create extension zson");
+        own.sql_as(
+            "owning",
+            &format!(
+                "create table t (id int, was jsonb, doc zson); insert into t select id, doc, doc from ({}) r;
+                select zson_learn('t', 'doc'); update t set doc = zson_reencode(doc);
+                select zson_set_codec('default', 'lz4');
+                create index on t using gin (doc); create table last (n int); insert into last values (7)",
+                records(1000)
+            ),
+        );
+        let client = |program: &str, database: &Database| {
+            let mut command = cluster.command(program);
+            let port = cluster.port().to_string();
+            command.arg("-h").arg(cluster.socket_dir()).args([
+                "-p",
+                &port,
+                "-U",
+                "owning",
+                "-d",
+                &database.name,
+            ]);
+            command
+        };
+        let dump = pgshrink_testkit::run::output(&mut client("pg_dump", &own)).unwrap();
+        let restored = Database::beside(cluster, "owner owning");
+        let mut psql = client("psql", &restored);
+        psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
+        pgshrink_testkit::run::output_with_input(&mut psql, dump.as_bytes()).unwrap();
+        assert_eq!(restored.sql("select count(*) from t where doc::jsonb = was"), "1000");
+        assert_eq!(restored.sql("select count(*) from pg_indexes where tablename = 't'"), "1");
+        assert_eq!(restored.sql("select n from last"), "7");
+        assert_eq!(restored.sql("select codec from zson_profile where name = 'default'"), "lz4:1");
+        // What is in the tables stays the extension's.
+        let refused = "update zson_profile set codec = null";
+        assert!(failure(restored.psql().user("owning"), "42501", refused).contains("permission denied"));
     });
 }
 

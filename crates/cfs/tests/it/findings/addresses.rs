@@ -7,7 +7,7 @@ use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::live::Live;
 use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::sim::FaultRates;
-use pgshrink_cfs::space::Purpose;
+use pgshrink_cfs::space::{Purpose, ZoneState};
 use pgshrink_cfs::units::{Grains, ZoneNumber};
 use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Container, Error, Options, Recovery, Scratch, Stored};
@@ -241,7 +241,8 @@ fn what_was_refused_and_commits_that_failed_use_nothing_up() {
     for faults in [space, writing] {
         let bench = Bench::new(Options::new(PAGES));
         bench.disk.set_reserve_refused(true);
-        let container = bench.create(1);
+        let memory = bench.words();
+        let container = bench.create_in(1, memory);
         let mut scratch = Scratch::new();
         let mut put =
             |block, generation| container.write(block, 0, 0, &page(block, generation), &mut scratch);
@@ -258,8 +259,15 @@ fn what_was_refused_and_commits_that_failed_use_nothing_up() {
         };
         let failed = (0..100).filter(|_| commit()).count();
         assert!(failed == 100 || faults.write == 0, "{failed} commits failed");
+        let live = Live::new(memory, bench.options.geometry).unwrap();
+        std::iter::from_fn(|| live.reserve(Grains::holding(8208), Purpose::Page)).for_each(drop);
         bench.disk.set_faults(FaultRates::default());
         container.commit().unwrap();
+        let zones = (0..live.shared().zones_end.load(Ordering::SeqCst))
+            .map(|zone| live.zone(ZoneNumber(zone as u32)));
+        let free =
+            zones.filter(|zone| matches!(zone.state, ZoneState::Free | ZoneState::Hole)).count() as u64;
+        assert_eq!(live.shared().free_zones.load(Ordering::SeqCst), free, "a zone was freed twice");
         (0..PAGES).for_each(|block| put(block, 3).unwrap());
         container.commit().unwrap();
         bench.disk.lose_power();
@@ -268,6 +276,51 @@ fn what_was_refused_and_commits_that_failed_use_nothing_up() {
             let stored = container.read(block, &mut scratch).unwrap();
             assert!(matches!(stored, Stored::Record { payload, .. } if payload == page(block, 3)));
         }
+    }
+}
+
+/// Its write was reported as failed, and a power failure may leave it all the same.
+#[test]
+fn failed_commits_free_nothing_that_a_root_in_doubt_refers_to() {
+    // Leaves in zones of their own.
+    const PAGES: u32 = 2048;
+    let file = Memory::default();
+    let options = Options::new(PAGES);
+    let shared = words(options.geometry);
+    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
+    let live = Live::new(shared, options.geometry).unwrap();
+    let mut scratch = Scratch::new();
+    (0..PAGES).for_each(|block| container.write(block, 0, 0, &page(block, 1), &mut scratch).unwrap());
+    container.commit().unwrap();
+    // The first refers to none of these any more.
+    let mut rng = Seed(6).rng();
+    let mut blocks: Vec<u32> = (0..PAGES).collect();
+    (1..blocks.len()).for_each(|last| blocks.swap(last, rng.below(last + 1)));
+    for block in &blocks {
+        container.write(*block, 0, 0, &page(*block, 2), &mut scratch).unwrap();
+    }
+    fill(&live, Grains(1), Purpose::Page);
+    live.shared().fold_due.store(1, Ordering::SeqCst);
+    file.failed_roots.set(Some(true));
+    assert!(container.commit().is_err());
+    file.failed_roots.set(Some(false));
+    (0..PAGES).for_each(|block| container.write_zeros(block).unwrap());
+    for turn in 0..10 {
+        container.write_zeros(turn).unwrap();
+        assert!(container.commit().is_err());
+        // Into whatever was freed.
+        (0..PAGES).for_each(|block| drop(container.write(block, 0, 0, &page(block, 3), &mut scratch)));
+        (0..PAGES).for_each(|block| container.write_zeros(block).unwrap());
+    }
+    file.failed_roots.set(None);
+    let opened = Container::open(&file, Alone, words(options.geometry), Recovery::Discard, options);
+    let (container, _) = opened.unwrap();
+    for block in 0..PAGES {
+        let stored = container.read(block, &mut scratch).unwrap();
+        assert!(
+            matches!(stored, Stored::Record { payload, .. } if payload == page(block, 2)),
+            "block {block}"
+        );
     }
 }
 

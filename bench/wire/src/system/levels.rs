@@ -213,7 +213,6 @@ fn follow(primary: &Cluster, standby: &Cluster, way: &Way) -> Result<()> {
 
 /// Waits until the standby has replayed all there is, and streams.
 fn caught_up(primary: &Cluster) -> Result<()> {
-    // Not the view: within a transaction it goes on to show the processes of its first look.
     wait_in(
         primary,
         "exists (select from pg_stat_get_wal_senders() \
@@ -221,9 +220,9 @@ fn caught_up(primary: &Cluster) -> Result<()> {
     )
 }
 
-/// Waits within the server, because a psql for each look would take processor time from what is measured.
+/// Looks with a statement each time: one that waits in the server holds a snapshot, and a standby's recovery cancels those
+/// that are in its way.
 fn wait_in(server: &Cluster, condition: &str) -> Result<()> {
-    // A statement each time: one that waits would hold a snapshot, and the standby's recovery cancels those in its way.
     let look = || server.sql(&format!("select {condition}")).is_ok_and(|is| is == "t");
     Ok(wait_until(CATCH_UP_TIME_MAX, condition, look)?)
 }

@@ -11,11 +11,14 @@ use pgshrink_cfs::space::{Purpose, ZoneState};
 use pgshrink_cfs::units::{Grains, ZoneNumber};
 use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Container, Error, Options, Recovery, Scratch, Stored};
-use pgshrink_testkit::seed::Seed;
+use pgshrink_testkit::seed::{Rng, Seed};
 
 use super::{Filled, PAGES, birth, page, words};
 use crate::fixture::{Bench, content, read, write};
 use crate::updates::Memory;
+
+/// Of a zone in containers as they are in use.
+const ZONE_GRAINS: u32 = 512;
 
 #[test]
 fn pages_rewritten_again_and_again_without_a_commit_never_use_up_a_segment() {
@@ -101,10 +104,7 @@ fn where_commits_fail_a_write_that_needs_room_says_so_and_changes_nothing() {
 #[test]
 fn pages_leave_space_to_collection_and_collection_leaves_space_to_commits() {
     let file = Memory::default();
-    let options = Options::new(PAGES);
-    let shared = words(options.geometry);
-    let _container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
+    let (_container, live) = created(&file, PAGES);
     let taken = |bytes: usize, purpose| {
         let grains = Grains::holding(bytes);
         std::iter::from_fn(|| live.reserve(grains, purpose)).count()
@@ -117,7 +117,7 @@ fn pages_leave_space_to_collection_and_collection_leaves_space_to_commits() {
     for _ in 0..2 {
         let reserved = live.reserve(leaf, Purpose::Map).unwrap();
         assert_eq!(
-            reserved.extent().shares(options.geometry.zone_grains).count(),
+            reserved.extent().shares(ZONE_GRAINS).count(),
             1,
             "a leaf in two zones: {:?}",
             reserved.extent()
@@ -126,6 +126,21 @@ fn pages_leave_space_to_collection_and_collection_leaves_space_to_commits() {
     // Whole zones' worth of records, and every leaf of the map with its index.
     assert!(taken(8208, Purpose::Move) >= 6, "nothing is kept for collection");
     assert!(taken(512 * 8 + 100, Purpose::Map) >= 4, "nothing is kept for commits");
+}
+
+/// A container for so many pages, and its shared state.
+fn created(file: &Memory, pages: u32) -> (Container<'static, &Memory, Alone>, Live<'static, AtomicU64>) {
+    let options = Options::new(pages);
+    let shared = words(options.geometry);
+    let container = Container::create(file, Alone, shared, &birth(1), options).unwrap();
+    (container, Live::new(shared, options.geometry).unwrap())
+}
+
+/// So many blocks in no order.
+fn shuffled(pages: u32, rng: &mut Rng) -> Vec<u32> {
+    let mut blocks: Vec<u32> = (0..pages).collect();
+    (1..blocks.len()).for_each(|last| blocks.swap(last, rng.below(last + 1)));
+    blocks
 }
 
 /// Occupies all there is for a purpose, for as long as the test runs.
@@ -139,14 +154,10 @@ fn fill(live: &Live<'static, AtomicU64>, grains: Grains, purpose: Purpose) {
 fn commits_succeed_for_ever_where_pages_take_whatever_room_there_is() {
     const LEAVES: u32 = 16;
     let file = Memory::default();
-    let options = Options::new(LEAVES * 512);
-    let shared = words(options.geometry);
-    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
+    let (container, live) = created(&file, LEAVES * 512);
     let mut rng = Seed(5).rng();
     // Pages that lie in no order: their leaves are as long as leaves can be.
-    let mut blocks: Vec<u32> = (0..LEAVES * 512).collect();
-    (1..blocks.len()).for_each(|last| blocks.swap(last, rng.below(last + 1)));
+    let blocks = shuffled(LEAVES * 512, &mut rng);
     let mut scratch = Scratch::new();
     blocks.iter().for_each(|block| container.write(*block, 0, 0, &[1], &mut scratch).unwrap());
     fill(&live, Grains::holding(8208), Purpose::Page);
@@ -171,10 +182,7 @@ fn commits_succeed_for_ever_where_pages_take_whatever_room_there_is() {
 #[test]
 fn what_a_commit_can_do_without_takes_nothing_of_what_is_kept_for_commits() {
     let file = Memory::default();
-    let options = Options::new(PAGES);
-    let shared = words(options.geometry);
-    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
+    let (container, live) = created(&file, PAGES);
     container.extend(PAGES).unwrap();
     container.commit().unwrap();
     fill(&live, Grains(1), Purpose::Page);
@@ -190,10 +198,7 @@ fn what_a_commit_can_do_without_takes_nothing_of_what_is_kept_for_commits() {
 #[test]
 fn a_record_too_long_for_what_is_free_does_not_keep_collection_from_the_shorter_ones() {
     let file = Memory::default();
-    let options = Options::new(PAGES);
-    let shared = words(options.geometry);
-    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
+    let (container, live) = created(&file, PAGES);
     let mut scratch = Scratch::new();
     let mut short = |block| container.write(block, 0, 0, &[1; 2000], &mut scratch).unwrap();
     (1..40).for_each(&mut short);
@@ -202,13 +207,13 @@ fn a_record_too_long_for_what_is_free_does_not_keep_collection_from_the_shorter_
     container.commit().unwrap();
     fill(&live, Grains(1), Purpose::Page);
     // Of what is kept, all but single zones that lie apart.
-    let one_zone = Grains(options.geometry.zone_grains);
+    let one_zone = Grains(ZONE_GRAINS);
     let mut taken = Vec::new();
     for purpose in [Purpose::Move, Purpose::Map] {
         taken.extend(std::iter::from_fn(|| live.reserve(one_zone, purpose)));
     }
     for (index, reserved) in taken.into_iter().enumerate() {
-        let zone = ZoneNumber(reserved.extent().location.0 / options.geometry.zone_grains);
+        let zone = ZoneNumber(reserved.extent().location.0 / ZONE_GRAINS);
         std::mem::forget(reserved);
         if index % 2 == 1 {
             live.free_zone(zone);
@@ -221,10 +226,7 @@ fn a_record_too_long_for_what_is_free_does_not_keep_collection_from_the_shorter_
 #[test]
 fn what_is_kept_is_filled_from_a_sheet_of_its_own_after_each_commit_too() {
     let file = Memory::default();
-    let options = Options::new(PAGES);
-    let shared = words(options.geometry);
-    let _container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
+    let (_container, live) = created(&file, PAGES);
     fill(&live, Grains(1), Purpose::Page);
     for purpose in [Purpose::Move, Purpose::Map] {
         let sheet = || live.reserve(Grains(10), purpose).unwrap().extent().location.offset() / 4096;
@@ -285,17 +287,13 @@ fn failed_commits_free_nothing_that_a_root_in_doubt_refers_to() {
     // Leaves in zones of their own.
     const PAGES: u32 = 2048;
     let file = Memory::default();
-    let options = Options::new(PAGES);
-    let shared = words(options.geometry);
-    let container = Container::create(&file, Alone, shared, &birth(1), options).unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
+    let (container, live) = created(&file, PAGES);
     let mut scratch = Scratch::new();
     (0..PAGES).for_each(|block| container.write(block, 0, 0, &page(block, 1), &mut scratch).unwrap());
     container.commit().unwrap();
     // The first refers to none of these any more.
     let mut rng = Seed(6).rng();
-    let mut blocks: Vec<u32> = (0..PAGES).collect();
-    (1..blocks.len()).for_each(|last| blocks.swap(last, rng.below(last + 1)));
+    let blocks = shuffled(PAGES, &mut rng);
     for block in &blocks {
         container.write(*block, 0, 0, &page(*block, 2), &mut scratch).unwrap();
     }
@@ -313,6 +311,7 @@ fn failed_commits_free_nothing_that_a_root_in_doubt_refers_to() {
         (0..PAGES).for_each(|block| container.write_zeros(block).unwrap());
     }
     file.failed_roots.set(None);
+    let options = Options::new(PAGES);
     let opened = Container::open(&file, Alone, words(options.geometry), Recovery::Discard, options);
     let (container, _) = opened.unwrap();
     for block in 0..PAGES {

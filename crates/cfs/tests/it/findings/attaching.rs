@@ -9,6 +9,15 @@ use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
 use super::{attach, break_roots, locked};
 use crate::fixture::{Bench, content, read, write};
 
+/// Puts another container in the place of the one that is there; returns its bytes.
+fn made_anew(bench: &Bench) -> Vec<u8> {
+    segment::unlink(&bench.disk).unwrap();
+    let other = bench.create_in(2, bench.words());
+    write(&other, 0, 7);
+    other.close().unwrap();
+    bench.bytes()
+}
+
 #[test]
 fn a_file_that_was_made_anew_is_not_taken_for_the_one_in_memory() {
     let bench = locked();
@@ -16,12 +25,7 @@ fn a_file_that_was_made_anew_is_not_taken_for_the_one_in_memory() {
     let container = bench.create_in(1, memory);
     write(&container, 0, 1);
     container.commit().unwrap();
-    segment::unlink(&bench.disk).unwrap();
-    let other = bench.create_in(2, bench.words());
-    write(&other, 0, 7);
-    other.close().unwrap();
-    drop(other);
-    let before = bench.bytes();
+    let before = made_anew(&bench);
     let refused = attach(&bench, memory, false).map(drop).unwrap_err();
     assert_eq!(refused, Error::OtherContainer { expected: [1; 16], found: [2; 16] });
     assert!(refused.to_string().contains("it was replaced while it was open"), "{refused}");
@@ -93,12 +97,7 @@ fn the_first_writer_after_readers_does_not_go_on_in_a_file_made_anew() {
     drop(container);
     let memory = bench.words();
     let reader = attach(&bench, memory, true).unwrap();
-    segment::unlink(&bench.disk).unwrap();
-    let other = bench.create_in(2, bench.words());
-    write(&other, 0, 7);
-    other.close().unwrap();
-    drop(other);
-    let before = bench.bytes();
+    let before = made_anew(&bench);
     let refused = attach(&bench, memory, false).map(drop).unwrap_err();
     assert_eq!(refused, Error::OtherContainer { expected: [1; 16], found: [2; 16] });
     assert_eq!(bench.bytes(), before, "the new file was written to");

@@ -2,12 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::places::DESCRIPTORS_SPARE;
+use crate::places::{DESCRIPTORS_EACH, DESCRIPTORS_SPARE};
 
-/// Descriptors that so many sessions need: one towards the client and one towards the server each, and a fixed number
-/// beside them.
+/// Descriptors that so many clients need: some for each, and a fixed number beside them.
 fn needed(clients_max: usize) -> u64 {
-    (2 * clients_max + DESCRIPTORS_SPARE) as u64
+    (DESCRIPTORS_EACH * clients_max + DESCRIPTORS_SPARE) as u64
 }
 
 /// Raises this process's soft limit as far as `clients_max` sessions need and the hard limit allows, and warns when that is
@@ -35,7 +34,7 @@ fn raised(limit: &Rlimit, needed: u64) -> Option<Rlimit> {
 fn warning(limit: &Rlimit, clients_max: usize) -> Option<String> {
     let needed = needed(clients_max);
     let current = limit.current.filter(|current| *current < needed)?;
-    let enough_for = current.saturating_sub(DESCRIPTORS_SPARE as u64) / 2;
+    let enough_for = current.saturating_sub(DESCRIPTORS_SPARE as u64) / DESCRIPTORS_EACH as u64;
     Some(format!(
         "the limit of open files (ulimit -n) is {current}, and limits.max_clients = {clients_max} needs {needed}: it is enough \
          for {enough_for} clients; raise it (LimitNOFILE= in a systemd unit), or lower max_clients"
@@ -58,10 +57,10 @@ mod tests {
         assert_eq!(raised(&limit(Some(1024), Some(1024)), 21_000), None);
         assert_eq!(raised(&limit(Some(1024), None), 21_000), Some(limit(Some(21_000), None)));
         assert_eq!(raised(&limit(None, None), 21_000), None);
-        assert_eq!(warning(&limit(Some(spare + 200), None), 100), None);
-        let said = warning(&limit(Some(spare + 100), None), 100).unwrap();
+        assert_eq!(warning(&limit(Some(spare + 300), None), 100), None);
+        let said = warning(&limit(Some(spare + 150), None), 100).unwrap();
         assert!(
-            said.contains(&format!("is {}", spare + 100)) && said.contains("enough for 50 clients"),
+            said.contains(&format!("is {}", spare + 150)) && said.contains("enough for 50 clients"),
             "{said}"
         );
     }

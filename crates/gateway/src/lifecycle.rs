@@ -27,14 +27,15 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::listen::{Address, Listener, SocketGuard};
 use crate::metrics;
-use crate::places::CROWD_MAX;
-use crate::registry::{self, Arrival, Events, Process, Registry, command};
+use crate::registry::{self, Arrival, Process, Registry, command};
 use crate::service::{Service, serve};
 use crate::stream::Socket;
 use crate::throttle::limited;
 
 /// Pause after a failed accept (out of file descriptors, usually).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a draining process waits for the startup packet of who is connected already.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 /// How long closed sessions may take for their last words.
 const LAST_WORDS_LIMIT: Duration = Duration::from_millis(2500);
 /// The same for consoles, which have nothing to lose.
@@ -55,7 +56,6 @@ pub enum Control {
 struct Incoming<S> {
     socket: Accepted,
     service: Arc<S>,
-    over_limit: bool,
     arrival: Arrival,
 }
 
@@ -111,10 +111,10 @@ pub(crate) fn current_thread() -> io::Result<Runtime> {
 
 fn work<S: Service>(runtime: &Runtime, mut incoming: mpsc::UnboundedReceiver<Incoming<S>>) {
     runtime.block_on(async move {
-        while let Some(Incoming { socket, service, over_limit, arrival }) = incoming.recv().await {
+        while let Some(Incoming { socket, service, arrival }) = incoming.recv().await {
             match adopt(socket) {
                 Ok(socket) => {
-                    tokio::spawn(serve(service, socket, over_limit, arrival));
+                    tokio::spawn(serve(service, socket, arrival));
                 }
                 Err(error) => limited!(warn, %error, "connection not adopted"),
             }
@@ -217,14 +217,8 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
                 return;
             }
         };
-        let max = self.service.common().limits.max_clients;
-        let count = self.registry.clients();
-        if count >= max + CROWD_MAX {
-            Events::count(&self.registry.events.dropped);
-            return;
-        }
-        let (service, arrival) = (self.service.clone(), self.registry.arrive());
-        self.workers.hand_over(Incoming { socket, service, over_limit: count >= max, arrival });
+        let arrival = self.registry.arrive().await;
+        self.workers.hand_over(Incoming { socket, service: self.service.clone(), arrival });
     }
 
     /// Between two sweeps over all sessions.
@@ -266,8 +260,14 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
                 }
             }
         };
+        let without_the_silent = async {
+            tokio::time::sleep(SILENCE_LIMIT).await;
+            self.registry.pools.arrivals.send_all_away();
+            self.registry.wait_empty().await;
+        };
         tokio::select! {
             () = self.registry.wait_empty() => return,
+            () = without_the_silent => return,
             () = tokio::time::sleep(limit) => tracing::warn!(sessions = self.registry.len(), "drain time is over"),
             () = hurried => tracing::warn!(sessions = self.registry.len(), "drain cut short"),
         }
@@ -276,6 +276,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
 
     async fn close_all(&self) {
         self.registry.drain(command::KILL);
+        self.registry.pools.arrivals.send_all_away();
         // Those that do not make it are cut off with their threads.
         let _ = timeout(LAST_WORDS_LIMIT, self.registry.wait_empty()).await;
     }

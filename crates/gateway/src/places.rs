@@ -1,23 +1,31 @@
-//! Bounded pools for connections that are no sessions, so that a flood of one kind takes no place of another.
+//! Bounded pools: every connection holds a place of exactly one of them, so that a flood of one kind takes no place of
+//! another.
 //!
 //! ```text
-//!   accepted ──> client place (limits.max_clients) ──> session
-//!                   ├─ startup packet asks for the console ──> console login ──> console
+//!   accepted ──> arrivals, until the first packet is here
+//!                   ├─ session ──> client place (limits.max_clients)
+//!                   ├─ console ──> console login ──> console
 //!                   ├─ cancel request ──> cancel place
 //!                   └─ refused ──> farewell, until the client has read why
 //! ```
-//! A connection holds a place of exactly one pool at a time. Who finds a pool full is closed at once. Every pool has a
-//! smaller limit for one origin (an address, or the key of a cancel request), so that one flooder leaves room for others.
+//! Arrivals are never turned away: when there are too many, the one that has been waiting longest is closed, out of those of
+//! the origin that has most of them. A client that says at once what it wants is therefore served in any flood. The other
+//! pools close who finds them full, and have a smaller limit for one origin (an address, or the key of a cancel request),
+//! so that one flooder leaves room for others.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
 
 use crate::stream::Peer;
 
-/// Connections beyond `max_clients` that get their refusal in words; those beyond these are just closed.
-pub(crate) const CROWD_MAX: usize = 256;
+/// Arrivals beyond `max_clients`. A client place for each of the others is what a whole fleet of clients that reconnects at
+/// once needs.
+const ARRIVALS_SPARE: usize = 512;
 /// Refused clients that are waited for while they read why, and of these from one origin.
 const FAREWELLS_MAX: (usize, usize) = (128, 64);
 /// Password exchanges with the console, and those that wait for the answer to a wrong password; of these from one origin.
@@ -27,8 +35,10 @@ const OWN_CANCELS_MAX: (usize, usize) = (256, 4);
 /// Cancel requests under way with keys that nobody here knows, and of these from one origin.
 const FOREIGN_CANCELS_MAX: (usize, usize) = (128, 64);
 
-/// File descriptors beside two for each session: all pools, and as many again for listeners, consoles, files and the runtime.
-pub(crate) const DESCRIPTORS_SPARE: usize = CROWD_MAX
+/// File descriptors that each client place needs: one towards the client, one towards the server, one for an arrival.
+pub(crate) const DESCRIPTORS_EACH: usize = 3;
+/// File descriptors beside these: all pools, and as many again for listeners, consoles, files and the runtime.
+pub(crate) const DESCRIPTORS_SPARE: usize = ARRIVALS_SPARE
     + FAREWELLS_MAX.0
     + CONSOLE_LOGINS_MAX.0
     + 2 * OWN_CANCELS_MAX.0
@@ -54,6 +64,7 @@ impl From<Peer> for Origin {
 /// The pools of a process.
 #[derive(Debug)]
 pub(crate) struct Pools {
+    pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) farewells: Arc<Places<Origin>>,
     pub(crate) console_logins: Arc<Places<Origin>>,
     pub(crate) own_cancels: Arc<Places<Vec<u8>>>,
@@ -63,11 +74,107 @@ pub(crate) struct Pools {
 impl Default for Pools {
     fn default() -> Self {
         Self {
+            arrivals: Arc::default(),
             farewells: Places::new(FAREWELLS_MAX),
             console_logins: Places::new(CONSOLE_LOGINS_MAX),
             own_cancels: Places::new(OWN_CANCELS_MAX),
             foreign_cancels: Places::new(FOREIGN_CANCELS_MAX),
         }
+    }
+}
+
+/// Connections that have not said yet what they want.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(Mutex<Waiting>);
+
+/// `all` is the number of entries in `by_origin`, whose maps are not empty.
+#[derive(Debug, Default)]
+struct Waiting {
+    all: usize,
+    next: u64,
+    /// By number, which grows with time.
+    by_origin: HashMap<Origin, BTreeMap<u64, Arc<Notify>>>,
+}
+
+impl Arrivals {
+    /// A place until the guard is dropped. With `clients_max` and [`ARRIVALS_SPARE`] others there, one of them is sent away.
+    pub(crate) fn take(self: &Arc<Self>, origin: impl Into<Origin>, clients_max: usize) -> Arriving {
+        let (origin, sent_away) = (origin.into(), Arc::new(Notify::new()));
+        let mut waiting = self.lock();
+        while waiting.all >= clients_max + ARRIVALS_SPARE {
+            waiting.send_one_away();
+        }
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.all += 1;
+        waiting.by_origin.entry(origin.clone()).or_default().insert(number, sent_away.clone());
+        drop(waiting);
+        Arriving { pool: self.clone(), origin, number, sent_away }
+    }
+
+    /// Sends away all that wait now.
+    pub(crate) fn send_all_away(&self) {
+        let mut waiting = self.lock();
+        while waiting.all > 0 {
+            waiting.send_one_away();
+        }
+    }
+
+    /// Arrivals now.
+    pub(crate) fn taken(&self) -> usize {
+        self.lock().all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// The oldest of the origin with most.
+    fn send_one_away(&mut self) {
+        let oldest = |of_origin: &BTreeMap<u64, _>| of_origin.first_key_value().map(|(number, _)| *number);
+        let fullest =
+            self.by_origin.iter().max_by_key(|(_, of_origin)| (of_origin.len(), Reverse(oldest(of_origin))));
+        let Some((origin, number)) = fullest.and_then(|(origin, all)| Some((origin.clone(), oldest(all)?)))
+        else {
+            return;
+        };
+        if let Some(sent_away) = self.remove(&origin, number) {
+            sent_away.notify_one();
+        }
+    }
+
+    fn remove(&mut self, origin: &Origin, number: u64) -> Option<Arc<Notify>> {
+        let of_origin = self.by_origin.get_mut(origin)?;
+        let removed = of_origin.remove(&number)?;
+        self.all -= 1;
+        if of_origin.is_empty() {
+            self.by_origin.remove(origin);
+        }
+        Some(removed)
+    }
+}
+
+/// The place of an arrival, given up on drop.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    pool: Arc<Arrivals>,
+    origin: Origin,
+    number: u64,
+    sent_away: Arc<Notify>,
+}
+
+impl Arriving {
+    /// Returns when the place is wanted for somebody else, or the process ends.
+    pub(crate) async fn sent_away(&self) {
+        self.sent_away.notified().await;
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.pool.lock().remove(&self.origin, self.number);
     }
 }
 
@@ -140,7 +247,42 @@ impl<K: Eq + Hash + Clone> Drop for Place<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
+
+    fn is_sent_away(arriving: &Arriving) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        pin!(arriving.sent_away()).poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn a_flood_of_arrivals_sends_its_own_oldest_away() {
+        let (pool, flooder, other) = (Arc::<Arrivals>::default(), Origin::User(1), Origin::User(2));
+        let first = pool.take(other.clone(), 2);
+        let flood: Vec<Arriving> = (0..ARRIVALS_SPARE + 3).map(|_| pool.take(flooder.clone(), 2)).collect();
+        let second = pool.take(other, 2);
+        let gone: Vec<usize> = (0..flood.len()).filter(|index| is_sent_away(&flood[*index])).collect();
+        assert_eq!(gone, [0, 1, 2]);
+        assert!(!is_sent_away(&first) && !is_sent_away(&second));
+        assert_eq!(pool.taken(), ARRIVALS_SPARE + 2);
+        drop(flood);
+        assert_eq!(pool.taken(), 2);
+        pool.send_all_away();
+        assert!(is_sent_away(&first) && is_sent_away(&second));
+        drop((first, second));
+        assert!(pool.taken() == 0 && pool.lock().by_origin.is_empty());
+    }
+
+    #[test]
+    fn of_origins_with_as_many_the_one_that_waits_longest_goes() {
+        let pool = Arc::<Arrivals>::default();
+        let all: Vec<Arriving> =
+            (0..ARRIVALS_SPARE as u32 + 1).map(|user| pool.take(Origin::User(user), 0)).collect();
+        let gone: Vec<usize> = (0..all.len()).filter(|index| is_sent_away(&all[*index])).collect();
+        assert_eq!(gone, [0]);
+    }
 
     #[test]
     fn one_origin_cannot_take_every_place() {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgshrink_wire::{MemoryBudget, Role};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 pub use counters::{Counters, Direction, DirectionTotals, Sending, SentBy, Totals};
 pub use events::{Events, Label, Reason};
@@ -30,19 +30,25 @@ pub use session::{Compression, DIALECTS, Identity, Phase, Session, command};
 use crate::places::Pools;
 use crate::stream::Peer;
 
+/// Accepted connections that no worker has taken up yet, at most. The others wait in the kernel, in order, so that no
+/// connection is old before anybody has looked at what it sent.
+const HANDED_OVER_MAX: usize = 64;
+
 /// All sessions of a process.
-#[derive(Default)]
 pub struct Registry {
     /// What is not about sessions.
     pub process: Arc<Process>,
     next_id: AtomicU64,
+    /// Those that hold a client place.
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
-    /// Accepted connections that no worker has taken up yet.
-    arriving: AtomicUsize,
+    /// Accepted connections that no worker has taken up yet hold a permit.
+    handed_over: Arc<Semaphore>,
     /// Connections of any kind that a worker serves: sessions, logins, consoles, cancel requests, refused clients.
     served: AtomicUsize,
     /// The most there were at once.
     served_most: AtomicUsize,
+    /// Connections that a drain waits for: all but consoles.
+    awaited: AtomicUsize,
     /// Places of those that are no sessions.
     pub(crate) pools: Pools,
     per_address: Mutex<HashMap<IpAddr, usize>>,
@@ -52,6 +58,26 @@ pub struct Registry {
     pub events: Events,
     draining: AtomicBool,
     changed: Notify,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            process: Arc::default(),
+            next_id: AtomicU64::default(),
+            sessions: Mutex::default(),
+            handed_over: Arc::new(Semaphore::new(HANDED_OVER_MAX)),
+            served: AtomicUsize::default(),
+            served_most: AtomicUsize::default(),
+            awaited: AtomicUsize::default(),
+            pools: Pools::default(),
+            per_address: Mutex::default(),
+            finished: Mutex::default(),
+            events: Events::default(),
+            draining: AtomicBool::default(),
+            changed: Notify::default(),
+        }
+    }
 }
 
 impl Registry {
@@ -77,7 +103,7 @@ impl Registry {
 
     /// Connections of any kind now.
     pub fn connections(&self) -> usize {
-        self.arriving.load(Ordering::Relaxed) + self.served.load(Ordering::Relaxed)
+        self.handed_over() + self.served.load(Ordering::Relaxed)
     }
 
     /// The most connections that were served at once so far.
@@ -85,15 +111,15 @@ impl Registry {
         self.served_most.load(Ordering::Relaxed)
     }
 
-    /// Client places taken: sessions, logins, and connections that are on their way to a worker.
-    pub(crate) fn clients(&self) -> usize {
-        self.arriving.load(Ordering::Relaxed) + self.len()
+    fn handed_over(&self) -> usize {
+        HANDED_OVER_MAX - self.handed_over.available_permits()
     }
 
-    /// A connection was accepted.
-    pub(crate) fn arrive(self: &Arc<Self>) -> Arrival {
-        self.arriving.fetch_add(1, Ordering::Relaxed);
-        Arrival(self.clone())
+    /// Waits until the workers have room for an accepted connection.
+    pub(crate) async fn arrive(self: &Arc<Self>) -> Arrival {
+        let awaited = Awaited::new(self);
+        // The semaphore is never closed.
+        Arrival { _room: self.handed_over.clone().acquire_owned().await.ok(), _awaited: awaited }
     }
 
     /// The session with this number.
@@ -154,97 +180,128 @@ impl Registry {
         releases
     }
 
+    /// Waits until nothing is left but consoles.
     pub(crate) async fn wait_empty(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.is_empty() {
+            if self.awaited.load(Ordering::Acquire) == 0 {
                 return;
             }
             changed.await;
         }
     }
 
+    /// A worker takes up a connection. It is no session yet.
     pub(crate) fn enter(self: &Arc<Self>, peer: Peer) -> Registered {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Arc::new(Session::new(id, self.process.role, peer));
-        lock(&self.sessions).insert(id, session.clone());
-        if self.is_draining() {
-            session.command(command::DRAIN);
-        }
         Events::count(&self.events.accepted);
         let served = self.served.fetch_add(1, Ordering::Relaxed) + 1;
         self.served_most.fetch_max(served, Ordering::Relaxed);
-        Registered { registry: self.clone(), session, address: None }
+        Registered { registry: self.clone(), session, address: None, awaited: Some(Awaited::new(self)) }
     }
 }
 
-/// An accepted connection on its way to its worker, until it is dropped there.
-pub(crate) struct Arrival(Arc<Registry>);
+/// An accepted connection on its way to a worker, until it is dropped there.
+pub(crate) struct Arrival {
+    _room: Option<OwnedSemaphorePermit>,
+    _awaited: Awaited,
+}
 
-impl Drop for Arrival {
+/// A connection that a drain waits for.
+struct Awaited(Arc<Registry>);
+
+impl Awaited {
+    fn new(registry: &Arc<Registry>) -> Self {
+        registry.awaited.fetch_add(1, Ordering::Relaxed);
+        Self(registry.clone())
+    }
+}
+
+impl Drop for Awaited {
     fn drop(&mut self) {
-        self.0.arriving.fetch_sub(1, Ordering::Relaxed);
+        self.0.awaited.fetch_sub(1, Ordering::Release);
+        self.0.changed.notify_waiters();
     }
 }
 
-/// A session's place in the registry, given up on drop.
+/// Why a connection gets no client place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// As many sessions as there may be.
+    Clients,
+    /// As many of this address as there may be.
+    Address,
+}
+
+/// A connection that a worker serves, until it is dropped.
 pub(crate) struct Registered {
     registry: Arc<Registry>,
     pub(crate) session: Arc<Session>,
+    /// Under which it is counted, while it holds a client place and addresses are limited.
     address: Option<IpAddr>,
+    awaited: Option<Awaited>,
 }
 
 impl Registered {
-    /// Counts the client's address; false when it has more than `max` sessions (0: no limit).
-    pub(crate) fn count_address(&mut self, peer: Peer, max: usize) -> bool {
-        let (Peer::Address(address) | Peer::Proxied(address)) = peer else { return true };
-        if max == 0 {
-            return true;
+    /// Takes one of `max` client places, and one of `per_address` (0: no limit) of its address: this is a session from now on.
+    pub(crate) fn become_session(&mut self, max: usize, per_address: usize) -> Result<(), Full> {
+        let mut sessions = lock(&self.registry.sessions);
+        if sessions.len() >= max {
+            return Err(Full::Clients);
         }
-        let ip = address.ip().to_canonical();
-        let mut counts = lock(&self.registry.per_address);
-        let count = counts.entry(ip).or_insert(0);
-        *count += 1;
-        self.address = Some(ip);
-        *count <= max
-    }
-}
-
-impl Registered {
-    /// Gives up the client place of a connection that is no session and has a place of its own, or gets its last words. A
-    /// drain still waits for it.
-    pub(crate) fn give_up_client_place(&self) {
-        if !self.registry.is_draining() {
-            self.leave();
+        if let (Peer::Address(address) | Peer::Proxied(address), true) =
+            (self.session.peer(), per_address > 0)
+        {
+            let ip = address.ip().to_canonical();
+            let mut counts = lock(&self.registry.per_address);
+            let count = counts.entry(ip).or_insert(0);
+            if *count >= per_address {
+                return Err(Full::Address);
+            }
+            *count += 1;
+            self.address = Some(ip);
         }
+        sessions.insert(self.session.id, self.session.clone());
+        drop(sessions);
+        if self.registry.is_draining() {
+            self.session.command(command::DRAIN);
+        }
+        Ok(())
     }
 
-    /// Takes a console out of the sessions: it is none, and a drain does not wait for it.
-    pub(crate) fn leave(&self) {
+    /// Gives up the client place, if it holds one: it was refused, and is told why.
+    pub(crate) fn give_up_client_place(&mut self) {
         lock(&self.registry.sessions).remove(&self.session.id);
-        self.registry.changed.notify_waiters();
+        self.forget_address();
+    }
+
+    /// From now on this is a console: a drain does not wait for it.
+    pub(crate) fn become_console(&mut self) {
+        self.awaited = None;
+    }
+
+    fn forget_address(&mut self) {
+        let Some(ip) = self.address.take() else { return };
+        let mut counts = lock(&self.registry.per_address);
+        if let Some(count) = counts.get_mut(&ip) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&ip);
+            }
+        }
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.registry.served.fetch_sub(1, Ordering::Relaxed);
-        if let Some(ip) = self.address {
-            let mut counts = lock(&self.registry.per_address);
-            if let Some(count) = counts.get_mut(&ip) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.remove(&ip);
-                }
-            }
-        }
+        self.forget_address();
         let mut sessions = lock(&self.registry.sessions);
         if sessions.remove(&self.session.id).is_some() {
             let server = self.session.server().to_string();
             lock(&self.registry.finished).entry(server).or_default().add(&self.session.totals(true));
         }
-        drop(sessions);
-        self.registry.changed.notify_waiters();
     }
 }
 
@@ -259,8 +316,11 @@ mod tests {
     #[test]
     fn totals_keep_what_finished_sessions_moved() {
         let registry = Arc::new(Registry::default());
-        let first = registry.enter(Peer::Unix { uid: 1 });
-        let second = registry.enter(Peer::Unix { uid: 1 });
+        let mut first = registry.enter(Peer::Unix { uid: 1 });
+        let mut second = registry.enter(Peer::Unix { uid: 1 });
+        assert_eq!([first.become_session(2, 1), second.become_session(2, 1)], [Ok(()), Ok(())]);
+        let third = registry.enter(Peer::Unix { uid: 1 }).become_session(2, 1);
+        assert_eq!(third, Err(Full::Clients));
         first.session.counters.to_server.moved(10);
         second.session.counters.to_client.moved(5);
         drop(first);
@@ -274,9 +334,11 @@ mod tests {
         let peer = Peer::Address("[::ffff:10.0.0.1]:5".parse().unwrap());
         let mut first = registry.enter(peer);
         let mut second = registry.enter(peer);
-        assert!(first.count_address(peer, 1) && !second.count_address(peer, 1));
-        drop((first, second));
-        assert!(registry.enter(peer).count_address(peer, 1));
-        assert!(lock(&registry.per_address).is_empty());
+        assert_eq!([first.become_session(9, 1), second.become_session(9, 1)], [Ok(()), Err(Full::Address)]);
+        first.give_up_client_place();
+        assert_eq!(second.become_session(9, 1), Ok(()), "who was refused is not counted while it is told so");
+        drop(second);
+        assert_eq!(registry.enter(peer).become_session(9, 1), Ok(()));
+        assert!(lock(&registry.per_address).is_empty() && registry.is_empty());
     }
 }

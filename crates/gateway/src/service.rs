@@ -18,14 +18,11 @@ use crate::handshake::first::{Opened, Opening, open_client};
 use crate::handshake::leg::Leg;
 use crate::lifecycle::Control;
 use crate::pump::{End, Pump};
-use crate::registry::{Arrival, Events, Phase, Registered, Registry, Session};
+use crate::registry::{Arrival, Events, Full, Phase, Registered, Registry, Session};
 use crate::stream::{Peer, Socket};
 use crate::throttle::limited;
 use crate::tls::server::ListenTls;
 use crate::upstream::{Target, TcpOptions};
-
-/// How long a connection beyond a limit may take for its startup packet before it is closed without words.
-const CROWDED_LIMIT: Duration = Duration::from_secs(2);
 
 /// What outlives a reload.
 pub(crate) struct Shared {
@@ -107,7 +104,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limit: bool, arrival: Arrival) {
+pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, arrival: Arrival) {
     let common = service.common();
     let peer = match &socket {
         Socket::Tcp(stream) => match stream.peer_addr() {
@@ -123,7 +120,7 @@ pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, over_limi
     let mut entry = common.shared.registry.enter(peer);
     drop(arrival);
     // Boxed, so that a session in the pump does not carry the space of its handshake.
-    let Some((ready, target)) = Box::pin(login(&*service, socket, peer, &mut entry, over_limit)).await else {
+    let Some((ready, target)) = Box::pin(login(&*service, socket, peer, &mut entry)).await else {
         return;
     };
     let session = entry.session.clone();
@@ -150,28 +147,10 @@ async fn login<S: Service>(
     socket: Socket,
     peer: Peer,
     entry: &mut Registered,
-    over_limit: bool,
 ) -> Option<(Ready, Arc<Target>)> {
     let common = service.common();
     let deadline = Instant::now() + Duration::from_secs(common.timeouts.login_s);
-    // Who says nothing holds a place too. For whom a proxy speaks is known only later.
-    let is_proxy = matches!(peer, Peer::Address(a) if common.proxies.iter().any(|n| n.contains(a.ip())));
-    let per_address = common.limits.max_clients_per_address;
-    let mut address_full = !is_proxy && !entry.count_address(peer, per_address);
-    let crowded = over_limit || address_full;
-    let patience = if crowded { deadline.min(Instant::now() + CROWDED_LIMIT) } else { deadline };
-    let opened = timeout_at(patience, open_client(socket, peer, common.tls.as_ref(), &common.proxies)).await;
-    let Opened { mut client, peer, opening } = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err((client, failure))) => {
-            fail(common, entry, client, failure).await;
-            return None;
-        }
-        Err(_) => {
-            note_silence(common, &entry.session, crowded);
-            return None;
-        }
-    };
+    let Opened { mut client, peer, opening } = open(common, socket, peer, entry, deadline).await?;
     entry.session.came_from(peer);
     let packet = match opening {
         Opening::Cancel(request) => {
@@ -184,8 +163,7 @@ async fn login<S: Service>(
         serve_console(common, entry, client, packet, deadline).await;
         return None;
     }
-    address_full |= is_proxy && !entry.count_address(peer, per_address);
-    if let Err(refusal) = admit(common, peer, &client, over_limit, address_full) {
+    if let Err(refusal) = admit(common, entry, &client) {
         fail(common, entry, Some(client), refusal.into()).await;
         return None;
     }
@@ -213,21 +191,50 @@ async fn login<S: Service>(
     }
 }
 
-fn note_silence(common: &Common, session: &Session, crowded: bool) {
-    let events = common.events();
-    Events::count(if crowded { &events.refused_limit } else { &events.login_timeouts });
-    limited!(warn, session = session.id, client = %session.peer(), crowded, "no startup packet in time");
+/// Reads up to the first packet. `None`: the connection is over, and has been logged.
+async fn open(
+    common: &Common,
+    socket: Socket,
+    peer: Peer,
+    entry: &mut Registered,
+    deadline: Instant,
+) -> Option<Opened> {
+    let (events, id) = (common.events(), entry.session.id);
+    let arriving = common.shared.registry.pools.arrivals.take(peer, common.limits.max_clients);
+    let opened = open_client(socket, peer, common.tls.as_ref(), &common.proxies);
+    let opened = tokio::select! {
+        biased;
+        opened = timeout_at(deadline, opened) => opened,
+        () = arriving.sent_away() => {
+            Events::count(&events.dropped);
+            limited!(warn, session = id, client = %peer, "closed before its startup packet came: too many arrive at once");
+            return None;
+        }
+    };
+    match opened {
+        Ok(Ok(opened)) => Some(opened),
+        Ok(Err((client, failure))) => {
+            drop(arriving);
+            fail(common, entry, client, failure).await;
+            None
+        }
+        Err(_) => {
+            Events::count(&events.login_timeouts);
+            limited!(warn, session = id, client = %peer, "no startup packet in time");
+            None
+        }
+    }
 }
 
 /// A client that asks for the console. It is no session.
 async fn serve_console(
     common: &Common,
-    entry: &Registered,
+    entry: &mut Registered,
     mut client: Leg,
     packet: StartupPacket,
     deadline: Instant,
 ) {
-    entry.leave();
+    entry.become_console();
     let caller = admin::Caller { client: &mut client, peer: entry.session.peer(), packet: &packet, deadline };
     let Shared { registry, control, .. } = &*common.shared;
     if let Err(failure) = admin::serve(caller, &common.access, registry, control).await {
@@ -247,24 +254,23 @@ fn timeout_refusal(common: &Common) -> Refusal {
     refusal.detail(format!("The limit is {} s (timeouts.login_s).", common.timeouts.login_s))
 }
 
-fn admit(
-    common: &Common,
-    peer: Peer,
-    client: &Leg,
-    over_limit: bool,
-    address_full: bool,
-) -> Result<(), Refusal> {
+/// Makes a client a session, if it may be one.
+fn admit(common: &Common, entry: &mut Registered, client: &Leg) -> Result<(), Refusal> {
     refuse_while_draining(common)?;
-    if over_limit {
+    let (peer, limits) = (entry.session.peer(), &common.limits);
+    let place = entry.become_session(limits.max_clients, limits.max_clients_per_address);
+    if let Err(full) = place {
         Events::count(&common.events().refused_limit);
-        return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
-            .detail(format!("The limit is {} (limits.max_clients).", common.limits.max_clients)));
-    }
-    if address_full {
-        let per_address = common.limits.max_clients_per_address;
-        Events::count(&common.events().refused_limit);
-        return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many connections from this address")
-            .detail(format!("The limit is {per_address} (limits.max_clients_per_address).")));
+        let (message, limit, name) = match full {
+            Full::Clients => ("sorry, too many clients already", limits.max_clients, "limits.max_clients"),
+            Full::Address => (
+                "too many connections from this address",
+                limits.max_clients_per_address,
+                "limits.max_clients_per_address",
+            ),
+        };
+        return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, message)
+            .detail(format!("The limit is {limit} ({name}).")));
     }
     let must_encrypt = common.tls.as_ref().is_some_and(|tls| tls.required);
     if must_encrypt && !client.stream.is_tls() && !peer.is_local() {
@@ -283,11 +289,10 @@ fn refuse_while_draining(common: &Common) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A cancel request takes no client place while it is under way: a flood of them must not keep clients out.
+/// A cancel request takes no client place: a flood of them must not keep clients out.
 async fn relay_cancel<S: Service>(service: &S, request: &[u8], entry: &Registered) {
     let (common, session) = (service.common(), &entry.session);
     Events::count(&common.events().cancels);
-    entry.give_up_client_place();
     let limit = Duration::from_secs(common.timeouts.cancel_s);
     let own = common.shared.keys.find(request);
     let pools = &common.shared.registry.pools;
@@ -308,9 +313,9 @@ async fn relay_cancel<S: Service>(service: &S, request: &[u8], entry: &Registere
 }
 
 /// Tells the client and the log.
-async fn fail(common: &Common, entry: &Registered, client: Option<Leg>, failure: Failure) {
-    let session = &entry.session;
+async fn fail(common: &Common, entry: &mut Registered, client: Option<Leg>, failure: Failure) {
     entry.give_up_client_place();
+    let session = &entry.session;
     let id = session.id;
     let peer = session.peer();
     match failure {

@@ -131,6 +131,7 @@ fn state(registry: &Registry) -> Vec<Row> {
         row("started", timestamp(process.started_at)),
         row("uptime_s", process.started.elapsed().as_secs().to_string()),
         row("sessions", count(Phase::Active).to_string()),
+        row("arrivals", registry.pools.arrivals.taken().to_string()),
         row("logins", count(Phase::Login).to_string()),
         row("closing", count(Phase::Closing).to_string()),
     ]

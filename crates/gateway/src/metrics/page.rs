@@ -228,7 +228,9 @@ fn sessions(w: &mut Writer<'_>, registry: &Registry, totals: &BTreeMap<String, T
         let count = live.iter().filter(|s| session_state(s) == *state).count();
         (vec![("state", state.to_string())], count as i64)
     });
-    w.gauge("pgshrink_sessions", None, "Connections by state.", by_state)?;
+    w.gauge("pgshrink_sessions", None, "Sessions by state.", by_state)?;
+    let arrivals = registry.pools.arrivals.taken() as i64;
+    w.gauge("pgshrink_arrivals", None, "Connections that have not said yet what they want.", one(arrivals))?;
     let mut sending: BTreeMap<(&str, &str), i64> = totals
         .keys()
         .flat_map(|server| Sending::ALL.iter().map(move |s| ((server.as_str(), s.name()), 0)))
@@ -346,7 +348,7 @@ fn process(w: &mut Writer<'_>, registry: &Registry, usage: &Usage) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Compression, Identity};
+    use crate::registry::{Compression, Identity, Registered};
     use crate::stream::Peer;
     use pgshrink_wire::{MemoryBudget, Role};
 
@@ -358,6 +360,12 @@ mod tests {
         Arc::new(Registry::new(Role::Gateway, MemoryBudget::default()))
     }
 
+    fn session(registry: &Arc<Registry>) -> Registered {
+        let mut entry = registry.enter(Peer::Unix { uid: 1 });
+        assert_eq!(entry.become_session(1, 0), Ok(()));
+        entry
+    }
+
     fn identity(server: &str) -> Identity {
         Identity { server: server.into(), user: "u\"\n".into(), ..Identity::default() }
     }
@@ -365,7 +373,7 @@ mod tests {
     #[test]
     fn counters_do_not_go_down_when_a_session_ends_or_changes_its_algorithm() {
         let registry = registry();
-        let entry = registry.enter(Peer::Unix { uid: 1 });
+        let entry = session(&registry);
         let compression = |sending: &str| Compression {
             dialect: "ack",
             agreed: "zstd:1,lz4:1".into(),
@@ -395,7 +403,7 @@ mod tests {
     #[test]
     fn nothing_a_client_says_becomes_a_label() {
         let registry = registry();
-        let entry = registry.enter(Peer::Unix { uid: 1 });
+        let entry = session(&registry);
         entry.session.set_identity(identity("we\"ird\\na"));
         entry.session.set_plain("nothing_common");
         let page = render(&registry).unwrap();
@@ -425,7 +433,7 @@ mod tests {
     #[test]
     fn every_state_of_a_session_has_a_row() {
         let registry = registry();
-        let entry = registry.enter(Peer::Unix { uid: 1 });
+        let entry = session(&registry);
         for phase in
             [crate::registry::Phase::Login, crate::registry::Phase::Active, crate::registry::Phase::Closing]
         {

@@ -24,7 +24,7 @@ pub type Reason = (&'static str, u64);
 pub struct Events {
     /// Connections accepted.
     pub accepted: AtomicU64,
-    /// Connections closed without a word: far beyond `limits.max_clients`.
+    /// Connections closed before their first packet was here: too many at once.
     pub dropped: AtomicU64,
     /// Sessions that got past authentication.
     pub sessions: AtomicU64,

@@ -1,7 +1,9 @@
 //! Floods of connections that never log in: what they cannot take from others.
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pgshrink_gateway::config::{AdminConfig, TargetConfig};
@@ -110,4 +112,61 @@ fn a_flood_of_cancel_requests_keeps_neither_clients_nor_real_cancels_out() {
     let error = session.until(b'E').pop().unwrap().1;
     assert_eq!(field(&error, b'C'), "57014");
     drop((flood, held, others));
+}
+
+/// The login time is a minute, and nobody of the flood says anything.
+#[test]
+fn silent_connections_take_no_client_places_and_make_room_for_who_speaks() {
+    raise_file_limit();
+    let (cluster, dir) = (cluster(Auth::Trust), TempDir::new().unwrap());
+    let gateway = small_gateway(&cluster, &dir);
+    let mut silent: Vec<Raw> = (0..600).map(|_| Raw::connect(port(&gateway))).collect();
+    // Half a packet is silence too.
+    silent.iter_mut().skip(300).for_each(|raw| raw.send(&[0, 0]));
+    let sessions: Vec<Raw> = (0..4).map(|_| Raw::login(port(&gateway))).collect();
+    assert!(event(&gateway, |e| &e.dropped) >= 600 - 512 - 4, "those that came first are closed");
+    assert!(gateway.registry().connections() < 530, "{}", gateway.registry().connections());
+    assert!(silent[0].ends());
+    drop((silent, sessions));
+}
+
+/// What each of these leaves behind when it closes at once must not look like a client.
+#[test]
+fn floods_that_come_and_go_keep_no_client_out() {
+    raise_file_limit();
+    let (cluster, dir) = (cluster(Auth::Trust), TempDir::new().unwrap());
+    let gateway = small_gateway(&cluster, &dir);
+    let (port, end) = (port(&gateway), AtomicBool::new(false));
+    let cancel = cancel_request(&[&7u32.to_be_bytes()[..], b"none"].concat());
+    let console = Raw::startup(&[("user", "ann"), ("database", "pgshrink")]);
+    std::thread::scope(|scope| {
+        for packet in [&cancel[..], &console, b"", &cancel] {
+            let end = &end;
+            scope.spawn(move || {
+                // As many as leave ports of this machine for others.
+                for _ in (0..4000).take_while(|_| !end.load(Ordering::Relaxed)) {
+                    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                    let _ = socket.write_all(packet);
+                }
+            });
+        }
+        let refused = (0..200).filter(|_| !logs_in(port)).count();
+        end.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0);
+    });
+    assert!(event(&gateway, |e| &e.cancels) > 200, "it was a flood");
+}
+
+/// Logs in, and out in an orderly way.
+fn logs_in(port: u16) -> bool {
+    let mut raw = Raw::connect(port);
+    raw.send(&Raw::startup(&[("user", "postgres"), ("database", "postgres")]));
+    let mut tag = [0];
+    let is_in = raw.0.peek(&mut tag).is_ok_and(|size| size == 1) && tag == *b"R";
+    if is_in {
+        raw.until(b'Z');
+        raw.send(&[b'X', 0, 0, 0, 4]);
+        raw.ends();
+    }
+    is_in
 }

@@ -15,7 +15,7 @@ use crate::engine::leaves;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
 use crate::format::record::RECORD_BYTES_MAX;
-use crate::format::root::HEAD;
+use crate::format::root::{HEAD, Place};
 use crate::format::units::{Block, Extent, GRAIN_BYTES, ZoneNumber};
 use crate::plant::Plant;
 use crate::shared::live::Counter;
@@ -188,13 +188,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         };
         add(HEAD);
         self.live.entries(self.pages()).filter_map(|(_, entry)| entry.record_extent()).for_each(&mut add);
-        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.deltas.iter().copied());
-        let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        let places = places.chain([root.index]).chain(dictionaries.clone());
-        places.filter_map(|place| place.extent()).for_each(&mut add);
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.places());
+        places.filter_map(Place::extent).for_each(&mut add);
         // A dictionary is large, lives long and is not moved; neither is the head.
         let mut fixed = vec![false; live.len()];
-        for extent in dictionaries.filter_map(|place| place.extent()).chain([HEAD]) {
+        let dictionaries = root.dictionaries.iter().filter_map(|dictionary| dictionary.place.extent());
+        for extent in dictionaries.chain([HEAD]) {
             for (zone, _) in self.live.shares(extent) {
                 if let Some(fixed) = fixed.get_mut(zone.index()) {
                     *fixed = true;

@@ -464,10 +464,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Adds the head and what the root refers to beside pages.
     fn count_map(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &mut Snapshot) {
         self.count_extent(snapshot, HEAD);
-        let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        let places = root.deltas.iter().copied().chain(dictionaries).chain([root.index]);
         let kept = leaves::all().filter(|_| leaves.is_none()).map(|leaf| self.live.leaf_place(leaf));
-        for place in places.chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
+        for place in root.places().chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
             if let Some(extent) = place.extent() {
                 self.count_extent(snapshot, extent);
             }
@@ -512,9 +510,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             Error::from(Damage { part, block: None, offset, length, reason: Reason::Content })
         };
         let mut entries: Vec<Entry> = root.inline.iter().map(|(_, entry)| *entry).collect();
-        let of_dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        let mut places: Vec<Place> =
-            root.deltas.iter().copied().chain([root.index]).chain(of_dictionaries).collect();
+        let mut places: Vec<Place> = root.places().collect();
         for place in &root.deltas {
             let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
             let items = map::decode_delta(&payload).ok_or_else(|| content(Part::MapDelta, *place))?;

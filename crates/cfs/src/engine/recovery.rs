@@ -461,9 +461,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let size = self.options.geometry.zone_grains;
         let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
         let pages = self.live.entries(pages).filter_map(|(_, entry)| entry.record_extent());
-        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
-        let places = places.chain(root.deltas.iter().copied());
-        let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.places());
         let extents = pages.chain(places.filter_map(Place::extent));
         let is_within = |extent: &Extent| {
             extent.end() <= limit.min(u32::MAX.into()) && u64::from(extent.location.0) >= HEAD.end()

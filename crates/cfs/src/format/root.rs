@@ -219,6 +219,13 @@ impl Root {
         (BODY_MAX - BODY_FIXED - taken) / ITEM_BYTES
     }
 
+    /// Records that it leads to by itself: deltas, index and dictionaries. Leaves are in the index; one that has no index, as a
+    /// small segment's, gives a place without an extent for it.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let dictionaries = self.dictionaries.iter().map(|dictionary| dictionary.place);
+        self.deltas.iter().copied().chain([self.index]).chain(dictionaries)
+    }
+
     /// The sheet, sealed if there is a seal.
     pub(crate) fn encode(&self, seal: Option<&dyn Seal>) -> Vec<u8> {
         let mut clear = self.clear_fields();

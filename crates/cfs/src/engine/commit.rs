@@ -19,7 +19,7 @@ use crate::device::{Device, DeviceError, Need, Peers};
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
 use crate::format::entry::Entry;
-use crate::format::error::{Damage, Error, Part, Reason};
+use crate::format::error::Error;
 use crate::format::map;
 use crate::format::record::Kind;
 use crate::format::root::{HEAD, VERSIONS_AHEAD};
@@ -505,24 +505,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// All that a root refers to, read from the file.
     fn extents_of(&self, root: &Root) -> Result<Vec<Extent>, Error> {
-        let content = |part, place: Place| {
-            let (offset, length) = (place.location.offset(), place.bytes.into());
-            Error::from(Damage { part, block: None, offset, length, reason: Reason::Content })
-        };
         let mut entries: Vec<Entry> = root.inline.iter().map(|(_, entry)| *entry).collect();
         let mut places: Vec<Place> = root.places().collect();
         for place in &root.deltas {
-            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
-            let items = map::decode_delta(&payload).ok_or_else(|| content(Part::MapDelta, *place))?;
-            entries.extend(items.into_iter().map(|(_, entry)| entry));
+            entries.extend(self.read_delta(*place)?.into_iter().map(|(_, entry)| entry));
         }
-        if root.index.extent().is_some() {
-            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
-            let leaves = map::decode_index(&payload).ok_or_else(|| content(Part::MapIndex, root.index))?;
-            for (leaf, place) in leaves::all().zip(leaves).filter(|(_, place)| place.extent().is_some()) {
-                places.push(place);
-                entries.extend(self.read_leaf_at(leaf, place)?);
-            }
+        let leaves = leaves::all().zip(self.read_index(root)?);
+        for (leaf, place) in leaves.filter(|(_, place)| place.extent().is_some()) {
+            places.push(place);
+            entries.extend(self.read_leaf_at(leaf, place)?);
         }
         let records = entries.into_iter().filter_map(Entry::record_extent);
         Ok(places.into_iter().filter_map(Place::extent).chain(records).collect())

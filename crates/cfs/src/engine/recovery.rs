@@ -358,17 +358,30 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         read_map(&self.device, &self.options, &self.id, place, kind, part)
     }
 
+    /// Reads the places of a root's leaves, by leaf; none if it has no index.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; [`Error::Damaged`] where the index cannot be read.
+    pub(crate) fn read_index(&self, root: &Root) -> Result<Vec<Place>, Error> {
+        if root.index.extent().is_none() {
+            return Ok(Vec::new());
+        }
+        let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
+        map::decode_index(&payload).ok_or_else(|| not_content_of(root.index, Part::MapIndex))
+    }
+
+    /// Reads the entries of a delta, by block.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; [`Error::Damaged`] where the delta cannot be read.
+    pub(crate) fn read_delta(&self, place: Place) -> Result<Vec<(Block, Entry)>, Error> {
+        let payload = self.read_map(place, Kind::Delta, Part::MapDelta)?;
+        map::decode_delta(&payload).ok_or_else(|| not_content_of(place, Part::MapDelta))
+    }
+
     /// Takes what the root has of the map beside leaves into memory, and where leaves are.
     pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
-        let broken = |part, place: Place| {
-            let (offset, length) = (place.location.offset(), place.bytes.into());
-            Damage { part, block: None, offset, length, reason: Reason::Content }
-        };
-        let mut places = Vec::new();
-        if root.index.extent().is_some() {
-            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
-            places = map::decode_index(&payload).ok_or_else(|| broken(Part::MapIndex, root.index))?;
-        }
+        let places = self.read_index(root)?;
         self.live.shared().load_limit.store(root.pages.into());
         self.live.shared().load_end.store(root.end);
         for leaf in leaves::all() {
@@ -378,9 +391,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             }
         }
         for place in &root.deltas {
-            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
-            let items = map::decode_delta(&payload).ok_or_else(|| broken(Part::MapDelta, *place))?;
-            self.apply(guard, &items, root.pages)?;
+            self.apply(guard, &self.read_delta(*place)?, root.pages)?;
         }
         self.apply(guard, &root.inline, root.pages)
     }
@@ -565,6 +576,12 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.live.publish(*block, *entry);
         }
     }
+}
+
+/// A record of the map that is whole, and has not what such a record has.
+fn not_content_of(place: Place, part: Part) -> Error {
+    let (offset, length) = (place.location.offset(), place.bytes.into());
+    Damage { part, block: None, offset, length, reason: Reason::Content }.into()
 }
 
 impl Usage {

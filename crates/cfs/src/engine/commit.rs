@@ -29,7 +29,7 @@ use crate::plant::Plant;
 use crate::shared::live::{Counter, Live};
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::{IDLE, IN_COMMIT, IN_SYNC};
-use crate::shared::space::Purpose;
+use crate::shared::space::{Purpose, Usage};
 use crate::shared::word::Word;
 
 /// Entries at most of one delta.
@@ -52,12 +52,10 @@ pub struct Committed {
 struct Snapshot {
     pages: u32,
     changed: Vec<(Block, Entry)>,
-    /// Grains that the root will refer to, by zone.
-    live: Vec<u32>,
+    /// What the root will refer to.
+    usage: Usage,
     /// Zones without a writer, before the entries were looked at.
     closed: Vec<bool>,
-    /// First grain behind what the root will refer to.
-    end: u64,
 }
 
 /// How a root is written.
@@ -195,7 +193,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             written = Some(self.write_root_of(guard, &base, plan, &mut snapshot)?);
         } else {
             // The root refers to just what the live map does: what neither does is free.
-            self.count_map(&base, None, &mut snapshot);
+            self.count_map(&base, None, &mut snapshot.usage);
             self.free_zones(guard, &snapshot);
         }
         shared.commit_done.store(number);
@@ -215,9 +213,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut draft = self.write_map(guard, base, snapshot, anew)?;
         draft.root.closed = closed;
         draft.root.version_limit = self.next_limit(guard, closed)?;
-        self.count_map(&draft.root, draft.leaves.as_deref(), snapshot);
-        draft.root.end = snapshot.end;
-        (draft.root.known_end, draft.root.known_free) = self.known(snapshot);
+        self.count_map(&draft.root, draft.leaves.as_deref(), &mut snapshot.usage);
+        draft.root.end = snapshot.usage.end;
+        (draft.root.known_end, draft.root.known_free) = self.known(&snapshot.usage);
         if self.options.plant.is(Plant::ReuseBeforeCommit) {
             self.free_zones(guard, snapshot);
         }
@@ -268,32 +266,25 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let closed = (0..zones).map(|zone| zone >= unknown && closed(ZoneNumber(zone))).collect();
         // After the zones: the entries of what is finished there lie below the end.
         let pages = self.live.pages();
-        let live = vec![0; zones as usize];
         // Leaves that are not loaded refer to what is below this.
         let end = if unknown > 0 { self.live.shared().load_end.load() } else { 0 };
-        let mut snapshot = Snapshot { pages, changed: Vec::new(), live, closed, end };
+        let usage = Usage { used: vec![0; zones as usize], end };
+        let mut snapshot = Snapshot { pages, changed: Vec::new(), usage, closed };
         for (block, _) in self.live.entries(pages) {
             let (entry, was_dirty) = self.live.take_dirty(block);
             if was_dirty {
                 snapshot.changed.push((block, entry));
             }
             if let Some(extent) = entry.record_extent() {
-                self.count_extent(&mut snapshot, extent);
+                self.count_extent(&mut snapshot.usage, extent);
             }
         }
         snapshot
     }
 
-    fn count_extent(&self, snapshot: &mut Snapshot, extent: Extent) {
-        if !self.is_within(extent) {
-            return;
-        }
-        snapshot.end = snapshot.end.max(extent.end());
-        for (zone, share) in self.live.shares(extent) {
-            if zone.index() >= snapshot.live.len() {
-                snapshot.live.resize(zone.index() + 1, 0);
-            }
-            snapshot.live[zone.index()] += share.0;
+    fn count_extent(&self, usage: &mut Usage, extent: Extent) {
+        if self.is_within(extent) {
+            usage.add(extent, self.options.geometry.zone_grains);
         }
     }
 
@@ -422,7 +413,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         entries
             .inspect(|(_, entry)| {
                 if let Some(extent) = entry.record_extent().filter(|extent| self.is_within(*extent)) {
-                    snapshot.end = snapshot.end.max(extent.end());
+                    snapshot.usage.end = snapshot.usage.end.max(extent.end());
                 }
             })
             .collect()
@@ -452,22 +443,21 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// The end when all space was last known, and how much was free.
-    fn known(&self, snapshot: &Snapshot) -> (u64, u64) {
+    fn known(&self, usage: &Usage) -> (u64, u64) {
         let shared = self.live.shared();
         if self.live.unknown_zones() > 0 {
             return (shared.known_end.load(), shared.known_free.load());
         }
-        let size = self.options.geometry.zone_grains;
-        (snapshot.end, crate::shared::space::free_grains(&snapshot.live, snapshot.end, size))
+        (usage.end, usage.free_grains(self.options.geometry.zone_grains))
     }
 
     /// Adds the head and what the root refers to beside pages.
-    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &mut Snapshot) {
-        self.count_extent(snapshot, HEAD);
+    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, usage: &mut Usage) {
+        self.count_extent(usage, HEAD);
         let kept = leaves::all().filter(|_| leaves.is_none()).map(|leaf| self.live.leaf_place(leaf));
         for place in root.places().chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
             if let Some(extent) = place.extent() {
-                self.count_extent(snapshot, extent);
+                self.count_extent(usage, extent);
             }
         }
     }
@@ -483,9 +473,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         // It may be of a commit that did not come to its end. From here on it is the one that a power failure leaves.
         self.sync(guard)?;
         let Ok(referred) = self.extents_of(base) else { return Ok(()) };
-        let (pages, end) = (snapshot.pages, snapshot.end);
-        let live = snapshot.live.clone();
-        let mut counted = Snapshot { pages, changed: Vec::new(), live, closed: Vec::new(), end };
+        let mut counted = snapshot.usage.clone();
         // Whoever has not loaded a leaf, or looks for a dictionary, goes by memory.
         let held = self.root_held(guard)?.dictionaries;
         let dictionaries = held.iter().map(|dictionary| dictionary.place);
@@ -494,7 +482,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let extents = places.filter_map(Place::extent).chain([HEAD]).chain(referred);
         extents.for_each(|extent| self.count_extent(&mut counted, extent));
         for (zone, closed) in snapshot.closed.iter_mut().enumerate() {
-            if *closed && counted.live[zone] == 0 {
+            if *closed && counted.used[zone] == 0 {
                 self.live.free_zone(ZoneNumber(zone as u32));
                 // It may be claimed again before this commit ends.
                 *closed = false;
@@ -522,7 +510,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     fn free_zones(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {
         let unknown = self.live.unknown_zones() as usize;
         let most = self.options.geometry.zone_grains;
-        for (zone, live) in snapshot.live.iter().enumerate().skip(unknown) {
+        for (zone, live) in snapshot.usage.used.iter().enumerate().skip(unknown) {
             let number = ZoneNumber(zone as u32);
             if *live == 0 && snapshot.closed.get(zone).copied().unwrap_or_default() {
                 self.live.free_zone(number);
@@ -606,7 +594,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             shared.fold_due.store(0);
         }
         let unknown = self.live.unknown_zones();
-        let known: u64 = snapshot.live.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
+        let known: u64 = snapshot.usage.used.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
         let size = self.options.geometry.zone_grains;
         let live_grains = known + u64::from(unknown) * u64::from(size);
         shared.live_grains.store(live_grains);

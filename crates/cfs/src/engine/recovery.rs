@@ -18,7 +18,7 @@ use crate::plant::Plant;
 use crate::shared::live::Live;
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::{IDLE, IN_COMMIT, LOADING, READ_ONLY, READY};
-use crate::shared::space::{Zone, ZoneState, free_grains};
+use crate::shared::space::{Usage, Zone, ZoneState};
 use crate::shared::word::Word;
 
 /// What to do with records that no root refers to.
@@ -70,14 +70,6 @@ pub struct Birth {
     pub identity: Identity,
     /// The wrapped data key, if the container is sealed.
     pub key: [u8; KEY_BYTES],
-}
-
-/// What of the file is referred to.
-pub(crate) struct Usage {
-    /// Grains by zone. More than a zone has, where damaged entries overlap.
-    pub used: Vec<u32>,
-    /// The first grain behind all of it.
-    pub end: u32,
 }
 
 /// The newest record of a page that no root refers to.
@@ -433,9 +425,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     pub(crate) fn place_all(&self, root: &Root) -> u64 {
         let usage = self.count_zones(root, root.pages);
         self.set_zones(&usage);
-        let free = free_grains(&usage.used, usage.end.into(), self.options.geometry.zone_grains);
+        let free = usage.free_grains(self.options.geometry.zone_grains);
         self.live.shared().known_free.store(free);
-        u64::from(usage.end) * GRAIN_BYTES as u64
+        usage.end * GRAIN_BYTES as u64
     }
 
     /// Lets records be appended behind what the root refers to, without knowing what of that is free.
@@ -448,8 +440,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         if root.end > limit {
             return Err(damage(Reason::Over { what, limit, found }).into());
         }
-        if root.end < usage.end.into() {
-            return Err(damage(Reason::Under { what, limit: usage.end.into(), found }).into());
+        if root.end < usage.end {
+            return Err(damage(Reason::Under { what, limit: usage.end, found }).into());
         }
         self.append_behind(root.end as u32);
         Ok(root.end * GRAIN_BYTES as u64)
@@ -477,7 +469,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let is_within = |extent: &Extent| {
             extent.end() <= limit.min(u32::MAX.into()) && u64::from(extent.location.0) >= HEAD.end()
         };
-        let mut usage = Usage { used: Vec::new(), end: 0 };
+        let mut usage = Usage::default();
         for extent in [HEAD].into_iter().chain(extents.filter(is_within)) {
             usage.add(extent, size);
         }
@@ -494,7 +486,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.live.set_zone(ZoneNumber(zone as u32), Zone { finished, live, state });
         }
         let last = usage.used.last().copied().unwrap_or_default();
-        self.set_cursor_behind(usage.end, usage.used.len() as u32, last.min(size));
+        self.set_cursor_behind(usage.end as u32, usage.used.len() as u32, last.min(size));
         let shared = self.live.shared();
         shared.free_zones.store(free);
         shared.live_grains.store(usage.used.iter().map(|live| u64::from((*live).min(size))).sum());
@@ -568,7 +560,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.set_zones(&usage);
         } else {
             let limit = self.options.geometry.bytes_max().min(size.next_multiple_of(SHEET_BYTES as u64));
-            self.append_behind(usage.end.max((limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32));
+            self.append_behind(usage.end.max(limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32);
         }
         for Unrooted { block, entry, version } in records {
             // Nobody else is there, and no truncation is under way.
@@ -582,14 +574,4 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 fn not_content_of(place: Place, part: Part) -> Error {
     let (offset, length) = (place.location.offset(), place.bytes.into());
     Damage { part, block: None, offset, length, reason: Reason::Content }.into()
-}
-
-impl Usage {
-    fn add(&mut self, extent: Extent, zone_grains: u32) {
-        self.end = self.end.max(extent.end() as u32);
-        for (zone, share) in extent.shares(zone_grains) {
-            self.used.resize(self.used.len().max(zone.index() + 1), 0);
-            self.used[zone.index()] += share.0;
-        }
-    }
 }

@@ -510,8 +510,28 @@ impl<'m, W: Word> Live<'m, W> {
     }
 }
 
-/// Grains of the zones up to `end` to which nothing refers.
-pub(crate) fn free_grains(used: &[u32], end: u64, zone_grains: u32) -> u64 {
-    let zones = used.iter().take((end / u64::from(zone_grains)) as usize);
-    zones.filter(|live| **live == 0).count() as u64 * u64::from(zone_grains)
+/// What of the file is referred to.
+#[derive(Clone, Default)]
+pub(crate) struct Usage {
+    /// Grains by zone. More than a zone has, where damaged entries overlap.
+    pub used: Vec<u32>,
+    /// The first grain behind all of it.
+    pub end: u64,
+}
+
+impl Usage {
+    /// Counts what something refers to.
+    pub(crate) fn add(&mut self, extent: Extent, zone_grains: u32) {
+        self.end = self.end.max(extent.end());
+        for (zone, share) in extent.shares(zone_grains) {
+            self.used.resize(self.used.len().max(zone.index() + 1), 0);
+            self.used[zone.index()] += share.0;
+        }
+    }
+
+    /// Grains of the zones up to the end to which nothing refers.
+    pub(crate) fn free_grains(&self, zone_grains: u32) -> u64 {
+        let zones = self.used.iter().take((self.end / u64::from(zone_grains)) as usize);
+        zones.filter(|live| **live == 0).count() as u64 * u64::from(zone_grains)
+    }
 }

@@ -417,7 +417,8 @@ fn word(bytes: &[u8; 4]) -> u32 {
     u32::from_le_bytes(*bytes)
 }
 
-fn fill(values: &mut Vec<u32>, from: impl Iterator<Item = u32>) {
+/// Puts these in the place of what is there.
+pub(super) fn fill(values: &mut Vec<u32>, from: impl Iterator<Item = u32>) {
     values.clear();
     values.extend(from);
 }

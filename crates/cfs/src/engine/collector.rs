@@ -1,13 +1,13 @@
 //! Collection: moving live records out of zones that are mostly dead, and giving space back.
 //!
-//! A move is an ordinary append and a compare-and-swap against the very record that was copied, so writers are never held up and
-//! always win. A zone becomes free with the next commit, as every zone does; nothing is freed here. One call
-//! moves a budget's worth of bytes, so that is also the most it can need of new space. A segment that was only appended to has no
-//! zone worth moving and costs a look at its map.
+//! A move is an ordinary append and a compare-and-swap against the very record that was copied, so writers
+//! are never held up and always win. A zone becomes free with the next commit, as every zone does; nothing is
+//! freed here. One call moves a budget's worth of bytes, so that is also the most it can need of new space. A
+//! segment that was only appended to has no zone worth moving and costs a look at its map.
 //!
-//! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a small piece of
-//! collection. So the file stays below live bytes, ceiling and twice what was written since the last commit. Writers make no
-//! commit and wait for nobody.
+//! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a
+//! small piece of collection. So the file stays below live bytes, ceiling and twice what was written since
+//! the last commit. Writers make no commit and wait for nobody.
 
 use crate::device::{Device, Peers};
 use crate::engine::container::Container;
@@ -67,10 +67,12 @@ struct Usage {
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another process collects.
+    /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another
+    /// process collects.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the map cannot be completed, [`Error::Device`], [`Error::AddressSpace`] where nothing is left to move to.
+    /// [`Error::Damaged`] where the map cannot be completed, [`Error::Device`], [`Error::AddressSpace`] where
+    /// nothing is left to move to.
     pub fn collect(&self, budget: Budget) -> Result<Collected, Error> {
         self.check_writable()?;
         let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) else {
@@ -117,7 +119,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         }
     }
 
-    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails where somebody learns of it.
+    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails
+    /// where somebody learns of it.
     fn help(&self, guard: &CollectorGuard<'_, W>) {
         let tuning = &self.options.tuning;
         let budget = Budget { bytes: tuning.help_bytes, garbage_percent: tuning.ceiling_percent };
@@ -296,8 +299,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(self.live.replace(block, original, copy))
     }
 
-    /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no more than sixteen
-    /// times what it may move.
+    /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no
+    /// more than sixteen times what it may move.
     fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
         let tuning = &self.options.tuning;
         let zone_bytes = self.options.geometry.zone_bytes();

@@ -2,18 +2,21 @@
 //!
 //! Under the commit lock, in this order, each step for the reason given:
 //!
-//! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they lack;
+//! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they
+//!    lack;
 //! 2. take the entries and their dirty marks: what is published later is the next commit's;
-//! 3. append the map's records; leave the sheet behind them, and wait for writers that are still in it: a power failure may destroy a
-//!    sheet that is being written, and this one is about to hold what is durable;
+//! 3. append the map's records; leave the sheet behind them, and wait for writers that are still in it: a
+//!    power failure may destroy a sheet that is being written, and this one is about to hold what is durable;
 //! 4. fdatasync: what the root will refer to is durable, pages and map alike;
 //! 5. write the root into the next sheet of the ring, and fdatasync: this is the commit;
 //! 6. take the root into memory, and write its copy, which the next commit's first fdatasync makes durable;
-//! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody is led by it.
+//! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody
+//!    is led by it.
 //!
-//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and where space is short begins
-//! with step 7 for the root that it finds in the file, as failed commits and refused writes have taken space too. A failed fdatasync poisons
-//! the container: the kernel may have thrown the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
+//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and
+//! where space is short begins with step 7 for the root that it finds in the file, as failed commits and
+//! refused writes have taken space too. A failed fdatasync poisons the container: the kernel may have thrown
+//! the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
 
 use crate::device::{Device, DeviceError, Need, Peers};
 use crate::engine::container::{Container, RESERVE_TRIES};
@@ -43,8 +46,8 @@ const WRITERS_TRIES: u32 = 200;
 /// What a call of [`Container::commit`] came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
-    /// Sequence of the root, if this call wrote one. None if nothing had changed since the last one, or if a commit that another process
-    /// began after the call served it.
+    /// Sequence of the root, if this call wrote one. None if nothing had changed since the last one, or if a
+    /// commit that another process began after the call served it.
     pub sequence: Option<u64>,
 }
 
@@ -77,13 +80,13 @@ struct Draft {
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Makes durable everything that was written, extended or truncated before the call, by any process. Readers and
-    /// writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
+    /// Makes durable everything that was written, extended or truncated before the call, by any process.
+    /// Readers and writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
     ///
     /// # Errors
-    /// After an error it is not known what a power failure would leave, except that it is the last commit's state or
-    /// newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed fsync
-    /// fails every later commit with [`Error::Poisoned`].
+    /// After an error it is not known what a power failure would leave, except that it is the last commit's
+    /// state or newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed
+    /// fsync fails every later commit with [`Error::Poisoned`].
     pub fn commit(&self) -> Result<Committed, Error> {
         self.commit_as(false)
     }
@@ -115,8 +118,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.commit_changing(|root| root.identity = identity)
     }
 
-    /// Commits with the same data key wrapped by another master key. The older roots in the ring still name the one before
-    /// until two more commits were made; whoever opens the container anew needs the new one.
+    /// Commits with the same data key wrapped by another master key. The older roots in the ring still name
+    /// the one before until two more commits were made; whoever opens the container anew needs the new one.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -318,7 +321,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             }
             match self.write_deltas(guard, &mut root, Purpose::Page) {
                 Ok(()) => return Ok(Draft { root, leaves: None }),
-                // A delta is long, takes zones in a row, and gives nothing back. What is kept for commits is for leaves.
+                // A delta is long, takes zones in a row, and gives nothing back. What is kept for commits is
+                // for leaves.
                 Err(Error::AddressSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -347,8 +351,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(())
     }
 
-    /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits into the root. A
-    /// leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
+    /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits
+    /// into the root. A leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
     fn fold(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -374,8 +378,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 continue;
             }
             let is_loaded = self.load_leaf(leaf).is_ok();
-            // Entries may be newer than those taken: their data is as durable after the fsync that follows, and they are still marked
-            // for the next commit.
+            // Entries may be newer than those taken: their data is as durable after the fsync that follows,
+            // and they are still marked for the next commit.
             let entries = self.kept(leaf.blocks(root.pages), snapshot);
             if !is_loaded {
                 root.inline.extend(entries.into_iter().filter(|(_, entry)| !entry.is_missing()));
@@ -419,7 +423,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             .collect()
     }
 
-    /// A damaged entry may lead out of the file: its page's readers find out, and there is no zone to keep for it.
+    /// A damaged entry may lead out of the file: its page's readers find out, and there is no zone to keep
+    /// for it.
     fn is_within(&self, extent: Extent) -> bool {
         let zone_grains = u64::from(self.options.geometry.zone_grains);
         extent.end() <= u64::from(self.live.zones_end()) * zone_grains
@@ -462,15 +467,17 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         }
     }
 
-    /// After a commit that failed or died: frees what neither the live map nor the file's newest root refers to. What a part of
-    /// that root's map refers to cannot be known where it is damaged; then nothing is freed.
+    /// After a commit that failed or died: frees what neither the live map nor the file's newest root refers
+    /// to. What a part of that root's map refers to cannot be known where it is damaged; then nothing is
+    /// freed.
     fn free_unreferred(
         &self,
         guard: &CommitGuard<'_, W>,
         base: &Root,
         snapshot: &mut Snapshot,
     ) -> Result<(), Error> {
-        // It may be of a commit that did not come to its end. From here on it is the one that a power failure leaves.
+        // It may be of a commit that did not come to its end. From here on it is the one that a power failure
+        // leaves.
         self.sync(guard)?;
         let Ok(referred) = self.extents_of(base) else { return Ok(()) };
         let mut counted = snapshot.usage.clone();
@@ -550,7 +557,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Err(Error::device(what, 0, 0, source))
     }
 
-    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is new.
+    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is
+    /// new.
     pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
             if !self.options.plant.is(Plant::NameNotSynced) {

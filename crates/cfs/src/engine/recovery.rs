@@ -1,8 +1,10 @@
 //! Opening: the newest root, its map, and an end to what lies behind it.
 //!
-//! The first process to open a container takes the root and its deltas into the shared memory; the others attach. Leaves are loaded
-//! when they are needed ([`crate::engine::leaves`]): what opening reads does not grow with the segment. Before anything is appended, or even read, the state that was found is made durable under a new epoch: a root that a failed fsync left in the page cache
-//! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
+//! The first process to open a container takes the root and its deltas into the shared memory; the others
+//! attach. Leaves are loaded when they are needed ([`crate::engine::leaves`]): what opening reads does not
+//! grow with the segment. Before anything is appended, or even read, the state that was found is made durable
+//! under a new epoch: a root that a failed fsync left in the page cache might otherwise be believed until the
+//! power fails. Only then is the file cut to what the root refers to.
 
 use crate::device::{Device, LockMode, Peers};
 use crate::engine::container::{Container, Options};
@@ -26,8 +28,8 @@ use crate::shared::word::Word;
 pub enum Recovery {
     /// They never were. Right after any crash, as PostgreSQL's log has them.
     Discard,
-    /// The newest of each page of the last epoch is taken over and committed. Only for a server with `fsync = off` that
-    /// comes back without a loss of power or a failed fsync in between.
+    /// The newest of each page of the last epoch is taken over and committed. Only for a server with `fsync =
+    /// off` that comes back without a loss of power or a failed fsync in between.
     RollForward,
 }
 
@@ -42,8 +44,8 @@ pub struct OpenReport {
     pub was_closed: bool,
     /// Root sheets that are neither empty nor whole: one after a crash amid a commit, else damage.
     pub broken_roots: u32,
-    /// Root sheets that are whole. There are two at least from the first commit on, so that one alone may be older than the last
-    /// commit ([`may_be_older`](Self::may_be_older)).
+    /// Root sheets that are whole. There are two at least from the first commit on, so that one alone may be
+    /// older than the last commit ([`may_be_older`](Self::may_be_older)).
     pub whole_roots: u32,
     /// Bytes of the file behind what the root refers to, now gone.
     pub discarded_bytes: u64,
@@ -54,8 +56,8 @@ pub struct OpenReport {
 }
 
 impl OpenReport {
-    /// Whether later roots may have been lost: the one that was found is the only whole one, and the file goes on behind what it
-    /// refers to. Else it is that of a container that crashed before its first commit.
+    /// Whether later roots may have been lost: the one that was found is the only whole one, and the file
+    /// goes on behind what it refers to. Else it is that of a container that crashed before its first commit.
     pub fn may_be_older(&self) -> bool {
         self.whole_roots == 1 && self.discarded_bytes > 0
     }
@@ -84,8 +86,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// ([`crate::engine::segment`]), and durable with the first commit.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not fit;
-    /// [`Error::InUse`].
+    /// [`Error::Device`]; [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not
+    /// fit; [`Error::InUse`].
     pub fn create(
         device: D,
         peers: P,
@@ -128,13 +130,13 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(())
     }
 
-    /// Opens a container that another process may have open already, or may not. The file's lock keeps those out who do not share the
-    /// memory.
+    /// Opens a container that another process may have open already, or may not. The file's lock keeps those
+    /// out who do not share the memory.
     ///
     /// # Errors
-    /// [`Error::InUse`]; [`Error::OtherContainer`] and [`Error::ChangedElsewhere`] where the memory is not, or no longer, the
-    /// file's; [`Error::Damaged`], [`Error::Foreign`], [`Error::Unsupported`] and [`Error::KeyMissing`] for what no root can be
-    /// read of, or not with these keys.
+    /// [`Error::InUse`]; [`Error::OtherContainer`] and [`Error::ChangedElsewhere`] where the memory is not,
+    /// or no longer, the file's; [`Error::Damaged`], [`Error::Foreign`], [`Error::Unsupported`] and
+    /// [`Error::KeyMissing`] for what no root can be read of, or not with these keys.
     pub fn open(
         device: D,
         peers: P,
@@ -180,7 +182,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         self.check_file(guard)
     }
 
-    /// The memory outlives files: this one may be another by now, or changed by somebody who did not share the memory.
+    /// The memory outlives files: this one may be another by now, or changed by somebody who did not share
+    /// the memory.
     fn check_file(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         let Some((found, sequence)) = whose(&self.device)? else {
             return self.find_root().map(drop);
@@ -211,7 +214,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(report)
     }
 
-    /// The first who may write, after others who only read: the map is in memory, and nothing of what writers need.
+    /// The first who may write, after others who only read: the map is in memory, and nothing of what writers
+    /// need.
     fn begin_writing(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
         self.lock_file(LockMode::Exclusive)?;
         self.set_id(self.live.container());
@@ -245,7 +249,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             was_closed: root.closed,
             broken_roots: found.broken,
             whole_roots: found.whole,
-            // In whole sheets: cutting one would write it, and a power failure could take what is durable in it.
+            // In whole sheets: cutting one would write it, and a power failure could take what is durable in
+            // it.
             discarded_bytes: size
                 .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(SHEET_BYTES as u64)),
             missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
@@ -268,7 +273,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Err(Error::SharedMemory { what: "pages of a segment", expected, found })
     }
 
-    /// Makes what was found durable, above all versions that were given out before, and the rest of the file gone.
+    /// Makes what was found durable, above all versions that were given out before, and the rest of the file
+    /// gone.
     fn begin_epoch(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -294,19 +300,21 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         }
         self.live.shared().next_version.store(epoch_start.0);
-        // Roots of commits and openings that were killed may be in the cache alone; one after the other they would
-        // be written over the last durable one.
+        // Roots of commits and openings that were killed may be in the cache alone; one after the other they
+        // would be written over the last durable one.
         self.sync(guard)?;
         self.write_root(guard, &mut root)?;
         if forward.is_empty() && report.discarded_bytes > 0 {
-            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what will by its versions.
+            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what
+            // will by its versions.
             let end = size - report.discarded_bytes;
             self.device.truncate(end).map_err(|source| Error::device("truncate", end, 0, source))?;
         }
         self.copy_root(guard, &root);
         (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         let state = &self.live.shared().state;
-        // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch that ended.
+        // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch
+        // that ended.
         self.start(guard, &root, state.load());
         if !forward.is_empty() {
             report.rolled_forward = forward.len() as u32;
@@ -407,7 +415,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         // Where much is free: short openings that all append would make the file longer and longer.
         let unused = root.known_free + (root.end - root.known_end);
         let should = unused.saturating_mul(self.options.tuning.sparse_divisor) > root.end;
-        // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it can.
+        // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it
+        // can.
         let end = if (must || should) && self.load_leaves().is_ok() {
             let end = self.place_all(root);
             root.end = end / GRAIN_BYTES as u64;
@@ -421,7 +430,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(end)
     }
 
-    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers to.
+    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers
+    /// to.
     pub(crate) fn place_all(&self, root: &Root) -> u64 {
         let usage = self.count_zones(root, root.pages);
         self.set_zones(&usage);
@@ -458,8 +468,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         shared.live_grains.store(u64::from(zones) * u64::from(size));
     }
 
-    /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file are their readers' to
-    /// find; they take no space.
+    /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file
+    /// are their readers' to find; they take no space.
     pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Usage {
         let size = self.options.geometry.zone_grains;
         let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
@@ -505,8 +515,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     /// The newest records of the epoch that ended, by block, where newer than the root's.
     ///
-    /// What was given its version after the root was written is. Of what was under way then, a record is if the root has
-    /// an older record of the block; an extension or a page of zeros of that moment cannot be told from an older one.
+    /// What was given its version after the root was written is. Of what was under way then, a record is if
+    /// the root has an older record of the block; an extension or a page of zeros of that moment cannot be
+    /// told from an older one.
     fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<Unrooted>, Error> {
         let is_planted = self.options.plant.is(Plant::StaleEpochRolledForward);
         let epoch = if is_planted { Version(0) } else { root.epoch_start }..root.version_limit;
@@ -550,8 +561,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(kept)
     }
 
-    /// Takes records over where they lie. Until the commit that follows, a crash finds them there again: nothing is written
-    /// where they or the root's records are.
+    /// Takes records over where they lie. Until the commit that follows, a crash finds them there again:
+    /// nothing is written where they or the root's records are.
     fn roll_forward(&self, root: &Root, records: &[Unrooted], size: u64) {
         let mut usage = self.count_zones(root, root.pages);
         let zone_grains = self.options.geometry.zone_grains;

@@ -119,8 +119,8 @@ pub(crate) fn read_map(
     Ok(opened)
 }
 
-/// What the sheets say of themselves, whole or not: the container's id, and the highest sequence of a whole one. None: there is no
-/// sheet at all.
+/// What the sheets say of themselves, whole or not: the container's id, and the highest sequence of a whole
+/// one. None: there is no sheet at all.
 pub(crate) fn whose(device: &impl Device) -> Result<Option<(ContainerId, u64)>, Error> {
     let mut found: Option<(ContainerId, u64)> = None;
     for index in 0..ROOT_SHEETS {

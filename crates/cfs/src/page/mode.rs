@@ -4,7 +4,8 @@ use pgshrink_codec::Algorithm;
 
 use super::Error;
 
-/// One byte: the algorithm in the lowest three bits, then flags. Zero is no mode, so that a missing one is noticed.
+/// One byte: the algorithm in the lowest three bits, then flags. Zero is no mode, so that a missing one is
+/// noticed.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Mode(u8);
 

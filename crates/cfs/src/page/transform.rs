@@ -46,9 +46,9 @@ const EFFORT: u32 = 350;
 const CELLS_MIN: usize = 5;
 
 impl Transform {
-    /// Appends the rearranged page to `joined`, and those bits of it that no codec needs to see to `loose`. With
-    /// `checksum_implied`, its checksum is left out. Says what the way back takes, in nanoseconds of the machine it was
-    /// measured on.
+    /// Appends the rearranged page to `joined`, and those bits of it that no codec needs to see to `loose`.
+    /// With `checksum_implied`, its checksum is left out. Says what the way back takes, in nanoseconds of the
+    /// machine it was measured on.
     pub(super) fn encode(
         &mut self,
         page: &[u8; PAGE_SIZE],

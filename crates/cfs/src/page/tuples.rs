@@ -1,8 +1,8 @@
 //! The headers of heap and index tuples, field by field.
 //!
-//! A heap tuple (`htup_details.h`) begins with xmin, xmax, a command id, its own place, two words of flags, the
-//! offset of its data and a bitmap of nulls. An index tuple (`itup.h`) begins with the place of a row, or for
-//! B-tree pages of what they call a posting list or a pivot (`nbtree.h`), and a word of size and flags.
+//! A heap tuple (`htup_details.h`) begins with xmin, xmax, a command id, its own place, two words of flags,
+//! the offset of its data and a bitmap of nulls. An index tuple (`itup.h`) begins with the place of a row, or
+//! for B-tree pages of what they call a posting list or a pivot (`nbtree.h`), and a word of size and flags.
 //!
 //! Both directions go through the same list of fields, so that they cannot differ. Afterwards the cells know
 //! their class and where their lanes begin and end, from bytes that a decoder has by then restored.
@@ -274,8 +274,8 @@ fn tid(page: &[u8; PAGE_SIZE], at: u16) -> (u32, u16) {
     (u32_at(page, at).rotate_left(16), u16_at(page, at + 4))
 }
 
-/// The largest offset if all row pointers can be told as `block * largest + offset - 1` in 32 bits, else 0. Then
-/// the rows of consecutive blocks are consecutive numbers.
+/// The largest offset if all row pointers can be told as `block * largest + offset - 1` in 32 bits, else 0.
+/// Then the rows of consecutive blocks are consecutive numbers.
 fn per_block(tids: impl Iterator<Item = (u32, u16)>) -> u32 {
     let (mut block_max, mut offset_max, mut offset_min) = (0, 0, u16::MAX);
     for (block, offset) in tids {
@@ -297,7 +297,8 @@ fn newest_first(layout: &Layout, order: &mut Vec<u16>, wanted: impl Fn(&Cell) ->
     }
 }
 
-/// Sorts places of cells downwards. They are multiples of eight, each another, so they are marked and collected.
+/// Sorts places of cells downwards. They are multiples of eight, each another, so they are marked and
+/// collected.
 fn fall(order: &mut [u16]) {
     let mut begins = [0u64; PAGE_SIZE / 8 / 64];
     order.iter().for_each(|at| begins[usize::from(at / 512)] |= 1 << (at / 8 % 64));

@@ -1,8 +1,8 @@
 //! Entries of GIN indexes: a key and, behind it, the rows it is in (`ginentrypage.c`, `ginpostinglist.c`).
 //!
-//! Most keys are in one row or a few. The first row pointers of all entries become columns, what follows is in the
-//! rows as it is: differences in as many bytes as each needs. What is left of an entry is its key, so that keys are
-//! of one class whatever their lists are.
+//! Most keys are in one row or a few. The first row pointers of all entries become columns, what follows is
+//! in the rows as it is: differences in as many bytes as each needs. What is left of an entry is its key, so
+//! that keys are of one class whatever their lists are.
 
 use crate::page::column;
 use crate::page::layout::{Cell, Layout, u16_at, u32_at};
@@ -50,7 +50,8 @@ fn sizes(page: &[u8; PAGE_SIZE], cell: &Cell) -> Option<(usize, usize)> {
     crate::page::layout::is_zero(&page[end - behind..end]).then_some((size, behind))
 }
 
-/// Writes the lists of all entries. `false`, and nothing written, if there are few, or something is behind one.
+/// Writes the lists of all entries. `false`, and nothing written, if there are few, or something is behind
+/// one.
 pub(in crate::page) fn write(page: &[u8; PAGE_SIZE], layout: &Layout, columns: &mut Columns<'_>) -> bool {
     if entries(layout).count() < ENTRIES_MIN || !entries(layout).all(|cell| sizes(page, cell).is_some()) {
         return false;

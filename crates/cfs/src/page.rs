@@ -169,6 +169,9 @@ impl PageCodec {
     /// Appends the payload of `page` to `out`: at most [`PAGE_SIZE`] bytes, none for a page of zeros. `block`
     /// is the page's number in its relation; with it, a checksum that verifies costs nothing. On an error
     /// nothing was appended.
+    ///
+    /// # Errors
+    /// [`Error::Codec`]: an algorithm failed.
     pub fn encode(
         &mut self,
         page: &[u8; PAGE_SIZE],
@@ -302,6 +305,10 @@ impl PageCodec {
 
     /// Decodes what [`PageCodec::encode`] made under the same block number and dictionary. On an error, the
     /// page holds bytes without meaning. Nothing is allocated once every algorithm in use was met.
+    ///
+    /// # Errors
+    /// [`Error::Mode`], [`Error::DictionaryMissing`] and [`Error::BlockMissing`] where something is lacking;
+    /// [`Error::Corrupt`] and [`Error::Codec`] for a payload that [`PageCodec::encode`] did not make.
     pub fn decode(
         &mut self,
         mode: u8,

@@ -85,6 +85,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Empties zones into those that are kept for it, and commits, so that they are free.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Device`] of the collection; as [`commit`](Container::commit).
     pub(crate) fn collect_for_room(&self) -> Result<(), Error> {
         let geometry = &self.options.geometry;
         // Half of what is left of what is kept for it: the copies take less room than what becomes free.

@@ -134,6 +134,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Commits now, not joining anybody.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub(crate) fn commit_now(&self) -> Result<(), Error> {
         let guard = self.lock_commit();
         self.commit_locked(&guard, false).map(drop)
@@ -148,6 +151,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Commits, with a change of what the root says beside the map. None: there was nothing to be written.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub(crate) fn commit_with(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -431,6 +437,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Appends a record of the map, from the reserve if it must be.
+    ///
+    /// # Errors
+    /// [`Error::AddressSpace`] where nothing is left for this purpose; [`Error::Device`].
     pub(crate) fn append_map(
         &self,
         _: &CommitGuard<'_, W>,
@@ -529,6 +538,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// An fdatasync whose failure is the end of all commits.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; from then on every commit fails with [`Error::Poisoned`].
     pub(crate) fn sync(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         self.sync_with(guard, || self.device.fdatasync(), "fdatasync")
     }
@@ -559,6 +571,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is
     /// new.
+    ///
+    /// # Errors
+    /// [`Error::Device`]. After a failed sync, not after a failed write, every commit fails with
+    /// [`Error::Poisoned`].
     pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
             if !self.options.plant.is(Plant::NameNotSynced) {

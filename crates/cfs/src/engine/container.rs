@@ -253,6 +253,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// None: a page of zeros.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`]; [`Error::Damaged`] and [`Error::Device`] where two reads in a row fail.
     pub(crate) fn read_record(
         &self,
         block: Block,
@@ -299,6 +302,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Reads and proves the record that `entry` means.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not that record, or not whole; [`Error::Device`].
     pub(crate) fn read_at(
         &self,
         entry: Entry,
@@ -436,6 +442,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// The shared memory may be another container's by now: the file was removed while this process had it
     /// open.
+    ///
+    /// # Errors
+    /// [`Error::OtherContainer`].
     pub(crate) fn check_container(&self) -> Result<(), Error> {
         let expected = self.live.container();
         if expected == self.id { Ok(()) } else { Err(Error::OtherContainer { expected, found: self.id }) }
@@ -491,6 +500,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// Writes what [`build`](Self::build) made at a place of its own, with help of the reserve if there is a
     /// need that allows it. It is finished there when what is returned is dropped.
+    ///
+    /// # Errors
+    /// [`Error::AddressSpace`] where nothing is left for this purpose; [`Error::Device`], of a full disk too
+    /// where the reserve does not help.
     pub(crate) fn append(
         &self,
         header: &Header,
@@ -565,6 +578,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not
     /// waited for.
+    ///
+    /// # Errors
+    /// As [`find_root`](Self::find_root), which is asked where memory has none for long.
     pub(crate) fn root_in_memory(&self) -> Result<Root, Error> {
         for _ in 0..ROOT_TRIES {
             if let Ok(root) = Root::decode_image(&self.live.image()) {
@@ -577,6 +593,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// The last root, for who holds the commit lock: if it is half of one, a process died while it took it
     /// into memory.
+    ///
+    /// # Errors
+    /// As [`find_root`](Self::find_root), which is asked then.
     pub(crate) fn root_held(&self, _: &CommitGuard<'_, W>) -> Result<Root, Error> {
         Root::decode_image(&self.live.image()).or_else(|_| self.find_root().map(|found| found.root))
     }

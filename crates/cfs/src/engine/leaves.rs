@@ -119,6 +119,9 @@ pub struct Installing<F> {
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Loads the leaf of a block whose entry is missing; false: that was not why.
+    ///
+    /// # Errors
+    /// As [`load_leaf`](Self::load_leaf).
     pub(crate) fn load_for(&self, block: Block) -> Result<bool, Error> {
         if self.live.is_loaded(block.leaf()) || block.0 >= self.live.load_limit() {
             return Ok(false);
@@ -127,6 +130,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Sees to it that memory has all of a leaf.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Device`] where its record cannot be read, unless somebody else has
+    /// loaded it.
     pub(crate) fn load_leaf(&self, leaf: Leaf) -> Result<(), Error> {
         if self.live.is_loaded(leaf) {
             return Ok(());
@@ -203,6 +210,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Done anew by the next one if it is killed on the way.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
     pub(crate) fn complete_locked(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         let unknown = self.live.unknown_zones();
         if unknown == 0 {

@@ -265,6 +265,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// The shared memory is for segments of one size.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`].
     pub(crate) fn check_size(&self, root: &Root) -> Result<(), Error> {
         let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
         if expected == found {
@@ -340,6 +343,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// Reads the ring, and where it stands.
+    ///
+    /// # Errors
+    /// [`Error::OtherContainer`] where it is of another container; as [`find_root`](Self::find_root).
     pub(crate) fn newest_root_on_device(&self) -> Result<Root, Error> {
         let found = self.find_root()?;
         if found.root.container != self.id {
@@ -349,11 +355,19 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(found.root)
     }
 
+    /// The newest whole root of the file.
+    ///
+    /// # Errors
+    /// As [`stored::find_root`](crate::engine::stored::find_root).
     pub(crate) fn find_root(&self) -> Result<Found, Error> {
         find_root(&self.device, &self.options)
     }
 
-    /// Reads the record of the map at `place`; the payload is behind the header in what is returned.
+    /// Reads and proves the record of the map at `place`; returns its payload, opened.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the record there is not whole, not of this kind, or not the one that the place
+    /// means; [`Error::Device`].
     pub(crate) fn read_map(&self, place: Place, kind: Kind, part: Part) -> Result<Vec<u8>, Error> {
         read_map(&self.device, &self.options, &self.id, place, kind, part)
     }
@@ -380,6 +394,10 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// Takes what the root has of the map beside leaves into memory, and where leaves are.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Device`] where its index, a delta, or a leaf that a delta needs cannot
+    /// be read.
     pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
         let places = self.read_index(root)?;
         self.live.shared().load_limit.store(root.pages.into());

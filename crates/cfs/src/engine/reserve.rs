@@ -76,6 +76,9 @@ impl<F: ReserveFile> Reserve<F> {
     }
 
     /// Bytes that it holds.
+    ///
+    /// # Errors
+    /// What the file says instead.
     pub fn held(&self) -> Result<u64, DeviceError> {
         self.file.size()
     }
@@ -96,6 +99,10 @@ impl<F: ReserveFile> Reserve<F> {
     /// Takes back from the filesystem what it can spare; returns how much is held then. Call it now and then
     /// from one process, and on a full filesystem after each collection that follows a commit: that is when
     /// there is something.
+    ///
+    /// # Errors
+    /// What the file says to the questions for its size and for free space, and to growing; but not
+    /// [`DeviceError::NoSpace`], after which it keeps what it got.
     pub fn fill(&self) -> Result<u64, DeviceError> {
         let held = self.file.size()?;
         let free = self.file.free_bytes()?;

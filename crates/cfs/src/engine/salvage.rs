@@ -49,6 +49,12 @@ struct Scanned {
 
 impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// Opens what is left for reading. `words` must be this process's own.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not fit;
+    /// [`Error::Unsupported`] and [`Error::KeyMissing`] for a root that needs a newer version, or another
+    /// key; [`Error::Device`] where the file cannot be read; and what opening would say where neither a root
+    /// nor a record is whole. Damage of the map is no error, but in the report.
     pub fn salvage(
         device: D,
         peers: P,

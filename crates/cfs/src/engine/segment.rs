@@ -20,6 +20,9 @@ pub const PLAIN_PAGES_MAX: u32 = 4;
 
 /// Makes a container in the folder. Its name appears when a durable root is in it, so that a named file
 /// without one is damaged, never unborn; the name itself is durable with the first commit.
+///
+/// # Errors
+/// [`Error::Device`] where the folder fails; as [`Container::create`].
 pub fn create<'m, F: Folder, P: Peers, W: Word>(
     folder: &F,
     peers: P,
@@ -83,6 +86,9 @@ pub fn pages_at_a_glance(device: &impl Device) -> u32 {
 }
 
 /// Removes the container, whatever state it is in. The folder itself is the caller's to remove.
+///
+/// # Errors
+/// What the folder says, but not that there is no such file.
 pub fn unlink(folder: &impl Folder) -> Result<(), DeviceError> {
     for name in [NEW_FILE_NAME, FILE_NAME] {
         match folder.unlink(name) {

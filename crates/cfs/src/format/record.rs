@@ -139,6 +139,9 @@ pub(crate) fn finish(record: &mut Vec<u8>, header: &Header, seed: u32, location:
 }
 
 /// The header of the record at the begin of `bytes`, if these are a whole record that belongs at `location`.
+///
+/// # Errors
+/// Why they are not.
 pub(crate) fn check(bytes: &[u8], seed: u32, location: Location) -> Result<Header, Reason> {
     let header = Header::parse(bytes).ok_or(Reason::NoRecord)?;
     let end = HEADER_BYTES + header.payload_len;

@@ -299,13 +299,19 @@ impl Root {
         body
     }
 
-    /// Reads a sheet of the ring. A root that is whole but cannot be opened without its key gives
-    /// [`Error::KeyMissing`].
+    /// Reads a sheet of the ring.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::Unsupported`] and [`Error::Damaged`]; [`Error::KeyMissing`] for a root
+    /// that is whole and sealed with another key.
     pub(crate) fn decode(sheet: &[u8], seal: Option<&dyn Seal>, plant: Plant) -> Result<Root, Error> {
         Root::decode_with(sheet, false, seal, plant)
     }
 
     /// Reads what [`encode`](Self::encode) made without a seal, whichever key the container has.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: it is half of one.
     pub(crate) fn decode_image(sheet: &[u8]) -> Result<Root, Error> {
         Root::decode_with(sheet, true, None, Plant::None)
     }

@@ -21,6 +21,9 @@ pub struct PageDictionary {
 
 impl PageDictionary {
     /// Prepares `bytes` for reading anything, and for writing by `choices`.
+    ///
+    /// # Errors
+    /// [`Error::Codec`]: it is empty or too long, or there is no memory for it.
     pub fn new(bytes: Vec<u8>, choices: &[Choice]) -> Result<Self, Error> {
         let dictionary = Dictionary::new(bytes)?;
         let reading = DecompressorDictionary::new(&dictionary)?;

@@ -49,6 +49,9 @@ impl Mode {
     }
 
     /// The mode of this byte, if it is one.
+    ///
+    /// # Errors
+    /// [`Error::Mode`].
     pub fn from_byte(byte: u8) -> Result<Mode, Error> {
         let mode = Mode(byte);
         if mode == Mode::RAW || mode == Mode::ZERO {

@@ -148,6 +148,9 @@ impl DictionaryPolicy {
 
     /// Trains on the pages noted of late. A dictionary, if it serves them better than `present` does, in each
     /// container for which so many pages are still to come.
+    ///
+    /// # Errors
+    /// [`Error::Codec`] of encoding a page or preparing a dictionary.
     pub fn trial(
         &mut self,
         codec: &mut PageCodec,

@@ -51,6 +51,10 @@ impl<'m, W: Word> Live<'m, W> {
 
     /// Counts a writer in that is about to publish a page with this dictionary; 0 is none. After an error it
     /// is not inside.
+    ///
+    /// # Errors
+    /// [`Error::DictionaryMissing`] if it is not one of the container's; [`Error::DictionaryRetired`] if it
+    /// is to go.
     pub fn enter_dictionary(&self, number: DictionaryNumber) -> Result<Inside<'m, W>, Error> {
         if number == 0 {
             return Ok(Inside(None));

@@ -56,6 +56,9 @@ impl Size {
 
 impl<'m, W: Word> Live<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
+    ///
+    /// # Errors
+    /// As [`Region::over`].
     pub fn new(words: &'m [W], geometry: Geometry) -> Result<Self, Error> {
         Ok(Live { region: Region::over(words, &geometry)?, geometry })
     }

@@ -237,6 +237,10 @@ impl<W> Copy for Region<'_, W> {}
 
 impl<'m, W: Word> Region<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`] if there are too few words, if the size of a zone does not do, or if there are
+    /// too few zones to work in; [`Error::Limit`] if the geometry is larger than the format.
     pub fn over(words: &'m [W], geometry: &Geometry) -> Result<Self, Error> {
         const { assert!(size_of::<Shared<W>>() == FIXED_WORDS * size_of::<W>()) };
         geometry.check(words.len())?;

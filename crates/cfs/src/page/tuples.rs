@@ -63,7 +63,7 @@ impl Family {
         [Family::Heap, Family::Index, Family::Other].into_iter().find(|family| family.code() == code)
     }
 
-    /// Bytes that [`Fields`] takes care of.
+    /// Bytes that [`Field`]s take care of.
     pub(super) fn header_bytes(self) -> usize {
         match self {
             Family::Heap => HEAP_BYTES,

@@ -1,7 +1,7 @@
 //! What a container needs of a file and of the folder it lies in.
 //!
-//! A shell implements these over system calls, the simulator ([`crate::sim`]) over a model of a disk. The engine
-//! believes of the medium what `formats/cfs.md` states under "The medium", and nothing else.
+//! A shell implements these over system calls, the simulator ([`crate::sim`]) over a model of a disk. The
+//! engine believes of the medium what `formats/cfs.md` states under "The medium", and nothing else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,11 +42,12 @@ pub enum LockMode {
 
 /// One open container file. Shared by reference: the calls take `&self` and may run at the same time.
 pub trait Device {
-    /// Fills `buffer` from byte `offset` on; returns how much, less than the whole only at the end of the file.
+    /// Fills `buffer` from byte `offset` on; returns how much, less than the whole only at the end of the
+    /// file.
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError>;
 
-    /// Writes all of `bytes` at byte `offset`, growing the file as needed. After an error any part of them may be
-    /// there.
+    /// Writes all of `bytes` at byte `offset`, growing the file as needed. After an error any part of them
+    /// may be there.
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError>;
 
     /// Makes everything written so far, by any process, and the file's size durable.
@@ -64,13 +65,13 @@ pub trait Device {
     /// Makes the file's name durable: its folder, and each folder above that was made with it.
     fn sync_dir(&self) -> Result<(), DeviceError>;
 
-    /// Locks the file, or changes the lock that this opening of it holds; false: another one's is in the way, and nothing has changed
-    /// but that a lock may have been lost that was to be raised. The lock goes with the opening's last descriptor, however its
-    /// processes end (`flock`, or `F_OFD_SETLK`).
+    /// Locks the file, or changes the lock that this opening of it holds; false: another one's is in the way,
+    /// and nothing has changed but that a lock may have been lost that was to be raised. The lock goes with
+    /// the opening's last descriptor, however its processes end (`flock`, or `F_OFD_SETLK`).
     fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError>;
 
-    /// Asks for `bytes` of the tablespace's reserve ([`crate::engine::reserve`]) to be given to the filesystem, because what is under
-    /// way must not fail. False: there is none, or none for this need.
+    /// Asks for `bytes` of the tablespace's reserve ([`crate::engine::reserve`]) to be given to the
+    /// filesystem, because what is under way must not fail. False: there is none, or none for this need.
     fn release_reserve(&self, bytes: u64, need: Need) -> bool {
         let _ = (bytes, need);
         false
@@ -103,9 +104,10 @@ pub trait Folder {
 
 /// The processes that share a container, as one of them sees it.
 pub trait Peers {
-    /// This thread of execution: not zero, the same for as long as it lives, and never used again by another while the shared
-    /// memory lives (a process id with the time it started). A thread that finds itself the holder of a lock that it asks for takes it for one
-    /// that it left behind by a jump: so two threads must never have one name.
+    /// This thread of execution: not zero, the same for as long as it lives, and never used again by another
+    /// while the shared memory lives (a process id with the time it started). A thread that finds itself the
+    /// holder of a lock that it asks for takes it for one that it left behind by a jump: so two threads must
+    /// never have one name.
     fn me(&self) -> u64;
 
     /// Whether the process still runs. A wrong "no" breaks locks, a wrong "yes" makes everybody wait.

@@ -1,7 +1,8 @@
 //! Compressed segments of PostgreSQL relations, over a device trait.
 //!
-//! This crate refuses to open a file, to know a server's process, to retry an fsync, and to return a page that is not proved
-//! to be that page. What it promises about crashes is in [`container`], as numbered invariants.
+//! This crate refuses to open a file, to know a server's process, to retry an fsync, and to return a page
+//! that is not proved to be that page. What it promises about crashes is in [`container`], as numbered
+//! invariants.
 //!
 //! ```text
 //!   a page's 8 KB  --  page: encode  -->  mode byte, payload
@@ -16,13 +17,14 @@
 //!
 //! Rooms, each of which knows only those below it:
 //!
-//! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a relation shrinks to](estimate).
-//! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]; [`segment`]: a container in
-//!   its folder; [`mod@reserve`]: what a full filesystem must not stop.
+//! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a
+//!   relation shrinks to](estimate).
+//! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`];
+//!   [`segment`]: a container in its folder; [`mod@reserve`]: what a full filesystem must not stop.
 //! * `shared`: what the processes of a container share: words, locks, who may write where.
 //! * `format`: what lies in the file: roots, map, records, [`units`].
-//! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers. [`seal`]: encryption. [`device`]: what the
-//!   engine asks of a file. [`sim`]: a disk that fails in every way we know.
+//! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers. [`seal`]:
+//!   encryption. [`device`]: what the engine asks of a file. [`sim`]: a disk that fails in every way we know.
 //!
 //! Layouts are in `formats/cfs.md` and nowhere else.
 

@@ -1,9 +1,9 @@
 //! One 8 KB page to a payload and back, exactly.
 //!
-//! A page is rearranged so that a codec sees like beside like (header fields, line pointers, tuple headers, attributes as
-//! columns; text as rows), then compressed by any algorithm, with or without its relation's dictionary. It does not
-//! check that a payload is intact, its record does; it does not know containers. The layout is in
-//! `formats/cfs-page.md`.
+//! A page is rearranged so that a codec sees like beside like (header fields, line pointers, tuple headers,
+//! attributes as columns; text as rows), then compressed by any algorithm, with or without its relation's
+//! dictionary. It does not check that a payload is intact, its record does; it does not know containers. The
+//! layout is in `formats/cfs-page.md`.
 //!
 //! ```text
 //!   page --> layout: header, line pointers, cells --> tuples: headers    --> columns  \             --> codec -->
@@ -12,13 +12,14 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Any 8192 bytes come back bit for bit. Nothing is assumed of a page that was not checked while encoding it, and
-//!    whatever does not fit is taken as plain bytes.
+//! 1. Any 8192 bytes come back bit for bit. Nothing is assumed of a page that was not checked while encoding
+//!    it, and whatever does not fit is taken as plain bytes.
 //! 2. A payload is at most a page long; a page of zeros has none.
-//! 3. Any bytes as a payload give a page or an [`Error`], in bounded time, and allocate nothing once contexts are there.
-//! 4. What an encoder remembers from page to page (schemas, exponents) is a guess for the next one. Every payload says
-//!    all that its decoder needs, besides dictionary and block number. So the same page may become different
-//!    payloads.
+//! 3. Any bytes as a payload give a page or an [`Error`], in bounded time, and allocate nothing once contexts
+//!    are there.
+//! 4. What an encoder remembers from page to page (schemas, exponents) is a guess for the next one. Every
+//!    payload says all that its decoder needs, besides dictionary and block number. So the same page may
+//!    become different payloads.
 //!
 //! ```
 //! use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, Policy};
@@ -65,8 +66,8 @@ pub const PAGE_SIZE: usize = 8192;
 /// Whether pages are rearranged before the codec.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum TransformPolicy {
-    /// Where the page is one that it understands; by LZ4, which is asked for where speed counts, only where pages like
-    /// it save enough for the time it takes.
+    /// Where the page is one that it understands; by LZ4, which is asked for where speed counts, only where
+    /// pages like it save enough for the time it takes.
     #[default]
     Auto,
     /// Where the page is one that it understands, whatever time that takes.
@@ -165,9 +166,12 @@ impl PageCodec {
         Self::default()
     }
 
-    /// Appends the payload of `page` to `out`: at most [`PAGE_SIZE`] bytes, none for a page of zeros. `block` is the
-    /// page's number in its relation; with it, a checksum that verifies costs nothing. On an error nothing was
-    /// appended.
+    /// Appends the payload of `page` to `out`: at most [`PAGE_SIZE`] bytes, none for a page of zeros. `block`
+    /// is the page's number in its relation; with it, a checksum that verifies costs nothing. On an error
+    /// nothing was appended.
+    ///
+    /// # Errors
+    /// [`Error::Codec`]: an algorithm failed.
     pub fn encode(
         &mut self,
         page: &[u8; PAGE_SIZE],
@@ -299,8 +303,12 @@ impl PageCodec {
         })
     }
 
-    /// Decodes what [`PageCodec::encode`] made under the same block number and dictionary. On an error, the page
-    /// holds bytes without meaning. Nothing is allocated once every algorithm in use was met.
+    /// Decodes what [`PageCodec::encode`] made under the same block number and dictionary. On an error, the
+    /// page holds bytes without meaning. Nothing is allocated once every algorithm in use was met.
+    ///
+    /// # Errors
+    /// [`Error::Mode`], [`Error::DictionaryMissing`] and [`Error::BlockMissing`] where something is lacking;
+    /// [`Error::Corrupt`] and [`Error::Codec`] for a payload that [`PageCodec::encode`] did not make.
     pub fn decode(
         &mut self,
         mode: u8,

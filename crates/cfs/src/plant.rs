@@ -1,6 +1,7 @@
 //! Bugs that tests plant into the engine, to prove that the simulator finds them.
 //!
-//! They are compiled in with the feature `planted-bugs` alone, which this crate's own tests turn on and nothing else does.
+//! They are compiled in with the feature `planted-bugs` alone, which this crate's own tests turn on and
+//! nothing else does.
 
 /// One planted bug. Shells never set it; see [`Options`](crate::engine::container::Options).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

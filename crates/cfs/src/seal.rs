@@ -1,12 +1,14 @@
 //! The seam for encryption: what is stored passes through here when a container is sealed.
 //!
-//! The engine knows [`Seal`] only. What stands behind it: [`RecordSeal`], with one container's **data key**; the data key lies
-//! in the container's roots, wrapped by a **master key** ([`MasterKey`]); a master key is made of a [`Secret`], which a
-//! shell fetches from a command, a file or the environment; [`Keyring`] finds the secret that opens a container.
-//! Nothing here reads a file, a variable or the system's generator: randomness comes in through [`Random`].
+//! The engine knows [`Seal`] only. What stands behind it: [`RecordSeal`], with one container's **data key**;
+//! the data key lies in the container's roots, wrapped by a **master key** ([`MasterKey`]); a master key is
+//! made of a [`Secret`], which a shell fetches from a command, a file or the environment; [`Keyring`] finds
+//! the secret that opens a container. Nothing here reads a file, a variable or the system's generator:
+//! randomness comes in through [`Random`].
 //!
 //! - S1 Every nonce is fresh from [`Random`] at the call that uses it. None is kept, counted or derived.
-//! - S2 What one container sealed opens in no other, and nowhere but under the associated data it was sealed with.
+//! - S2 What one container sealed opens in no other, and nowhere but under the associated data it was sealed
+//!   with.
 //! - S3 Changing the master key wraps the data key anew; no record is touched.
 //! - S4 No key and no secret in messages, `Debug` or dropped memory.
 //! - S5 Sizes and costs that a damaged or crafted slot names are checked before they are obeyed.
@@ -60,9 +62,10 @@ const _: () = assert!(OVERHEAD_BYTES <= SEAL_OVERHEAD_MAX);
 
 /// Authenticated encryption of records and roots, with one container's data key.
 ///
-/// The engine hands over the associated data that binds bytes to their place in the container; it keeps no key and draws
-/// no nonce. An implementation takes every nonce from the system's generator at the time of the call: the engine
-/// can promise no number that is never used twice, as a discarded tail gives versions back to a copied file.
+/// The engine hands over the associated data that binds bytes to their place in the container; it keeps no
+/// key and draws no nonce. An implementation takes every nonce from the system's generator at the time of the
+/// call: the engine can promise no number that is never used twice, as a discarded tail gives versions back
+/// to a copied file.
 pub trait Seal {
     /// Which key, as the roots name it; never all zeros, which means not sealed.
     fn key_id(&self) -> [u8; 16];
@@ -70,7 +73,7 @@ pub trait Seal {
     /// Appends the sealed form of `plaintext`, at most [`SEAL_OVERHEAD_MAX`] bytes longer, to `out`.
     fn seal(&self, associated: &[u8], plaintext: &[u8], out: &mut Vec<u8>);
 
-    /// Writes the plaintext to the begin of `out` and returns its length. None: these bytes were not sealed with this
-    /// key and associated data, or `out` is too short.
+    /// Writes the plaintext to the begin of `out` and returns its length. None: these bytes were not sealed
+    /// with this key and associated data, or `out` is too short.
     fn open(&self, associated: &[u8], sealed: &[u8], out: &mut [u8]) -> Option<usize>;
 }

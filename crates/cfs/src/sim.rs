@@ -1,17 +1,18 @@
 //! A disk that fails in every way the engine promises to survive, from one seed.
 //!
-//! Each file has bytes that programs see (the page cache) and bytes that are on the medium. What is written reaches the
-//! medium at an fdatasync, or, when the power fails before, in any part:
+//! Each file has bytes that programs see (the page cache) and bytes that are on the medium. What is written
+//! reaches the medium at an fdatasync, or, when the power fails before, in any part:
 //!
 //! * each 512-byte sector is any of the versions it had since it was last synced, or
 //! * each 4 KB sheet is as it was before or after, or
 //! * sheets that were being written are garbage;
-//! * the file has any of the lengths it had; names made, changed or removed since the last `sync_dir` are as they were from
-//!   some moment on.
+//! * the file has any of the lengths it had; names made, changed or removed since the last `sync_dir` are as
+//!   they were from some moment on.
 //!
-//! An fdatasync covers what was written before it was called, and nothing that others write while it runs. One that fails has
-//! written some sectors and not others, and all of them are called clean: the cache goes on serving what the medium does not have. Reads,
-//! writes and fdatasyncs fail, and space runs out, as often as [`FaultRates`] says.
+//! An fdatasync covers what was written before it was called, and nothing that others write while it runs.
+//! One that fails has written some sectors and not others, and all of them are called clean: the cache goes
+//! on serving what the medium does not have. Reads, writes and fdatasyncs fail, and space runs out, as often
+//! as [`FaultRates`] says.
 //!
 //! File locks belong to handles, as flock's do: they end with the handle, or with the power.
 
@@ -104,7 +105,8 @@ impl Drop for Handle {
 }
 
 impl Disk {
-    /// An empty disk. `step` is called after every operation and at every [`Device::pause`]: a scheduler switches there.
+    /// An empty disk. `step` is called after every operation and at every [`Device::pause`]: a scheduler
+    /// switches there.
     pub fn new(seed: u64, step: impl Fn() + 'static) -> Disk {
         let state = DiskState {
             files: Vec::new(),
@@ -121,18 +123,20 @@ impl Disk {
         Disk { state: Rc::new(RefCell::new(state)), step: Rc::new(step), begin: None }
     }
 
-    /// Lets `begin` be called before an operation changes a file, too, and lets writes happen in two parts: what a scheduler
-    /// needs that switches everywhere.
+    /// Lets `begin` be called before an operation changes a file, too, and lets writes happen in two parts:
+    /// what a scheduler needs that switches everywhere.
     pub fn with_begin(self, begin: impl Fn() + 'static) -> Disk {
         Disk { begin: Some(Rc::new(begin)), ..self }
     }
 
-    /// While it is on, nothing changes a file: for the destructors of a process that is killed, which would not run.
+    /// While it is on, nothing changes a file: for the destructors of a process that is killed, which would
+    /// not run.
     pub fn set_ignoring(&self, is_ignoring: bool) {
         self.state.borrow_mut().is_ignoring = is_ignoring;
     }
 
-    /// Whether locks of files are given to everybody: for tests that open a container anew beside an old opening.
+    /// Whether locks of files are given to everybody: for tests that open a container anew beside an old
+    /// opening.
     pub fn set_locks_ignored(&self, ignored: bool) {
         self.state.borrow_mut().locks_ignored = ignored;
     }
@@ -157,7 +161,8 @@ impl Disk {
         self.state.borrow_mut().rates = rates;
     }
 
-    /// Whether [`Device::release_reserve`] gives nothing. Otherwise writes find as much space as was asked for.
+    /// Whether [`Device::release_reserve`] gives nothing. Otherwise writes find as much space as was asked
+    /// for.
     pub fn set_reserve_refused(&self, refused: bool) {
         self.state.borrow_mut().reserve_refused = refused;
     }
@@ -484,7 +489,8 @@ impl FileState {
         }
     }
 
-    /// Brings `share` percent of what is pending to the medium, up to the write of number `last`, and calls all of that clean.
+    /// Brings `share` percent of what is pending to the medium, up to the write of number `last`, and calls
+    /// all of that clean.
     fn sync(&mut self, last: u64, share: usize, random: &mut u64) {
         let covered = self.lengths.partition_point(|(write, _)| *write <= last);
         let length = self.lengths[..covered].last().map(|(_, length)| *length);

@@ -27,6 +27,8 @@ mod verify;
 mod walk;
 
 use crate::args::{CfsArgs, CfsCommand};
+use container::NoMeans;
+use serde::Serialize;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -63,6 +65,36 @@ pub(crate) enum Verdict {
 impl Verdict {
     pub(crate) fn of(good: bool) -> Verdict {
         if good { Verdict::Good } else { Verdict::Problem }
+    }
+
+    /// Of what is wrong with containers. One that lacks nothing but its key could not be looked at.
+    pub(crate) fn of_problems<'p>(problems: impl Iterator<Item = &'p Problem> + Clone) -> Verdict {
+        let is_any = problems.clone().next().is_some();
+        let good = problems.clone().all(|problem| problem.is_for_want_of_key);
+        if good && is_any { Verdict::Unknown } else { Verdict::of(good) }
+    }
+}
+
+/// What is wrong with a container, as a report has it.
+#[derive(Debug, Serialize, thiserror::Error)]
+#[serde(transparent)]
+#[error("{text}")]
+pub(crate) struct Problem {
+    text: String,
+    /// Another key may open it: the container is not at fault.
+    #[serde(skip)]
+    is_for_want_of_key: bool,
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Problem {
+        Problem { text, is_for_want_of_key: false }
+    }
+}
+
+impl From<NoMeans> for Problem {
+    fn from(reason: NoMeans) -> Problem {
+        Problem { text: reason.to_string(), is_for_want_of_key: reason.is_for_want_of_key() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pgshrink_bench_report::{Result, Table, Unit};
 
 use super::load::Form;
-use super::pgbench::{SCRIPTS, measure};
+use super::pgbench::{Measured, SCRIPTS, measure};
 use super::small::{Settings, Small};
 use super::{Bench, Found, told};
 
@@ -41,24 +41,8 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             }
             for (script, text) in SCRIPTS {
                 let tps = measure(bench.rounds(1, 5), &small, name, count, text)?;
-                for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
-                    let [to_pglz, to_lz4] = [0, 1].map(|jsonb| tps[ours].over(&tps[jsonb]));
-                    found[codec].push((to_pglz.median(), format!("{name} {script}, pglz")));
-                    found[codec].push((to_lz4.median(), format!("{name} {script}, lz4")));
-                    table.row([
-                        name.into(),
-                        (*data).into(),
-                        script.into(),
-                        codec_name.into(),
-                        sizes[0].into(),
-                        sizes[1].into(),
-                        sizes[ours].into(),
-                        if group.is_some() { (limit as f64).into() } else { f64::NAN.into() },
-                        tps[1].median().into(),
-                        to_pglz.spread(),
-                        to_lz4.spread(),
-                    ]);
-                }
+                let limit = if group.is_some() { limit as f64 } else { f64::NAN };
+                Measured { name, script, sizes: &sizes, tps }.tell(Some((*data, limit)), &mut table, found);
             }
             // Stops the server first, which has to leave the group before that can go.
             if let Some(group) = group {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use pgshrink_bench_report::{Result, Samples, Table, Unit};
+use pgshrink_bench_report::{Result, Samples, Table, Unit, Value};
 use pgshrink_testkit::{Cluster, TempDir, run};
 
 use super::load::Form;
@@ -49,28 +49,43 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         }
         for (script, text) in SCRIPTS {
             let tps = measure(bench.rounds(1, 10), small, name, *count, text)?;
-            for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
-                let [to_pglz, to_lz4] = [0, 1].map(|jsonb| tps[ours].over(&tps[jsonb]));
-                found[codec].push((to_pglz.median(), format!("{name} {script}, pglz")));
-                found[codec].push((to_lz4.median(), format!("{name} {script}, lz4")));
-                table.row([
-                    name.as_str().into(),
-                    script.into(),
-                    codec_name.into(),
-                    sizes[0].into(),
-                    sizes[1].into(),
-                    sizes[ours].into(),
-                    tps[1].median().into(),
-                    to_pglz.spread(),
-                    to_lz4.spread(),
-                ]);
-            }
+            Measured { name, script, sizes: &sizes, tps }.tell(None, &mut table, &mut found);
         }
     }
     table.about.push_str(&format!(" Shared buffers: {}.", small.buffers));
     let (found, met) = told(found, 1.0, false);
     table.verdict("pgbench TPS to jsonb, table larger than shared_buffers", "above 1.0", found, met);
     Ok(table)
+}
+
+/// A script on a corpus.
+pub(super) struct Measured<'a> {
+    pub(super) name: &'a str,
+    pub(super) script: &'a str,
+    /// Bytes of the table of each form.
+    pub(super) sizes: &'a [f64],
+    /// Of each form, round by round.
+    pub(super) tps: [Samples; 4],
+}
+
+impl Measured<'_> {
+    /// Adds a row for each of our codecs. A table that has columns for them is told where the data was, and the limit of memory in
+    /// bytes, or NaN.
+    pub(super) fn tell(&self, data: Option<(&str, f64)>, table: &mut Table, found: &mut Found) {
+        let Measured { name, script, sizes, tps } = self;
+        for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
+            let [to_pglz, to_lz4] = [0, 1].map(|jsonb| tps[ours].over(&tps[jsonb]));
+            found[codec].push((to_pglz.median(), format!("{name} {script}, pglz")));
+            found[codec].push((to_lz4.median(), format!("{name} {script}, lz4")));
+            let mut row: Vec<Value> = vec![(*name).into()];
+            row.extend(data.map(|(data, _)| data.into()));
+            row.extend([(*script).into(), codec_name.into()]);
+            row.extend([0, 1, ours].map(|form| Value::from(sizes[form])));
+            row.extend(data.map(|(_, limit)| limit.into()));
+            row.extend([tps[1].median().into(), to_pglz.spread(), to_lz4.spread()]);
+            table.push(row);
+        }
+    }
 }
 
 /// TPS of each form, round by round.

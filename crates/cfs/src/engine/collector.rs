@@ -1,13 +1,13 @@
 //! Collection: moving live records out of zones that are mostly dead, and giving space back.
 //!
-//! A move is an ordinary append and a compare-and-swap against the very record that was copied, so writers are never held up and
-//! always win. A zone becomes free with the next commit, as every zone does; nothing is freed here. One call
-//! moves a budget's worth of bytes, so that is also the most it can need of new space. A segment that was only appended to has no
-//! zone worth moving and costs a look at its map.
+//! A move is an ordinary append and a compare-and-swap against the very record that was copied, so writers
+//! are never held up and always win. A zone becomes free with the next commit, as every zone does; nothing is
+//! freed here. One call moves a budget's worth of bytes, so that is also the most it can need of new space. A
+//! segment that was only appended to has no zone worth moving and costs a look at its map.
 //!
-//! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a small piece of
-//! collection. So the file stays below live bytes, ceiling and twice what was written since the last commit. Writers make no
-//! commit and wait for nobody.
+//! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a
+//! small piece of collection. So the file stays below live bytes, ceiling and twice what was written since
+//! the last commit. Writers make no commit and wait for nobody.
 
 use crate::device::{Device, Peers};
 use crate::engine::container::Container;
@@ -15,7 +15,7 @@ use crate::engine::leaves;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
 use crate::format::record::RECORD_BYTES_MAX;
-use crate::format::root::HEAD;
+use crate::format::root::{HEAD, Place};
 use crate::format::units::{Block, Extent, GRAIN_BYTES, ZoneNumber};
 use crate::plant::Plant;
 use crate::shared::live::Counter;
@@ -67,10 +67,12 @@ struct Usage {
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another process collects.
+    /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another
+    /// process collects.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the map cannot be completed, [`Error::Device`], [`Error::AddressSpace`] where nothing is left to move to.
+    /// [`Error::Damaged`] where the map cannot be completed, [`Error::Device`], [`Error::AddressSpace`] where
+    /// nothing is left to move to.
     pub fn collect(&self, budget: Budget) -> Result<Collected, Error> {
         self.check_writable()?;
         let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) else {
@@ -83,6 +85,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Empties zones into those that are kept for it, and commits, so that they are free.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Device`] of the collection; as [`commit`](Container::commit).
     pub(crate) fn collect_for_room(&self) -> Result<(), Error> {
         let geometry = &self.options.geometry;
         // Half of what is left of what is kept for it: the copies take less room than what becomes free.
@@ -117,7 +122,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         }
     }
 
-    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails where somebody learns of it.
+    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails
+    /// where somebody learns of it.
     fn help(&self, guard: &CollectorGuard<'_, W>) {
         let tuning = &self.options.tuning;
         let budget = Budget { bytes: tuning.help_bytes, garbage_percent: tuning.ceiling_percent };
@@ -188,13 +194,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         };
         add(HEAD);
         self.live.entries(self.pages()).filter_map(|(_, entry)| entry.record_extent()).for_each(&mut add);
-        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.deltas.iter().copied());
-        let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        let places = places.chain([root.index]).chain(dictionaries.clone());
-        places.filter_map(|place| place.extent()).for_each(&mut add);
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.places());
+        places.filter_map(Place::extent).for_each(&mut add);
         // A dictionary is large, lives long and is not moved; neither is the head.
         let mut fixed = vec![false; live.len()];
-        for extent in dictionaries.filter_map(|place| place.extent()).chain([HEAD]) {
+        let dictionaries = root.dictionaries.iter().filter_map(|dictionary| dictionary.place.extent());
+        for extent in dictionaries.chain([HEAD]) {
             for (zone, _) in self.live.shares(extent) {
                 if let Some(fixed) = fixed.get_mut(zone.index()) {
                     *fixed = true;
@@ -297,8 +302,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(self.live.replace(block, original, copy))
     }
 
-    /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no more than sixteen
-    /// times what it may move.
+    /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no
+    /// more than sixteen times what it may move.
     fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
         let tuning = &self.options.tuning;
         let zone_bytes = self.options.geometry.zone_bytes();

@@ -2,24 +2,27 @@
 //!
 //! Under the commit lock, in this order, each step for the reason given:
 //!
-//! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they lack;
+//! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they
+//!    lack;
 //! 2. take the entries and their dirty marks: what is published later is the next commit's;
-//! 3. append the map's records; leave the sheet behind them, and wait for writers that are still in it: a power failure may destroy a
-//!    sheet that is being written, and this one is about to hold what is durable;
+//! 3. append the map's records; leave the sheet behind them, and wait for writers that are still in it: a
+//!    power failure may destroy a sheet that is being written, and this one is about to hold what is durable;
 //! 4. fdatasync: what the root will refer to is durable, pages and map alike;
 //! 5. write the root into the next sheet of the ring, and fdatasync: this is the commit;
 //! 6. take the root into memory, and write its copy, which the next commit's first fdatasync makes durable;
-//! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody is led by it.
+//! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody
+//!    is led by it.
 //!
-//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and where space is short begins
-//! with step 7 for the root that it finds in the file, as failed commits and refused writes have taken space too. A failed fdatasync poisons
-//! the container: the kernel may have thrown the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
+//! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and
+//! where space is short begins with step 7 for the root that it finds in the file, as failed commits and
+//! refused writes have taken space too. A failed fdatasync poisons the container: the kernel may have thrown
+//! the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
 
 use crate::device::{Device, DeviceError, Need, Peers};
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
 use crate::format::entry::Entry;
-use crate::format::error::{Damage, Error, Part, Reason};
+use crate::format::error::Error;
 use crate::format::map;
 use crate::format::record::Kind;
 use crate::format::root::{HEAD, VERSIONS_AHEAD};
@@ -29,7 +32,7 @@ use crate::plant::Plant;
 use crate::shared::live::{Counter, Live};
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::{IDLE, IN_COMMIT, IN_SYNC};
-use crate::shared::space::Purpose;
+use crate::shared::space::{Purpose, Usage};
 use crate::shared::word::Word;
 
 /// Entries at most of one delta.
@@ -43,8 +46,8 @@ const WRITERS_TRIES: u32 = 200;
 /// What a call of [`Container::commit`] came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
-    /// Sequence of the root, if this call wrote one. None if nothing had changed since the last one, or if a commit that another process
-    /// began after the call served it.
+    /// Sequence of the root, if this call wrote one. None if nothing had changed since the last one, or if a
+    /// commit that another process began after the call served it.
     pub sequence: Option<u64>,
 }
 
@@ -52,12 +55,10 @@ pub struct Committed {
 struct Snapshot {
     pages: u32,
     changed: Vec<(Block, Entry)>,
-    /// Grains that the root will refer to, by zone.
-    live: Vec<u32>,
+    /// What the root will refer to.
+    usage: Usage,
     /// Zones without a writer, before the entries were looked at.
     closed: Vec<bool>,
-    /// First grain behind what the root will refer to.
-    end: u64,
 }
 
 /// How a root is written.
@@ -79,13 +80,13 @@ struct Draft {
 }
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Makes durable everything that was written, extended or truncated before the call, by any process. Readers and
-    /// writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
+    /// Makes durable everything that was written, extended or truncated before the call, by any process.
+    /// Readers and writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
     ///
     /// # Errors
-    /// After an error it is not known what a power failure would leave, except that it is the last commit's state or
-    /// newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed fsync
-    /// fails every later commit with [`Error::Poisoned`].
+    /// After an error it is not known what a power failure would leave, except that it is the last commit's
+    /// state or newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed
+    /// fsync fails every later commit with [`Error::Poisoned`].
     pub fn commit(&self) -> Result<Committed, Error> {
         self.commit_as(false)
     }
@@ -117,8 +118,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.commit_changing(|root| root.identity = identity)
     }
 
-    /// Commits with the same data key wrapped by another master key. The older roots in the ring still name the one before
-    /// until two more commits were made; whoever opens the container anew needs the new one.
+    /// Commits with the same data key wrapped by another master key. The older roots in the ring still name
+    /// the one before until two more commits were made; whoever opens the container anew needs the new one.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -133,6 +134,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Commits now, not joining anybody.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub(crate) fn commit_now(&self) -> Result<(), Error> {
         let guard = self.lock_commit();
         self.commit_locked(&guard, false).map(drop)
@@ -147,6 +151,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Commits, with a change of what the root says beside the map. None: there was nothing to be written.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub(crate) fn commit_with(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -195,7 +202,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             written = Some(self.write_root_of(guard, &base, plan, &mut snapshot)?);
         } else {
             // The root refers to just what the live map does: what neither does is free.
-            self.count_map(&base, None, &mut snapshot);
+            self.count_map(&base, None, &mut snapshot.usage);
             self.free_zones(guard, &snapshot);
         }
         shared.commit_done.store(number);
@@ -215,9 +222,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut draft = self.write_map(guard, base, snapshot, anew)?;
         draft.root.closed = closed;
         draft.root.version_limit = self.next_limit(guard, closed)?;
-        self.count_map(&draft.root, draft.leaves.as_deref(), snapshot);
-        draft.root.end = snapshot.end;
-        (draft.root.known_end, draft.root.known_free) = self.known(snapshot);
+        self.count_map(&draft.root, draft.leaves.as_deref(), &mut snapshot.usage);
+        draft.root.end = snapshot.usage.end;
+        (draft.root.known_end, draft.root.known_free) = self.known(&snapshot.usage);
         if self.options.plant.is(Plant::ReuseBeforeCommit) {
             self.free_zones(guard, snapshot);
         }
@@ -268,32 +275,25 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let closed = (0..zones).map(|zone| zone >= unknown && closed(ZoneNumber(zone))).collect();
         // After the zones: the entries of what is finished there lie below the end.
         let pages = self.live.pages();
-        let live = vec![0; zones as usize];
         // Leaves that are not loaded refer to what is below this.
         let end = if unknown > 0 { self.live.shared().load_end.load() } else { 0 };
-        let mut snapshot = Snapshot { pages, changed: Vec::new(), live, closed, end };
+        let usage = Usage { used: vec![0; zones as usize], end };
+        let mut snapshot = Snapshot { pages, changed: Vec::new(), usage, closed };
         for (block, _) in self.live.entries(pages) {
             let (entry, was_dirty) = self.live.take_dirty(block);
             if was_dirty {
                 snapshot.changed.push((block, entry));
             }
             if let Some(extent) = entry.record_extent() {
-                self.count_extent(&mut snapshot, extent);
+                self.count_extent(&mut snapshot.usage, extent);
             }
         }
         snapshot
     }
 
-    fn count_extent(&self, snapshot: &mut Snapshot, extent: Extent) {
-        if !self.is_within(extent) {
-            return;
-        }
-        snapshot.end = snapshot.end.max(extent.end());
-        for (zone, share) in self.live.shares(extent) {
-            if zone.index() >= snapshot.live.len() {
-                snapshot.live.resize(zone.index() + 1, 0);
-            }
-            snapshot.live[zone.index()] += share.0;
+    fn count_extent(&self, usage: &mut Usage, extent: Extent) {
+        if self.is_within(extent) {
+            usage.add(extent, self.options.geometry.zone_grains);
         }
     }
 
@@ -327,7 +327,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             }
             match self.write_deltas(guard, &mut root, Purpose::Page) {
                 Ok(()) => return Ok(Draft { root, leaves: None }),
-                // A delta is long, takes zones in a row, and gives nothing back. What is kept for commits is for leaves.
+                // A delta is long, takes zones in a row, and gives nothing back. What is kept for commits is
+                // for leaves.
                 Err(Error::AddressSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -356,8 +357,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(())
     }
 
-    /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits into the root. A
-    /// leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
+    /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits
+    /// into the root. A leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
     fn fold(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -383,8 +384,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 continue;
             }
             let is_loaded = self.load_leaf(leaf).is_ok();
-            // Entries may be newer than those taken: their data is as durable after the fsync that follows, and they are still marked
-            // for the next commit.
+            // Entries may be newer than those taken: their data is as durable after the fsync that follows,
+            // and they are still marked for the next commit.
             let entries = self.kept(leaf.blocks(root.pages), snapshot);
             if !is_loaded {
                 root.inline.extend(entries.into_iter().filter(|(_, entry)| !entry.is_missing()));
@@ -422,19 +423,23 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         entries
             .inspect(|(_, entry)| {
                 if let Some(extent) = entry.record_extent().filter(|extent| self.is_within(*extent)) {
-                    snapshot.end = snapshot.end.max(extent.end());
+                    snapshot.usage.end = snapshot.usage.end.max(extent.end());
                 }
             })
             .collect()
     }
 
-    /// A damaged entry may lead out of the file: its page's readers find out, and there is no zone to keep for it.
+    /// A damaged entry may lead out of the file: its page's readers find out, and there is no zone to keep
+    /// for it.
     fn is_within(&self, extent: Extent) -> bool {
         let zone_grains = u64::from(self.options.geometry.zone_grains);
         extent.end() <= u64::from(self.live.zones_end()) * zone_grains
     }
 
     /// Appends a record of the map, from the reserve if it must be.
+    ///
+    /// # Errors
+    /// [`Error::AddressSpace`] where nothing is left for this purpose; [`Error::Device`].
     pub(crate) fn append_map(
         &self,
         _: &CommitGuard<'_, W>,
@@ -452,42 +457,39 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// The end when all space was last known, and how much was free.
-    fn known(&self, snapshot: &Snapshot) -> (u64, u64) {
+    fn known(&self, usage: &Usage) -> (u64, u64) {
         let shared = self.live.shared();
         if self.live.unknown_zones() > 0 {
             return (shared.known_end.load(), shared.known_free.load());
         }
-        let size = self.options.geometry.zone_grains;
-        (snapshot.end, crate::shared::space::free_grains(&snapshot.live, snapshot.end, size))
+        (usage.end, usage.free_grains(self.options.geometry.zone_grains))
     }
 
     /// Adds the head and what the root refers to beside pages.
-    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, snapshot: &mut Snapshot) {
-        self.count_extent(snapshot, HEAD);
-        let dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        let places = root.deltas.iter().copied().chain(dictionaries).chain([root.index]);
+    fn count_map(&self, root: &Root, leaves: Option<&[Place]>, usage: &mut Usage) {
+        self.count_extent(usage, HEAD);
         let kept = leaves::all().filter(|_| leaves.is_none()).map(|leaf| self.live.leaf_place(leaf));
-        for place in places.chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
+        for place in root.places().chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
             if let Some(extent) = place.extent() {
-                self.count_extent(snapshot, extent);
+                self.count_extent(usage, extent);
             }
         }
     }
 
-    /// After a commit that failed or died: frees what neither the live map nor the file's newest root refers to. What a part of
-    /// that root's map refers to cannot be known where it is damaged; then nothing is freed.
+    /// After a commit that failed or died: frees what neither the live map nor the file's newest root refers
+    /// to. What a part of that root's map refers to cannot be known where it is damaged; then nothing is
+    /// freed.
     fn free_unreferred(
         &self,
         guard: &CommitGuard<'_, W>,
         base: &Root,
         snapshot: &mut Snapshot,
     ) -> Result<(), Error> {
-        // It may be of a commit that did not come to its end. From here on it is the one that a power failure leaves.
+        // It may be of a commit that did not come to its end. From here on it is the one that a power failure
+        // leaves.
         self.sync(guard)?;
         let Ok(referred) = self.extents_of(base) else { return Ok(()) };
-        let (pages, end) = (snapshot.pages, snapshot.end);
-        let live = snapshot.live.clone();
-        let mut counted = Snapshot { pages, changed: Vec::new(), live, closed: Vec::new(), end };
+        let mut counted = snapshot.usage.clone();
         // Whoever has not loaded a leaf, or looks for a dictionary, goes by memory.
         let held = self.root_held(guard)?.dictionaries;
         let dictionaries = held.iter().map(|dictionary| dictionary.place);
@@ -496,7 +498,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let extents = places.filter_map(Place::extent).chain([HEAD]).chain(referred);
         extents.for_each(|extent| self.count_extent(&mut counted, extent));
         for (zone, closed) in snapshot.closed.iter_mut().enumerate() {
-            if *closed && counted.live[zone] == 0 {
+            if *closed && counted.used[zone] == 0 {
                 self.live.free_zone(ZoneNumber(zone as u32));
                 // It may be claimed again before this commit ends.
                 *closed = false;
@@ -507,26 +509,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// All that a root refers to, read from the file.
     fn extents_of(&self, root: &Root) -> Result<Vec<Extent>, Error> {
-        let content = |part, place: Place| {
-            let (offset, length) = (place.location.offset(), place.bytes.into());
-            Error::from(Damage { part, block: None, offset, length, reason: Reason::Content })
-        };
         let mut entries: Vec<Entry> = root.inline.iter().map(|(_, entry)| *entry).collect();
-        let of_dictionaries = root.dictionaries.iter().map(|dictionary| dictionary.place);
-        let mut places: Vec<Place> =
-            root.deltas.iter().copied().chain([root.index]).chain(of_dictionaries).collect();
+        let mut places: Vec<Place> = root.places().collect();
         for place in &root.deltas {
-            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
-            let items = map::decode_delta(&payload).ok_or_else(|| content(Part::MapDelta, *place))?;
-            entries.extend(items.into_iter().map(|(_, entry)| entry));
+            entries.extend(self.read_delta(*place)?.into_iter().map(|(_, entry)| entry));
         }
-        if root.index.extent().is_some() {
-            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
-            let leaves = map::decode_index(&payload).ok_or_else(|| content(Part::MapIndex, root.index))?;
-            for (leaf, place) in leaves::all().zip(leaves).filter(|(_, place)| place.extent().is_some()) {
-                places.push(place);
-                entries.extend(self.read_leaf_at(leaf, place)?);
-            }
+        let leaves = leaves::all().zip(self.read_index(root)?);
+        for (leaf, place) in leaves.filter(|(_, place)| place.extent().is_some()) {
+            places.push(place);
+            entries.extend(self.read_leaf_at(leaf, place)?);
         }
         let records = entries.into_iter().filter_map(Entry::record_extent);
         Ok(places.into_iter().filter_map(Place::extent).chain(records).collect())
@@ -535,7 +526,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     fn free_zones(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {
         let unknown = self.live.unknown_zones() as usize;
         let most = self.options.geometry.zone_grains;
-        for (zone, live) in snapshot.live.iter().enumerate().skip(unknown) {
+        for (zone, live) in snapshot.usage.used.iter().enumerate().skip(unknown) {
             let number = ZoneNumber(zone as u32);
             if *live == 0 && snapshot.closed.get(zone).copied().unwrap_or_default() {
                 self.live.free_zone(number);
@@ -547,6 +538,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// An fdatasync whose failure is the end of all commits.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; from then on every commit fails with [`Error::Poisoned`].
     pub(crate) fn sync(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         self.sync_with(guard, || self.device.fdatasync(), "fdatasync")
     }
@@ -575,7 +569,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Err(Error::device(what, 0, 0, source))
     }
 
-    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is new.
+    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is
+    /// new.
+    ///
+    /// # Errors
+    /// [`Error::Device`]. After a failed sync, not after a failed write, every commit fails with
+    /// [`Error::Poisoned`].
     pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
             if !self.options.plant.is(Plant::NameNotSynced) {
@@ -619,7 +618,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             shared.fold_due.store(0);
         }
         let unknown = self.live.unknown_zones();
-        let known: u64 = snapshot.live.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
+        let known: u64 = snapshot.usage.used.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
         let size = self.options.geometry.zone_grains;
         let live_grains = known + u64::from(unknown) * u64::from(size);
         shared.live_grains.store(live_grains);

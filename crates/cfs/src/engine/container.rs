@@ -1,31 +1,35 @@
 //! A container: one segment in one file, with the state its processes share.
 //!
 //! # Invariants
-//! The engine keeps these; each has a planted bug ([`crate::plant`]) and a test in which the simulator finds it.
+//! The engine keeps these; each has a planted bug ([`crate::plant`]) and a test in which the simulator finds
+//! it.
 //!
-//! * **I1** A root is written only after an fsync, begun after its entries were taken, made what they refer to durable.
-//! * **I2** Space that the last durable root refers to, or in which a writer has not finished, is not written to.
+//! * **I1** A root is written only after an fsync, begun after its entries were taken, made what they refer
+//!   to durable.
+//! * **I2** Space that the last durable root refers to, or in which a writer has not finished, is not written
+//!   to.
 //! * **I3** A root is believed only if it is whole; the sheet of the only durable root is never written to.
 //! * **I4** A page below the end has an entry. A missing one is an error, never an empty page.
-//! * **I5** An fsync that failed fails the commit and every later one, until the container is opened again. Opening
-//!   believes nothing that such a commit was about: what a root refers to was synced before it was written, and the root is synced
-//!   again before anything is appended.
+//! * **I5** An fsync that failed fails the commit and every later one, until the container is opened again.
+//!   Opening believes nothing that such a commit was about: what a root refers to was synced before it was
+//!   written, and the root is synced again before anything is appended.
 //! * **I6** The first commit that succeeds has made the file's name durable.
-//! * **I7** What a crash left behind the newest root is never read again. Versions are never given out twice, as each
-//!   opening starts above all that the one before could have given.
-//! * **I8** A page's version is raised by writes alone. A collector's copy keeps it, and takes the place only of the very
-//!   record it was copied from.
-//! * **I9** A version is visible and marked for the next commit in one step, and a commit takes the mark before it waits
-//!   for the data.
-//! * **I10** What a reader gets is the record that the entry means: its block, its version, its location, its container.
+//! * **I7** What a crash left behind the newest root is never read again. Versions are never given out twice,
+//!   as each opening starts above all that the one before could have given.
+//! * **I8** A page's version is raised by writes alone. A collector's copy keeps it, and takes the place only
+//!   of the very record it was copied from.
+//! * **I9** A version is visible and marked for the next commit in one step, and a commit takes the mark
+//!   before it waits for the data.
+//! * **I10** What a reader gets is the record that the entry means: its block, its version, its location, its
+//!   container.
 //! * **I11** Truncated pages do not come back: neither from older entries nor when the segment grows again.
 //! * **I12** A process killed anywhere leaves others able to read, write and commit. What was under way is
 //!   done anew from the live map.
-//! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable root has, and
-//!   one leaves the root when no page needs it and nobody may still publish one. No number is given out twice in the
-//!   container's life.
-//! * **I14** A leaf of the map is loaded only into entries that are missing since opening: what was written since is kept,
-//!   what was cut off stays so.
+//! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable
+//!   root has, and one leaves the root when no page needs it and nobody may still publish one. No number is
+//!   given out twice in the container's life.
+//! * **I14** A leaf of the map is loaded only into entries that are missing since opening: what was written
+//!   since is kept, what was cut off stays so.
 //! * **I15** Space that the root found at opening may refer to is not freed before all leaves are loaded.
 
 use std::sync::atomic::AtomicU64;
@@ -84,14 +88,15 @@ pub struct Tuning {
     pub free_bytes_min: u64,
     /// ... or one in so many live bytes, whichever is more.
     pub free_divisor: u64,
-    /// Dead bytes that only moving frees, in percent of live ones, above which a write is followed by a piece of collection,
+    /// Dead bytes that only moving frees, in percent of live ones, above which a write is followed by a piece
+    /// of collection,
     pub ceiling_percent: u32,
     /// ... if they are this many at least.
     pub ceiling_bytes_min: u64,
     /// Bytes at most of such a piece. The next follows when a quarter as many were written.
     pub help_bytes: u64,
-    /// By how many bytes the file grows, since all of the map was in memory, before a commit loads the rest of it again: this
-    /// many ...
+    /// By how many bytes the file grows, since all of the map was in memory, before a commit loads the rest
+    /// of it again: this many ...
     pub grown_bytes: u64,
     /// ... or one in so many of what the file was, whichever is less.
     pub grown_divisor: u64,
@@ -131,10 +136,11 @@ impl<'a> Options<'a> {
     }
 }
 
-/// An open container, as one process uses it. Any number of threads and processes read, write and commit at the same time.
+/// An open container, as one process uses it. Any number of threads and processes read, write and commit at
+/// the same time.
 ///
-/// The caller sees to what PostgreSQL's locks see to: one process at a time writes a page, and nobody touches pages that a truncation
-/// takes away. Everything else may happen at the same time as everything else.
+/// The caller sees to what PostgreSQL's locks see to: one process at a time writes a page, and nobody touches
+/// pages that a truncation takes away. Everything else may happen at the same time as everything else.
 pub struct Container<'m, D, P = Alone, W = AtomicU64> {
     pub(crate) device: D,
     pub(crate) peers: P,
@@ -155,7 +161,8 @@ pub enum Stored<'a> {
     Record {
         /// How the payload is encoded, as it was given to `write`.
         mode: u8,
-        /// The dictionary that the payload needs, 0 for none. The number means the same one for the container's whole life.
+        /// The dictionary that the payload needs, 0 for none. The number means the same one for the
+        /// container's whole life.
         dictionary: DictionaryNumber,
         /// What was given to `write`.
         payload: &'a [u8],
@@ -209,18 +216,19 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(self.root_in_memory()?.identity)
     }
 
-    /// Lets go of the locks that this process holds: for the error handler of a process that may have left a call of the
-    /// engine by `longjmp`, which drops nothing. What was under way is then as if the process had been killed, and the process may
-    /// go on. Never while a call of this process is running.
+    /// Lets go of the locks that this process holds: for the error handler of a process that may have left a
+    /// call of the engine by `longjmp`, which drops nothing. What was under way is then as if the process had
+    /// been killed, and the process may go on. Never while a call of this process is running.
     pub fn release_held(&self) {
         crate::shared::lock::release_held(self.live.shared(), &self.peers);
     }
 
-    /// Reads a page's record: one look into memory, one pread, no allocation, no lock. The first read of a leaf's pages since
-    /// opening loads the leaf as well; if that is damaged, this is the error for each page whose entry it has.
+    /// Reads a page's record: one look into memory, one pread, no allocation, no lock. The first read of a
+    /// leaf's pages since opening loads the leaf as well; if that is damaged, this is the error for each page
+    /// whose entry it has.
     ///
-    /// A record that is not what the entry says was replaced meanwhile, which shows by the entry having changed; if
-    /// the entry has not changed, two reads in a row decide that it is damaged.
+    /// A record that is not what the entry says was replaced meanwhile, which shows by the entry having
+    /// changed; if the entry has not changed, two reads in a row decide that it is damaged.
     ///
     /// # Errors
     /// [`Error::PastEnd`]; [`Error::Damaged`] with everything that is known of it; [`Error::Device`].
@@ -245,6 +253,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// None: a page of zeros.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`]; [`Error::Damaged`] and [`Error::Device`] where two reads in a row fail.
     pub(crate) fn read_record(
         &self,
         block: Block,
@@ -291,6 +302,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Reads and proves the record that `entry` means.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not that record, or not whole; [`Error::Device`].
     pub(crate) fn read_at(
         &self,
         entry: Entry,
@@ -327,16 +341,17 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(PageRecord { page, header, extent })
     }
 
-    /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit). Grows the segment as
-    /// needed; pages in between become empty ones. When there is far too much garbage, a piece of collection follows; when
-    /// the container's own addresses are used up, commits and collection come first.
+    /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit).
+    /// Grows the segment as needed; pages in between become empty ones. When there is far too much garbage, a
+    /// piece of collection follows; when the container's own addresses are used up, commits and collection
+    /// come first.
     ///
     /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. `dictionary` is one of
     /// [`add_dictionary`](Self::add_dictionary), or 0.
     ///
     /// # Errors
-    /// After an error the page is what it was. [`Error::DictionaryRetired`] and [`Error::DictionaryMissing`] ask for another
-    /// encoding. [`Error::is_no_space`]: no room on the device or among the addresses.
+    /// After an error the page is what it was. [`Error::DictionaryRetired`] and [`Error::DictionaryMissing`]
+    /// ask for another encoding. [`Error::is_no_space`]: no room on the device or among the addresses.
     pub fn write(
         &self,
         block: u32,
@@ -425,7 +440,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.check_container()
     }
 
-    /// The shared memory may be another container's by now: the file was removed while this process had it open.
+    /// The shared memory may be another container's by now: the file was removed while this process had it
+    /// open.
+    ///
+    /// # Errors
+    /// [`Error::OtherContainer`].
     pub(crate) fn check_container(&self) -> Result<(), Error> {
         let expected = self.live.container();
         if expected == self.id { Ok(()) } else { Err(Error::OtherContainer { expected, found: self.id }) }
@@ -457,7 +476,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         })
     }
 
-    /// What a write does when addresses or versions are used up: it commits, as that frees what was replaced; then it collects and commits.
+    /// What a write does when addresses or versions are used up: it commits, as that frees what was replaced;
+    /// then it collects and commits.
     fn make_room(&self, tries: u32, failure: Error) -> Result<(), Error> {
         self.live.count(Counter::RoomMade, 1);
         let is_of_addresses = matches!(failure, Error::AddressSpace { .. });
@@ -478,8 +498,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Header { payload_len: out.len() - HEADER_BYTES, ..header }
     }
 
-    /// Writes what [`build`](Self::build) made at a place of its own, with help of the reserve if there is a need that allows it.
-    /// It is finished there when what is returned is dropped.
+    /// Writes what [`build`](Self::build) made at a place of its own, with help of the reserve if there is a
+    /// need that allows it. It is finished there when what is returned is dropped.
+    ///
+    /// # Errors
+    /// [`Error::AddressSpace`] where nothing is left for this purpose; [`Error::Device`], of a full disk too
+    /// where the reserve does not help.
     pub(crate) fn append(
         &self,
         header: &Header,
@@ -493,8 +517,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             let reserved = self.reserve(header.grains(), purpose)?;
             self.device.pause();
             if self.live.was_left(&appending) {
-                // A commit has left the sheet and may have stopped waiting for this writer: the sheet may hold records
-                // that were made durable, and a write torn by a power failure would take them along.
+                // A commit has left the sheet and may have stopped waiting for this writer: the sheet may
+                // hold records that were made durable, and a write torn by a power failure would take them
+                // along.
                 continue;
             }
             record.truncate(HEADER_BYTES + header.payload_len);
@@ -526,9 +551,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Err(Error::AddressSpace { needed: grains.bytes() as u64, limit })
     }
 
-    /// Cuts the segment to `pages`. Needs no space and cannot fail for the want of it; durable, and its space free,
-    /// with the next commit. The caller keeps others from the pages that go, as PostgreSQL does; a collector need
-    /// not be kept from them.
+    /// Cuts the segment to `pages`. Needs no space and cannot fail for the want of it; durable, and its space
+    /// free, with the next commit. The caller keeps others from the pages that go, as PostgreSQL does; a
+    /// collector need not be kept from them.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OtherContainer`].
@@ -551,7 +576,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         guard
     }
 
-    /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not waited for.
+    /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not
+    /// waited for.
+    ///
+    /// # Errors
+    /// As [`find_root`](Self::find_root), which is asked where memory has none for long.
     pub(crate) fn root_in_memory(&self) -> Result<Root, Error> {
         for _ in 0..ROOT_TRIES {
             if let Ok(root) = Root::decode_image(&self.live.image()) {
@@ -562,7 +591,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.find_root().map(|found| found.root)
     }
 
-    /// The last root, for who holds the commit lock: if it is half of one, a process died while it took it into memory.
+    /// The last root, for who holds the commit lock: if it is half of one, a process died while it took it
+    /// into memory.
+    ///
+    /// # Errors
+    /// As [`find_root`](Self::find_root), which is asked then.
     pub(crate) fn root_held(&self, _: &CommitGuard<'_, W>) -> Result<Root, Error> {
         Root::decode_image(&self.live.image()).or_else(|_| self.find_root().map(|found| found.root))
     }

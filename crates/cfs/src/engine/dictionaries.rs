@@ -1,13 +1,16 @@
 //! Dictionaries of a container: durable before their first use, named by what they contain.
 //!
-//! A page's record names its dictionary by a number; the root says where that is. The number is the container's own and means the same
-//! dictionary for the container's whole life, so that neither a process that has kept one nor a record found without a map is mistaken; the
-//! name (a hash of the content, the caller's) is the same in all segments of a relation.
+//! A page's record names its dictionary by a number; the root says where that is. The number is the
+//! container's own and means the same dictionary for the container's whole life, so that neither a process
+//! that has kept one nor a record found without a map is mistaken; the name (a hash of the content, the
+//! caller's) is the same in all segments of a relation.
 //!
-//! A dictionary's life: [`add_dictionary`](Container::add_dictionary) makes it durable and opens its number to writers. When a
-//! better one is there ([`crate::policy::dictionary_policy`]), it is [retired](Container::retire_dictionary): its pages are read as before, and go as they are written again.
-//! [`drop_dictionary`](Container::drop_dictionary) ends it when none is left. That no page loses its dictionary is the
-//! engine's business (`gate`): a writer that comes too late is told so, one that was quicker is waited for.
+//! A dictionary's life: [`add_dictionary`](Container::add_dictionary) makes it durable and opens its number
+//! to writers. When a better one is there ([`crate::policy::dictionary_policy`]), it is
+//! [retired](Container::retire_dictionary): its pages are read as before, and go as they are written again.
+//! [`drop_dictionary`](Container::drop_dictionary) ends it when none is left. That no page loses its
+//! dictionary is the engine's business (`gate`): a writer that comes too late is told so, one that was
+//! quicker is waited for.
 
 use crate::device::{Device, Peers};
 use crate::engine::container::{Container, PageRecord, Scratch};
@@ -32,12 +35,12 @@ const NUMBER_BYTES: usize = size_of::<DictionaryNumber>();
 const HEAD_BYTES: usize = NUMBER_BYTES + size_of::<DictionaryName>();
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Makes a dictionary durable, with a commit, and returns the number that records name it by; the number it has if it is
-    /// there already.
+    /// Makes a dictionary durable, with a commit, and returns the number that records name it by; the number
+    /// it has if it is there already.
     ///
     /// # Errors
-    /// [`Error::Limit`]: the content is over [`DICTIONARY_BYTES_MAX`], there are [`DICTIONARIES_MAX`] already, or all numbers
-    /// of the container's life are used up. As [`commit`](Self::commit) otherwise.
+    /// [`Error::Limit`]: the content is over [`DICTIONARY_BYTES_MAX`], there are [`DICTIONARIES_MAX`]
+    /// already, or all numbers of the container's life are used up. As [`commit`](Self::commit) otherwise.
     pub fn add_dictionary(&self, name: DictionaryName, content: &[u8]) -> Result<DictionaryNumber, Error> {
         self.check_writable()?;
         check_limit("dictionary in bytes", content.len(), DICTIONARY_BYTES_MAX)?;
@@ -84,12 +87,12 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(None)
     }
 
-    /// A dictionary's name and content. Not for the path of a read: processes keep what they have loaded, by container id and
-    /// number, for as long as they like.
+    /// A dictionary's name and content. Not for the path of a read: processes keep what they have loaded, by
+    /// container id and number, for as long as they like.
     ///
     /// # Errors
-    /// [`Error::DictionaryMissing`] may also mean that it was dropped since a page's record was read: the page was written
-    /// meanwhile, and is to be read again. [`Error::Damaged`].
+    /// [`Error::DictionaryMissing`] may also mean that it was dropped since a page's record was read: the
+    /// page was written meanwhile, and is to be read again. [`Error::Damaged`].
     pub fn dictionary(&self, number: DictionaryNumber) -> Result<(DictionaryName, Vec<u8>), Error> {
         let place = self.dictionary_place(number)?;
         let mut payload = match self.read_map(place, Kind::Dictionary, Part::Dictionary) {
@@ -154,8 +157,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(uses)
     }
 
-    /// From now on no page is written with it ([`Error::DictionaryRetired`]), by no process, until the container is opened
-    /// again. Those that need it are read as before.
+    /// From now on no page is written with it ([`Error::DictionaryRetired`]), by no process, until the
+    /// container is opened again. Those that need it are read as before.
     ///
     /// # Errors
     /// [`Error::DictionaryMissing`].
@@ -170,8 +173,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(())
     }
 
-    /// Retires a dictionary, and drops it, with a commit, if no page needs it and nobody is about to write one. False: it
-    /// is still needed; to be asked again when pages were written.
+    /// Retires a dictionary, and drops it, with a commit, if no page needs it and nobody is about to write
+    /// one. False: it is still needed; to be asked again when pages were written.
     ///
     /// # Errors
     /// [`Error::DictionaryMissing`]; as [`commit`](Self::commit) otherwise.

@@ -1,17 +1,20 @@
 //! Which leaves of the map are in memory: each is loaded when one of its pages is first looked at.
 //!
-//! Opening sets the entries that the root and its deltas have; what leaves have stays in the file until a page whose
-//! entry is missing is read, or a commit writes the leaf anew. A leaf's entries are one page of memory.
+//! Opening sets the entries that the root and its deltas have; what leaves have stays in the file until a
+//! page whose entry is missing is read, or a commit writes the leaf anew. A leaf's entries are one page of
+//! memory.
 //!
-//! * The leaf's record is read and proved without a lock. Then its entries are put, under a lock that is held across no I/O,
-//!   where the memory has none: whatever is there is newer. A loader that is killed leaves entries that the next
-//!   one finds again.
-//! * Below the **load limit** a missing entry may be one that was not loaded; at and above it memory has everything.
-//!   A truncation lowers the limit under the loaders' lock before it takes entries away, so no loader brings them back.
-//! * A leaf that is not loaded keeps its record: nothing in the zones that were there at opening is freed until the map is
-//!   **complete**, and a commit that cannot load a changed leaf leaves it as it is, below what changed.
-//! * Writers need no leaf. Each entry's leaf is called *touched* before the entry is set, so that nobody looks at
-//!   memory in which nothing is.
+//! * The leaf's record is read and proved without a lock. Then its entries are put, under a lock that is held
+//!   across no I/O, where the memory has none: whatever is there is newer. A loader that is killed leaves
+//!   entries that the next one finds again.
+//! * Below the **load limit** a missing entry may be one that was not loaded; at and above it memory has
+//!   everything. A truncation lowers the limit under the loaders' lock before it takes entries away, so no
+//!   loader brings them back.
+//! * A leaf that is not loaded keeps its record: nothing in the zones that were there at opening is freed
+//!   until the map is **complete**, and a commit that cannot load a changed leaf leaves it as it is, below
+//!   what changed.
+//! * Writers need no leaf. Each entry's leaf is called *touched* before the entry is set, so that nobody
+//!   looks at memory in which nothing is.
 
 use crate::device::{Device, Peers};
 use crate::engine::container::Container;
@@ -98,7 +101,8 @@ impl<'m, W: Word> Live<'m, W> {
         self.set_loaded(leaf);
     }
 
-    /// Zones that were there at opening and of which it is not known yet what they hold; 0 if the map is complete.
+    /// Zones that were there at opening and of which it is not known yet what they hold; 0 if the map is
+    /// complete.
     pub(crate) fn unknown_zones(&self) -> u32 {
         self.shared().unknown_zones.load() as u32
     }
@@ -115,6 +119,9 @@ pub struct Installing<F> {
 
 impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Loads the leaf of a block whose entry is missing; false: that was not why.
+    ///
+    /// # Errors
+    /// As [`load_leaf`](Self::load_leaf).
     pub(crate) fn load_for(&self, block: Block) -> Result<bool, Error> {
         if self.live.is_loaded(block.leaf()) || block.0 >= self.live.load_limit() {
             return Ok(false);
@@ -123,6 +130,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Sees to it that memory has all of a leaf.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Device`] where its record cannot be read, unless somebody else has
+    /// loaded it.
     pub(crate) fn load_leaf(&self, leaf: Leaf) -> Result<(), Error> {
         if self.live.is_loaded(leaf) {
             return Ok(());
@@ -169,8 +180,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         all().all(|leaf| self.live.is_loaded(leaf))
     }
 
-    /// Loads what of the map is not in memory yet. From then on the space that was there at opening is counted, freed and
-    /// used again. Commits do so when the file has grown enough.
+    /// Loads what of the map is not in memory yet. From then on the space that was there at opening is
+    /// counted, freed and used again. Commits do so when the file has grown enough.
     ///
     /// # Errors
     /// [`Error::Damaged`] names a leaf that cannot be loaded: then nothing of that space is freed.
@@ -183,8 +194,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.complete_locked(&guard)
     }
 
-    /// Whether the next commit is to complete the map: the file grew, in this opening or in several, pages were cut off, space
-    /// ran out, or nothing is left to load.
+    /// Whether the next commit is to complete the map: the file grew, in this opening or in several, pages
+    /// were cut off, space ran out, or nothing is left to load.
     pub(crate) fn is_completion_due(&self) -> bool {
         let shared = self.live.shared();
         let known_end = shared.known_end.load();
@@ -199,6 +210,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Done anew by the next one if it is killed on the way.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
     pub(crate) fn complete_locked(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         let unknown = self.live.unknown_zones();
         if unknown == 0 {
@@ -211,7 +225,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let size = self.options.geometry.zone_grains;
         // Damaged entries may overlap.
         let live_of = |zone: u32| usage.used.get(zone as usize).copied().unwrap_or_default().min(size);
-        // Of the last one the words are true already: its rest was filled first, and its writers may not have finished.
+        // Of the last one the words are true already: its rest was filled first, and its writers may not have
+        // finished.
         for zone in 0..unknown - 1 {
             let live = live_of(zone);
             // The last root may refer to what the live map does not: the next commit frees it.

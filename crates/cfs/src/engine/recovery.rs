@@ -1,8 +1,10 @@
 //! Opening: the newest root, its map, and an end to what lies behind it.
 //!
-//! The first process to open a container takes the root and its deltas into the shared memory; the others attach. Leaves are loaded
-//! when they are needed ([`crate::engine::leaves`]): what opening reads does not grow with the segment. Before anything is appended, or even read, the state that was found is made durable under a new epoch: a root that a failed fsync left in the page cache
-//! might otherwise be believed until the power fails. Only then is the file cut to what the root refers to.
+//! The first process to open a container takes the root and its deltas into the shared memory; the others
+//! attach. Leaves are loaded when they are needed ([`crate::engine::leaves`]): what opening reads does not
+//! grow with the segment. Before anything is appended, or even read, the state that was found is made durable
+//! under a new epoch: a root that a failed fsync left in the page cache might otherwise be believed until the
+//! power fails. Only then is the file cut to what the root refers to.
 
 use crate::device::{Device, LockMode, Peers};
 use crate::engine::container::{Container, Options};
@@ -18,7 +20,7 @@ use crate::plant::Plant;
 use crate::shared::live::Live;
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::{IDLE, IN_COMMIT, LOADING, READ_ONLY, READY};
-use crate::shared::space::{Zone, ZoneState, free_grains};
+use crate::shared::space::{Usage, Zone, ZoneState};
 use crate::shared::word::Word;
 
 /// What to do with records that no root refers to.
@@ -26,8 +28,8 @@ use crate::shared::word::Word;
 pub enum Recovery {
     /// They never were. Right after any crash, as PostgreSQL's log has them.
     Discard,
-    /// The newest of each page of the last epoch is taken over and committed. Only for a server with `fsync = off` that
-    /// comes back without a loss of power or a failed fsync in between.
+    /// The newest of each page of the last epoch is taken over and committed. Only for a server with `fsync =
+    /// off` that comes back without a loss of power or a failed fsync in between.
     RollForward,
 }
 
@@ -42,8 +44,8 @@ pub struct OpenReport {
     pub was_closed: bool,
     /// Root sheets that are neither empty nor whole: one after a crash amid a commit, else damage.
     pub broken_roots: u32,
-    /// Root sheets that are whole. There are two at least from the first commit on, so that one alone may be older than the last
-    /// commit ([`may_be_older`](Self::may_be_older)).
+    /// Root sheets that are whole. There are two at least from the first commit on, so that one alone may be
+    /// older than the last commit ([`may_be_older`](Self::may_be_older)).
     pub whole_roots: u32,
     /// Bytes of the file behind what the root refers to, now gone.
     pub discarded_bytes: u64,
@@ -54,8 +56,8 @@ pub struct OpenReport {
 }
 
 impl OpenReport {
-    /// Whether later roots may have been lost: the one that was found is the only whole one, and the file goes on behind what it
-    /// refers to. Else it is that of a container that crashed before its first commit.
+    /// Whether later roots may have been lost: the one that was found is the only whole one, and the file
+    /// goes on behind what it refers to. Else it is that of a container that crashed before its first commit.
     pub fn may_be_older(&self) -> bool {
         self.whole_roots == 1 && self.discarded_bytes > 0
     }
@@ -72,14 +74,6 @@ pub struct Birth {
     pub key: [u8; KEY_BYTES],
 }
 
-/// What of the file is referred to.
-pub(crate) struct Usage {
-    /// Grains by zone. More than a zone has, where damaged entries overlap.
-    pub used: Vec<u32>,
-    /// The first grain behind all of it.
-    pub end: u32,
-}
-
 /// The newest record of a page that no root refers to.
 struct Unrooted {
     block: Block,
@@ -92,8 +86,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// ([`crate::engine::segment`]), and durable with the first commit.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not fit;
-    /// [`Error::InUse`].
+    /// [`Error::Device`]; [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not
+    /// fit; [`Error::InUse`].
     pub fn create(
         device: D,
         peers: P,
@@ -136,13 +130,13 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(())
     }
 
-    /// Opens a container that another process may have open already, or may not. The file's lock keeps those out who do not share the
-    /// memory.
+    /// Opens a container that another process may have open already, or may not. The file's lock keeps those
+    /// out who do not share the memory.
     ///
     /// # Errors
-    /// [`Error::InUse`]; [`Error::OtherContainer`] and [`Error::ChangedElsewhere`] where the memory is not, or no longer, the
-    /// file's; [`Error::Damaged`], [`Error::Foreign`], [`Error::Unsupported`] and [`Error::KeyMissing`] for what no root can be
-    /// read of, or not with these keys.
+    /// [`Error::InUse`]; [`Error::OtherContainer`] and [`Error::ChangedElsewhere`] where the memory is not,
+    /// or no longer, the file's; [`Error::Damaged`], [`Error::Foreign`], [`Error::Unsupported`] and
+    /// [`Error::KeyMissing`] for what no root can be read of, or not with these keys.
     pub fn open(
         device: D,
         peers: P,
@@ -188,7 +182,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         self.check_file(guard)
     }
 
-    /// The memory outlives files: this one may be another by now, or changed by somebody who did not share the memory.
+    /// The memory outlives files: this one may be another by now, or changed by somebody who did not share
+    /// the memory.
     fn check_file(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         let Some((found, sequence)) = whose(&self.device)? else {
             return self.find_root().map(drop);
@@ -219,7 +214,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(report)
     }
 
-    /// The first who may write, after others who only read: the map is in memory, and nothing of what writers need.
+    /// The first who may write, after others who only read: the map is in memory, and nothing of what writers
+    /// need.
     fn begin_writing(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
         self.lock_file(LockMode::Exclusive)?;
         self.set_id(self.live.container());
@@ -253,7 +249,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             was_closed: root.closed,
             broken_roots: found.broken,
             whole_roots: found.whole,
-            // In whole sheets: cutting one would write it, and a power failure could take what is durable in it.
+            // In whole sheets: cutting one would write it, and a power failure could take what is durable in
+            // it.
             discarded_bytes: size
                 .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(SHEET_BYTES as u64)),
             missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
@@ -268,6 +265,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// The shared memory is for segments of one size.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`].
     pub(crate) fn check_size(&self, root: &Root) -> Result<(), Error> {
         let (expected, found) = (self.options.geometry.pages_max.into(), root.pages_max.into());
         if expected == found {
@@ -276,7 +276,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Err(Error::SharedMemory { what: "pages of a segment", expected, found })
     }
 
-    /// Makes what was found durable, above all versions that were given out before, and the rest of the file gone.
+    /// Makes what was found durable, above all versions that were given out before, and the rest of the file
+    /// gone.
     fn begin_epoch(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -302,19 +303,21 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         }
         self.live.shared().next_version.store(epoch_start.0);
-        // Roots of commits and openings that were killed may be in the cache alone; one after the other they would
-        // be written over the last durable one.
+        // Roots of commits and openings that were killed may be in the cache alone; one after the other they
+        // would be written over the last durable one.
         self.sync(guard)?;
         self.write_root(guard, &mut root)?;
         if forward.is_empty() && report.discarded_bytes > 0 {
-            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what will by its versions.
+            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what
+            // will by its versions.
             let end = size - report.discarded_bytes;
             self.device.truncate(end).map_err(|source| Error::device("truncate", end, 0, source))?;
         }
         self.copy_root(guard, &root);
         (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         let state = &self.live.shared().state;
-        // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch that ended.
+        // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch
+        // that ended.
         self.start(guard, &root, state.load());
         if !forward.is_empty() {
             report.rolled_forward = forward.len() as u32;
@@ -340,6 +343,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     /// Reads the ring, and where it stands.
+    ///
+    /// # Errors
+    /// [`Error::OtherContainer`] where it is of another container; as [`find_root`](Self::find_root).
     pub(crate) fn newest_root_on_device(&self) -> Result<Root, Error> {
         let found = self.find_root()?;
         if found.root.container != self.id {
@@ -349,26 +355,51 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(found.root)
     }
 
+    /// The newest whole root of the file.
+    ///
+    /// # Errors
+    /// As [`stored::find_root`](crate::engine::stored::find_root).
     pub(crate) fn find_root(&self) -> Result<Found, Error> {
         find_root(&self.device, &self.options)
     }
 
-    /// Reads the record of the map at `place`; the payload is behind the header in what is returned.
+    /// Reads and proves the record of the map at `place`; returns its payload, opened.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the record there is not whole, not of this kind, or not the one that the place
+    /// means; [`Error::Device`].
     pub(crate) fn read_map(&self, place: Place, kind: Kind, part: Part) -> Result<Vec<u8>, Error> {
         read_map(&self.device, &self.options, &self.id, place, kind, part)
     }
 
-    /// Takes what the root has of the map beside leaves into memory, and where leaves are.
-    pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
-        let broken = |part, place: Place| {
-            let (offset, length) = (place.location.offset(), place.bytes.into());
-            Damage { part, block: None, offset, length, reason: Reason::Content }
-        };
-        let mut places = Vec::new();
-        if root.index.extent().is_some() {
-            let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
-            places = map::decode_index(&payload).ok_or_else(|| broken(Part::MapIndex, root.index))?;
+    /// Reads the places of a root's leaves, by leaf; none if it has no index.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; [`Error::Damaged`] where the index cannot be read.
+    pub(crate) fn read_index(&self, root: &Root) -> Result<Vec<Place>, Error> {
+        if root.index.extent().is_none() {
+            return Ok(Vec::new());
         }
+        let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
+        map::decode_index(&payload).ok_or_else(|| not_content_of(root.index, Part::MapIndex))
+    }
+
+    /// Reads the entries of a delta, by block.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; [`Error::Damaged`] where the delta cannot be read.
+    pub(crate) fn read_delta(&self, place: Place) -> Result<Vec<(Block, Entry)>, Error> {
+        let payload = self.read_map(place, Kind::Delta, Part::MapDelta)?;
+        map::decode_delta(&payload).ok_or_else(|| not_content_of(place, Part::MapDelta))
+    }
+
+    /// Takes what the root has of the map beside leaves into memory, and where leaves are.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Device`] where its index, a delta, or a leaf that a delta needs cannot
+    /// be read.
+    pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
+        let places = self.read_index(root)?;
         self.live.shared().load_limit.store(root.pages.into());
         self.live.shared().load_end.store(root.end);
         for leaf in leaves::all() {
@@ -378,9 +409,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             }
         }
         for place in &root.deltas {
-            let payload = self.read_map(*place, Kind::Delta, Part::MapDelta)?;
-            let items = map::decode_delta(&payload).ok_or_else(|| broken(Part::MapDelta, *place))?;
-            self.apply(guard, &items, root.pages)?;
+            self.apply(guard, &self.read_delta(*place)?, root.pages)?;
         }
         self.apply(guard, &root.inline, root.pages)
     }
@@ -404,7 +433,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         // Where much is free: short openings that all append would make the file longer and longer.
         let unused = root.known_free + (root.end - root.known_end);
         let should = unused.saturating_mul(self.options.tuning.sparse_divisor) > root.end;
-        // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it can.
+        // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it
+        // can.
         let end = if (must || should) && self.load_leaves().is_ok() {
             let end = self.place_all(root);
             root.end = end / GRAIN_BYTES as u64;
@@ -418,13 +448,14 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(end)
     }
 
-    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers to.
+    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers
+    /// to.
     pub(crate) fn place_all(&self, root: &Root) -> u64 {
         let usage = self.count_zones(root, root.pages);
         self.set_zones(&usage);
-        let free = free_grains(&usage.used, usage.end.into(), self.options.geometry.zone_grains);
+        let free = usage.free_grains(self.options.geometry.zone_grains);
         self.live.shared().known_free.store(free);
-        u64::from(usage.end) * GRAIN_BYTES as u64
+        usage.end * GRAIN_BYTES as u64
     }
 
     /// Lets records be appended behind what the root refers to, without knowing what of that is free.
@@ -437,8 +468,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         if root.end > limit {
             return Err(damage(Reason::Over { what, limit, found }).into());
         }
-        if root.end < usage.end.into() {
-            return Err(damage(Reason::Under { what, limit: usage.end.into(), found }).into());
+        if root.end < usage.end {
+            return Err(damage(Reason::Under { what, limit: usage.end, found }).into());
         }
         self.append_behind(root.end as u32);
         Ok(root.end * GRAIN_BYTES as u64)
@@ -455,20 +486,18 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         shared.live_grains.store(u64::from(zones) * u64::from(size));
     }
 
-    /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file are their readers' to
-    /// find; they take no space.
+    /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file
+    /// are their readers' to find; they take no space.
     pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Usage {
         let size = self.options.geometry.zone_grains;
         let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
         let pages = self.live.entries(pages).filter_map(|(_, entry)| entry.record_extent());
-        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain([root.index]);
-        let places = places.chain(root.deltas.iter().copied());
-        let places = places.chain(root.dictionaries.iter().map(|dictionary| dictionary.place));
+        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.places());
         let extents = pages.chain(places.filter_map(Place::extent));
         let is_within = |extent: &Extent| {
             extent.end() <= limit.min(u32::MAX.into()) && u64::from(extent.location.0) >= HEAD.end()
         };
-        let mut usage = Usage { used: Vec::new(), end: 0 };
+        let mut usage = Usage::default();
         for extent in [HEAD].into_iter().chain(extents.filter(is_within)) {
             usage.add(extent, size);
         }
@@ -485,7 +514,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.live.set_zone(ZoneNumber(zone as u32), Zone { finished, live, state });
         }
         let last = usage.used.last().copied().unwrap_or_default();
-        self.set_cursor_behind(usage.end, usage.used.len() as u32, last.min(size));
+        self.set_cursor_behind(usage.end as u32, usage.used.len() as u32, last.min(size));
         let shared = self.live.shared();
         shared.free_zones.store(free);
         shared.live_grains.store(usage.used.iter().map(|live| u64::from((*live).min(size))).sum());
@@ -504,8 +533,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     /// The newest records of the epoch that ended, by block, where newer than the root's.
     ///
-    /// What was given its version after the root was written is. Of what was under way then, a record is if the root has
-    /// an older record of the block; an extension or a page of zeros of that moment cannot be told from an older one.
+    /// What was given its version after the root was written is. Of what was under way then, a record is if
+    /// the root has an older record of the block; an extension or a page of zeros of that moment cannot be
+    /// told from an older one.
     fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<Unrooted>, Error> {
         let is_planted = self.options.plant.is(Plant::StaleEpochRolledForward);
         let epoch = if is_planted { Version(0) } else { root.epoch_start }..root.version_limit;
@@ -549,8 +579,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok(kept)
     }
 
-    /// Takes records over where they lie. Until the commit that follows, a crash finds them there again: nothing is written
-    /// where they or the root's records are.
+    /// Takes records over where they lie. Until the commit that follows, a crash finds them there again:
+    /// nothing is written where they or the root's records are.
     fn roll_forward(&self, root: &Root, records: &[Unrooted], size: u64) {
         let mut usage = self.count_zones(root, root.pages);
         let zone_grains = self.options.geometry.zone_grains;
@@ -559,7 +589,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             self.set_zones(&usage);
         } else {
             let limit = self.options.geometry.bytes_max().min(size.next_multiple_of(SHEET_BYTES as u64));
-            self.append_behind(usage.end.max((limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32));
+            self.append_behind(usage.end.max(limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32);
         }
         for Unrooted { block, entry, version } in records {
             // Nobody else is there, and no truncation is under way.
@@ -569,12 +599,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 }
 
-impl Usage {
-    fn add(&mut self, extent: Extent, zone_grains: u32) {
-        self.end = self.end.max(extent.end() as u32);
-        for (zone, share) in extent.shares(zone_grains) {
-            self.used.resize(self.used.len().max(zone.index() + 1), 0);
-            self.used[zone.index()] += share.0;
-        }
-    }
+/// A record of the map that is whole, and has not what such a record has.
+fn not_content_of(place: Place, part: Part) -> Error {
+    let (offset, length) = (place.location.offset(), place.bytes.into());
+    Damage { part, block: None, offset, length, reason: Reason::Content }.into()
 }

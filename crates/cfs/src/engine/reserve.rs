@@ -1,19 +1,23 @@
 //! A tablespace's reserve: space of the filesystem that is held back for what must not fail when it is full.
 //!
-//! A commit, the rewriting of a page that is already there, a truncation and a clean close have no one to tell that there is no space:
-//! a server that cannot write a page at a checkpoint stops. So a file of the tablespace holds allocated
-//! blocks that nobody reads. [`Device::release_reserve`](crate::Device::release_reserve) gives them to the filesystem from the
-//! file's end, and whoever has time fills it again when there is space.
+//! A commit, the rewriting of a page that is already there, a truncation and a clean close have no one to
+//! tell that there is no space: a server that cannot write a page at a checkpoint stops. So a file of the
+//! tablespace holds allocated blocks that nobody reads.
+//! [`Device::release_reserve`](crate::Device::release_reserve) gives them to the filesystem from the file's
+//! end, and whoever has time fills it again when there is space.
 //!
 //! * The file's length is all there is to know; a crash at any moment leaves a reserve of some size.
-//! * Part of it is for commits alone: they free what updates have left behind, so that updates can go on on a full filesystem.
-//! * Giving back is a truncation, which needs no space itself. It gives at least a step, as each costs a transaction of the filesystem.
-//! * Several processes may give back at the same time: what one gives another may take, which is why a writer asks again until
-//!   there is nothing left.
-//! * Filling takes the commits' part first. Beyond that it leaves [`Rules::margin`] to others, so that a full filesystem does not
-//!   swing between the reserve and its users.
+//! * Part of it is for commits alone: they free what updates have left behind, so that updates can go on on a
+//!   full filesystem.
+//! * Giving back is a truncation, which needs no space itself. It gives at least a step, as each costs a
+//!   transaction of the filesystem.
+//! * Several processes may give back at the same time: what one gives another may take, which is why a writer
+//!   asks again until there is nothing left.
+//! * Filling takes the commits' part first. Beyond that it leaves [`Rules::margin`] to others, so that a full
+//!   filesystem does not swing between the reserve and its users.
 //!
-//! How large it has to be is told by [`bytes_for_pages`] and [`bytes_for_commits`]; what it promises by `formats/cfs.md`.
+//! How large it has to be is told by [`bytes_for_pages`] and [`bytes_for_commits`]; what it promises by
+//! `formats/cfs.md`.
 
 use crate::device::{DeviceError, Need};
 use crate::format::record::RECORD_BYTES_MAX;
@@ -72,12 +76,15 @@ impl<F: ReserveFile> Reserve<F> {
     }
 
     /// Bytes that it holds.
+    ///
+    /// # Errors
+    /// What the file says instead.
     pub fn held(&self) -> Result<u64, DeviceError> {
         self.file.size()
     }
 
-    /// Gives at least `bytes` to the filesystem, or what is left for this need. False: nothing was left, or it could not be
-    /// given.
+    /// Gives at least `bytes` to the filesystem, or what is left for this need. False: nothing was left, or
+    /// it could not be given.
     pub fn release(&self, bytes: u64, need: Need) -> bool {
         let Ok(held) = self.file.size() else { return false };
         let (floor, step) = match need {
@@ -89,8 +96,13 @@ impl<F: ReserveFile> Reserve<F> {
         left < held && self.file.shrink(left).is_ok()
     }
 
-    /// Takes back from the filesystem what it can spare; returns how much is held then. Call it now and then from one process,
-    /// and on a full filesystem after each collection that follows a commit: that is when there is something.
+    /// Takes back from the filesystem what it can spare; returns how much is held then. Call it now and then
+    /// from one process, and on a full filesystem after each collection that follows a commit: that is when
+    /// there is something.
+    ///
+    /// # Errors
+    /// What the file says to the questions for its size and for free space, and to growing; but not
+    /// [`DeviceError::NoSpace`], after which it keeps what it got.
     pub fn fill(&self) -> Result<u64, DeviceError> {
         let held = self.file.size()?;
         let free = self.file.free_bytes()?;
@@ -108,8 +120,8 @@ impl<F: ReserveFile> Reserve<F> {
     }
 }
 
-/// Bytes with which a checkpoint of `dirty_pages` pages ends on a full filesystem, each as large as a record can be. In a server that
-/// is all of its shared buffers.
+/// Bytes with which a checkpoint of `dirty_pages` pages ends on a full filesystem, each as large as a record
+/// can be. In a server that is all of its shared buffers.
 pub fn bytes_for_pages(dirty_pages: u64) -> u64 {
     dirty_pages * RECORD_BYTES_MAX as u64
 }

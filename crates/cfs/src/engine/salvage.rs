@@ -1,9 +1,11 @@
-//! Salvage: what can still be read of a damaged container, found by its records alone where the map is no help.
+//! Salvage: what can still be read of a damaged container, found by its records alone where the map is no
+//! help.
 //!
-//! Where the newest root and its map are whole, they are believed, and only pages whose records they lead to are damaged are looked for
-//! elsewhere. A root that is the only whole one is believed only if no record is newer: damage may have taken the roots after it. Otherwise every record in the file is looked at and the highest version of each page taken: that
-//! may be a version that a crash had discarded, which is why salvage is for what cannot be opened, and why its result is read out, not written
-//! to.
+//! Where the newest root and its map are whole, they are believed, and only pages whose records they lead to
+//! are damaged are looked for elsewhere. A root that is the only whole one is believed only if no record is
+//! newer: damage may have taken the roots after it. Otherwise every record in the file is looked at and the
+//! highest version of each page taken: that may be a version that a crash had discarded, which is why salvage
+//! is for what cannot be opened, and why its result is read out, not written to.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +49,12 @@ struct Scanned {
 
 impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// Opens what is left for reading. `words` must be this process's own.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`] and [`Error::Limit`] for memory and geometry that do not fit;
+    /// [`Error::Unsupported`] and [`Error::KeyMissing`] for a root that needs a newer version, or another
+    /// key; [`Error::Device`] where the file cannot be read; and what opening would say where neither a root
+    /// nor a record is whole. Damage of the map is no error, but in the report.
     pub fn salvage(
         device: D,
         peers: P,
@@ -146,8 +154,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             .max_by_key(|(_, scanned)| scanned.records)
     }
 
-    /// All dictionaries that were found: a number is one dictionary's for the container's life, but for those whose commit never was durable.
-    /// Of several with a number the last one written is the one that pages may have.
+    /// All dictionaries that were found: a number is one dictionary's for the container's life, but for those
+    /// whose commit never was durable. Of several with a number the last one written is the one that pages
+    /// may have.
     fn dictionaries_of(&self, scanned: &Scanned) -> Vec<DictionaryPlace> {
         let mut newest: BTreeMap<DictionaryNumber, (Version, Place)> = BTreeMap::new();
         for (place, sequence) in &scanned.dictionaries {

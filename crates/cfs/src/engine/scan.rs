@@ -10,8 +10,11 @@ use crate::format::units::{GRAIN_BYTES, Location};
 /// Bytes looked at in one go.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Calls `found` with each record in these bytes of the file, by location. What lies inside a record is not looked at: a page's
-/// bytes are the user's.
+/// Calls `found` with each record in these bytes of the file, by location. What lies inside a record is not
+/// looked at: a page's bytes are the user's.
+///
+/// # Errors
+/// [`Error::Device`]. What is no whole record is stepped over.
 pub(crate) fn scan(
     device: &impl Device,
     seed: u32,

@@ -1,7 +1,7 @@
 //! A segment's folder: making the container, and what must succeed on one that is damaged.
 //!
-//! A server that cannot drop, stat or size a relation stops in a loop of recoveries. So these need no valid root and no
-//! key; only reading a page does.
+//! A server that cannot drop, stat or size a relation stops in a loop of recoveries. So these need no valid
+//! root and no key; only reading a page does.
 
 use crate::device::{Device, DeviceError, Folder, Peers};
 use crate::engine::container::{Container, Options};
@@ -18,8 +18,11 @@ pub const NEW_FILE_NAME: &str = "segment.pgshrink-new";
 /// Segments of no more pages stay plain files: as a container they would be larger.
 pub const PLAIN_PAGES_MAX: u32 = 4;
 
-/// Makes a container in the folder. Its name appears when a durable root is in it, so that a named file without one is
-/// damaged, never unborn; the name itself is durable with the first commit.
+/// Makes a container in the folder. Its name appears when a durable root is in it, so that a named file
+/// without one is damaged, never unborn; the name itself is durable with the first commit.
+///
+/// # Errors
+/// [`Error::Device`] where the folder fails; as [`Container::create`].
 pub fn create<'m, F: Folder, P: Peers, W: Word>(
     folder: &F,
     peers: P,
@@ -63,8 +66,8 @@ pub struct Clear {
     pub is_whole: bool,
 }
 
-/// What the newest root shows without its key, whole ones before broken ones: for the key that opening needs, and for those who ask for the
-/// size of a container that does not open. None: no root can be made out.
+/// What the newest root shows without its key, whole ones before broken ones: for the key that opening needs,
+/// and for those who ask for the size of a container that does not open. None: no root can be made out.
 pub fn clear(device: &impl Device) -> Option<Clear> {
     let sheets = (0..ROOT_SHEETS).filter_map(|index| {
         let mut sheet = [0; SHEET_BYTES];
@@ -83,6 +86,9 @@ pub fn pages_at_a_glance(device: &impl Device) -> u32 {
 }
 
 /// Removes the container, whatever state it is in. The folder itself is the caller's to remove.
+///
+/// # Errors
+/// What the folder says, but not that there is no such file.
 pub fn unlink(folder: &impl Folder) -> Result<(), DeviceError> {
     for name in [NEW_FILE_NAME, FILE_NAME] {
         match folder.unlink(name) {

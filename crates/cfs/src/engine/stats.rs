@@ -31,7 +31,8 @@ pub struct Stats {
     pub room_made: u64,
     /// Reads that found damage.
     pub damages: u64,
-    /// Bytes that the last commit refers to. While the map is not complete, all that was there at opening counts.
+    /// Bytes that the last commit refers to. While the map is not complete, all that was there at opening
+    /// counts.
     pub live_bytes: u64,
     /// Bytes of the file that are neither holes nor past its end, in whole zones.
     pub allocated_bytes: u64,

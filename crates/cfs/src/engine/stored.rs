@@ -18,6 +18,11 @@ pub(crate) struct Found {
 }
 
 /// The newest whole root of the ring.
+///
+/// # Errors
+/// [`Error::Unsupported`] if any sheet is of a newer version; [`Error::KeyMissing`] if the newest is sealed
+/// with another key; where no sheet is whole, what is wrong with the first that is not empty, or
+/// [`Error::Foreign`]; [`Error::Device`].
 pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<Found, Error> {
     let mut newest: Option<(usize, Root)> = None;
     let mut sequences = [0; ROOT_SHEETS];
@@ -77,6 +82,10 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
 }
 
 /// Reads and proves a record that is no page's; returns its payload, opened.
+///
+/// # Errors
+/// [`Error::Damaged`] if the record there is not whole, not of this kind, or not the one that the place
+/// means; [`Error::Device`].
 pub(crate) fn read_map(
     device: &impl Device,
     options: &Options<'_>,
@@ -119,8 +128,11 @@ pub(crate) fn read_map(
     Ok(opened)
 }
 
-/// What the sheets say of themselves, whole or not: the container's id, and the highest sequence of a whole one. None: there is no
-/// sheet at all.
+/// What the sheets say of themselves, whole or not: the container's id, and the highest sequence of a whole
+/// one. None: there is no sheet at all.
+///
+/// # Errors
+/// [`Error::Device`].
 pub(crate) fn whose(device: &impl Device) -> Result<Option<(ContainerId, u64)>, Error> {
     let mut found: Option<(ContainerId, u64)> = None;
     for index in 0..ROOT_SHEETS {

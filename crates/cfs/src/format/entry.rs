@@ -1,7 +1,7 @@
 //! A page's entry in the map: one word that says where its newest record is.
 //!
-//! An entry is published with one compare-and-swap. Its dirty mark is part of it, so that there is no moment at which a
-//! new version is visible and not marked for the next commit.
+//! An entry is published with one compare-and-swap. Its dirty mark is part of it, so that there is no moment
+//! at which a new version is visible and not marked for the next commit.
 
 use crate::format::units::{Extent, Grains, Location, Version};
 
@@ -18,8 +18,8 @@ pub const TAGS: u64 = 1 << TAG_BITS;
 
 /// A map entry: location in grains (32 bits), length in grains (10), tag of the version (21), dirty mark (1).
 ///
-/// Location 0 is the roots' and thus no record's: length 2 there is a page of zeros, all bits clear is a page that was never
-/// written.
+/// Location 0 is the roots' and thus no record's: length 2 there is a page of zeros, all bits clear is a page
+/// that was never written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry(pub u64);
 

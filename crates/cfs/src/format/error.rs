@@ -48,8 +48,8 @@ pub enum Error {
         /// The limit.
         allowed: u64,
     },
-    /// The container's own addresses are used up: everything below the limit is live, waits for a commit, or is kept for
-    /// commits. Writers commit and collect before they report this.
+    /// The container's own addresses are used up: everything below the limit is live, waits for a commit, or
+    /// is kept for commits. Writers commit and collect before they report this.
     #[error(
         "no room for {needed} bytes in the container's address space of {limit} bytes: commit, collect and try again"
     )]
@@ -67,9 +67,9 @@ pub enum Error {
         /// Pages of the segment.
         pages: u32,
     },
-    /// A commit's fsync has failed before, or its process died in it, so that nobody knows; or the commit lock was taken
-    /// from a process that lives. What reached the disk is not known either: nothing can be committed until the container is
-    /// opened anew and the server has replayed its log.
+    /// A commit's fsync has failed before, or its process died in it, so that nobody knows; or the commit
+    /// lock was taken from a process that lives. What reached the disk is not known either: nothing can be
+    /// committed until the container is opened anew and the server has replayed its log.
     #[error(
         "an earlier fsync failed or was never answered; nothing can be committed until the container is opened anew"
     )]
@@ -86,7 +86,8 @@ pub enum Error {
     /// Another server or tool has the container open.
     #[error("the container is in use: another server or pgshrink command holds its lock")]
     InUse,
-    /// The file is not the one that the shared memory is of: it was removed and made anew while that lived on.
+    /// The file is not the one that the shared memory is of: it was removed and made anew while that lived
+    /// on.
     #[error(
         "the file is container {}, the shared memory is of container {}: it was replaced while it was open",
         hex(found),

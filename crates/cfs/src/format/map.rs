@@ -1,8 +1,8 @@
 //! The durable map: leaves of 512 entries, an index of leaves, and deltas on top.
 //!
-//! A commit writes what changed: into the root if it fits, else as a delta. When deltas are as long as the leaves they
-//! change, the leaves are written anew (a fold). A fold takes its entries from the live map alone, so whatever state an interrupted
-//! commit left behind, a fold is a correct successor.
+//! A commit writes what changed: into the root if it fits, else as a delta. When deltas are as long as the
+//! leaves they change, the leaves are written anew (a fold). A fold takes its entries from the live map
+//! alone, so whatever state an interrupted commit left behind, a fold is a correct successor.
 
 use crate::format::entry::{Entry, TAGS};
 use crate::format::root::{Place, Reader, put_items, put_place};
@@ -11,7 +11,8 @@ use crate::format::units::{Block, LEAF_ENTRIES, LEAVES_MAX, Leaf, PAGES_MAX};
 const RAW: u8 = 0;
 const PACKED: u8 = 1;
 
-/// Appends a leaf's payload: the shorter of eight bytes an entry and one that is short for pages written in sequence.
+/// Appends a leaf's payload: the shorter of eight bytes an entry and one that is short for pages written in
+/// sequence.
 pub(crate) fn encode_leaf(leaf: Leaf, entries: &[Entry], out: &mut Vec<u8>) {
     assert!(!entries.is_empty() && entries.len() <= LEAF_ENTRIES);
     let head = |form: u8, out: &mut Vec<u8>| {
@@ -53,8 +54,8 @@ pub(crate) fn decode_leaf(payload: &[u8], entries: &mut [Entry; LEAF_ENTRIES]) -
     rest.0.is_empty().then_some((Leaf(number), count))
 }
 
-/// Three numbers, each small where a page was written right after the one before: how far its record is from the end of
-/// that one's, how much longer it is, how many versions came in between.
+/// Three numbers, each small where a page was written right after the one before: how far its record is from
+/// the end of that one's, how much longer it is, how many versions came in between.
 fn pack(entry: Entry, before: Entry, out: &mut Vec<u8>) {
     let (extent, last) = (entry.extent(), before.extent());
     let expected = last.location.0.wrapping_add(last.grains.0);

@@ -1,7 +1,7 @@
 //! Records: what a container's bytes prove about themselves.
 //!
-//! A record's checksum starts from a number made of the container's random id and the record's own location, so that no
-//! older, copied or user-made bytes pass for a record. The layout is in `formats/cfs.md`.
+//! A record's checksum starts from a number made of the container's random id and the record's own location,
+//! so that no older, copied or user-made bytes pass for a record. The layout is in `formats/cfs.md`.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,7 +13,8 @@ use crate::format::units::{
 
 /// Bytes in front of a record's payload.
 pub const HEADER_BYTES: usize = size_of::<Stored>();
-/// Bytes at most of a page's payload, sealed: a page that does not shrink, what a codec says of it, and a seal.
+/// Bytes at most of a page's payload, sealed: a page that does not shrink, what a codec says of it, and a
+/// seal.
 pub const PAGE_PAYLOAD_MAX: usize = 8192 + 256;
 /// Bytes at most of the payload of a record of the map or of a dictionary, sealed.
 pub const META_PAYLOAD_MAX: usize = 1 << 20;
@@ -34,7 +35,8 @@ const _: () = assert!(VERSION_BITS + DICTIONARY_BITS + 8 == 64);
 #[repr(C)]
 struct Stored {
     checksum: U32,
-    /// A page: bits 0-16 block, 17-30 length of the payload. Otherwise bit 31, and 0-30 length of the payload.
+    /// A page: bits 0-16 block, 17-30 length of the payload. Otherwise bit 31, and 0-30 length of the
+    /// payload.
     what: U32,
     /// Bits 0-43 version, 44-55 dictionary, 56-63 mode or kind.
     version: U64,
@@ -137,6 +139,9 @@ pub(crate) fn finish(record: &mut Vec<u8>, header: &Header, seed: u32, location:
 }
 
 /// The header of the record at the begin of `bytes`, if these are a whole record that belongs at `location`.
+///
+/// # Errors
+/// Why they are not.
 pub(crate) fn check(bytes: &[u8], seed: u32, location: Location) -> Result<Header, Reason> {
     let header = Header::parse(bytes).ok_or(Reason::NoRecord)?;
     let end = HEADER_BYTES + header.payload_len;
@@ -155,8 +160,8 @@ fn checksum(seed: u32, location: Location, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What sealing binds a record to: the container, and what the header says, but not the location, so that a collector can
-/// move sealed bytes without the key.
+/// What sealing binds a record to: the container, and what the header says, but not the location, so that a
+/// collector can move sealed bytes without the key.
 pub(crate) fn associated(id: &ContainerId, header: &Header) -> [u8; 32] {
     let mut out = [0; 32];
     let unsized_header = Header { payload_len: 0, ..*header };

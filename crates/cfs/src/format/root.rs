@@ -1,8 +1,8 @@
 //! Roots: the sheets at a container's begin from which everything durable is found.
 //!
-//! Three sheets are written in a ring, one commit after the other, and each root that was made durable is written
-//! once more into the next sheet, without waiting. So the only durable root is never under the pen, and a sheet that rots takes
-//! nothing back. The layout is in `formats/cfs.md`.
+//! Three sheets are written in a ring, one commit after the other, and each root that was made durable is
+//! written once more into the next sheet, without waiting. So the only durable root is never under the pen,
+//! and a sheet that rots takes nothing back. The layout is in `formats/cfs.md`.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,8 +26,8 @@ pub const HEAD_BYTES: usize = SHEET_BYTES * ROOT_SHEETS;
 /// The roots' place.
 pub(crate) const HEAD: Extent =
     Extent { location: Location(0), grains: Grains((HEAD_BYTES / GRAIN_BYTES) as u32) };
-/// Versions that may be given out between two commits. A crash skips as many. Odd, so that versions from before and after a crash
-/// have the same tag only after as many crashes as there are tags.
+/// Versions that may be given out between two commits. A crash skips as many. Odd, so that versions from
+/// before and after a crash have the same tag only after as many crashes as there are tags.
 pub(crate) const VERSIONS_AHEAD: u64 = (1 << 22) + 699_051;
 const _: () = assert!(VERSIONS_AHEAD % 2 == 1 && VERSIONS_AHEAD > crate::format::entry::TAGS);
 /// Map records at most between a root and its leaves.
@@ -132,7 +132,8 @@ pub(crate) struct Place {
     pub location: Location,
     /// Bytes of header and payload.
     pub bytes: u32,
-    /// Low bits of the sequence of the commit that wrote it, so that a later record in its place is not taken for it.
+    /// Low bits of the sequence of the commit that wrote it, so that a later record in its place is not taken
+    /// for it.
     pub tag: u16,
 }
 
@@ -219,6 +220,13 @@ impl Root {
         (BODY_MAX - BODY_FIXED - taken) / ITEM_BYTES
     }
 
+    /// Records that it leads to by itself: deltas, index and dictionaries. Leaves are in the index; one that
+    /// has no index, as a small segment's, gives a place without an extent for it.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let dictionaries = self.dictionaries.iter().map(|dictionary| dictionary.place);
+        self.deltas.iter().copied().chain([self.index]).chain(dictionaries)
+    }
+
     /// The sheet, sealed if there is a seal.
     pub(crate) fn encode(&self, seal: Option<&dyn Seal>) -> Vec<u8> {
         let mut clear = self.clear_fields();
@@ -291,13 +299,19 @@ impl Root {
         body
     }
 
-    /// Reads a sheet of the ring. A root that is whole but cannot be opened without its key gives
-    /// [`Error::KeyMissing`].
+    /// Reads a sheet of the ring.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::Unsupported`] and [`Error::Damaged`]; [`Error::KeyMissing`] for a root
+    /// that is whole and sealed with another key.
     pub(crate) fn decode(sheet: &[u8], seal: Option<&dyn Seal>, plant: Plant) -> Result<Root, Error> {
         Root::decode_with(sheet, false, seal, plant)
     }
 
     /// Reads what [`encode`](Self::encode) made without a seal, whichever key the container has.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: it is half of one.
     pub(crate) fn decode_image(sheet: &[u8]) -> Result<Root, Error> {
         Root::decode_with(sheet, true, None, Plant::None)
     }
@@ -404,8 +418,8 @@ impl Default for Root {
     }
 }
 
-/// What a sheet shows without its key and whatever its checksum says, and whether that is right. None: no sheet of this
-/// format.
+/// What a sheet shows without its key and whatever its checksum says, and whether that is right. None: no
+/// sheet of this format.
 pub(crate) fn glance(sheet: &[u8]) -> Option<(Root, bool)> {
     let sheet: &[u8; SHEET_BYTES] = sheet.get(..SHEET_BYTES)?.try_into().ok()?;
     let clear = clear_of(sheet);

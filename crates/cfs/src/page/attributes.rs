@@ -1,12 +1,13 @@
 //! Heap tuples attribute by attribute, when it can be told where attributes are.
 //!
-//! Nobody tells: the catalogs are out of reach. But rows of a few dozen tuples that all must end where their line
-//! pointer says leave little choice of widths and alignments (`heaptuple.c`, `tupmacs.h`), so a [`Schema`] can be
-//! [learned](Schema::learn) from a page. It may differ from the true one, two integers taken for one of twice the
-//! size; that costs size, never bytes: a schema is part of the payload, and is only used for a page whose every
-//! tuple it explains, padding included.
+//! Nobody tells: the catalogs are out of reach. But rows of a few dozen tuples that all must end where their
+//! line pointer says leave little choice of widths and alignments (`heaptuple.c`, `tupmacs.h`), so a
+//! [`Schema`] can be [learned](Schema::learn) from a page. It may differ from the true one, two integers
+//! taken for one of twice the size; that costs size, never bytes: a schema is part of the payload, and is
+//! only used for a page whose every tuple it explains, padding included.
 //!
-//! Attribute after attribute, fixed widths become columns, others a column of sizes and their bytes in the rows.
+//! Attribute after attribute, fixed widths become columns, others a column of sizes and their bytes in the
+//! rows.
 
 use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
@@ -344,8 +345,8 @@ impl Walk {
     }
 }
 
-/// The attributes that a tuple has a value for, of the first 64, a bit each. Its bitmap must be known to lie within
-/// it.
+/// The attributes that a tuple has a value for, of the first 64, a bit each. Its bitmap must be known to lie
+/// within it.
 fn present(page: &[u8; PAGE_SIZE], cell: &Cell) -> u64 {
     let count = count(page, cell);
     let all = if count < ATTRIBUTES_MAX { (1 << count) - 1 } else { u64::MAX };

@@ -1,11 +1,11 @@
 //! Columns of 32-bit values as the shortest of a few forms, chosen by one pass of statistics.
 //!
-//! A column is what a page's tuples have at one place: a transaction id, an offset, four bytes of an attribute.
-//! Its *description* goes into the head, its bulk into the body. How many values there are is known to both sides
-//! from elsewhere. The layout is in `formats/cfs-page.md`.
+//! A column is what a page's tuples have at one place: a transaction id, an offset, four bytes of an
+//! attribute. Its *description* goes into the head, its bulk into the body. How many values there are is
+//! known to both sides from elsewhere. The layout is in `formats/cfs-page.md`.
 //!
-//! The choice is made from the number of bits that values and differences need, not by trying: compressing twice
-//! would cost more than everything else. It can only cost size, never correctness.
+//! The choice is made from the number of bits that values and differences need, not by trying: compressing
+//! twice would cost more than everything else. It can only cost size, never correctness.
 
 mod loose;
 mod nested;
@@ -46,7 +46,8 @@ pub(super) enum Backend {
     Matches,
 }
 
-/// What leaving the values in the rows costs, in sixteenths of a bit per value; [`NEVER`] where there are no rows.
+/// What leaving the values in the rows costs, in sixteenths of a bit per value; [`NEVER`] where there are no
+/// rows.
 pub(super) type RowCost = u64;
 pub(super) const NEVER: RowCost = u64::MAX >> 16;
 
@@ -96,8 +97,8 @@ impl Stats {
     }
 }
 
-/// Appends `values`, of which there must be at least one. Says whether it did; otherwise the rows have to carry
-/// them, which needs no more than the description that was written.
+/// Appends `values`, of which there must be at least one. Says whether it did; otherwise the rows have to
+/// carry them, which needs no more than the description that was written.
 pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut Sink) -> bool {
     if nested::ascends_swapped(values) {
         return nested::write_swapped(values, backend, rows, sink);

@@ -1,9 +1,9 @@
 //! A relation's dictionary: what its pages have in common once they are rearranged.
 //!
-//! It is trained on rearranged pages, which mostly are what will be compressed; the first hundred pages of a relation
-//! serve as well as a spread. Its identity is the SHA-256 of its bytes. Payloads do not name it, records do. It is
-//! prepared once for reading and for each algorithm and level it is to be written by; a page written by another
-//! goes without.
+//! It is trained on rearranged pages, which mostly are what will be compressed; the first hundred pages of a
+//! relation serve as well as a spread. Its identity is the SHA-256 of its bytes. Payloads do not name it,
+//! records do. It is prepared once for reading and for each algorithm and level it is to be written by; a
+//! page written by another goes without.
 
 use std::fmt;
 
@@ -21,6 +21,9 @@ pub struct PageDictionary {
 
 impl PageDictionary {
     /// Prepares `bytes` for reading anything, and for writing by `choices`.
+    ///
+    /// # Errors
+    /// [`Error::Codec`]: it is empty or too long, or there is no memory for it.
     pub fn new(bytes: Vec<u8>, choices: &[Choice]) -> Result<Self, Error> {
         let dictionary = Dictionary::new(bytes)?;
         let reading = DecompressorDictionary::new(&dictionary)?;
@@ -62,8 +65,8 @@ impl fmt::Debug for PageDictionary {
 }
 
 impl PageDictionary {
-    /// Trains a dictionary of at most `size_max` bytes on pages as they will be written. `None` if they have too
-    /// little in common, or are too few.
+    /// Trains a dictionary of at most `size_max` bytes on pages as they will be written. `None` if they have
+    /// too little in common, or are too few.
     pub fn train<'p>(
         pages: impl IntoIterator<Item = &'p [u8; super::PAGE_SIZE]>,
         size_max: usize,

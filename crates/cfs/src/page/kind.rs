@@ -71,8 +71,8 @@ pub fn looks_like(page: &[u8; PAGE_SIZE]) -> Kind {
     }
 }
 
-/// Whether it begins like a free-space map: the next slot to try, then a tree of one byte per node, each the largest
-/// of its two children (`freespace/README`).
+/// Whether it begins like a free-space map: the next slot to try, then a tree of one byte per node, each the
+/// largest of its two children (`freespace/README`).
 fn is_tree(page: &[u8; PAGE_SIZE]) -> bool {
     let root = HEADER_BYTES + 4;
     u32_at(page, HEADER_BYTES) <= 4096 && page[root] != 0 && page[root] == page[root + 1].max(page[root + 2])

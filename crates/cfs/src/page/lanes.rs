@@ -1,8 +1,10 @@
-//! What tuples hold after their headers: lanes of four bytes as columns where that pays, rows where it does not.
+//! What tuples hold after their headers: lanes of four bytes as columns where that pays, rows where it does
+//! not.
 //!
-//! Cells that look alike form a class: the same header, and if lengths are few, the same length. Within a class,
-//! the bytes at one place usually are the same attribute. Lanes are counted from the front, and if lengths differ
-//! also from the back, where fixed-width attributes behind a text end. The bytes between are rows.
+//! Cells that look alike form a class: the same header, and if lengths are few, the same length. Within a
+//! class, the bytes at one place usually are the same attribute. Lanes are counted from the front, and if
+//! lengths differ also from the back, where fixed-width attributes behind a text end. The bytes between are
+//! rows.
 
 use super::column::{self, Backend};
 use super::layout::{Cell, Layout, resize, u32_at};
@@ -311,7 +313,8 @@ impl Writer<'_> {
 }
 
 impl Reader<'_, '_> {
-    /// The inverse of [`Writer::lane`] and [`Writer::pair`]. `first` says where a lane begins, `both` where a pair.
+    /// The inverse of [`Writer::lane`] and [`Writer::pair`]. `first` says where a lane begins, `both` where a
+    /// pair.
     fn lane(
         &mut self,
         first: impl Fn(&Member) -> usize,
@@ -344,7 +347,8 @@ impl Class {
         self.in_rows.clear();
     }
 
-    /// Finds what is in the rows, once for all of its cells. A run of lanes and the middle beside it are one range.
+    /// Finds what is in the rows, once for all of its cells. A run of lanes and the middle beside it are one
+    /// range.
     fn plan(&mut self, begin: usize) {
         self.front_runs.clear();
         self.back_runs.clear();

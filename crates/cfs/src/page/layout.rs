@@ -1,11 +1,11 @@
 //! A page's header, line pointers and the cells they point to.
 //!
-//! PostgreSQL's `bufpage.h`: a header of 24 bytes with the ends of its parts, an array of line pointers (15 bits
-//! of offset, 2 of state, 15 of length), a hole, tuples from the other end downwards, a special space.
+//! PostgreSQL's `bufpage.h`: a header of 24 bytes with the ends of its parts, an array of line pointers (15
+//! bits of offset, 2 of state, 15 of length), a hole, tuples from the other end downwards, a special space.
 //!
-//! Invariant: encoder and decoder derive the same [`Layout`] from header and line pointers alone, so that nothing
-//! of it needs to be stored. [`Layout::read`] is that derivation, and all that is believed about a page: cells
-//! lie between the line pointers and the special space, begin aligned and do not overlap.
+//! Invariant: encoder and decoder derive the same [`Layout`] from header and line pointers alone, so that
+//! nothing of it needs to be stored. [`Layout::read`] is that derivation, and all that is believed about a
+//! page: cells lie between the line pointers and the special space, begin aligned and do not overlap.
 
 use super::column::{self, Backend, NEVER};
 use super::streams::{Sink, Source};
@@ -36,7 +36,8 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// As what line pointers say. Every field by itself: a default that is copied over costs more than all of the rest.
+    /// As what line pointers say. Every field by itself: a default that is copied over costs more than all of
+    /// the rest.
     fn new(at: u16, len: u16, pointer: u16) -> Cell {
         Cell { at, len, pointer, end: len, tids: 0, apart: 0, key: 0, class: 0 }
     }
@@ -223,8 +224,8 @@ impl Layout {
         column::write(values, backend, NEVER, sink);
     }
 
-    /// The inverse of [`Layout::write`]: fills in those parts of `page`, which must be zero, and reads the layout.
-    /// Says whether something is to be put into gaps.
+    /// The inverse of [`Layout::write`]: fills in those parts of `page`, which must be zero, and reads the
+    /// layout. Says whether something is to be put into gaps.
     pub(super) fn restore(
         &mut self,
         page: &mut [u8; PAGE_SIZE],
@@ -417,7 +418,8 @@ fn word(bytes: &[u8; 4]) -> u32 {
     u32::from_le_bytes(*bytes)
 }
 
-fn fill(values: &mut Vec<u32>, from: impl Iterator<Item = u32>) {
+/// Puts these in the place of what is there.
+pub(super) fn fill(values: &mut Vec<u32>, from: impl Iterator<Item = u32>) {
     values.clear();
     values.extend(from);
 }

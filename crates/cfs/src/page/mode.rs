@@ -4,7 +4,8 @@ use pgshrink_codec::Algorithm;
 
 use super::Error;
 
-/// One byte: the algorithm in the lowest three bits, then flags. Zero is no mode, so that a missing one is noticed.
+/// One byte: the algorithm in the lowest three bits, then flags. Zero is no mode, so that a missing one is
+/// noticed.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Mode(u8);
 
@@ -48,6 +49,9 @@ impl Mode {
     }
 
     /// The mode of this byte, if it is one.
+    ///
+    /// # Errors
+    /// [`Error::Mode`].
     pub fn from_byte(byte: u8) -> Result<Mode, Error> {
         let mode = Mode(byte);
         if mode == Mode::RAW || mode == Mode::ZERO {

@@ -1,9 +1,9 @@
 //! Columns whose low bits have no pattern, as bits that no codec has to look at.
 //!
-//! Gaps between sorted keys, or between the rows of one key, are about geometric: many small, few large. Rice's code
-//! (the low bits as they are, the rest in unary) is within a few hundredths of a bit of what such numbers need.
-//! Numbers that are all equally likely take as many bits as their range says: several of them, as digits of one number
-//! of up to 56 bits, waste less than each alone would.
+//! Gaps between sorted keys, or between the rows of one key, are about geometric: many small, few large.
+//! Rice's code (the low bits as they are, the rest in unary) is within a few hundredths of a bit of what such
+//! numbers need. Numbers that are all equally likely take as many bits as their range says: several of them,
+//! as digits of one number of up to 56 bits, waste less than each alone would.
 
 use super::Error;
 use super::streams::{Sink, Source, pack};
@@ -14,7 +14,8 @@ pub(super) const LOW_BITS_MAX: u32 = 23;
 /// Bits of a group of digits: at any bit of a byte, it still is within eight bytes.
 const GROUP_BITS_MAX: u32 = 56;
 
-/// The number of low bits that makes `count` numbers of this sum shortest, and how many bits that are, at most.
+/// The number of low bits that makes `count` numbers of this sum shortest, and how many bits that are, at
+/// most.
 pub(super) fn best(sum: u64, count: u64) -> (u32, u64) {
     // The mean times ln 2 is where one bit more or less is as good.
     let low = (sum / count * 11 / 16).checked_ilog2().unwrap_or(0).min(LOW_BITS_MAX);

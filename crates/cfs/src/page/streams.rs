@@ -1,6 +1,6 @@
-//! The streams a transformed page consists of: the head with all that describes, the body with columns, the rows
-//! with bytes that stay as they were, and loose bits. They are kept apart because bytes of one kind compress better
-//! together; the first three are joined for the codec, loose bits pass it by.
+//! The streams a transformed page consists of: the head with all that describes, the body with columns, the
+//! rows with bytes that stay as they were, and loose bits. They are kept apart because bytes of one kind
+//! compress better together; the first three are joined for the codec, loose bits pass it by.
 
 use super::{Error, unpack};
 
@@ -156,7 +156,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Appends values of `width` bits (1 to 32), the lowest bit first, padded to a byte. The inverse is [`unpack::by_width`].
+/// Appends values of `width` bits (1 to 32), the lowest bit first, padded to a byte. The inverse is
+/// [`unpack::by_width`].
 pub(super) fn pack(stream: &mut Vec<u8>, width: u32, values: impl Iterator<Item = u32>) {
     let (mut pending, mut count) = (0u64, 0);
     for value in values {
@@ -172,7 +173,8 @@ pub(super) fn pack(stream: &mut Vec<u8>, width: u32, values: impl Iterator<Item 
     stream.extend_from_slice(&pending.to_le_bytes()[..rest]);
 }
 
-/// Copies what mostly is a few bytes, for which a call would cost more than the copying. Both are of one length.
+/// Copies what mostly is a few bytes, for which a call would cost more than the copying. Both are of one
+/// length.
 fn copy(to: &mut [u8], from: &[u8]) {
     match to.len() {
         17.. => to.copy_from_slice(from),

@@ -7,7 +7,7 @@ use super::layout::{Layout, u16_at};
 use super::rest::Rest;
 use super::streams::{Sink, Source};
 use super::tuples::gin;
-use super::tuples::{self, Family, Lists};
+use super::tuples::{self, Columns, Family, Lists};
 use super::{Error, PAGE_SIZE, checksum};
 
 /// Scratch memory for both directions.
@@ -46,9 +46,9 @@ const EFFORT: u32 = 350;
 const CELLS_MIN: usize = 5;
 
 impl Transform {
-    /// Appends the rearranged page to `joined`, and those bits of it that no codec needs to see to `loose`. With
-    /// `checksum_implied`, its checksum is left out. Says what the way back takes, in nanoseconds of the machine it was
-    /// measured on.
+    /// Appends the rearranged page to `joined`, and those bits of it that no codec needs to see to `loose`.
+    /// With `checksum_implied`, its checksum is left out. Says what the way back takes, in nanoseconds of the
+    /// machine it was measured on.
     pub(super) fn encode(
         &mut self,
         page: &[u8; PAGE_SIZE],
@@ -91,7 +91,7 @@ impl Transform {
         let family = Family::of(page, layout);
         sink.head.push(family.code());
         let rest = layout.write(page, checksum_implied, values, backend, sink);
-        tuples::write(family, page, layout, values, order, backend, sink);
+        tuples::write(family, page, layout, order, &mut Columns { values, backend, sink });
         if family == Family::Heap && self.by_attributes(page, backend) {
             self.sink.head[0] |= ATTRIBUTES;
         } else {
@@ -106,12 +106,13 @@ impl Transform {
     fn by_lanes(&mut self, page: &[u8; PAGE_SIZE], family: Family, backend: Backend) {
         let Transform { layout, classes, values, sink, .. } = self;
         tuples::describe(family, page, layout, Lists::BTree);
-        if tuples::write_postings(page, layout, values, backend, sink) {
-            sink.head[0] |= POSTINGS;
+        let columns = &mut Columns { values, backend, sink };
+        if tuples::write_postings(page, layout, columns) {
+            columns.sink.head[0] |= POSTINGS;
         } else {
             tuples::describe(family, page, layout, Lists::Gin);
-            if gin::write(page, layout, values, backend, sink) {
-                sink.head[0] |= ENTRIES;
+            if gin::write(page, layout, columns) {
+                columns.sink.head[0] |= ENTRIES;
             } else {
                 tuples::describe(family, page, layout, Lists::None);
             }

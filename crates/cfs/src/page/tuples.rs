@@ -1,15 +1,15 @@
 //! The headers of heap and index tuples, field by field.
 //!
-//! A heap tuple (`htup_details.h`) begins with xmin, xmax, a command id, its own place, two words of flags, the
-//! offset of its data and a bitmap of nulls. An index tuple (`itup.h`) begins with the place of a row, or for
-//! B-tree pages of what they call a posting list or a pivot (`nbtree.h`), and a word of size and flags.
+//! A heap tuple (`htup_details.h`) begins with xmin, xmax, a command id, its own place, two words of flags,
+//! the offset of its data and a bitmap of nulls. An index tuple (`itup.h`) begins with the place of a row, or
+//! for B-tree pages of what they call a posting list or a pivot (`nbtree.h`), and a word of size and flags.
 //!
 //! Both directions go through the same list of fields, so that they cannot differ. Afterwards the cells know
 //! their class and where their lanes begin and end, from bytes that a decoder has by then restored.
 
 use super::PAGE_SIZE;
 use super::column::{self, Backend, NEVER};
-use super::layout::{Cell, Layout, aligned, u16_at, u32_at};
+use super::layout::{Cell, Layout, aligned, fill, u16_at, u32_at};
 use super::streams::Sink;
 
 pub(super) mod gin;
@@ -63,7 +63,7 @@ impl Family {
         [Family::Heap, Family::Index, Family::Other].into_iter().find(|family| family.code() == code)
     }
 
-    /// Bytes that [`Fields`] takes care of.
+    /// Bytes that [`Field`]s take care of.
     pub(super) fn header_bytes(self) -> usize {
         match self {
             Family::Heap => HEAP_BYTES,
@@ -119,60 +119,64 @@ impl Field {
     }
 }
 
+/// Where columns go, and room for the values of one.
+pub(super) struct Columns<'a> {
+    pub(super) values: &'a mut Vec<u32>,
+    pub(super) backend: Backend,
+    pub(super) sink: &'a mut Sink,
+}
+
+impl Columns<'_> {
+    /// Writes a column; nothing if it has no values.
+    fn write(&mut self, values: impl Iterator<Item = u32>) {
+        fill(self.values, values);
+        self.write_values();
+    }
+
+    fn write_values(&mut self) {
+        if !self.values.is_empty() {
+            column::write(self.values, self.backend, NEVER, self.sink);
+        }
+    }
+}
+
 /// Writes the headers of all cells.
 pub(super) fn write(
     family: Family,
     page: &[u8; PAGE_SIZE],
     layout: &Layout,
-    values: &mut Vec<u32>,
     order: &mut Vec<u16>,
-    backend: Backend,
-    sink: &mut Sink,
+    columns: &mut Columns<'_>,
 ) {
-    let mut field = |field: Field, sink: &mut Sink, wanted: &dyn Fn(&Cell) -> bool| {
-        values.clear();
-        values.extend(layout.cells.iter().filter(|cell| wanted(cell)).map(|cell| field.get(page, cell)));
-        if !values.is_empty() {
-            column::write(values, backend, NEVER, sink);
-        }
-    };
+    let all = || layout.cells.iter();
     match family {
         Family::Heap => {
-            for one in HEAP_FIELDS {
-                field(one, sink, &|_| true);
+            for field in HEAP_FIELDS {
+                columns.write(all().map(|cell| field.get(page, cell)));
             }
         }
         Family::Index => {
-            field(Field::Size(6), sink, &|_| true);
-            let alternative = |cell: &Cell| is_alternative(page, cell);
-            field(Field::Block(0), sink, &alternative);
-            field(Field::Short(4), sink, &alternative);
-            let plain = |cell: &Cell| !is_alternative(page, cell);
-            let per_block =
-                per_block(layout.cells.iter().filter(|cell| plain(cell)).map(|cell| tid(page, cell.at)));
-            sink.head_varint(per_block);
+            columns.write(all().map(|cell| Field::Size(6).get(page, cell)));
+            let alternative = || all().filter(|cell| is_alternative(page, cell));
+            columns.write(alternative().map(|cell| Field::Block(0).get(page, cell)));
+            columns.write(alternative().map(|cell| Field::Short(4).get(page, cell)));
+            let plain = || all().filter(|cell| !is_alternative(page, cell));
+            let per_block = per_block(plain().map(|cell| tid(page, cell.at)));
+            columns.sink.head_varint(per_block);
             if per_block == 0 {
-                field(Field::Block(0), sink, &plain);
-                field(Field::Short(4), sink, &plain);
-            } else {
-                values.clear();
-                values.extend(
-                    layout
-                        .cells
-                        .iter()
-                        .filter(|cell| plain(cell))
-                        .map(|cell| linear(tid(page, cell.at), per_block)),
-                );
-                newest_first(layout, order, plain);
-                let by_place = jumps(order.iter().map(|&at| linear(tid(page, at), per_block)))
-                    < jumps(values.iter().copied());
-                sink.head.push(by_place.into());
-                if by_place {
-                    values.clear();
-                    values.extend(order.iter().map(|&at| linear(tid(page, at), per_block)));
-                }
-                column::write(values, backend, NEVER, sink);
+                columns.write(plain().map(|cell| Field::Block(0).get(page, cell)));
+                columns.write(plain().map(|cell| Field::Short(4).get(page, cell)));
+                return;
             }
+            let row_at = |at| linear(tid(page, at), per_block);
+            fill(columns.values, plain().map(|cell| row_at(cell.at)));
+            newest_first(layout, order, |cell| !is_alternative(page, cell));
+            let by_place = jumps(order.iter().map(|&at| row_at(at))) < jumps(columns.values.iter().copied());
+            columns.sink.head.push(by_place.into());
+            if by_place {
+                fill(columns.values, order.iter().map(|&at| row_at(at)));
+            }
+            columns.write_values();
         }
         Family::Other => {}
     }
@@ -227,13 +231,7 @@ fn posting(page: &[u8; PAGE_SIZE], cell: &Cell) -> Option<(u16, u16)> {
 
 /// Writes all posting lists: their first row pointers, and the distances of the others. `false`, and nothing
 /// written, if there are none or they are not ascending.
-pub(super) fn write_postings(
-    page: &[u8; PAGE_SIZE],
-    layout: &Layout,
-    values: &mut Vec<u32>,
-    backend: Backend,
-    sink: &mut Sink,
-) -> bool {
+pub(super) fn write_postings(page: &[u8; PAGE_SIZE], layout: &Layout, columns: &mut Columns<'_>) -> bool {
     let lists = || layout.cells.iter().filter(|cell| cell.tids > 0);
     let all = lists().flat_map(|cell| tids_of(cell).map(|at| tid(page, at)));
     let per_block = per_block(all);
@@ -247,21 +245,17 @@ pub(super) fn write_postings(
     if per_block == 0 || !lists().all(ascending) {
         return false;
     }
-    sink.head_varint(per_block);
-    values.clear();
-    values.extend(lists().map(|cell| linear(tid(page, cell.at + cell.end), per_block)));
-    column::write(values, backend, NEVER, sink);
-    values.clear();
+    columns.sink.head_varint(per_block);
+    columns.write(lists().map(|cell| linear(tid(page, cell.at + cell.end), per_block)));
+    columns.values.clear();
     for cell in lists() {
         let mut before = linear(tid(page, cell.at + cell.end), per_block);
-        values.extend(tids_of(cell).skip(1).map(|at| {
+        columns.values.extend(tids_of(cell).skip(1).map(|at| {
             let now = linear(tid(page, at), per_block);
             now - std::mem::replace(&mut before, now) - 1
         }));
     }
-    if !values.is_empty() {
-        column::write(values, backend, NEVER, sink);
-    }
+    columns.write_values();
     true
 }
 
@@ -280,8 +274,8 @@ fn tid(page: &[u8; PAGE_SIZE], at: u16) -> (u32, u16) {
     (u32_at(page, at).rotate_left(16), u16_at(page, at + 4))
 }
 
-/// The largest offset if all row pointers can be told as `block * largest + offset - 1` in 32 bits, else 0. Then
-/// the rows of consecutive blocks are consecutive numbers.
+/// The largest offset if all row pointers can be told as `block * largest + offset - 1` in 32 bits, else 0.
+/// Then the rows of consecutive blocks are consecutive numbers.
 fn per_block(tids: impl Iterator<Item = (u32, u16)>) -> u32 {
     let (mut block_max, mut offset_max, mut offset_min) = (0, 0, u16::MAX);
     for (block, offset) in tids {
@@ -303,7 +297,8 @@ fn newest_first(layout: &Layout, order: &mut Vec<u16>, wanted: impl Fn(&Cell) ->
     }
 }
 
-/// Sorts places of cells downwards. They are multiples of eight, each another, so they are marked and collected.
+/// Sorts places of cells downwards. They are multiples of eight, each another, so they are marked and
+/// collected.
 fn fall(order: &mut [u16]) {
     let mut begins = [0u64; PAGE_SIZE / 8 / 64];
     order.iter().for_each(|at| begins[usize::from(at / 512)] |= 1 << (at / 8 % 64));

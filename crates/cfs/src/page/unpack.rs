@@ -1,7 +1,7 @@
 //! Values of few bits from where they are packed, the lowest bit first.
 //!
-//! Eight values of a width are as many bytes, so for a width known to the compiler every load and shift of eight
-//! values is too, and nothing is checked in between.
+//! Eight values of a width are as many bytes, so for a width known to the compiler every load and shift of
+//! eight values is too, and nothing is checked in between.
 
 /// Fills `values` from `bytes`, which must be as many as values of this width take.
 pub(super) fn by_width(width: u32, bytes: &[u8], values: &mut [u32]) {
@@ -35,7 +35,8 @@ fn eight<const WIDTH: usize>(group: &[u8; WIDTH]) -> [u32; GROUP] {
     const { assert!(0 < WIDTH && WIDTH <= WIDTH_MAX) };
     let mask = u64::MAX >> (64 - WIDTH);
     std::array::from_fn(|i| {
-        // From the byte it begins in, or as far behind that as leaves eight bytes: then it ends with the group.
+        // From the byte it begins in, or as far behind that as leaves eight bytes: then it ends with the
+        // group.
         let from = (i * WIDTH / 8).min(WIDTH.saturating_sub(8));
         let mut word = [0; 8];
         let len = WIDTH.min(8);

@@ -1,13 +1,13 @@
 //! Lanes of eight bytes as 32-bit columns: decimal fractions stored as doubles, timestamps, large integers.
 //!
-//! A price of 12.34 is a double whose low bytes look random. As `1234 / 10^2` it is a small integer: dividing an
-//! integer below 2^53 by a power of ten that is exact gives the very double that the literal was read as (ALP,
-//! Afroozeh et al., SIGMOD 2023, does the same with multiplication). Values for which that does not give back the
-//! same bits are exceptions and follow one by one.
+//! A price of 12.34 is a double whose low bytes look random. As `1234 / 10^2` it is a small integer: dividing
+//! an integer below 2^53 by a power of ten that is exact gives the very double that the literal was read as
+//! (ALP, Afroozeh et al., SIGMOD 2023, does the same with multiplication). Values for which that does not
+//! give back the same bits are exceptions and follow one by one.
 //!
-//! Many such columns were single-precision once and went through `printf("%f")`: 40.38 became 40.380001. Then the
-//! integer is 4038, and the way back repeats what happened to it. And a column may be told by its distances from
-//! the one before in the same row: opening and closing prices, times of creation and change.
+//! Many such columns were single-precision once and went through `printf("%f")`: 40.38 became 40.380001. Then
+//! the integer is 4038, and the way back repeats what happened to it. And a column may be told by its
+//! distances from the one before in the same row: opening and closing prices, times of creation and change.
 
 use super::Error;
 use super::column::{self, Backend, RowCost};
@@ -209,8 +209,8 @@ impl Wide {
         std::mem::swap(&mut self.before[0], &mut self.integers);
     }
 
-    /// Which column before, counted from 1, has distances that are clearly smaller than those from the row before;
-    /// 0 if none. The low corner of a box is two columns before the high one.
+    /// Which column before, counted from 1, has distances that are clearly smaller than those from the row
+    /// before; 0 if none. The low corner of a box is two columns before the high one.
     fn reference(&self, form: u8, unit: i64) -> usize {
         let bits = |value: i64| u64::from(64 - (value << 1 ^ value >> 63).leading_zeros());
         let mut down = 0;
@@ -330,8 +330,8 @@ fn fill(values: &mut [u64], integers: &[i64], bits: impl Fn(i64) -> u64) {
     values.iter_mut().zip(integers).for_each(|(slot, &value)| *slot = bits(value));
 }
 
-/// Integers below this, and what [`printed`] makes of them, are far from where doubles become inexact. For them the way
-/// back takes additions instead of conversions, which the processor can only do one by one.
+/// Integers below this, and what [`printed`] makes of them, are far from where doubles become inexact. For
+/// them the way back takes additions instead of conversions, which the processor can only do one by one.
 const SMALL: u64 = 1 << 40;
 /// 1.5 * 2^52: as bits, adding an integer to it adds the integer to the number.
 const MAGIC: f64 = 6_755_399_441_055_744.0;

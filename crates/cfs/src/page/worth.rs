@@ -1,10 +1,10 @@
 //! Whether a page is worth rearranging where speed is what was asked for.
 //!
-//! A reader of LZ4 has a page in a microsecond or two. Putting a rearranged page together takes as long again, or several
-//! times that, so it has to save something: tables of long texts hardly do. What it saves is only known by compressing
-//! a page both ways, and pages that look alike mostly are of one relation. So the first of a look is tried, then
-//! one in a few dozen, and the others are done as the last ones tried suggest. Wrong guesses cost size or
-//! time, nothing else.
+//! A reader of LZ4 has a page in a microsecond or two. Putting a rearranged page together takes as long
+//! again, or several times that, so it has to save something: tables of long texts hardly do. What it saves
+//! is only known by compressing a page both ways, and pages that look alike mostly are of one relation. So
+//! the first of a look is tried, then one in a few dozen, and the others are done as the last ones tried
+//! suggest. Wrong guesses cost size or time, nothing else.
 
 use super::PAGE_SIZE;
 use super::layout::{HEADER_BYTES, u16_at, u32_at};
@@ -47,8 +47,8 @@ pub(super) enum Advice {
 const SLOTS: usize = 64;
 /// One page of so many is compressed both ways.
 const PAUSE: u32 = 48;
-/// What a rearranged page must save for every microsecond that putting it together takes: about what is left to
-/// spend when all of the relations in `bench/cfs` are to decode at half of plain LZ4's speed.
+/// What a rearranged page must save for every microsecond that putting it together takes: about what is left
+/// to spend when all of the relations in `bench/cfs` are to decode at half of plain LZ4's speed.
 const SAVED_PER_MICROSECOND: i64 = 500;
 
 impl Worth {
@@ -63,8 +63,8 @@ impl Worth {
         (look, if slot.pays() { Advice::Rearrange } else { Advice::Leave })
     }
 
-    /// Learns that rearranging a page saved bytes, which may be negative, at an effort in nanoseconds. Says whether
-    /// that pays.
+    /// Learns that rearranging a page saved bytes, which may be negative, at an effort in nanoseconds. Says
+    /// whether that pays.
     pub(super) fn learn(&mut self, look: Look, saved: i32, effort: u32) -> bool {
         let slot = self.slot(look);
         let effort = effort as i32;
@@ -90,8 +90,8 @@ impl Slot {
 }
 
 impl Look {
-    /// The special space, roughly how many tuples there are and how long they are, and of a heap the number of attributes,
-    /// of an index the lowest flags of the special space. Never zero.
+    /// The special space, roughly how many tuples there are and how long they are, and of a heap the number
+    /// of attributes, of an index the lowest flags of the special space. Never zero.
     fn of(page: &[u8; PAGE_SIZE]) -> Look {
         let [lower, upper, special] = [12, 14, 16].map(|at| usize::from(u16_at(page, at)));
         if !(HEADER_BYTES + 4 <= lower && lower <= upper && upper <= special && special <= PAGE_SIZE) {

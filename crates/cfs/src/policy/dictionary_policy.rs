@@ -1,19 +1,20 @@
 //! When a relation's dictionary is trained, and when again: a decision, without I/O, clocks or chance.
 //!
-//! Whoever writes a relation's pages tells of each ([`DictionaryPolicy::note`]); now and then the answer is that a trial is
-//! due, which may be run at leisure and elsewhere ([`DictionaryPolicy::trial`]). What comes of it is a better dictionary or none:
+//! Whoever writes a relation's pages tells of each ([`DictionaryPolicy::note`]); now and then the answer is
+//! that a trial is due, which may be run at leisure and elsewhere ([`DictionaryPolicy::trial`]). What comes
+//! of it is a better dictionary or none:
 //!
 //! * **First** after [`Thresholds::first_pages`] pages.
 //! * **Again** when pages of late take more bytes than they did when the dictionary was new
-//!   ([`Thresholds::worse_percent`]), and every [`Thresholds::windows_max`] windows in any case: what is written may be better
-//!   served by another dictionary without being served worse than before.
+//!   ([`Thresholds::worse_percent`]), and every [`Thresholds::windows_max`] windows in any case: what is
+//!   written may be better served by another dictionary without being served worse than before.
 //! * **Adopted** is a dictionary that makes pages it was not trained on smaller than the present one does, by
-//!   [`Thresholds::gain_percent`] and by more than its own bytes over the pages to come. Three of four samples train, the
-//!   fourth judges.
+//!   [`Thresholds::gain_percent`] and by more than its own bytes over the pages to come. Three of four
+//!   samples train, the fourth judges.
 //! * A trial in vain doubles the time to the next one, up to 64 windows.
 //!
-//! Samples are spread over a window evenly: every page at first, every second when there are too many, and so on. They are a megabyte
-//! at most, and gone after a trial.
+//! Samples are spread over a window evenly: every page at first, every second when there are too many, and so
+//! on. They are a megabyte at most, and gone after a trial.
 //!
 //! What becomes of a dictionary that was replaced: [`crate::engine::dictionaries`].
 
@@ -101,8 +102,9 @@ impl DictionaryPolicy {
         DictionaryPolicy { patience: Some(1), ..DictionaryPolicy::new(thresholds) }
     }
 
-    /// A page was written, with the present dictionary, in so many bytes of payload; its number in the relation counts for
-    /// its check sum. True: a trial is due, until it is run. Pages of zeros are not told of.
+    /// A page was written, with the present dictionary, in so many bytes of payload; its number in the
+    /// relation counts for its check sum. True: a trial is due, until it is run. Pages of zeros are not told
+    /// of.
     pub fn note(&mut self, block: u32, page: &[u8; PAGE_SIZE], payload_len: usize) -> bool {
         if self.noted.is_multiple_of(self.stride) {
             if self.samples.len() == SAMPLES_MAX {
@@ -144,8 +146,11 @@ impl DictionaryPolicy {
         (self.stride, self.noted, self.noted_bytes) = (1, 0, 0);
     }
 
-    /// Trains on the pages noted of late. A dictionary, if it serves them better than `present` does, in each container for
-    /// which so many pages are still to come.
+    /// Trains on the pages noted of late. A dictionary, if it serves them better than `present` does, in each
+    /// container for which so many pages are still to come.
+    ///
+    /// # Errors
+    /// [`Error::Codec`] of encoding a page or preparing a dictionary.
     pub fn trial(
         &mut self,
         codec: &mut PageCodec,

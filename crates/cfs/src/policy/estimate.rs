@@ -1,6 +1,7 @@
 //! What pages would take by every algorithm, and how fast, found by encoding and decoding them.
 //!
-//! It does not read clocks: the caller hands one in, so that a bench can count processor time and a test nothing.
+//! It does not read clocks: the caller hands one in, so that a bench can count processor time and a test
+//! nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -106,8 +107,11 @@ impl Estimate {
         }
     }
 
-    /// Encodes, decodes and compares pages, each with its block, and adds what they take. A page that did not come
-    /// back would be [`Error::Corrupt`]. Whether a dictionary counts is the caller's business.
+    /// Encodes, decodes and compares pages, each with its block, and adds what they take. Whether a
+    /// dictionary counts is the caller's business.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a page that did not come back; [`Error::Codec`].
     pub fn add(
         &mut self,
         codec: &mut PageCodec,
@@ -145,8 +149,11 @@ impl Estimate {
     }
 }
 
-/// Encodes and decodes `pages`, which begin at `first_block` of their relation, by each method. `clock` tells the time
-/// since whenever. A page that did not come back would be [`Error::Corrupt`].
+/// Encodes and decodes `pages`, which begin at `first_block` of their relation, by each method. `clock` tells
+/// the time since whenever.
+///
+/// # Errors
+/// [`Error::Corrupt`] for a page that did not come back; [`Error::Codec`].
 pub fn estimate(
     pages: &[[u8; PAGE_SIZE]],
     first_block: u32,

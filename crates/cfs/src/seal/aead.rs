@@ -1,8 +1,8 @@
 //! AES-256-GCM-SIV (RFC 8452) over records and roots.
 //!
-//! Sealed bytes are `nonce | ciphertext | tag`. The cipher needs its tag before it can encrypt, so that both ends run over the
-//! bytes twice; what is gained is that a nonce drawn twice tells at most that the same bytes were sealed for the same place and
-//! version, which no engine does.
+//! Sealed bytes are `nonce | ciphertext | tag`. The cipher needs its tag before it can encrypt, so that both
+//! ends run over the bytes twice; what is gained is that a nonce drawn twice tells at most that the same
+//! bytes were sealed for the same place and version, which no engine does.
 
 use super::{KeyId, Random, Seal};
 use aes_gcm_siv::aes::Aes256Enc;
@@ -17,8 +17,8 @@ pub const TAG_BYTES: usize = 16;
 /// Bytes by which sealed bytes are longer than what they hold.
 pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 
-/// The cipher under one key. Only ever encrypts blocks, so it needs no schedule for decrypting them. Forgets its keys when
-/// dropped.
+/// The cipher under one key. Only ever encrypts blocks, so it needs no schedule for decrypting them. Forgets
+/// its keys when dropped.
 pub(super) struct Cipher(AesGcmSiv<Aes256Enc>);
 
 impl Cipher {
@@ -56,7 +56,8 @@ impl DataKey {
         DataKey(key)
     }
 
-    /// The seal of the container. `master` is the id of the master key that wraps this one: what the roots say.
+    /// The seal of the container. `master` is the id of the master key that wraps this one: what the roots
+    /// say.
     pub fn into_seal<R: Random>(self, master: KeyId, random: R) -> RecordSeal<R> {
         RecordSeal { cipher: Cipher::new(&self.0), master, random }
     }
@@ -68,8 +69,8 @@ impl fmt::Debug for DataKey {
     }
 }
 
-/// [`Seal`] with one container's data key. Holds no state but the key, so that it may be shared by threads and carried over
-/// a fork.
+/// [`Seal`] with one container's data key. Holds no state but the key, so that it may be shared by threads
+/// and carried over a fork.
 pub struct RecordSeal<R> {
     cipher: Cipher,
     master: KeyId,
@@ -117,7 +118,8 @@ mod tests {
         pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
     }
 
-    /// RFC 8452, appendix C.2, by key 0100… and nonce 030000…: associated data, plaintext, ciphertext and tag.
+    /// RFC 8452, appendix C.2, by key 0100… and nonce 030000…: associated data, plaintext, ciphertext and
+    /// tag.
     const VECTORS: [(&str, &str, &str); 6] = [
         ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
         ("", "0100000000000000", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),

@@ -9,8 +9,9 @@ use std::fmt;
 /// Keys at most that are remembered.
 const MADE_MAX: usize = 64;
 
-/// Secrets in order: the first is for new containers, all are tried on existing ones (while keys are rotated, the old one
-/// is the second). Remembers the keys that it stretched, so that a passphrase costs its quarter of a second once per salt.
+/// Secrets in order: the first is for new containers, all are tried on existing ones (while keys are rotated,
+/// the old one is the second). Remembers the keys that it stretched, so that a passphrase costs its quarter
+/// of a second once per salt.
 pub struct Keyring {
     secrets: Vec<Secret>,
     /// By the index of the secret that each was made of.
@@ -31,8 +32,9 @@ impl Keyring {
     /// The data key of a container whose root says `needed` and `slot`.
     ///
     /// # Errors
-    /// [`KeyError::Missing`] without any secret, [`KeyError::Wrong`] if none is the key, [`KeyError::Damaged`] if the right one
-    /// does not open the slot; what the slot itself shows to be damaged or unknown.
+    /// [`KeyError::Missing`] without any secret, [`KeyError::Wrong`] if none is the key,
+    /// [`KeyError::Damaged`] if the right one does not open the slot; what the slot itself shows to be
+    /// damaged or unknown.
     pub fn data_key(
         &mut self,
         container: &[u8; 16],
@@ -53,8 +55,8 @@ impl Keyring {
         Err(KeyError::Wrong { needed: HexId(*needed), of, tried: self.secrets.len() })
     }
 
-    /// The master key for new containers and for rotation: the first secret's. A passphrase that has been stretched for a container
-    /// already keeps that salt, so that containers share it.
+    /// The master key for new containers and for rotation: the first secret's. A passphrase that has been
+    /// stretched for a container already keeps that salt, so that containers share it.
     ///
     /// # Errors
     /// [`KeyError::Secret`] without any secret, [`KeyError::Memory`].

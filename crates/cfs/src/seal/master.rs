@@ -37,8 +37,8 @@ pub struct MasterKey {
 }
 
 impl MasterKey {
-    /// For new containers. A passphrase is stretched with a salt of its own at [`StretchCost::DEFAULT`]: make one per server
-    /// start, not one per container.
+    /// For new containers. A passphrase is stretched with a salt of its own at [`StretchCost::DEFAULT`]: make
+    /// one per server start, not one per container.
     ///
     /// # Errors
     /// [`KeyError::Memory`].
@@ -92,8 +92,8 @@ impl MasterKey {
         (key, slot)
     }
 
-    /// The slot that carries `key` under this master key. Rotation is this, with a key that another one unwrapped, and a
-    /// commit of the new id and slot; no record is touched.
+    /// The slot that carries `key` under this master key. Rotation is this, with a key that another one
+    /// unwrapped, and a commit of the new id and slot; no record is touched.
     pub fn wrap(&self, container: &[u8; 16], key: &DataKey, random: &dyn Random) -> KeySlot {
         let mut slot = [0; KEY_SLOT_BYTES];
         slot[0] = CIPHER;
@@ -146,8 +146,8 @@ impl fmt::Debug for MasterKey {
     }
 }
 
-/// Checks everything of a slot that can be checked without a key, and says how its master key is made: stretched so from
-/// a passphrase, or as it is.
+/// Checks everything of a slot that can be checked without a key, and says how its master key is made:
+/// stretched so from a passphrase, or as it is.
 pub(super) fn stretch_of(slot: &KeySlot) -> Result<Option<Stretch>, KeyError> {
     let damaged =
         |property, expected, found: u8| Err(KeyError::Slot { property, expected, found: found.into() });

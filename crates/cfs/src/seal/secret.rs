@@ -20,9 +20,9 @@ pub(super) enum Kind {
 }
 
 impl Secret {
-    /// 64 hexadecimal digits or 44 characters of base64 are a key of 32 bytes, whatever blanks and ends of line are around
-    /// them; anything else is a passphrase, of 12 bytes at least, of which one end of line is taken off. What looks like a
-    /// key that was cut is refused rather than stretched.
+    /// 64 hexadecimal digits or 44 characters of base64 are a key of 32 bytes, whatever blanks and ends of
+    /// line are around them; anything else is a passphrase, of 12 bytes at least, of which one end of line is
+    /// taken off. What looks like a key that was cut is refused rather than stretched.
     ///
     /// # Errors
     /// [`KeyError::Secret`] for what is empty, too short or too long to be either.
@@ -61,8 +61,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether a key file's permissions keep it secret: nobody but its owner, or its group as well if it belongs to root
-/// (libpq's and the server's rule for private keys).
+/// Whether a key file's permissions keep it secret: nobody but its owner, or its group as well if it belongs
+/// to root (libpq's and the server's rule for private keys).
 pub fn is_private(mode: u32, owned_by_root: bool) -> bool {
     mode & if owned_by_root { 0o037 } else { 0o077 } == 0
 }

@@ -25,8 +25,8 @@ pub struct StretchCost {
 }
 
 impl StretchCost {
-    /// 64 MiB and 3 passes, the second choice of RFC 9106 with one lane instead of four: about a quarter of a second of one
-    /// core.
+    /// 64 MiB and 3 passes, the second choice of RFC 9106 with one lane instead of four: about a quarter of a
+    /// second of one core.
     pub const DEFAULT: StretchCost = StretchCost { memory_kib: 64 << 10, passes: 3 };
 }
 

@@ -1,12 +1,12 @@
 //! Which dictionaries pages may be written with: a word of shared memory for each.
 //!
-//! A dictionary may go when no page needs it; a page that is just being written needs it and shows nowhere yet. So writers
-//! are counted in and out, in the very word that says whether the number may still be written: who comes in after it was retired
-//! sees that, who came in before is seen. A writer that is killed inside keeps its dictionary until the container is
-//! opened again, which costs space and nothing else.
+//! A dictionary may go when no page needs it; a page that is just being written needs it and shows nowhere
+//! yet. So writers are counted in and out, in the very word that says whether the number may still be
+//! written: who comes in after it was retired sees that, who came in before is seen. A writer that is killed
+//! inside keeps its dictionary until the container is opened again, which costs space and nothing else.
 //!
-//! A number is given out once in a container's life: what a process has loaded by a number stays right, and a record
-//! that is found without a map means one dictionary only.
+//! A number is given out once in a container's life: what a process has loaded by a number stays right, and a
+//! record that is found without a map means one dictionary only.
 
 use crate::format::error::Error;
 use crate::format::record::DICTIONARY_NUMBER_MAX;
@@ -49,7 +49,12 @@ impl<'m, W: Word> Live<'m, W> {
         from_hint.iter().chain(before).find(|gate| number_in(gate.load()) == number)
     }
 
-    /// Counts a writer in that is about to publish a page with this dictionary; 0 is none. After an error it is not inside.
+    /// Counts a writer in that is about to publish a page with this dictionary; 0 is none. After an error it
+    /// is not inside.
+    ///
+    /// # Errors
+    /// [`Error::DictionaryMissing`] if it is not one of the container's; [`Error::DictionaryRetired`] if it
+    /// is to go.
     pub fn enter_dictionary(&self, number: DictionaryNumber) -> Result<Inside<'m, W>, Error> {
         if number == 0 {
             return Ok(Inside(None));
@@ -65,8 +70,9 @@ impl<'m, W: Word> Live<'m, W> {
         Err(if retired { Error::DictionaryRetired(number) } else { Error::DictionaryMissing(number) })
     }
 
-    /// A gate that none of the dictionaries in `known` has. There is one as long as not all of theirs have gates: there are as many
-    /// gates as a root has dictionaries at most. Who died while it dropped a dictionary may have left that one's.
+    /// A gate that none of the dictionaries in `known` has. There is one as long as not all of theirs have
+    /// gates: there are as many gates as a root has dictionaries at most. Who died while it dropped a
+    /// dictionary may have left that one's.
     fn spare_gate(&self, known: &[DictionaryNumber]) -> Option<&'m W> {
         self.shared().gates.iter().find(|gate| !known.contains(&number_in(gate.load())))
     }
@@ -85,8 +91,8 @@ impl<'m, W: Word> Live<'m, W> {
         }
     }
 
-    /// Lets no page be written with it any more, until the container is opened again. Also where it was never opened: who added it may
-    /// have died before.
+    /// Lets no page be written with it any more, until the container is opened again. Also where it was never
+    /// opened: who added it may have died before.
     pub fn retire_dictionary(
         &self,
         number: DictionaryNumber,
@@ -115,7 +121,8 @@ impl<'m, W: Word> Live<'m, W> {
         self.gate(number).is_some_and(|gate| gate.load() & INSIDE != 0)
     }
 
-    /// A number that no dictionary ever had; from now on it is given out. None: there is none left in the container's life.
+    /// A number that no dictionary ever had; from now on it is given out. None: there is none left in the
+    /// container's life.
     pub(crate) fn give_number(
         &self,
         is_reuse_planted: bool,

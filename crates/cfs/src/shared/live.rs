@@ -1,14 +1,15 @@
 //! The live state of a container: what its processes do to the memory that they share.
 //!
-//! Nothing here does I/O. A process may be killed between any two operations on a word; what it leaves behind costs
-//! space until the container is opened again, never anything else.
+//! Nothing here does I/O. A process may be killed between any two operations on a word; what it leaves behind
+//! costs space until the container is opened again, never anything else.
 //!
 //! * An entry changes by compare-and-swap only, and its dirty mark changes with it.
-//! * Space is given out by moving a cursor ([`crate::shared::space`]) and counted as *finished* after the entry that
-//!   refers to it is published **and** lies below the page count, so that a commit that finds a zone's grains all finished
-//!   finds the entries too.
-//! * No record's entry lies at or above the page count (zeros may, of a killed extension), but while a truncation takes them away; until it has, nothing grows. So neither a
-//!   killed writer nor a killed truncation leaves a page that appears later.
+//! * Space is given out by moving a cursor ([`crate::shared::space`]) and counted as *finished* after the
+//!   entry that refers to it is published **and** lies below the page count, so that a commit that finds a
+//!   zone's grains all finished finds the entries too.
+//! * No record's entry lies at or above the page count (zeros may, of a killed extension), but while a
+//!   truncation takes them away; until it has, nothing grows. So neither a killed writer nor a killed
+//!   truncation leaves a page that appears later.
 //! * Truncation happens with one store, of the page count.
 
 use crate::device::Peers;
@@ -55,6 +56,9 @@ impl Size {
 
 impl<'m, W: Word> Live<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
+    ///
+    /// # Errors
+    /// As [`Region::over`].
     pub fn new(words: &'m [W], geometry: Geometry) -> Result<Self, Error> {
         Ok(Live { region: Region::over(words, &geometry)?, geometry })
     }
@@ -141,14 +145,17 @@ impl<'m, W: Word> Live<'m, W> {
     /// Lets no version be given out until the next commit, and returns the first that was not.
     pub fn end_versions(&self, _: &CommitGuard<'_, W>) -> Version {
         self.shared().version_limit.store(0);
-        // A write to the word, not a mere read: who draws after it sees the limit, and who drew before is counted.
+        // A write to the word, not a mere read: who draws after it sees the limit, and who drew before is
+        // counted.
         Version(self.shared().next_version.add(0))
     }
 
-    /// Makes `entry` the page's, marked for the next commit. The old entry's space is found by the next commit.
+    /// Makes `entry` the page's, marked for the next commit. The old entry's space is found by the next
+    /// commit.
     ///
-    /// Of two writers at the same time the last wins, whatever their versions: tags are too short to show which is newer
-    /// of two versions that may be far apart, and PostgreSQL lets one process write a page at a time.
+    /// Of two writers at the same time the last wins, whatever their versions: tags are too short to show
+    /// which is newer of two versions that may be far apart, and PostgreSQL lets one process write a page at
+    /// a time.
     pub fn publish(&self, block: Block, entry: Entry) {
         self.touch(block.leaf());
         let mut current = self.entry(block);
@@ -196,7 +203,8 @@ impl<'m, W: Word> Live<'m, W> {
         (current, false)
     }
 
-    /// Cuts the segment to `pages` if it is longer. It is cut with the one store; what follows only tidies up.
+    /// Cuts the segment to `pages` if it is longer. It is cut with the one store; what follows only tidies
+    /// up.
     pub fn cut(&self, pages: u32, guard: &CommitGuard<'_, W>, peers: &impl Peers) {
         if pages < self.pages() {
             self.shared().size.store(Size { pages, is_cutting: true }.word());
@@ -206,8 +214,8 @@ impl<'m, W: Word> Live<'m, W> {
         self.end_cut(guard, peers);
     }
 
-    /// Ends a truncation: takes away what entries there are above the end. No loader puts any back. Done anew by the next holder
-    /// of the lock if it is killed on the way.
+    /// Ends a truncation: takes away what entries there are above the end. No loader puts any back. Done anew
+    /// by the next holder of the lock if it is killed on the way.
     pub fn end_cut(&self, _: &CommitGuard<'_, W>, peers: &impl Peers) {
         let Size { pages, is_cutting } = self.size();
         if !is_cutting {

@@ -3,13 +3,13 @@
 //! * Whoever finds a holder dead takes the lock over. What the dead one was in the midst of shows elsewhere
 //!   (`Shared::unfinished`).
 //! * A panic drops the guard: the lock is free, and what was under way shows in the same way.
-//! * A `longjmp` drops nothing. Its process is alive, and the next time it asks for the lock it finds itself the holder: it
-//!   takes the lock over as that of a dead process. Until then others wait, so a server's error handler calls
-//!   [`Container::release_held`](crate::Container::release_held).
-//! * Locks are taken in this order: collector, commit, loader. So who asks for one holds none that comes after it: if it seems to,
-//!   that was left behind by a jump, and is let go.
-//! * A guard lets go only what its process still holds. That somebody else holds the lock means that a live process was
-//!   taken for dead: then two may have been inside, and the container is poisoned.
+//! * A `longjmp` drops nothing. Its process is alive, and the next time it asks for the lock it finds itself
+//!   the holder: it takes the lock over as that of a dead process. Until then others wait, so a server's
+//!   error handler calls [`Container::release_held`](crate::Container::release_held).
+//! * Locks are taken in this order: collector, commit, loader. So who asks for one holds none that comes
+//!   after it: if it seems to, that was left behind by a jump, and is let go.
+//! * A guard lets go only what its process still holds. That somebody else holds the lock means that a live
+//!   process was taken for dead: then two may have been inside, and the container is poisoned.
 
 use crate::device::Peers;
 use crate::shared::word::Word;
@@ -64,7 +64,10 @@ macro_rules! guard {
             }
 
             /// Takes the lock if nobody who lives holds it.
-            pub fn try_lock(shared: &'a crate::shared::region::Shared<W>, peers: &impl Peers) -> Option<Self> {
+            pub fn try_lock(
+                shared: &'a crate::shared::region::Shared<W>,
+                peers: &impl Peers,
+            ) -> Option<Self> {
                 $(let_go(&shared.$later, peers);)*
                 try_hold(&shared.$lock, &shared.poisoned, peers).map($name)
             }
@@ -77,7 +80,8 @@ guard! {
     CommitGuard, commit_lock, before loader_lock
 }
 guard! {
-    /// The loaders' lock: its holder puts a leaf's entries into memory, or lowers the limit up to which others may.
+    /// The loaders' lock: its holder puts a leaf's entries into memory, or lowers the limit up to which
+    /// others may.
     LoaderGuard, loader_lock, before
 }
 guard! {

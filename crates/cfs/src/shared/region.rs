@@ -1,6 +1,7 @@
 //! The memory that a container's processes share: its layout.
 //!
-//! The caller gives a slice of words, zeroed, made before the first fork; this module gives the words names. Nothing here does I/O.
+//! The caller gives a slice of words, zeroed, made before the first fork; this module gives the words names.
+//! Nothing here does I/O.
 // The only place where words become a struct.
 #![allow(unsafe_code)]
 
@@ -23,8 +24,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// For a segment of `pages_max` pages: the file may grow to three times the plain size before writers have to make room,
-    /// and what is kept for commits and collection comes on top.
+    /// For a segment of `pages_max` pages: the file may grow to three times the plain size before writers
+    /// have to make room, and what is kept for commits and collection comes on top.
     pub fn of(pages_max: u32) -> Geometry {
         let zone_grains = 512;
         let zones = (u64::from(pages_max) * 512 * 3 / u64::from(zone_grains)) as u32 + 64;
@@ -32,9 +33,9 @@ impl Geometry {
         Geometry { zones_max: zones + geometry.zones_for_moves() + geometry.zones_for_commits(), ..geometry }
     }
 
-    /// Words of shared memory, best at the begin of a memory page. Of these are touched: 8 KB at opening, the 512 entries of each leaf
-    /// (one page of memory) of which a page is read, written or in a delta, and those of zones that were written since, or of all
-    /// once the map is complete.
+    /// Words of shared memory, best at the begin of a memory page. Of these are touched: 8 KB at opening, the
+    /// 512 entries of each leaf (one page of memory) of which a page is read, written or in a delta, and
+    /// those of zones that were written since, or of all once the map is complete.
     pub fn words(&self) -> usize {
         FIXED_WORDS + self.pages_max as usize + self.zones_max as usize
     }
@@ -56,8 +57,9 @@ impl Geometry {
         (leaves + 2) * (per_leaf.next_multiple_of(crate::format::units::GRAIN_BYTES) as u64)
     }
 
-    /// Zones that only commits get: with these any number of commits succeeds, of whatever size. Each leaf and the index of one map
-    /// may lie in a zone of its own, and so may those of the next, which is written beside it; then the first is free.
+    /// Zones that only commits get: with these any number of commits succeeds, of whatever size. Each leaf
+    /// and the index of one map may lie in a zone of its own, and so may those of the next, which is written
+    /// beside it; then the first is free.
     pub(crate) fn zones_for_commits(&self) -> u32 {
         let leaves = self.pages_max.div_ceil(LEAF_ENTRIES as u32);
         let leaf_bytes = u64::from(self.pages_max.min(LEAF_ENTRIES as u32)) * 8 + 128;
@@ -121,7 +123,8 @@ pub struct Shared<W> {
     pub size: W,
     /// The run that records are appended to: next grain below, end above.
     pub cursor: W,
-    /// The same for moved pages and for commits, where there is no more space than what is kept for them (`space::Lane`).
+    /// The same for moved pages and for commits, where there is no more space than what is kept for them
+    /// (`space::Lane`).
     pub kept_cursors: [W; 2],
     /// Zones that were ever used.
     pub zones_end: W,
@@ -151,8 +154,8 @@ pub struct Shared<W> {
     pub live_grains: W,
     /// How often the cursor left a sheet for a commit's sake.
     pub sheets_left: W,
-    /// Writers between their reservation and the end of their write, by the lowest bit of `sheets_left` when they came, and
-    /// how many of them a commit has given up waiting for (`space::Writers`).
+    /// Writers between their reservation and the end of their write, by the lowest bit of `sheets_left` when
+    /// they came, and how many of them a commit has given up waiting for (`space::Writers`).
     pub appending: [W; 2],
     /// Entries of blocks from here on were never to be loaded, or were cut off since.
     pub load_limit: W,
@@ -179,7 +182,8 @@ pub struct Shared<W> {
     pub leaves_touched: [W; LEAF_BITS_WORDS],
     /// Where leaves' records lie (`root::Place`).
     pub leaf_places: [W; LEAVES_MAX],
-    /// The last root, not sealed. Who does not hold the commit lock may find it being replaced, and sees so by its checksum.
+    /// The last root, not sealed. Who does not hold the commit lock may find it being replaced, and sees so
+    /// by its checksum.
     pub image: [W; SHEET_BYTES / 8],
     /// Who may write with which dictionary (`gate`).
     pub gates: [W; DICTIONARIES_MAX],
@@ -233,15 +237,20 @@ impl<W> Copy for Region<'_, W> {}
 
 impl<'m, W: Word> Region<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`] if there are too few words, if the size of a zone does not do, or if there are
+    /// too few zones to work in; [`Error::Limit`] if the geometry is larger than the format.
     pub fn over(words: &'m [W], geometry: &Geometry) -> Result<Self, Error> {
         const { assert!(size_of::<Shared<W>>() == FIXED_WORDS * size_of::<W>()) };
         geometry.check(words.len())?;
         let words = &words[..geometry.words()];
         let (fixed, rest) = words.split_at(FIXED_WORDS);
         let (entries, zones) = rest.split_at(geometry.pages_max as usize);
-        // SAFETY: `Shared<W>` is repr(C) and has fields of `W` and arrays of `W` alone, so it has the alignment of `W`, and,
-        // by the assertion above, no padding: its bytes are those of `FIXED_WORDS` consecutive `W`s, which `fixed` is.
-        // The reference lives as long as the slice and is shared, as the slice is.
+        // SAFETY: `Shared<W>` is repr(C) and has fields of `W` and arrays of `W` alone, so it has the
+        // alignment of `W`, and, by the assertion above, no padding: its bytes are those of `FIXED_WORDS`
+        // consecutive `W`s, which `fixed` is. The reference lives as long as the slice and is shared, as the
+        // slice is.
         let shared = unsafe { &*fixed.as_ptr().cast::<Shared<W>>() };
         Ok(Region { shared, entries, zones, words })
     }

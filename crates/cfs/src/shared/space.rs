@@ -1,14 +1,14 @@
 //! Where records go: a cursor in a run of zones, and what makes a zone free.
 //!
-//! A zone's word has the grains that are *finished* in it (their writer has published or given up), the grains of records that the
-//! last commit refers to, and a state. A zone is freed by a commit, when it found all its grains finished
-//! **before** it looked at the map, and no entry that points there: then no entry ever will again. A killed writer
-//! leaves a zone unfinished; the next opening counts anew.
+//! A zone's word has the grains that are *finished* in it (their writer has published or given up), the
+//! grains of records that the last commit refers to, and a state. A zone is freed by a commit, when it found
+//! all its grains finished **before** it looked at the map, and no entry that points there: then no entry
+//! ever will again. A killed writer leaves a zone unfinished; the next opening counts anew.
 //!
-//! The last free zones are not everybody's. Pages leave what collection and commits need, collection leaves what commits
-//! need: so a segment whose addresses are used up can be committed, collected and, after that, written to again. What is kept
-//! is filled apart ([`Lane`]): a page in a commit's zone would keep it from becoming free with the next commit, until nothing is
-//! kept any more.
+//! The last free zones are not everybody's. Pages leave what collection and commits need, collection leaves
+//! what commits need: so a segment whose addresses are used up can be committed, collected and, after that,
+//! written to again. What is kept is filled apart ([`Lane`]): a page in a commit's zone would keep it from
+//! becoming free with the next commit, until nothing is kept any more.
 
 use crate::format::root::SHEET_BYTES;
 use crate::format::units::{Extent, GRAIN_BYTES, Grains, Location, ZoneNumber};
@@ -63,8 +63,8 @@ enum Lane {
     Common,
     /// Moved pages, in zones kept for them.
     Moves,
-    /// A commit's records, in zones kept for them. Each lies in as few zones as can be: a zone becomes free with the last that
-    /// reaches into it.
+    /// A commit's records, in zones kept for them. Each lies in as few zones as can be: a zone becomes free
+    /// with the last that reaches into it.
     Map,
 }
 
@@ -145,8 +145,8 @@ impl Writers {
         (sheets_left / 2) as u32 & SHEET_MASK
     }
 
-    /// Without one that entered when so many sheets had been left. One that was given up and came back is no longer counted
-    /// among those that are not waited for.
+    /// Without one that entered when so many sheets had been left. One that was given up and came back is no
+    /// longer counted among those that are not waited for.
     fn without(self, sheets_left: u64) -> Writers {
         let behind = self.sheet.wrapping_sub(Writers::sheet(sheets_left)) & SHEET_MASK;
         let was_given_up = self.given_up > 0 && behind < SHEET_MASK / 2;
@@ -265,8 +265,8 @@ impl<'m, W: Word> Live<'m, W> {
             let word = &shared.appending[(sheets_left & 1) as usize];
             word.add(1);
             let appending = Appending { word, sheets_left };
-            // A write to the word, not a mere read: either a commit that leaves the sheet afterwards sees this writer,
-            // or this one sees that it was left.
+            // A write to the word, not a mere read: either a commit that leaves the sheet afterwards sees
+            // this writer, or this one sees that it was left.
             if shared.sheets_left.add(0) == sheets_left {
                 return appending;
             }
@@ -312,8 +312,9 @@ impl<'m, W: Word> Live<'m, W> {
         }
     }
 
-    /// Gives up the rest of the sheets in which the cursors stand, so that what is written from now on shares no sheet with what
-    /// is being made durable. Writers that came before may still write there: [`has_writers_left`](Self::has_writers_left).
+    /// Gives up the rest of the sheets in which the cursors stand, so that what is written from now on shares
+    /// no sheet with what is being made durable. Writers that came before may still write there:
+    /// [`has_writers_left`](Self::has_writers_left).
     pub fn leave_sheet(&self) {
         Lane::ALL.into_iter().for_each(|lane| self.leave_sheet_of(self.cursor(lane)));
         // After the cursors: who reserves in a sheet that is left finds the number changed.
@@ -336,7 +337,8 @@ impl<'m, W: Word> Live<'m, W> {
         }
     }
 
-    /// Whether writers that came before the sheet was left last may still write, other than those that were given up.
+    /// Whether writers that came before the sheet was left last may still write, other than those that were
+    /// given up.
     pub fn has_writers_left(&self) -> bool {
         let Writers { inside, given_up, .. } = Writers::of(self.writers_left().0.add(0));
         inside > given_up
@@ -375,8 +377,8 @@ impl<'m, W: Word> Live<'m, W> {
         })
     }
 
-    /// Replaces a lane's run, `current`, which has no room for `grains`. False: there is no space for this lane. True: there is, or
-    /// somebody else has just replaced it.
+    /// Replaces a lane's run, `current`, which has no room for `grains`. False: there is no space for this
+    /// lane. True: there is, or somebody else has just replaced it.
     fn refill(&self, lane: Lane, current: u64, grains: Grains) -> bool {
         let cursor = self.cursor(lane);
         let size = self.geometry().zone_grains;
@@ -510,8 +512,28 @@ impl<'m, W: Word> Live<'m, W> {
     }
 }
 
-/// Grains of the zones up to `end` to which nothing refers.
-pub(crate) fn free_grains(used: &[u32], end: u64, zone_grains: u32) -> u64 {
-    let zones = used.iter().take((end / u64::from(zone_grains)) as usize);
-    zones.filter(|live| **live == 0).count() as u64 * u64::from(zone_grains)
+/// What of the file is referred to.
+#[derive(Clone, Default)]
+pub(crate) struct Usage {
+    /// Grains by zone. More than a zone has, where damaged entries overlap.
+    pub used: Vec<u32>,
+    /// The first grain behind all of it.
+    pub end: u64,
+}
+
+impl Usage {
+    /// Counts what something refers to.
+    pub(crate) fn add(&mut self, extent: Extent, zone_grains: u32) {
+        self.end = self.end.max(extent.end());
+        for (zone, share) in extent.shares(zone_grains) {
+            self.used.resize(self.used.len().max(zone.index() + 1), 0);
+            self.used[zone.index()] += share.0;
+        }
+    }
+
+    /// Grains of the zones up to the end to which nothing refers.
+    pub(crate) fn free_grains(&self, zone_grains: u32) -> u64 {
+        let zones = self.used.iter().take((self.end / u64::from(zone_grains)) as usize);
+        zones.filter(|live| **live == 0).count() as u64 * u64::from(zone_grains)
+    }
 }

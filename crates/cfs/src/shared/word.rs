@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A word of shared memory. Implemented for [`AtomicU64`], and by tests for a model checker's and a simulator's.
+/// A word of shared memory. Implemented for [`AtomicU64`], and by tests for a model checker's and a
+/// simulator's.
 pub trait Word {
     /// Reads; what was written before the value was stored is seen.
     fn load(&self) -> u64;

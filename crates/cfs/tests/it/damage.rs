@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::sim::Disk;
-use pgshrink_cfs::{Container, Error, Folder, Options, Recovery, segment};
+use pgshrink_cfs::{Error, Folder, Options, Recovery, segment};
 use pgshrink_testkit::seed::Seed;
 
 use crate::fixture::{Bench, TestSeal, content, read, write};
@@ -314,8 +313,7 @@ fn roots_and_map_records_written_on_purpose_do_not_panic() {
         }
         bench.set_bytes(bytes);
         let recovery = if rng.chance(50) { Recovery::RollForward } else { Recovery::Discard };
-        let file = bench.disk.open(segment::FILE_NAME).unwrap();
-        if let Ok((container, _)) = Container::open(file, Alone, bench.words(), recovery, bench.options) {
+        if let Ok((container, _)) = bench.recover(recovery) {
             opened += 1;
             (0..container.pages()).for_each(|block| drop(read(&container, block)));
             write(&container, 1, 5);

@@ -50,12 +50,25 @@ impl Bench {
     }
 
     pub fn open(&self) -> Result<(Open<'static>, OpenReport), Error> {
-        self.open_in(self.words())
+        self.open_with(self.words(), Recovery::Discard)
     }
 
     pub fn open_in(&self, words: &'static [AtomicU64]) -> Result<(Open<'static>, OpenReport), Error> {
+        self.open_with(words, Recovery::Discard)
+    }
+
+    /// Opens it, and does this with what no root refers to.
+    pub fn recover(&self, recovery: Recovery) -> Result<(Open<'static>, OpenReport), Error> {
+        self.open_with(self.words(), recovery)
+    }
+
+    fn open_with(
+        &self,
+        words: &'static [AtomicU64],
+        recovery: Recovery,
+    ) -> Result<(Open<'static>, OpenReport), Error> {
         let file = self.disk.open(segment::FILE_NAME).unwrap();
-        let opened = Container::open(file, Alone, words, Recovery::Discard, self.options);
+        let opened = Container::open(file, Alone, words, recovery, self.options);
         opened.map(|(container, report)| (container, report.unwrap()))
     }
 

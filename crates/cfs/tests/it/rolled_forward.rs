@@ -1,16 +1,13 @@
 //! Which records behind the last root a crash left are taken over, and which are not.
 
-use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
+use pgshrink_cfs::{Error, Recovery, Scratch};
 
 use crate::fixture::{Bench, Open, content, read, write};
 
 /// Opens what a crash left; how many records were rolled forward.
 fn roll_forward(bench: &Bench) -> (Open<'static>, u32) {
-    let file = bench.disk.open(segment::FILE_NAME).unwrap();
-    let opened = Container::open(file, Alone, bench.words(), Recovery::RollForward, bench.options);
-    let (container, report) = opened.unwrap();
-    (container, report.unwrap().rolled_forward)
+    let (container, report) = bench.recover(Recovery::RollForward).unwrap();
+    (container, report.rolled_forward)
 }
 
 /// A container with three committed pages and the roots of that commit.

@@ -1,8 +1,10 @@
 //! Containers opened by the tool: keys found, dictionaries loaded, pages decoded.
 
 use super::Failure;
+use super::content::PlainBytes;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
+use super::manifest::Entry;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_cfs::seal::{KeyError, Keyring, RecordSeal};
@@ -203,6 +205,25 @@ impl<'m> Reader<'m> {
                 Ok((mode, payload.len()))
             }
         }
+    }
+
+    /// Reads all pages, in order. `take` is given what each has of the plain file, or why that cannot be had, and ends it by an
+    /// error. Returns what the file is, as a manifest lists it.
+    ///
+    /// # Errors
+    /// What `take` returned; that the page with the file's length is missing.
+    pub(crate) fn plain(
+        &mut self,
+        mut take: impl FnMut(Result<&[u8], String>) -> Result<(), String>,
+    ) -> Result<Entry, String> {
+        let mut page = [0; PAGE_SIZE];
+        let pages = self.container.pages();
+        let mut bytes = PlainBytes::new(self.is_relation, pages);
+        for block in 0..pages {
+            let decoded = self.page(block, &mut page).map_err(|fault| fault.to_string());
+            take(decoded.and_then(|_| bytes.of(block, &page)))?;
+        }
+        bytes.entry()
     }
 
     /// A page as it is stored: none for zeros, else mode, dictionary and payload.

@@ -3,7 +3,7 @@
 use super::container::{Means, NoMeans, head_of, is_sealed};
 use super::keys::{self, Kernel};
 use super::output::{self, Progress, size};
-use super::{Failure, Verdict, walk};
+use super::{Failure, Problem, Verdict, walk};
 use crate::args::InfoArgs;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::{HexId, Keyring};
@@ -35,10 +35,7 @@ struct Info {
     ratio: f64,
     /// None: it did not open, for want of its key or by damage.
     inside: Option<Inside>,
-    problem: Option<String>,
-    /// Whether the problem is a wrong key alone.
-    #[serde(skip)]
-    is_for_want_of_key: bool,
+    problem: Option<Problem>,
 }
 
 /// What takes opening it.
@@ -68,10 +65,8 @@ pub(super) fn run(args: &InfoArgs) -> Result<Verdict, Failure> {
         progress.add(file.metadata().map_or(0, |found| found.len()));
     }
     drop(progress);
-    let good = all.iter().all(|info| info.problem.is_none() || info.is_for_want_of_key);
-    let keys_fit = all.iter().all(|info| !info.is_for_want_of_key);
     output::print(&args.output, &all, |all| all.iter().map(text).collect::<Vec<_>>().join("\n"))?;
-    Ok(if good && !keys_fit { Verdict::Unknown } else { Verdict::of(good) })
+    Ok(Verdict::of_problems(all.iter().filter_map(|info| info.problem.as_ref())))
 }
 
 fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Info, Failure> {
@@ -82,20 +77,18 @@ fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Resu
             return Ok(unreadable(path, metadata.len(), metadata.blocks() * 512, failure.to_string()));
         }
     };
-    let mut is_for_want_of_key = false;
     let (inside, problem) = match Means::of(&head, keyring, random) {
         // To be without the key is no fault of the container.
         Err(NoMeans::Key(_)) if head.is_whole && keyring.is_empty() => (None, None),
-        Err(reason) => {
-            is_for_want_of_key = head.is_whole && reason.is_for_want_of_key();
-            (None, Some(reason.to_string()))
-        }
+        Err(reason) if head.is_whole => (None, Some(reason.into())),
+        // The head may not be what it was: whatever key it wants, the container is at fault.
+        Err(reason) => (None, Some(reason.to_string().into())),
         Ok(means) => match inside(&means, file) {
             Ok(inside) => {
                 let damaged = inside.modes.get("damaged").map(|count| format!("{count} pages are damaged"));
-                (Some(inside), damaged)
+                (Some(inside), damaged.map(Problem::from))
             }
-            Err(reason) => (None, Some(reason)),
+            Err(reason) => (None, Some(reason.into())),
         },
     };
     let disk_bytes = metadata.blocks() * 512;
@@ -120,8 +113,7 @@ fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Resu
             f64::from(head.pages) * PAGE_SIZE as f64 / disk_bytes as f64
         },
         inside,
-        problem: problem.or_else(|| (!head.is_whole).then(|| "no root is whole".to_owned())),
-        is_for_want_of_key,
+        problem: problem.or_else(|| (!head.is_whole).then(|| "no root is whole".to_owned().into())),
     })
 }
 
@@ -143,8 +135,7 @@ fn unreadable(path: &Path, file_bytes: u64, disk_bytes: u64, problem: String) ->
         disk_bytes,
         ratio: 1.0,
         inside: None,
-        problem: Some(problem),
-        is_for_want_of_key: false,
+        problem: Some(problem.into()),
     }
 }
 

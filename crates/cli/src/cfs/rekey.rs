@@ -1,13 +1,13 @@
 //! `pgshrink cfs rekey`: another master key for containers, without rewriting what is in them.
 
-use super::container::{Means, ROOTS_BYTES, head_of, is_sealed};
+use super::container::{Means, NoMeans, ROOTS_BYTES, head_of, is_sealed};
 use super::file::{SegmentFolder, in_use};
 use super::keys::{self, Kernel};
 use super::output::{self, Progress};
-use super::{Failure, Verdict, running, walk};
+use super::{Failure, Problem, Verdict, running, walk};
 use crate::args::RekeyArgs;
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::seal::{HexId, KeyError, Keyring};
+use pgshrink_cfs::seal::{HexId, Keyring};
 use pgshrink_cfs::{Container, Device, Error, Folder, Recovery, segment};
 use serde::Serialize;
 use std::path::Path;
@@ -19,10 +19,7 @@ struct Rekeyed {
     /// None: it is not sealed.
     key_before: Option<String>,
     key_after: Option<String>,
-    problem: Option<String>,
-    /// Whether the problem is that none of the keys opens it.
-    #[serde(skip)]
-    is_for_want_of_key: bool,
+    problem: Option<Problem>,
 }
 
 pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
@@ -36,37 +33,25 @@ pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
     let mut all = Vec::new();
     for (path, file) in &containers {
         progress.at(path);
-        let mut rekeyed = Rekeyed {
-            path: path.display().to_string(),
-            key_before: None,
-            key_after: None,
-            problem: None,
-            is_for_want_of_key: false,
-        };
-        if let Err(reason) = rekey(file, &mut keyring, random, &mut rekeyed) {
-            rekeyed.problem = Some(reason);
-        }
+        let mut rekeyed =
+            Rekeyed { path: path.display().to_string(), key_before: None, key_after: None, problem: None };
+        rekeyed.problem = rekey(file, &mut keyring, random, &mut rekeyed).err();
         all.push(rekeyed);
         progress.add(1);
     }
     drop(progress);
-    let good = all.iter().all(|rekeyed| rekeyed.problem.is_none() || rekeyed.is_for_want_of_key);
-    let keys_fit = all.iter().all(|rekeyed| !rekeyed.is_for_want_of_key);
     output::print(&args.output, &all, |all| all.iter().map(text).collect())?;
-    Ok(if good && !keys_fit { Verdict::Unknown } else { Verdict::of(good) })
+    Ok(Verdict::of_problems(all.iter().filter_map(|rekeyed| rekeyed.problem.as_ref())))
 }
 
-fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekeyed) -> Result<(), String> {
+fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekeyed) -> Result<(), Problem> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let head = head_of(file).map_err(|failure| text(&failure))?;
     if !is_sealed(&head) {
         return Ok(());
     }
     rekeyed.key_before = Some(HexId(head.key_id).to_string());
-    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| {
-        rekeyed.is_for_want_of_key = matches!(error, KeyError::Missing { .. } | KeyError::Wrong { .. });
-        keys::explained(&error)
-    })?;
+    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(NoMeans::Key)?;
     let master = keyring.master(&random).map_err(|error| text(&error))?;
     let (key_id, slot) = (master.id(), master.wrap(&head.id, &data_key, &random));
     // Also where a run that was ended before had replaced the newest root only.
@@ -82,7 +67,8 @@ fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekey
         .map_err(|error| text(&error))?;
     let sheets = roots.chunks(ROOTS_BYTES / 3);
     if !sheets.into_iter().all(|sheet| sheet.windows(slot.len()).any(|window| window == slot)) {
-        return Err("an older root still has the data key under the key before; run it again".to_owned());
+        let older = "an older root still has the data key under the key before; run it again";
+        return Err(older.to_owned().into());
     }
     rekeyed.key_after = Some(HexId(key_id).to_string());
     Ok(())

@@ -1,7 +1,6 @@
 //! `pgshrink cfs salvage`.
 
 use super::container::{Means, Reader, head_of, is_sealed, refuse_plain};
-use super::content::PlainBytes;
 use super::copy::refuse_existing;
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
@@ -151,15 +150,8 @@ fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(),
     let means = Means::of(&head, keyring.get_or_insert_with(none), random);
     let means = means.map_err(|reason| failed(reason.to_string()))?;
     let (mut reader, _) = means.open(&file)?;
-    let mut page = [0; PAGE_SIZE];
-    let pages = reader.container.pages();
-    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
-    for block in 0..pages {
-        reader.page(block, &mut page).map_err(|fault| failed(fault.to_string()))?;
-        bytes.of(block, &page).map_err(failed)?;
-    }
+    let entry = reader.plain(|bytes| bytes.map(drop)).map_err(failed)?;
     drop(reader);
-    let entry = bytes.entry().map_err(failed)?;
     let mut packing = Packing::of_manifest(keyring.filter(|_| is_sealed(&head)), random)?;
     tree::write(made, BTreeMap::from([(".".to_owned(), entry)]), &mut packing)
 }

@@ -1,12 +1,10 @@
 //! Manifests of packed trees on disk: written last, asked for first.
 
 use super::container::{Means, head_of, refuse_plain};
-use super::content::PlainBytes;
 use super::keys::{self, Kernel};
 use super::manifest::{self, BYTES_MAX, Differences, Entries, Manifest};
 use super::walk::relative;
 use super::{Failure, pack};
-use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::segment;
 use std::fs::{self, File, OpenOptions};
@@ -100,19 +98,13 @@ fn plain(file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn opened(folder: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Vec<u8>, Failure> {
-    let failed = |reason: String| Failure::new(folder, reason);
     let file = folder.join(segment::FILE_NAME);
     let head = head_of(&file)?;
     refuse_plain(folder, &head, keyring)?;
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(folder, reason))?;
     let (mut reader, _) = means.open(&file)?;
-    let pages = reader.container.pages();
-    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
-    let (mut page, mut text) = ([0; PAGE_SIZE], Vec::new());
-    for block in 0..pages {
-        reader.page(block, &mut page).map_err(|fault| failed(fault.to_string()))?;
-        text.extend_from_slice(bytes.of(block, &page).map_err(failed)?);
-    }
-    bytes.entry().map_err(failed)?;
+    let mut text = Vec::new();
+    let read = reader.plain(|bytes| bytes.map(|bytes| text.extend_from_slice(bytes)));
+    read.map_err(|reason| Failure::new(folder, reason))?;
     Ok(text)
 }

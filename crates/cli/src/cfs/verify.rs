@@ -1,7 +1,6 @@
 //! `pgshrink cfs verify`.
 
 use super::container::{Means, head_of, refuse_plain};
-use super::content::PlainBytes;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::{self, Differences, Entries, Entry, Hashing};
@@ -182,20 +181,17 @@ fn verify(
     }
     // Leaves of the map, and whether their pages share space.
     verified.damages.extend(reader.container.complete().err().map(|error| error.to_string()));
-    let mut page = [0; PAGE_SIZE];
-    let pages = reader.container.pages();
-    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
-    for block in 0..pages {
-        let decoded = reader.page(block, &mut page).map_err(|fault| fault.to_string());
-        if let Err(fault) = decoded.and_then(|_| bytes.of(block, &page).map(drop)) {
+    let entry = reader.plain(|bytes| {
+        if let Err(fault) = bytes {
             verified.damaged_pages += 1;
             if verified.damages.len() < LISTED_MAX {
                 verified.damages.push(fault);
             }
         }
         progress.add(PAGE_SIZE as u64);
-    }
-    match bytes.entry() {
+        Ok(())
+    });
+    match entry {
         Ok(entry) => verified.entry = Some(entry).filter(|_| verified.damages.is_empty()),
         Err(fault) => verified.damages.push(fault),
     }

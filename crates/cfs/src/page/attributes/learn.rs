@@ -75,8 +75,8 @@ impl Search<'_> {
         }
     }
 
-    /// Whether these look like an attribute of eight bytes: a small integer, a timestamp of our days, a double that
-    /// is neither tiny nor huge.
+    /// Whether these look like an attribute of eight bytes: a small integer, a timestamp of our days, a
+    /// double that is neither tiny nor huge.
     fn is_eight(&self, at: usize) -> bool {
         let (low, high) = (u32_at(self.page, at), u32_at(self.page, at + 4));
         let timestamp = (0x0001_0000..0x0005_0000).contains(&high);

@@ -1,7 +1,7 @@
 //! The way back: tuples from their attributes.
 //!
-//! As long as all tuples have the same attributes of fixed width, the walk is equally far from some place in each, and
-//! takes no step in any one of them.
+//! As long as all tuples have the same attributes of fixed width, the walk is equally far from some place in
+//! each, and takes no step in any one of them.
 
 use super::{
     ATTRIBUTES_MAX, CODES, COMPRESSED, HEADER_BYTES, PLAIN, SHORT, TOAST_TAG, Walk, data, header_bytes,

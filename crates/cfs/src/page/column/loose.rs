@@ -1,8 +1,8 @@
 //! Forms of columns for values without a pattern, whose bits pass the codec by.
 //!
-//! Row pointers in the order of keys, gaps between sorted keys, hashes: for a codec they are literals of eight bits
-//! whatever it does, and since it has one table for all literals of a page, everything else gets longer codes because
-//! of them.
+//! Row pointers in the order of keys, gaps between sorted keys, hashes: for a codec they are literals of
+//! eight bits whatever it does, and since it has one table for all literals of a page, everything else gets
+//! longer codes because of them.
 
 use super::{Backend, DELTA_PLANES, PLANES, STEP, Stats, UNKNOWN, deltas, zigzag};
 use crate::page::streams::{Sink, Source};

@@ -1,8 +1,8 @@
-//! Columns that are told by other columns: by values with their bytes turned around, without low bits that all have,
-//! or by halves.
+//! Columns that are told by other columns: by values with their bytes turned around, without low bits that
+//! all have, or by halves.
 //!
-//! Invariant: a description leads to at most three others. Turned columns are not turned again, shifted ones not
-//! shifted, turned or halved, and halves are neither turned nor halved.
+//! Invariant: a description leads to at most three others. Turned columns are not turned again, shifted ones
+//! not shifted, turned or halved, and halves are neither turned nor halved.
 
 use super::loose::PLANES_LOSS;
 use super::{Backend, NEVER, ROWS, RowCost, STEP, UNKNOWN, VALUES_MAX, estimate, read, write_unswapped};
@@ -48,8 +48,8 @@ pub(super) fn read_swapped(source: &mut Source<'_>, values: &mut [u32]) -> Resul
     Ok(())
 }
 
-/// Writes lower and upper halves as columns of their own, if that is clearly cheaper: a block's lower half beside an
-/// offset.
+/// Writes lower and upper halves as columns of their own, if that is clearly cheaper: a block's lower half
+/// beside an offset.
 pub(super) fn write_halves(values: &[u32], cost: u64, rows: RowCost, sink: &mut Sink) -> bool {
     let (n, backend) = (values.len(), Backend::Entropy);
     if cost <= HALVES_COST_MIN * n as u64 || n > VALUES_MAX {

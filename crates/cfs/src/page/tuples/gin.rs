@@ -1,13 +1,14 @@
 //! Entries of GIN indexes: a key and, behind it, the rows it is in (`ginentrypage.c`, `ginpostinglist.c`).
 //!
-//! Most keys are in one row or a few. The first row pointers of all entries become columns, what follows is in the
-//! rows as it is: differences in as many bytes as each needs. What is left of an entry is its key, so that keys are
-//! of one class whatever their lists are.
+//! Most keys are in one row or a few. The first row pointers of all entries become columns, what follows is
+//! in the rows as it is: differences in as many bytes as each needs. What is left of an entry is its key, so
+//! that keys are of one class whatever their lists are.
 
-use crate::page::column::{self, Backend, NEVER};
+use crate::page::column;
 use crate::page::layout::{Cell, Layout, u16_at, u32_at};
-use crate::page::streams::{Sink, Source};
-use crate::page::{Error, PAGE_SIZE, tuples};
+use crate::page::streams::Source;
+use crate::page::tuples::{self, Columns};
+use crate::page::{Error, PAGE_SIZE};
 
 /// What such entries are classed by.
 pub(in crate::page) const KEY: u16 = 9;
@@ -49,30 +50,20 @@ fn sizes(page: &[u8; PAGE_SIZE], cell: &Cell) -> Option<(usize, usize)> {
     crate::page::layout::is_zero(&page[end - behind..end]).then_some((size, behind))
 }
 
-/// Writes the lists of all entries. `false`, and nothing written, if there are few, or something is behind one.
-pub(in crate::page) fn write(
-    page: &[u8; PAGE_SIZE],
-    layout: &Layout,
-    values: &mut Vec<u32>,
-    backend: Backend,
-    sink: &mut Sink,
-) -> bool {
+/// Writes the lists of all entries. `false`, and nothing written, if there are few, or something is behind
+/// one.
+pub(in crate::page) fn write(page: &[u8; PAGE_SIZE], layout: &Layout, columns: &mut Columns<'_>) -> bool {
     if entries(layout).count() < ENTRIES_MIN || !entries(layout).all(|cell| sizes(page, cell).is_some()) {
         return false;
     }
     let begin = |cell: &Cell| usize::from(cell.at + cell.end);
-    let mut column = |value: &dyn Fn(&Cell) -> u32| {
-        values.clear();
-        values.extend(entries(layout).map(value));
-        column::write(values, backend, NEVER, sink);
-    };
-    column(&|cell| u32_at(page, begin(cell)).rotate_left(16));
-    column(&|cell| u16_at(page, begin(cell) + 4).into());
-    column(&|cell| sizes(page, cell).map_or(0, |(_, behind)| behind as u32));
-    for (cell, &behind) in entries(layout).zip(values.iter()) {
+    columns.write(entries(layout).map(|cell| u32_at(page, begin(cell)).rotate_left(16)));
+    columns.write(entries(layout).map(|cell| u16_at(page, begin(cell) + 4).into()));
+    columns.write(entries(layout).map(|cell| sizes(page, cell).map_or(0, |(_, behind)| behind as u32)));
+    for (cell, &behind) in entries(layout).zip(columns.values.iter()) {
         let from = begin(cell) + HEADER_BYTES;
         let size = usize::from(cell.apart) - HEADER_BYTES - behind as usize;
-        sink.rows.extend_from_slice(&page[from..from + size]);
+        columns.sink.rows.extend_from_slice(&page[from..from + size]);
     }
     true
 }

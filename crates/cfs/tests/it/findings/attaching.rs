@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::live::Live;
-use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, segment};
+use pgshrink_cfs::{Error, Recovery, Scratch, segment};
 
 use super::{attach, break_roots, locked};
 use crate::fixture::{Bench, content, read, write};
@@ -130,10 +129,8 @@ fn a_record_whose_write_was_cut_off_is_not_rolled_forward() {
     let mut bytes = bench.bytes();
     bytes.truncate(bytes.len() - 8);
     bench.set_bytes(bytes);
-    let file = bench.disk.open(segment::FILE_NAME).unwrap();
-    let opened = Container::open(file, Alone, bench.words(), Recovery::RollForward, bench.options);
-    let (container, report) = opened.unwrap();
-    assert_eq!(report.unwrap().rolled_forward, 0);
+    let (container, report) = bench.recover(Recovery::RollForward).unwrap();
+    assert_eq!(report.rolled_forward, 0);
     assert_eq!(read(&container, 0).unwrap(), content(0, 1));
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::live::Live;
 use pgshrink_cfs::plant::Plant;
-use pgshrink_cfs::{Container, Error, Folder, Part, Recovery, Scratch, segment};
+use pgshrink_cfs::{Container, Error, Part, Recovery, Scratch};
 
 use super::{Filled, PAGES, birth, words};
 use crate::fixture::{Bench, content, read, write};
@@ -89,8 +89,7 @@ fn a_root_whose_numbers_lie_is_refused_or_read_and_never_panics() {
                 sheet[8..12].copy_from_slice(&crc.to_le_bytes());
             }
             bench.set_bytes(bytes);
-            let file = bench.disk.open(segment::FILE_NAME).unwrap();
-            match Container::open(file, Alone, bench.words(), recovery, bench.options) {
+            match bench.recover(recovery) {
                 Ok((container, _)) => {
                     (0..20).for_each(|block| drop(read(&container, block)));
                     let mut scratch = Scratch::new();

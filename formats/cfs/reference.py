@@ -59,12 +59,12 @@ def raw_leaf(number, entries):
 
 def packed_leaf(number, entries):
     out = struct.pack("<HHB", number, len(entries), 1)
-    location = grains = tag = 0
+    location = units = tag = 0
     for entry in entries:
         new = entry & 0xFFFFFFFF, entry >> 32 & 1023, entry >> 42 & MASK
-        out += varint(zigzag(new[0] - location - grains)) + varint(zigzag(new[1] - grains))
+        out += varint(zigzag(new[0] - location - units)) + varint(zigzag(new[1] - units))
         out += varint((new[2] - tag - 1) & MASK)
-        location, grains, tag = new
+        location, units, tag = new
     return out
 
 
@@ -73,18 +73,18 @@ def items(pairs):
 
 
 def root(sequence, flags, end, body):
-    sheet = bytearray(4096)
-    sheet[0:8] = b"pgshrcfs"
-    struct.pack_into("<H", sheet, 12, 2)
-    sheet[24:40] = ID
-    struct.pack_into("<QIIII", sheet, 40, sequence, 3, flags, 1000, 1024)
-    struct.pack_into("<IIII", sheet, 64, 1663, 5, 16384, 0)
-    struct.pack_into("<QQ", sheet, 84, 1 << 29, 2000)
-    struct.pack_into("<QQQH", sheet, 212, end, end, 0, GIVEN)
-    struct.pack_into("<H", sheet, 254, len(body))
-    sheet[256:256 + len(body)] = body
-    struct.pack_into("<I", sheet, 8, crc(bytes(sheet[12:])))
-    return sheet
+    slot = bytearray(4096)
+    slot[0:8] = b"pgshrcfs"
+    struct.pack_into("<H", slot, 12, 2)
+    slot[24:40] = ID
+    struct.pack_into("<QIIII", slot, 40, sequence, 3, flags, 1000, 1024)
+    struct.pack_into("<IIII", slot, 64, 1663, 5, 16384, 0)
+    struct.pack_into("<QQ", slot, 84, 1 << 29, 2000)
+    struct.pack_into("<QQQH", slot, 212, end, end, 0, GIVEN)
+    struct.pack_into("<H", slot, 254, len(body))
+    slot[256:256 + len(body)] = body
+    struct.pack_into("<I", slot, 8, crc(bytes(slot[12:])))
+    return slot
 
 
 def leaves():
@@ -99,8 +99,8 @@ def leaves():
     newer = [(700, file.page(700, (1 << 21) + 7, b"root 700")), (701, file.page(701, 1 << 28, b"root 701", 9, DICTIONARY))]
     body = index + struct.pack("<HHI", 1, 1, len(newer)) + delta + struct.pack("<H", DICTIONARY) + dictionary + items(newer)
     end = len(file.bytes) // 16
-    for at, sheet in enumerate([root(9, 3, end, body), root(9, 3, end, body), root(8, 2, end, body)]):
-        file.bytes[at * 4096:(at + 1) * 4096] = sheet
+    for at, slot in enumerate([root(9, 3, end, body), root(9, 3, end, body), root(8, 2, end, body)]):
+        file.bytes[at * 4096:(at + 1) * 4096] = slot
     return bytes(file.bytes)
 
 

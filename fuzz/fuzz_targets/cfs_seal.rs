@@ -98,11 +98,11 @@ fn container(data: &[u8]) {
         let at = u32::from_le_bytes([edit[0], edit[1], edit[2], 0]) as usize % bytes.len();
         bytes[at] ^= edit[3];
     }
-    for sheet in bytes[..12288].chunks_exact_mut(4096) {
-        let crc = crc32fast::hash(&sheet[12..]);
-        sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+    for disk_block in bytes[..12288].chunks_exact_mut(4096) {
+        let crc = crc32fast::hash(&disk_block[12..]);
+        disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
     }
-    let geometry = Geometry { pages_max: 64, zone_grains: 256, zones_max: 400 };
+    let geometry = Geometry { pages_max: 64, extent_units: 256, extents_max: 400 };
     let options = Options { geometry, seal: Some(&*SEAL), read_only: true, ..Options::new(64) };
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
     let opened = Container::open(file_of(&bytes), Alone, &words, Recovery::Discard, options);

@@ -1,5 +1,5 @@
-//! Containers in real files, shared by threads that open them as processes would: what a read waits for, what updates
-//! write and what a database of small relations takes.
+//! Containers in real files, shared by threads that open them as processes would: what a read waits for, what
+//! updates write and what a database of small relations takes.
 
 pub mod latency;
 pub mod sample;

@@ -1,11 +1,12 @@
 //! Benches of compressed pages.
 //!
-//! `cfs-size` has a private server fill relations with the corpora, with pgbench and with tables that are updated and
-//! deleted from, and encodes and decodes their files in this process by ours, by zstd and LZ4 page by page, and by
-//! zstd in chunks as btrfs and ZFS would. Whatever is encoded is decoded and compared. `cfs-seal` seals and opens records.
-//! `cfs-container` reads, updates and collects containers in real files.
+//! `cfs-size` has a private server fill relations with the corpora, with pgbench and with tables that are
+//! updated and deleted from, and encodes and decodes their files in this process by ours, by zstd and LZ4
+//! page by page, and by zstd in chunks as btrfs and ZFS would. Whatever is encoded is decoded and compared.
+//! `cfs-seal` seals and opens records. `cfs-container` reads, updates and collects containers in real files.
 //!
-//! * [`relations`]: the files. * [`chunks`]: what file systems do. * [`size`], [`seal`], [`container`]: the tables.
+//! * [`relations`]: the files. * [`chunks`]: what file systems do. * [`size`], [`seal`], [`container`]: the
+//!   tables.
 
 pub mod chunks;
 pub mod container;

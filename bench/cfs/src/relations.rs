@@ -98,8 +98,8 @@ impl Relation {
 
 fn pgbench(cluster: &Cluster, arguments: &[&str]) -> Result<()> {
     let output = cluster.command("pgbench").args(arguments).arg(cluster.conninfo_unix("pgbench")).output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("pgbench: {told}").into()) }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("pgbench: {stderr}").into()) }
 }
 
 fn list(cluster: &Cluster, database: &str) -> Result<Vec<Relation>> {

@@ -172,18 +172,18 @@ fn pages_table(measured: &[Measured]) -> Table {
     for (group, name) in groups {
         let members = || measured.iter().filter(|measured| counts(measured, group));
         let bytes: f64 = members().map(|measured| measured.bytes).sum();
-        for (method, told) in NAMES.iter().enumerate() {
+        for (method, label) in NAMES.iter().enumerate() {
             let sums = Sums::total(members(), method);
             let ratio = |size: f64| Value::from(bytes / size);
             let (encode, decode) = (samples(&sums.encode, bytes), samples(&sums.decode, bytes));
             let sizes = [ratio(sums.payload), ratio(sums.fine), ratio(sums.coarse)];
             let [payload, fine, coarse] = sizes;
-            table.row([name.into(), (*told).into(), payload, fine, coarse, encode.spread(), decode.spread()]);
+            table.row([name.into(), (*label).into(), payload, fine, coarse, encode.spread(), decode.spread()]);
         }
-        for (i, (_, told)) in CHUNKS.iter().enumerate() {
+        for (i, (_, label)) in CHUNKS.iter().enumerate() {
             let size: f64 = members().map(|measured| measured.chunks[i]).sum();
             let none = || Value::None;
-            table.row([name.into(), (*told).into(), (bytes / size).into(), none(), none(), none(), none()]);
+            table.row([name.into(), (*label).into(), (bytes / size).into(), none(), none(), none(), none()]);
         }
     }
     verdicts(measured, &mut table);

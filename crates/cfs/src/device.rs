@@ -103,7 +103,7 @@ pub trait Folder {
 }
 
 /// The processes that share a container, as one of them sees it.
-pub trait Peers {
+pub trait ProcessTable {
     /// This thread of execution: not zero, the same for as long as it lives, and never used again by another
     /// while the shared memory lives (a process id with the time it started). A thread that finds itself the
     /// holder of a lock that it asks for takes it for one that it left behind by a jump: so two threads must
@@ -127,7 +127,7 @@ thread_local! {
     static THREAD: u64 = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Peers for Alone {
+impl ProcessTable for Alone {
     fn me(&self) -> u64 {
         THREAD.with(|number| *number)
     }

@@ -10,7 +10,7 @@
 //!   Container::write   append a record, publish an 8-byte entry
 //!   Container::read    entry, one pread, proof, payload
 //!   Container::commit  fsync: data and map, then a root
-//!   Container::collect moves live records, so that zones get free
+//!   Container::collect moves live records, so that extents get free
 //!                                              |
 //!                      device: one file, one folder;  seal: encryption
 //! ```
@@ -30,10 +30,10 @@
 
 pub mod device;
 mod engine;
+#[doc(hidden)]
+pub mod fault;
 mod format;
 pub mod page;
-#[doc(hidden)]
-pub mod plant;
 mod policy;
 pub mod seal;
 mod shared;
@@ -48,10 +48,10 @@ pub use format::{decoders, entry};
 pub use format::{error, units};
 pub use policy::{dictionary_policy, estimate, pace};
 #[doc(hidden)]
-pub use shared::{live, lock, region, space, word};
+pub use shared::{allocator, lock, region, state, word};
 
 pub use collector::{Budget, Collected};
-pub use device::{Device, DeviceError, Folder, LockMode, Need, Peers};
+pub use device::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
 pub use engine::commit::Committed;
 pub use error::{Damage, Error, Part, Reason};
 pub use format::record::PAGE_PAYLOAD_MAX;

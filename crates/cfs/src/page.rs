@@ -96,7 +96,7 @@ impl Default for Policy {
 /// What [`PageCodec::encode`] did.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Encoded {
-    /// What a decoder must be told.
+    /// What a decoder must know.
     pub mode: Mode,
 }
 

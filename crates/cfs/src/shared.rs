@@ -2,14 +2,14 @@
 //!
 //! Nothing here does I/O.
 
-pub(crate) mod gate;
 #[doc(hidden)]
-pub mod live;
+pub mod allocator;
+pub(crate) mod gate;
 #[doc(hidden)]
 pub mod lock;
 #[doc(hidden)]
 pub mod region;
 #[doc(hidden)]
-pub mod space;
+pub mod state;
 #[doc(hidden)]
 pub mod word;

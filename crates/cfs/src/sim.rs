@@ -4,8 +4,8 @@
 //! reaches the medium at an fdatasync, or, when the power fails before, in any part:
 //!
 //! * each 512-byte sector is any of the versions it had since it was last synced, or
-//! * each 4 KB sheet is as it was before or after, or
-//! * sheets that were being written are garbage;
+//! * each 4 KB disk block is as it was before or after, or
+//! * disk blocks that were being written are garbage;
 //! * the file has any of the lengths it had; names made, changed or removed since the last `sync_dir` are as
 //!   they were from some moment on.
 //!
@@ -23,7 +23,7 @@ use std::rc::Rc;
 use crate::device::{Device, DeviceError, Folder, LockMode, Need};
 
 const SECTOR_BYTES: usize = 512;
-const SHEET_SECTORS: u64 = 8;
+const DISK_BLOCK_SECTORS: u64 = 8;
 const FAILED: DeviceError = DeviceError::Io(5);
 
 /// How often operations fail, in a million.
@@ -51,7 +51,7 @@ struct FileState {
     writes: u64,
     /// Who holds its lock: handles, and whether for themselves alone.
     locks: Vec<(u64, LockMode)>,
-    /// Sheets that the last loss of power left as garbage.
+    /// Disk blocks that the last loss of power left as garbage.
     garbled: Vec<u64>,
 }
 
@@ -152,8 +152,8 @@ impl Disk {
     pub fn garbled(&self, name: &str) -> Vec<u64> {
         let state = self.state.borrow();
         let index = state.folders.last().and_then(|names| names.get(name));
-        let sheets = index.map(|index| state.files[*index].garbled.as_slice()).unwrap_or_default();
-        sheets.iter().map(|sheet| sheet * SHEET_SECTORS * SECTOR_BYTES as u64).collect()
+        let disk_blocks = index.map(|index| state.files[*index].garbled.as_slice()).unwrap_or_default();
+        disk_blocks.iter().map(|disk_block| disk_block * DISK_BLOCK_SECTORS * SECTOR_BYTES as u64).collect()
     }
 
     /// From now on, operations fail this often.
@@ -531,10 +531,10 @@ impl FileState {
         }
         self.locks.clear();
         self.garbled.clear();
-        let (mut sheet, mut draw) = (u64::MAX, 0);
+        let (mut disk_block, mut draw) = (u64::MAX, 0);
         for (sector, versions) in std::mem::take(&mut self.pending) {
-            if sheet != sector / SHEET_SECTORS {
-                (sheet, draw) = (sector / SHEET_SECTORS, below(random, 3));
+            if disk_block != sector / DISK_BLOCK_SECTORS {
+                (disk_block, draw) = (sector / DISK_BLOCK_SECTORS, below(random, 3));
             }
             match style {
                 0 => {}
@@ -547,18 +547,18 @@ impl FileState {
                 }
                 4 if draw > 0 => self.put(sector, &versions[versions.len() - 1].1),
                 5 if draw == 1 => self.put(sector, &versions[versions.len() - 1].1),
-                5 if draw == 2 => self.garble(sheet, random),
+                5 if draw == 2 => self.garble(disk_block, random),
                 _ => {}
             }
         }
         self.cache = self.medium.clone();
     }
 
-    fn garble(&mut self, sheet: u64, random: &mut u64) {
-        if self.garbled.last() != Some(&sheet) {
-            self.garbled.push(sheet);
+    fn garble(&mut self, disk_block: u64, random: &mut u64) {
+        if self.garbled.last() != Some(&disk_block) {
+            self.garbled.push(disk_block);
         }
-        for sector in sheet * SHEET_SECTORS..(sheet + 1) * SHEET_SECTORS {
+        for sector in disk_block * DISK_BLOCK_SECTORS..(disk_block + 1) * DISK_BLOCK_SECTORS {
             let mut bytes = [0; SECTOR_BYTES];
             bytes.iter_mut().for_each(|byte| *byte = below(random, 256) as u8);
             self.put(sector, &bytes);

@@ -240,7 +240,7 @@ fn with_log<T>(config: T, args: &LogArgs, file: Option<LogTable>) -> Settings<T>
     }
 }
 
-/// Where the file has the setting that is wrong, it is told; otherwise it came from a flag or variable.
+/// Where the file has the setting that is wrong, the message names the line; otherwise it came from a flag or variable.
 fn locate<T>(error: pgshrink_gateway::Error, file: Option<&ConfigFile<T>>) -> Error {
     if let pgshrink_gateway::Error::Config { item, reason } = &error
         && let Some((file, line)) = file.and_then(|file| Some((file, file.line(item)?)))

@@ -35,7 +35,7 @@ use crate::lz4::{self, Stream};
 use crate::prepared::{CompressorDictionary, DecompressorDictionary, Digest};
 use crate::room::Room;
 
-/// How a payload is laid out; the reader must be told.
+/// How a payload is laid out; the reader must know it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// One compressed zstd block without its header.

@@ -165,7 +165,7 @@ impl Stream {
     /// As for [`load`](Self::load).
     pub(crate) unsafe fn move_history(&mut self, buffer: &mut [u8]) -> usize {
         assert!(buffer.len() >= HISTORY_BYTES);
-        // SAFETY: the target has the size that LZ4 is told.
+        // SAFETY: the target has the size that LZ4 is given.
         unsafe { LZ4_saveDict(self, buffer.as_mut_ptr().cast(), HISTORY_BYTES as c_int) as usize }
     }
 
@@ -238,7 +238,7 @@ pub(crate) fn decompress(block: &[u8], target: &mut [MaybeUninit<u8>], history: 
     let history = &history[history.len().saturating_sub(HISTORY_BYTES)..];
     let block_size = c_int::try_from(block.len()).ok()?;
     let target_size = c_int::try_from(target.len()).unwrap_or(c_int::MAX);
-    // SAFETY: each range is valid for the size that LZ4 is told.
+    // SAFETY: each range is valid for the size that LZ4 is given.
     let written = unsafe {
         LZ4_decompress_safe_usingDict(
             block.as_ptr().cast(),
@@ -287,7 +287,7 @@ fn length(bytes: &mut std::slice::Iter<'_, u8>, nibble: u8) -> Option<u64> {
 type Compress = unsafe extern "C" fn(*mut Stream, *const c_char, *mut c_char, c_int, c_int, c_int) -> c_int;
 
 /// # Safety
-/// `compress` reads `input`, writes at most the capacity it is told, and otherwise needs what its callers say.
+/// `compress` reads `input`, writes at most the capacity it is given, and otherwise needs what its callers say.
 unsafe fn append_block(
     compress: Compress,
     stream: &mut Stream,

@@ -264,7 +264,7 @@ impl Encoder {
         Ok(encoder)
     }
 
-    /// Begins a new stream, of which the peer is told out of band. A pending chunk is abandoned.
+    /// Begins a new stream, which is announced to the peer out of band. A pending chunk is abandoned.
     pub fn restart(&mut self) {
         self.pending = false;
         each!(EncoderKind, &mut self.inner, it => it.restart());

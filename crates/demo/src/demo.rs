@@ -27,8 +27,8 @@ fn steps() -> Vec<Box<dyn Step>> {
 /// Shows everything and returns the program's exit code.
 pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
     let mut report = Report::default();
-    let told = show(pgshrink, &mut report);
-    if matches!(told, Err(Failure::Interrupted)) || told.is_err() && interrupt::explains_failure() {
+    let outcome = show(pgshrink, &mut report);
+    if matches!(outcome, Err(Failure::Interrupted)) || outcome.is_err() && interrupt::explains_failure() {
         eprintln!("pgshrink-demo: interrupted; everything it started is stopped and removed");
         return ExitCode::from(INTERRUPTED);
     }
@@ -41,10 +41,10 @@ pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
     for problem in &report.problems {
         eprintln!("pgshrink-demo: {problem}");
     }
-    if let Err(failure) = &told {
+    if let Err(failure) = &outcome {
         eprintln!("pgshrink-demo: {failure}");
     }
-    ExitCode::from(exit_code(told.is_ok_and(|verdict| verdict == Verdict::Complete), &report))
+    ExitCode::from(exit_code(outcome.is_ok_and(|verdict| verdict == Verdict::Complete), &report))
 }
 
 fn exit_code(complete: bool, report: &Report) -> u8 {
@@ -118,7 +118,7 @@ fn find_binary(named: Option<&Path>) -> Result<PathBuf, Failure> {
         return Ok(binary);
     }
     let what = format!("no pgshrink at {}", binary.display());
-    Err(Failure::told(
+    Err(Failure::with_advice(
         what,
         "build it with: cargo build --release -p pgshrink-cli (make demo does), or name it with --pgshrink",
     ))

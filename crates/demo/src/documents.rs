@@ -45,7 +45,7 @@ impl Step for Documents {
         progress.phase("copying the documents");
         prepare(stage)?;
         progress.phase("learning from a third of them");
-        let told = learn(stage)?;
+        let note = learn(stage)?;
         progress.phase("documents as jsonb: insert, scan");
         let jsonb = Side::fill(stage, "as_jsonb")?;
         progress.phase("documents as zson: insert, scan");
@@ -54,7 +54,7 @@ impl Step for Documents {
         report.documents_heading =
             format!("\n{} documents of the index, as jsonb and as zson", stage.package_count);
         report.documents = rows(&jsonb, &zson);
-        report.notes.push(told);
+        report.notes.push(note);
         Ok(())
     }
 }
@@ -82,7 +82,7 @@ fn rows(jsonb: &Side, zson: &Side) -> Vec<Row> {
 fn prepare(stage: &Stage) -> Result<(), Failure> {
     if stage.sql("select 1 from pg_available_extensions where name = 'zson'")?.is_empty() {
         let what = "the server has no extension zson";
-        return Err(Failure::told(what, "build it with: tools/extensions 15 (make demo does)"));
+        return Err(Failure::with_advice(what, "build it with: tools/extensions 15 (make demo does)"));
     }
     stage.sql(
         "create extension if not exists zson;
@@ -122,7 +122,7 @@ impl Side {
         ))?;
         let checksum = stage.sql(&checksum_query(table))?;
         Side::read(&printed, checksum)
-            .ok_or_else(|| Failure::told(format!("psql printed\n{printed}"), "please report it"))
+            .ok_or_else(|| Failure::with_advice(format!("psql printed\n{printed}"), "please report it"))
     }
 
     /// Takes apart what psql printed.

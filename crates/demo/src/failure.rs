@@ -1,4 +1,4 @@
-//! What stops a step, told with the way out.
+//! What stops a step, with the way out.
 
 /// Why a step did not end.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub(crate) enum Failure {
     Testkit(#[from] pgshrink_testkit::Error),
     /// Anything else: what happened, and what to do.
     #[error("{what}\n{advice}")]
-    Told {
+    WithAdvice {
         /// What happened, where.
         what: String,
         /// The next step for the reader.
@@ -21,8 +21,8 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// `what` happened; do what `advice` says.
-    pub(crate) fn told(what: impl Into<String>, advice: impl Into<String>) -> Failure {
-        Failure::Told { what: what.into(), advice: advice.into() }
+    pub(crate) fn with_advice(what: impl Into<String>, advice: impl Into<String>) -> Failure {
+        Failure::WithAdvice { what: what.into(), advice: advice.into() }
     }
 
     /// An operation of the system failed.
@@ -31,7 +31,7 @@ impl Failure {
             std::io::ErrorKind::StorageFull => "free some space, or name another place in PGSHRINK_TEST_DIR",
             _ => "check permissions and space there, or name another place in PGSHRINK_TEST_DIR",
         };
-        Failure::told(format!("{doing}: {error}"), advice)
+        Failure::with_advice(format!("{doing}: {error}"), advice)
     }
 }
 

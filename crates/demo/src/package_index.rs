@@ -121,17 +121,21 @@ pub(crate) fn open() -> Result<(Dump, Stanzas<BufReader<ChildStdout>>), Failure>
         Err(error) => {
             let what =
                 format!("apt-cache dumpavail: {error}; the demo's table is made from Debian's package index");
-            return Err(Failure::told(what, "run the demo on Debian 12, or a container or chroot of it"));
+            return Err(Failure::with_advice(
+                what,
+                "run the demo on Debian 12, or a container or chroot of it",
+            ));
         }
     };
     let stdout = child.stdout.take();
     let dump = Dump { child };
-    let stdout = stdout.ok_or_else(|| Failure::told("apt-cache has no output", ADVICE))?;
+    let stdout = stdout.ok_or_else(|| Failure::with_advice("apt-cache has no output", ADVICE))?;
     let mut lines = BufReader::with_capacity(1 << 16, stdout);
     match lines.fill_buf() {
-        Ok([]) => {
-            Err(Failure::told("apt-cache dumpavail says nothing: this machine has no package lists", ADVICE))
-        }
+        Ok([]) => Err(Failure::with_advice(
+            "apt-cache dumpavail says nothing: this machine has no package lists",
+            ADVICE,
+        )),
         Ok(_) => Ok((dump, Stanzas::new(lines))),
         Err(error) => Err(Failure::io("reading from apt-cache", &error)),
     }

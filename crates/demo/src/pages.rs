@@ -175,7 +175,7 @@ fn put_back(from: &Path, to: &Path) -> Result<(), Failure> {
     let unpacked = names(from).map_err(failed)?;
     if unpacked != names(to).map_err(failed)? {
         let what = "what was unpacked has other files than the server";
-        return Err(Failure::told(what, "this is a bug, please report it"));
+        return Err(Failure::with_advice(what, "this is a bug, please report it"));
     }
     for name in unpacked {
         let bytes = fs::read(from.join(&name)).map_err(failed)?;

@@ -58,7 +58,7 @@ pub(crate) fn run(command: &mut Command, input: Option<File>) -> Result<Finished
         return Ok(Finished { cpu_seconds, output });
     }
     let said = [complaint.text.trim_end(), output.text.trim_end()].join("\n");
-    Err(Failure::told(format!("{}: {status}", shown(command)), said))
+    Err(Failure::with_advice(format!("{}: {status}", shown(command)), said))
 }
 
 /// Waits for the end and reads the CPU time before the kernel forgets it.
@@ -79,7 +79,7 @@ fn wait(child: &mut Child, name: &str, begin: Instant) -> Result<(f64, ExitStatu
         }
         if begin.elapsed() > RUN_TIME_MAX {
             let what = format!("{name} did not end in {RUN_TIME_MAX:?}");
-            break Some(Failure::told(what, "try again on a machine that is less busy"));
+            break Some(Failure::with_advice(what, "try again on a machine that is less busy"));
         }
         sleep(LOOK);
     };

@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn sizes_are_decimal_with_their_unit() {
-        let told = [0, 9_999, 10_000, 999_499, 1_000_000, 12_345_678_901].map(size);
-        assert_eq!(told, ["0 B", "9999 B", "10 kB", "999 kB", "1.0 MB", "12.3 GB"]);
+        let shown = [0, 9_999, 10_000, 999_499, 1_000_000, 12_345_678_901].map(size);
+        assert_eq!(shown, ["0 B", "9999 B", "10 kB", "999 kB", "1.0 MB", "12.3 GB"]);
     }
 }

@@ -144,7 +144,10 @@ fn new_place() -> Result<TempDir, Failure> {
             Err(why) => refused.push_str(&format!("\n  {}: {why}", candidate.display())),
         }
     }
-    Err(Failure::told(refused, format!("name a short path with {} GiB free in {PLACE}", SPACE_NEEDED >> 30)))
+    Err(Failure::with_advice(
+        refused,
+        format!("name a short path with {} GiB free in {PLACE}", SPACE_NEEDED >> 30),
+    ))
 }
 
 fn try_place(parent: &Path) -> Result<TempDir, String> {

@@ -371,7 +371,7 @@ pub(crate) fn notify_systemd(notice: Notice) {
         Notice::Stopping => sd_notify::notify(&[NotifyState::Stopping]),
     };
     if let Err(error) = sent {
-        tracing::warn!(%error, "service manager not told");
+        tracing::warn!(%error, "service manager not notified");
     }
 }
 

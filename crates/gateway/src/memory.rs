@@ -1,4 +1,4 @@
-//! What the C library's allocator is told, for the whole process.
+//! Settings of the C library's allocator, for the whole process.
 //!
 //! Encoders and windows are a few hundred KiB each and are given back when a session is idle. glibc maps such blocks
 //! separately and returns them to the system at once, until the first of them is freed: from then on it raises its

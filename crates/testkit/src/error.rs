@@ -1,4 +1,4 @@
-//! What can go wrong around a test, told so that a failing `unwrap()` explains itself.
+//! What can go wrong around a test, worded so that a failing `unwrap()` explains itself.
 //!
 //! `Debug` prints what `Display` does: a test that unwraps shows the command, its output and the end of the
 //! server's log instead of a nest of struct fields.

@@ -1,4 +1,4 @@
-//! Tests that cannot run here, told where everybody sees it.
+//! Tests that cannot run here, reported where everybody sees it.
 //!
 //! The test harness hides what a passing test prints, and a test that returns early passes. A skip is therefore
 //! written straight to stderr and appended to `target/test-skips`, which `make test` prints at its end. A machine

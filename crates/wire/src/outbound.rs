@@ -142,7 +142,7 @@ impl Outbound {
                 let code = self.agreed.code_of_algorithm(encoder.choice().algorithm);
                 match self.agreed.dialect() {
                     Dialect::Restart => self.context.restart = true,
-                    Dialect::Ack if self.context.told == code => {
+                    Dialect::Ack if self.context.announced == code => {
                         self.context.resume = Some(encoder.into_resume());
                     }
                     Dialect::Ack => {}
@@ -158,7 +158,7 @@ impl Outbound {
 
     /// A frame without content: what follows refers to nothing before, and the peer needs to keep nothing.
     fn end_frame(&mut self, out: &mut Vec<u8>) {
-        let Some(code) = self.context.told else { return };
+        let Some(code) = self.context.announced else { return };
         if !self.context.peer_holds_context
             || !self.agreed.takes_frame_ends()
             || !self.ledger.can_end_after(0)
@@ -288,11 +288,11 @@ impl Outbound {
                 encoder.set_level(choice.level).map_err(codec)?;
             }
             _ => {
-                // The peer's decoder stays in the middle of its stream until it is told another method, and that is when a
+                // The peer's decoder stays in the middle of its stream until another method is announced, and that is when a
                 // frame of the new one goes out: perhaps none ever does.
                 if let Some(old) = self.context.encoder.take()
                     && self.agreed.dialect() == Dialect::Ack
-                    && self.context.told == self.agreed.code_of_algorithm(old.choice().algorithm)
+                    && self.context.announced == self.agreed.code_of_algorithm(old.choice().algorithm)
                 {
                     self.context.resume = Some(old.into_resume());
                 }
@@ -303,7 +303,7 @@ impl Outbound {
                     return Ok(false);
                 }
                 let options = EncoderOptions { choice, window_log };
-                let goes_on = self.context.told == self.agreed.code_of_algorithm(choice.algorithm);
+                let goes_on = self.context.announced == self.agreed.code_of_algorithm(choice.algorithm);
                 let made = match if goes_on { self.context.resume.take() } else { None } {
                     Some(resume) => Encoder::resume(options, resume),
                     None => Encoder::new(options),
@@ -384,7 +384,7 @@ impl Outbound {
         let code = self.agreed.code_of_algorithm(encoder_choice.algorithm).unwrap_or_default();
         let per_frame = self.config.policy.context == ContextMode::PerFrame;
         let new_stream = self.context.restart || per_frame;
-        let wrapper = open_wrapper(self.agreed.dialect(), code, self.context.told, new_stream, out);
+        let wrapper = open_wrapper(self.agreed.dialect(), code, self.context.announced, new_stream, out);
         if per_frame && self.agreed.dialect() == Dialect::Restart {
             encoder.restart();
         }

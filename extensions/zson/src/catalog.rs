@@ -3,7 +3,7 @@
 //! 1. Everything is read under the catalog snapshot, which is of now: a REPEATABLE READ transaction that is older
 //!    than a dictionary reads documents written with it. Under logical decoding it is the historic one, which is
 //!    why the tables are user catalog tables.
-//! 2. A row of this very transaction is told apart ([`Objects::newest_dictionary`]): nobody else can see it, and it may yet
+//! 2. A row of this very transaction is recognised ([`Objects::newest_dictionary`]): nobody else can see it, and it may yet
 //!    be rolled back, so nothing is written with it.
 //! 3. Rows are found through the extension's schema, wherever that is.
 #![allow(unsafe_code)]

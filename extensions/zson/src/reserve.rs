@@ -105,7 +105,7 @@ impl Reserve {
     }
 }
 
-// SAFETY: what the system gives is the system's to take back; pieces of the reserve are told apart by their address,
+// SAFETY: what the system gives is the system's to take back; pieces of the reserve are distinguished by their address,
 // do not overlap while any is out, and are as large and as aligned as was asked for.
 unsafe impl GlobalAlloc for Reserved {
     #[inline]

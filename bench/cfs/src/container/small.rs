@@ -72,8 +72,8 @@ fn pack(from: &Path, to: &Path) -> Result<()> {
         return Err("there is no target/release/pgshrink: run make build".into());
     }
     let output = Command::new(program).args(["cfs", "pack", "--quiet"]).arg(from).arg(to).output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("pgshrink cfs pack: {told}").into()) }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("pgshrink cfs pack: {stderr}").into()) }
 }
 
 /// Files below a folder, and bytes allocated for it and everything below.

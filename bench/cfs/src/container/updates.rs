@@ -20,7 +20,7 @@ const DEFAULT: u32 = 32;
 struct Figures {
     /// Bytes given to write(2) per byte of payload updated.
     written: f64,
-    /// Bytes of sheets dirtied, which is what the disk gets at most, per byte of payload updated.
+    /// Bytes of disk blocks dirtied, which is what the disk gets at most, per byte of payload updated.
     dirtied: f64,
     /// The most that was allocated, over the payloads and over the container when it was packed.
     over_payloads: f64,
@@ -34,7 +34,7 @@ pub fn table(sample: &Sample, full: bool) -> Result<Table> {
         "A container of {} pages ({:.0} MB plain, {:.0} MB of payloads) of churned tables and their indexes in a file of ext4. Pages drawn at random are \
         replaced by others of the same relation; `skewed`: four of five go to a fifth of the pages. Collection after {COLLECT_EVERY} updates, in pieces of \
         256 KiB, a commit after {COMMIT_EVERY} or when a twentieth waits for one. The second half of {rounds} updates a page counts. `written`: what \
-        went through write(2), maps, roots and collection included, per byte of payload; `dirtied`: the same in whole sheets of the page cache \
+        went through write(2), maps, roots and collection included, per byte of payload; `dirtied`: the same in whole disk_blocks of the page cache \
         (write_bytes of /proc). `size`: the most the file had allocated (st_blocks), to the payloads of that moment, and to the container just packed. All \
         pages are read and compared at the end.",
         sample.pages(),

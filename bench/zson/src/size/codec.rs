@@ -86,14 +86,14 @@ impl Times {
     }
 
     pub(super) fn table(mut self) -> Table {
-        let told = |mut found: Vec<(f64, String)>| {
+        let judged = |mut found: Vec<(f64, String)>| {
             found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
             let met = found.iter().filter(|(ratio, _)| *ratio <= ENCODE_MAX).count();
             let (worst, corpus) = found.first().cloned().unwrap_or_default();
-            let told = format!("{met} of {} corpora; {worst:.3} at worst ({corpus})", found.len());
-            (told, met == found.len())
+            let judged = format!("{met} of {} corpora; {worst:.3} at worst ({corpus})", found.len());
+            (judged, met == found.len())
         };
-        let (encode, met) = told(self.encode);
+        let (encode, met) = judged(self.encode);
         self.table.verdict("encoding to the bare zstd call, cached context", "at most 1.3", encode, met);
         self.table
     }

@@ -87,8 +87,8 @@ impl Ours {
         Ok(Ours { choice, report, dictionaries })
     }
 
-    /// How the dictionary is told on the page.
-    fn told(&self) -> String {
+    /// How the page describes the dictionary.
+    fn description(&self) -> String {
         let winner = self.report.candidates[self.report.winner_index];
         match winner.size {
             0 => winner.kind.to_string(),

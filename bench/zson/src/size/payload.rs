@@ -65,7 +65,7 @@ impl Payloads {
             (best.bytes as f64 / count).into(),
             best.dictionary.len().into(),
             (bytes as f64 / count).into(),
-            ours.told().into(),
+            ours.description().into(),
             more.into(),
             (above as f64).into(),
         ]);

@@ -5,7 +5,7 @@ use pgshrink_bench_report::{Result, Table, Unit};
 use super::load::Form;
 use super::scan::query;
 use super::small::Small;
-use super::{Bench, Found, told};
+use super::{Bench, Found, judge};
 use crate::timing::{Timed, Work, once};
 
 pub(super) fn table(bench: &Bench) -> Result<Table> {
@@ -51,7 +51,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             ]);
         }
     }
-    let (found, met) = told(found, 1.0, true);
+    let (found, met) = judge(found, 1.0, true);
     table.verdict("->> scan to jsonb, table not in memory", "no slower (1.0)", found, met);
     Ok(table)
 }

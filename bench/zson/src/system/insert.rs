@@ -8,7 +8,7 @@ use pgshrink_testkit::TempDir;
 use pgshrink_testkit::run::Owner;
 
 use super::load::{Form, Loaded};
-use super::{Bench, Found, told};
+use super::{Bench, Found, judge};
 use crate::store::Store;
 use crate::timing::{Timed, Work, in_turn};
 
@@ -63,7 +63,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     }
     for (how, found) in HOW.iter().zip(found) {
         for (by, found) in ["time", "processor time"].iter().zip(found) {
-            let (found, met) = told(found, RATE_MIN, false);
+            let (found, met) = judge(found, RATE_MIN, false);
             table.verdict(&format!("{how}: rate to the faster jsonb by {by}"), "at least 0.8", found, met);
         }
     }

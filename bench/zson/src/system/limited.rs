@@ -8,7 +8,7 @@ use pgshrink_bench_report::{Result, Table, Unit};
 use super::load::Form;
 use super::pgbench::{Measured, SCRIPTS, measure};
 use super::small::{Settings, Small};
-use super::{Bench, Found, told};
+use super::{Bench, Found, judge};
 
 /// Bytes of jsonb of each corpus, repeated if it has fewer.
 const FULL_BYTES: u64 = 192 << 20;
@@ -52,7 +52,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         }
     }
     for ((data, limit), found) in WHERE.iter().zip([0.8, 1.0]).zip(found) {
-        let (found, met) = told(found, limit, false);
+        let (found, met) = judge(found, limit, false);
         table.verdict(&format!("TPS to jsonb, data {data}"), &format!("at least {limit:.1}"), found, met);
     }
     Ok(table)

@@ -84,7 +84,7 @@ impl Bench {
 type Found = [Vec<(f64, String)>; 2];
 
 /// Judges the default codec: how many lie on the right side of a line, and which is worst; and tells of the other.
-fn told(found: Found, limit: f64, at_most: bool) -> (String, bool) {
+fn judge(found: Found, limit: f64, at_most: bool) -> (String, bool) {
     let on_right_side = |ratio: f64| if at_most { ratio <= limit } else { ratio >= limit };
     let [default, fast] = found.map(|mut found| {
         found.sort_by(|(a, _), (b, _)| if at_most { b.total_cmp(a) } else { a.total_cmp(b) });

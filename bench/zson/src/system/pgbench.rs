@@ -7,7 +7,7 @@ use pgshrink_testkit::{Cluster, TempDir, run};
 
 use super::load::Form;
 use super::small::Small;
-use super::{Bench, Found, told};
+use super::{Bench, Found, judge};
 
 const CORPORA: [&str; 2] = ["cve_record", "deb_package"];
 /// Sessions, on two cores with pgbench beside them.
@@ -53,7 +53,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         }
     }
     table.about.push_str(&format!(" Shared buffers: {}.", small.buffers));
-    let (found, met) = told(found, 1.0, false);
+    let (found, met) = judge(found, 1.0, false);
     table.verdict("pgbench TPS to jsonb, table larger than shared_buffers", "above 1.0", found, met);
     Ok(table)
 }
@@ -69,7 +69,7 @@ pub(super) struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Adds a row for each of our codecs. A table that has columns for them is told where the data was, and the limit of memory in
+    /// Adds a row for each of our codecs. A table that has columns for them is judge where the data was, and the limit of memory in
     /// bytes, or NaN.
     pub(super) fn tell(&self, data: Option<(&str, f64)>, table: &mut Table, found: &mut Found) {
         let Measured { name, script, sizes, tps } = self;

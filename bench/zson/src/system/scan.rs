@@ -3,7 +3,7 @@
 use pgshrink_bench_report::{Result, Table, Unit};
 
 use super::load::{Form, Loaded};
-use super::{Bench, Found, told};
+use super::{Bench, Found, judge};
 use crate::store::Store;
 use crate::timing::{Timed, Work, in_turn};
 
@@ -56,9 +56,9 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             ]);
         }
     }
-    let (found, met) = told(toasted, TOASTED_MAX, true);
+    let (found, met) = judge(toasted, TOASTED_MAX, true);
     table.verdict("->> scan to jsonb lz4, most documents TOAST-compressed", "at most 1.2", found, met);
-    let (found, met) = told(plain, PLAIN_MAX, true);
+    let (found, met) = judge(plain, PLAIN_MAX, true);
     table.verdict("->> scan to jsonb lz4, most documents stored plain", "at most 3", found, met);
     Ok(table)
 }

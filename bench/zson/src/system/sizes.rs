@@ -3,7 +3,7 @@
 use pgshrink_bench_report::{Result, Table, Unit, Value};
 
 use super::load::Form;
-use super::{Bench, Found, told};
+use super::{Bench, Found, judge};
 use crate::documents::Class;
 
 /// Smaller tables consist of pages that the server takes in any case.
@@ -57,7 +57,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     }
     for (class, found) in found {
         let Some(limit) = class.ratio_min() else { continue };
-        let (found, met) = told(found, limit, false);
+        let (found, met) = judge(found, limit, false);
         let what = format!("table of jsonb, the smaller of pglz and lz4, to that of zson: {}", class.name());
         table.verdict(&what, &format!("at least {limit}"), found, met);
     }

@@ -1,26 +1,26 @@
-//! Collection: moving live records out of zones that are mostly dead, and giving space back.
+//! Collection: moving live records out of extents that are mostly dead, and giving space back.
 //!
 //! A move is an ordinary append and a compare-and-swap against the very record that was copied, so writers
-//! are never held up and always win. A zone becomes free with the next commit, as every zone does; nothing is
-//! freed here. One call moves a budget's worth of bytes, so that is also the most it can need of new space. A
-//! segment that was only appended to has no zone worth moving and costs a look at its map.
+//! are never held up and always win. An extent becomes free with the next commit, as every extent does;
+//! nothing is freed here. One call moves a budget's worth of bytes, so that is also the most it can need of
+//! new space. A segment that was only appended to has no extent worth moving and costs a look at its map.
 //!
 //! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a
 //! small piece of collection. So the file stays below live bytes, ceiling and twice what was written since
 //! the last commit. Writers make no commit and wait for nobody.
 
-use crate::device::{Device, Peers};
+use crate::device::{Device, ProcessTable};
 use crate::engine::container::Container;
 use crate::engine::leaves;
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
 use crate::format::record::RECORD_BYTES_MAX;
 use crate::format::root::{HEAD, Place};
-use crate::format::units::{Block, Extent, GRAIN_BYTES, ZoneNumber};
-use crate::plant::Plant;
-use crate::shared::live::Counter;
+use crate::format::units::{Block, ExtentNumber, Span, UNIT_BYTES};
+use crate::shared::allocator::{ExtentState, Purpose};
 use crate::shared::lock::{CollectorGuard, CommitGuard};
-use crate::shared::space::{Purpose, ZoneState};
+use crate::shared::state::Counter;
 use crate::shared::word::Word;
 
 /// How much one call may do, and when it is worth doing anything.
@@ -43,7 +43,7 @@ pub struct Collected {
     pub punched_bytes: u64,
     /// Live bytes, map and head included.
     pub live_bytes: u64,
-    /// Dead bytes in zones that are not free.
+    /// Dead bytes in extents that are not free.
     pub dead_bytes: u64,
     /// Dead bytes that a commit would free.
     pub freed_by_commit_bytes: u64,
@@ -59,15 +59,15 @@ impl Collected {
 }
 
 struct Usage {
-    /// Grains of the records that lie in a zone or reach into it: what emptying it moves at most.
+    /// Units of the records that lie in an extent or reach into it: what emptying it moves at most.
     cost: Vec<u32>,
-    /// Zones that may be emptied, the cheapest first.
-    victims: Vec<ZoneNumber>,
+    /// Extents that may be emptied, the cheapest first.
+    victims: Vec<ExtentNumber>,
     found: Collected,
 }
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Moves what lies in the emptiest zones and gives surplus free space back. Does nothing while another
+impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
+    /// Moves what lies in the emptiest extents and gives surplus free space back. Does nothing while another
     /// process collects.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// nothing is left to move to.
     pub fn collect(&self, budget: Budget) -> Result<Collected, Error> {
         self.check_writable()?;
-        let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) else {
+        let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) else {
             return Ok(Collected::default());
         };
         self.complete()?;
@@ -84,17 +84,17 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         Ok(found)
     }
 
-    /// Empties zones into those that are kept for it, and commits, so that they are free.
+    /// Empties extents into those that are kept for it, and commits, so that they are free.
     ///
     /// # Errors
     /// [`Error::Damaged`] and [`Error::Device`] of the collection; as [`commit`](Container::commit).
     pub(crate) fn collect_for_room(&self) -> Result<(), Error> {
         let geometry = &self.options.geometry;
         // Half of what is left of what is kept for it: the copies take less room than what becomes free.
-        let left = self.live.spare_zones().saturating_sub(geometry.zones_for_commits());
-        let bytes = u64::from(left.min(geometry.zones_for_moves())) * geometry.zone_bytes() / 2;
+        let left = self.state.spare_extents().saturating_sub(geometry.extents_for_commits());
+        let bytes = u64::from(left.min(geometry.extents_for_moves())) * geometry.extent_bytes() / 2;
         let bytes = bytes.max(2 * RECORD_BYTES_MAX as u64);
-        if let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) {
+        if let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) {
             self.complete()?;
             match self.collect_alone(&guard, Budget { bytes, garbage_percent: 0 }, 0) {
                 // What was moved before is worth the commit.
@@ -103,54 +103,54 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             }
         } else {
             // Another process is at it.
-            self.peers.relax();
+            self.processes.relax();
         }
         self.commit_now()
     }
 
     /// After a write: two words are looked at, and rarely more.
-    pub(crate) fn help_if_due(&self) {
-        let due = self.live.shared().help_at.load();
-        if due == 0 || self.live.used_zones() < due {
+    pub(crate) fn foreground_if_due(&self) {
+        let due = self.state.shared().foreground_at.load();
+        if due == 0 || self.state.used_extents() < due {
             return;
         }
-        if self.live.unknown_zones() > 0 {
+        if self.state.unknown_extents() > 0 {
             // A commit may read leaves of the map; a writer does not.
-            self.live.shared().completion_due.store(1);
-        } else if let Some(guard) = CollectorGuard::try_lock(self.live.shared(), &self.peers) {
-            self.help(&guard);
+            self.state.shared().completion_due.store(1);
+        } else if let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) {
+            self.collect_in_foreground(&guard);
         }
     }
 
     /// A piece of collection if there is too much garbage, and when to look again. What fails here fails
     /// where somebody learns of it.
-    fn help(&self, guard: &CollectorGuard<'_, W>) {
+    fn collect_in_foreground(&self, guard: &CollectorGuard<'_, W>) {
         let tuning = &self.options.tuning;
-        let budget = Budget { bytes: tuning.help_bytes, garbage_percent: tuning.ceiling_percent };
+        let budget = Budget { bytes: tuning.foreground_bytes, garbage_percent: tuning.ceiling_percent };
         let done = self.collect_alone(guard, budget, tuning.ceiling_bytes_min);
         let left = match done {
             Ok(found) if found.moved_records == 0 => {
                 self.ceiling_bytes(found.live_bytes).saturating_sub(found.movable_bytes())
             }
             Ok(found) => {
-                self.live.count(Counter::HelpedBytes, found.moved_bytes);
-                tuning.help_bytes / 4
+                self.state.count(Counter::ForegroundBytes, found.moved_bytes);
+                tuning.foreground_bytes / 4
             }
-            Err(_) => tuning.help_bytes,
+            Err(_) => tuning.foreground_bytes,
         };
-        let next = self.live.used_zones() + left / self.options.geometry.zone_bytes() + 1;
-        self.live.shared().help_at.store(next);
+        let next = self.state.used_extents() + left / self.options.geometry.extent_bytes() + 1;
+        self.state.shared().foreground_at.store(next);
     }
 
-    /// Dead bytes from which on writers help.
+    /// Dead bytes from which on writers collect.
     fn ceiling_bytes(&self, live_bytes: u64) -> u64 {
         let tuning = &self.options.tuning;
         tuning.ceiling_bytes_min.max(live_bytes * u64::from(tuning.ceiling_percent) / 100)
     }
 
-    /// After a commit, when nothing dead waits for one: used zones from which on writers look.
-    pub(crate) fn help_from(&self, live_bytes: u64) -> u64 {
-        live_bytes.saturating_add(self.ceiling_bytes(live_bytes)) / self.options.geometry.zone_bytes() + 1
+    /// After a commit, when nothing dead waits for one: used extents from which on writers look.
+    pub(crate) fn foreground_from(&self, live_bytes: u64) -> u64 {
+        live_bytes.saturating_add(self.ceiling_bytes(live_bytes)) / self.options.geometry.extent_bytes() + 1
     }
 
     fn collect_alone(
@@ -165,14 +165,14 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if worth && found.movable_bytes() >= dead_bytes_min {
             let mut chosen = vec![false; usage.cost.len()];
             let mut bytes = 0;
-            for zone in usage.victims {
-                bytes += u64::from(usage.cost[zone.index()]) * GRAIN_BYTES as u64;
+            for extent in usage.victims {
+                bytes += u64::from(usage.cost[extent.index()]) * UNIT_BYTES as u64;
                 if bytes > budget.bytes {
                     break;
                 }
-                chosen[zone.index()] = true;
+                chosen[extent.index()] = true;
             }
-            let chosen = Chosen { zones: chosen, zone_grains: self.options.geometry.zone_grains };
+            let chosen = Chosen { extents: chosen, extent_units: self.options.geometry.extent_units };
             self.move_map(&chosen);
             self.move_pages(&chosen, &mut found)?;
         }
@@ -181,27 +181,28 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     fn usage(&self) -> Result<Usage, Error> {
         let root = self.root_in_memory()?;
-        let zones = self.live.zones_end();
-        let closed: Vec<bool> = (0..zones).map(|zone| self.live.is_closed(ZoneNumber(zone))).collect();
-        let (mut live, mut cost) = (vec![0; zones as usize], vec![0; zones as usize]);
-        let mut add = |extent: Extent| {
-            for (zone, share) in self.live.shares(extent) {
-                if zone.index() < live.len() {
-                    live[zone.index()] += share.0;
-                    cost[zone.index()] += extent.grains.0;
+        let extents = self.state.extents_end();
+        let closed: Vec<bool> =
+            (0..extents).map(|extent| self.state.is_closed(ExtentNumber(extent))).collect();
+        let (mut live, mut cost) = (vec![0; extents as usize], vec![0; extents as usize]);
+        let mut add = |span: Span| {
+            for (extent, share) in self.state.shares(span) {
+                if extent.index() < live.len() {
+                    live[extent.index()] += share.0;
+                    cost[extent.index()] += span.units.0;
                 }
             }
         };
         add(HEAD);
-        self.live.entries(self.pages()).filter_map(|(_, entry)| entry.record_extent()).for_each(&mut add);
-        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.places());
-        places.filter_map(Place::extent).for_each(&mut add);
+        self.state.entries(self.pages()).filter_map(|(_, entry)| entry.record_span()).for_each(&mut add);
+        let places = leaves::all().map(|leaf| self.state.leaf_place(leaf)).chain(root.places());
+        places.filter_map(Place::span).for_each(&mut add);
         // A dictionary is large, lives long and is not moved; neither is the head.
         let mut fixed = vec![false; live.len()];
-        let dictionaries = root.dictionaries.iter().filter_map(|dictionary| dictionary.place.extent());
-        for extent in dictionaries.chain([HEAD]) {
-            for (zone, _) in self.live.shares(extent) {
-                if let Some(fixed) = fixed.get_mut(zone.index()) {
+        let dictionaries = root.dictionaries.iter().filter_map(|dictionary| dictionary.place.span());
+        for span in dictionaries.chain([HEAD]) {
+            for (extent, _) in self.state.shares(span) {
+                if let Some(fixed) = fixed.get_mut(extent.index()) {
                     *fixed = true;
                 }
             }
@@ -210,41 +211,41 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     fn choose(&self, live: &[u32], cost: Vec<u32>, closed: &[bool], fixed: &[bool]) -> Usage {
-        let size = self.options.geometry.zone_grains;
+        let size = self.options.geometry.extent_units;
         let mut found = Collected::default();
         let mut victims = Vec::new();
-        for (zone, count) in live.iter().enumerate() {
-            found.live_bytes += u64::from(*count) * GRAIN_BYTES as u64;
-            if !closed[zone] {
+        for (extent, count) in live.iter().enumerate() {
+            found.live_bytes += u64::from(*count) * UNIT_BYTES as u64;
+            if !closed[extent] {
                 continue;
             }
-            let dead = u64::from(size.saturating_sub(*count)) * GRAIN_BYTES as u64;
+            let dead = u64::from(size.saturating_sub(*count)) * UNIT_BYTES as u64;
             found.dead_bytes += dead;
             if *count == 0 {
                 found.freed_by_commit_bytes += dead;
-            } else if !fixed[zone] && *count <= size / 8 * 7 {
-                victims.push(ZoneNumber(zone as u32));
+            } else if !fixed[extent] && *count <= size / 8 * 7 {
+                victims.push(ExtentNumber(extent as u32));
             }
         }
-        victims.sort_unstable_by_key(|zone| cost[zone.index()]);
+        victims.sort_unstable_by_key(|extent| cost[extent.index()]);
         Usage { cost, victims, found }
     }
 
-    /// Lets the next commit write anew what the map has in these zones.
+    /// Lets the next commit write anew what the map has in these extents.
     fn move_map(&self, chosen: &Chosen) {
         // A commit that runs will be followed by another collection.
-        let Some(guard) = CommitGuard::try_lock(self.live.shared(), &self.peers) else { return };
-        let shared = self.live.shared();
+        let Some(guard) = CommitGuard::try_lock(self.state.shared(), &self.processes) else { return };
+        let shared = self.state.shared();
         for leaf in leaves::all() {
-            if self.live.leaf_place(leaf).extent().is_some_and(|extent| chosen.has(extent)) {
-                self.live.mark_leaf(leaf, &guard);
-                shared.fold_due.store(1);
+            if self.state.leaf_place(leaf).span().is_some_and(|span| chosen.has(span)) {
+                self.state.mark_leaf(leaf, &guard);
+                shared.map_checkpoint_due.store(1);
             }
         }
         if let Ok(root) = self.root_held(&guard) {
-            let mut places = root.deltas.iter().chain([&root.index]).filter_map(|place| place.extent());
-            if places.any(|extent| chosen.has(extent)) {
-                shared.fold_due.store(1);
+            let mut places = root.deltas.iter().chain([&root.index]).filter_map(|place| place.span());
+            if places.any(|span| chosen.has(span)) {
+                shared.map_checkpoint_due.store(1);
             }
         }
     }
@@ -253,19 +254,19 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut buffer = vec![0; RECORD_BYTES_MAX];
         let mut refused = None;
         for block in Block(0).up_to(self.pages()) {
-            let original = self.live.entry(block);
-            if !original.record_extent().is_some_and(|extent| chosen.has(extent)) {
+            let original = self.state.entry(block);
+            if !original.record_span().is_some_and(|span| chosen.has(span)) {
                 continue;
             }
             match self.move_page(block, original, &mut buffer, found) {
                 Ok(true) => {
-                    let bytes = original.extent().grains.bytes() as u64;
+                    let bytes = original.span().units.bytes() as u64;
                     found.moved_records += 1;
                     found.moved_bytes += bytes;
-                    self.live.count(Counter::MovedBytes, bytes);
+                    self.state.count(Counter::MovedBytes, bytes);
                 }
                 Ok(false) => {}
-                // A long record needs zones in a row. A shorter one may still find room.
+                // A long record needs extents in a row. A shorter one may still find room.
                 Err(error @ Error::AddressSpace { .. }) => refused = Some(error),
                 Err(error) => return Err(error),
             }
@@ -284,60 +285,60 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             Ok(record) => record.header,
             Err(error) if error.is_damage() => {
                 // Unless a writer was quicker.
-                found.damaged_records += u64::from(self.live.entry(block).clean() == original.clean());
+                found.damaged_records += u64::from(self.state.entry(block).clean() == original.clean());
                 return Ok(false);
             }
             Err(error) => return Err(error),
         };
-        if self.options.plant.is(Plant::CollectorRaisesVersion) {
+        if self.options.fault.is(Fault::CollectorRaisesVersion) {
             header.version = self.draw_version()?;
         }
         let reserved = self.append(&header, buffer, Purpose::Move, None)?;
         self.device.pause();
-        let copy = Entry::record(reserved.extent(), header.version);
-        if self.options.plant.is(Plant::CollectorOverwrites) {
-            self.live.publish(block, copy);
+        let copy = Entry::record(reserved.span(), header.version);
+        if self.options.fault.is(Fault::CollectorOverwrites) {
+            self.state.publish(block, copy);
             return Ok(true);
         }
-        Ok(self.live.replace(block, original, copy))
+        Ok(self.state.replace(block, original, copy))
     }
 
-    /// Gives back free zones beyond what is kept for reuse, the last in the file first; of a budget's call no
-    /// more than sixteen times what it may move.
+    /// Gives back free extents beyond what is kept for reuse, the last in the file first; of a budget's call
+    /// no more than sixteen times what it may move.
     fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
         let tuning = &self.options.tuning;
-        let zone_bytes = self.options.geometry.zone_bytes();
-        let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / zone_bytes;
-        let free = |zone: &ZoneNumber| self.live.zone(*zone).state == ZoneState::Free;
-        let free: Vec<ZoneNumber> = (0..self.live.zones_end()).map(ZoneNumber).filter(free).collect();
+        let extent_bytes = self.options.geometry.extent_bytes();
+        let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / extent_bytes;
+        let free = |extent: &ExtentNumber| self.state.extent(*extent).state == ExtentState::Free;
+        let free: Vec<ExtentNumber> = (0..self.state.extents_end()).map(ExtentNumber).filter(free).collect();
         let mut punched = 0;
-        for zone in free.into_iter().skip(keep as usize).rev() {
+        for extent in free.into_iter().skip(keep as usize).rev() {
             if punched >= budget_bytes.saturating_mul(16) {
                 break;
             }
             // Claimed, so that no writer is given it while the filesystem takes its blocks away.
-            if self.live.begin_punch(zone) {
-                let offset = zone.start(self.options.geometry.zone_grains).offset();
-                let done = self.device.punch_hole(offset, zone_bytes);
-                self.live.end_punch(zone, done.is_ok());
-                done.map_err(|source| Error::device("punch", offset, zone_bytes as usize, source))?;
-                punched += zone_bytes;
+            if self.state.begin_punch(extent) {
+                let offset = extent.start(self.options.geometry.extent_units).offset();
+                let done = self.device.punch_hole(offset, extent_bytes);
+                self.state.end_punch(extent, done.is_ok());
+                done.map_err(|source| Error::device("punch", offset, extent_bytes as usize, source))?;
+                punched += extent_bytes;
             }
         }
-        self.live.count(Counter::PunchedBytes, punched);
+        self.state.count(Counter::PunchedBytes, punched);
         Ok(punched)
     }
 }
 
-/// Zones that are to be emptied.
+/// Extents that are to be emptied.
 struct Chosen {
-    zones: Vec<bool>,
-    zone_grains: u32,
+    extents: Vec<bool>,
+    extent_units: u32,
 }
 
 impl Chosen {
-    fn has(&self, extent: Extent) -> bool {
-        let is_chosen = |zone: ZoneNumber| self.zones.get(zone.index()).copied().unwrap_or_default();
-        extent.shares(self.zone_grains).any(|(zone, _)| is_chosen(zone))
+    fn has(&self, span: Span) -> bool {
+        let is_chosen = |extent: ExtentNumber| self.extents.get(extent.index()).copied().unwrap_or_default();
+        span.shares(self.extent_units).any(|(extent, _)| is_chosen(extent))
     }
 }

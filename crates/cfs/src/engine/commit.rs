@@ -2,37 +2,38 @@
 //!
 //! Under the commit lock, in this order, each step for the reason given:
 //!
-//! 1. note which zones have no writer left in them: after the next step nothing will ever refer to what they
-//!    lack;
+//! 1. note which extents have no writer left in them: after the next step nothing will ever refer to what
+//!    they lack;
 //! 2. take the entries and their dirty marks: what is published later is the next commit's;
-//! 3. append the map's records; leave the sheet behind them, and wait for writers that are still in it: a
-//!    power failure may destroy a sheet that is being written, and this one is about to hold what is durable;
+//! 3. append the map's records; leave the disk block behind them, and wait for writers that are still in it:
+//!    a power failure may destroy a disk block that is being written, and this one is about to hold what is
+//!    durable;
 //! 4. fdatasync: what the root will refer to is durable, pages and map alike;
-//! 5. write the root into the next sheet of the ring, and fdatasync: this is the commit;
+//! 5. write the root into the next superblock slot of the ring, and fdatasync: this is the commit;
 //! 6. take the root into memory, and write its copy, which the next commit's first fdatasync makes durable;
-//! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody
-//!    is led by it.
+//! 7. free the extents noted that the root does not refer to: the previous root is no longer needed, and
+//!    nobody is led by it.
 //!
 //! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and
 //! where space is short begins with step 7 for the root that it finds in the file, as failed commits and
 //! refused writes have taken space too. A failed fdatasync poisons the container: the kernel may have thrown
 //! the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
 
-use crate::device::{Device, DeviceError, Need, Peers};
+use crate::device::{Device, DeviceError, Need, ProcessTable};
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
 use crate::format::map;
 use crate::format::record::Kind;
+use crate::format::root::{DISK_BLOCK_BYTES, Identity, KEY_BYTES, Place, Root, SUPERBLOCK_SLOTS};
 use crate::format::root::{HEAD, VERSIONS_AHEAD};
-use crate::format::root::{Identity, KEY_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES};
-use crate::format::units::{Block, Extent, LEAF_ENTRIES, Leaf, Location, VERSION_BITS, Version, ZoneNumber};
-use crate::plant::Plant;
-use crate::shared::live::{Counter, Live};
+use crate::format::units::{Block, ExtentNumber, LEAF_ENTRIES, Leaf, Location, Span, VERSION_BITS, Version};
+use crate::shared::allocator::{Purpose, Usage};
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::{IDLE, IN_COMMIT, IN_SYNC};
-use crate::shared::space::{Purpose, Usage};
+use crate::shared::state::{Counter, SharedState};
 use crate::shared::word::Word;
 
 /// Entries at most of one delta.
@@ -40,7 +41,8 @@ const DELTA_ITEMS_MAX: usize = 1 << 15;
 const _: () =
     assert!(DELTA_ITEMS_MAX * crate::format::root::ITEM_BYTES + 4 <= crate::format::record::META_PAYLOAD_MAX);
 
-/// How often a commit looks for writers in the sheet that it leaves, with [`Peers::relax`] in between.
+/// How often a commit looks for writers in the disk block that it leaves, with [`ProcessTable::relax`] in
+/// between.
 const WRITERS_TRIES: u32 = 200;
 
 /// What a call of [`Container::commit`] came to.
@@ -51,13 +53,13 @@ pub struct Committed {
     pub sequence: Option<u64>,
 }
 
-/// What a commit found in the live state.
+/// What a commit found in the shared state.
 struct Snapshot {
     pages: u32,
     changed: Vec<(Block, Entry)>,
     /// What the root will refer to.
     usage: Usage,
-    /// Zones without a writer, before the entries were looked at.
+    /// Extents without a writer, before the entries were looked at.
     closed: Vec<bool>,
 }
 
@@ -79,7 +81,7 @@ struct Draft {
     leaves: Option<Vec<Place>>,
 }
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// Makes durable everything that was written, extended or truncated before the call, by any process.
     /// Readers and writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
     ///
@@ -101,9 +103,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     fn commit_as(&self, closed: bool) -> Result<Committed, Error> {
         self.check_writable()?;
-        let begun_before = self.live.shared().commit_begun.load();
+        let begun_before = self.state.shared().commit_begun.load();
         let guard = self.lock_commit();
-        let joined = self.live.shared().commit_done.load() > begun_before && !closed;
+        let joined = self.state.shared().commit_done.load() > begun_before && !closed;
         if joined {
             return Ok(Committed { sequence: None });
         }
@@ -160,18 +162,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         closed: bool,
         change: Option<impl FnOnce(&mut Root)>,
     ) -> Result<Option<u64>, Error> {
-        let shared = self.live.shared();
+        let shared = self.state.shared();
         self.check_container()?;
         if shared.poisoned.load() != 0 {
             return Err(Error::Poisoned);
         }
         let unfinished = shared.unfinished.load();
-        if unfinished == IN_SYNC && !self.options.plant.is(Plant::DeadHolderTrusted) {
+        if unfinished == IN_SYNC && !self.options.fault.is(Fault::DeadHolderTrusted) {
             // A process died in an fsync. If that failed, nobody will ever learn of it.
             shared.poisoned.store(1);
             return Err(Error::Poisoned);
         }
-        let anew = unfinished != IDLE && !self.options.plant.is(Plant::DeadHolderTrusted);
+        let anew = unfinished != IDLE && !self.options.fault.is(Fault::DeadHolderTrusted);
         // A step that fails leaves this as it is, for the next commit to see.
         shared.unfinished.store(IN_COMMIT);
         let number = shared.commit_begun.add(1) + 1;
@@ -182,18 +184,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.device.pause();
         let mut base = if anew { self.newest_root_on_device()? } else { self.root_held(guard)? };
         let is_changed = change.map(|change| change(&mut base)).is_some();
-        let late = self.options.plant.is(Plant::DirtyClearedAfterSync);
+        let late = self.options.fault.is(Fault::DirtyClearedAfterSync);
         if late {
             self.sync(guard)?;
         }
         let mut snapshot = self.snapshot();
-        if anew && self.live.is_short() {
+        if anew && self.state.is_short() {
             self.free_unreferred(guard, &base, &mut snapshot)?;
         }
         let is_as_before = snapshot.changed.is_empty() && snapshot.pages == base.pages;
         // A writer was refused a version: the limit is raised by a root.
         let is_used_up = shared.next_version.load() > shared.version_limit.load();
-        let is_due = anew || is_changed || is_used_up || !base.named || shared.fold_due.load() != 0;
+        let is_due = anew || is_changed || is_used_up || !base.named || shared.map_checkpoint_due.load() != 0;
         let is_root_due = closed && !base.closed;
         let mut written = None;
         if is_due || is_root_due || !is_as_before {
@@ -201,9 +203,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             let plan = RootPlan { closed, is_data_synced, anew };
             written = Some(self.write_root_of(guard, &base, plan, &mut snapshot)?);
         } else {
-            // The root refers to just what the live map does: what neither does is free.
+            // The root refers to just what the map in memory does: what neither does is free.
             self.count_map(&base, None, &mut snapshot.usage);
-            self.free_zones(guard, &snapshot);
+            self.free_extents(guard, &snapshot);
         }
         shared.commit_done.store(number);
         shared.unfinished.store(IDLE);
@@ -225,20 +227,20 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.count_map(&draft.root, draft.leaves.as_deref(), &mut snapshot.usage);
         draft.root.end = snapshot.usage.end;
         (draft.root.known_end, draft.root.known_free) = self.known(&snapshot.usage);
-        if self.options.plant.is(Plant::ReuseBeforeCommit) {
-            self.free_zones(guard, snapshot);
+        if self.options.fault.is(Fault::ReuseBeforeCommit) {
+            self.free_extents(guard, snapshot);
         }
         self.device.pause();
         // Behind pages and map records alike, and before the fsync that may be waiting for some of them.
-        self.leave_sheet(guard);
-        if !is_data_synced && !self.options.plant.is(Plant::MapBeforeData) {
+        self.leave_disk_block(guard);
+        if !is_data_synced && !self.options.fault.is(Fault::MapBeforeData) {
             self.sync(guard)?;
         }
         self.write_root(guard, &mut draft.root)?;
         // Memory first: who looks for a dictionary there must not be led to space that is used again.
         self.settle(guard, &draft, snapshot);
-        if !self.options.plant.is(Plant::ReuseBeforeCommit) {
-            self.free_zones(guard, snapshot);
+        if !self.options.fault.is(Fault::ReuseBeforeCommit) {
+            self.free_extents(guard, snapshot);
         }
         Ok(draft.root.sequence.0)
     }
@@ -247,8 +249,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     fn next_limit(&self, guard: &CommitGuard<'_, W>, closed: bool) -> Result<Version, Error> {
         let next = match closed {
             // None at all, so that the next opening skips none.
-            true => self.live.end_versions(guard),
-            false => Version(self.live.shared().next_version.load()),
+            true => self.state.end_versions(guard),
+            false => Version(self.state.shared().next_version.load()),
         };
         let allowed = 1 << VERSION_BITS;
         let over = Error::Limit { what: "versions of a container's life", found: next.0, allowed };
@@ -256,44 +258,44 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// Writers that reserved space before go on writing there; those that come later write elsewhere.
-    fn leave_sheet(&self, _: &CommitGuard<'_, W>) {
-        self.live.leave_sheet();
+    fn leave_disk_block(&self, _: &CommitGuard<'_, W>) {
+        self.state.leave_disk_block();
         for _ in 0..WRITERS_TRIES {
-            if !self.live.has_writers_left() {
+            if !self.state.has_writers_left() {
                 return;
             }
-            self.peers.relax();
+            self.processes.relax();
         }
-        // Killed, or stopped for so long that it will see that the sheet was left (`append`).
-        self.live.give_writers_up();
+        // Killed, or stopped for so long that it will see that the disk block was left (`append`).
+        self.state.give_writers_up();
     }
 
     fn snapshot(&self) -> Snapshot {
-        let (unknown, zones) = (self.live.unknown_zones(), self.live.zones_end());
-        let under_writer = self.options.plant.is(Plant::ReuseUnderWriter);
-        let closed = |zone| self.live.is_closed(zone) || (under_writer && !self.live.is_in_run(zone));
-        let closed = (0..zones).map(|zone| zone >= unknown && closed(ZoneNumber(zone))).collect();
-        // After the zones: the entries of what is finished there lie below the end.
-        let pages = self.live.pages();
+        let (unknown, extents) = (self.state.unknown_extents(), self.state.extents_end());
+        let under_writer = self.options.fault.is(Fault::ReuseUnderWriter);
+        let closed = |extent| self.state.is_closed(extent) || (under_writer && !self.state.is_in_run(extent));
+        let closed = (0..extents).map(|extent| extent >= unknown && closed(ExtentNumber(extent))).collect();
+        // After the extents: the entries of what is finished there lie below the end.
+        let pages = self.state.pages();
         // Leaves that are not loaded refer to what is below this.
-        let end = if unknown > 0 { self.live.shared().load_end.load() } else { 0 };
-        let usage = Usage { used: vec![0; zones as usize], end };
+        let end = if unknown > 0 { self.state.shared().load_end.load() } else { 0 };
+        let usage = Usage { used: vec![0; extents as usize], end };
         let mut snapshot = Snapshot { pages, changed: Vec::new(), usage, closed };
-        for (block, _) in self.live.entries(pages) {
-            let (entry, was_dirty) = self.live.take_dirty(block);
+        for (block, _) in self.state.entries(pages) {
+            let (entry, was_dirty) = self.state.take_dirty(block);
             if was_dirty {
                 snapshot.changed.push((block, entry));
             }
-            if let Some(extent) = entry.record_extent() {
-                self.count_extent(&mut snapshot.usage, extent);
+            if let Some(span) = entry.record_span() {
+                self.count_span(&mut snapshot.usage, span);
             }
         }
         snapshot
     }
 
-    fn count_extent(&self, usage: &mut Usage, extent: Extent) {
-        if self.is_within(extent) {
-            usage.add(extent, self.options.geometry.zone_grains);
+    fn count_span(&self, usage: &mut Usage, span: Span) {
+        if self.is_within(span) {
+            usage.add(span, self.options.geometry.extent_units);
         }
     }
 
@@ -306,35 +308,35 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         anew: bool,
     ) -> Result<Draft, Error> {
         for (block, _) in &snapshot.changed {
-            self.live.mark_leaf(block.leaf(), guard);
+            self.state.mark_leaf(block.leaf(), guard);
         }
         let tuning = &self.options.tuning;
         let sequence = base.next_sequence()?;
         let mut root = Root { sequence, pages: snapshot.pages, ..base.clone() };
-        root.dictionaries_given = self.live.shared().dictionaries_given.load() as u16;
+        root.dictionaries_given = self.state.shared().dictionaries_given.load() as u16;
         root.inline = overlay(&base.inline, &snapshot.changed, snapshot.pages);
         let room = Root::inline_room(root.deltas.len(), root.dictionaries.len()).min(tuning.inline_max);
         let in_deltas: usize =
             root.deltas.iter().map(|place| place.bytes as usize / crate::format::root::ITEM_BYTES).sum();
         let limit = tuning.changes_min.max(snapshot.pages as usize / tuning.changes_divisor.max(1));
-        let fold = anew
-            || self.live.shared().fold_due.load() != 0
+        let is_checkpoint = anew
+            || self.state.shared().map_checkpoint_due.load() != 0
             || root.inline.len() > room
                 && (root.deltas.len() >= tuning.deltas_max || in_deltas + root.inline.len() > limit);
-        if !fold {
+        if !is_checkpoint {
             if root.inline.len() <= room {
                 return Ok(Draft { root, leaves: None });
             }
             match self.write_deltas(guard, &mut root, Purpose::Page) {
                 Ok(()) => return Ok(Draft { root, leaves: None }),
-                // A delta is long, takes zones in a row, and gives nothing back. What is kept for commits is
-                // for leaves.
+                // A delta is long, takes extents in a row, and gives nothing back. What is kept for commits
+                // is for leaves.
                 Err(Error::AddressSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.live.count(Counter::Folds, 1);
-        let leaves = self.fold(guard, &mut root, anew, snapshot)?;
+        self.state.count(Counter::MapCheckpoints, 1);
+        let leaves = self.checkpoint_map(guard, &mut root, anew, snapshot)?;
         Ok(Draft { root, leaves: Some(leaves) })
     }
 
@@ -359,7 +361,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// Writes the leaves that changed, or all that were loaded, and their index. A small segment's map fits
     /// into the root. A leaf that changed and cannot be loaded stays as it is, below a delta of what changed.
-    fn fold(
+    fn checkpoint_map(
         &self,
         guard: &CommitGuard<'_, W>,
         root: &mut Root,
@@ -370,15 +372,15 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         root.inline.clear();
         root.index = Place::default();
         let room = Root::inline_room(0, root.dictionaries.len()).min(self.options.tuning.inline_max);
-        let mut leaves_of = Live::<W>::leaves_of(root.pages);
+        let mut leaves_of = SharedState::<W>::leaves_of(root.pages);
         if root.pages as usize <= room && leaves_of.all(|leaf| self.load_leaf(leaf).is_ok()) {
             root.inline = self.kept(Block(0).up_to(root.pages), snapshot);
             return Ok(Vec::new());
         }
         let mut payload = Vec::new();
         let mut places = Vec::new();
-        for leaf in Live::<W>::leaves_of(root.pages) {
-            let place = self.live.leaf_place(leaf);
+        for leaf in SharedState::<W>::leaves_of(root.pages) {
+            let place = self.state.leaf_place(leaf);
             if self.is_as_written(leaf, anew) {
                 places.push(place);
                 continue;
@@ -408,32 +410,32 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
 
     /// Whether a leaf's record says what memory says, or more.
     fn is_as_written(&self, leaf: Leaf, anew: bool) -> bool {
-        match self.live.is_loaded(leaf) {
+        match self.state.is_loaded(leaf) {
             true => {
-                let has_record = self.live.leaf_place(leaf).location != Location(0);
-                !anew && has_record && !self.live.leaf_is_marked(leaf)
+                let has_record = self.state.leaf_place(leaf).location != Location(0);
+                !anew && has_record && !self.state.leaf_is_marked(leaf)
             }
-            false => !self.live.is_touched(leaf),
+            false => !self.state.is_touched(leaf),
         }
     }
 
     /// Entries that the root will have, with the file's end behind them.
     fn kept(&self, blocks: impl Iterator<Item = Block>, snapshot: &mut Snapshot) -> Vec<(Block, Entry)> {
-        let entries = blocks.map(|block| (block, self.live.entry(block).clean()));
+        let entries = blocks.map(|block| (block, self.state.entry(block).clean()));
         entries
             .inspect(|(_, entry)| {
-                if let Some(extent) = entry.record_extent().filter(|extent| self.is_within(*extent)) {
-                    snapshot.usage.end = snapshot.usage.end.max(extent.end());
+                if let Some(span) = entry.record_span().filter(|span| self.is_within(*span)) {
+                    snapshot.usage.end = snapshot.usage.end.max(span.end());
                 }
             })
             .collect()
     }
 
-    /// A damaged entry may lead out of the file: its page's readers find out, and there is no zone to keep
+    /// A damaged entry may lead out of the file: its page's readers find out, and there is no extent to keep
     /// for it.
-    fn is_within(&self, extent: Extent) -> bool {
-        let zone_grains = u64::from(self.options.geometry.zone_grains);
-        extent.end() <= u64::from(self.live.zones_end()) * zone_grains
+    fn is_within(&self, span: Span) -> bool {
+        let extent_units = u64::from(self.options.geometry.extent_units);
+        span.end() <= u64::from(self.state.extents_end()) * extent_units
     }
 
     /// Appends a record of the map, from the reserve if it must be.
@@ -451,34 +453,34 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let mut record = Vec::with_capacity(payload.len() + 128);
         let header = self.build(kind, sequence, payload, &mut record);
         let reserved = self.append(&header, &mut record, purpose, Some(Need::Commit))?;
-        self.live.count(Counter::MapBytes, header.grains().bytes() as u64);
+        self.state.count(Counter::MapBytes, header.units().bytes() as u64);
         let bytes = (crate::format::record::HEADER_BYTES + header.payload_len) as u32;
-        Ok(Place::of(reserved.extent().location, bytes, sequence))
+        Ok(Place::of(reserved.span().location, bytes, sequence))
     }
 
     /// The end when all space was last known, and how much was free.
     fn known(&self, usage: &Usage) -> (u64, u64) {
-        let shared = self.live.shared();
-        if self.live.unknown_zones() > 0 {
+        let shared = self.state.shared();
+        if self.state.unknown_extents() > 0 {
             return (shared.known_end.load(), shared.known_free.load());
         }
-        (usage.end, usage.free_grains(self.options.geometry.zone_grains))
+        (usage.end, usage.free_units(self.options.geometry.extent_units))
     }
 
     /// Adds the head and what the root refers to beside pages.
     fn count_map(&self, root: &Root, leaves: Option<&[Place]>, usage: &mut Usage) {
-        self.count_extent(usage, HEAD);
-        let kept = leaves::all().filter(|_| leaves.is_none()).map(|leaf| self.live.leaf_place(leaf));
+        self.count_span(usage, HEAD);
+        let kept = leaves::all().filter(|_| leaves.is_none()).map(|leaf| self.state.leaf_place(leaf));
         for place in root.places().chain(leaves.unwrap_or_default().iter().copied()).chain(kept) {
-            if let Some(extent) = place.extent() {
-                self.count_extent(usage, extent);
+            if let Some(span) = place.span() {
+                self.count_span(usage, span);
             }
         }
     }
 
-    /// After a commit that failed or died: frees what neither the live map nor the file's newest root refers
-    /// to. What a part of that root's map refers to cannot be known where it is damaged; then nothing is
-    /// freed.
+    /// After a commit that failed or died: frees what neither the map in memory nor the file's newest root
+    /// refers to. What a part of that root's map refers to cannot be known where it is damaged; then nothing
+    /// is freed.
     fn free_unreferred(
         &self,
         guard: &CommitGuard<'_, W>,
@@ -488,18 +490,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         // It may be of a commit that did not come to its end. From here on it is the one that a power failure
         // leaves.
         self.sync(guard)?;
-        let Ok(referred) = self.extents_of(base) else { return Ok(()) };
+        let Ok(referred) = self.spans_of(base) else { return Ok(()) };
         let mut counted = snapshot.usage.clone();
         // Whoever has not loaded a leaf, or looks for a dictionary, goes by memory.
         let held = self.root_held(guard)?.dictionaries;
         let dictionaries = held.iter().map(|dictionary| dictionary.place);
-        let leaves = leaves::all().filter(|leaf| !self.live.is_loaded(*leaf));
-        let places = leaves.map(|leaf| self.live.leaf_place(leaf)).chain(dictionaries);
-        let extents = places.filter_map(Place::extent).chain([HEAD]).chain(referred);
-        extents.for_each(|extent| self.count_extent(&mut counted, extent));
-        for (zone, closed) in snapshot.closed.iter_mut().enumerate() {
-            if *closed && counted.used[zone] == 0 {
-                self.live.free_zone(ZoneNumber(zone as u32));
+        let leaves = leaves::all().filter(|leaf| !self.state.is_loaded(*leaf));
+        let places = leaves.map(|leaf| self.state.leaf_place(leaf)).chain(dictionaries);
+        let spans = places.filter_map(Place::span).chain([HEAD]).chain(referred);
+        spans.for_each(|span| self.count_span(&mut counted, span));
+        for (extent, closed) in snapshot.closed.iter_mut().enumerate() {
+            if *closed && counted.used[extent] == 0 {
+                self.state.free_extent(ExtentNumber(extent as u32));
                 // It may be claimed again before this commit ends.
                 *closed = false;
             }
@@ -508,31 +510,31 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// All that a root refers to, read from the file.
-    fn extents_of(&self, root: &Root) -> Result<Vec<Extent>, Error> {
+    fn spans_of(&self, root: &Root) -> Result<Vec<Span>, Error> {
         let mut entries: Vec<Entry> = root.inline.iter().map(|(_, entry)| *entry).collect();
         let mut places: Vec<Place> = root.places().collect();
         for place in &root.deltas {
             entries.extend(self.read_delta(*place)?.into_iter().map(|(_, entry)| entry));
         }
         let leaves = leaves::all().zip(self.read_index(root)?);
-        for (leaf, place) in leaves.filter(|(_, place)| place.extent().is_some()) {
+        for (leaf, place) in leaves.filter(|(_, place)| place.span().is_some()) {
             places.push(place);
             entries.extend(self.read_leaf_at(leaf, place)?);
         }
-        let records = entries.into_iter().filter_map(Entry::record_extent);
-        Ok(places.into_iter().filter_map(Place::extent).chain(records).collect())
+        let records = entries.into_iter().filter_map(Entry::record_span);
+        Ok(places.into_iter().filter_map(Place::span).chain(records).collect())
     }
 
-    fn free_zones(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {
-        let unknown = self.live.unknown_zones() as usize;
-        let most = self.options.geometry.zone_grains;
-        for (zone, live) in snapshot.usage.used.iter().enumerate().skip(unknown) {
-            let number = ZoneNumber(zone as u32);
-            if *live == 0 && snapshot.closed.get(zone).copied().unwrap_or_default() {
-                self.live.free_zone(number);
+    fn free_extents(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {
+        let unknown = self.state.unknown_extents() as usize;
+        let most = self.options.geometry.extent_units;
+        for (extent, live) in snapshot.usage.used.iter().enumerate().skip(unknown) {
+            let number = ExtentNumber(extent as u32);
+            if *live == 0 && snapshot.closed.get(extent).copied().unwrap_or_default() {
+                self.state.free_extent(number);
             } else {
                 // Damaged entries may overlap.
-                self.live.set_live_grains(number, (*live).min(most));
+                self.state.set_live_units(number, (*live).min(most));
             }
         }
     }
@@ -551,7 +553,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         call: impl Fn() -> Result<(), DeviceError>,
         what: &'static str,
     ) -> Result<(), Error> {
-        let shared = self.live.shared();
+        let shared = self.state.shared();
         let before = shared.unfinished.load();
         shared.unfinished.store(IN_SYNC);
         let result = call();
@@ -559,82 +561,84 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
             shared.unfinished.store(before);
             return Ok(());
         };
-        let plant = self.options.plant;
-        if plant.is(Plant::FsyncErrorSwallowed) || plant.is(Plant::FsyncRetried) {
+        let fault = self.options.fault;
+        if fault.is(Fault::FsyncErrorSwallowed) || fault.is(Fault::FsyncRetried) {
             shared.unfinished.store(before);
-            let again = if plant.is(Plant::FsyncRetried) { call() } else { Ok(()) };
+            let again = if fault.is(Fault::FsyncRetried) { call() } else { Ok(()) };
             return again.map_err(|source| Error::device(what, 0, 0, source));
         }
         shared.poisoned.store(1);
         Err(Error::device(what, 0, 0, source))
     }
 
-    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is
-    /// new.
+    /// Writes a root into the next superblock slot of the ring and makes it durable, after the file's name if that
+    /// is new.
     ///
     /// # Errors
     /// [`Error::Device`]. After a failed sync, not after a failed write, every commit fails with
     /// [`Error::Poisoned`].
     pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
-            if !self.options.plant.is(Plant::NameNotSynced) {
+            if !self.options.fault.is(Fault::NameNotSynced) {
                 self.sync_with(guard, || self.device.sync_dir(), "fsync of the folder")?;
             }
             root.named = true;
         }
-        let sheet = root.encode(self.options.seal);
+        let disk_block = root.encode(self.options.seal);
         let ring = self.next_in_ring();
-        self.live.shared().ring.store(ring);
-        let offset = ring * SHEET_BYTES as u64;
-        let mut written = self.device.pwrite(&sheet, offset);
+        self.state.shared().ring.store(ring);
+        let offset = ring * DISK_BLOCK_BYTES as u64;
+        let mut written = self.device.pwrite(&disk_block, offset);
         for _ in 0..RESERVE_TRIES {
             if written != Err(DeviceError::NoSpace)
-                || !self.device.release_reserve(SHEET_BYTES as u64, Need::Commit)
+                || !self.device.release_reserve(DISK_BLOCK_BYTES as u64, Need::Commit)
             {
                 break;
             }
-            written = self.device.pwrite(&sheet, offset);
+            written = self.device.pwrite(&disk_block, offset);
         }
-        written.map_err(|source| Error::device("write", offset, SHEET_BYTES, source))?;
-        self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
+        written.map_err(|source| Error::device("write", offset, DISK_BLOCK_BYTES, source))?;
+        self.state.count(Counter::MapBytes, DISK_BLOCK_BYTES as u64);
         self.sync(guard)
     }
 
     fn next_in_ring(&self) -> u64 {
-        if self.options.plant.is(Plant::RootInPlace) {
+        if self.options.fault.is(Fault::RootInPlace) {
             return 0;
         }
-        (self.live.shared().ring.load() + 1) % ROOT_SHEETS as u64
+        (self.state.shared().ring.load() + 1) % SUPERBLOCK_SLOTS as u64
     }
 
     /// Takes a durable root into memory and writes its copy.
     fn settle(&self, guard: &CommitGuard<'_, W>, draft: &Draft, snapshot: &Snapshot) {
-        let shared = self.live.shared();
+        let shared = self.state.shared();
         if let Some(leaves) = &draft.leaves {
             for leaf in leaves::all() {
-                self.live.set_leaf_place(leaf, leaves.get(leaf.0).copied().unwrap_or_default());
+                self.state.set_leaf_place(leaf, leaves.get(leaf.0).copied().unwrap_or_default());
             }
             shared.leaves_changed.iter().for_each(|word| word.store(0));
-            shared.fold_due.store(0);
+            shared.map_checkpoint_due.store(0);
         }
-        let unknown = self.live.unknown_zones();
+        let unknown = self.state.unknown_extents();
         let known: u64 = snapshot.usage.used.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
-        let size = self.options.geometry.zone_grains;
-        let live_grains = known + u64::from(unknown) * u64::from(size);
-        shared.live_grains.store(live_grains);
-        shared.help_at.store(self.help_from(live_grains * crate::format::units::GRAIN_BYTES as u64));
+        let size = self.options.geometry.extent_units;
+        let live_units = known + u64::from(unknown) * u64::from(size);
+        shared.live_units.store(live_units);
+        shared
+            .foreground_at
+            .store(self.foreground_from(live_units * crate::format::units::UNIT_BYTES as u64));
         shared.version_limit.store(draft.root.version_limit.0);
-        self.live.store_image(&draft.root.encode(None), guard);
-        self.live.count(Counter::Commits, 1);
+        self.state.store_image(&draft.root.encode(None), guard);
+        self.state.count(Counter::Commits, 1);
         self.copy_root(guard, &draft.root);
     }
 
     /// Not waited for, and not missed if it fails: the root is durable.
     pub(crate) fn copy_root(&self, _: &CommitGuard<'_, W>, root: &Root) {
         let ring = self.next_in_ring();
-        if self.device.pwrite(&root.encode(self.options.seal), ring * SHEET_BYTES as u64).is_ok() {
-            self.live.shared().ring.store(ring);
-            self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
+        if self.device.pwrite(&root.encode(self.options.seal), ring * DISK_BLOCK_BYTES as u64).is_ok() {
+            self.state.shared().ring.store(ring);
+            self.state.count(Counter::MapBytes, DISK_BLOCK_BYTES as u64);
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A container: one segment in one file, with the state its processes share.
 //!
 //! # Invariants
-//! The engine keeps these; each has a planted bug ([`crate::plant`]) and a test in which the simulator finds
-//! it.
+//! The engine keeps these; each has an injected fault ([`crate::fault`]) and a test in which the simulator
+//! finds it.
 //!
 //! * **I1** A root is written only after an fsync, begun after its entries were taken, made what they refer
 //!   to durable.
 //! * **I2** Space that the last durable root refers to, or in which a writer has not finished, is not written
 //!   to.
-//! * **I3** A root is believed only if it is whole; the sheet of the only durable root is never written to.
+//! * **I3** A root is believed only if it is whole; the superblock slot of the only durable root is never written
+//!   to.
 //! * **I4** A page below the end has an entry. A missing one is an error, never an empty page.
 //! * **I5** An fsync that failed fails the commit and every later one, until the container is opened again.
 //!   Opening believes nothing that such a commit was about: what a root refers to was synced before it was
@@ -24,7 +25,7 @@
 //!   container.
 //! * **I11** Truncated pages do not come back: neither from older entries nor when the segment grows again.
 //! * **I12** A process killed anywhere leaves others able to read, write and commit. What was under way is
-//!   done anew from the live map.
+//!   done anew from the map in memory.
 //! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable
 //!   root has, and one leaves the root when no page needs it and nobody may still publish one. No number is
 //!   given out twice in the container's life.
@@ -34,18 +35,18 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::device::{Alone, Device, DeviceError, Need, Peers};
+use crate::device::{Alone, Device, DeviceError, Need, ProcessTable};
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{self, HEADER_BYTES, Header, Kind, PAGE_PAYLOAD_MAX, PageKind, RECORD_BYTES_MAX};
-use crate::format::root::{DictionaryPlace, Identity, Root, SHEET_BYTES};
-use crate::format::units::{Block, ContainerId, DictionaryNumber, Extent, GRAIN_BYTES, Grains, Version};
-use crate::plant::Plant;
+use crate::format::root::{DISK_BLOCK_BYTES, DictionaryPlace, Identity, Root};
+use crate::format::units::{Block, ContainerId, DictionaryNumber, Span, UNIT_BYTES, Units, Version};
 use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
-use crate::shared::live::{Counter, Live};
+use crate::shared::allocator::{Purpose, Reserved};
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::Geometry;
-use crate::shared::space::{Purpose, Reserved};
+use crate::shared::state::{Counter, SharedState};
 use crate::shared::word::Word;
 
 /// How often the root in memory is looked at while another process replaces it.
@@ -70,7 +71,7 @@ pub struct Options<'a> {
     pub read_only: bool,
     /// A bug, for tests of the tests.
     #[doc(hidden)]
-    pub plant: Plant,
+    pub fault: Fault,
 }
 
 /// What costs map writes and what costs time to open. The defaults are right; tests make them small.
@@ -84,7 +85,7 @@ pub struct Tuning {
     pub changes_min: usize,
     /// ... or one in so many pages, whichever is more.
     pub changes_divisor: usize,
-    /// Bytes of free zones at most that are kept for reuse before they are punched: this many ...
+    /// Bytes of free extents at most that are kept for reuse before they are punched: this many ...
     pub free_bytes_min: u64,
     /// ... or one in so many live bytes, whichever is more.
     pub free_divisor: u64,
@@ -94,7 +95,7 @@ pub struct Tuning {
     /// ... if they are this many at least.
     pub ceiling_bytes_min: u64,
     /// Bytes at most of such a piece. The next follows when a quarter as many were written.
-    pub help_bytes: u64,
+    pub foreground_bytes: u64,
     /// By how many bytes the file grows, since all of the map was in memory, before a commit loads the rest
     /// of it again: this many ...
     pub grown_bytes: u64,
@@ -115,7 +116,7 @@ impl Default for Tuning {
             free_divisor: 32,
             ceiling_percent: 80,
             ceiling_bytes_min: 1 << 20,
-            help_bytes: 128 << 10,
+            foreground_bytes: 128 << 10,
             grown_bytes: 4 << 20,
             grown_divisor: 16,
             sparse_divisor: 8,
@@ -131,7 +132,7 @@ impl<'a> Options<'a> {
             tuning: Tuning::default(),
             seal: None,
             read_only: false,
-            plant: Plant::None,
+            fault: Fault::None,
         }
     }
 }
@@ -143,8 +144,8 @@ impl<'a> Options<'a> {
 /// pages that a truncation takes away. Everything else may happen at the same time as everything else.
 pub struct Container<'m, D, P = Alone, W = AtomicU64> {
     pub(crate) device: D,
-    pub(crate) peers: P,
-    pub(crate) live: Live<'m, W>,
+    pub(crate) processes: P,
+    pub(crate) state: SharedState<'m, W>,
     pub(crate) options: Options<'m>,
     pub(crate) id: ContainerId,
     pub(crate) seed: u32,
@@ -194,13 +195,13 @@ pub(crate) struct PageRecord {
     pub page: PageKind,
     pub header: Header,
     /// Where it was found.
-    pub extent: Extent,
+    pub span: Span,
 }
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// Pages of the segment.
     pub fn pages(&self) -> u32 {
-        self.live.pages()
+        self.state.pages()
     }
 
     /// The random name that binds records to this container.
@@ -220,7 +221,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// call of the engine by `longjmp`, which drops nothing. What was under way is then as if the process had
     /// been killed, and the process may go on. Never while a call of this process is running.
     pub fn release_held(&self) {
-        crate::shared::lock::release_held(self.live.shared(), &self.peers);
+        crate::shared::lock::release_held(self.state.shared(), &self.processes);
     }
 
     /// Reads a page's record: one look into memory, one pread, no allocation, no lock. The first read of a
@@ -238,7 +239,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if block.0 >= pages {
             return Err(Error::PastEnd { block: block.0, pages });
         }
-        let Some(PageRecord { page, header, extent }) = self.read_record(block, scratch)? else {
+        let Some(PageRecord { page, header, span }) = self.read_record(block, scratch)? else {
             return Ok(Stored::Zeros);
         };
         let PageKind { mode, dictionary, .. } = page;
@@ -248,7 +249,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         };
         let associated = record::associated(&self.id, &header);
         let length = seal.open(&associated, &scratch.record[stored], &mut scratch.opened);
-        let length = length.ok_or_else(|| page_damage(block, extent, Reason::Seal))?;
+        let length = length.ok_or_else(|| page_damage(block, span, Reason::Seal))?;
         Ok(Stored::Record { mode, dictionary, payload: &scratch.opened[..length] })
     }
 
@@ -261,41 +262,41 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         block: Block,
         scratch: &mut Scratch,
     ) -> Result<Option<PageRecord>, Error> {
-        let mut entry = self.live.entry(block);
+        let mut entry = self.state.entry(block);
         let mut was_bad = false;
         loop {
-            if entry.is_zeros() || (entry.is_missing() && self.options.plant.is(Plant::MissingReadsAsZeros)) {
+            if entry.is_zeros() || (entry.is_missing() && self.options.fault.is(Fault::MissingReadsAsZeros)) {
                 return Ok(None);
             }
             self.device.pause();
-            let failure = match entry.record_extent() {
+            let failure = match entry.record_span() {
                 Some(_) => match self.read_at(entry, block, &mut scratch.record) {
                     Ok(record) => return Ok(Some(record)),
                     Err(failure) => failure,
                 },
                 None => match self.load_for(block) {
                     Ok(true) => {
-                        entry = self.live.entry(block);
+                        entry = self.state.entry(block);
                         if !entry.is_missing() {
                             continue;
                         }
-                        page_damage(block, Extent::default(), Reason::NoEntry)
+                        page_damage(block, Span::default(), Reason::NoEntry)
                     }
-                    Ok(false) => page_damage(block, Extent::default(), Reason::NoEntry),
+                    Ok(false) => page_damage(block, Span::default(), Reason::NoEntry),
                     Err(failure) => failure,
                 },
             };
-            let now = self.live.entry(block);
+            let now = self.state.entry(block);
             let changed = now.clean() != entry.clean();
             let pages = self.pages();
             if block.0 >= pages {
                 return Err(Error::PastEnd { block: block.0, pages });
             }
             if !changed && was_bad {
-                self.live.count(Counter::Damages, 1);
+                self.state.count(Counter::Damages, 1);
                 return Err(failure);
             }
-            self.live.count(Counter::ReadRetries, 1);
+            self.state.count(Counter::ReadRetries, 1);
             was_bad = !changed;
             entry = now;
         }
@@ -311,9 +312,9 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         block: Block,
         buffer: &mut Vec<u8>,
     ) -> Result<PageRecord, Error> {
-        let extent = entry.extent();
-        let damage = |reason| page_damage(block, extent, reason);
-        let (offset, length) = (extent.location.offset(), extent.grains.bytes());
+        let span = entry.span();
+        let damage = |reason| page_damage(block, span, reason);
+        let (offset, length) = (span.location.offset(), span.units.bytes());
         buffer.resize(RECORD_BYTES_MAX.max(length), 0);
         let buffer = &mut buffer[..length];
         let got = self.device.pread(buffer, offset);
@@ -321,24 +322,24 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if got < length {
             return Err(damage(Reason::CutOff { expected: length as u64, found: got as u64 }));
         }
-        let header = record::check(buffer, self.seed, extent.location).map_err(damage)?;
+        let header = record::check(buffer, self.seed, span.location).map_err(damage)?;
         let Kind::Page(page) = header.kind else {
             return Err(damage(Reason::OtherKind));
         };
         if page.block != block {
             return Err(damage(Reason::OtherBlock { expected: block.0, found: page.block.0 }));
         }
-        if !self.options.plant.is(Plant::ReaderIgnoresTag) {
+        if !self.options.fault.is(Fault::ReaderIgnoresTag) {
             if !entry.has_tag_of(header.version) {
                 let (expected_tag, found) = (entry.tag(), header.version.0);
                 return Err(damage(Reason::OtherVersion { expected_tag, found }));
             }
-            if header.grains() != extent.grains {
-                let (expected, found) = (length as u64, header.grains().bytes() as u64);
+            if header.units() != span.units {
+                let (expected, found) = (length as u64, header.units().bytes() as u64);
                 return Err(damage(Reason::OtherLength { expected, found }));
             }
         }
-        Ok(PageRecord { page, header, extent })
+        Ok(PageRecord { page, header, span })
     }
 
     /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit).
@@ -372,7 +373,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
                 }
                 done => {
                     if done.is_ok() {
-                        self.help_if_due();
+                        self.foreground_if_due();
                     }
                     return done;
                 }
@@ -383,17 +384,17 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     fn write_record(&self, page: PageKind, payload: &[u8], scratch: &mut Scratch) -> Result<(), Error> {
         let block = page.block;
         // Until the page is published or given up.
-        let _inside = self.live.enter_dictionary(page.dictionary)?;
+        let _inside = self.state.enter_dictionary(page.dictionary)?;
         let version = self.draw_version()?;
         let header = self.build(Kind::Page(page), version, payload, &mut scratch.record);
         let need = (block.0 < self.pages()).then_some(Need::Page);
         let reserved = self.append(&header, &mut scratch.record, Purpose::Page, need)?;
-        self.live.count(Counter::WrittenBytes, header.grains().bytes() as u64);
+        self.state.count(Counter::WrittenBytes, header.units().bytes() as u64);
         self.device.pause();
         // The page count first: a commit that finds the space finished must find the entry below the end.
         self.grow_to(block.0 + 1, version);
         self.device.pause();
-        self.live.publish(block, Entry::record(reserved.extent(), version));
+        self.state.publish(block, Entry::record(reserved.span(), version));
         self.device.pause();
         drop(reserved);
         Ok(())
@@ -408,7 +409,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.check_write(block, 1)?;
         let version = self.draw_version_or_commit()?;
         self.grow_to(block.0 + 1, version);
-        self.live.publish(block, Entry::zeros(version));
+        self.state.publish(block, Entry::zeros(version));
         Ok(())
     }
 
@@ -427,7 +428,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     fn grow_to(&self, pages: u32, version: Version) {
-        while !self.live.grow(pages, version) {
+        while !self.state.grow(pages, version) {
             // Ends the truncation of a process that died.
             drop(self.lock_commit());
         }
@@ -446,7 +447,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// [`Error::OtherContainer`].
     pub(crate) fn check_container(&self) -> Result<(), Error> {
-        let expected = self.live.container();
+        let expected = self.state.container();
         if expected == self.id { Ok(()) } else { Err(Error::OtherContainer { expected, found: self.id }) }
     }
 
@@ -464,8 +465,8 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     pub(crate) fn draw_version(&self) -> Result<Version, Error> {
-        let allowed = self.live.shared().version_limit.load();
-        let drawn = self.live.draw_version();
+        let allowed = self.state.shared().version_limit.load();
+        let drawn = self.state.draw_version();
         drawn.ok_or(Error::Limit { what: VERSIONS_LIMIT, found: allowed, allowed })
     }
 
@@ -479,7 +480,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// What a write does when addresses or versions are used up: it commits, as that frees what was replaced;
     /// then it collects and commits.
     fn make_room(&self, tries: u32, failure: Error) -> Result<(), Error> {
-        self.live.count(Counter::RoomMade, 1);
+        self.state.count(Counter::RoomMade, 1);
         let is_of_addresses = matches!(failure, Error::AddressSpace { .. });
         let done = if is_of_addresses && tries > 1 { self.collect_for_room() } else { self.commit_now() };
         // What the write failed by says more than why that could not be cured, unless commits are over.
@@ -513,42 +514,42 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     ) -> Result<Reserved<'_, W>, Error> {
         let mut tries = 0;
         loop {
-            let appending = self.live.enter_append();
-            let reserved = self.reserve(header.grains(), purpose)?;
+            let appending = self.state.enter_append();
+            let reserved = self.reserve(header.units(), purpose)?;
             self.device.pause();
-            if self.live.was_left(&appending) {
-                // A commit has left the sheet and may have stopped waiting for this writer: the sheet may
-                // hold records that were made durable, and a write torn by a power failure would take them
-                // along.
+            if self.state.was_left(&appending) {
+                // A commit has left the disk block and may have stopped waiting for this writer: the disk
+                // block may hold records that were made durable, and a write torn by a power failure would
+                // take them along.
                 continue;
             }
             record.truncate(HEADER_BYTES + header.payload_len);
-            let Extent { location, .. } = reserved.extent();
+            let Span { location, .. } = reserved.span();
             record::finish(record, header, self.seed, location);
             let Err(source) = self.device.pwrite(record, location.offset()) else {
                 return Ok(reserved);
             };
             drop(appending);
             if source == DeviceError::NoSpace {
-                self.live.shared().completion_due.store(1);
+                self.state.shared().completion_due.store(1);
             }
-            let is_helped = source == DeviceError::NoSpace
+            let collects_in_foreground = source == DeviceError::NoSpace
                 && tries < RESERVE_TRIES
                 && need.is_some_and(|need| self.device.release_reserve(record.len() as u64, need));
-            if !is_helped {
+            if !collects_in_foreground {
                 return Err(Error::device("write", location.offset(), record.len(), source));
             }
             tries += 1;
         }
     }
 
-    fn reserve(&self, grains: Grains, purpose: Purpose) -> Result<Reserved<'_, W>, Error> {
-        if let Some(reserved) = self.live.reserve(grains, purpose) {
+    fn reserve(&self, units: Units, purpose: Purpose) -> Result<Reserved<'_, W>, Error> {
+        if let Some(reserved) = self.state.reserve(units, purpose) {
             return Ok(reserved);
         }
-        self.live.shared().completion_due.store(1);
+        self.state.shared().completion_due.store(1);
         let limit = self.options.geometry.bytes_max();
-        Err(Error::AddressSpace { needed: grains.bytes() as u64, limit })
+        Err(Error::AddressSpace { needed: units.bytes() as u64, limit })
     }
 
     /// Cuts the segment to `pages`. Needs no space and cannot fail for the want of it; durable, and its space
@@ -561,18 +562,18 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.check_writable()?;
         let guard = self.lock_commit();
         self.device.pause();
-        if self.options.plant.is(Plant::TruncationForgotten) {
-            self.live.cut_and_forget(pages, &guard);
+        if self.options.fault.is(Fault::TruncationForgotten) {
+            self.state.cut_and_forget(pages, &guard);
         } else {
-            self.live.cut(pages, &guard, &self.peers);
+            self.state.cut(pages, &guard, &self.processes);
         }
         Ok(())
     }
 
     /// Takes the commit lock, and ends a truncation that its process did not.
     pub(crate) fn lock_commit(&self) -> CommitGuard<'_, W> {
-        let guard = CommitGuard::lock(self.live.shared(), &self.peers);
-        self.live.end_cut(&guard, &self.peers);
+        let guard = CommitGuard::lock(self.state.shared(), &self.processes);
+        self.state.end_cut(&guard, &self.processes);
         guard
     }
 
@@ -583,10 +584,10 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// As [`find_root`](Self::find_root), which is asked where memory has none for long.
     pub(crate) fn root_in_memory(&self) -> Result<Root, Error> {
         for _ in 0..ROOT_TRIES {
-            if let Ok(root) = Root::decode_image(&self.live.image()) {
+            if let Ok(root) = Root::decode_image(&self.state.image()) {
                 return Ok(root);
             }
-            self.peers.relax();
+            self.processes.relax();
         }
         self.find_root().map(|found| found.root)
     }
@@ -597,13 +598,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// As [`find_root`](Self::find_root), which is asked then.
     pub(crate) fn root_held(&self, _: &CommitGuard<'_, W>) -> Result<Root, Error> {
-        Root::decode_image(&self.live.image()).or_else(|_| self.find_root().map(|found| found.root))
+        Root::decode_image(&self.state.image()).or_else(|_| self.find_root().map(|found| found.root))
     }
 
     /// Bytes of the reserve that a commit may need at most, for a segment as it is now.
     pub fn commit_bytes_max(&self) -> u64 {
         let geometry = &self.options.geometry;
-        geometry.commit_bytes_max(self.pages()) + geometry.zone_bytes() * 2 + SHEET_BYTES as u64 * 2
+        geometry.commit_bytes_max(self.pages()) + geometry.extent_bytes() * 2 + DISK_BLOCK_BYTES as u64 * 2
     }
 }
 
@@ -614,9 +615,9 @@ fn is_cured_by_room(error: &Error) -> bool {
     matches!(error, Error::AddressSpace { .. } | Error::Limit { what: VERSIONS_LIMIT, .. })
 }
 
-pub(crate) fn page_damage(block: Block, extent: Extent, reason: Reason) -> Error {
-    let (offset, length) = (extent.location.offset(), extent.grains.bytes() as u64);
+pub(crate) fn page_damage(block: Block, span: Span, reason: Reason) -> Error {
+    let (offset, length) = (span.location.offset(), span.units.bytes() as u64);
     Damage { part: Part::Page, block: Some(block.0), offset, length, reason }.into()
 }
 
-const _: () = assert!(RECORD_BYTES_MAX.is_multiple_of(GRAIN_BYTES));
+const _: () = assert!(RECORD_BYTES_MAX.is_multiple_of(UNIT_BYTES));

@@ -9,20 +9,20 @@
 //! to writers. When a better one is there ([`crate::policy::dictionary_policy`]), it is
 //! [retired](Container::retire_dictionary): its pages are read as before, and go as they are written again.
 //! [`drop_dictionary`](Container::drop_dictionary) ends it when none is left. That no page loses its
-//! dictionary is the engine's business (`gate`): a writer that comes too late is told so, one that was
+//! dictionary is the engine's business (`gate`): a writer that comes too late gets an error, one that was
 //! quicker is waited for.
 
-use crate::device::{Device, Peers};
+use crate::device::{Device, ProcessTable};
 use crate::engine::container::{Container, PageRecord, Scratch};
+use crate::fault::Fault;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{DICTIONARY_NUMBER_MAX, Kind};
 pub use crate::format::root::DICTIONARIES_MAX;
 use crate::format::root::{DictionaryPlace, Place, Root};
 use crate::format::units::{Block, DictionaryNumber};
-use crate::plant::Plant;
+use crate::shared::allocator::Purpose;
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::IDLE;
-use crate::shared::space::Purpose;
 use crate::shared::word::Word;
 
 /// What a dictionary's content is known by.
@@ -34,7 +34,7 @@ pub const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 const NUMBER_BYTES: usize = size_of::<DictionaryNumber>();
 const HEAD_BYTES: usize = NUMBER_BYTES + size_of::<DictionaryName>();
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// Makes a dictionary durable, with a commit, and returns the number that records name it by; the number
     /// it has if it is there already.
     ///
@@ -45,14 +45,14 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.check_writable()?;
         check_limit("dictionary in bytes", content.len(), DICTIONARY_BYTES_MAX)?;
         let guard = self.lock_commit();
-        if self.live.shared().unfinished.load() != IDLE {
+        if self.state.shared().unfinished.load() != IDLE {
             // The root in memory may be half of one.
             self.commit_locked(&guard, false)?;
         }
         let root = self.root_held(&guard)?;
         let mut known: Vec<_> = root.dictionaries.iter().map(|known| known.number).collect();
         if let Some(number) = self.named(&root, &name)? {
-            self.live.open_dictionary(number, &known, &guard);
+            self.state.open_dictionary(number, &known, &guard);
             return Ok(number);
         }
         check_limit("dictionaries", root.dictionaries.len() + 1, DICTIONARIES_MAX)?;
@@ -66,19 +66,19 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         dictionaries.push(DictionaryPlace { number, place });
         self.commit_with(&guard, false, Some(|root: &mut Root| root.dictionaries = dictionaries))?;
         known.push(number);
-        self.live.open_dictionary(number, &known, &guard);
+        self.state.open_dictionary(number, &known, &guard);
         Ok(number)
     }
 
     fn number(&self, guard: &CommitGuard<'_, W>) -> Result<DictionaryNumber, Error> {
-        let reuse = self.options.plant.is(Plant::DictionaryNumberReused);
+        let reuse = self.options.fault.is(Fault::DictionaryNumberReused);
         let allowed = u64::from(DICTIONARY_NUMBER_MAX);
         let over = Error::Limit { what: "dictionaries of the container's life", found: allowed + 1, allowed };
-        self.live.give_number(reuse, guard).ok_or(over)
+        self.state.give_number(reuse, guard).ok_or(over)
     }
 
     fn named(&self, root: &Root, name: &DictionaryName) -> Result<Option<DictionaryNumber>, Error> {
-        for known in root.dictionaries.iter().filter(|known| !self.live.is_retired(known.number)) {
+        for known in root.dictionaries.iter().filter(|known| !self.state.is_retired(known.number)) {
             let payload = self.read_map(known.place, Kind::Dictionary, Part::Dictionary)?;
             if payload.get(NUMBER_BYTES..HEAD_BYTES) == Some(name) {
                 return Ok(Some(known.number));
@@ -169,7 +169,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         if !known.contains(&number) {
             return Err(Error::DictionaryMissing(number));
         }
-        self.live.retire_dictionary(number, &known, &guard);
+        self.state.retire_dictionary(number, &known, &guard);
         Ok(())
     }
 
@@ -179,11 +179,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// [`Error::DictionaryMissing`]; as [`commit`](Self::commit) otherwise.
     pub fn drop_dictionary(&self, number: DictionaryNumber) -> Result<bool, Error> {
-        let is_planted = self.options.plant.is(Plant::DictionaryDroppedUnderWriter);
-        if !is_planted {
+        let is_injected = self.options.fault.is(Fault::DictionaryDroppedUnderWriter);
+        if !is_injected {
             self.retire_dictionary(number)?;
             // Before the count: who is inside may publish a page behind its back.
-            if self.live.has_writers(number) {
+            if self.state.has_writers(number) {
                 return Ok(false);
             }
         }
@@ -194,7 +194,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let guard = self.lock_commit();
         let change = |root: &mut Root| root.dictionaries.retain(|known| known.number != number);
         self.commit_with(&guard, false, Some(change))?;
-        self.live.forget_dictionary(number, &guard);
+        self.state.forget_dictionary(number, &guard);
         Ok(true)
     }
 }

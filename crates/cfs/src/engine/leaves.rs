@@ -10,24 +10,24 @@
 //! * Below the **load limit** a missing entry may be one that was not loaded; at and above it memory has
 //!   everything. A truncation lowers the limit under the loaders' lock before it takes entries away, so no
 //!   loader brings them back.
-//! * A leaf that is not loaded keeps its record: nothing in the zones that were there at opening is freed
+//! * A leaf that is not loaded keeps its record: nothing in the extents that were there at opening is freed
 //!   until the map is **complete**, and a commit that cannot load a changed leaf leaves it as it is, below
 //!   what changed.
 //! * Writers need no leaf. Each entry's leaf is called *touched* before the entry is set, so that nobody
 //!   looks at memory in which nothing is.
 
-use crate::device::{Device, Peers};
+use crate::device::{Device, ProcessTable};
 use crate::engine::container::Container;
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::map;
 use crate::format::record::Kind;
 use crate::format::root::Place;
-use crate::format::units::{Block, GRAIN_BYTES, LEAF_ENTRIES, LEAVES_MAX, Leaf, ZoneNumber};
-use crate::plant::Plant;
-use crate::shared::live::Live;
+use crate::format::units::{Block, ExtentNumber, LEAF_ENTRIES, LEAVES_MAX, Leaf, UNIT_BYTES};
+use crate::shared::allocator::{Extent, ExtentState};
 use crate::shared::lock::{CommitGuard, LoaderGuard};
-use crate::shared::space::{Zone, ZoneState};
+use crate::shared::state::SharedState;
 use crate::shared::word::Word;
 
 fn has_bit<W: Word>(bits: &[W], leaf: Leaf) -> bool {
@@ -50,7 +50,7 @@ pub(crate) fn all() -> impl Iterator<Item = Leaf> {
     (0..LEAVES_MAX).map(Leaf)
 }
 
-impl<'m, W: Word> Live<'m, W> {
+impl<'m, W: Word> SharedState<'m, W> {
     /// Says that entries of the leaf may be in memory. Before the first is.
     pub(crate) fn touch(&self, leaf: Leaf) {
         set_bit(&self.shared().leaves_touched, leaf);
@@ -72,7 +72,7 @@ impl<'m, W: Word> Live<'m, W> {
 
     /// The entries of blocks below `pages`, without those of which none is in memory.
     pub(crate) fn entries(&self, pages: u32) -> impl Iterator<Item = (Block, Entry)> {
-        let leaves = Live::<W>::leaves_of(pages).filter(|leaf| self.is_touched(*leaf));
+        let leaves = SharedState::<W>::leaves_of(pages).filter(|leaf| self.is_touched(*leaf));
         leaves.flat_map(move |leaf| leaf.blocks(pages).map(|block| (block, self.entry(block))))
     }
 
@@ -82,8 +82,14 @@ impl<'m, W: Word> Live<'m, W> {
     }
 
     /// Puts a leaf's entries where memory has none. `pause` is where others may come in between.
-    pub fn install(&self, leaf: Leaf, entries: &[Entry], peers: &impl Peers, how: Installing<impl Fn()>) {
-        let _guard = LoaderGuard::lock(self.shared(), peers);
+    pub fn install(
+        &self,
+        leaf: Leaf,
+        entries: &[Entry],
+        processes: &impl ProcessTable,
+        how: Installing<impl Fn()>,
+    ) {
+        let _guard = LoaderGuard::lock(self.shared(), processes);
         if has_bit(&self.shared().leaves_loaded, leaf) {
             return;
         }
@@ -91,7 +97,7 @@ impl<'m, W: Word> Live<'m, W> {
         (how.pause)();
         self.touch(leaf);
         for (block, entry) in leaf.first().up_to(limit).zip(entries) {
-            if how.plant.is(Plant::LoaderOverwrites) {
+            if how.fault.is(Fault::LoaderOverwrites) {
                 self.set_entry(block, *entry);
             } else {
                 self.set_if_missing(block, *entry);
@@ -101,10 +107,10 @@ impl<'m, W: Word> Live<'m, W> {
         self.set_loaded(leaf);
     }
 
-    /// Zones that were there at opening and of which it is not known yet what they hold; 0 if the map is
+    /// Extents that were there at opening and of which it is not known yet what they hold; 0 if the map is
     /// complete.
-    pub(crate) fn unknown_zones(&self) -> u32 {
-        self.shared().unknown_zones.load() as u32
+    pub(crate) fn unknown_extents(&self) -> u32 {
+        self.shared().unknown_extents.load() as u32
     }
 }
 
@@ -112,18 +118,18 @@ impl<'m, W: Word> Live<'m, W> {
 #[doc(hidden)]
 pub struct Installing<F> {
     pub pause: F,
-    pub plant: Plant,
-    /// Instead of the limit that holds: a planted bug.
+    pub fault: Fault,
+    /// Instead of the limit that holds: an injected fault.
     pub limit: Option<u32>,
 }
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// Loads the leaf of a block whose entry is missing; false: that was not why.
     ///
     /// # Errors
     /// As [`load_leaf`](Self::load_leaf).
     pub(crate) fn load_for(&self, block: Block) -> Result<bool, Error> {
-        if self.live.is_loaded(block.leaf()) || block.0 >= self.live.load_limit() {
+        if self.state.is_loaded(block.leaf()) || block.0 >= self.state.load_limit() {
             return Ok(false);
         }
         self.load_leaf(block.leaf()).map(|()| true)
@@ -135,25 +141,25 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// [`Error::Damaged`] and [`Error::Device`] where its record cannot be read, unless somebody else has
     /// loaded it.
     pub(crate) fn load_leaf(&self, leaf: Leaf) -> Result<(), Error> {
-        if self.live.is_loaded(leaf) {
+        if self.state.is_loaded(leaf) {
             return Ok(());
         }
-        let forgets = self.options.plant.is(Plant::LoaderForgetsTruncation);
-        let limit = forgets.then(|| self.live.load_limit());
+        let forgets = self.options.fault.is(Fault::LoaderForgetsTruncation);
+        let limit = forgets.then(|| self.state.load_limit());
         match self.read_leaf(leaf) {
             Ok(entries) => {
-                let how = Installing { pause: || self.device.pause(), plant: self.options.plant, limit };
-                self.live.install(leaf, &entries, &self.peers, how);
+                let how = Installing { pause: || self.device.pause(), fault: self.options.fault, limit };
+                self.state.install(leaf, &entries, &self.processes, how);
                 Ok(())
             }
             // Loaded by somebody else, or cut off, its record may be gone.
-            Err(_) if self.live.is_loaded(leaf) => Ok(()),
+            Err(_) if self.state.is_loaded(leaf) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     fn read_leaf(&self, leaf: Leaf) -> Result<Vec<Entry>, Error> {
-        self.read_leaf_at(leaf, self.live.leaf_place(leaf))
+        self.read_leaf_at(leaf, self.state.leaf_place(leaf))
     }
 
     pub(crate) fn read_leaf_at(&self, leaf: Leaf, place: Place) -> Result<Vec<Entry>, Error> {
@@ -177,7 +183,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     pub(crate) fn is_all_loaded(&self) -> bool {
-        all().all(|leaf| self.live.is_loaded(leaf))
+        all().all(|leaf| self.state.is_loaded(leaf))
     }
 
     /// Loads what of the map is not in memory yet. From then on the space that was there at opening is
@@ -186,7 +192,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// [`Error::Damaged`] names a leaf that cannot be loaded: then nothing of that space is freed.
     pub fn complete(&self) -> Result<(), Error> {
-        if self.live.unknown_zones() == 0 {
+        if self.state.unknown_extents() == 0 {
             return Ok(());
         }
         self.load_leaves()?;
@@ -197,14 +203,14 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// Whether the next commit is to complete the map: the file grew, in this opening or in several, pages
     /// were cut off, space ran out, or nothing is left to load.
     pub(crate) fn is_completion_due(&self) -> bool {
-        let shared = self.live.shared();
+        let shared = self.state.shared();
         let known_end = shared.known_end.load();
-        let zone_grains = u64::from(self.options.geometry.zone_grains);
-        let grown = (u64::from(self.live.zones_end()) * zone_grains).saturating_sub(known_end);
+        let extent_units = u64::from(self.options.geometry.extent_units);
+        let grown = (u64::from(self.state.extents_end()) * extent_units).saturating_sub(known_end);
         let tuning = &self.options.tuning;
-        self.live.unknown_zones() > 0
+        self.state.unknown_extents() > 0
             && (grown.saturating_mul(tuning.grown_divisor) > known_end
-                || grown * GRAIN_BYTES as u64 > tuning.grown_bytes
+                || grown * UNIT_BYTES as u64 > tuning.grown_bytes
                 || shared.completion_due.load() != 0
                 || self.is_all_loaded())
     }
@@ -214,28 +220,29 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// As [`complete`](Self::complete).
     pub(crate) fn complete_locked(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
-        let unknown = self.live.unknown_zones();
+        let unknown = self.state.unknown_extents();
         if unknown == 0 {
             return Ok(());
         }
-        if !self.options.plant.is(Plant::ReuseBeforeLoaded) {
+        if !self.options.fault.is(Fault::ReuseBeforeLoaded) {
             self.load_leaves()?;
         }
-        let usage = self.count_zones(&self.root_held(guard)?, self.pages());
-        let size = self.options.geometry.zone_grains;
+        let usage = self.count_extents(&self.root_held(guard)?, self.pages());
+        let size = self.options.geometry.extent_units;
         // Damaged entries may overlap.
-        let live_of = |zone: u32| usage.used.get(zone as usize).copied().unwrap_or_default().min(size);
+        let live_of = |extent: u32| usage.used.get(extent as usize).copied().unwrap_or_default().min(size);
         // Of the last one the words are true already: its rest was filled first, and its writers may not have
         // finished.
-        for zone in 0..unknown - 1 {
-            let live = live_of(zone);
-            // The last root may refer to what the live map does not: the next commit frees it.
-            self.live.set_zone(ZoneNumber(zone), Zone { finished: size, live, state: ZoneState::Used });
+        for extent in 0..unknown - 1 {
+            let live = live_of(extent);
+            // The last root may refer to what the map in memory does not: the next commit frees it.
+            self.state
+                .set_extent(ExtentNumber(extent), Extent { finished: size, live, state: ExtentState::Used });
         }
-        self.live.set_live_grains(ZoneNumber(unknown - 1), live_of(unknown - 1));
-        let shared = self.live.shared();
-        shared.live_grains.store(usage.used.iter().map(|live| u64::from(*live)).sum());
-        shared.unknown_zones.store(0);
+        self.state.set_live_units(ExtentNumber(unknown - 1), live_of(unknown - 1));
+        let shared = self.state.shared();
+        shared.live_units.store(usage.used.iter().map(|live| u64::from(*live)).sum());
+        shared.unknown_extents.store(0);
         Ok(())
     }
 }

@@ -6,21 +6,21 @@
 //! under a new epoch: a root that a failed fsync left in the page cache might otherwise be believed until the
 //! power fails. Only then is the file cut to what the root refers to.
 
-use crate::device::{Device, LockMode, Peers};
+use crate::device::{Device, LockMode, ProcessTable};
 use crate::engine::container::{Container, Options};
 use crate::engine::leaves;
 use crate::engine::stored::{Found, find_root, read_map, whose};
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::map;
 use crate::format::record::{self, Kind};
-use crate::format::root::{HEAD, HEAD_BYTES, Identity, KEY_BYTES, Place, Root, SHEET_BYTES};
-use crate::format::units::{Block, ContainerId, Extent, GRAIN_BYTES, VERSION_BITS, Version, ZoneNumber};
-use crate::plant::Plant;
-use crate::shared::live::Live;
+use crate::format::root::{DISK_BLOCK_BYTES, HEAD, HEAD_BYTES, Identity, KEY_BYTES, Place, Root};
+use crate::format::units::{Block, ContainerId, ExtentNumber, Span, UNIT_BYTES, VERSION_BITS, Version};
+use crate::shared::allocator::{Extent, ExtentState, Usage};
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::{IDLE, IN_COMMIT, LOADING, READ_ONLY, READY};
-use crate::shared::space::{Usage, Zone, ZoneState};
+use crate::shared::state::SharedState;
 use crate::shared::word::Word;
 
 /// What to do with records that no root refers to.
@@ -42,10 +42,10 @@ pub struct OpenReport {
     pub epoch: u32,
     /// Whether nothing was written after that root.
     pub was_closed: bool,
-    /// Root sheets that are neither empty nor whole: one after a crash amid a commit, else damage.
+    /// Superblock slots that are neither empty nor whole: one after a crash amid a commit, else damage.
     pub broken_roots: u32,
-    /// Root sheets that are whole. There are two at least from the first commit on, so that one alone may be
-    /// older than the last commit ([`may_be_older`](Self::may_be_older)).
+    /// Superblock slots that are whole. There are two at least from the first commit on, so that one alone
+    /// may be older than the last commit ([`may_be_older`](Self::may_be_older)).
     pub whole_roots: u32,
     /// Bytes of the file behind what the root refers to, now gone.
     pub discarded_bytes: u64,
@@ -81,7 +81,7 @@ struct Unrooted {
     version: Version,
 }
 
-impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
+impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     /// Makes a container in an empty file: one durable root. The name is the caller's to give
     /// ([`crate::engine::segment`]), and durable with the first commit.
     ///
@@ -90,12 +90,12 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// fit; [`Error::InUse`].
     pub fn create(
         device: D,
-        peers: P,
+        processes: P,
         words: &'m [W],
         birth: &Birth,
         options: Options<'m>,
     ) -> Result<Self, Error> {
-        let mut container = Container::over(device, peers, words, options)?;
+        let mut container = Container::over(device, processes, words, options)?;
         container.set_id(birth.id);
         let root = Root {
             container: birth.id,
@@ -111,9 +111,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             key: birth.key,
             ..Root::default()
         };
-        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
+        let guard = CommitGuard::lock(container.state.shared(), &container.processes);
         container.lock_file(LockMode::Exclusive)?;
-        container.live.clear(&guard);
+        container.state.clear(&guard);
         container.begin(&guard, &root)?;
         container.lock_file(LockMode::Shared)?;
         drop(guard);
@@ -121,11 +121,13 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     }
 
     fn begin(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
-        let sheet = root.encode(self.options.seal);
-        self.device.pwrite(&sheet, 0).map_err(|source| Error::device("write", 0, SHEET_BYTES, source))?;
-        self.device.fdatasync().map_err(|source| Error::device("fdatasync", 0, SHEET_BYTES, source))?;
+        let disk_block = root.encode(self.options.seal);
+        self.device
+            .pwrite(&disk_block, 0)
+            .map_err(|source| Error::device("write", 0, DISK_BLOCK_BYTES, source))?;
+        self.device.fdatasync().map_err(|source| Error::device("fdatasync", 0, DISK_BLOCK_BYTES, source))?;
         self.place_all(root);
-        self.live.shared().next_version.store(root.epoch_start.0);
+        self.state.shared().next_version.store(root.epoch_start.0);
         self.start(guard, root, READY);
         Ok(())
     }
@@ -139,14 +141,14 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// [`Error::KeyMissing`] for what no root can be read of, or not with these keys.
     pub fn open(
         device: D,
-        peers: P,
+        processes: P,
         words: &'m [W],
         recovery: Recovery,
         options: Options<'m>,
     ) -> Result<(Self, Option<OpenReport>), Error> {
-        let mut container = Container::over(device, peers, words, options)?;
-        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
-        let state = container.live.shared().state.load();
+        let mut container = Container::over(device, processes, words, options)?;
+        let guard = CommitGuard::lock(container.state.shared(), &container.processes);
+        let state = container.state.shared().state.load();
         let report = match state {
             READY => container.attach(&guard).map(|()| None),
             READ_ONLY if options.read_only => container.attach(&guard).map(|()| None),
@@ -157,9 +159,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         Ok((container, report))
     }
 
-    pub(crate) fn over(device: D, peers: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
-        let live = Live::new(words, options.geometry)?;
-        Ok(Container { device, peers, live, options, id: [0; 16], seed: 0, salvaged: Vec::new() })
+    pub(crate) fn over(device: D, processes: P, words: &'m [W], options: Options<'m>) -> Result<Self, Error> {
+        let state = SharedState::new(words, options.geometry)?;
+        Ok(Container { device, processes, state, options, id: [0; 16], seed: 0, salvaged: Vec::new() })
     }
 
     pub(crate) fn set_id(&mut self, id: ContainerId) {
@@ -178,7 +180,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     fn attach(&mut self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
         self.lock_file(LockMode::Shared)?;
-        self.set_id(self.live.container());
+        self.set_id(self.state.container());
         self.check_file(guard)
     }
 
@@ -191,7 +193,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         if found != self.id {
             return Err(Error::OtherContainer { expected: self.id, found });
         }
-        let shared = self.live.shared();
+        let shared = self.state.shared();
         // A commit that failed or died may have left the memory behind the file.
         let is_settled = shared.unfinished.load() == IDLE && shared.poisoned.load() == 0;
         let known = self.root_held(guard)?.sequence.0;
@@ -203,8 +205,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     fn load(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
         self.lock_file(LockMode::Exclusive)?;
-        self.live.clear(guard);
-        self.live.shared().state.store(LOADING);
+        self.state.clear(guard);
+        self.state.shared().state.store(LOADING);
         let found = self.find_root()?;
         self.set_id(found.root.container);
         self.check_size(&found.root)?;
@@ -218,16 +220,16 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// need.
     fn begin_writing(&mut self, guard: &CommitGuard<'_, W>, recovery: Recovery) -> Result<OpenReport, Error> {
         self.lock_file(LockMode::Exclusive)?;
-        self.set_id(self.live.container());
-        if self.live.shared().poisoned.load() != 0 {
+        self.set_id(self.state.container());
+        if self.state.shared().poisoned.load() != 0 {
             return Err(Error::Poisoned);
         }
         self.check_file(guard)?;
         // If this process dies on the way, memory may be behind the file.
-        self.live.shared().unfinished.store(IN_COMMIT);
+        self.state.shared().unfinished.store(IN_COMMIT);
         let found = self.find_root()?;
         let report = self.take_up(guard, found, recovery)?;
-        self.live.shared().unfinished.store(IDLE);
+        self.state.shared().unfinished.store(IDLE);
         self.lock_file(LockMode::Shared)?;
         Ok(report)
     }
@@ -240,7 +242,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         recovery: Recovery,
     ) -> Result<OpenReport, Error> {
         let mut root = found.root;
-        self.live.shared().ring.store(found.ring);
+        self.state.shared().ring.store(found.ring);
         let end = self.place(&mut root, recovery)?;
         let size = self.device.size().map_err(|source| Error::device("size", 0, 0, source))?;
         let mut report = OpenReport {
@@ -249,10 +251,10 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             was_closed: root.closed,
             broken_roots: found.broken,
             whole_roots: found.whole,
-            // In whole sheets: cutting one would write it, and a power failure could take what is durable in
-            // it.
+            // In whole disk blocks: cutting one would write it, and a power failure could take what is
+            // durable in it.
             discarded_bytes: size
-                .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(SHEET_BYTES as u64)),
+                .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(DISK_BLOCK_BYTES as u64)),
             missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
             rolled_forward: 0,
         };
@@ -302,20 +304,20 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             // Otherwise with the commit of what is rolled forward, which may have to begin anew until then.
             (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
         }
-        self.live.shared().next_version.store(epoch_start.0);
+        self.state.shared().next_version.store(epoch_start.0);
         // Roots of commits and openings that were killed may be in the cache alone; one after the other they
         // would be written over the last durable one.
         self.sync(guard)?;
         self.write_root(guard, &mut root)?;
         if forward.is_empty() && report.discarded_bytes > 0 {
-            // Gives the space back. Nothing relies on it: what lies behind the root's end is told from what
+            // Gives the space back. Nothing relies on it: what lies behind the root's end is distinguished from what
             // will by its versions.
             let end = size - report.discarded_bytes;
             self.device.truncate(end).map_err(|source| Error::device("truncate", end, 0, source))?;
         }
         self.copy_root(guard, &root);
         (root.epoch_start, root.version_limit) = (epoch_start, version_limit);
-        let state = &self.live.shared().state;
+        let state = &self.state.shared().state;
         // Nobody writes before what is rolled forward is durable: until then the file's root has the epoch
         // that ended.
         self.start(guard, &root, state.load());
@@ -331,14 +333,14 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     /// Lets the container be used.
     pub(crate) fn start(&self, guard: &CommitGuard<'_, W>, root: &Root, state: u64) {
-        let shared = self.live.shared();
-        self.live.set_container(&root.container);
-        self.live.store_image(&root.encode(None), guard);
-        self.live.set_pages(root.pages);
+        let shared = self.state.shared();
+        self.state.set_container(&root.container);
+        self.state.store_image(&root.encode(None), guard);
+        self.state.set_pages(root.pages);
         shared.version_limit.store(root.version_limit.0);
         shared.dictionaries_given.store(root.dictionaries_given.into());
         let known: Vec<_> = root.dictionaries.iter().map(|known| known.number).collect();
-        known.iter().for_each(|number| self.live.open_dictionary(*number, &known, guard));
+        known.iter().for_each(|number| self.state.open_dictionary(*number, &known, guard));
         shared.state.store(state);
     }
 
@@ -351,7 +353,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         if found.root.container != self.id {
             return Err(Error::OtherContainer { expected: self.id, found: found.root.container });
         }
-        self.live.shared().ring.store(found.ring);
+        self.state.shared().ring.store(found.ring);
         Ok(found.root)
     }
 
@@ -377,7 +379,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// # Errors
     /// [`Error::Device`]; [`Error::Damaged`] where the index cannot be read.
     pub(crate) fn read_index(&self, root: &Root) -> Result<Vec<Place>, Error> {
-        if root.index.extent().is_none() {
+        if root.index.span().is_none() {
             return Ok(Vec::new());
         }
         let payload = self.read_map(root.index, Kind::Index, Part::MapIndex)?;
@@ -400,12 +402,12 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// be read.
     pub(crate) fn load_root(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
         let places = self.read_index(root)?;
-        self.live.shared().load_limit.store(root.pages.into());
-        self.live.shared().load_end.store(root.end);
+        self.state.shared().load_limit.store(root.pages.into());
+        self.state.shared().load_end.store(root.end);
         for leaf in leaves::all() {
-            match places.get(leaf.0).filter(|place| place.extent().is_some()) {
-                Some(place) => self.live.set_leaf_place(leaf, *place),
-                None => self.live.set_loaded(leaf),
+            match places.get(leaf.0).filter(|place| place.span().is_some()) {
+                Some(place) => self.state.set_leaf_place(leaf, *place),
+                None => self.state.set_loaded(leaf),
             }
         }
         for place in &root.deltas {
@@ -420,8 +422,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
                 // Not to be found missing and looked for in its leaf.
                 self.load_leaf(block.leaf())?;
             }
-            self.live.set_entry(*block, *entry);
-            self.live.mark_leaf(block.leaf(), guard);
+            self.state.set_entry(*block, *entry);
+            self.state.mark_leaf(block.leaf(), guard);
         }
         Ok(())
     }
@@ -437,33 +439,33 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         // can.
         let end = if (must || should) && self.load_leaves().is_ok() {
             let end = self.place_all(root);
-            root.end = end / GRAIN_BYTES as u64;
-            (root.known_end, root.known_free) = (root.end, self.live.shared().known_free.load());
+            root.end = end / UNIT_BYTES as u64;
+            (root.known_end, root.known_free) = (root.end, self.state.shared().known_free.load());
             end
         } else {
             self.place_behind(root)?
         };
-        self.live.shared().known_end.store(root.known_end);
-        self.live.shared().known_free.store(root.known_free);
+        self.state.shared().known_end.store(root.known_end);
+        self.state.shared().known_free.store(root.known_free);
         Ok(end)
     }
 
-    /// With all leaves loaded: finds free and used zones; returns the first byte behind what the root refers
-    /// to.
+    /// With all leaves loaded: finds free and used extents; returns the first byte behind what the root
+    /// refers to.
     pub(crate) fn place_all(&self, root: &Root) -> u64 {
-        let usage = self.count_zones(root, root.pages);
-        self.set_zones(&usage);
-        let free = usage.free_grains(self.options.geometry.zone_grains);
-        self.live.shared().known_free.store(free);
-        usage.end * GRAIN_BYTES as u64
+        let usage = self.count_extents(root, root.pages);
+        self.set_extents(&usage);
+        let free = usage.free_units(self.options.geometry.extent_units);
+        self.state.shared().known_free.store(free);
+        usage.end * UNIT_BYTES as u64
     }
 
     /// Lets records be appended behind what the root refers to, without knowing what of that is free.
     fn place_behind(&self, root: &Root) -> Result<u64, Error> {
         let geometry = &self.options.geometry;
-        let usage = self.count_zones(root, root.pages);
-        let limit = (u64::from(geometry.zone_grains) * u64::from(geometry.zones_max)).min(u32::MAX.into());
-        let (what, found, length) = ("end in grains", root.end, SHEET_BYTES as u64);
+        let usage = self.count_extents(root, root.pages);
+        let limit = (u64::from(geometry.extent_units) * u64::from(geometry.extents_max)).min(u32::MAX.into());
+        let (what, found, length) = ("end in units", root.end, DISK_BLOCK_BYTES as u64);
         let damage = |reason| Damage { part: Part::Root, block: None, offset: 0, length, reason };
         if root.end > limit {
             return Err(damage(Reason::Over { what, limit, found }).into());
@@ -472,89 +474,90 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             return Err(damage(Reason::Under { what, limit: usage.end, found }).into());
         }
         self.append_behind(root.end as u32);
-        Ok(root.end * GRAIN_BYTES as u64)
+        Ok(root.end * UNIT_BYTES as u64)
     }
 
     /// Nothing below `end` is known to be free.
     fn append_behind(&self, end: u32) {
-        let size = self.options.geometry.zone_grains;
-        let zones = end.div_ceil(size);
-        let shared = self.live.shared();
-        shared.unknown_zones.store(zones.into());
-        self.set_cursor_behind(end, zones, 0);
-        shared.free_zones.store(0);
-        shared.live_grains.store(u64::from(zones) * u64::from(size));
+        let size = self.options.geometry.extent_units;
+        let extents = end.div_ceil(size);
+        let shared = self.state.shared();
+        shared.unknown_extents.store(extents.into());
+        self.set_cursor_behind(end, extents, 0);
+        shared.free_extents.store(0);
+        shared.live_units.store(u64::from(extents) * u64::from(size));
     }
 
     /// What the entries in memory refer to, and what else the root does. Entries that lead out of the file
     /// are their readers' to find; they take no space.
-    pub(crate) fn count_zones(&self, root: &Root, pages: u32) -> Usage {
-        let size = self.options.geometry.zone_grains;
-        let limit = u64::from(size) * u64::from(self.options.geometry.zones_max);
-        let pages = self.live.entries(pages).filter_map(|(_, entry)| entry.record_extent());
-        let places = leaves::all().map(|leaf| self.live.leaf_place(leaf)).chain(root.places());
-        let extents = pages.chain(places.filter_map(Place::extent));
-        let is_within = |extent: &Extent| {
-            extent.end() <= limit.min(u32::MAX.into()) && u64::from(extent.location.0) >= HEAD.end()
+    pub(crate) fn count_extents(&self, root: &Root, pages: u32) -> Usage {
+        let size = self.options.geometry.extent_units;
+        let limit = u64::from(size) * u64::from(self.options.geometry.extents_max);
+        let pages = self.state.entries(pages).filter_map(|(_, entry)| entry.record_span());
+        let places = leaves::all().map(|leaf| self.state.leaf_place(leaf)).chain(root.places());
+        let spans = pages.chain(places.filter_map(Place::span));
+        let is_within = |span: &Span| {
+            span.end() <= limit.min(u32::MAX.into()) && u64::from(span.location.0) >= HEAD.end()
         };
         let mut usage = Usage::default();
-        for extent in [HEAD].into_iter().chain(extents.filter(is_within)) {
-            usage.add(extent, size);
+        for span in [HEAD].into_iter().chain(spans.filter(is_within)) {
+            usage.add(span, size);
         }
         usage
     }
 
-    fn set_zones(&self, usage: &Usage) {
-        let size = self.options.geometry.zone_grains;
+    fn set_extents(&self, usage: &Usage) {
+        let size = self.options.geometry.extent_units;
         let mut free = 0;
-        for (zone, live) in usage.used.iter().enumerate() {
-            let (finished, state) = if *live == 0 { (0, ZoneState::Free) } else { (size, ZoneState::Used) };
+        for (extent, live) in usage.used.iter().enumerate() {
+            let (finished, state) =
+                if *live == 0 { (0, ExtentState::Free) } else { (size, ExtentState::Used) };
             free += u64::from(*live == 0);
             let live = (*live).min(size);
-            self.live.set_zone(ZoneNumber(zone as u32), Zone { finished, live, state });
+            self.state.set_extent(ExtentNumber(extent as u32), Extent { finished, live, state });
         }
         let last = usage.used.last().copied().unwrap_or_default();
         self.set_cursor_behind(usage.end as u32, usage.used.len() as u32, last.min(size));
-        let shared = self.live.shared();
-        shared.free_zones.store(free);
-        shared.live_grains.store(usage.used.iter().map(|live| u64::from((*live).min(size))).sum());
+        let shared = self.state.shared();
+        shared.free_extents.store(free);
+        shared.live_units.store(usage.used.iter().map(|live| u64::from((*live).min(size))).sum());
     }
 
-    /// The last zone's rest is filled first, from a sheet of its own on.
-    fn set_cursor_behind(&self, end: u32, zones: u32, live: u32) {
-        let size = self.options.geometry.zone_grains;
-        let run_end = zones * size;
-        let start = end.next_multiple_of((SHEET_BYTES / GRAIN_BYTES) as u32).min(run_end);
-        let finished = start - (zones - 1) * size;
-        self.live.set_zone(ZoneNumber(zones - 1), Zone { finished, live, state: ZoneState::Used });
-        self.live.set_cursor(start, run_end);
-        self.live.shared().zones_end.store(zones.into());
+    /// The last extent's rest is filled first, from a disk block of its own on.
+    fn set_cursor_behind(&self, end: u32, extents: u32, live: u32) {
+        let size = self.options.geometry.extent_units;
+        let run_end = extents * size;
+        let start = end.next_multiple_of((DISK_BLOCK_BYTES / UNIT_BYTES) as u32).min(run_end);
+        let finished = start - (extents - 1) * size;
+        self.state.set_extent(ExtentNumber(extents - 1), Extent { finished, live, state: ExtentState::Used });
+        self.state.set_cursor(start, run_end);
+        self.state.shared().extents_end.store(extents.into());
     }
 
     /// The newest records of the epoch that ended, by block, where newer than the root's.
     ///
     /// What was given its version after the root was written is. Of what was under way then, a record is if
     /// the root has an older record of the block; an extension or a page of zeros of that moment cannot be
-    /// told from an older one.
+    /// distinguished from an older one.
     fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<Unrooted>, Error> {
-        let is_planted = self.options.plant.is(Plant::StaleEpochRolledForward);
-        let epoch = if is_planted { Version(0) } else { root.epoch_start }..root.version_limit;
+        let is_injected = self.options.fault.is(Fault::StaleEpochRolledForward);
+        let epoch = if is_injected { Version(0) } else { root.epoch_start }..root.version_limit;
         let ahead = if root.closed { 0 } else { crate::format::root::VERSIONS_AHEAD };
-        let after_root = if is_planted { 0 } else { root.version_limit.0.saturating_sub(ahead) };
+        let after_root = if is_injected { 0 } else { root.version_limit.0.saturating_sub(ahead) };
         // A dictionary is dropped when its last page was written anew: such a record is not the newest.
         let is_known =
             |number| number == 0 || root.dictionaries.iter().any(|dictionary| dictionary.number == number);
         let mut newest: std::collections::BTreeMap<Block, (Entry, Version)> = Default::default();
         crate::engine::scan::scan(&self.device, self.seed, HEAD_BYTES as u64..size, |location, header| {
-            let extent = Extent { location, grains: header.grains() };
+            let span = Span { location, units: header.units() };
             if let Kind::Page(page) = header.kind
                 && page.block.0 < root.pages_max
                 // A process that was killed in its write may have left all but the last zeros.
-                && extent.end() * GRAIN_BYTES as u64 <= size
+                && span.end() * UNIT_BYTES as u64 <= size
                 && epoch.contains(&header.version)
                 && is_known(page.dictionary)
             {
-                let entry = Entry::record(extent, header.version);
+                let entry = Entry::record(span, header.version);
                 let best = newest.entry(page.block).or_insert((entry, header.version));
                 if best.1 < header.version {
                     *best = (entry, header.version);
@@ -564,7 +567,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let mut buffer = Vec::new();
         let mut kept = Vec::new();
         for (block, (entry, version)) in newest {
-            let known = if block.0 < root.pages { self.live.entry(block) } else { Entry::MISSING };
+            let known = if block.0 < root.pages { self.state.entry(block) } else { Entry::MISSING };
             let is_newer = match known.is_record() {
                 // One that cannot be read is no reason to lose another.
                 true => self
@@ -582,19 +585,19 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// Takes records over where they lie. Until the commit that follows, a crash finds them there again:
     /// nothing is written where they or the root's records are.
     fn roll_forward(&self, root: &Root, records: &[Unrooted], size: u64) {
-        let mut usage = self.count_zones(root, root.pages);
-        let zone_grains = self.options.geometry.zone_grains;
-        records.iter().for_each(|record| usage.add(record.entry.extent(), zone_grains));
-        if self.live.unknown_zones() == 0 {
-            self.set_zones(&usage);
+        let mut usage = self.count_extents(root, root.pages);
+        let extent_units = self.options.geometry.extent_units;
+        records.iter().for_each(|record| usage.add(record.entry.span(), extent_units));
+        if self.state.unknown_extents() == 0 {
+            self.set_extents(&usage);
         } else {
-            let limit = self.options.geometry.bytes_max().min(size.next_multiple_of(SHEET_BYTES as u64));
-            self.append_behind(usage.end.max(limit / GRAIN_BYTES as u64).min(u32::MAX.into()) as u32);
+            let limit = self.options.geometry.bytes_max().min(size.next_multiple_of(DISK_BLOCK_BYTES as u64));
+            self.append_behind(usage.end.max(limit / UNIT_BYTES as u64).min(u32::MAX.into()) as u32);
         }
         for Unrooted { block, entry, version } in records {
             // Nobody else is there, and no truncation is under way.
-            let _ = self.live.grow(block.0 + 1, *version);
-            self.live.publish(*block, *entry);
+            let _ = self.state.grow(block.0 + 1, *version);
+            self.state.publish(*block, *entry);
         }
     }
 }

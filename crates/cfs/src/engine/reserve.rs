@@ -16,7 +16,7 @@
 //! * Filling takes the commits' part first. Beyond that it leaves [`Rules::margin`] to others, so that a full
 //!   filesystem does not swing between the reserve and its users.
 //!
-//! How large it has to be is told by [`bytes_for_pages`] and [`bytes_for_commits`]; what it promises by
+//! How large it has to be is computed by [`bytes_for_pages`] and [`bytes_for_commits`]; what it promises by
 //! `formats/cfs.md`.
 
 use crate::device::{DeviceError, Need};

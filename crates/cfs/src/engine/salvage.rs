@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{Device, Peers};
+use crate::device::{Device, ProcessTable};
 use crate::engine::container::{Container, Options};
 use crate::engine::dictionaries::number_of;
 use crate::engine::leaves;
@@ -17,8 +17,10 @@ use crate::engine::stored::Found;
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{self, Kind};
-use crate::format::root::{DictionaryPlace, HEAD_BYTES, Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
-use crate::format::units::{Block, ContainerId, DictionaryNumber, Extent, Version};
+use crate::format::root::{
+    DISK_BLOCK_BYTES, DictionaryPlace, HEAD_BYTES, Place, Root, SUPERBLOCK_SLOTS, peek,
+};
+use crate::format::units::{Block, ContainerId, DictionaryNumber, Span, Version};
 use crate::shared::lock::CommitGuard;
 use crate::shared::region::READ_ONLY;
 use crate::shared::word::Word;
@@ -47,7 +49,7 @@ struct Scanned {
     records: u64,
 }
 
-impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
+impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     /// Opens what is left for reading. `words` must be this process's own.
     ///
     /// # Errors
@@ -57,12 +59,13 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// nor a record is whole. Damage of the map is no error, but in the report.
     pub fn salvage(
         device: D,
-        peers: P,
+        processes: P,
         words: &'m [W],
         options: Options<'m>,
     ) -> Result<(Self, Salvaged), Error> {
-        let mut container = Container::over(device, peers, words, Options { read_only: true, ..options })?;
-        let guard = CommitGuard::lock(container.live.shared(), &container.peers);
+        let mut container =
+            Container::over(device, processes, words, Options { read_only: true, ..options })?;
+        let guard = CommitGuard::lock(container.state.shared(), &container.processes);
         let found = container.find_root();
         let (id, scanned) = match &found {
             Ok(found) => (found.root.container, container.scan_as(found.root.container)?),
@@ -70,7 +73,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             Err(error) => container.scan_as_any().ok_or_else(|| error.clone())?,
         };
         container.set_id(id);
-        container.live.clear(&guard);
+        container.state.clear(&guard);
         let mut report = Salvaged { records: scanned.records, ..Salvaged::default() };
         let root = match found.and_then(|found| container.believe(&guard, found, &scanned)) {
             Ok(root) => {
@@ -94,7 +97,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         let Found { root, whole, .. } = found;
         self.load_all(guard, &root)?;
         let is_newer = |(block, (entry, _)): &(&Block, &(Entry, Version))| {
-            block.0 >= root.pages || self.live.entry(**block).clean() != entry.clean()
+            block.0 >= root.pages || self.state.entry(**block).clean() != entry.clean()
         };
         let newer = if whole > 1 { 0 } else { scanned.pages.iter().filter(is_newer).count() as u64 };
         if newer == 0 {
@@ -123,8 +126,8 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             |location, header| match header.kind {
                 Kind::Page(page) => {
                     scanned.records += 1;
-                    let extent = Extent { location, grains: header.grains() };
-                    let entry = Entry::record(extent, header.version);
+                    let span = Span { location, units: header.units() };
+                    let entry = Entry::record(span, header.version);
                     let best = scanned.pages.entry(page.block).or_insert((entry, header.version));
                     if best.1 <= header.version {
                         *best = (entry, header.version);
@@ -143,11 +146,11 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     /// With no whole root: the id that a broken one names, if records bear it out.
     fn scan_as_any(&self) -> Option<(ContainerId, Scanned)> {
-        (0..ROOT_SHEETS)
+        (0..SUPERBLOCK_SLOTS)
             .filter_map(|index| {
-                let mut sheet = [0; SHEET_BYTES];
-                self.device.pread(&mut sheet, (index * SHEET_BYTES) as u64).ok()?;
-                let id = glance(&sheet)?.0.container;
+                let mut slot = [0; DISK_BLOCK_BYTES];
+                self.device.pread(&mut slot, (index * DISK_BLOCK_BYTES) as u64).ok()?;
+                let id = peek(&slot)?.0.container;
                 Some((id, self.scan_as(id).ok()?))
             })
             .filter(|(_, scanned)| scanned.records > 0)
@@ -172,7 +175,7 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     /// A root for what was scanned, without a map.
     fn root_of(&self, scanned: &Scanned) -> Root {
-        let pages = crate::engine::segment::pages_at_a_glance(&self.device);
+        let pages = crate::engine::segment::peek_pages(&self.device);
         let last = scanned.pages.keys().next_back().map_or(0, |block| block.0 + 1);
         // Implied checksums of pages are computed with the segment's number.
         let identity =
@@ -189,10 +192,10 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
 
     fn fill(&self, root: &Root, scanned: &Scanned, report: &mut Salvaged) {
         // What is missing from now on is lost.
-        self.live.shared().load_limit.store(0);
+        self.state.shared().load_limit.store(0);
         let mut buffer = Vec::new();
         for block in Block(0).up_to(root.pages) {
-            let known = self.live.entry(block);
+            let known = self.state.entry(block);
             let is_good =
                 known.is_zeros() || known.is_record() && self.read_at(known, block, &mut buffer).is_ok();
             if is_good && report.map_is_whole {
@@ -201,12 +204,12 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
             match scanned.pages.get(&block) {
                 Some((entry, _)) => {
                     report.from_records += 1;
-                    self.live.set_entry(block, *entry);
+                    self.state.set_entry(block, *entry);
                 }
                 None if known.is_zeros() => {}
                 None => {
                     report.lost.push(block.0);
-                    self.live.set_entry(block, Entry::MISSING);
+                    self.state.set_entry(block, Entry::MISSING);
                 }
             }
         }

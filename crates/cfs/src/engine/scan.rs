@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::device::Device;
 use crate::format::error::Error;
 use crate::format::record::{self, HEADER_BYTES, Header, META_PAYLOAD_MAX};
-use crate::format::units::{GRAIN_BYTES, Location};
+use crate::format::units::{Location, UNIT_BYTES};
 
 /// Bytes looked at in one go.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -37,9 +37,9 @@ pub(crate) fn scan(
             at += match record::check(&window[at..got], seed, location) {
                 Ok(header) => {
                     found(location, header);
-                    header.grains().bytes()
+                    header.units().bytes()
                 }
-                Err(_) => GRAIN_BYTES,
+                Err(_) => UNIT_BYTES,
             };
         }
         if is_last {

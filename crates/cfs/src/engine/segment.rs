@@ -3,11 +3,11 @@
 //! A server that cannot drop, stat or size a relation stops in a loop of recoveries. So these need no valid
 //! root and no key; only reading a page does.
 
-use crate::device::{Device, DeviceError, Folder, Peers};
+use crate::device::{Device, DeviceError, Folder, ProcessTable};
 use crate::engine::container::{Container, Options};
 use crate::engine::recovery::Birth;
 use crate::format::error::Error;
-use crate::format::root::{Identity, KEY_BYTES, ROOT_SHEETS, Root, SHEET_BYTES, glance};
+use crate::format::root::{DISK_BLOCK_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek};
 use crate::format::units::ContainerId;
 use crate::shared::word::Word;
 
@@ -23,9 +23,9 @@ pub const PLAIN_PAGES_MAX: u32 = 4;
 ///
 /// # Errors
 /// [`Error::Device`] where the folder fails; as [`Container::create`].
-pub fn create<'m, F: Folder, P: Peers, W: Word>(
+pub fn create<'m, F: Folder, P: ProcessTable, W: Word>(
     folder: &F,
-    peers: P,
+    processes: P,
     words: &'m [W],
     birth: &Birth,
     options: Options<'m>,
@@ -36,7 +36,7 @@ pub fn create<'m, F: Folder, P: Peers, W: Word>(
         Err(source) => return Err(named(source)),
     }
     let file = folder.create(NEW_FILE_NAME).map_err(named)?;
-    let container = Container::create(file, peers, words, birth, options)?;
+    let container = Container::create(file, processes, words, birth, options)?;
     folder.rename(NEW_FILE_NAME, FILE_NAME).map_err(named)?;
     Ok(container)
 }
@@ -62,26 +62,26 @@ pub struct Clear {
     pub key_id: [u8; 16],
     /// The wrapped data key.
     pub key: [u8; KEY_BYTES],
-    /// Whether the sheet's check sum is right.
+    /// Whether the slot's check sum is right.
     pub is_whole: bool,
 }
 
 /// What the newest root shows without its key, whole ones before broken ones: for the key that opening needs,
 /// and for those who ask for the size of a container that does not open. None: no root can be made out.
 pub fn clear(device: &impl Device) -> Option<Clear> {
-    let sheets = (0..ROOT_SHEETS).filter_map(|index| {
-        let mut sheet = [0; SHEET_BYTES];
-        device.pread(&mut sheet, (index * SHEET_BYTES) as u64).ok()?;
-        glance(&sheet)
+    let slots = (0..SUPERBLOCK_SLOTS).filter_map(|index| {
+        let mut slot = [0; DISK_BLOCK_BYTES];
+        device.pread(&mut slot, (index * DISK_BLOCK_BYTES) as u64).ok()?;
+        peek(&slot)
     });
-    let (root, is_whole) = sheets.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
+    let (root, is_whole) = slots.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
     let Root { container: id, identity, pages, pages_max, epoch, key_id, key, .. } = root;
     let (is_closed, sequence) = (root.closed, root.sequence.0);
     Some(Clear { id, identity, pages, pages_max, sequence, epoch, is_closed, key_id, key, is_whole })
 }
 
 /// Pages of the segment as far as can be made out; 0 otherwise.
-pub fn pages_at_a_glance(device: &impl Device) -> u32 {
+pub fn peek_pages(device: &impl Device) -> u32 {
     clear(device).map_or(0, |clear| clear.pages)
 }
 

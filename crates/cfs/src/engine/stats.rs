@@ -1,11 +1,11 @@
 //! What a container has done since it was opened, by all its processes.
 
-use crate::device::{Device, Peers};
+use crate::device::{Device, ProcessTable};
 use crate::engine::container::Container;
 use crate::engine::leaves;
-use crate::format::units::{GRAIN_BYTES, ZoneNumber};
-use crate::shared::live::Counter;
-use crate::shared::space::ZoneState;
+use crate::format::units::{ExtentNumber, UNIT_BYTES};
+use crate::shared::allocator::ExtentState;
+use crate::shared::state::Counter;
 use crate::shared::word::Word;
 
 /// Counts since the container was opened, and sizes as of now.
@@ -16,7 +16,7 @@ pub struct Stats {
     /// Bytes of records that collection moved.
     pub moved_bytes: u64,
     /// Of these, bytes that writers moved because nobody else did in time.
-    pub helped_bytes: u64,
+    pub foreground_collected_bytes: u64,
     /// Bytes of roots, leaves, indexes, deltas and dictionaries written.
     pub map_bytes: u64,
     /// Bytes given back to the filesystem.
@@ -24,7 +24,7 @@ pub struct Stats {
     /// Roots made durable by commits.
     pub commits: u64,
     /// Commits that wrote leaves.
-    pub folds: u64,
+    pub map_checkpoints: u64,
     /// Reads that had to look again because the page was being replaced.
     pub read_retries: u64,
     /// Times that a write committed, or collected and committed, because addresses or versions were used up.
@@ -34,9 +34,9 @@ pub struct Stats {
     /// Bytes that the last commit refers to. While the map is not complete, all that was there at opening
     /// counts.
     pub live_bytes: u64,
-    /// Bytes of the file that are neither holes nor past its end, in whole zones.
+    /// Bytes of the file that are neither holes nor past its end, in whole extents.
     pub allocated_bytes: u64,
-    /// Of these, bytes of zones that are free.
+    /// Of these, bytes of extents that are free.
     pub free_bytes: u64,
     /// Leaves of the map of which an entry is in memory: 4096 bytes each.
     pub touched_leaves: u32,
@@ -44,31 +44,32 @@ pub struct Stats {
     pub map_is_complete: bool,
 }
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
-    /// Counts and sizes. Looks at each zone.
+impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
+    /// Counts and sizes. Looks at each extent.
     pub fn stats(&self) -> Stats {
-        let zone_bytes = self.options.geometry.zone_bytes();
-        let unknown = self.live.unknown_zones();
-        let zones = unknown..self.live.zones_end();
+        let extent_bytes = self.options.geometry.extent_bytes();
+        let unknown = self.state.unknown_extents();
+        let extents = unknown..self.state.extents_end();
         let in_state = |state| {
-            zones.clone().filter(|zone| self.live.zone(ZoneNumber(*zone)).state == state).count() as u64
+            extents.clone().filter(|extent| self.state.extent(ExtentNumber(*extent)).state == state).count()
+                as u64
         };
-        let free_bytes = in_state(ZoneState::Free) * zone_bytes;
+        let free_bytes = in_state(ExtentState::Free) * extent_bytes;
         Stats {
-            written_bytes: self.live.counter(Counter::WrittenBytes),
-            moved_bytes: self.live.counter(Counter::MovedBytes),
-            helped_bytes: self.live.counter(Counter::HelpedBytes),
-            map_bytes: self.live.counter(Counter::MapBytes),
-            punched_bytes: self.live.counter(Counter::PunchedBytes),
-            commits: self.live.counter(Counter::Commits),
-            folds: self.live.counter(Counter::Folds),
-            read_retries: self.live.counter(Counter::ReadRetries),
-            room_made: self.live.counter(Counter::RoomMade),
-            damages: self.live.counter(Counter::Damages),
-            live_bytes: self.live.shared().live_grains.load() * GRAIN_BYTES as u64,
-            allocated_bytes: (u64::from(unknown) + in_state(ZoneState::Used)) * zone_bytes + free_bytes,
+            written_bytes: self.state.counter(Counter::WrittenBytes),
+            moved_bytes: self.state.counter(Counter::MovedBytes),
+            foreground_collected_bytes: self.state.counter(Counter::ForegroundBytes),
+            map_bytes: self.state.counter(Counter::MapBytes),
+            punched_bytes: self.state.counter(Counter::PunchedBytes),
+            commits: self.state.counter(Counter::Commits),
+            map_checkpoints: self.state.counter(Counter::MapCheckpoints),
+            read_retries: self.state.counter(Counter::ReadRetries),
+            room_made: self.state.counter(Counter::RoomMade),
+            damages: self.state.counter(Counter::Damages),
+            live_bytes: self.state.shared().live_units.load() * UNIT_BYTES as u64,
+            allocated_bytes: (u64::from(unknown) + in_state(ExtentState::Used)) * extent_bytes + free_bytes,
             free_bytes,
-            touched_leaves: leaves::all().filter(|leaf| self.live.is_touched(*leaf)).count() as u32,
+            touched_leaves: leaves::all().filter(|leaf| self.state.is_touched(*leaf)).count() as u32,
             map_is_complete: unknown == 0,
         }
     }

@@ -4,13 +4,13 @@ use crate::device::Device;
 use crate::engine::container::Options;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{self, HEADER_BYTES, Kind};
-use crate::format::root::{Place, ROOT_SHEETS, Root, SHEET_BYTES, glance};
+use crate::format::root::{DISK_BLOCK_BYTES, Place, Root, SUPERBLOCK_SLOTS, peek};
 use crate::format::units::ContainerId;
 
 /// The newest root, and the ring behind it.
 pub(crate) struct Found {
     pub(crate) root: Root,
-    /// The sheet last written.
+    /// The slot last written.
     pub(crate) ring: u64,
     pub(crate) broken: u32,
     /// Of the ring, with an older key or not.
@@ -20,31 +20,31 @@ pub(crate) struct Found {
 /// The newest whole root of the ring.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if any sheet is of a newer version; [`Error::KeyMissing`] if the newest is sealed
-/// with another key; where no sheet is whole, what is wrong with the first that is not empty, or
+/// [`Error::Unsupported`] if any slot is of a newer version; [`Error::KeyMissing`] if the newest is sealed
+/// with another key; where no slot is whole, what is wrong with the first that is not empty, or
 /// [`Error::Foreign`]; [`Error::Device`].
 pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<Found, Error> {
     let mut newest: Option<(usize, Root)> = None;
-    let mut sequences = [0; ROOT_SHEETS];
+    let mut sequences = [0; SUPERBLOCK_SLOTS];
     let (mut broken, mut whole, mut failure) = (0, 0, None);
     let mut locked: Option<(u64, Error)> = None;
     for (index, sequence) in sequences.iter_mut().enumerate() {
-        let mut sheet = [0; SHEET_BYTES];
-        let offset = (index * SHEET_BYTES) as u64;
-        let got = device.pread(&mut sheet, offset);
-        let got = got.map_err(|source| Error::device("read", offset, SHEET_BYTES, source))?;
-        if sheet[..got] == [0; SHEET_BYTES][..got] {
+        let mut slot = [0; DISK_BLOCK_BYTES];
+        let offset = (index * DISK_BLOCK_BYTES) as u64;
+        let got = device.pread(&mut slot, offset);
+        let got = got.map_err(|source| Error::device("read", offset, DISK_BLOCK_BYTES, source))?;
+        if slot[..got] == [0; DISK_BLOCK_BYTES][..got] {
             continue;
         }
-        if got < SHEET_BYTES {
+        if got < DISK_BLOCK_BYTES {
             // What is missing may have been zeros, and the checksum right.
-            let reason = Reason::CutOff { expected: SHEET_BYTES as u64, found: got as u64 };
-            let length = SHEET_BYTES as u64;
+            let reason = Reason::CutOff { expected: DISK_BLOCK_BYTES as u64, found: got as u64 };
+            let length = DISK_BLOCK_BYTES as u64;
             failure.get_or_insert(Damage { part: Part::Root, block: None, offset, length, reason }.into());
             broken += 1;
             continue;
         }
-        match Root::decode(&sheet, options.seal, options.plant) {
+        match Root::decode(&slot, options.seal, options.fault) {
             Ok(root) => {
                 *sequence = root.sequence.0;
                 whole += 1;
@@ -55,7 +55,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
             Err(error @ Error::Unsupported { .. }) => return Err(error),
             // From before the master key changed, unless it is the newest.
             Err(error @ Error::KeyMissing { .. }) => {
-                *sequence = glance(&sheet).map_or(0, |(root, _)| root.sequence.0);
+                *sequence = peek(&slot).map_or(0, |(root, _)| root.sequence.0);
                 whole += 1;
                 if locked.as_ref().is_none_or(|(newest, _)| newest < sequence) {
                     locked = Some((*sequence, error));
@@ -76,7 +76,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
         return Err(failure.unwrap_or(Error::Foreign { found: [0; 8] }));
     };
     // What is written next must not be the newest root, nor the only copy of it.
-    let after = (index + 1) % ROOT_SHEETS;
+    let after = (index + 1) % SUPERBLOCK_SLOTS;
     let ring = if sequences[after] == root.sequence.0 { after } else { index };
     Ok(Found { root, ring: ring as u64, broken, whole })
 }
@@ -128,18 +128,18 @@ pub(crate) fn read_map(
     Ok(opened)
 }
 
-/// What the sheets say of themselves, whole or not: the container's id, and the highest sequence of a whole
-/// one. None: there is no sheet at all.
+/// What the slots say of themselves, whole or not: the container's id, and the highest sequence of a whole
+/// one. None: there is no slot at all.
 ///
 /// # Errors
 /// [`Error::Device`].
 pub(crate) fn whose(device: &impl Device) -> Result<Option<(ContainerId, u64)>, Error> {
     let mut found: Option<(ContainerId, u64)> = None;
-    for index in 0..ROOT_SHEETS {
-        let (mut sheet, offset) = ([0; SHEET_BYTES], (index * SHEET_BYTES) as u64);
-        let got = device.pread(&mut sheet, offset);
-        got.map_err(|source| Error::device("read", offset, SHEET_BYTES, source))?;
-        let Some((root, is_whole)) = glance(&sheet) else { continue };
+    for index in 0..SUPERBLOCK_SLOTS {
+        let (mut slot, offset) = ([0; DISK_BLOCK_BYTES], (index * DISK_BLOCK_BYTES) as u64);
+        let got = device.pread(&mut slot, offset);
+        got.map_err(|source| Error::device("read", offset, DISK_BLOCK_BYTES, source))?;
+        let Some((root, is_whole)) = peek(&slot) else { continue };
         let sequence = if is_whole { root.sequence.0 } else { 0 };
         if found.is_none_or(|(_, best)| best < sequence) {
             found = Some((root.container, sequence));

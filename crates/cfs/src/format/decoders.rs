@@ -1,11 +1,11 @@
 //! Every decoder of stored bytes in one call, for the fuzzer: check sums would keep it from most of them.
 
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::map;
 use crate::format::record::Header;
-use crate::format::root::{Root, SHEET_BYTES};
+use crate::format::root::{DISK_BLOCK_BYTES, Root};
 use crate::format::units::LEAF_ENTRIES;
-use crate::plant::Plant;
 
 /// Decodes `bytes` as each thing that they could be; what can be decoded must come back from its encoder.
 pub fn all(bytes: &[u8]) {
@@ -24,13 +24,13 @@ pub fn all(bytes: &[u8]) {
         map::encode_delta(&items, &mut payload);
         assert_eq!(payload, bytes);
     }
-    let mut sheet = vec![0; SHEET_BYTES];
-    let length = bytes.len().min(SHEET_BYTES);
-    sheet[..length].copy_from_slice(&bytes[..length]);
-    sheet[..8].copy_from_slice(b"pgshrcfs");
-    let crc = crc32fast::hash(&sheet[12..]);
-    sheet[8..12].copy_from_slice(&crc.to_le_bytes());
-    if let Ok(root) = Root::decode(&sheet, None, Plant::None) {
-        assert_eq!(Root::decode(&root.encode(None), None, Plant::None).as_ref(), Ok(&root));
+    let mut slot = vec![0; DISK_BLOCK_BYTES];
+    let length = bytes.len().min(DISK_BLOCK_BYTES);
+    slot[..length].copy_from_slice(&bytes[..length]);
+    slot[..8].copy_from_slice(b"pgshrcfs");
+    let crc = crc32fast::hash(&slot[12..]);
+    slot[8..12].copy_from_slice(&crc.to_le_bytes());
+    if let Ok(root) = Root::decode(&slot, None, Fault::None) {
+        assert_eq!(Root::decode(&root.encode(None), None, Fault::None).as_ref(), Ok(&root));
     }
 }

@@ -3,10 +3,10 @@
 //! An entry is published with one compare-and-swap. Its dirty mark is part of it, so that there is no moment
 //! at which a new version is visible and not marked for the next commit.
 
-use crate::format::units::{Extent, Grains, Location, Version};
+use crate::format::units::{Location, Span, Units, Version};
 
-/// Grains at most of a page's record.
-pub const RECORD_GRAINS_MAX: u32 = (1 << 10) - 1;
+/// Units at most of a page's record.
+pub const RECORD_UNITS_MAX: u32 = (1 << 10) - 1;
 
 const TAG_BITS: u32 = 21;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
@@ -16,7 +16,7 @@ const CODE_ZERO: u64 = 2 << 32;
 /// How many versions have tags of their own.
 pub const TAGS: u64 = 1 << TAG_BITS;
 
-/// A map entry: location in grains (32 bits), length in grains (10), tag of the version (21), dirty mark (1).
+/// A map entry: location in units (32 bits), length in units (10), tag of the version (21), dirty mark (1).
 ///
 /// Location 0 is the roots' and thus no record's: length 2 there is a page of zeros, all bits clear is a page
 /// that was never written.
@@ -28,13 +28,10 @@ impl Entry {
     pub const MISSING: Entry = Entry(0);
 
     /// Of a page whose record lies there.
-    pub fn record(extent: Extent, version: Version) -> Entry {
-        let Extent { location, grains } = extent;
-        assert!(
-            location.0 > 0 && grains.0 > 0 && grains.0 <= RECORD_GRAINS_MAX,
-            "no page's record: {extent:?}"
-        );
-        Entry(u64::from(location.0) | u64::from(grains.0) << 32 | (version.0 & TAG_MASK) << 42)
+    pub fn record(span: Span, version: Version) -> Entry {
+        let Span { location, units } = span;
+        assert!(location.0 > 0 && units.0 > 0 && units.0 <= RECORD_UNITS_MAX, "no page's record: {span:?}");
+        Entry(u64::from(location.0) | u64::from(units.0) << 32 | (version.0 & TAG_MASK) << 42)
     }
 
     /// Of a page of zeros.
@@ -43,9 +40,9 @@ impl Entry {
     }
 
     /// From the fields of a packed leaf. None: the length is no page's.
-    pub(crate) fn from_parts(location: u32, grains: u32, tag: u64) -> Option<Entry> {
-        let entry = Entry(u64::from(location) | u64::from(grains) << 32 | (tag & TAG_MASK) << 42);
-        (grains <= RECORD_GRAINS_MAX).then_some(entry)
+    pub(crate) fn from_parts(location: u32, units: u32, tag: u64) -> Option<Entry> {
+        let entry = Entry(u64::from(location) | u64::from(units) << 32 | (tag & TAG_MASK) << 42);
+        (units <= RECORD_UNITS_MAX).then_some(entry)
     }
 
     /// With the mark.
@@ -70,23 +67,23 @@ impl Entry {
 
     /// Whether the page is all zeros.
     pub fn is_zeros(self) -> bool {
-        self.extent().location == Location(0) && self.extent().grains == Grains(2)
+        self.span().location == Location(0) && self.span().units == Units(2)
     }
 
     /// Whether the page has a record.
     pub fn is_record(self) -> bool {
-        self.extent().location != Location(0)
+        self.span().location != Location(0)
     }
 
     /// Where its record lies, if it has one.
-    pub fn record_extent(self) -> Option<Extent> {
-        self.is_record().then_some(self.extent())
+    pub fn record_span(self) -> Option<Span> {
+        self.is_record().then_some(self.span())
     }
 
     /// Location and length, whatever they mean.
-    pub fn extent(self) -> Extent {
-        let grains = (self.0 >> 32) as u32 & RECORD_GRAINS_MAX;
-        Extent { location: Location(self.0 as u32), grains: Grains(grains) }
+    pub fn span(self) -> Span {
+        let units = (self.0 >> 32) as u32 & RECORD_UNITS_MAX;
+        Span { location: Location(self.0 as u32), units: Units(units) }
     }
 
     /// Low bits of the version.
@@ -101,7 +98,7 @@ impl Entry {
 
     /// Whether these bits can be stored: no mark, a location with a length or one of the codes.
     pub fn is_storable(self) -> bool {
-        let has_length = self.extent().grains.0 > 0;
+        let has_length = self.span().units.0 > 0;
         !self.is_dirty() && (if self.is_record() { has_length } else { self.is_zeros() || self.0 == 0 })
     }
 }
@@ -110,16 +107,16 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn extent(location: u32, grains: u32) -> Extent {
-        Extent { location: Location(location), grains: Grains(grains) }
+    fn span(location: u32, units: u32) -> Span {
+        Span { location: Location(location), units: Units(units) }
     }
 
     #[test]
     fn an_entry_keeps_location_length_and_tag_apart() {
-        let entry = Entry::record(extent(u32::MAX, RECORD_GRAINS_MAX), Version(u64::MAX)).dirty();
+        let entry = Entry::record(span(u32::MAX, RECORD_UNITS_MAX), Version(u64::MAX)).dirty();
         assert_eq!(entry.0, u64::MAX);
-        let entry = Entry::record(extent(7, 3), Version(1 << 21 | 5));
-        assert_eq!((entry.extent(), entry.tag()), (extent(7, 3), 5));
+        let entry = Entry::record(span(7, 3), Version(1 << 21 | 5));
+        assert_eq!((entry.span(), entry.tag()), (span(7, 3), 5));
         assert!(entry.is_record() && !entry.is_dirty() && entry.dirty().clean() == entry);
         assert!(
             Entry::zeros(Version(9)).is_zeros()

@@ -1,8 +1,9 @@
 //! The durable map: leaves of 512 entries, an index of leaves, and deltas on top.
 //!
 //! A commit writes what changed: into the root if it fits, else as a delta. When deltas are as long as the
-//! leaves they change, the leaves are written anew (a fold). A fold takes its entries from the live map
-//! alone, so whatever state an interrupted commit left behind, a fold is a correct successor.
+//! leaves they change, the leaves are written anew (a map checkpoint). A map checkpoint takes its entries
+//! from the map in memory alone, so whatever state an interrupted commit left behind, a map checkpoint is a
+//! correct successor.
 
 use crate::format::entry::{Entry, TAGS};
 use crate::format::root::{Place, Reader, put_items, put_place};
@@ -57,21 +58,21 @@ pub(crate) fn decode_leaf(payload: &[u8], entries: &mut [Entry; LEAF_ENTRIES]) -
 /// Three numbers, each small where a page was written right after the one before: how far its record is from
 /// the end of that one's, how much longer it is, how many versions came in between.
 fn pack(entry: Entry, before: Entry, out: &mut Vec<u8>) {
-    let (extent, last) = (entry.extent(), before.extent());
-    let expected = last.location.0.wrapping_add(last.grains.0);
-    put_varint(out, zigzag(extent.location.0.wrapping_sub(expected)));
-    put_varint(out, zigzag(extent.grains.0.wrapping_sub(last.grains.0)));
+    let (span, last) = (entry.span(), before.span());
+    let expected = last.location.0.wrapping_add(last.units.0);
+    put_varint(out, zigzag(span.location.0.wrapping_sub(expected)));
+    put_varint(out, zigzag(span.units.0.wrapping_sub(last.units.0)));
     let tag_step = entry.tag().wrapping_sub(before.tag().wrapping_add(1)) & (TAGS - 1);
     put_varint(out, tag_step as u32);
 }
 
 fn unpack(rest: &mut Reader<'_>, before: Entry) -> Option<Entry> {
-    let last = before.extent();
-    let expected = last.location.0.wrapping_add(last.grains.0);
+    let last = before.span();
+    let expected = last.location.0.wrapping_add(last.units.0);
     let location = unzigzag(varint(rest)?).wrapping_add(expected);
-    let grains = unzigzag(varint(rest)?).wrapping_add(last.grains.0);
+    let units = unzigzag(varint(rest)?).wrapping_add(last.units.0);
     let tag = u64::from(varint(rest)?).wrapping_add(before.tag() + 1);
-    Entry::from_parts(location, grains, tag)
+    Entry::from_parts(location, units, tag)
 }
 
 fn raw(rest: &mut Reader<'_>) -> Option<Entry> {
@@ -144,11 +145,11 @@ pub(crate) fn decode_delta(payload: &[u8]) -> Option<Vec<(Block, Entry)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::units::{Extent, Grains, Location, Version};
+    use crate::format::units::{Location, Span, Units, Version};
 
-    fn record(location: u32, grains: u32, version: u64) -> Entry {
-        let extent = Extent { location: Location(location), grains: Grains(grains) };
-        Entry::record(extent, Version(version))
+    fn record(location: u32, units: u32, version: u64) -> Entry {
+        let span = Span { location: Location(location), units: Units(units) };
+        Entry::record(span, Version(version))
     }
 
     fn there_and_back(entries: &[Entry]) -> usize {

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::format::error::Reason;
 use crate::format::units::{
-    Block, ContainerId, DictionaryNumber, GRAIN_BYTES, Grains, Location, PAGES_MAX, VERSION_BITS, Version,
+    Block, ContainerId, DictionaryNumber, Location, PAGES_MAX, UNIT_BYTES, Units, VERSION_BITS, Version,
 };
 
 /// Bytes in front of a record's payload.
@@ -19,14 +19,14 @@ pub const PAGE_PAYLOAD_MAX: usize = 8192 + 256;
 /// Bytes at most of the payload of a record of the map or of a dictionary, sealed.
 pub const META_PAYLOAD_MAX: usize = 1 << 20;
 /// Bytes at most of a page's record.
-pub const RECORD_BYTES_MAX: usize = (HEADER_BYTES + PAGE_PAYLOAD_MAX).next_multiple_of(GRAIN_BYTES);
+pub const RECORD_BYTES_MAX: usize = (HEADER_BYTES + PAGE_PAYLOAD_MAX).next_multiple_of(UNIT_BYTES);
 /// The highest number of a dictionary.
 pub const DICTIONARY_NUMBER_MAX: DictionaryNumber = (1 << DICTIONARY_BITS) - 1;
 
 const DICTIONARY_BITS: u32 = 12;
 const META: u32 = 1 << 31;
-const _: () = assert!(HEADER_BYTES == GRAIN_BYTES);
-const _: () = assert!(RECORD_BYTES_MAX / GRAIN_BYTES <= crate::format::entry::RECORD_GRAINS_MAX as usize);
+const _: () = assert!(HEADER_BYTES == UNIT_BYTES);
+const _: () = assert!(RECORD_BYTES_MAX / UNIT_BYTES <= crate::format::entry::RECORD_UNITS_MAX as usize);
 const _: () = assert!(PAGE_PAYLOAD_MAX < 1 << 14 && PAGES_MAX <= 1 << 17);
 const _: () = assert!(VERSION_BITS + DICTIONARY_BITS + 8 == 64);
 
@@ -80,9 +80,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Grains of the whole record.
-    pub(crate) fn grains(&self) -> Grains {
-        Grains::holding(HEADER_BYTES + self.payload_len)
+    /// Units of the whole record.
+    pub(crate) fn units(&self) -> Units {
+        Units::holding(HEADER_BYTES + self.payload_len)
     }
 
     /// Takes the fields apart; none if no record can begin so. The checksum is not looked at.
@@ -135,7 +135,7 @@ pub(crate) fn finish(record: &mut Vec<u8>, header: &Header, seed: u32, location:
     record[..HEADER_BYTES].copy_from_slice(header.stored(0).as_bytes());
     let crc = checksum(seed, location, &record[4..]);
     record[..4].copy_from_slice(&crc.to_le_bytes());
-    record.resize(record.len().next_multiple_of(GRAIN_BYTES), 0);
+    record.resize(record.len().next_multiple_of(UNIT_BYTES), 0);
 }
 
 /// The header of the record at the begin of `bytes`, if these are a whole record that belongs at `location`.

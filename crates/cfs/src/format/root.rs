@@ -1,31 +1,29 @@
-//! Roots: the sheets at a container's begin from which everything durable is found.
+//! Roots: the slots at a container's begin from which everything durable is found.
 //!
-//! Three sheets are written in a ring, one commit after the other, and each root that was made durable is
-//! written once more into the next sheet, without waiting. So the only durable root is never under the pen,
-//! and a sheet that rots takes nothing back. The layout is in `formats/cfs.md`.
+//! Three slots are written in a ring, one commit after the other, and each root that was made durable is
+//! written once more into the next slot, without waiting. So the only durable root is never under the pen,
+//! and a slot that rots takes nothing back. The layout is in `formats/cfs.md`.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{DICTIONARY_NUMBER_MAX, HEADER_BYTES};
 use crate::format::units::{
-    Block, ContainerId, DictionaryNumber, Extent, GRAIN_BYTES, Grains, Location, PAGES_MAX, VERSION_BITS,
-    Version,
+    Block, ContainerId, DictionaryNumber, Location, PAGES_MAX, Span, UNIT_BYTES, Units, VERSION_BITS, Version,
 };
-use crate::plant::Plant;
 use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
 
 /// The unit in which a medium may lose bytes that were being written, and in which holes are punched.
-pub const SHEET_BYTES: usize = 4096;
-/// Sheets of the ring.
-pub const ROOT_SHEETS: usize = 3;
+pub const DISK_BLOCK_BYTES: usize = 4096;
+/// Slots of the ring.
+pub const SUPERBLOCK_SLOTS: usize = 3;
 /// Where records begin.
-pub const HEAD_BYTES: usize = SHEET_BYTES * ROOT_SHEETS;
+pub const HEAD_BYTES: usize = DISK_BLOCK_BYTES * SUPERBLOCK_SLOTS;
 /// The roots' place.
-pub(crate) const HEAD: Extent =
-    Extent { location: Location(0), grains: Grains((HEAD_BYTES / GRAIN_BYTES) as u32) };
+pub(crate) const HEAD: Span = Span { location: Location(0), units: Units((HEAD_BYTES / UNIT_BYTES) as u32) };
 /// Versions that may be given out between two commits. A crash skips as many. Odd, so that versions from
 /// before and after a crash have the same tag only after as many crashes as there are tags.
 pub(crate) const VERSIONS_AHEAD: u64 = (1 << 22) + 699_051;
@@ -48,7 +46,7 @@ const EPOCH_MAX: u32 = u32::MAX - 1;
 const CLOSED: u32 = 1;
 const NAMED: u32 = 2;
 const BODY_AT: usize = size_of::<Clear>();
-const BODY_MAX: usize = SHEET_BYTES - BODY_AT - SEAL_OVERHEAD_MAX;
+const BODY_MAX: usize = DISK_BLOCK_BYTES - BODY_AT - SEAL_OVERHEAD_MAX;
 const BODY_FIXED: usize = size_of::<BodyHead>();
 /// Where what the checksum covers begins.
 const COVERED_AT: usize = std::mem::offset_of!(Clear, format_version);
@@ -59,7 +57,7 @@ const _: () = assert!(BODY_AT == 256 && ITEM_BYTES == 11 && BODY_FIXED == 16 && 
 const STORED_PLACE_BYTES: usize = size_of::<U64>();
 const STORED_DICTIONARY_BYTES: usize = size_of::<U16>() + STORED_PLACE_BYTES;
 
-/// What of a sheet is not sealed, as it lies in the file.
+/// What of a slot is not sealed, as it lies in the file.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Clear {
@@ -128,7 +126,7 @@ pub struct Identity {
 /// Where a record of the map or of a dictionary lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place {
-    /// First grain; 0: there is none.
+    /// First unit; 0: there is none.
     pub location: Location,
     /// Bytes of header and payload.
     pub bytes: u32,
@@ -150,10 +148,10 @@ impl Place {
         u64::from(self.tag) == sequence.0 & PLACE_TAG_MASK
     }
 
-    /// The grains that it takes; none if there is no record.
-    pub(crate) fn extent(self) -> Option<Extent> {
-        let grains = Grains::holding(self.bytes as usize);
-        (self.location != Location(0)).then_some(Extent { location: self.location, grains })
+    /// The units that it takes; none if there is no record.
+    pub(crate) fn span(self) -> Option<Span> {
+        let units = Units::holding(self.bytes as usize);
+        (self.location != Location(0)).then_some(Span { location: self.location, units })
     }
 
     /// Location below, length and tag above.
@@ -195,11 +193,11 @@ pub(crate) struct Root {
     pub version_limit: Version,
     /// First version of the open epoch.
     pub epoch_start: Version,
-    /// First grain behind all that it refers to, or a later one.
+    /// First unit behind all that it refers to, or a later one.
     pub end: u64,
     /// The end that there was when all of the map was last looked at, so that all space was known.
     pub known_end: u64,
-    /// Grains of zones below that end which nothing referred to.
+    /// Units of extents below that end which nothing referred to.
     pub known_free: u64,
     /// The highest number that a dictionary was ever given.
     pub dictionaries_given: DictionaryNumber,
@@ -221,31 +219,31 @@ impl Root {
     }
 
     /// Records that it leads to by itself: deltas, index and dictionaries. Leaves are in the index; one that
-    /// has no index, as a small segment's, gives a place without an extent for it.
+    /// has no index, as a small segment's, gives a place without a span for it.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
         let dictionaries = self.dictionaries.iter().map(|dictionary| dictionary.place);
         self.deltas.iter().copied().chain([self.index]).chain(dictionaries)
     }
 
-    /// The sheet, sealed if there is a seal.
+    /// The slot, sealed if there is a seal.
     pub(crate) fn encode(&self, seal: Option<&dyn Seal>) -> Vec<u8> {
         let mut clear = self.clear_fields();
-        let mut sheet = clear.as_bytes().to_vec();
+        let mut slot = clear.as_bytes().to_vec();
         let body = self.body();
         assert!(body.len() <= BODY_MAX, "a root's body of {} bytes", body.len());
         match seal {
-            None => sheet.extend_from_slice(&body),
+            None => slot.extend_from_slice(&body),
             Some(seal) => {
-                let bound = sheet[COVERED_AT..BOUND_END].to_vec();
-                seal.seal(&bound, &body, &mut sheet);
+                let bound = slot[COVERED_AT..BOUND_END].to_vec();
+                seal.seal(&bound, &body, &mut slot);
             }
         }
-        clear.body_len = U16::new((sheet.len() - BODY_AT) as u16);
-        sheet[..BODY_AT].copy_from_slice(clear.as_bytes());
-        sheet.resize(SHEET_BYTES, 0);
-        clear.checksum = U32::new(crc32fast::hash(&sheet[COVERED_AT..]));
-        sheet[..BODY_AT].copy_from_slice(clear.as_bytes());
-        sheet
+        clear.body_len = U16::new((slot.len() - BODY_AT) as u16);
+        slot[..BODY_AT].copy_from_slice(clear.as_bytes());
+        slot.resize(DISK_BLOCK_BYTES, 0);
+        clear.checksum = U32::new(crc32fast::hash(&slot[COVERED_AT..]));
+        slot[..BODY_AT].copy_from_slice(clear.as_bytes());
+        slot
     }
 
     fn clear_fields(&self) -> Clear {
@@ -299,47 +297,48 @@ impl Root {
         body
     }
 
-    /// Reads a sheet of the ring.
+    /// Reads a slot of the ring.
     ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::Unsupported`] and [`Error::Damaged`]; [`Error::KeyMissing`] for a root
     /// that is whole and sealed with another key.
-    pub(crate) fn decode(sheet: &[u8], seal: Option<&dyn Seal>, plant: Plant) -> Result<Root, Error> {
-        Root::decode_with(sheet, false, seal, plant)
+    pub(crate) fn decode(slot: &[u8], seal: Option<&dyn Seal>, fault: Fault) -> Result<Root, Error> {
+        Root::decode_with(slot, false, seal, fault)
     }
 
     /// Reads what [`encode`](Self::encode) made without a seal, whichever key the container has.
     ///
     /// # Errors
     /// [`Error::Damaged`]: it is half of one.
-    pub(crate) fn decode_image(sheet: &[u8]) -> Result<Root, Error> {
-        Root::decode_with(sheet, true, None, Plant::None)
+    pub(crate) fn decode_image(slot: &[u8]) -> Result<Root, Error> {
+        Root::decode_with(slot, true, None, Fault::None)
     }
 
     fn decode_with(
-        sheet: &[u8],
+        slot: &[u8],
         is_image: bool,
         seal: Option<&dyn Seal>,
-        plant: Plant,
+        fault: Fault,
     ) -> Result<Root, Error> {
-        let found = sheet.len() as u64;
-        let sheet: &[u8; SHEET_BYTES] =
-            sheet.try_into().map_err(|_| damage(Reason::CutOff { expected: SHEET_BYTES as u64, found }))?;
-        let clear = clear_of(sheet);
-        check_sheet(sheet, &clear, plant)?;
+        let found = slot.len() as u64;
+        let slot: &[u8; DISK_BLOCK_BYTES] = slot
+            .try_into()
+            .map_err(|_| damage(Reason::CutOff { expected: DISK_BLOCK_BYTES as u64, found }))?;
+        let clear = clear_of(slot);
+        check_slot(slot, &clear, fault)?;
         let mut root = Root::from(&clear);
         let body_len = clear.body_len.get();
-        let stored = sheet.get(BODY_AT..BODY_AT + usize::from(body_len));
+        let stored = slot.get(BODY_AT..BODY_AT + usize::from(body_len));
         let stored = stored.ok_or_else(|| {
             damage(Reason::Over { what: "body length", limit: BODY_MAX as u64, found: body_len.into() })
         })?;
-        let mut opened = [0; SHEET_BYTES];
+        let mut opened = [0; DISK_BLOCK_BYTES];
         let body = if is_image || root.key_id == [0; 16] {
             stored
         } else {
             let seal = seal.filter(|seal| seal.key_id() == root.key_id);
             let seal = seal.ok_or(Error::KeyMissing { needed: root.key_id })?;
-            let length = seal.open(&sheet[COVERED_AT..BOUND_END], stored, &mut opened);
+            let length = seal.open(&slot[COVERED_AT..BOUND_END], stored, &mut opened);
             &opened[..length.ok_or_else(|| damage(Reason::Seal))?]
         };
         root.take_body(body).ok_or_else(|| damage(Reason::Content))?;
@@ -397,9 +396,9 @@ impl Root {
         at_most("sequence", SEQUENCE_MAX, self.sequence.0)?;
         at_most("epoch", EPOCH_MAX.into(), self.epoch.into())?;
         at_most("epoch start", self.version_limit.0, self.epoch_start.0)?;
-        at_most("end in grains", 1 << 32, self.end)?;
-        at_most("known end in grains", self.end, self.known_end)?;
-        at_most("free grains", self.known_end, self.known_free)?;
+        at_most("end in units", 1 << 32, self.end)?;
+        at_most("known end in units", self.end, self.known_end)?;
+        at_most("free units", self.known_end, self.known_free)?;
         let given = self.dictionaries_given.into();
         at_most("number of dictionaries given out", DICTIONARY_NUMBER_MAX.into(), given)?;
         for dictionary in &self.dictionaries {
@@ -414,26 +413,26 @@ impl Root {
 
 impl Default for Root {
     fn default() -> Root {
-        Root::from(&clear_of(&[0; SHEET_BYTES]))
+        Root::from(&clear_of(&[0; DISK_BLOCK_BYTES]))
     }
 }
 
-/// What a sheet shows without its key and whatever its checksum says, and whether that is right. None: no
-/// sheet of this format.
-pub(crate) fn glance(sheet: &[u8]) -> Option<(Root, bool)> {
-    let sheet: &[u8; SHEET_BYTES] = sheet.get(..SHEET_BYTES)?.try_into().ok()?;
-    let clear = clear_of(sheet);
+/// What a slot shows without its key and whatever its checksum says, and whether that is right. None: no
+/// slot of this format.
+pub(crate) fn peek(slot: &[u8]) -> Option<(Root, bool)> {
+    let slot: &[u8; DISK_BLOCK_BYTES] = slot.get(..DISK_BLOCK_BYTES)?.try_into().ok()?;
+    let clear = clear_of(slot);
     let root = Root::from(&clear);
-    let is_whole = check_sheet(sheet, &clear, Plant::None).is_ok();
+    let is_whole = check_slot(slot, &clear, Fault::None).is_ok();
     (clear.magic == MAGIC && root.pages <= PAGES_MAX).then_some((root, is_whole))
 }
 
-fn check_sheet(sheet: &[u8; SHEET_BYTES], clear: &Clear, plant: Plant) -> Result<(), Error> {
+fn check_slot(slot: &[u8; DISK_BLOCK_BYTES], clear: &Clear, fault: Fault) -> Result<(), Error> {
     if clear.magic != MAGIC {
         return Err(Error::Foreign { found: clear.magic });
     }
-    let (found, expected) = (clear.checksum.get(), crc32fast::hash(&sheet[COVERED_AT..]));
-    if found != expected && !plant.is(Plant::TornRootAccepted) {
+    let (found, expected) = (clear.checksum.get(), crc32fast::hash(&slot[COVERED_AT..]));
+    if found != expected && !fault.is(Fault::TornRootAccepted) {
         return Err(damage(Reason::Checksum { expected, found }));
     }
     let version = clear.format_version.get();
@@ -453,8 +452,8 @@ fn check_sheet(sheet: &[u8; SHEET_BYTES], clear: &Clear, plant: Plant) -> Result
     Ok(())
 }
 
-fn clear_of(sheet: &[u8; SHEET_BYTES]) -> Clear {
-    zerocopy::transmute!(*sheet.first_chunk::<BODY_AT>().unwrap_or(&[0; BODY_AT]))
+fn clear_of(slot: &[u8; DISK_BLOCK_BYTES]) -> Clear {
+    zerocopy::transmute!(*slot.first_chunk::<BODY_AT>().unwrap_or(&[0; BODY_AT]))
 }
 
 impl From<&Clear> for Root {
@@ -552,6 +551,6 @@ pub(crate) fn put_items(out: &mut Vec<u8>, items: &[(Block, Entry)]) {
 }
 
 fn damage(reason: Reason) -> Error {
-    let length = SHEET_BYTES as u64;
+    let length = DISK_BLOCK_BYTES as u64;
     Damage { part: Part::Root, block: None, offset: 0, length, reason }.into()
 }

@@ -1,7 +1,7 @@
 //! Numbers that must not be taken for one another.
 
 /// The unit of allocation: 16 bytes.
-pub const GRAIN_BYTES: usize = 16;
+pub const UNIT_BYTES: usize = 16;
 /// Blocks at most of a segment: 1 GB.
 pub const PAGES_MAX: u32 = 1 << 17;
 /// Entries of a leaf of the map: 4 MB of pages.
@@ -53,81 +53,81 @@ impl Leaf {
     }
 }
 
-/// Where something begins in the file, in grains; 0 is the first root's and thus no record's.
+/// Where something begins in the file, in units; 0 is the first root's and thus no record's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Location(pub u32);
 
 impl Location {
     /// In bytes.
     pub fn offset(self) -> u64 {
-        u64::from(self.0) * GRAIN_BYTES as u64
+        u64::from(self.0) * UNIT_BYTES as u64
     }
 
     /// The location of a byte offset.
     pub fn of_offset(offset: u64) -> Location {
-        debug_assert!(offset.is_multiple_of(GRAIN_BYTES as u64) && offset >> 36 == 0);
-        Location((offset / GRAIN_BYTES as u64) as u32)
+        debug_assert!(offset.is_multiple_of(UNIT_BYTES as u64) && offset >> 36 == 0);
+        Location((offset / UNIT_BYTES as u64) as u32)
     }
 }
 
-/// A length in grains.
+/// A length in units.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Grains(pub u32);
+pub struct Units(pub u32);
 
-impl Grains {
+impl Units {
     /// That hold so many bytes.
-    pub fn holding(bytes: usize) -> Grains {
-        Grains(bytes.div_ceil(GRAIN_BYTES) as u32)
+    pub fn holding(bytes: usize) -> Units {
+        Units(bytes.div_ceil(UNIT_BYTES) as u32)
     }
 
     /// In bytes.
     pub fn bytes(self) -> usize {
-        self.0 as usize * GRAIN_BYTES
+        self.0 as usize * UNIT_BYTES
     }
 }
 
-/// A run of grains in the file.
+/// A run of units in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Extent {
-    /// Its first grain.
+pub struct Span {
+    /// Its first unit.
     pub location: Location,
     /// How many.
-    pub grains: Grains,
+    pub units: Units,
 }
 
-impl Extent {
-    /// The first grain behind it.
+impl Span {
+    /// The first unit behind it.
     pub fn end(self) -> u64 {
-        u64::from(self.location.0) + u64::from(self.grains.0)
+        u64::from(self.location.0) + u64::from(self.units.0)
     }
 
-    /// The zones it touches, each with the grains that it has there.
-    pub fn shares(self, zone_grains: u32) -> impl Iterator<Item = (ZoneNumber, Grains)> {
+    /// The extents it touches, each with the units that it has there.
+    pub fn shares(self, extent_units: u32) -> impl Iterator<Item = (ExtentNumber, Units)> {
         let (mut at, end) = (u64::from(self.location.0), self.end());
-        let size = u64::from(zone_grains);
+        let size = u64::from(extent_units);
         std::iter::from_fn(move || {
             (at < end).then(|| {
-                let (zone, share) = (at / size, (end - at).min(size - at % size));
+                let (extent, share) = (at / size, (end - at).min(size - at % size));
                 at += share;
-                (ZoneNumber(zone as u32), Grains(share as u32))
+                (ExtentNumber(extent as u32), Units(share as u32))
             })
         })
     }
 }
 
-/// Number of a zone, from 0.
+/// Number of an extent, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct ZoneNumber(pub u32);
+pub struct ExtentNumber(pub u32);
 
-impl ZoneNumber {
+impl ExtentNumber {
     /// As an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Its first grain.
-    pub fn start(self, zone_grains: u32) -> Location {
-        Location(self.0 * zone_grains)
+    /// Its first unit.
+    pub fn start(self, extent_units: u32) -> Location {
+        Location(self.0 * extent_units)
     }
 }
 

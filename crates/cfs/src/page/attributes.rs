@@ -1,4 +1,4 @@
-//! Heap tuples attribute by attribute, when it can be told where attributes are.
+//! Heap tuples attribute by attribute, when it can be found where attributes are.
 //!
 //! Nobody tells: the catalogs are out of reach. But rows of a few dozen tuples that all must end where their
 //! line pointer says leave little choice of widths and alignments (`heaptuple.c`, `tupmacs.h`), so a
@@ -22,7 +22,7 @@ mod read;
 
 pub(super) use read::read;
 
-/// More attributes than this are not told apart.
+/// More attributes than this are not separated.
 const ATTRIBUTES_MAX: usize = 64;
 const HEADER_BYTES: usize = 24;
 

@@ -106,7 +106,7 @@ pub(super) fn write(values: &[u32], backend: Backend, rows: RowCost, sink: &mut 
     write_unswapped(values, backend, rows, true, sink)
 }
 
-/// As [`write()`], not swapped. Only if `whole`, values may be told in halves.
+/// As [`write()`], not swapped. Only if `whole`, values may be written in halves.
 pub(super) fn write_unswapped(
     values: &[u32],
     backend: Backend,
@@ -272,7 +272,8 @@ pub(super) fn read_all(source: &mut Source<'_>, values: &mut [u32]) -> Result<()
     }
 }
 
-/// The value of a column that is the same throughout, if the next one is told as that; else nothing is taken.
+/// The value of a column that is the same throughout, if the next one is written as that; else nothing is
+/// taken.
 pub(super) fn constant(source: &mut Source<'_>) -> Result<Option<u32>, Error> {
     match source.head_next(|byte| byte & 7 == STEP && byte >> 3 < 2) {
         None => Ok(None),

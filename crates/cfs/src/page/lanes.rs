@@ -138,12 +138,13 @@ impl Classes {
             class.plan(begin);
         }
         let padded = flags & PADDED != 0;
-        if one && !padded && self.classes[0].is_told() {
+        if one && !padded && self.classes[0].is_in_lanes() {
             return Ok(());
         }
-        let told: [bool; CLASSES_MAX] = std::array::from_fn(|i| i < self.count && self.classes[i].is_told());
+        let in_lanes: [bool; CLASSES_MAX] =
+            std::array::from_fn(|i| i < self.count && self.classes[i].is_in_lanes());
         for cell in cells.iter() {
-            if !padded && cell.tids == 0 && told.get(usize::from(cell.class)) == Some(&true) {
+            if !padded && cell.tids == 0 && in_lanes.get(usize::from(cell.class)) == Some(&true) {
                 continue;
             }
             let mut done = Ok(());
@@ -379,7 +380,7 @@ impl Class {
     }
 
     /// Whether lanes tell all of its cells up to their end.
-    fn is_told(&self) -> bool {
+    fn is_in_lanes(&self) -> bool {
         self.end_min == self.end_max
             && self.front_runs.is_empty()
             && self.back_runs.is_empty()

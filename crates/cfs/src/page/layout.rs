@@ -28,7 +28,7 @@ pub(super) struct Cell {
     pub(super) end: u16,
     /// Row pointers of its posting list.
     pub(super) tids: u16,
-    /// Bytes from there on that are told apart.
+    /// Bytes from there on that are written one by one.
     pub(super) apart: u16,
     /// What it must share with others to be coded together.
     pub(super) key: u16,

@@ -1,8 +1,8 @@
 //! What is left between tuples: zeros, or what once were tuples.
 //!
 //! When the server compacts a page it moves tuples and leaves their old bytes behind, so the hole of a page
-//! in use is full of copies, eight bytes aligned, of what is still there. They are told as copies of words of
-//! the page.
+//! in use is full of copies, eight bytes aligned, of what is still there. They are written as copies of words
+//! of the page.
 
 use super::column::{self, Backend, NEVER};
 use super::layout::{Layout, aligned, resize};

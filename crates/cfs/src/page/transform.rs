@@ -32,7 +32,7 @@ const PLAIN: u8 = 0;
 const POSTINGS: u8 = 0x80;
 /// Lists of GIN entries are apart.
 const ENTRIES: u8 = 0x10;
-/// Tuples are told by attributes.
+/// Tuples are written attribute by attribute.
 const ATTRIBUTES: u8 = 0x40;
 /// What is left between tuples begins with old line pointers.
 const REMAINS: u8 = 0x20;

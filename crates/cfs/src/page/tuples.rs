@@ -78,7 +78,7 @@ impl Family {
     }
 }
 
-/// One field: where it is, how wide, and what it is told as.
+/// One field: where it is, how wide, and what it is written as.
 #[derive(Copy, Clone)]
 enum Field {
     /// Four bytes.
@@ -182,7 +182,7 @@ pub(super) fn write(
     }
 }
 
-/// Which lists of row pointers are told apart from their tuples.
+/// Which lists of row pointers are written apart from their tuples.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Lists {
     None,
@@ -274,8 +274,8 @@ fn tid(page: &[u8; PAGE_SIZE], at: u16) -> (u32, u16) {
     (u32_at(page, at).rotate_left(16), u16_at(page, at + 4))
 }
 
-/// The largest offset if all row pointers can be told as `block * largest + offset - 1` in 32 bits, else 0.
-/// Then the rows of consecutive blocks are consecutive numbers.
+/// The largest offset if all row pointers can be written as `block * largest + offset - 1` in 32 bits, else
+/// 0. Then the rows of consecutive blocks are consecutive numbers.
 fn per_block(tids: impl Iterator<Item = (u32, u16)>) -> u32 {
     let (mut block_max, mut offset_max, mut offset_min) = (0, 0, u16::MAX);
     for (block, offset) in tids {

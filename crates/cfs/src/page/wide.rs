@@ -6,7 +6,7 @@
 //! give back the same bits are exceptions and follow one by one.
 //!
 //! Many such columns were single-precision once and went through `printf("%f")`: 40.38 became 40.380001. Then
-//! the integer is 4038, and the way back repeats what happened to it. And a column may be told by its
+//! the integer is 4038, and the way back repeats what happened to it. And a column may be written as its
 //! distances from the one before in the same row: opening and closing prices, times of creation and change.
 
 use super::Error;

@@ -21,7 +21,7 @@
 use pgshrink_codec::Choice;
 
 use crate::format::record::HEADER_BYTES;
-use crate::format::units::GRAIN_BYTES;
+use crate::format::units::UNIT_BYTES;
 use crate::page::{Error, PAGE_SIZE, PageCodec, PageDictionary, Policy};
 
 /// The figures of a [`DictionaryPolicy`].
@@ -103,7 +103,7 @@ impl DictionaryPolicy {
     }
 
     /// A page was written, with the present dictionary, in so many bytes of payload; its number in the
-    /// relation counts for its check sum. True: a trial is due, until it is run. Pages of zeros are not told
+    /// relation counts for its check sum. True: a trial is due, until it is run. Pages of zeros are not reported
     /// of.
     pub fn note(&mut self, block: u32, page: &[u8; PAGE_SIZE], payload_len: usize) -> bool {
         if self.noted.is_multiple_of(self.stride) {
@@ -208,5 +208,5 @@ impl DictionaryPolicy {
 }
 
 fn allocated(payload_len: usize) -> u64 {
-    (HEADER_BYTES + payload_len).next_multiple_of(GRAIN_BYTES) as u64
+    (HEADER_BYTES + payload_len).next_multiple_of(UNIT_BYTES) as u64
 }

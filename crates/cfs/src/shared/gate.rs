@@ -12,8 +12,8 @@ use crate::format::error::Error;
 use crate::format::record::DICTIONARY_NUMBER_MAX;
 use crate::format::root::DICTIONARIES_MAX;
 use crate::format::units::DictionaryNumber;
-use crate::shared::live::Live;
 use crate::shared::lock::CommitGuard;
+use crate::shared::state::SharedState;
 use crate::shared::word::Word;
 
 const INSIDE: u64 = (1 << 32) - 1;
@@ -40,7 +40,7 @@ impl<W: Word> Drop for Inside<'_, W> {
     }
 }
 
-impl<'m, W: Word> Live<'m, W> {
+impl<'m, W: Word> SharedState<'m, W> {
     /// The gate that has the number now; 0 finds one that is nobody's.
     fn gate(&self, number: DictionaryNumber) -> Option<&'m W> {
         let gates = &self.shared().gates;
@@ -125,10 +125,10 @@ impl<'m, W: Word> Live<'m, W> {
     /// container's life.
     pub(crate) fn give_number(
         &self,
-        is_reuse_planted: bool,
+        is_reuse_injected: bool,
         _: &CommitGuard<'_, W>,
     ) -> Option<DictionaryNumber> {
-        if is_reuse_planted {
+        if is_reuse_injected {
             return (1..=DICTIONARY_NUMBER_MAX).find(|number| self.gate(*number).is_none());
         }
         let number = self.shared().dictionaries_given.load() + 1;

@@ -11,7 +11,7 @@
 //! * A guard lets go only what its process still holds. That somebody else holds the lock means that a live
 //!   process was taken for dead: then two may have been inside, and the container is poisoned.
 
-use crate::device::Peers;
+use crate::device::ProcessTable;
 use crate::shared::word::Word;
 
 /// A lock that is held. Functions that need it take one of the newtypes below as proof.
@@ -29,25 +29,25 @@ impl<W: Word> Drop for Held<'_, W> {
     }
 }
 
-fn try_hold<'a, W: Word>(word: &'a W, poisoned: &'a W, peers: &impl Peers) -> Option<Held<'a, W>> {
-    let me = peers.me();
+fn try_hold<'a, W: Word>(word: &'a W, poisoned: &'a W, processes: &impl ProcessTable) -> Option<Held<'a, W>> {
+    let me = processes.me();
     assert!(me != 0, "a process is named by a number other than 0");
     let is_mine = match word.swap_if(0, me) {
         Ok(()) => true,
         // Left behind by this very process.
         Err(holder) if holder == me => true,
-        Err(holder) => !peers.is_alive(holder) && word.swap_if(holder, me).is_ok(),
+        Err(holder) => !processes.is_alive(holder) && word.swap_if(holder, me).is_ok(),
     };
     // Not before it is known: a guard that was never one would be dropped.
     is_mine.then(|| Held { word, poisoned, me })
 }
 
-fn hold<'a, W: Word>(word: &'a W, poisoned: &'a W, peers: &impl Peers) -> Held<'a, W> {
+fn hold<'a, W: Word>(word: &'a W, poisoned: &'a W, processes: &impl ProcessTable) -> Held<'a, W> {
     loop {
-        if let Some(held) = try_hold(word, poisoned, peers) {
+        if let Some(held) = try_hold(word, poisoned, processes) {
             return held;
         }
-        peers.relax();
+        processes.relax();
     }
 }
 
@@ -58,18 +58,18 @@ macro_rules! guard {
 
         impl<'a, W: Word> $name<'a, W> {
             /// Waits for the lock.
-            pub fn lock(shared: &'a crate::shared::region::Shared<W>, peers: &impl Peers) -> Self {
-                $(let_go(&shared.$later, peers);)*
-                $name(hold(&shared.$lock, &shared.poisoned, peers))
+            pub fn lock(shared: &'a crate::shared::region::Shared<W>, processes: &impl ProcessTable) -> Self {
+                $(let_go(&shared.$later, processes);)*
+                $name(hold(&shared.$lock, &shared.poisoned, processes))
             }
 
             /// Takes the lock if nobody who lives holds it.
             pub fn try_lock(
                 shared: &'a crate::shared::region::Shared<W>,
-                peers: &impl Peers,
+                processes: &impl ProcessTable,
             ) -> Option<Self> {
-                $(let_go(&shared.$later, peers);)*
-                try_hold(&shared.$lock, &shared.poisoned, peers).map($name)
+                $(let_go(&shared.$later, processes);)*
+                try_hold(&shared.$lock, &shared.poisoned, processes).map($name)
             }
         }
     };
@@ -89,16 +89,19 @@ guard! {
     CollectorGuard, collector_lock, before commit_lock, loader_lock
 }
 
-/// Lets go of whatever `peers.me()` holds of these locks, after a jump out of the engine.
-pub(crate) fn release_held<W: Word>(shared: &crate::shared::region::Shared<W>, peers: &impl Peers) {
+/// Lets go of whatever `processes.me()` holds of these locks, after a jump out of the engine.
+pub(crate) fn release_held<W: Word>(
+    shared: &crate::shared::region::Shared<W>,
+    processes: &impl ProcessTable,
+) {
     for word in [&shared.commit_lock, &shared.loader_lock, &shared.collector_lock] {
-        let_go(word, peers);
+        let_go(word, processes);
     }
 }
 
-fn let_go<W: Word>(word: &W, peers: &impl Peers) {
-    if word.load() == peers.me() {
+fn let_go<W: Word>(word: &W, processes: &impl ProcessTable) {
+    if word.load() == processes.me() {
         // Nobody takes it from a process that lives.
-        let _ = word.swap_if(peers.me(), 0);
+        let _ = word.swap_if(processes.me(), 0);
     }
 }

@@ -8,7 +8,7 @@
 use std::mem::{offset_of, size_of};
 
 use crate::format::error::Error;
-use crate::format::root::{DICTIONARIES_MAX, HEAD_BYTES, SHEET_BYTES};
+use crate::format::root::{DICTIONARIES_MAX, DISK_BLOCK_BYTES, HEAD_BYTES};
 use crate::format::units::{LEAF_ENTRIES, LEAVES_MAX, PAGES_MAX};
 use crate::shared::word::Word;
 
@@ -17,61 +17,64 @@ use crate::shared::word::Word;
 pub struct Geometry {
     /// Pages at most of the segment (RELSEG_SIZE), at most [`PAGES_MAX`].
     pub pages_max: u32,
-    /// Grains of a zone, the unit in which space becomes free: a power of two, a sheet at least.
-    pub zone_grains: u32,
-    /// Zones at most of the file, at most 2^32 grains together.
-    pub zones_max: u32,
+    /// Units of an extent, the unit in which space becomes free: a power of two, a disk block at least.
+    pub extent_units: u32,
+    /// Extents at most of the file, at most 2^32 units together.
+    pub extents_max: u32,
 }
 
 impl Geometry {
     /// For a segment of `pages_max` pages: the file may grow to three times the plain size before writers
     /// have to make room, and what is kept for commits and collection comes on top.
     pub fn of(pages_max: u32) -> Geometry {
-        let zone_grains = 512;
-        let zones = (u64::from(pages_max) * 512 * 3 / u64::from(zone_grains)) as u32 + 64;
-        let geometry = Geometry { pages_max, zone_grains, zones_max: zones };
-        Geometry { zones_max: zones + geometry.zones_for_moves() + geometry.zones_for_commits(), ..geometry }
+        let extent_units = 512;
+        let extents = (u64::from(pages_max) * 512 * 3 / u64::from(extent_units)) as u32 + 64;
+        let geometry = Geometry { pages_max, extent_units, extents_max: extents };
+        Geometry {
+            extents_max: extents + geometry.extents_for_moves() + geometry.extents_for_commits(),
+            ..geometry
+        }
     }
 
     /// Words of shared memory, best at the begin of a memory page. Of these are touched: 8 KB at opening, the
     /// 512 entries of each leaf (one page of memory) of which a page is read, written or in a delta, and
-    /// those of zones that were written since, or of all once the map is complete.
+    /// those of extents that were written since, or of all once the map is complete.
     pub fn words(&self) -> usize {
-        FIXED_WORDS + self.pages_max as usize + self.zones_max as usize
+        FIXED_WORDS + self.pages_max as usize + self.extents_max as usize
     }
 
     /// Bytes that the file may have.
     pub(crate) fn bytes_max(&self) -> u64 {
-        u64::from(self.zones_max) * self.zone_bytes()
+        u64::from(self.extents_max) * self.extent_bytes()
     }
 
-    /// Bytes of a zone.
-    pub(crate) fn zone_bytes(&self) -> u64 {
-        u64::from(self.zone_grains) * crate::format::units::GRAIN_BYTES as u64
+    /// Bytes of an extent.
+    pub(crate) fn extent_bytes(&self) -> u64 {
+        u64::from(self.extent_units) * crate::format::units::UNIT_BYTES as u64
     }
 
     /// Bytes at most of the records of a commit of `pages` pages.
     pub(crate) fn commit_bytes_max(&self, pages: u32) -> u64 {
         let leaves = (pages as usize).div_ceil(LEAF_ENTRIES) as u64;
         let per_leaf = LEAF_ENTRIES * 8 + 64 + crate::seal::SEAL_OVERHEAD_MAX;
-        (leaves + 2) * (per_leaf.next_multiple_of(crate::format::units::GRAIN_BYTES) as u64)
+        (leaves + 2) * (per_leaf.next_multiple_of(crate::format::units::UNIT_BYTES) as u64)
     }
 
-    /// Zones that only commits get: with these any number of commits succeeds, of whatever size. Each leaf
-    /// and the index of one map may lie in a zone of its own, and so may those of the next, which is written
-    /// beside it; then the first is free.
-    pub(crate) fn zones_for_commits(&self) -> u32 {
+    /// Extents that only commits get: with these any number of commits succeeds, of whatever size. Each leaf
+    /// and the index of one map may lie in an extent of its own, and so may those of the next, which is
+    /// written beside it; then the first is free.
+    pub(crate) fn extents_for_commits(&self) -> u32 {
         let leaves = self.pages_max.div_ceil(LEAF_ENTRIES as u32);
         let leaf_bytes = u64::from(self.pages_max.min(LEAF_ENTRIES as u32)) * 8 + 128;
-        let zones_each = leaf_bytes.div_ceil(self.zone_bytes()) as u32;
+        let extents_each = leaf_bytes.div_ceil(self.extent_bytes()) as u32;
         // And one that a commit still fills, and one whose last part an opening gives to pages.
-        2 * (leaves + 1) * zones_each + 2
+        2 * (leaves + 1) * extents_each + 2
     }
 
-    /// Zones that only collection gets beside commits: with these it empties others.
-    pub(crate) fn zones_for_moves(&self) -> u32 {
+    /// Extents that only collection gets beside commits: with these it empties others.
+    pub(crate) fn extents_for_moves(&self) -> u32 {
         let record = crate::format::record::RECORD_BYTES_MAX as u64;
-        (8 * record).div_ceil(self.zone_bytes()) as u32 + 2
+        (8 * record).div_ceil(self.extent_bytes()) as u32 + 2
     }
 
     pub(crate) fn check(&self, words: usize) -> Result<(), Error> {
@@ -79,32 +82,32 @@ impl Geometry {
             if found <= allowed { Ok(()) } else { Err(Error::Limit { what, found, allowed }) }
         };
         limit("segment size in pages", self.pages_max.into(), PAGES_MAX.into())?;
-        limit("zone size in grains", self.zone_grains.into(), 1 << 13)?;
-        limit("file size in grains", u64::from(self.zone_grains) * u64::from(self.zones_max), 1 << 32)?;
+        limit("extent size in units", self.extent_units.into(), 1 << 13)?;
+        limit("file size in units", u64::from(self.extent_units) * u64::from(self.extents_max), 1 << 32)?;
         let (expected, found) = (self.words() as u64, words as u64);
-        if !self.zone_grains.is_power_of_two() || self.zone_grains < 256 {
+        if !self.extent_units.is_power_of_two() || self.extent_units < 256 {
             return Err(Error::SharedMemory {
-                what: "grains of a zone, at least,",
+                what: "units of an extent, at least,",
                 expected: 256,
-                found: self.zone_grains.into(),
+                found: self.extent_units.into(),
             });
         }
         if found < expected {
             return Err(Error::SharedMemory { what: "words", expected, found });
         }
         // Kept for commits and collection; the roots; two of the longest pages, and a map.
-        let zones = |bytes: usize| bytes.div_ceil(self.zone_bytes() as usize) as u32;
-        let used = zones(HEAD_BYTES) + 2 * zones(crate::format::record::RECORD_BYTES_MAX) + 2;
-        let least = self.zones_for_commits() + self.zones_for_moves() + used;
-        if self.zones_max < least {
-            let (expected, found) = (least.into(), self.zones_max.into());
-            return Err(Error::SharedMemory { what: "zones of the file, at least,", expected, found });
+        let extents = |bytes: usize| bytes.div_ceil(self.extent_bytes() as usize) as u32;
+        let used = extents(HEAD_BYTES) + 2 * extents(crate::format::record::RECORD_BYTES_MAX) + 2;
+        let least = self.extents_for_commits() + self.extents_for_moves() + used;
+        if self.extents_max < least {
+            let (expected, found) = (least.into(), self.extents_max.into());
+            return Err(Error::SharedMemory { what: "extents of the file, at least,", expected, found });
         }
         Ok(())
     }
 }
 
-/// The fixed words, by name. Then follow an entry for each page, and a word for each zone.
+/// The fixed words, by name. Then follow an entry for each page, and a word for each extent.
 ///
 /// Every field is words, so that its bytes are what the slice of words has there.
 #[repr(C)]
@@ -119,15 +122,15 @@ pub struct Shared<W> {
     pub unfinished: W,
     /// Not 0: nothing can be committed any more.
     pub poisoned: W,
-    /// Pages of the segment, and whether entries above are still to be taken away (`live::Size`).
+    /// Pages of the segment, and whether entries above are still to be taken away (`state::Size`).
     pub size: W,
-    /// The run that records are appended to: next grain below, end above.
+    /// The run that records are appended to: next unit below, end above.
     pub cursor: W,
     /// The same for moved pages and for commits, where there is no more space than what is kept for them
-    /// (`space::Lane`).
+    /// (`allocator::Lane`).
     pub kept_cursors: [W; 2],
-    /// Zones that were ever used.
-    pub zones_end: W,
+    /// Extents that were ever used.
+    pub extents_end: W,
     /// The next version to be given out.
     pub next_version: W,
     /// The first one that may not be.
@@ -136,42 +139,42 @@ pub struct Shared<W> {
     pub commit_begun: W,
     /// The number of the last commit that is durable.
     pub commit_done: W,
-    /// The root sheet last written.
+    /// The superblock slot last written.
     pub ring: W,
-    /// Used zones from which on a writer looks whether there is too much garbage; 0: never.
-    pub help_at: W,
-    /// Zones that are free, about: a process between two steps may make it one off.
-    pub free_zones: W,
-    /// Where to look for a free zone first.
-    pub zone_hint: W,
+    /// Used extents from which on a writer looks whether there is too much garbage; 0: never.
+    pub foreground_at: W,
+    /// Extents that are free, about: a process between two steps may make it one off.
+    pub free_extents: W,
+    /// Where to look for a free extent first.
+    pub extent_hint: W,
     /// Not 0: the next commit writes changed leaves anew.
-    pub fold_due: W,
+    pub map_checkpoint_due: W,
     /// Who collects.
     pub collector_lock: W,
     /// Who puts a leaf's entries into memory.
     pub loader_lock: W,
-    /// Grains that the last commit refers to.
-    pub live_grains: W,
-    /// How often the cursor left a sheet for a commit's sake.
-    pub sheets_left: W,
-    /// Writers between their reservation and the end of their write, by the lowest bit of `sheets_left` when
-    /// they came, and how many of them a commit has given up waiting for (`space::Writers`).
+    /// Units that the last commit refers to.
+    pub live_units: W,
+    /// How often the cursor left a disk block for a commit's sake.
+    pub disk_blocks_left: W,
+    /// Writers between their reservation and the end of their write, by the lowest bit of `disk_blocks_left`
+    /// when they came, and how many of them a commit has given up waiting for (`allocator::Writers`).
     pub appending: [W; 2],
     /// Entries of blocks from here on were never to be loaded, or were cut off since.
     pub load_limit: W,
-    /// The first grain behind all that the root found at opening refers to.
+    /// The first unit behind all that the root found at opening refers to.
     pub load_end: W,
-    /// Zones whose use is not known until the map is complete.
-    pub unknown_zones: W,
-    /// What the root found at opening says was the end when all space was last known, in grains.
+    /// Extents whose use is not known until the map is complete.
+    pub unknown_extents: W,
+    /// What the root found at opening says was the end when all space was last known, in units.
     pub known_end: W,
-    /// How many grains of zones were free then.
+    /// How many units of extents were free then.
     pub known_free: W,
     /// Not 0: the next commit completes the map.
     pub completion_due: W,
     /// The highest number that a dictionary was given.
     pub dictionaries_given: W,
-    /// What is counted (`live::Counter`).
+    /// What is counted (`state::Counter`).
     pub counters: [W; COUNTERS],
     reserved: [W; FIRST_RESERVED],
     /// Leaves that changed since they were written, a bit each.
@@ -184,7 +187,7 @@ pub struct Shared<W> {
     pub leaf_places: [W; LEAVES_MAX],
     /// The last root, not sealed. Who does not hold the commit lock may find it being replaced, and sees so
     /// by its checksum.
-    pub image: [W; SHEET_BYTES / 8],
+    pub image: [W; DISK_BLOCK_BYTES / 8],
     /// Who may write with which dictionary (`gate`).
     pub gates: [W; DICTIONARIES_MAX],
     reserved_end: [W; LAST_RESERVED],
@@ -194,7 +197,7 @@ pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
 const NAMED_WORDS: usize = 33;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
-const USED_WORDS: usize = 64 + 3 * LEAF_BITS_WORDS + LEAVES_MAX + SHEET_BYTES / 8 + DICTIONARIES_MAX;
+const USED_WORDS: usize = 64 + 3 * LEAF_BITS_WORDS + LEAVES_MAX + DISK_BLOCK_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.
 pub const FIXED_WORDS: usize = USED_WORDS.next_multiple_of(LEAF_ENTRIES);
 const LAST_RESERVED: usize = FIXED_WORDS - USED_WORDS;
@@ -222,7 +225,7 @@ pub(crate) const IN_SYNC: u64 = 2;
 pub struct Region<'m, W> {
     pub shared: &'m Shared<W>,
     pub entries: &'m [W],
-    pub zones: &'m [W],
+    pub extents: &'m [W],
     /// All of them.
     pub words: &'m [W],
 }
@@ -239,20 +242,20 @@ impl<'m, W: Word> Region<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
     ///
     /// # Errors
-    /// [`Error::SharedMemory`] if there are too few words, if the size of a zone does not do, or if there are
-    /// too few zones to work in; [`Error::Limit`] if the geometry is larger than the format.
+    /// [`Error::SharedMemory`] if there are too few words, if the size of an extent does not do, or if there
+    /// are too few extents to work in; [`Error::Limit`] if the geometry is larger than the format.
     pub fn over(words: &'m [W], geometry: &Geometry) -> Result<Self, Error> {
         const { assert!(size_of::<Shared<W>>() == FIXED_WORDS * size_of::<W>()) };
         geometry.check(words.len())?;
         let words = &words[..geometry.words()];
         let (fixed, rest) = words.split_at(FIXED_WORDS);
-        let (entries, zones) = rest.split_at(geometry.pages_max as usize);
+        let (entries, extents) = rest.split_at(geometry.pages_max as usize);
         // SAFETY: `Shared<W>` is repr(C) and has fields of `W` and arrays of `W` alone, so it has the
         // alignment of `W`, and, by the assertion above, no padding: its bytes are those of `FIXED_WORDS`
         // consecutive `W`s, which `fixed` is. The reference lives as long as the slice and is shared, as the
         // slice is.
         let shared = unsafe { &*fixed.as_ptr().cast::<Shared<W>>() };
-        Ok(Region { shared, entries, zones, words })
+        Ok(Region { shared, entries, extents, words })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::{Budget, Error, Scratch};
 use pgshrink_testkit::seed::{Rng, Seed};
 
@@ -32,8 +32,8 @@ struct Tally {
 }
 
 impl Original {
-    fn new(seed: u64, plant: Plant) -> Original {
-        let bench = Bench::new(crate::plan::options(plant, seed));
+    fn new(seed: u64, fault: Fault) -> Original {
+        let bench = Bench::new(crate::plan::options(fault, seed));
         let container = bench.create(1);
         let roots = BTreeMap::from([(1, Vec::new())]);
         Original { bench, container, pages: Vec::new(), roots, rng: Seed(seed).rng(), writes: 0 }
@@ -122,7 +122,7 @@ impl Original {
 fn a_copy_of_one_moment_is_the_last_commit() {
     let mut tally = Tally::default();
     for seed in 0..40 {
-        let mut original = Original::new(seed, Plant::None);
+        let mut original = Original::new(seed, Fault::None);
         for _ in 0..30 {
             (0..original.rng.below(20)).for_each(|_| original.step());
             let copy = original.copy(0);
@@ -133,10 +133,10 @@ fn a_copy_of_one_moment_is_the_last_commit() {
 }
 
 /// Copies while the original is worked on, until one is wrong.
-fn copies_under_way(plant: Plant) -> Result<Tally, String> {
+fn copies_under_way(fault: Fault) -> Result<Tally, String> {
     let mut tally = Tally::default();
     for seed in 0..150 {
-        let mut original = Original::new(seed, plant);
+        let mut original = Original::new(seed, fault);
         (0..150).for_each(|_| original.step());
         for _ in 0..6 {
             let steps = original.rng.below(6);
@@ -149,13 +149,13 @@ fn copies_under_way(plant: Plant) -> Result<Tally, String> {
 
 #[test]
 fn a_copy_taken_while_others_write_is_one_commit_or_names_what_is_not() {
-    let tally = copies_under_way(Plant::None).unwrap();
+    let tally = copies_under_way(Fault::None).unwrap();
     println!("{tally:?}");
     assert!(tally.whole > 50 && tally.partly > 50, "{tally:?}");
 }
 
 #[test]
 fn i10_a_reader_that_takes_any_record_of_its_block_is_caught_in_copies() {
-    let found = copies_under_way(Plant::ReaderIgnoresTag);
+    let found = copies_under_way(Fault::ReaderIgnoresTag);
     assert!(found.is_err(), "{found:?}");
 }

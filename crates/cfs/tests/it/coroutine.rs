@@ -34,10 +34,10 @@ pub fn switch() {
 impl Coroutine {
     pub fn new(work: impl FnOnce() + 'static) -> Coroutine {
         let scope: Rc<Cell<*mut Running>> = Rc::new(Cell::new(std::ptr::null_mut()));
-        let told = scope.clone();
+        let current = scope.clone();
         let generator = Gn::new_scoped_opt_local(STACK_WORDS, move |mut scope| {
-            told.set((&raw mut scope).cast());
-            CURRENT.set(told.get());
+            current.set((&raw mut scope).cast());
+            CURRENT.set(current.get());
             work();
         });
         Coroutine { generator: Some(generator), scope }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 
 use crate::plan::{Focus, Plan, Tally};
 use crate::schedule::{Style, run};
@@ -22,7 +22,7 @@ use crate::schedule::{Style, run};
 pub const PLAIN: Plan = Plan {
     seed: 0,
     crashes: 10,
-    plant: Plant::None,
+    fault: Fault::None,
     faults: false,
     fsync_off: false,
     wide: false,
@@ -50,7 +50,7 @@ fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
 fn a_thousand_crashes_break_no_promise() {
     let tally = many(0..100, PLAIN);
     assert!(tally.crashes >= 1000);
-    assert!(tally.collections > 0 && tally.punches > 0 && tally.helps > 0, "{tally:?}");
+    assert!(tally.collections > 0 && tally.punches > 0 && tally.foreground_collections > 0, "{tally:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::Disk;
 use pgshrink_cfs::{Error, Folder, Options, Recovery, segment};
 use pgshrink_testkit::seed::Seed;
@@ -96,7 +96,7 @@ fn a_file_cut_anywhere_is_found() {
 }
 
 #[test]
-fn sheets_of_another_container_are_found() {
+fn disk_blocks_of_another_container_are_found() {
     let bench = filled();
     let mine = bench.bytes();
     let other = Bench::small();
@@ -112,7 +112,7 @@ fn sheets_of_another_container_are_found() {
         if let Ok((container, _)) = bench.open() {
             for block in 0..container.pages() {
                 if let Ok(page) = read(&container, block) {
-                    assert!(page == expected(block), "sheet at {start}, block {block}");
+                    assert!(page == expected(block), "disk block at {start}, block {block}");
                 }
             }
         }
@@ -154,10 +154,10 @@ fn foreign_older_and_newer_files_are_refused_by_name() {
     for version in [1, 3] {
         let bench = filled();
         let mut bytes = bench.bytes();
-        for sheet in 0..3 {
-            bytes[sheet * 4096 + 12] = version;
-            let crc = crc32fast::hash(&bytes[sheet * 4096 + 12..(sheet + 1) * 4096]);
-            bytes[sheet * 4096 + 8..sheet * 4096 + 12].copy_from_slice(&crc.to_le_bytes());
+        for disk_block in 0..3 {
+            bytes[disk_block * 4096 + 12] = version;
+            let crc = crc32fast::hash(&bytes[disk_block * 4096 + 12..(disk_block + 1) * 4096]);
+            bytes[disk_block * 4096 + 8..disk_block * 4096 + 12].copy_from_slice(&crc.to_le_bytes());
         }
         bench.set_bytes(bytes);
         let expected = format!("container needs format version {version:#x}, known is 0x2");
@@ -173,10 +173,10 @@ fn size_and_unlink_succeed_on_anything() {
     bench.set_bytes(bytes);
     assert!(bench.open().is_err());
     let file = bench.disk.open(segment::FILE_NAME).unwrap();
-    assert_eq!(segment::pages_at_a_glance(&file), PAGES);
+    assert_eq!(segment::peek_pages(&file), PAGES);
     bench.set_bytes(vec![3; 100]);
     let file = bench.disk.open(segment::FILE_NAME).unwrap();
-    assert_eq!(segment::pages_at_a_glance(&file), 0);
+    assert_eq!(segment::peek_pages(&file), 0);
     segment::unlink(&bench.disk).unwrap();
     segment::unlink(&bench.disk).unwrap();
 }
@@ -190,7 +190,7 @@ fn salvage_reads_pages_out_when_the_map_is_gone() {
     assert_eq!(read(&container, 5).unwrap(), expected(5));
     // All roots broken, but for the container's id.
     let mut bytes = whole.clone();
-    (0..3).for_each(|sheet| bytes[sheet * 4096 + 300..(sheet + 1) * 4096].fill(9));
+    (0..3).for_each(|disk_block| bytes[disk_block * 4096 + 300..(disk_block + 1) * 4096].fill(9));
     bench.set_bytes(bytes);
     assert!(bench.open().is_err());
     let (container, report) = bench.salvage().unwrap();
@@ -211,8 +211,8 @@ fn salvage_does_not_take_an_older_root_for_the_last_one() {
     for kept in 0..3 {
         for (rest, filler) in [(0..4096, 0), (909..4096, 9)] {
             let mut bytes = whole.clone();
-            (0..3).filter(|sheet| *sheet != kept).for_each(|sheet| {
-                bytes[sheet * 4096..(sheet + 1) * 4096][rest.clone()].fill(filler);
+            (0..3).filter(|disk_block| *disk_block != kept).for_each(|disk_block| {
+                bytes[disk_block * 4096..(disk_block + 1) * 4096][rest.clone()].fill(filler);
             });
             bench.set_bytes(bytes);
             let (container, report) = bench.salvage().unwrap();
@@ -224,7 +224,8 @@ fn salvage_does_not_take_an_older_root_for_the_last_one() {
             assert_eq!(opened.whole_roots, 1);
         }
     }
-    // The first root alone is that of the empty container; so is that of one that crashed before its first commit.
+    // The first root alone is that of the empty container; so is that of one that crashed before its first
+    // commit.
     let new = Bench::small();
     drop(new.create(1));
     let (_, opened) = new.open().unwrap();
@@ -234,10 +235,10 @@ fn salvage_does_not_take_an_older_root_for_the_last_one() {
 }
 
 #[test]
-fn i4_a_missing_entry_is_an_error_and_the_planted_zeros_are_not() {
-    let damaged = |plant| {
+fn i4_a_missing_entry_is_an_error_and_the_injected_zeros_are_not() {
+    let damaged = |fault| {
         let mut bench = Bench::small();
-        bench.options.plant = plant;
+        bench.options.fault = fault;
         let container = bench.create(1);
         (0..5).for_each(|block| write(&container, block, 0));
         container.commit().unwrap();
@@ -246,16 +247,16 @@ fn i4_a_missing_entry_is_an_error_and_the_planted_zeros_are_not() {
         bench.entry(words, 2).store(0, Ordering::SeqCst);
         read(&container, 2)
     };
-    let error = damaged(Plant::None).unwrap_err();
+    let error = damaged(Fault::None).unwrap_err();
     assert_eq!(error.to_string(), "damaged page of block 2: there is no entry for it (byte 0, 0 bytes)");
-    assert_eq!(damaged(Plant::MissingReadsAsZeros), Ok(Vec::new()));
+    assert_eq!(damaged(Fault::MissingReadsAsZeros), Ok(Vec::new()));
 }
 
 #[test]
 fn i10_a_record_that_was_there_before_is_not_taken_for_the_new_one() {
-    let stale = |plant| {
+    let stale = |fault| {
         let mut bench = Bench::small();
-        bench.options.plant = plant;
+        bench.options.fault = fault;
         let words = bench.words();
         let container = bench.create_in(1, words);
         write(&container, 0, 1);
@@ -276,18 +277,18 @@ fn i10_a_record_that_was_there_before_is_not_taken_for_the_new_one() {
         }
         panic!("the first record's place was never used again");
     };
-    let (honest, _) = stale(Plant::None);
+    let (honest, _) = stale(Fault::None);
     assert!(
         honest.unwrap_err().to_string().contains("expected a version that ends in"),
         "the older record was not refused"
     );
-    let (planted, old) = stale(Plant::ReaderIgnoresTag);
-    assert_eq!(planted, Ok(old));
+    let (injected, old) = stale(Fault::ReaderIgnoresTag);
+    assert_eq!(injected, Ok(old));
 }
 
 fn sealed(nonces: impl FnMut() -> u64 + 'static) -> (Bench, &'static TestSeal) {
     let seal: &'static TestSeal = Box::leak(Box::new(TestSeal::new(5, nonces)));
-    let options = Options { seal: Some(seal), ..crate::plan::options(Plant::None, 0) };
+    let options = Options { seal: Some(seal), ..crate::plan::options(Fault::None, 0) };
     (Bench::new(options), seal)
 }
 
@@ -299,17 +300,18 @@ fn roots_and_map_records_written_on_purpose_do_not_panic() {
     let mut opened = 0;
     for _ in 0..2000 {
         let mut bytes = whole.clone();
-        for sheet in bytes[..12288].chunks_exact_mut(4096) {
+        for disk_block in bytes[..12288].chunks_exact_mut(4096) {
             for _ in 0..rng.between(1, 4) {
                 let at = match rng.below(10) {
                     0..=6 => rng.between(254, 420),
                     7 | 8 => rng.between(40, 116),
                     _ => rng.between(212, 238),
                 };
-                sheet[at] = if rng.chance(50) { rng.bits() as u8 } else { sheet[at] ^ (1 << rng.below(8)) };
+                disk_block[at] =
+                    if rng.chance(50) { rng.bits() as u8 } else { disk_block[at] ^ (1 << rng.below(8)) };
             }
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32fast::hash(&disk_block[12..]);
+            disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
         }
         bench.set_bytes(bytes);
         let recovery = if rng.chance(50) { Recovery::RollForward } else { Recovery::Discard };
@@ -385,7 +387,7 @@ fn a_sealed_container_opens_with_its_key_only_and_its_records_cannot_change_plac
     bench.options.seal = None;
     assert!(matches!(bench.open(), Err(Error::KeyMissing { needed }) if needed == [5; 16]));
     let file = bench.disk.open(segment::FILE_NAME).unwrap();
-    assert_eq!(segment::pages_at_a_glance(&file), PAGES);
+    assert_eq!(segment::peek_pages(&file), PAGES);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::Disk;
 use pgshrink_cfs::{
     Birth, Container, Error, Folder, Identity, KEY_BYTES, Recovery, Scratch, Stored, segment,
@@ -137,8 +137,9 @@ fn a_damaged_page_keeps_every_dictionary() {
 
 type Hook = Box<dyn Fn()>;
 
-/// A process drops the dictionary at every step of another's write, in turn. Returns at how many steps it was let.
-fn dropped_in_the_midst(plant: Plant) -> Result<u32, String> {
+/// A process drops the dictionary at every step of another's write, in turn. Returns at how many steps it was
+/// let.
+fn dropped_in_the_midst(fault: Fault) -> Result<u32, String> {
     let mut dropped = 0;
     for step in 0.. {
         let hook: Rc<RefCell<Option<Hook>>> = Rc::default();
@@ -150,7 +151,7 @@ fn dropped_in_the_midst(plant: Plant) -> Result<u32, String> {
                 called.borrow_mut().get_or_insert(call);
             }
         });
-        let options = crate::plan::options(plant, 0);
+        let options = crate::plan::options(fault, 0);
         let words: &'static [AtomicU64] =
             Vec::leak((0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect());
         let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
@@ -159,10 +160,10 @@ fn dropped_in_the_midst(plant: Plant) -> Result<u32, String> {
         let file = disk.open(segment::FILE_NAME).unwrap();
         let (other, _) = Container::open(file, Alone, words, Recovery::Discard, options).unwrap();
         let (seen, outcome) = (left.clone(), Rc::new(RefCell::new(None)));
-        let told = outcome.clone();
+        let result = outcome.clone();
         *hook.borrow_mut() = Some(Box::new(move || {
             if *seen.borrow() == step {
-                *told.borrow_mut() = Some(other.drop_dictionary(number).unwrap());
+                *result.borrow_mut() = Some(other.drop_dictionary(number).unwrap());
             }
             *seen.borrow_mut() += 1;
         }));
@@ -187,6 +188,6 @@ fn dropped_in_the_midst(plant: Plant) -> Result<u32, String> {
 
 #[test]
 fn i13_a_writer_in_the_midst_keeps_its_dictionary() {
-    assert_eq!(dropped_in_the_midst(Plant::None), Ok(0));
-    println!("{}", dropped_in_the_midst(Plant::DictionaryDroppedUnderWriter).unwrap_err());
+    assert_eq!(dropped_in_the_midst(Fault::None), Ok(0));
+    println!("{}", dropped_in_the_midst(Fault::DictionaryDroppedUnderWriter).unwrap_err());
 }

@@ -1,5 +1,6 @@
-//! What a server does with a segment that it does not read: whether it is there, how long it is, dropping it. It succeeds on
-//! everything that can lie in a segment's place; anything else takes the server down in a loop of recoveries.
+//! What a server does with a segment that it does not read: whether it is there, how long it is, dropping it.
+//! It succeeds on everything that can lie in a segment's place; anything else takes the server down in a loop
+//! of recoveries.
 
 use pgshrink_cfs::device::DeviceError;
 use pgshrink_cfs::sim::Disk;
@@ -80,7 +81,7 @@ fn existence_size_and_unlink_succeed_on_whatever_is_in_the_segments_place() {
     for Case { what, disk, pages } in cases {
         match disk.open(segment::FILE_NAME) {
             Ok(file) => {
-                let found = segment::pages_at_a_glance(&file);
+                let found = segment::peek_pages(&file);
                 assert!(pages.contains(&found), "{what}: {found} pages");
                 let clear = segment::clear(&file);
                 assert_eq!(clear.map_or(0, |clear| clear.pages), found, "{what}");

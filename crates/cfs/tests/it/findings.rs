@@ -1,12 +1,13 @@
-//! What attacks from outside have found, one test or more for each. What needs a schedule is in `crashes` and `plants`, what needs
-//! every interleaving of a few steps in `protocol`. Modules are named after the findings: A (pages lost) is in `crashes`.
+//! What attacks from outside have found, one test or more for each. What needs a schedule is in `crashes` and
+//! `faults`, what needs every interleaving of a few steps in `protocol`. Modules are named after the
+//! findings: A (pages lost) is in `crashes`.
 
 mod addresses;
 mod attaching;
 mod dictionaries;
+mod disk_blocks;
 mod guards;
 mod roots;
-mod sheets;
 mod versions;
 
 use std::sync::atomic::AtomicU64;
@@ -69,10 +70,10 @@ impl<'d> Filled<'d> {
     }
 }
 
-/// Fills the sheets of the roots, all but what says whose they are.
+/// Fills the disk blocks of the roots, all but what says whose they are.
 fn break_roots(bench: &Bench) {
     let mut bytes = bench.bytes();
-    (0..3).for_each(|sheet| bytes[sheet * 4096 + 300..(sheet + 1) * 4096].fill(9));
+    (0..3).for_each(|disk_block| bytes[disk_block * 4096 + 300..(disk_block + 1) * 4096].fill(9));
     bench.set_bytes(bytes);
 }
 

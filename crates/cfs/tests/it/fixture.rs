@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::{Disk, DiskFile};
 use pgshrink_cfs::{
     Birth, Container, Error, Folder, Identity, KEY_BYTES, OpenReport, Options, Recovery, Salvaged, Scratch,
@@ -27,7 +27,7 @@ impl Bench {
     }
 
     pub fn small() -> Bench {
-        Bench::new(crate::plan::options(Plant::None, 0))
+        Bench::new(crate::plan::options(Fault::None, 0))
     }
 
     pub fn words(&self) -> &'static [AtomicU64] {
@@ -41,7 +41,7 @@ impl Bench {
     /// The entry of a block in the shared memory.
     pub fn entry<'a>(&self, words: &'a [AtomicU64], block: usize) -> &'a AtomicU64 {
         let geometry = self.options.geometry;
-        &words[geometry.words() - (geometry.pages_max + geometry.zones_max) as usize + block]
+        &words[geometry.words() - (geometry.pages_max + geometry.extents_max) as usize + block]
     }
 
     pub fn create_in(&self, id: u8, words: &'static [AtomicU64]) -> Open<'static> {

@@ -1,4 +1,4 @@
-//! A filesystem that is really full: what must succeed from the reserve, and what is told that there is no space.
+//! A filesystem that is really full: what must succeed from the reserve, and what fails for want of space.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -71,8 +71,8 @@ impl Drop for Filesystem {
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("{name}: {told}")) }
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{name}: {stderr}")) }
 }
 
 /// Takes every block that is left.

@@ -5,8 +5,8 @@ mod made;
 use std::path::PathBuf;
 
 use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE, PageCodec, PageDictionary};
-use pgshrink_cfs::plant::Plant;
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::sim::Disk;
 use pgshrink_cfs::{
@@ -29,8 +29,8 @@ fn open(bytes: &[u8]) -> Result<Open, String> {
     file.pwrite(bytes, 0).unwrap();
     let head = segment::clear(&file);
     let pages_max = head.map(|head| head.pages_max).filter(|pages| (1..=1500).contains(pages)).unwrap_or(64);
-    let geometry = Geometry { pages_max, ..crate::plan::options(Plant::None, 0).geometry };
-    let mut options = Options { geometry, read_only: true, ..crate::plan::options(Plant::None, 0) };
+    let geometry = Geometry { pages_max, ..crate::plan::options(Fault::None, 0).geometry };
+    let mut options = Options { geometry, read_only: true, ..crate::plan::options(Fault::None, 0) };
     if let Some(head) = head.filter(|head| head.is_whole && head.key_id != [0; 16]) {
         let mut keyring = Keyring::new(vec![key(1), passphrase("correct horse")]);
         let found = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| error.to_string())?;

@@ -1,8 +1,8 @@
 //! kill -9 of real processes that share one real container.
 //!
-//! The page cache survives a kill, so this proves nothing about power; it proves that what a process leaves in the shared memory
-//! at any instruction harms nobody. Workers read, write, extend, truncate, commit and collect; what of theirs must be there,
-//! and what may, is noted beside the container's memory.
+//! The page cache survives a kill, so this proves nothing about power; it proves that what a process leaves
+//! in the shared memory at any instruction harms nobody. Workers read, write, extend, truncate, commit and
+//! collect; what of theirs must be there, and what may, is noted beside the container's memory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ const EVENTS: usize = 2048;
 const ABSENT: u64 = 0;
 const ZEROS: u64 = 1;
 
-/// Behind the container's words: what happened to each block, in order. An event is begun, completed, and covered by a
-/// commit, or not.
+/// Behind the container's words: what happened to each block, in order. An event is begun, completed, and
+/// covered by a commit, or not.
 #[derive(Clone, Copy)]
 struct Progress(&'static [AtomicU64]);
 
@@ -120,7 +120,7 @@ fn lock(file: &File, how: FlockOperation) {
 }
 
 fn options() -> Options<'static> {
-    let geometry = Geometry { pages_max: PAGES, zone_grains: 256, zones_max: 4000 };
+    let geometry = Geometry { pages_max: PAGES, extent_units: 256, extents_max: 4000 };
     let tuning = Tuning { inline_max: 20, deltas_max: 4, changes_min: 60, ..Tuning::default() };
     Options { geometry, tuning, ..Options::new(PAGES) }
 }

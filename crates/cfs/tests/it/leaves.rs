@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::region::FIXED_WORDS;
 use pgshrink_cfs::sim::Disk;
 use pgshrink_cfs::word::Word;
@@ -100,11 +100,11 @@ fn opening_a_whole_segment_touches_fixed_memory_and_a_read_one_page_of_it_more()
     let (file, options) = long(1 << 17);
     let words = seen_words(options.geometry);
     let container = open(&file, &words, options);
-    let zones = FIXED_WORDS / LEAF + (1 << 17) / LEAF;
+    let extents = FIXED_WORDS / LEAF + (1 << 17) / LEAF;
     let at_opening = pages_seen(&words);
     let fixed: Vec<usize> = (0..FIXED_WORDS / LEAF).collect();
     assert!(at_opening.starts_with(&fixed) && at_opening.len() == fixed.len() + 1, "{at_opening:?}");
-    assert!(at_opening[fixed.len()] >= zones, "the last zone's word: {at_opening:?}");
+    assert!(at_opening[fixed.len()] >= extents, "the last extent's word: {at_opening:?}");
     for block in [70_000, 70_100] {
         assert_eq!(number(&container, block).unwrap(), block);
     }
@@ -133,7 +133,7 @@ fn shared_memory_that_nobody_touched_is_not_allocated() {
     container.write(2000, 1, 0, &2000u32.to_le_bytes(), &mut Scratch::new()).unwrap();
     container.commit().unwrap();
     let allocated = shell::allocated_bytes(&memory);
-    // Two leaves, and zones at the old and the new end of the file, which may lie in two pages of memory.
+    // Two leaves, and extents at the old and the new end of the file, which may lie in two pages of memory.
     println!("{allocated} bytes of shared memory for a segment of 1 GB with two leaves in use");
     assert!(allocated <= FIXED_BYTES + 4096 * (2 + 2), "{allocated}");
     container.complete().unwrap();
@@ -157,7 +157,7 @@ fn opening_reads_no_more_of_a_long_segment_than_of_a_short_one() {
         at_opening
     };
     let (short, long) = (reads(4096), reads(1 << 17));
-    assert_eq!((short, long), (4, 4), "three root sheets and the index");
+    assert_eq!((short, long), (4, 4), "three superblock slots and the index");
 }
 
 #[test]
@@ -207,16 +207,16 @@ fn many_short_openings_do_not_make_the_file_longer_and_longer() {
 type Work = Box<dyn FnOnce()>;
 
 /// Reads page 600, cut off while its leaf is being read, and made anew afterwards.
-fn read_during_truncation(plant: Plant) -> Vec<u8> {
+fn read_during_truncation(fault: Fault) -> Vec<u8> {
     let steps = Rc::new(Cell::new(0));
     let then: Rc<RefCell<Option<Work>>> = Rc::default();
-    let (counted, told) = (steps.clone(), then.clone());
-    let mut bench = Bench::new(wide_options(plant, 0));
+    let (counted, once) = (steps.clone(), then.clone());
+    let mut bench = Bench::new(wide_options(fault, 0));
     bench.disk = Disk::new(1, move || {
         counted.set(counted.get() + 1);
         // A pause before the entry is believed to be missing; then the leaf was read, and its content waits.
         if counted.get() == 2
-            && let Some(work) = told.take()
+            && let Some(work) = once.take()
         {
             work();
         }
@@ -232,7 +232,7 @@ fn read_during_truncation(plant: Plant) -> Vec<u8> {
     then.replace(Some(Box::new(move || other.truncate(550).unwrap())));
     steps.set(0);
     let while_cut = read(&container, 600);
-    assert!(then.take().is_none() && (plant != Plant::None || while_cut.is_err()), "{while_cut:?}");
+    assert!(then.take().is_none() && (fault != Fault::None || while_cut.is_err()), "{while_cut:?}");
     container.extend(700).unwrap();
     let page = read(&container, 600).unwrap();
     assert_eq!(read(&container, 540).unwrap(), content(540, 1));
@@ -240,9 +240,9 @@ fn read_during_truncation(plant: Plant) -> Vec<u8> {
 }
 
 #[test]
-fn i14_truncated_pages_are_not_brought_back_by_a_late_loader_and_the_planted_one_is_caught() {
-    assert_eq!(read_during_truncation(Plant::None), Vec::<u8>::new());
-    assert_eq!(read_during_truncation(Plant::LoaderForgetsTruncation), content(600, 1));
+fn i14_truncated_pages_are_not_brought_back_by_a_late_loader_and_the_injected_one_is_caught() {
+    assert_eq!(read_during_truncation(Fault::None), Vec::<u8>::new());
+    assert_eq!(read_during_truncation(Fault::LoaderForgetsTruncation), content(600, 1));
 }
 
 const WIDE_PAGES: u32 = 1300;
@@ -258,7 +258,7 @@ fn write(container: &Open<'_>, block: u32, generation: u32) {
 
 /// A closed container of three leaves, the record of the second one damaged.
 fn with_a_damaged_leaf(sparse_divisor: u64) -> Bench {
-    let mut bench = Bench::new(wide_options(Plant::None, 0));
+    let mut bench = Bench::new(wide_options(Fault::None, 0));
     let container = bench.create(1);
     (0..WIDE_PAGES).for_each(|block| write(&container, block, 1));
     container.close().unwrap();
@@ -309,7 +309,7 @@ fn pages_of_a_damaged_leaf_are_written_and_committed_and_kept() {
             container = bench.open().unwrap().0;
         }
     }
-    assert!(container.stats().folds > 0);
+    assert!(container.stats().map_checkpoints > 0);
     bench.disk.lose_power();
     let (container, _) = bench.open().unwrap();
     let mut kept = 0;
@@ -354,20 +354,20 @@ fn a_damaged_leaf_is_cut_off_without_a_look_at_it() {
 
 #[test]
 fn a_root_that_says_too_little_about_the_files_end_is_refused_before_anything_is_cut() {
-    let bench = Bench::new(wide_options(Plant::None, 0));
+    let bench = Bench::new(wide_options(Fault::None, 0));
     let container = bench.create(1);
     (0..WIDE_PAGES).for_each(|block| write(&container, block, 1));
     container.close().unwrap();
     let whole = bench.bytes();
     for (end, expected) in
-        [(769u64, "end in grains should be at least"), (1 << 32, "end in grains should be at most 307200")]
+        [(769u64, "end in units should be at least"), (1 << 32, "end in units should be at most 307200")]
     {
         let mut bytes = whole.clone();
-        for sheet in bytes[..12288].chunks_exact_mut(4096) {
-            sheet[212..220].copy_from_slice(&end.to_le_bytes());
-            sheet[220..236].fill(0);
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+        for disk_block in bytes[..12288].chunks_exact_mut(4096) {
+            disk_block[212..220].copy_from_slice(&end.to_le_bytes());
+            disk_block[220..236].fill(0);
+            let crc = crc32fast::hash(&disk_block[12..]);
+            disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
         }
         bench.set_bytes(bytes.clone());
         let error = bench.open().map(drop).unwrap_err();

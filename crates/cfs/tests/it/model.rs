@@ -90,7 +90,8 @@ impl Model {
         Err(format!("block {block} reads as {state:?}, may be {:?}", &history.states[completed..]))
     }
 
-    /// After a crash the page is seen to be `state`: checks it against the contract, and from now on it is that.
+    /// After a crash the page is seen to be `state`: checks it against the contract, and from now on it is
+    /// that.
     pub fn check_recovered(&mut self, block: u32, state: State, power_lost: bool) -> Result<(), String> {
         let history = self.history(block);
         let from = history.durable;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::{Disk, FaultRates};
 use pgshrink_cfs::{Budget, Error, Options, Scratch};
 use pgshrink_testkit::allocations::{self, Counting};
@@ -16,9 +16,9 @@ static COUNTING: Counting = Counting;
 #[test]
 fn a_read_is_one_pread_and_reads_and_writes_allocate_nothing() {
     let steps = Rc::new(Cell::new(0));
-    let told = steps.clone();
+    let counted = steps.clone();
     let mut bench = Bench::small();
-    bench.disk = Disk::new(1, move || told.set(told.get() + 1));
+    bench.disk = Disk::new(1, move || counted.set(counted.get() + 1));
     let container = bench.create(1);
     let mut scratch = Scratch::new();
     (0..20).for_each(|block| write(&container, block, 1));
@@ -38,7 +38,7 @@ fn a_read_is_one_pread_and_reads_and_writes_allocate_nothing() {
 #[test]
 fn on_a_full_disk_pages_are_rewritten_and_commits_succeed_from_the_reserve_and_growing_does_not() {
     for inline in [0, 1] {
-        let bench = Bench::new(Options { ..crate::plan::options(Plant::None, inline) });
+        let bench = Bench::new(Options { ..crate::plan::options(Fault::None, inline) });
         let container = bench.create(1);
         (0..40).for_each(|block| write(&container, block, 1));
         container.commit().unwrap();
@@ -74,7 +74,7 @@ fn a_commit_that_finds_no_space_can_be_tried_again() {
     bench.disk.set_faults(FaultRates::default());
     container.commit().unwrap();
     bench.disk.lose_power();
-    bench.options.plant = Plant::None;
+    bench.options.fault = Fault::None;
     let (container, _) = bench.open().unwrap();
     (0..40).for_each(|block| assert_eq!(read(&container, block).unwrap(), content(block, 1)));
 }

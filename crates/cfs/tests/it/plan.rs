@@ -1,6 +1,6 @@
 //! What a run of a schedule is given, what it stores, and what it counts.
 
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::{Geometry, Options, Stored, Tuning};
 use pgshrink_testkit::seed::Seed;
 
@@ -17,7 +17,7 @@ pub struct Plan {
     pub seed: u64,
     /// Crashes, each a checked one.
     pub crashes: u32,
-    pub plant: Plant,
+    pub fault: Fault,
     /// Reads, writes, syncs and space fail now and then.
     pub faults: bool,
     /// fsync is off: nothing is committed, crashes leave the power on, and recovery rolls forward.
@@ -29,7 +29,8 @@ pub struct Plan {
     pub panics: bool,
     /// Processes also leave the engine in the middle of a call, as longjmp does, and go on.
     pub jumps: bool,
-    /// The file is replaced while its shared memory lives on, and who opens it first may do so for reading only.
+    /// The file is replaced while its shared memory lives on, and who opens it first may do so for reading
+    /// only.
     pub openers: bool,
     /// Nobody dies but all together.
     pub immortal: bool,
@@ -51,14 +52,14 @@ pub enum Focus {
 impl Plan {
     pub fn options(&self) -> Options<'static> {
         let options =
-            if self.wide { wide_options(self.plant, self.seed) } else { options(self.plant, self.seed) };
+            if self.wide { wide_options(self.fault, self.seed) } else { options(self.fault, self.seed) };
         if self.focus != Focus::Space {
             return options;
         }
-        // The fewest that are allowed, and more; of one sheet, or of two, as real segments have.
-        let (zone_grains, fewest) = if self.seed / 32 % 3 == 2 { (512, 25) } else { (256, 36) };
-        let zones_max = fewest + [0, 7, 19, 50][self.seed as usize / 8 % 4];
-        Options { geometry: Geometry { zone_grains, zones_max, ..options.geometry }, ..options }
+        // The fewest that are allowed, and more; of one disk block, or of two, as real segments have.
+        let (extent_units, fewest) = if self.seed / 32 % 3 == 2 { (512, 25) } else { (256, 36) };
+        let extents_max = fewest + [0, 7, 19, 50][self.seed as usize / 8 % 4];
+        Options { geometry: Geometry { extent_units, extents_max, ..options.geometry }, ..options }
     }
 
     /// How many may extend at the same time.
@@ -114,7 +115,7 @@ tally! {
     collections,
     punches,
     /// Collections that found that writers had moved records.
-    helps,
+    foreground_collections,
     kills,
     panics,
     jumps,
@@ -127,15 +128,16 @@ tally! {
     refusals,
     /// Files that were replaced.
     replaced,
-    /// Schedules that ended because the power failed while a block was being written that held something durable.
+    /// Schedules that ended because the power failed while a block was being written that held something
+    /// durable.
     garbled,
     /// Of these, where the segment did not open.
     unopened,
 }
 
 /// Small limits, so that every form of the map is used; roots longer than a sector for every other seed.
-pub fn options(plant: Plant, seed: u64) -> Options<'static> {
-    let geometry = Geometry { pages_max: PAGES_MAX, zone_grains: 256, zones_max: 400 };
+pub fn options(fault: Fault, seed: u64) -> Options<'static> {
+    let geometry = Geometry { pages_max: PAGES_MAX, extent_units: 256, extents_max: 400 };
     let tuning = Tuning {
         inline_max: if seed.is_multiple_of(2) { 6 } else { 48 },
         deltas_max: 2,
@@ -145,19 +147,19 @@ pub fn options(plant: Plant, seed: u64) -> Options<'static> {
         free_divisor: 16,
         ceiling_percent: 40,
         ceiling_bytes_min: 8 << 10,
-        help_bytes: 8 << 10,
+        foreground_bytes: 8 << 10,
         // The map is completed soon, late, or by collection and truncation alone.
         grown_bytes: 256 << 10,
         grown_divisor: [64, 4, 0][seed as usize % 3],
         sparse_divisor: [0, 0, 2, 0, 8][seed as usize % 5],
     };
-    Options { geometry, tuning, plant, ..Options::new(PAGES_MAX) }
+    Options { geometry, tuning, fault, ..Options::new(PAGES_MAX) }
 }
 
 /// The same for a segment of several leaves.
-pub fn wide_options(plant: Plant, seed: u64) -> Options<'static> {
-    let narrow = options(plant, seed);
-    let geometry = Geometry { pages_max: WIDE_PAGES_MAX, zones_max: 1200, ..narrow.geometry };
+pub fn wide_options(fault: Fault, seed: u64) -> Options<'static> {
+    let narrow = options(fault, seed);
+    let geometry = Geometry { pages_max: WIDE_PAGES_MAX, extents_max: 1200, ..narrow.geometry };
     Options { geometry, ..narrow }
 }
 

@@ -1,24 +1,26 @@
-//! The protocol on shared memory, model-checked: the interleavings of a few processes, with the memory model's freedom.
+//! The protocol on shared memory, model-checked: the interleavings of a few processes, with the memory
+//! model's freedom.
 //!
-//! The models run the engine's own `write`, `read`, `commit`, `collect`, `truncate` and the rest. loom stands in for the processors
-//! and orders the file's bytes ([`world`]). Each model names the words on which its threads meet: these, entries,
-//! zones and records are loom's, everything else is plain memory on which at most one of the threads works.
+//! The models run the engine's own `write`, `read`, `commit`, `collect`, `truncate` and the rest. loom stands
+//! in for the processors and orders the file's bytes ([`world`]). Each model names the words on which its
+//! threads meet: these, entries, extents and records are loom's, everything else is plain memory on which at
+//! most one of the threads works.
 
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom::thread;
-use pgshrink_cfs::device::Peers;
+use pgshrink_cfs::allocator::Purpose;
+use pgshrink_cfs::device::ProcessTable;
 use pgshrink_cfs::entry::Entry;
 use pgshrink_cfs::lock::CommitGuard;
 use pgshrink_cfs::region::Shared;
-use pgshrink_cfs::space::Purpose;
-use pgshrink_cfs::units::{Block, Grains, Version};
+use pgshrink_cfs::units::{Block, Units, Version};
 use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Scratch};
 
-use world::{Checked, DEAD, Process, Start, World, ZONE, payload, write};
+use world::{Checked, DEAD, EXTENT, Process, Start, World, payload, write};
 
 /// What a thread of a model does.
 type Act = fn(&World);
@@ -44,36 +46,36 @@ fn check_bounded(start: Start, preemptions: usize, acts: &'static [Act], after: 
 }
 
 fn spawn(world: &'static World, act: Act) -> thread::JoinHandle<()> {
-    // Words of stack: the engine keeps sheets on it.
+    // Words of stack: the engine keeps disk blocks on it.
     thread::Builder::new().stack_size(1 << 15).spawn(move || act(world)).unwrap()
 }
 
 /// Where writers and a commit meet.
 fn appenders(shared: &Shared<Checked>) -> Vec<&Checked> {
     let [even, odd] = &shared.appending;
-    vec![&shared.cursor, &shared.size, &shared.sheets_left, even, odd]
+    vec![&shared.cursor, &shared.size, &shared.disk_blocks_left, even, odd]
 }
 
 fn cursor_and_size(shared: &Shared<Checked>) -> Vec<&Checked> {
     vec![&shared.cursor, &shared.size]
 }
 
-/// One page in zone 3, which is full.
+/// One page in extent 3, which is full.
 const ONE_PAGE: Start = Start {
     meeting: cursor_and_size,
     before: |container| write(container, 0, 1),
     since: |_| (),
     has_leaves: false,
-    keeps_sheets: false,
+    keeps_disk_blocks: false,
     words: |_| (),
-    plant: pgshrink_cfs::plant::Plant::None,
+    fault: pgshrink_cfs::fault::Fault::None,
 };
 
 #[test]
 fn a_page_that_a_write_appends_is_not_lost_to_a_commit() {
     let start = Start {
         meeting: cursor_and_size,
-        // The new page's record fills zone 3, in which nothing else is alive.
+        // The new page's record fills extent 3, in which nothing else is alive.
         since: World::waste,
         ..Start::default()
     };
@@ -97,19 +99,20 @@ fn a_page_that_a_write_appends_is_not_lost_to_a_commit() {
 
 #[test]
 fn a_reader_finds_its_page_while_its_place_is_freed_and_written_again() {
-    // Zone 4 is dead, and half of zone 5.
+    // Extent 4 is dead, and half of extent 5.
     let since = |world: &World| (0..3).for_each(|_| world.waste());
     check(
         Start { since, ..ONE_PAGE },
         &[
             |world| {
-                // Page 0 leaves zone 3, which becomes free and is filled again; another page comes to its place.
+                // Page 0 leaves extent 3, which becomes free and is filled again; another page comes to its
+                // place.
                 world.write(1, 0, 2);
                 world.process(1).commit().unwrap();
                 world.write(1, 1, 3);
                 world.write(1, 0, 4);
-                let first = world.live().entry(Block(1)).extent().location;
-                assert_eq!(first.0, 3 * ZONE, "the place was not used again");
+                let first = world.state().entry(Block(1)).span().location;
+                assert_eq!(first.0, 3 * EXTENT, "the place was not used again");
             },
             |world| assert!(matches!(world.read(2, 0), 1 | 2 | 4)),
         ],
@@ -118,14 +121,14 @@ fn a_reader_finds_its_page_while_its_place_is_freed_and_written_again() {
 }
 
 #[test]
-fn a_zone_is_not_freed_under_a_writer() {
+fn an_extent_is_not_freed_under_a_writer() {
     check(
         Start { since: |world| world.process(1).extend(2).unwrap(), ..ONE_PAGE },
         &[
             |world| world.write(1, 0, 2),
             |world| {
                 world.write(2, 1, 3);
-                // The first leaves the zone behind, the second might free it.
+                // The first leaves the extent behind, the second might free it.
                 world.process(2).commit().unwrap();
                 world.process(2).commit().unwrap();
             },
@@ -212,7 +215,7 @@ fn a_dictionary_is_not_dropped_under_its_writers() {
             let is_there = world.process(1).dictionary(1).is_ok();
             let is_used = world.read(1, 0) == 2;
             assert!(is_there || !is_used, "the page has lost its dictionary");
-            assert!(!world.live().has_writers(1));
+            assert!(!world.state().has_writers(1));
             assert_eq!(world.process(1).drop_dictionary(1).ok(), is_there.then_some(!is_used));
         },
     );
@@ -284,7 +287,7 @@ fn a_loader_that_was_killed_is_followed_by_another() {
     let since = |world: &World| {
         // It had come to the second entry.
         world.process(1).read(0, &mut Scratch::new()).unwrap();
-        world.live().set_entry(Block(1), Entry::MISSING);
+        world.state().set_entry(Block(1), Entry::MISSING);
         world.shared().leaves_loaded[0].store(0);
         world.shared().loader_lock.store(DEAD);
     };
@@ -298,7 +301,7 @@ fn a_loader_that_was_killed_is_followed_by_another() {
             },
         ],
         |world| {
-            assert!(world.live().is_loaded(Block(0).leaf()));
+            assert!(world.state().is_loaded(Block(0).leaf()));
             assert_eq!(world.shared().loader_lock.load(), 0);
             assert_eq!(world.commit_and_open_anew(), [2, 1]);
         },
@@ -378,7 +381,7 @@ fn a_process_that_left_a_lock_behind_takes_it_again_alone() {
 /// Takes everybody for dead.
 struct Mistaken(u64);
 
-impl Peers for Mistaken {
+impl ProcessTable for Mistaken {
     fn me(&self) -> u64 {
         self.0
     }
@@ -420,15 +423,15 @@ fn a_lock_that_was_taken_from_the_living_poisons_and_stays_with_its_new_holder()
 }
 
 #[test]
-fn no_writer_is_in_a_sheet_that_a_commit_makes_durable() {
+fn no_writer_is_in_a_disk_block_that_a_commit_makes_durable() {
     let start = Start {
         meeting: appenders,
         since: |world| {
             world.process(1).extend(3).unwrap();
-            // Half of a sheet, not durable yet.
+            // Half of a disk block, not durable yet.
             world.write(1, 0, 1);
         },
-        keeps_sheets: true,
+        keeps_disk_blocks: true,
         ..Start::default()
     };
     check(
@@ -446,25 +449,26 @@ fn no_writer_is_in_a_sheet_that_a_commit_makes_durable() {
     );
 }
 
-/// A writer that does not look whether the sheet was left.
+/// A writer that does not look whether the disk block was left.
 fn append_blindly(world: &World) {
-    let live = world.live();
-    let appending = live.enter_append();
-    // A sheet is not filled by these.
-    let reserved = live.reserve(Grains(16), Purpose::Page).unwrap();
-    let zone = reserved.extent().location.0 / ZONE;
-    assert!(world.shared().ring.load() <= u64::from(zone), "a sheet that was left is being written");
+    let state = world.state();
+    let appending = state.enter_append();
+    // A disk block is not filled by these.
+    let reserved = state.reserve(Units(16), Purpose::Page).unwrap();
+    let extent = reserved.span().location.0 / EXTENT;
+    assert!(world.shared().ring.load() <= u64::from(extent), "a disk block that was left is being written");
     drop((appending, reserved));
 }
 
-/// Leaves the sheet, waits, and says in a word that is nobody's else below which zone nobody writes any more.
+/// Leaves the disk block, waits, and says in a word that is nobody's else below which extent nobody writes
+/// any more.
 fn leave(world: &World) {
-    let live = world.live();
-    live.leave_sheet();
-    while live.has_writers_left() {
+    let state = world.state();
+    state.leave_disk_block();
+    while state.has_writers_left() {
         thread::yield_now();
     }
-    world.shared().ring.store(u64::from(world.shared().cursor.load() as u32 / ZONE));
+    world.shared().ring.store(u64::from(world.shared().cursor.load() as u32 / EXTENT));
 }
 
 fn leaving(since: Act) -> Start {
@@ -477,7 +481,7 @@ fn leaving(since: Act) -> Start {
 }
 
 #[test]
-fn who_waits_for_the_writers_of_a_sheet_misses_none() {
+fn who_waits_for_the_writers_of_a_disk_block_misses_none() {
     check_bounded(
         leaving(World::waste),
         3,
@@ -486,26 +490,26 @@ fn who_waits_for_the_writers_of_a_sheet_misses_none() {
             world.waste();
             leave(world);
         }],
-        |world| assert!(!world.live().has_writers_left()),
+        |world| assert!(!world.state().has_writers_left()),
     );
 }
 
 #[test]
 fn a_writer_that_was_killed_is_given_up_alone() {
     let since = |world: &World| {
-        let live = world.live();
-        std::mem::forget(live.enter_append());
+        let state = world.state();
+        std::mem::forget(state.enter_append());
         world.waste();
-        live.leave_sheet();
-        assert!(live.has_writers_left());
-        live.give_writers_up();
-        assert!(!live.has_writers_left());
+        state.leave_disk_block();
+        assert!(state.has_writers_left());
+        state.give_writers_up();
+        assert!(!state.has_writers_left());
         world.waste();
-        live.leave_sheet();
+        state.leave_disk_block();
         world.waste();
     };
     check_bounded(leaving(since), 3, &[append_blindly, leave], |world| {
-        assert!(!world.live().has_writers_left())
+        assert!(!world.state().has_writers_left())
     });
 }
 
@@ -515,7 +519,7 @@ fn no_version_is_given_out_above_what_a_closing_root_says() {
         Start { meeting: |shared| vec![&shared.next_version, &shared.version_limit], ..Start::default() };
     fn draw(world: &World) {
         for _ in 0..2 {
-            let Some(Version(drawn)) = world.live().draw_version() else { continue };
+            let Some(Version(drawn)) = world.state().draw_version() else { continue };
             // The most that any draw was given.
             let most = world.shared().ring.load();
             world.shared().ring.store(most.max(drawn));
@@ -525,20 +529,20 @@ fn no_version_is_given_out_above_what_a_closing_root_says() {
         Start { words: |shared| shared.ring.store(0), ..start },
         &[draw, draw, |world| {
             let guard = CommitGuard::lock(world.shared(), &Process(3));
-            let Version(end) = world.live().end_versions(&guard);
+            let Version(end) = world.state().end_versions(&guard);
             world.shared().known_end.store(end);
         }],
         |world| {
             let (most, end) = (world.shared().ring.load(), world.shared().known_end.load());
             assert!(most < end, "version {most} was given out, the root says none from {end} on");
-            assert_eq!(world.live().draw_version(), None);
+            assert_eq!(world.state().draw_version(), None);
         },
     );
     check(
         start,
         &[
             |world| {
-                let drawn = world.live().draw_version().map_or(0, |version| version.0);
+                let drawn = world.state().draw_version().map_or(0, |version| version.0);
                 world.shared().known_free.store(drawn);
             },
             |world| {

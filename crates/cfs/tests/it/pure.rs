@@ -1,5 +1,5 @@
-//! What Miri can run of the crate (`tools/miri`): no C, no kernel; small, as it is slow there. A container's life in one thread,
-//! every rearranged page by codecs written in Rust, decoders over damaged bytes.
+//! What Miri can run of the crate (`tools/miri`): no C, no kernel; small, as it is slow there. A container's
+//! life in one thread, every rearranged page by codecs written in Rust, decoders over damaged bytes.
 
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, Policy, TransformPolicy};
 use pgshrink_cfs::{Budget, segment};
@@ -58,7 +58,7 @@ fn pure_container_is_written_committed_collected_cut_and_opened_again() {
     let (salvaged, report) = bench.salvage().unwrap();
     assert!(report.map_is_whole && salvaged.pages() == 20);
     let file = pgshrink_cfs::Folder::open(&bench.disk, segment::FILE_NAME).unwrap();
-    assert_eq!(segment::pages_at_a_glance(&file), 20);
+    assert_eq!(segment::peek_pages(&file), 20);
 }
 
 #[test]

@@ -60,11 +60,11 @@ fn a_record_above_the_roots_versions_is_not_rolled_forward() {
     let (bench, container, _) = committed();
     write(&container, 1, 2);
     let mut bytes = bench.bytes();
-    for sheet in bytes[..12288].chunks_exact_mut(4096) {
+    for disk_block in bytes[..12288].chunks_exact_mut(4096) {
         // The limit is where the epoch begins: no version was given out.
-        sheet.copy_within(92..100, 84);
-        let crc = crc32fast::hash(&sheet[12..]);
-        sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+        disk_block.copy_within(92..100, 84);
+        let crc = crc32fast::hash(&disk_block[12..]);
+        disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
     }
     bench.set_bytes(bytes);
     let (container, rolled) = roll_forward(&bench);

@@ -1,5 +1,6 @@
-//! Schedules: processes that read, write, extend, truncate, commit and collect, switched at every operation on shared memory and
-//! of the device by one seed, killed one by one or all together, with and without the power.
+//! Schedules: processes that read, write, extend, truncate, commit and collect, switched at every operation
+//! on shared memory and of the device by one seed, killed one by one or all together, with and without the
+//! power.
 //!
 //! A process is a coroutine. Everything a run does follows from its seed.
 
@@ -35,7 +36,8 @@ pub use scheduler::Style;
 const PROCESSES: usize = 4;
 /// Processes at most that die in one life of the server.
 const DEATHS_MAX: u32 = 40;
-/// Waits of processes in a row, and steps of all of them, without an operation that ends, after which nobody makes progress.
+/// Waits of processes in a row, and steps of all of them, without an operation that ends, after which nobody
+/// makes progress.
 const WAITS_MAX: u64 = 20_000;
 const STEPS_MAX: u64 = 1_500_000;
 
@@ -63,7 +65,8 @@ pub struct World {
     is_calm: Cell<bool>,
     must_restart: Cell<bool>,
     violation: RefCell<Option<String>>,
-    /// Blocks of the file that the last loss of power left as garbage, where that may take what is durable along.
+    /// Blocks of the file that the last loss of power left as garbage, where that may take what is durable
+    /// along.
     garbled: RefCell<Vec<u64>>,
     /// Containers made so far.
     births: Cell<u64>,
@@ -163,7 +166,8 @@ fn lives(world: &Rc<World>) -> Result<(), End> {
             crash::crash(world)?;
         }
         if world.draw(2) == 0 {
-            // What was checked is in memory; half of the time the server starts once more and finds nothing there.
+            // What was checked is in memory; half of the time the server starts once more and finds nothing
+            // there.
             world.memory.clear();
             if world.plan.openers && world.draw(2) == 0 {
                 crash::read_only(world)?;
@@ -222,7 +226,7 @@ fn serve(world: &Rc<World>) -> Result<(), String> {
         ended_at: 0,
     };
     let before = world.operations.get();
-    let done = service.live(before + operations).and_then(|()| service.last());
+    let done = service.state(before + operations).and_then(|()| service.last());
     let Service { seats, left, steps, scheduler, .. } = service;
     world.count(|tally| {
         tally.steps += steps;
@@ -235,7 +239,7 @@ fn serve(world: &Rc<World>) -> Result<(), String> {
 }
 
 impl Service<'_> {
-    fn live(&mut self, until: u64) -> Result<(), String> {
+    fn state(&mut self, until: u64) -> Result<(), String> {
         let world = self.world;
         // The end is anywhere, too.
         let mut rest = world.draw_small(12);
@@ -244,9 +248,9 @@ impl Service<'_> {
             while self.seats.len() < PROCESSES {
                 self.seats.push(Seat::of(Process::new(world)));
             }
-            let peers: Vec<u64> = self.seats.iter().map(|seat| seat.process.me).collect();
+            let processes: Vec<u64> = self.seats.iter().map(|seat| seat.process.me).collect();
             let (operations, steps) = (world.operations.get(), self.steps);
-            let turn = match self.scheduler.next(&Sight { peers: &peers, operations, steps, last }) {
+            let turn = match self.scheduler.next(&Sight { processes: &processes, operations, steps, last }) {
                 Order::Run(turn) => turn,
                 Order::End => break,
                 Order::Kill(index) => {
@@ -255,11 +259,11 @@ impl Service<'_> {
                     continue;
                 }
             };
-            let (goes_on, why, used, left) = self.turn(&turn, peers[turn.index], until, rest);
+            let (goes_on, why, used, left) = self.turn(&turn, processes[turn.index], until, rest);
             if world.operations.get() >= until {
                 rest = rest.saturating_sub(used);
             }
-            last = goes_on.then_some((peers[turn.index], why, left));
+            last = goes_on.then_some((processes[turn.index], why, left));
             if !goes_on {
                 let seat = self.seats.swap_remove(turn.index);
                 world.dead.borrow_mut().insert(seat.process.me);
@@ -321,7 +325,8 @@ impl Service<'_> {
         world.violation.borrow_mut().take().map_or(Ok(()), Err)
     }
 
-    /// Lets one run; returns whether it goes on, why it was left, the steps it did, and what is left of its budget.
+    /// Lets one run; returns whether it goes on, why it was left, the steps it did, and what is left of its
+    /// budget.
     fn turn(&mut self, turn: &Turn, peer: u64, until: u64, rest: u64) -> (bool, Why, u64, u64) {
         let world = self.world;
         let io = self.scheduler.leaves_at_io();
@@ -361,9 +366,11 @@ impl Service<'_> {
         }
         let seats: Vec<_> =
             self.seats.iter().map(|seat| (seat.process.me, seat.process.operation())).collect();
-        let live =
-            pgshrink_cfs::live::Live::new(self.world.memory.words(), self.world.plan.options().geometry);
-        let shared = live.map(|live| live.shared()).map_err(|error| error.to_string())?;
+        let state = pgshrink_cfs::state::SharedState::new(
+            self.world.memory.words(),
+            self.world.plan.options().geometry,
+        );
+        let shared = state.map(|state| state.shared()).map_err(|error| error.to_string())?;
         let locks = [&shared.commit_lock, &shared.collector_lock, &shared.loader_lock];
         let locks = clock::quietly(|| locks.map(|lock| lock.load()));
         Err(format!(

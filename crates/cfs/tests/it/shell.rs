@@ -1,5 +1,5 @@
 //! The world for tests of real processes: a file, a folder, memory that processes share.
-// Mapped memory is what the engine's live state is for.
+// Mapped memory is what the engine's shared state is for.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::reserve::{Reserve, ReserveFile};
-use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, Peers};
+use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
 
 /// A file of the filesystem.
 pub struct FileDevice {
@@ -179,8 +179,8 @@ pub fn allocated_bytes(memory: &File) -> u64 {
 fn map_file(file: &File, words: usize) -> &'static [AtomicU64] {
     file.set_len(words as u64 * 8).unwrap();
     use rustix::mm::{MapFlags, ProtFlags};
-    // SAFETY: a new mapping, as long as the file, which nobody cuts; never unmapped. Every bit pattern is a word, and all
-    // access is atomic.
+    // SAFETY: a new mapping, as long as the file, which nobody cuts; never unmapped. Every bit pattern is a
+    // word, and all access is atomic.
     unsafe {
         let start = rustix::mm::mmap(
             std::ptr::null_mut(),
@@ -198,7 +198,7 @@ fn map_file(file: &File, words: usize) -> &'static [AtomicU64] {
 #[derive(Clone, Copy)]
 pub struct Pids;
 
-impl Peers for Pids {
+impl ProcessTable for Pids {
     fn me(&self) -> u64 {
         std::process::id().into()
     }

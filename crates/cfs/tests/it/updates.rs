@@ -1,4 +1,5 @@
-//! What steady random updates cost: bytes written per compressed byte updated, and size on disk against the compact size.
+//! What steady random updates cost: bytes written per compressed byte updated, and size on disk against the
+//! compact size.
 //!
 //! Figures are printed: `cargo test -p pgshrink-cfs --test it updates -- --nocapture`.
 
@@ -12,7 +13,7 @@ use pgshrink_cfs::{
 };
 use pgshrink_testkit::seed::Seed;
 
-/// A file in memory that knows which of its sheets are allocated, and how often it was read.
+/// A file in memory that knows which of its disk blocks are allocated, and how often it was read.
 #[derive(Default)]
 pub struct Memory {
     bytes: RefCell<Vec<u8>>,
@@ -36,7 +37,7 @@ impl Memory {
     }
 
     fn allocated_bytes(&self) -> u64 {
-        self.allocated.borrow().iter().filter(|sheet| **sheet).count() as u64 * 4096
+        self.allocated.borrow().iter().filter(|disk_block| **disk_block).count() as u64 * 4096
     }
 }
 
@@ -119,7 +120,7 @@ struct Figures {
 #[derive(Clone, Copy)]
 struct Plan {
     pages: u32,
-    zone_grains: u32,
+    extent_units: u32,
     /// None: nobody collects.
     garbage_percent: Option<u32>,
     updates_per_commit: u32,
@@ -129,7 +130,7 @@ struct Plan {
 
 const PLAN: Plan = Plan {
     pages: 8192,
-    zone_grains: 512,
+    extent_units: 512,
     garbage_percent: Some(32),
     updates_per_commit: 1000,
     skewed: false,
@@ -137,9 +138,10 @@ const PLAN: Plan = Plan {
 };
 
 fn run(plan: Plan) -> Figures {
-    let Plan { pages, zone_grains, updates_per_commit, skewed, .. } = plan;
+    let Plan { pages, extent_units, updates_per_commit, skewed, .. } = plan;
     let file = Memory::default();
-    let geometry = Geometry { zone_grains, zones_max: pages * 512 * 2 / zone_grains, ..Geometry::of(pages) };
+    let geometry =
+        Geometry { extent_units, extents_max: pages * 512 * 2 / extent_units, ..Geometry::of(pages) };
     let tuning = Tuning { ceiling_percent: plan.ceiling_percent, ..Tuning::default() };
     let options = Options { geometry, tuning, ..Options::new(pages) };
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
@@ -165,7 +167,7 @@ fn run(plan: Plan) -> Figures {
         let before = file.written.get();
         container.write(block as u32, 1, 0, &vec![2; lengths[block]], &mut scratch).unwrap();
         let written = file.written.get() - before;
-        assert!(written <= tuning.help_bytes + 4096, "a write took {written} bytes");
+        assert!(written <= tuning.foreground_bytes + 4096, "a write took {written} bytes");
         // The steady state, not the way to it.
         if round > rounds / 2 {
             updated += lengths[block] as u64;
@@ -213,29 +215,29 @@ fn writers_bound_a_file_that_nobody_collects() {
         let helped = run(plan);
         let alone = run(Plan { ceiling_percent: u32::MAX, ..plan });
         println!("skewed {skewed}: {helped:?}, without a ceiling {alone:?}");
-        // Live bytes, the ceiling, and what was written between two commits, moves included.
+        // SharedState bytes, the ceiling, and what was written between two commits, moves included.
         assert!(helped.size <= 2.1 && alone.size >= helped.size + 0.4, "{helped:?} {alone:?}");
     }
 }
 
 #[test]
 #[ignore = "prints a table of choices"]
-fn zones_and_thresholds_compared() {
-    println!("zone KB, garbage %, updates a commit: written per byte, size, map per byte");
-    for zone_grains in [256, 512, 1024] {
+fn extents_and_thresholds_compared() {
+    println!("extent KB, garbage %, updates a commit: written per byte, size, map per byte");
+    for extent_units in [256, 512, 1024] {
         for percent in [30, 34, 38] {
             for updates in [300, 3000] {
                 let garbage_percent = Some(percent);
                 let figures = run(Plan {
                     pages: 16384,
-                    zone_grains,
+                    extent_units,
                     garbage_percent,
                     updates_per_commit: updates,
                     ..PLAN
                 });
                 let Figures { amplification, size, map_share } = figures;
-                let zone = zone_grains / 64;
-                println!("{zone:3} {percent:3} {updates:5}: {amplification:.2} {size:.2} {map_share:.3}");
+                let extent = extent_units / 64;
+                println!("{extent:3} {percent:3} {updates:5}: {amplification:.2} {size:.2} {map_share:.3}");
             }
         }
     }

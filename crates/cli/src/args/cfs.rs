@@ -225,7 +225,7 @@ pub struct RekeyArgs {
 /// Rebuild a damaged container from its records.
 ///
 /// Takes the map where it is whole, and where it is not the newest whole record of each page: that may be a version
-/// that a crash had discarded. If pages are lost, says which and makes nothing, unless told to put empty pages in
+/// that a crash had discarded. If pages are lost, says which and makes nothing, unless asked to put empty pages in
 /// their place.
 #[derive(Debug, Clone, Args)]
 pub struct SalvageArgs {

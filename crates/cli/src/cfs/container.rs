@@ -16,7 +16,7 @@ use pgshrink_cfs::{
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// Bytes of all three root sheets (`formats/cfs.md`).
+/// Bytes of all three superblock slots (`formats/cfs.md`).
 pub(crate) const ROOTS_BYTES: usize = 3 * 4096;
 
 /// A container for one process.
@@ -113,7 +113,8 @@ impl NoMeans {
     }
 }
 
-/// What the container in a file shows without being opened. Where nothing can be made out, opening it says why.
+/// What the container in a file shows without being opened. Where nothing can be made out, opening it says
+/// why.
 pub(crate) fn head_of(path: &Path) -> Result<Clear, Failure> {
     let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
     match clear(&file) {
@@ -207,8 +208,8 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// Reads all pages, in order. `take` is given what each has of the plain file, or why that cannot be had, and ends it by an
-    /// error. Returns what the file is, as a manifest lists it.
+    /// Reads all pages, in order. `take` is given what each has of the plain file, or why that cannot be had,
+    /// and ends it by an error. Returns what the file is, as a manifest lists it.
     ///
     /// # Errors
     /// What `take` returned; that the page with the file's length is missing.

@@ -1,7 +1,8 @@
-//! The pages of a container's plain file: a relation's segment page by page, or any file behind a page with its length.
+//! The pages of a container's plain file: a relation's segment page by page, or any file behind a page with
+//! its length.
 //!
-//! Any file can be in a container, which sealed trees need. It is marked by the relation number 0, which no relation has;
-//! layout: `formats/cfs-tree.md`.
+//! Any file can be in a container, which sealed trees need. It is marked by the relation number 0, which no
+//! relation has; layout: `formats/cfs-tree.md`.
 
 use super::Failure;
 use super::manifest::{Content, Entry, Hashing};

@@ -1,5 +1,5 @@
-//! Copying a tree, with something done to the relations in it. The source is left as it is; the copy is durable, and has its
-//! name when it is whole.
+//! Copying a tree, with something done to the relations in it. The source is left as it is; the copy is
+//! durable, and has its name when it is whole.
 
 use super::making::Making;
 use super::manifest::{Differences, Entries, Entry, Hashing, NEXT_STEP};

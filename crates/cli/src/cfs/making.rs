@@ -1,7 +1,8 @@
 //! What a subcommand makes has another name until it is whole.
 //!
-//! It is made inside `DEST.incomplete`, a directory beside DEST, and renamed at the end, never over anything. So what has
-//! the name DEST is whole, whatever interrupted the run. The directory is locked while its maker lives.
+//! It is made inside `DEST.incomplete`, a directory beside DEST, and renamed at the end, never over anything.
+//! So what has the name DEST is whole, whatever interrupted the run. The directory is locked while its maker
+//! lives.
 
 use super::Failure;
 use super::copy::{parent, refuse_existing};

@@ -1,7 +1,7 @@
 //! The names of relations, read from a database's own pg_class file without a server.
 //!
-//! A best effort for people's eyes: rows are taken by what their hint bits say, and a relation that was rewritten since may
-//! be found under its old number too. What cannot be read gives no names, never an error.
+//! A best effort for people's eyes: rows are taken by what their hint bits say, and a relation that was
+//! rewritten since may be found under its old number too. What cannot be read gives no names, never an error.
 
 use super::relation::number;
 use std::collections::HashMap;
@@ -77,8 +77,8 @@ struct Row {
     tablespace: u32,
 }
 
-/// Rows of pg_class on a heap page: `oid`, `relname`, five more oids, `relfilenode`, `reltablespace`, never null, alike in
-/// all majors from 12 on.
+/// Rows of pg_class on a heap page: `oid`, `relname`, five more oids, `relfilenode`, `reltablespace`, never
+/// null, alike in all majors from 12 on.
 fn rows(page: &[u8]) -> impl Iterator<Item = Row> {
     let lower = usize::from(u16_at(page, 12).unwrap_or(0)).min(PAGE);
     (24..lower.saturating_sub(3)).step_by(4).filter_map(|at| {

@@ -1,4 +1,5 @@
-//! What people and programs see: a progress bar on standard error, a table or one JSON document on standard output.
+//! What people and programs see: a progress bar on standard error, a table or one JSON document on standard
+//! output.
 
 use super::Failure;
 use crate::args::OutputArgs;

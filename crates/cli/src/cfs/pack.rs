@@ -84,7 +84,8 @@ pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     Ok(copied.verdict())
 }
 
-/// Fails on a link with which the data directory goes on at a place that is not there: the copy would lack that part.
+/// Fails on a link with which the data directory goes on at a place that is not there: the copy would lack
+/// that part.
 fn refuse_dangling(found: &[Found]) -> Result<(), Failure> {
     let Some(link) = found.iter().find(|item| item.kind == Kind::Link && walk::goes_on(&item.path)) else {
         return Ok(());

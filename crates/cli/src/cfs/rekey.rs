@@ -65,8 +65,8 @@ fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekey
         .open(segment::FILE_NAME)
         .and_then(|device| device.pread(&mut roots, 0))
         .map_err(|error| text(&error))?;
-    let sheets = roots.chunks(ROOTS_BYTES / 3);
-    if !sheets.into_iter().all(|sheet| sheet.windows(slot.len()).any(|window| window == slot)) {
+    let root_slots = roots.chunks(ROOTS_BYTES / 3);
+    if !root_slots.into_iter().all(|root_slot| root_slot.windows(slot.len()).any(|window| window == slot)) {
         let older = "an older root still has the data key under the key before; run it again";
         return Err(older.to_owned().into());
     }

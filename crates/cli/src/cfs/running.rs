@@ -14,8 +14,9 @@ const LEVELS_MAX: usize = 6;
 /// Links that a path is followed through at most, as Linux has it.
 const LINKS_MAX: usize = 40;
 
-/// Fails if a server's postmaster.pid lies in the directory or above it and its process is alive, or above a link of a data
-/// directory that the path leads through. A tablespace that is named by its own place has none above it.
+/// Fails if a server's postmaster.pid lies in the directory or above it and its process is alive, or above a
+/// link of a data directory that the path leads through. A tablespace that is named by its own place has none
+/// above it.
 pub(crate) fn refuse(path: &Path, force: bool) -> Result<(), Failure> {
     if force {
         return Ok(());
@@ -43,8 +44,8 @@ fn from_root(path: &Path) -> PathBuf {
     by_links.filter(|here| here.is_absolute()).filter(is_here).unwrap_or(real).join(path)
 }
 
-/// The links with which a data directory goes on elsewhere (`pg_tblspc/16390`, `pg_wal`), of those that a path leads
-/// through: the directory that the server locks is above the link, not above what it leads to.
+/// The links with which a data directory goes on elsewhere (`pg_tblspc/16390`, `pg_wal`), of those that a
+/// path leads through: the directory that the server locks is above the link, not above what it leads to.
 fn links_through(path: &Path) -> Vec<PathBuf> {
     let reversed = |path: &Path| -> Vec<OsString> {
         path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

@@ -64,8 +64,8 @@ fn refuse_plain_files(found: &[Found]) -> Result<(), Failure> {
     found.iter().find(is_plain).map_or(Ok(()), |item| Err(keys::not_sealed(&item.path, "a plain file")))
 }
 
-/// Writes the plain segment. Damage leaves nothing behind; a key that is missing ends everything, as the next container will
-/// want it too.
+/// Writes the plain segment. Damage leaves nothing behind; a key that is missing ends everything, as the next
+/// container will want it too.
 fn unpack(
     found: &Found,
     file: &Path,

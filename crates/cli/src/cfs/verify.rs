@@ -141,7 +141,8 @@ impl Verifier {
     }
 }
 
-/// An error: it could not be looked at, for want of its key or of the right to read it, or it is plain where a key was given.
+/// An error: it could not be looked at, for want of its key or of the right to read it, or it is plain where
+/// a key was given.
 fn verify(
     path: &Path,
     file: &Path,
@@ -204,9 +205,9 @@ fn note(report: &OpenReport, verified: &mut Verified) {
         let short = format!("the file is {} bytes shorter than its root says", report.missing_bytes);
         verified.damages.push(short);
     }
-    // A crash amid a commit breaks the one sheet that was being written.
+    // A crash amid a commit breaks the one slot that was being written.
     if report.broken_roots > 1 || report.broken_roots == 1 && report.was_closed {
-        verified.damages.push(format!("{} of the root sheets are broken", report.broken_roots));
+        verified.damages.push(format!("{} of the superblock slots are broken", report.broken_roots));
     } else if report.broken_roots == 1 {
         verified.notes.push("a root was being written at a crash".to_owned());
     }

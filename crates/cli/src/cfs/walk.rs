@@ -37,8 +37,8 @@ pub(crate) enum Kind {
     Manifest(Option<PathBuf>),
 }
 
-/// Everything below `path`, itself included, by path. Links are not followed, except those with which a server's data
-/// directory goes on elsewhere, if asked: `pg_wal`, and those in `pg_tblspc`.
+/// Everything below `path`, itself included, by path. Links are not followed, except those with which a
+/// server's data directory goes on elsewhere, if asked: `pg_wal`, and those in `pg_tblspc`.
 pub(crate) fn below(path: &Path, follow: bool) -> Result<Vec<Found>, Failure> {
     let mut found = Vec::new();
     let metadata = fs::metadata(path).map_err(Failure::reading(path))?;
@@ -127,8 +127,8 @@ fn is_database(path: &Path) -> bool {
         || number(name).is_some() && (is_default || is_elsewhere.is_some_and(|up| up.starts_with("PG_")))
 }
 
-/// A path below a tree's first directory as its manifest has it, that itself as `.`: bytes that are no UTF-8, and
-/// backslashes, as `\\x5c`.
+/// A path below a tree's first directory as its manifest has it, that itself as `.`: bytes that are no UTF-8,
+/// and backslashes, as `\\x5c`.
 pub(crate) fn relative(inside: &Path) -> String {
     let mut text = String::new();
     for chunk in inside.as_os_str().as_encoded_bytes().utf8_chunks() {

@@ -30,7 +30,7 @@ fn the_definition_is_consistent() {
     args::command().debug_assert();
 }
 
-/// Flags whose absence means that there is nothing, or that are told in the text.
+/// Flags whose absence means that there is nothing, or that the text explains.
 const WITHOUT_DEFAULT: &[&str] = &[
     "help",
     "version",

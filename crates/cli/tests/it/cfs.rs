@@ -212,8 +212,8 @@ fn without_any_whole_root_records_alone_give_everything_back() {
     packed(&there, &[]);
     let segment = there.join(database().orders.to_string());
     let file = fs::OpenOptions::new().write(true).open(segment.join(CONTAINER)).unwrap();
-    // A bit of each sheet.
-    (0..3).for_each(|sheet| file.write_all_at(&[0xff], sheet * 4096 + 300).unwrap());
+    // A bit of each disk block.
+    (0..3).for_each(|root_slot| file.write_all_at(&[0xff], root_slot * 4096 + 300).unwrap());
     assert!(run(&[&"verify", &segment], 1).contains("damaged root"));
     let (new, plain) = (dir.path().join("salvaged"), dir.path().join("plain"));
     let report = json(&[&"salvage", &segment, &new], 0);
@@ -232,10 +232,11 @@ fn the_root_of_the_empty_container_that_it_once_was_is_not_taken_for_the_last() 
     let segment = there.join(database().orders.to_string());
     let file = fs::OpenOptions::new().write(true).open(segment.join(CONTAINER)).unwrap();
     let roots = fs::read(segment.join(CONTAINER)).unwrap();
-    let sequence = |sheet: usize| u64::from_le_bytes(roots[sheet * 4096 + 40..][..8].try_into().unwrap());
-    let oldest = (0..3).min_by_key(|sheet| sequence(*sheet)).unwrap();
-    for sheet in (0..3).filter(|sheet| *sheet != oldest) {
-        file.write_all_at(&[0; 4096], sheet as u64 * 4096).unwrap();
+    let sequence =
+        |root_slot: usize| u64::from_le_bytes(roots[root_slot * 4096 + 40..][..8].try_into().unwrap());
+    let oldest = (0..3).min_by_key(|root_slot| sequence(*root_slot)).unwrap();
+    for root_slot in (0..3).filter(|root_slot| *root_slot != oldest) {
+        file.write_all_at(&[0; 4096], root_slot as u64 * 4096).unwrap();
     }
     for command in ["verify", "info"] {
         let said = run(&[&command, &segment], 1);

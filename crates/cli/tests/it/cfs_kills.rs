@@ -125,7 +125,7 @@ fn salvage(kills: u64) {
     let (there, new) = (dir.path().join("there"), dir.path().join("new"));
     run(&[&"pack", &data.join("base/5/16384"), &there], 0);
     let file = fs::OpenOptions::new().write(true).open(there.join(CONTAINER)).unwrap();
-    (0..3).for_each(|sheet| file.write_all_at(&[0xff], sheet * 4096 + 300).unwrap());
+    (0..3).for_each(|root_slot| file.write_all_at(&[0xff], root_slot * 4096 + 300).unwrap());
     let before = fs::read(there.join(CONTAINER)).unwrap();
     let mut rng = Seed::from_env_or_time().rng();
     kill_at(

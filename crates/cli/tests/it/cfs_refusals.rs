@@ -240,7 +240,7 @@ fn a_wrong_key_is_an_error_of_every_command() {
         let said = ended(&cfs(words).output().unwrap(), 2);
         assert!(said.contains("no key was given; give it with --key-file"), "{said}");
     }
-    // Damage elsewhere is still told from a wrong key.
+    // Damage elsewhere is still distinguished from a wrong key.
     fs::write(one.join(CONTAINER), [7; 100]).unwrap();
     run(&[&"info", &"--key-file", &wrong, &there], 1);
     run(&[&"rekey", &"--new-key-file", &new, &"--key-file", &wrong, &there], 1);

@@ -1,7 +1,7 @@
 //! zlib streams: one RFC 1950 header, then raw deflate with a sync flush after each chunk, never an end.
 //!
 //! The header is written by hand and the encoder is a raw deflate, because after a flush the stream is byte
-//! aligned and *any* raw deflate can continue it. So a chunk can be abandoned: a fresh encoder, told by way of
+//! aligned and *any* raw deflate can continue it. So a chunk can be abandoned: a fresh encoder, primed by way of
 //! a preset dictionary what the decoder's window holds, goes on as if it had written everything itself.
 //!
 //! zlib-rs' level 1 takes a tenth of the time of the others for a small chunk, but compresses bulk a quarter worse

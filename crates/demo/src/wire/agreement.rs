@@ -36,12 +36,12 @@ impl Step for Agreement {
         let link = self.link.get(stage)?;
         link.wait_until_idle()?;
         let (counted, session_count) = link.counted();
-        let told = metrics::read(link.metrics_port())?;
-        if told.explains(counted, session_count * LOGIN_SIZE_MAX) {
-            report.notes.push(told_alike(told, counted, session_count));
+        let reported = metrics::read(link.metrics_port())?;
+        if reported.explains(counted, session_count * LOGIN_SIZE_MAX) {
+            report.notes.push(agreement_note(reported, counted, session_count));
         } else {
             report.problems.push(format!(
-                "the gateway's /metrics says {told:?}, the relay before it counted {counted:?} in {session_count} \
+                "the gateway's /metrics says {reported:?}, the relay before it counted {counted:?} in {session_count} \
                  sessions; this is a bug, please report it"
             ));
         }
@@ -49,12 +49,12 @@ impl Step for Agreement {
     }
 }
 
-fn told_alike(told: WireBytes, counted: WireBytes, session_count: u64) -> String {
-    let told_all = size(told.sum());
-    match counted.sum() - told.sum() {
-        0 => format!("The gateway's /metrics and the relay before it agree to the byte: {told_all}."),
+fn agreement_note(reported: WireBytes, counted: WireBytes, session_count: u64) -> String {
+    let reported_all = size(reported.sum());
+    match counted.sum() - reported.sum() {
+        0 => format!("The gateway's /metrics and the relay before it agree to the byte: {reported_all}."),
         logins => format!(
-            "The gateway's /metrics and the relay before it agree: {told_all}, and {} of logins in {session_count} \
+            "The gateway's /metrics and the relay before it agree: {reported_all}, and {} of logins in {session_count} \
              sessions, which /metrics leaves out.",
             size(logins),
         ),

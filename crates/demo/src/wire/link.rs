@@ -199,7 +199,7 @@ impl Link {
         if status.success() {
             return Ok(());
         }
-        Err(Failure::told(format!("the gateway ended with {status}"), self.gateway.log()))
+        Err(Failure::with_advice(format!("the gateway ended with {status}"), self.gateway.log()))
     }
 
     /// The failure of something that went this way, with what the product had to say.
@@ -215,7 +215,7 @@ impl Link {
                 said.push_str(&format!("\n  {name}: {line}"));
             }
         }
-        Failure::told(failure.to_string(), said)
+        Failure::with_advice(failure.to_string(), said)
     }
 
     fn relay(&self, way: Way) -> &Relay {
@@ -255,7 +255,7 @@ pub(super) fn wait(what: &str, time_max: Duration, mut done: impl FnMut() -> boo
         interrupt::check()?;
         if begin.elapsed() > time_max {
             let what = format!("waited {time_max:?} in vain for {what}");
-            return Err(Failure::told(what, "try again on a machine that is less busy"));
+            return Err(Failure::with_advice(what, "try again on a machine that is less busy"));
         }
         std::thread::sleep(LOOK);
     }
@@ -313,11 +313,11 @@ fn wait_for_port(daemon: &Daemon, name: &str, port: u16) -> Result<(), Failure> 
     }
     interrupt::check()?;
     let ended = if daemon.is_running() { "does not listen" } else { "ended at its start" };
-    Err(Failure::told(format!("the {name} {ended}; it said:"), daemon.log()))
+    Err(Failure::with_advice(format!("the {name} {ended}; it said:"), daemon.log()))
 }
 
 fn cpu_seconds(daemon: &Daemon, name: &str) -> Result<f64, Failure> {
     daemon.cpu_seconds().filter(|_| daemon.is_running()).ok_or_else(|| {
-        Failure::told(format!("the {name} has ended before it should; it said:"), daemon.log())
+        Failure::with_advice(format!("the {name} has ended before it should; it said:"), daemon.log())
     })
 }

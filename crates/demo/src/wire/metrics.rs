@@ -25,7 +25,7 @@ impl WireBytes {
 
     /// True when each direction falls short of `counted` by at most `short_max`, and exceeds it by nothing.
     pub(super) fn explains(self, counted: WireBytes, short_max: u64) -> bool {
-        let explained = |told: u64, counted: u64| (told..=told + short_max).contains(&counted);
+        let explained = |reported: u64, counted: u64| (reported..=reported + short_max).contains(&counted);
         explained(self.to_server, counted.to_server) && explained(self.to_client, counted.to_client)
     }
 }
@@ -34,9 +34,12 @@ impl WireBytes {
 pub(super) fn read(port: u16) -> Result<WireBytes, Failure> {
     let page = fetch(port).map_err(|error| {
         let what = format!("reading the gateway's metrics page at 127.0.0.1:{port}/metrics");
-        Failure::told(format!("{what}: {error}"), "nothing of your machine is at fault: please report this")
+        Failure::with_advice(
+            format!("{what}: {error}"),
+            "nothing of your machine is at fault: please report this",
+        )
     })?;
-    parse(&page).ok_or_else(|| Failure::told(format!("the metrics page has no {WIRE_BYTES}:"), page))
+    parse(&page).ok_or_else(|| Failure::with_advice(format!("the metrics page has no {WIRE_BYTES}:"), page))
 }
 
 fn fetch(port: u16) -> std::io::Result<String> {
@@ -79,11 +82,11 @@ mod tests {
 
     #[test]
     fn a_shortfall_within_the_bound_is_explained_and_nothing_else_is() {
-        let told = WireBytes { to_server: 100, to_client: 200 };
+        let reported = WireBytes { to_server: 100, to_client: 200 };
         let counted = |to_server, to_client| WireBytes { to_server, to_client };
-        assert!(told.explains(counted(100, 200), 0) && told.explains(counted(110, 205), 10));
-        assert!(!told.explains(counted(111, 200), 10), "too much is missing");
-        assert!(!told.explains(counted(100, 199), 10), "the gateway claims more than passed");
+        assert!(reported.explains(counted(100, 200), 0) && reported.explains(counted(110, 205), 10));
+        assert!(!reported.explains(counted(111, 200), 10), "too much is missing");
+        assert!(!reported.explains(counted(100, 199), 10), "the gateway claims more than passed");
     }
 
     #[test]

@@ -51,8 +51,9 @@ impl Pgbench {
         let per_client = TRANSACTIONS_PER_CLIENT.to_string();
         command.args(["-n", "-c", &CLIENTS.to_string(), "-j", "1", "-t", &per_client, "--random-seed=1"]);
         let (finished, used) = link.measure(way, || program::run(&mut command, None))?;
-        let transactions_per_second = rate(&finished.output.text)
-            .ok_or_else(|| Failure::told("pgbench told no rate; it said:", finished.output.text.clone()))?;
+        let transactions_per_second = rate(&finished.output.text).ok_or_else(|| {
+            Failure::with_advice("pgbench printed no rate; its output:", finished.output.text.clone())
+        })?;
         Ok(Outcome { used, transactions_per_second, balances: stage.sql(BALANCES)? })
     }
 }

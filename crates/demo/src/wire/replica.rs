@@ -120,6 +120,6 @@ fn wait_for_replay(replica: &Cluster, target: &str) -> Result<(), Failure> {
     let caught_up = || replica.sql(&replayed).is_ok_and(|answer| answer == "t");
     wait("the replica to catch up", CATCH_UP_TIME_MAX, caught_up).map_err(|failure| match failure {
         Failure::Interrupted => Failure::Interrupted,
-        late => Failure::told(late.to_string(), replica.log().unwrap_or_default()),
+        late => Failure::with_advice(late.to_string(), replica.log().unwrap_or_default()),
     })
 }

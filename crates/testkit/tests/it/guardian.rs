@@ -30,8 +30,8 @@ fn a_killed_test_process_leaves_no_server_and_no_files() {
     let victim = Daemon::spawn(&mut command).unwrap();
     victim.wait_for_log(SOON, "\nvictim ").unwrap();
     let log = victim.log();
-    let told = log.lines().find_map(|line| line.strip_prefix("victim ")).unwrap();
-    let [postmaster, daemon, data] = told.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let victims = log.lines().find_map(|line| line.strip_prefix("victim ")).unwrap();
+    let [postmaster, daemon, data] = victims.split(' ').collect::<Vec<_>>().try_into().unwrap();
     assert!(Path::new(data).join("PG_VERSION").exists());
     wait_until(SOON, "the victim's own daemon", || runs_sleep(daemon)).unwrap();
 

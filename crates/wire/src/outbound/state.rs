@@ -49,14 +49,14 @@ pub(super) struct Context {
     /// The encoder's zstd window.
     pub(super) window_log: u32,
     pub(super) growth: Growth,
-    /// Ack dialect: where the stream that the peer is in the middle of goes on. Its method is `told`, while `encoder` is
+    /// Ack dialect: where the stream that the peer is in the middle of goes on. Its method is `announced`, while `encoder` is
     /// none or of another.
     pub(super) resume: Option<Resume>,
     /// What to send with from the next message boundary on; `None` is off.
     pub(super) choice: Option<Choice>,
     pub(super) giving_up: GivingUp,
-    /// The method the peer was last told.
-    pub(super) told: Option<u8>,
+    /// The method last announced to the peer.
+    pub(super) announced: Option<u8>,
     /// Restart dialect: the next frame begins a new stream.
     pub(super) restart: bool,
     /// The context ends with the group that is being collected.
@@ -143,7 +143,7 @@ impl Context {
             resume: None,
             choice,
             giving_up: GivingUp::default(),
-            told: None,
+            announced: None,
             restart: true,
             reset_after_group: false,
             primed: false,
@@ -154,7 +154,7 @@ impl Context {
 
     /// The peer knows the method of the frame just sent; a stream of another one is over.
     pub(super) fn name_method(&mut self, code: u8) {
-        if self.told.replace(code) != Some(code) {
+        if self.announced.replace(code) != Some(code) {
             self.resume = None;
         }
     }

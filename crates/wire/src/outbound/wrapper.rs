@@ -12,13 +12,13 @@ const METHOD_MESSAGE_SIZE: usize = 6;
 pub(super) fn open_wrapper(
     dialect: Dialect,
     code: u8,
-    told: Option<u8>,
+    announced: Option<u8>,
     new_stream: bool,
     out: &mut Vec<u8>,
 ) -> usize {
     match dialect {
         Dialect::Ack => {
-            if told != Some(code) {
+            if announced != Some(code) {
                 let method = message::message(tag::SET_COMPRESSION_METHOD, &[code]);
                 debug_assert_eq!(method.len(), METHOD_MESSAGE_SIZE);
                 out.extend_from_slice(&method);

@@ -18,7 +18,7 @@ pub(super) const PLANES_LOSS: u64 = 28;
 const BITS_MIN: u64 = 6;
 /// Neighbours that are looked at.
 const SAMPLES: usize = 32;
-/// Fewer values than this cannot be told from text.
+/// Fewer values than this cannot be distinguished from text.
 const NOISE_VALUES_MIN: usize = 12;
 
 /// One of the forms.

@@ -1,4 +1,4 @@
-//! Columns that are told by other columns: by values with their bytes turned around, without low bits that
+//! Columns that are written as other columns: by values with their bytes turned around, without low bits that
 //! all have, or by halves.
 //!
 //! Invariant: a description leads to at most three others. Turned columns are not turned again, shifted ones
@@ -103,7 +103,7 @@ pub(super) fn read_shifted(bits: u8, source: &mut Source<'_>, values: &mut [u32]
     Ok(())
 }
 
-/// Whether a column is told by others.
+/// Whether a column is written as others.
 fn is_nested(description: u8) -> bool {
     [STEP | SWAPPED << 3, STEP | HALVES << 3].contains(&description)
 }

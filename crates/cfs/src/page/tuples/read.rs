@@ -34,7 +34,7 @@ fn heap(
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
     let mut common = [0u8; HEAP_BYTES];
-    // Added to each cell's number where its own offset is told as the distance from it.
+    // Added to each cell's number where its own offset is written as the distance from it.
     let mut own = None;
     layout.alike = true;
     resize(values, layout.cells.len());

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pgshrink_cfs::allocator::{ExtentState, Purpose};
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::Live;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::FaultRates;
-use pgshrink_cfs::space::{Purpose, ZoneState};
-use pgshrink_cfs::units::{Grains, ZoneNumber};
+use pgshrink_cfs::state::SharedState;
+use pgshrink_cfs::units::{ExtentNumber, Units};
 use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Container, Error, Options, Recovery, Scratch, Stored};
 use pgshrink_testkit::seed::{Rng, Seed};
@@ -17,8 +17,8 @@ use super::{Filled, PAGES, birth, page, words};
 use crate::fixture::{Bench, content, read, write};
 use crate::updates::Memory;
 
-/// Of a zone in containers as they are in use.
-const ZONE_GRAINS: u32 = 512;
+/// Of an extent in containers as they are in use.
+const EXTENT_UNITS: u32 = 512;
 
 #[test]
 fn pages_rewritten_again_and_again_without_a_commit_never_use_up_a_segment() {
@@ -58,7 +58,7 @@ fn redo_after_a_restart_does_not_use_up_a_segment_before_the_first_commit() {
 }
 
 #[test]
-fn a_segment_of_which_every_zone_has_something_left_is_made_room_in() {
+fn a_segment_of_which_every_extent_has_something_left_is_made_room_in() {
     let file = Memory::default();
     let mut filled = Filled::new(&file);
     let mut scratch = Scratch::new();
@@ -104,36 +104,39 @@ fn where_commits_fail_a_write_that_needs_room_says_so_and_changes_nothing() {
 #[test]
 fn pages_leave_space_to_collection_and_collection_leaves_space_to_commits() {
     let file = Memory::default();
-    let (_container, live) = created(&file, PAGES);
+    let (_container, state) = created(&file, PAGES);
     let taken = |bytes: usize, purpose| {
-        let grains = Grains::holding(bytes);
-        std::iter::from_fn(|| live.reserve(grains, purpose)).count()
+        let units = Units::holding(bytes);
+        std::iter::from_fn(|| state.reserve(units, purpose)).count()
     };
     assert!(taken(8208, Purpose::Page) >= PAGES as usize * 5 / 2);
     assert_eq!(taken(8208, Purpose::Page), 0);
-    fill(&live, Grains(1), Purpose::Page);
-    // A commit takes no more zones than it needs, and each of its records keeps as few as can be.
-    let leaf = Grains::holding(512 * 8 + 100);
+    fill(&state, Units(1), Purpose::Page);
+    // A commit takes no more extents than it needs, and each of its records keeps as few as can be.
+    let leaf = Units::holding(512 * 8 + 100);
     for _ in 0..2 {
-        let reserved = live.reserve(leaf, Purpose::Map).unwrap();
+        let reserved = state.reserve(leaf, Purpose::Map).unwrap();
         assert_eq!(
-            reserved.extent().shares(ZONE_GRAINS).count(),
+            reserved.span().shares(EXTENT_UNITS).count(),
             1,
-            "a leaf in two zones: {:?}",
-            reserved.extent()
+            "a leaf in two extents: {:?}",
+            reserved.span()
         );
     }
-    // Whole zones' worth of records, and every leaf of the map with its index.
+    // Whole extents' worth of records, and every leaf of the map with its index.
     assert!(taken(8208, Purpose::Move) >= 6, "nothing is kept for collection");
     assert!(taken(512 * 8 + 100, Purpose::Map) >= 4, "nothing is kept for commits");
 }
 
 /// A container for so many pages, and its shared state.
-fn created(file: &Memory, pages: u32) -> (Container<'static, &Memory, Alone>, Live<'static, AtomicU64>) {
+fn created(
+    file: &Memory,
+    pages: u32,
+) -> (Container<'static, &Memory, Alone>, SharedState<'static, AtomicU64>) {
     let options = Options::new(pages);
     let shared = words(options.geometry);
     let container = Container::create(file, Alone, shared, &birth(1), options).unwrap();
-    (container, Live::new(shared, options.geometry).unwrap())
+    (container, SharedState::new(shared, options.geometry).unwrap())
 }
 
 /// So many blocks in no order.
@@ -144,8 +147,8 @@ fn shuffled(pages: u32, rng: &mut Rng) -> Vec<u32> {
 }
 
 /// Occupies all there is for a purpose, for as long as the test runs.
-fn fill(live: &Live<'static, AtomicU64>, grains: Grains, purpose: Purpose) {
-    while let Some(reserved) = live.reserve(grains, purpose) {
+fn fill(state: &SharedState<'static, AtomicU64>, units: Units, purpose: Purpose) {
+    while let Some(reserved) = state.reserve(units, purpose) {
         std::mem::forget(reserved);
     }
 }
@@ -154,26 +157,27 @@ fn fill(live: &Live<'static, AtomicU64>, grains: Grains, purpose: Purpose) {
 fn commits_succeed_for_ever_where_pages_take_whatever_room_there_is() {
     const LEAVES: u32 = 16;
     let file = Memory::default();
-    let (container, live) = created(&file, LEAVES * 512);
+    let (container, state) = created(&file, LEAVES * 512);
     let mut rng = Seed(5).rng();
     // Pages that lie in no order: their leaves are as long as leaves can be.
     let blocks = shuffled(LEAVES * 512, &mut rng);
     let mut scratch = Scratch::new();
     blocks.iter().for_each(|block| container.write(*block, 0, 0, &[1], &mut scratch).unwrap());
-    fill(&live, Grains::holding(8208), Purpose::Page);
-    fill(&live, Grains::holding(8208), Purpose::Move);
-    fill(&live, Grains(1), Purpose::Move);
+    fill(&state, Units::holding(8208), Purpose::Page);
+    fill(&state, Units::holding(8208), Purpose::Move);
+    fill(&state, Units(1), Purpose::Move);
     for turn in 0..300 {
-        // All leaves, one, or something in between; and a page as short as can be tries to stay beside what the commit writes.
+        // All leaves, one, or something in between; and a page as short as can be tries to stay beside what
+        // the commit writes.
         let changed = [100, 50, 20, 5][turn % 4];
         for leaf in 0..LEAVES {
             if rng.chance(changed) || leaf == turn as u32 % LEAVES {
                 container.write_zeros(leaf * 512 + turn as u32 % 512).unwrap();
             }
         }
-        live.shared().fold_due.store(1, Ordering::SeqCst);
+        state.shared().map_checkpoint_due.store(1, Ordering::SeqCst);
         container.commit().unwrap_or_else(|error| panic!("commit {turn}: {error}"));
-        if let Some(reserved) = live.reserve(Grains(1), Purpose::Page) {
+        if let Some(reserved) = state.reserve(Units(1), Purpose::Page) {
             std::mem::forget(reserved);
         }
     }
@@ -182,41 +186,41 @@ fn commits_succeed_for_ever_where_pages_take_whatever_room_there_is() {
 #[test]
 fn what_a_commit_can_do_without_takes_nothing_of_what_is_kept_for_commits() {
     let file = Memory::default();
-    let (container, live) = created(&file, PAGES);
+    let (container, state) = created(&file, PAGES);
     container.extend(PAGES).unwrap();
     container.commit().unwrap();
-    fill(&live, Grains(1), Purpose::Page);
+    fill(&state, Units(1), Purpose::Page);
     let refused = container.add_dictionary([7; 16], &[7; 60_000]);
     assert!(matches!(&refused, Err(Error::AddressSpace { .. })), "{refused:?}");
     // More than a root holds: a delta, if there were room.
-    let folds = container.stats().folds;
+    let map_checkpoints = container.stats().map_checkpoints;
     (0..450).for_each(|block| container.write_zeros(block).unwrap());
     container.commit().unwrap();
-    assert_eq!(container.stats().folds, folds + 1);
+    assert_eq!(container.stats().map_checkpoints, map_checkpoints + 1);
 }
 
 #[test]
 fn a_record_too_long_for_what_is_free_does_not_keep_collection_from_the_shorter_ones() {
     let file = Memory::default();
-    let (container, live) = created(&file, PAGES);
+    let (container, state) = created(&file, PAGES);
     let mut scratch = Scratch::new();
     let mut short = |block| container.write(block, 0, 0, &[1; 2000], &mut scratch).unwrap();
     (1..40).for_each(&mut short);
     container.write(0, 0, 0, &page(0, 1), &mut Scratch::new()).unwrap();
     (1..40).filter(|block| block % 4 != 0).for_each(&mut short);
     container.commit().unwrap();
-    fill(&live, Grains(1), Purpose::Page);
-    // Of what is kept, all but single zones that lie apart.
-    let one_zone = Grains(ZONE_GRAINS);
+    fill(&state, Units(1), Purpose::Page);
+    // Of what is kept, all but single extents that lie apart.
+    let one_extent = Units(EXTENT_UNITS);
     let mut taken = Vec::new();
     for purpose in [Purpose::Move, Purpose::Map] {
-        taken.extend(std::iter::from_fn(|| live.reserve(one_zone, purpose)));
+        taken.extend(std::iter::from_fn(|| state.reserve(one_extent, purpose)));
     }
     for (index, reserved) in taken.into_iter().enumerate() {
-        let zone = ZoneNumber(reserved.extent().location.0 / ZONE_GRAINS);
+        let extent = ExtentNumber(reserved.span().location.0 / EXTENT_UNITS);
         std::mem::forget(reserved);
         if index % 2 == 1 {
-            live.free_zone(zone);
+            state.free_extent(extent);
         }
     }
     let collected = container.collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
@@ -224,15 +228,15 @@ fn a_record_too_long_for_what_is_free_does_not_keep_collection_from_the_shorter_
 }
 
 #[test]
-fn what_is_kept_is_filled_from_a_sheet_of_its_own_after_each_commit_too() {
+fn what_is_kept_is_filled_from_a_disk_block_of_its_own_after_each_commit_too() {
     let file = Memory::default();
-    let (_container, live) = created(&file, PAGES);
-    fill(&live, Grains(1), Purpose::Page);
+    let (_container, state) = created(&file, PAGES);
+    fill(&state, Units(1), Purpose::Page);
     for purpose in [Purpose::Move, Purpose::Map] {
-        let sheet = || live.reserve(Grains(10), purpose).unwrap().extent().location.offset() / 4096;
-        let (first, second) = (sheet(), sheet());
-        live.leave_sheet();
-        assert!(first == second && sheet() > second, "{purpose:?}");
+        let disk_block = || state.reserve(Units(10), purpose).unwrap().span().location.offset() / 4096;
+        let (first, second) = (disk_block(), disk_block());
+        state.leave_disk_block();
+        assert!(first == second && disk_block() > second, "{purpose:?}");
     }
 }
 
@@ -261,15 +265,16 @@ fn what_was_refused_and_commits_that_failed_use_nothing_up() {
         };
         let failed = (0..100).filter(|_| commit()).count();
         assert!(failed == 100 || faults.write == 0, "{failed} commits failed");
-        let live = Live::new(memory, bench.options.geometry).unwrap();
-        std::iter::from_fn(|| live.reserve(Grains::holding(8208), Purpose::Page)).for_each(drop);
+        let state = SharedState::new(memory, bench.options.geometry).unwrap();
+        std::iter::from_fn(|| state.reserve(Units::holding(8208), Purpose::Page)).for_each(drop);
         bench.disk.set_faults(FaultRates::default());
         container.commit().unwrap();
-        let zones = (0..live.shared().zones_end.load(Ordering::SeqCst))
-            .map(|zone| live.zone(ZoneNumber(zone as u32)));
-        let free =
-            zones.filter(|zone| matches!(zone.state, ZoneState::Free | ZoneState::Hole)).count() as u64;
-        assert_eq!(live.shared().free_zones.load(Ordering::SeqCst), free, "a zone was freed twice");
+        let extents = (0..state.shared().extents_end.load(Ordering::SeqCst))
+            .map(|extent| state.extent(ExtentNumber(extent as u32)));
+        let free = extents
+            .filter(|extent| matches!(extent.state, ExtentState::Free | ExtentState::Hole))
+            .count() as u64;
+        assert_eq!(state.shared().free_extents.load(Ordering::SeqCst), free, "an extent was freed twice");
         (0..PAGES).for_each(|block| put(block, 3).unwrap());
         container.commit().unwrap();
         bench.disk.lose_power();
@@ -284,10 +289,10 @@ fn what_was_refused_and_commits_that_failed_use_nothing_up() {
 /// Its write was reported as failed, and a power failure may leave it all the same.
 #[test]
 fn failed_commits_free_nothing_that_a_root_in_doubt_refers_to() {
-    // Leaves in zones of their own.
+    // Leaves in extents of their own.
     const PAGES: u32 = 2048;
     let file = Memory::default();
-    let (container, live) = created(&file, PAGES);
+    let (container, state) = created(&file, PAGES);
     let mut scratch = Scratch::new();
     (0..PAGES).for_each(|block| container.write(block, 0, 0, &page(block, 1), &mut scratch).unwrap());
     container.commit().unwrap();
@@ -297,8 +302,8 @@ fn failed_commits_free_nothing_that_a_root_in_doubt_refers_to() {
     for block in &blocks {
         container.write(*block, 0, 0, &page(*block, 2), &mut scratch).unwrap();
     }
-    fill(&live, Grains(1), Purpose::Page);
-    live.shared().fold_due.store(1, Ordering::SeqCst);
+    fill(&state, Units(1), Purpose::Page);
+    state.shared().map_checkpoint_due.store(1, Ordering::SeqCst);
     file.failed_roots.set(Some(true));
     assert!(container.commit().is_err());
     file.failed_roots.set(Some(false));
@@ -355,26 +360,26 @@ fn collection_goes_on_where_pages_find_no_space() {
         .step_by(2)
         .for_each(|block| container.write(block, 0, 0, &page(block, 2), &mut scratch).unwrap());
     container.commit().unwrap();
-    let live = Live::new(shared, options.geometry).unwrap();
-    while live.reserve(Grains::holding(8208), Purpose::Page).is_some() {}
+    let state = SharedState::new(shared, options.geometry).unwrap();
+    while state.reserve(Units::holding(8208), Purpose::Page).is_some() {}
     let collected = container.collect(Budget { bytes: 100_000, garbage_percent: 0 }).unwrap();
     assert!(collected.moved_records > 0, "{collected:?}");
 }
 
 #[test]
 fn collection_moves_a_leaf_that_has_not_changed() {
-    let mut bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
-    // So that the index lies in the zone that is being filled.
-    bench.options.geometry.zone_grains = 4096;
+    let mut bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
+    // So that the index lies in the extent that is being filled.
+    bench.options.geometry.extent_units = 4096;
     // Writers do not collect.
     bench.options.tuning.ceiling_bytes_min = u64::MAX;
     let memory = bench.words();
     let container = bench.create_in(1, memory);
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
     let place = || shared.leaf_places[0].load(Ordering::SeqCst);
     let rewrite_second_leaf = || {
         (0..40).for_each(|generation| write(&container, 600, generation));
-        shared.fold_due.store(1, Ordering::SeqCst);
+        shared.map_checkpoint_due.store(1, Ordering::SeqCst);
         container.commit().unwrap();
     };
     container.extend(700).unwrap();
@@ -384,7 +389,7 @@ fn collection_moves_a_leaf_that_has_not_changed() {
     assert!(first != 0 && place() == first, "a leaf that has not changed was written anew");
     container.collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
     container.commit().unwrap();
-    assert_ne!(place(), first, "the leaf stays in a zone of dead records");
+    assert_ne!(place(), first, "the leaf stays in an extent of dead records");
     (0..10).for_each(|block| assert_eq!(read(&container, block).unwrap(), Vec::<u8>::new()));
     assert_eq!(read(&container, 600).unwrap(), content(600, 39));
 }
@@ -420,25 +425,25 @@ impl Word for Contended {
 }
 
 #[test]
-fn zones_that_were_claimed_in_vain_are_free_again() {
+fn extents_that_were_claimed_in_vain_are_free_again() {
     let options = Options::new(PAGES);
     let contended: Vec<Contended> = (0..options.geometry.words()).map(|_| Contended(0.into())).collect();
     let contended: &'static [Contended] = contended.leak();
     let file: &'static Memory = Box::leak(Box::default());
     let _container = Container::create(file, Alone, contended, &birth(1), options).unwrap();
-    let live = Live::new(contended, options.geometry).unwrap();
-    let grains = Grains::holding(8208);
-    let cursor = || live.shared().cursor.load();
+    let state = SharedState::new(contended, options.geometry).unwrap();
+    let units = Units::holding(8208);
+    let cursor = || state.shared().cursor.load();
     let rest = || ((cursor() >> 32) - (cursor() & 0xffff_ffff)) as u32;
-    while rest() >= grains.0 {
-        drop(live.reserve(grains, Purpose::Page).unwrap());
+    while rest() >= units.0 {
+        drop(state.reserve(units, Purpose::Page).unwrap());
     }
-    let other = live.clone();
-    let at = std::ptr::from_ref(&live.shared().cursor).addr();
-    BEFORE_SWAP.set(Some((at, Box::new(move || drop(other.reserve(grains, Purpose::Page).unwrap())))));
-    let before = live.shared().zones_end.load();
-    drop(live.reserve(grains, Purpose::Page).unwrap());
+    let other = state.clone();
+    let at = std::ptr::from_ref(&state.shared().cursor).addr();
+    BEFORE_SWAP.set(Some((at, Box::new(move || drop(other.reserve(units, Purpose::Page).unwrap())))));
+    let before = state.shared().extents_end.load();
+    drop(state.reserve(units, Purpose::Page).unwrap());
     assert!(BEFORE_SWAP.take().is_none(), "nobody came in between");
-    // Two zones for each of the two records.
-    assert_eq!(live.shared().zones_end.load(), before + 4, "what was claimed is lost");
+    // Two extents for each of the two records.
+    assert_eq!(state.shared().extents_end.load(), before + 4, "what was claimed is lost");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pgshrink_cfs::live::Live;
+use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{Error, Recovery, Scratch, segment};
 
 use super::{attach, break_roots, locked};
@@ -124,7 +124,7 @@ fn a_record_whose_write_was_cut_off_is_not_rolled_forward() {
     let container = bench.create(1);
     (0..3).for_each(|block| write(&container, block, 1));
     container.commit().unwrap();
-    // 16 bytes of header and 101 of payload: the last grain is not full.
+    // 16 bytes of header and 101 of payload: the last unit is not full.
     container.write(0, 1, 0, &[5; 101], &mut Scratch::new()).unwrap();
     let mut bytes = bench.bytes();
     bytes.truncate(bytes.len() - 8);
@@ -145,7 +145,7 @@ fn a_commit_after_one_that_died_does_not_go_on_in_another_file() {
     theirs.create(2).close().unwrap();
     bench.set_bytes(theirs.bytes());
     // As a process leaves it that is killed in a commit.
-    Live::new(memory, bench.options.geometry).unwrap().shared().unfinished.store(1, Ordering::SeqCst);
+    SharedState::new(memory, bench.options.geometry).unwrap().shared().unfinished.store(1, Ordering::SeqCst);
     assert_eq!(container.commit(), Err(Error::OtherContainer { expected: [1; 16], found: [2; 16] }));
     assert_eq!(bench.bytes(), theirs.bytes());
 }

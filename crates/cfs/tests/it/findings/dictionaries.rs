@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pgshrink_cfs::live::Live;
+use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{Error, Part, Scratch, Stored};
 
 use super::break_roots;
@@ -68,14 +68,14 @@ fn a_number_whose_commit_a_crash_undid_means_the_later_dictionary() {
 #[test]
 fn salvage_keeps_all_dictionaries_however_many_there_were() {
     let mut bench = Bench::small();
-    // Zones of several sheets, as each commit begins a sheet.
-    bench.options.geometry.zone_grains = 4096;
+    // Extents of several disk blocks, as each commit begins a disk block.
+    bench.options.geometry.extent_units = 4096;
     let container = bench.create(1);
     let mut live = Vec::new();
     for block in 0..24 {
         let name = [block as u8 + 1; 16];
         let number = container.add_dictionary(name, &name).unwrap();
-        // Pages that live in the zones of those that are dropped, so that they stay in the file.
+        // Pages that live in the extents of those that are dropped, so that they stay in the file.
         write(&container, block + 24, 1);
         if block < 8 {
             assert!(container.drop_dictionary(number).unwrap());
@@ -101,7 +101,7 @@ fn a_dictionary_whose_adder_died_before_it_opened_its_gate_is_retired_all_the_sa
     let bench = Bench::small();
     let memory = bench.words();
     let container = bench.create_in(1, memory);
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
     let number = container.add_dictionary([1; 16], b"content").unwrap();
     // As it is when a process is killed between its commit and the gate.
     shared.gates.iter().for_each(|gate| gate.store(0, Ordering::SeqCst));
@@ -151,7 +151,7 @@ fn a_dictionary_is_added_to_what_a_commit_that_died_had_made_durable() {
     let bench = Bench::small();
     let memory = bench.words();
     let container = bench.create_in(1, memory);
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
     let before: Vec<u64> = shared.image.iter().map(|word| word.load(Ordering::SeqCst)).collect();
     let first = container.add_dictionary([1; 16], b"the first").unwrap();
     // As a process leaves it that is killed between its root's fsync and its taking the root into memory.
@@ -173,15 +173,15 @@ fn a_dictionary_that_is_found_where_another_should_be_is_damage() {
     container.close().unwrap();
     let mut bytes = bench.bytes();
     let mut swapped = 0;
-    for sheet in bytes[..12288].chunks_exact_mut(4096) {
+    for disk_block in bytes[..12288].chunks_exact_mut(4096) {
         // Two numbers, each in front of its dictionary's place.
         let [first, second] = numbers.map(u16::to_le_bytes);
         let is_it = |bytes: &[u8]| bytes[..2] == first && bytes[10..12] == second && bytes[2..10] != [0; 8];
-        if let Some(at) = sheet[256..].windows(20).position(is_it) {
-            let (one, other) = sheet[256 + at..][..20].split_at_mut(10);
+        if let Some(at) = disk_block[256..].windows(20).position(is_it) {
+            let (one, other) = disk_block[256 + at..][..20].split_at_mut(10);
             one[2..].swap_with_slice(&mut other[2..]);
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32fast::hash(&disk_block[12..]);
+            disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
             swapped += 1;
         }
     }

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use pgshrink_cfs::live::Live;
-use pgshrink_cfs::{Budget, Container, Error, Options, Peers, Recovery, Scratch};
+use pgshrink_cfs::state::SharedState;
+use pgshrink_cfs::{Budget, Container, Error, Options, ProcessTable, Recovery, Scratch};
 
 use super::{Hooked, PAGES, birth, words};
 use crate::updates::Memory;
@@ -20,7 +20,7 @@ fn count_down(calls: &Cell<u32>) {
 #[derive(Clone, Copy)]
 struct Named(u64);
 
-impl Peers for Named {
+impl ProcessTable for Named {
     fn me(&self) -> u64 {
         self.0
     }
@@ -75,8 +75,8 @@ fn a_process_that_jumped_out_of_the_engine_goes_on_and_so_do_others() {
     let shared = words(options.geometry);
     let container = Container::create(&memory, Named(1), shared, &birth(1), options).unwrap();
     let other = Container::open(&memory, Named(2), shared, Recovery::Discard, options).unwrap().0;
-    let live = Live::new(shared, options.geometry).unwrap();
-    let locks = [&live.shared().commit_lock, &live.shared().collector_lock, &live.shared().loader_lock];
+    let state = SharedState::new(shared, options.geometry).unwrap();
+    let locks = [&state.shared().commit_lock, &state.shared().collector_lock, &state.shared().loader_lock];
     let mut scratch = Scratch::new();
     // Nothing was dropped.
     locks.iter().for_each(|lock| lock.store(1, Ordering::SeqCst));
@@ -97,7 +97,7 @@ fn a_process_that_jumped_out_of_the_engine_goes_on_and_so_do_others() {
 /// Takes its victim for dead as soon as it is asked to.
 struct Mistaken<'a>(u64, &'a Cell<bool>);
 
-impl Peers for Mistaken<'_> {
+impl ProcessTable for Mistaken<'_> {
     fn me(&self) -> u64 {
         self.0
     }
@@ -114,14 +114,14 @@ fn a_lock_that_was_taken_from_a_live_process_is_not_let_go_by_it_and_ends_commit
     let memory = Memory::default();
     let options = Options::new(PAGES);
     let shared = words(options.geometry);
-    let live = Live::new(shared, options.geometry).unwrap();
+    let state = SharedState::new(shared, options.geometry).unwrap();
     let taken = Cell::new(false);
     let container = Container::create(&memory, Mistaken(1, &taken), shared, &birth(1), options).unwrap();
     container.write(0, 1, 0, b"one", &mut Scratch::new()).unwrap();
     // While it commits, another takes the lock, as if this one were dead.
-    memory.at_sync.set(Some((&live.shared().commit_lock, 2)));
+    memory.at_sync.set(Some((&state.shared().commit_lock, 2)));
     let _ = container.commit();
-    assert_eq!(live.shared().commit_lock.load(Ordering::SeqCst), 2, "the other's lock was let go");
+    assert_eq!(state.shared().commit_lock.load(Ordering::SeqCst), 2, "the other's lock was let go");
     taken.set(true);
     assert_eq!(container.commit(), Err(Error::Poisoned));
 }

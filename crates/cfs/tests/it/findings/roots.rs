@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::Live;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
+use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{Container, Error, Part, Recovery, Scratch};
 
 use super::{Filled, PAGES, birth, words};
@@ -19,7 +19,7 @@ fn a_record_of_another_page_or_length_is_named_as_that() {
     (0..3).for_each(|block| write(&container, block, 1));
     container.commit().unwrap();
     let entry = |block| bench.entry(memory, block);
-    // The entry of another page; one grain more than the record has.
+    // The entry of another page; one unit more than the record has.
     entry(1).store(entry(0).load(Ordering::SeqCst), Ordering::SeqCst);
     entry(0).store(entry(0).load(Ordering::SeqCst) + (1 << 32), Ordering::SeqCst);
     let message = |block| read(&container, block).unwrap_err().to_string();
@@ -80,13 +80,13 @@ fn a_root_whose_numbers_lie_is_refused_or_read_and_never_panics() {
             (5000, 1, 5, u32::MAX - 2),
         ] {
             let mut bytes = whole.clone();
-            for sheet in bytes[..12288].chunks_exact_mut(4096) {
-                sheet[40..48].copy_from_slice(&sequence.to_le_bytes());
-                sheet[48..52].copy_from_slice(&epoch.to_le_bytes());
-                sheet[84..92].copy_from_slice(&limit.to_le_bytes());
-                sheet[92..100].copy_from_slice(&start.to_le_bytes());
-                let crc = crc32fast::hash(&sheet[12..]);
-                sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+            for disk_block in bytes[..12288].chunks_exact_mut(4096) {
+                disk_block[40..48].copy_from_slice(&sequence.to_le_bytes());
+                disk_block[48..52].copy_from_slice(&epoch.to_le_bytes());
+                disk_block[84..92].copy_from_slice(&limit.to_le_bytes());
+                disk_block[92..100].copy_from_slice(&start.to_le_bytes());
+                let crc = crc32fast::hash(&disk_block[12..]);
+                disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
             }
             bench.set_bytes(bytes);
             match bench.recover(recovery) {
@@ -117,7 +117,7 @@ fn a_container_cut_inside_its_first_root_is_refused() {
 }
 
 #[test]
-fn the_files_end_is_cut_at_opening_between_sheets() {
+fn the_files_end_is_cut_at_opening_between_disk_blocks() {
     let bench = Bench::small();
     let container = bench.create(1);
     (0..20).for_each(|block| write(&container, block, 1));
@@ -139,11 +139,11 @@ fn a_root_with_something_in_its_reserved_bytes_is_refused() {
     // In front of the features, behind the fork, in front of the body's length; a flag that nobody knows.
     for at in [14, 81, 237, 55] {
         let mut bytes = whole.clone();
-        for sheet in bytes[..12288].chunks_exact_mut(4096) {
-            assert_eq!(sheet[at], 0, "{at} is not reserved");
-            sheet[at] = 0x80;
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+        for disk_block in bytes[..12288].chunks_exact_mut(4096) {
+            assert_eq!(disk_block[at], 0, "{at} is not reserved");
+            disk_block[at] = 0x80;
+            let crc = crc32fast::hash(&disk_block[12..]);
+            disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
         }
         bench.set_bytes(bytes);
         let refused = bench.open().map(drop).unwrap_err();
@@ -153,7 +153,7 @@ fn a_root_with_something_in_its_reserved_bytes_is_refused() {
 
 #[test]
 fn a_leaf_that_is_found_where_another_should_be_is_damage_of_its_pages_only() {
-    let mut bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let mut bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
     bench.options.tuning.inline_max = 0;
     bench.options.tuning.deltas_max = 0;
     let container = bench.create(1);
@@ -163,7 +163,7 @@ fn a_leaf_that_is_found_where_another_should_be_is_damage_of_its_pages_only() {
     drop(container);
     let memory = bench.words();
     let (container, _) = bench.open_in(memory).unwrap();
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
     let first = shared.leaf_places[0].load(Ordering::SeqCst);
     assert!(first != 0 && shared.leaf_places[1].load(Ordering::SeqCst) != 0, "the map has no leaves");
     shared.leaf_places[1].store(first, Ordering::SeqCst);
@@ -188,12 +188,16 @@ fn a_page_is_damaged_if_two_reads_in_a_row_fail() {
 
 #[test]
 fn a_page_that_the_root_calls_missing_is_not_looked_for_in_its_leaf() {
-    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
     let memory = bench.words();
     let container = bench.create_in(1, memory);
     container.extend(700).unwrap();
     write(&container, 600, 1);
-    Live::new(memory, bench.options.geometry).unwrap().shared().fold_due.store(1, Ordering::SeqCst);
+    SharedState::new(memory, bench.options.geometry)
+        .unwrap()
+        .shared()
+        .map_checkpoint_due
+        .store(1, Ordering::SeqCst);
     container.commit().unwrap();
     write(&container, 600, 2);
     container.close().unwrap();
@@ -201,11 +205,11 @@ fn a_page_that_the_root_calls_missing_is_not_looked_for_in_its_leaf() {
     let entry = bench.entry(memory, 600).load(Ordering::SeqCst);
     let item = [&[0x58, 0x02, 0x00][..], &entry.to_le_bytes()].concat();
     let mut found = 0;
-    for sheet in bytes[..12288].chunks_exact_mut(4096) {
-        if let Some(at) = sheet.windows(item.len()).position(|bytes| bytes == item) {
-            sheet[at + 3..at + item.len()].fill(0);
-            let crc = crc32fast::hash(&sheet[12..]);
-            sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+    for disk_block in bytes[..12288].chunks_exact_mut(4096) {
+        if let Some(at) = disk_block.windows(item.len()).position(|bytes| bytes == item) {
+            disk_block[at + 3..at + item.len()].fill(0);
+            let crc = crc32fast::hash(&disk_block[12..]);
+            disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
             found += 1;
         }
     }
@@ -218,21 +222,22 @@ fn a_page_that_the_root_calls_missing_is_not_looked_for_in_its_leaf() {
 
 #[test]
 fn a_record_of_the_map_of_another_kind_or_length_is_named_as_that() {
-    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
     let container = bench.create(1);
     let number = container.add_dictionary([1; 16], b"content").unwrap();
     container.extend(700).unwrap();
     write(&container, 600, 1);
     let memory = bench.words();
     container.close().unwrap();
-    // The number, then where the dictionary lies and how many bytes its record has: header, number, name and content.
-    let sheet = &bench.bytes()[256..4096];
+    // The number, then where the dictionary lies and how many bytes its record has: header, number, name and
+    // content.
+    let disk_block = &bench.bytes()[256..4096];
     let is_it = |bytes: &[u8]| bytes[..2] == number.to_le_bytes() && bytes[6..8] == [16 + 2 + 16 + 7, 0];
-    let place = sheet.windows(10).find(|bytes| is_it(bytes)).unwrap();
+    let place = disk_block.windows(10).find(|bytes| is_it(bytes)).unwrap();
     let of_dictionary = u64::from_le_bytes(place[2..].try_into().unwrap());
     let (container, _) = bench.open_in(memory).unwrap();
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
-    shared.fold_due.store(1, Ordering::SeqCst);
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
+    shared.map_checkpoint_due.store(1, Ordering::SeqCst);
     container.commit().unwrap();
     let longer = shared.leaf_places[1].load(Ordering::SeqCst) + (1 << 32);
     for (word, expected) in [(of_dictionary, "another kind of record"), (longer, "expected a record of")] {

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::Live;
-use pgshrink_cfs::{Container, Options, Peers, Recovery, Scratch};
+use pgshrink_cfs::state::SharedState;
+use pgshrink_cfs::{Container, Options, ProcessTable, Recovery, Scratch};
 
 use super::{PAGES, birth, words};
 use crate::fixture::{Bench, content, read, write};
@@ -14,7 +14,7 @@ use crate::updates::Memory;
 
 fn version_limit(bench: &Bench) -> u64 {
     let bytes = bench.bytes();
-    let limit = |sheet: &[u8]| u64::from_le_bytes(sheet[84..92].try_into().unwrap());
+    let limit = |disk_block: &[u8]| u64::from_le_bytes(disk_block[84..92].try_into().unwrap());
     bytes[..12288].chunks_exact(4096).map(limit).max().unwrap()
 }
 
@@ -28,7 +28,7 @@ fn openings_that_are_closed_cost_no_versions_and_others_few_and_an_odd_number() 
         write(&container, 0, generation);
         container.close().unwrap();
     }
-    // A sheet of the ring may still be an opening's.
+    // A disk block of the ring may still be an opening's.
     let steps_of_writes = version_limit(&bench) - start;
     assert!(steps_of_writes < 1000 + (1 << 23), "{steps_of_writes}");
     drop(bench.open().unwrap());
@@ -63,7 +63,7 @@ type Work = Box<dyn FnOnce()>;
 #[derive(Clone)]
 struct Waiting(u64, Rc<RefCell<Option<Work>>>);
 
-impl Peers for Waiting {
+impl ProcessTable for Waiting {
     fn me(&self) -> u64 {
         self.0
     }
@@ -88,7 +88,7 @@ fn a_close_that_waited_for_a_commit_still_says_that_it_closed() {
     let container = Container::create(file, me, memory, &birth(1), options).unwrap();
     let other = Waiting(2, Rc::default());
     let other = Container::open(file, other, memory, Recovery::Discard, options).unwrap().0;
-    let shared = Live::new(memory, options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, options.geometry).unwrap().shared();
     container.write(0, 1, 0, b"one", &mut Scratch::new()).unwrap();
     shared.commit_lock.store(2, Ordering::SeqCst);
     while_waiting.replace(Some(Box::new(move || {

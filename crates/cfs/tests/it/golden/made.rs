@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::seal::{MasterKey, Random, Secret};
 use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Options, Scratch, Seal, segment};
 
@@ -29,8 +29,8 @@ pub const GOLDEN: [Making; 8] = [
     ("sealed-passphrase", || sealed(&passphrase("correct horse"))),
 ];
 
-/// Modes of the first blocks of `algorithms`, each of the same page: pglz, LZ4, zlib, zstd, Snappy, LZFSE, as it is, rearranged,
-/// and with a dictionary.
+/// Modes of the first blocks of `algorithms`, each of the same page: pglz, LZ4, zlib, zstd, Snappy, LZFSE, as
+/// it is, rearranged, and with a dictionary.
 pub const MODES: [u8; 16] = [1, 2, 3, 4, 5, 6, 9, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x12, 0x14, 0x1a, 0x1c];
 /// A page stored raw is the one before it.
 pub const ZEROS: u32 = MODES.len() as u32 + 1;
@@ -39,7 +39,7 @@ pub const CHECKSUM: u32 = 40;
 
 /// A container whose whole map is in its roots.
 fn inline() -> Vec<u8> {
-    let bench = Bench::new(Options { plant: Plant::None, ..crate::plan::options(Plant::None, 1) });
+    let bench = Bench::new(Options { fault: Fault::None, ..crate::plan::options(Fault::None, 1) });
     let container = bench.create(1);
     (0..12).for_each(|block| write(&container, block, block + 1));
     container.write_zeros(4).unwrap();
@@ -47,7 +47,7 @@ fn inline() -> Vec<u8> {
     bench.bytes()
 }
 
-/// One with leaves, an index, deltas, a dictionary, a freed and refilled zone, and a truncation.
+/// One with leaves, an index, deltas, a dictionary, a freed and refilled extent, and a truncation.
 fn folded() -> Vec<u8> {
     let bench = Bench::small();
     let container = bench.create(2);
@@ -98,7 +98,7 @@ fn grown() -> Vec<u8> {
 
 /// Three leaves, and a root that has newer entries of two of them.
 fn wide() -> Vec<u8> {
-    let bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
     let container = bench.create(7);
     let mut scratch = Scratch::new();
     for block in 0..1200 {
@@ -170,20 +170,20 @@ fn sealed_by(secret: &Secret) -> (Bench, Open<'static>) {
     (bench, container)
 }
 
-fn for_each_sheet(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
-    for sheet in bytes[..12288].chunks_exact_mut(4096) {
-        change(sheet);
-        let crc = crc32fast::hash(&sheet[12..]);
-        sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+fn for_each_slot(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
+    for slot in bytes[..12288].chunks_exact_mut(4096) {
+        change(slot);
+        let crc = crc32fast::hash(&slot[12..]);
+        slot[8..12].copy_from_slice(&crc.to_le_bytes());
     }
 }
 
 pub const DAMAGED: [Damaging; 20] = [
     ("foreign", "folded", |bytes| bytes[..12288].fill(b'x')),
-    ("no-root", "folded", |bytes| (0..3).for_each(|sheet| bytes[sheet * 4096 + 400] ^= 1)),
-    ("older-version", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[12] = 1)),
-    ("newer-version", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[12] = 3)),
-    ("unknown-feature", "folded", |bytes| for_each_sheet(bytes, |sheet| sheet[23] = 128)),
+    ("no-root", "folded", |bytes| (0..3).for_each(|slot| bytes[slot * 4096 + 400] ^= 1)),
+    ("older-version", "folded", |bytes| for_each_slot(bytes, |slot| slot[12] = 1)),
+    ("newer-version", "folded", |bytes| for_each_slot(bytes, |slot| slot[12] = 3)),
+    ("unknown-feature", "folded", |bytes| for_each_slot(bytes, |slot| slot[23] = 128)),
     ("cut", "folded", |bytes| bytes.truncate(20_000)),
     ("records-gone", "folded", |bytes| bytes[12288..].fill(0)),
     ("sheets-swapped", "folded", |bytes| {
@@ -203,9 +203,9 @@ pub const DAMAGED: [Damaging; 20] = [
         bytes[at + 40] ^= 1;
     }),
     // Block 6 begins inside the record of block 5.
-    ("entries-overlap", "inline", |bytes| for_each_sheet(bytes, |sheet| move_entry(sheet, 6, |at| at - 1))),
-    ("entry-past-end", "inline", |bytes| for_each_sheet(bytes, |sheet| move_entry(sheet, 9, |_| 0xf0_0000))),
-    // The sheets of an earlier commit, put back: what they lead to was written over.
+    ("entries-overlap", "inline", |bytes| for_each_slot(bytes, |slot| move_entry(slot, 6, |at| at - 1))),
+    ("entry-past-end", "inline", |bytes| for_each_slot(bytes, |slot| move_entry(slot, 9, |_| 0xf0_0000))),
+    // The slots of an earlier commit, put back: what they lead to was written over.
     ("roots-rolled-back", "folded", |bytes| {
         let bench = Bench::small();
         let container = bench.create(2);
@@ -215,8 +215,8 @@ pub const DAMAGED: [Damaging; 20] = [
         bytes[..12288].copy_from_slice(&bench.bytes()[..12288]);
     }),
     ("sealed-other-key", "inline", |bytes| *bytes = sealed(&key(2))),
-    ("sealed-slot-flipped", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[116 + 45] ^= 1)),
-    ("sealed-root-forged", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[56] += 1)),
+    ("sealed-slot-flipped", "sealed-key", |bytes| for_each_slot(bytes, |slot| slot[116 + 45] ^= 1)),
+    ("sealed-root-forged", "sealed-key", |bytes| for_each_slot(bytes, |slot| slot[56] += 1)),
     // A page's own older record, with a check sum that is right where it is now.
     ("sealed-record-rolled-back", "sealed-key", |bytes| {
         let (bench, container) = sealed_by(&key(1));
@@ -238,12 +238,12 @@ pub const DAMAGED: [Damaging; 20] = [
         transplant(bytes, 6, newest, &other[16..]);
     }),
     // The container's id in the clear, changed, with records' check sums made right: nothing of it opens.
-    ("sealed-other-id", "sealed-key", |bytes| for_each_sheet(bytes, |sheet| sheet[24..40].fill(7))),
+    ("sealed-other-id", "sealed-key", |bytes| for_each_slot(bytes, |slot| slot[24..40].fill(7))),
 ];
 
 /// Changes the location in a block's entry in a root that has neither deltas nor dictionaries.
-fn move_entry(sheet: &mut [u8], block: u8, to: impl Fn(u32) -> u32) {
-    let items = sheet[256 + 16..].chunks_exact_mut(11);
+fn move_entry(slot: &mut [u8], block: u8, to: impl Fn(u32) -> u32) {
+    let items = slot[256 + 16..].chunks_exact_mut(11);
     for item in items.filter(|item| item[..3] == [block, 0, 0] && item[3..] != [0; 8]) {
         let location = u32::from_le_bytes([item[3], item[4], item[5], item[6]]);
         item[3..7].copy_from_slice(&to(location).to_le_bytes());

@@ -1,5 +1,5 @@
-//! Payloads that nobody encoded. They carry no check sum, their record does: what is asked is an error or some
-//! page, but no panic.
+//! Payloads that nobody encoded. They carry no check sum, their record does: what is asked is an error or
+//! some page, but no panic.
 
 use pgshrink_cfs::page::{Error, Mode, PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_testkit::Seed;
@@ -15,7 +15,8 @@ fn a_payload_cut_anywhere_is_an_error() {
             let step = if payload.len() > 600 { 97 } else { 1 };
             let mut back = [0; PAGE_SIZE];
             for len in (0..payload.len()).step_by(step) {
-                // A zstd or LZ4 block whose last byte goes may still decode; then its content must be found short.
+                // A zstd or LZ4 block whose last byte goes may still decode; then its content must be found
+                // short.
                 let done = codec.decode(encoded.mode.byte(), &payload[..len], Some(BLOCK), None, &mut back);
                 assert!(done.is_err() || back == page, "{name}, {policy:?}, {len} of {}", payload.len());
             }

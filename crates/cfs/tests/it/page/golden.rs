@@ -1,4 +1,5 @@
-//! Payloads of earlier versions decode for ever. `PAGE_GOLDEN=write` adds those that are missing, and changes none.
+//! Payloads of earlier versions decode for ever. `PAGE_GOLDEN=write` adds those that are missing, and changes
+//! none.
 
 use pgshrink_cfs::page::{Mode, PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_codec::Choice;

@@ -7,7 +7,8 @@ use super::{BLOCK, Page, policies, real_pages, there_and_back};
 
 const SPECIAL: usize = PAGE_SIZE - 16;
 
-/// A B-tree leaf of these keys in this order, row pointers anywhere in a table of `blocks` blocks of 100 rows.
+/// A B-tree leaf of these keys in this order, row pointers anywhere in a table of `blocks` blocks of 100
+/// rows.
 fn leaf(rng: &mut Rng, keys: &[Vec<u8>], blocks: usize) -> Page {
     let mut page = [0; PAGE_SIZE];
     let mut at = SPECIAL;
@@ -120,7 +121,8 @@ fn golden_bytes(name: &str) -> usize {
 
 #[test]
 fn entries_of_gin_indexes_take_the_bits_of_their_keys_and_rows() {
-    // 136 hashes in order, 12 bits each with their gaps; rows in 2864 blocks of up to 110; lists of 243 bytes.
+    // 136 hashes in order, 12 bits each with their gaps; rows in 2864 blocks of up to 110; lists of 243
+    // bytes.
     let bytes = golden_bytes("gin-entries");
     assert!(bytes < 136 * (14 + 12 + 6) / 8 + 243 + 130, "{bytes}");
 }

@@ -1,6 +1,7 @@
 //! What the models run in: shared memory, a file and three processes, all of them ordered by loom.
 //!
-//! The state before a model's threads begin is made once, outside loom; each execution starts from a copy of it.
+//! The state before a model's threads begin is made once, outside loom; each execution starts from a copy of
+//! it.
 // Containers that go to other threads.
 #![allow(unsafe_code)]
 
@@ -8,33 +9,33 @@ use std::sync::atomic::AtomicU64 as Plain;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use loom::sync::atomic::{AtomicU64, Ordering};
+use pgshrink_cfs::allocator::{ExtentState, Purpose};
 use pgshrink_cfs::entry::Entry;
-use pgshrink_cfs::live::Live;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::region::Shared;
-use pgshrink_cfs::space::{Purpose, ZoneState};
-use pgshrink_cfs::units::{Block, Grains, ZoneNumber};
+use pgshrink_cfs::state::SharedState;
+use pgshrink_cfs::units::{Block, ExtentNumber, Units};
 use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{
-    Birth, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, LockMode, Options, Peers, Recovery,
-    Scratch, Stored, Tuning,
+    Birth, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, LockMode, Options, ProcessTable,
+    Recovery, Scratch, Stored, Tuning,
 };
 
-/// A zone is one sheet, and two records fill it.
-pub const ZONE: u32 = 256;
-const RECORD: Grains = Grains(ZONE / 2);
+/// An extent is one disk block, and two records fill it.
+pub const EXTENT: u32 = 256;
+const RECORD: Units = Units(EXTENT / 2);
 const SLOT: usize = RECORD.0 as usize * 16;
 const HEAD: usize = 3 * 4096;
 const PAGES: u32 = 3;
 /// What is kept for commits and moves, and seven more.
-const ZONES: u32 = 41;
-/// Zones of which threads contend for the words: the first three behind the head.
-const ZONES_MET: std::ops::Range<usize> = 3..6;
+const EXTENTS: u32 = 41;
+/// Extents of which threads contend for the words: the first three behind the head.
+const EXTENTS_MET: std::ops::Range<usize> = 3..6;
 /// The name of a process that is dead.
 pub const DEAD: u64 = 9;
 
 pub type Open = Container<'static, File, Process, Checked>;
-/// The words where the threads of a model meet, beside entries and zones.
+/// The words where the threads of a model meet, beside entries and extents.
 pub type Meeting = fn(&Shared<Checked>) -> Vec<&Checked>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,7 +93,8 @@ impl Word for Checked {
     }
 }
 
-/// A file. A pread that sees a pwrite comes after it; one that need not see it may find what was there before, as loom decides.
+/// A file. A pread that sees a pwrite comes after it; one that need not see it may find what was there
+/// before, as loom decides.
 pub struct Disk {
     head: Mutex<Vec<u8>>,
     slots: Vec<Slot>,
@@ -116,11 +118,11 @@ struct Image {
 impl Disk {
     fn new() -> Disk {
         let slot = |index| Slot {
-            writes: Checked::new(ZONES_MET.contains(&(3 + index / 2))),
+            writes: Checked::new(EXTENTS_MET.contains(&(3 + index / 2))),
             contents: Mutex::new(vec![Vec::new()]),
             durable: Mutex::default(),
         };
-        let slots = (0..(ZONES as usize - 3) * 2).map(slot).collect();
+        let slots = (0..(EXTENTS as usize - 3) * 2).map(slot).collect();
         Disk { head: Mutex::new(vec![0; HEAD]), slots, cursor: OnceLock::new() }
     }
 
@@ -164,7 +166,7 @@ impl Disk {
         contents.push(content);
         let is_durable = |number: usize| *lock(&self.slots[number].durable);
         let is_torn = self.cursor.get().is_some() && (is_durable(number) || is_durable(number ^ 1));
-        assert!(!is_torn, "a sheet with durable records is being written");
+        assert!(!is_torn, "a disk block with durable records is being written");
     }
 }
 
@@ -206,9 +208,9 @@ impl Device for File {
     }
 
     fn fdatasync(&self) -> Result<(), DeviceError> {
-        // What is written in the sheet where the cursor stands, no root refers to yet.
+        // What is written in the disk block where the cursor stands, no root refers to yet.
         let cursor = self.0.cursor.get().map_or(0, |cursor| cursor.load() as u32);
-        let left = (cursor / ZONE).saturating_sub(3) as usize * 2;
+        let left = (cursor / EXTENT).saturating_sub(3) as usize * 2;
         for slot in &self.0.slots[..left] {
             *lock(&slot.durable) |= lock(&slot.contents).last().is_some_and(|bytes| !bytes.is_empty());
         }
@@ -240,7 +242,7 @@ impl Device for File {
 #[derive(Clone, Copy)]
 pub struct Process(pub u64);
 
-impl Peers for Process {
+impl ProcessTable for Process {
     fn me(&self) -> u64 {
         self.0
     }
@@ -267,8 +269,8 @@ pub struct Start {
     /// Roots hold no entries, so that opening loads none.
     pub has_leaves: bool,
     /// Nothing may be written beside what is durable. For models that use no space again.
-    pub keeps_sheets: bool,
-    pub plant: Plant,
+    pub keeps_disk_blocks: bool,
+    pub fault: Fault,
 }
 
 impl Default for Start {
@@ -279,8 +281,8 @@ impl Default for Start {
             since: |_| (),
             words: |_| (),
             has_leaves: false,
-            keeps_sheets: false,
-            plant: Plant::None,
+            keeps_disk_blocks: false,
+            fault: Fault::None,
         }
     }
 }
@@ -291,8 +293,8 @@ impl Start {
         if self.has_leaves {
             (tuning.inline_max, tuning.deltas_max, tuning.changes_min) = (0, 0, 0);
         }
-        let geometry = Geometry { pages_max: PAGES, zone_grains: ZONE, zones_max: ZONES };
-        Options { geometry, tuning, plant: self.plant, ..Options::new(PAGES) }
+        let geometry = Geometry { pages_max: PAGES, extent_units: EXTENT, extents_max: EXTENTS };
+        Options { geometry, tuning, fault: self.fault, ..Options::new(PAGES) }
     }
 }
 
@@ -305,8 +307,8 @@ pub struct World {
     start: (Vec<u64>, Image),
 }
 
-// SAFETY: what keeps a container from being shared is the reference to a key, and there is none here. Everything else is
-// `Sync`: words, a disk behind locks, and numbers.
+// SAFETY: what keeps a container from being shared is the reference to a key, and there is none here.
+// Everything else is `Sync`: words, a disk behind locks, and numbers.
 unsafe impl Sync for World {}
 
 impl World {
@@ -325,7 +327,7 @@ impl World {
         let mut world = World { words, disk, processes, options, start: (Vec::new(), disk.image()) };
         (start.since)(&world);
         (start.words)(world.shared());
-        if start.keeps_sheets {
+        if start.keeps_disk_blocks {
             disk.cursor.get_or_init(|| &world.shared().cursor);
         }
         world.start = (words.iter().map(Word::load).collect(), disk.image());
@@ -342,17 +344,17 @@ impl World {
         &self.processes[number - 1]
     }
 
-    pub fn live(&self) -> Live<'static, Checked> {
-        Live::new(self.words, self.options.geometry).unwrap()
+    pub fn state(&self) -> SharedState<'static, Checked> {
+        SharedState::new(self.words, self.options.geometry).unwrap()
     }
 
     pub fn shared(&self) -> &'static Shared<Checked> {
-        self.live().shared()
+        self.state().shared()
     }
 
-    /// Space that nobody writes to: half a zone is dead.
+    /// Space that nobody writes to: half an extent is dead.
     pub fn waste(&self) {
-        drop(self.live().reserve(RECORD, Purpose::Page).unwrap());
+        drop(self.state().reserve(RECORD, Purpose::Page).unwrap());
     }
 
     pub fn write(&self, process: usize, block: u32, generation: u8) {
@@ -366,17 +368,17 @@ impl World {
 
     /// No entry means space that may be written to, or that another entry means.
     pub fn assert_sound(&self) {
-        let live = self.live();
-        let entries: Vec<Entry> = (0..live.pages()).map(|block| live.entry(Block(block))).collect();
-        let extents: Vec<_> = entries.iter().filter_map(|entry| entry.record_extent()).collect();
-        for (index, extent) in extents.iter().enumerate() {
-            let zone = live.zone(ZoneNumber(extent.location.0 / ZONE));
-            let is_known = u64::from(extent.location.0 / ZONE) >= live.shared().unknown_zones.load();
-            assert!(zone.state == ZoneState::Used || !is_known, "{extent:?} is in space that is free");
-            let is_other = |other: &pgshrink_cfs::units::Extent| other.location != extent.location;
-            assert!(extents[..index].iter().all(is_other), "{extent:?} is two pages'");
+        let state = self.state();
+        let entries: Vec<Entry> = (0..state.pages()).map(|block| state.entry(Block(block))).collect();
+        let spans: Vec<_> = entries.iter().filter_map(|entry| entry.record_span()).collect();
+        for (index, span) in spans.iter().enumerate() {
+            let extent = state.extent(ExtentNumber(span.location.0 / EXTENT));
+            let is_known = u64::from(span.location.0 / EXTENT) >= state.shared().unknown_extents.load();
+            assert!(extent.state == ExtentState::Used || !is_known, "{span:?} is in space that is free");
+            let is_other = |other: &pgshrink_cfs::units::Span| other.location != span.location;
+            assert!(spans[..index].iter().all(is_other), "{span:?} is two pages'");
         }
-        assert!(entries.iter().all(|entry| !entry.is_missing() || !live.is_loaded(Block(0).leaf())));
+        assert!(entries.iter().all(|entry| !entry.is_missing() || !state.is_loaded(Block(0).leaf())));
     }
 
     /// What a server that is started after the next commit finds.
@@ -385,7 +387,7 @@ impl World {
         self.process(1).commit().unwrap();
         self.assert_sound();
         let memory: Vec<Plain> = (0..self.options.geometry.words()).map(|_| Plain::new(0)).collect();
-        let options = Options { read_only: true, plant: Plant::None, ..self.options };
+        let options = Options { read_only: true, fault: Fault::None, ..self.options };
         let device = File(self.disk);
         let (container, _) =
             Container::open(device, Process(7), &memory, Recovery::Discard, options).unwrap();
@@ -395,12 +397,12 @@ impl World {
 
 fn words(geometry: &Geometry, meeting: Meeting) -> Vec<Checked> {
     let plain: Vec<Checked> = (0..geometry.words()).map(|_| Checked::new(false)).collect();
-    let shared = Live::new(&plain, *geometry).unwrap().shared();
+    let shared = SharedState::new(&plain, *geometry).unwrap().shared();
     let met: Vec<usize> = meeting(shared).into_iter().map(|word| shared.index_of(word)).collect();
-    let entries = plain.len() - (geometry.pages_max + geometry.zones_max) as usize;
-    let zones = entries + geometry.pages_max as usize;
-    let is_met = |index: usize| match index.checked_sub(zones) {
-        Some(zone) => ZONES_MET.contains(&zone),
+    let entries = plain.len() - (geometry.pages_max + geometry.extents_max) as usize;
+    let extents = entries + geometry.pages_max as usize;
+    let is_met = |index: usize| match index.checked_sub(extents) {
+        Some(extent) => EXTENTS_MET.contains(&extent),
         None => index >= entries || met.contains(&index),
     };
     (0..plain.len()).map(|index| Checked::new(is_met(index))).collect()

@@ -1,5 +1,6 @@
-//! The steps of processes: each operation on a word of shared memory, each begin and end of an operation of the device,
-//! each wait for a lock. A process runs until its budget of steps is used up, then the scheduler is asked.
+//! The steps of processes: each operation on a word of shared memory, each begin and end of an operation of
+//! the device, each wait for a lock. A process runs until its budget of steps is used up, then the scheduler
+//! is asked.
 //!
 //! A step costs a decrement. All is of one thread, as a run of a schedule is.
 
@@ -126,8 +127,8 @@ pub fn leave(why: Why) {
     });
 }
 
-/// Lets a process run for `budget` steps at most, as `resume` does; returns what that says, why it was left and what
-/// is left of the budget.
+/// Lets a process run for `budget` steps at most, as `resume` does; returns what that says, why it was left
+/// and what is left of the budget.
 pub fn run(budget: u64, leaves_at_io: bool, resume: impl FnOnce() -> bool) -> (bool, Why, u64) {
     CLOCK.with(|clock| {
         clock.left.set(budget.max(1));

@@ -1,10 +1,10 @@
-//! What happens between two lives of a server: crashes, recovery, files that are replaced. What is found afterwards must be
-//! what the contract allows.
+//! What happens between two lives of a server: crashes, recovery, files that are replaced. What is found
+//! afterwards must be what the contract allows.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::FaultRates;
 use pgshrink_cfs::{
     Birth, Container, DeviceError, Error, Folder, Identity, KEY_BYTES, Options, Recovery, Scratch, segment,
@@ -82,7 +82,7 @@ fn restart(world: &Rc<World>) {
 
 /// Opens the container in a process of its own; false: it was killed or failed on the way.
 fn recover(world: &Rc<World>) -> Result<bool, End> {
-    let recovery = if world.plan.fsync_off || world.plan.plant == Plant::StaleEpochRolledForward {
+    let recovery = if world.plan.fsync_off || world.plan.fault == Fault::StaleEpochRolledForward {
         Recovery::RollForward
     } else {
         Recovery::Discard
@@ -91,7 +91,7 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
         world.disk.set_faults(FaultRates::default());
     }
     let outcome: Rc<RefCell<Option<Result<(), Error>>>> = Rc::default();
-    let (told, process) = (outcome.clone(), Process::new(world));
+    let (result, process) = (outcome.clone(), Process::new(world));
     let me = process.me;
     let mut opener = Coroutine::new(move || {
         let words = process.world.memory.words();
@@ -105,7 +105,7 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
         let opened = opened.and_then(|file| {
             Container::open(file, process.peer(), words, recovery, plan.options()).map(drop)
         });
-        *told.borrow_mut() = Some(opened);
+        *result.borrow_mut() = Some(opened);
     });
     // To the end, or killed at an operation of the device, or at any step.
     let (steps, budget) = match world.draw(6) {
@@ -141,14 +141,15 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
 }
 
 impl World {
-    /// Damage is a violation, but where the power failed while something was being written into the same 4 KB block.
+    /// Damage is a violation, but where the power failed while something was being written into the same 4 KB
+    /// block.
     fn damaged(&self, when: &str, error: &Error, is_open: bool) -> End {
         const SHEET: u64 = 4096;
         let garbled = self.garbled.borrow();
         let is_garbled = match error {
-            Error::Damaged(damage) => garbled
-                .iter()
-                .any(|sheet| *sheet < damage.offset + damage.length.max(1) && damage.offset < sheet + SHEET),
+            Error::Damaged(damage) => garbled.iter().any(|disk_block| {
+                *disk_block < damage.offset + damage.length.max(1) && damage.offset < disk_block + SHEET
+            }),
             _ => false,
         };
         if is_garbled {
@@ -207,8 +208,8 @@ fn check_pages(world: &Rc<World>, container: Open, power_lost: bool) -> Result<(
     Ok(())
 }
 
-/// The segment is dropped and made again by somebody with memory of his own, while the server's memory stays as it is. The
-/// server may see that its memory is of another container, but not take one for the other.
+/// The segment is dropped and made again by somebody with memory of his own, while the server's memory stays
+/// as it is. The server may see that its memory is of another container, but not take one for the other.
 pub fn replace(world: &Rc<World>) -> Result<(), End> {
     world.disk.set_faults(FaultRates::default());
     let failed = |error: Error| format!("replacing: {error}");

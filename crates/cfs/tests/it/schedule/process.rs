@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use pgshrink_cfs::sim::DiskFile;
-use pgshrink_cfs::{Budget, Container, Error, Folder, Peers, Recovery, Scratch, segment};
+use pgshrink_cfs::{Budget, Container, Error, Folder, ProcessTable, Recovery, Scratch, segment};
 
 use super::World;
 use super::clock::{self, Injected, Why};
@@ -39,7 +39,7 @@ pub struct Peer {
     waits: Cell<u32>,
 }
 
-impl Peers for Peer {
+impl ProcessTable for Peer {
     fn me(&self) -> u64 {
         self.me
     }
@@ -71,7 +71,7 @@ enum Doing {
 pub enum Ending {
     Done,
     Failed,
-    /// Nobody was told: it may have happened or not.
+    /// No result was returned: it may have happened or not.
     Gone,
 }
 
@@ -413,7 +413,8 @@ impl Process {
         clock::without_effect(|| drop(container));
     }
 
-    /// Says what became of what was under way, as can be seen by the segment's end: others rely on it from now on.
+    /// Says what became of what was under way, as can be seen by the segment's end: others rely on it from
+    /// now on.
     fn settle(&self, pages: u32, ending: Ending) {
         let world = &self.world;
         let model = &mut *world.model.borrow_mut();
@@ -487,11 +488,11 @@ impl Process {
         let budget = Budget { bytes: 12 << 10, garbage_percent: 20 };
         match container.collect(budget) {
             Ok(done) => {
-                let helped = clock::quietly(|| container.stats().helped_bytes > 0);
+                let helped = clock::quietly(|| container.stats().foreground_collected_bytes > 0);
                 self.world.count(|tally| {
                     tally.collections += u64::from(done.moved_records > 0);
                     tally.punches += u64::from(done.punched_bytes > 0);
-                    tally.helps += u64::from(helped);
+                    tally.foreground_collections += u64::from(helped);
                 });
             }
             Err(error) => self.expect_failure("collect", &error),

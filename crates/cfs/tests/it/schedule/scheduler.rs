@@ -1,10 +1,13 @@
 //! Who runs next and for how many steps: by one seed, in one of four styles that runs take in turn.
 //!
 //! * **Io**: as a disk is slow: a process is left at the ends of operations of the device only.
-//! * **Random**: preempted after a drawn number of steps. The mean is drawn per run, from one step to a thousand.
-//! * **Priorities** (PCT; Burckhardt, Kothari, Musuvathi, Nagarakatte 2010): the highest priority runs; at a few drawn steps
-//!   whoever runs gets the lowest. Who waits for another is lowered too, so that nobody spins for ever.
-//! * **Freeze**: one process is stopped inside an operation and stands still while the others do whole operations.
+//! * **Random**: preempted after a drawn number of steps. The mean is drawn per run, from one step to a
+//!   thousand.
+//! * **Priorities** (PCT; Burckhardt, Kothari, Musuvathi, Nagarakatte 2010): the highest priority runs; at a
+//!   few drawn steps whoever runs gets the lowest. Who waits for another is lowered too, so that nobody spins
+//!   for ever.
+//! * **Freeze**: one process is stopped inside an operation and stands still while the others do whole
+//!   operations.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +33,7 @@ impl Style {
 /// What the scheduler knows of the run.
 pub struct Sight<'a> {
     /// Processes, by number.
-    pub peers: &'a [u64],
+    pub processes: &'a [u64],
     /// Operations done by all.
     pub operations: u64,
     /// Steps done by all.
@@ -109,7 +112,7 @@ impl Scheduler {
     pub fn next(&mut self, sight: &Sight<'_>) -> Order {
         match self.style {
             Style::Io => {
-                let index = self.rng.below(sight.peers.len());
+                let index = self.rng.below(sight.processes.len());
                 self.run(index, BUDGET_MAX)
             }
             Style::Random => self.random(sight, None),
@@ -124,22 +127,22 @@ impl Scheduler {
 
     fn random(&mut self, sight: &Sight<'_>, but: Option<u64>) -> Order {
         if let Some((peer, Why::Io | Why::Boundary, left)) = sight.last
-            && let Some(index) = sight.peers.iter().position(|found| *found == peer)
+            && let Some(index) = sight.processes.iter().position(|found| *found == peer)
             && but != Some(peer)
         {
             return self.run(index, left);
         }
-        let mut index = self.rng.below(sight.peers.len());
-        if Some(sight.peers[index]) == but {
-            index = (index + 1) % sight.peers.len();
+        let mut index = self.rng.below(sight.processes.len());
+        if Some(sight.processes[index]) == but {
+            index = (index + 1) % sight.processes.len();
         }
         let budget = 1 + self.rng.below(2 * self.mean as usize) as u64;
         self.run(index, budget)
     }
 
     fn priority(&mut self, sight: &Sight<'_>) -> Order {
-        self.priorities.retain(|peer, _| sight.peers.contains(peer));
-        for peer in sight.peers {
+        self.priorities.retain(|peer, _| sight.processes.contains(peer));
+        for peer in sight.processes {
             let drawn = self.rng.below(1 << 30) as i64;
             self.priorities.entry(*peer).or_insert(drawn);
         }
@@ -152,15 +155,15 @@ impl Scheduler {
                 }
                 // Its work is done, and another thread's begins: who ran may rest, who was held up may go on.
                 Why::Boundary if self.rng.below(6) == 0 => {
-                    let peer = if self.rng.below(2) == 0 { peer } else { *self.rng.pick(sight.peers) };
+                    let peer = if self.rng.below(2) == 0 { peer } else { *self.rng.pick(sight.processes) };
                     let drawn = self.rng.below(1 << 30) as i64;
                     self.priorities.insert(peer, drawn);
                 }
                 _ => {}
             }
         }
-        let highest = |index: &usize| self.priorities.get(&sight.peers[*index]).copied();
-        let index = (0..sight.peers.len()).max_by_key(highest).unwrap_or(0);
+        let highest = |index: &usize| self.priorities.get(&sight.processes[*index]).copied();
+        let index = (0..sight.processes.len()).max_by_key(highest).unwrap_or(0);
         let budget = self.changes.first().map_or(100_000, |at| at.saturating_sub(sight.steps).max(1));
         self.run(index, budget)
     }
@@ -171,12 +174,12 @@ impl Scheduler {
     }
 
     fn freeze(&mut self, sight: &Sight<'_>) -> Order {
-        let place = |victim: u64| sight.peers.iter().position(|peer| *peer == victim);
+        let place = |victim: u64| sight.processes.iter().position(|peer| *peer == victim);
         let why = |victim: u64| sight.last.and_then(|(peer, why, _)| (peer == victim).then_some(why));
         match self.phase {
             Phase::Mixed { until } if sight.operations < until => self.random(sight, None),
             Phase::Mixed { .. } => {
-                let victim = *self.rng.pick(sight.peers);
+                let victim = *self.rng.pick(sight.processes);
                 self.phase = Phase::Aligned { victim };
                 let index = place(victim).unwrap_or(0);
                 self.run(index, 100_000)

@@ -1,5 +1,6 @@
-//! Dictionaries in schedules: added, retired and dropped while pages are written with them by processes that keep what they
-//! have loaded, as the server's do. What a page was written with it must be read with, for as long as it is there.
+//! Dictionaries in schedules: added, retired and dropped while pages are written with them by processes that
+//! keep what they have loaded, as the server's do. What a page was written with it must be read with, for as
+//! long as it is there.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -85,8 +86,8 @@ impl Loaded {
         Ok(name)
     }
 
-    /// Whether what was read from a page can be decoded by this process, with what it was encoded with. Ok(false): the
-    /// dictionary is gone, which is right only if the page is another by now.
+    /// Whether what was read from a page can be decoded by this process, with what it was encoded with.
+    /// Ok(false): the dictionary is gone, which is right only if the page is another by now.
     pub fn can_decode(
         &self,
         container: &Open,

@@ -51,7 +51,8 @@ thread_local! {
     static POOL: RefCell<Vec<&'static [SimWord]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The shared memory of a run. It lives for ever, so that containers can be kept in what is shared, and is used again.
+/// The shared memory of a run. It lives for ever, so that containers can be kept in what is shared, and is
+/// used again.
 pub struct Memory(&'static [SimWord]);
 
 impl Memory {

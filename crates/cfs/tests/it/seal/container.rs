@@ -122,11 +122,12 @@ fn a_changed_root_is_refused_though_its_check_sum_is_right() {
     let master = MasterKey::new(&key(1), &Kernel).unwrap();
     let (mut bench, _) = made(1, Some(&master), 10);
     let mut file = bench.bytes();
-    for sheet in file[..HEAD_BYTES].chunks_mut(4096).filter(|sheet| sheet[..8] == *b"pgshrcfs") {
+    for disk_block in file[..HEAD_BYTES].chunks_mut(4096).filter(|disk_block| disk_block[..8] == *b"pgshrcfs")
+    {
         // Another count of pages: a truncation that never was.
-        sheet[56] ^= 1;
-        let crc = crc32fast::hash(&sheet[12..]);
-        sheet[8..12].copy_from_slice(&crc.to_le_bytes());
+        disk_block[56] ^= 1;
+        let crc = crc32fast::hash(&disk_block[12..]);
+        disk_block[8..12].copy_from_slice(&crc.to_le_bytes());
     }
     bench.set_bytes(file);
     assert!(matches!(bench.open().map(drop), Err(Error::Damaged(damage)) if damage.reason == Reason::Seal));

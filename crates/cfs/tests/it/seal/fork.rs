@@ -20,8 +20,8 @@ fn a_fork_of_the_process_repeats_no_nonce() {
     let mut records: Vec<Vec<u8>> = vec![sealed(&seal, b"place", PLAINTEXT)];
     for _ in 0..3 {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
-        // SAFETY: the child allocates (glibc keeps its allocator usable over a fork), writes to a pipe and leaves by
-        // _exit; it takes no lock that another thread of the test could hold.
+        // SAFETY: the child allocates (glibc keeps its allocator usable over a fork), writes to a pipe and
+        // leaves by _exit; it takes no lock that another thread of the test could hold.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {

@@ -1,20 +1,20 @@
-//! Bugs that tests plant into the engine, to prove that the simulator finds them.
+//! Bugs that tests inject into the engine, to prove that the simulator finds them.
 //!
-//! They are compiled in with the feature `planted-bugs` alone, which this crate's own tests turn on and
+//! They are compiled in with the feature `injected-faults` alone, which this crate's own tests turn on and
 //! nothing else does.
 
-/// One planted bug. Shells never set it; see [`Options`](crate::engine::container::Options).
+/// One injected fault. Shells never set it; see [`Options`](crate::engine::container::Options).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
-pub enum Plant {
+pub enum Fault {
     /// None: the engine as it is meant.
     #[default]
     None,
     /// Against I1: a commit does not wait for the data before it writes the root.
     MapBeforeData,
-    /// Against I2: zones are free before the commit that empties them is durable.
+    /// Against I2: extents are free before the commit that empties them is durable.
     ReuseBeforeCommit,
-    /// Against I2: a zone is free although a writer has not finished in it.
+    /// Against I2: an extent is free although a writer has not finished in it.
     ReuseUnderWriter,
     /// Against I3: a root is taken whatever its check sum says.
     TornRootAccepted,
@@ -54,9 +54,9 @@ pub enum Plant {
     DictionaryNumberReused,
 }
 
-impl Plant {
+impl Fault {
     /// Whether this is `bug`. Never without the feature: then the compiler leaves the bug out.
-    pub(crate) const fn is(self, bug: Plant) -> bool {
-        cfg!(feature = "planted-bugs") && self as u8 == bug as u8
+    pub(crate) const fn is(self, bug: Fault) -> bool {
+        cfg!(feature = "injected-faults") && self as u8 == bug as u8
     }
 }

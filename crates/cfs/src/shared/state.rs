@@ -1,36 +1,36 @@
-//! The live state of a container: what its processes do to the memory that they share.
+//! The shared state of a container: what its processes do to the memory that they share.
 //!
 //! Nothing here does I/O. A process may be killed between any two operations on a word; what it leaves behind
 //! costs space until the container is opened again, never anything else.
 //!
 //! * An entry changes by compare-and-swap only, and its dirty mark changes with it.
-//! * Space is given out by moving a cursor ([`crate::shared::space`]) and counted as *finished* after the
+//! * Space is given out by moving a cursor ([`crate::shared::allocator`]) and counted as *finished* after the
 //!   entry that refers to it is published **and** lies below the page count, so that a commit that finds a
-//!   zone's grains all finished finds the entries too.
+//!   extent's units all finished finds the entries too.
 //! * No record's entry lies at or above the page count (zeros may, of a killed extension), but while a
 //!   truncation takes them away; until it has, nothing grows. So neither a killed writer nor a killed
 //!   truncation leaves a page that appears later.
 //! * Truncation happens with one store, of the page count.
 
-use crate::device::Peers;
+use crate::device::ProcessTable;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
-use crate::format::root::{Place, SHEET_BYTES};
+use crate::format::root::{DISK_BLOCK_BYTES, Place};
 use crate::format::units::{Block, ContainerId, LEAF_ENTRIES, Leaf, Version};
 use crate::shared::lock::{CommitGuard, LoaderGuard};
 use crate::shared::region::{Geometry, Region, Shared};
 use crate::shared::word::Word;
 
-/// The live state, over the caller's words.
+/// The shared state, over the caller's words.
 #[doc(hidden)]
-pub struct Live<'m, W> {
+pub struct SharedState<'m, W> {
     region: Region<'m, W>,
     geometry: Geometry,
 }
 
-impl<W> Clone for Live<'_, W> {
+impl<W> Clone for SharedState<'_, W> {
     fn clone(&self) -> Self {
-        Live { region: self.region, geometry: self.geometry }
+        SharedState { region: self.region, geometry: self.geometry }
     }
 }
 
@@ -54,13 +54,13 @@ impl Size {
     }
 }
 
-impl<'m, W: Word> Live<'m, W> {
+impl<'m, W: Word> SharedState<'m, W> {
     /// Over `words`, at least [`Geometry::words`] of them, zeroed before their first use.
     ///
     /// # Errors
     /// As [`Region::over`].
     pub fn new(words: &'m [W], geometry: Geometry) -> Result<Self, Error> {
-        Ok(Live { region: Region::over(words, &geometry)?, geometry })
+        Ok(SharedState { region: Region::over(words, &geometry)?, geometry })
     }
 
     /// The fixed words by name.
@@ -72,8 +72,8 @@ impl<'m, W: Word> Live<'m, W> {
         &self.geometry
     }
 
-    pub(crate) fn zone_words(&self) -> &'m [W] {
-        self.region.zones
+    pub(crate) fn extent_words(&self) -> &'m [W] {
+        self.region.extents
     }
 
     /// Forgets what an earlier use, or a loader that died, left in the memory.
@@ -205,24 +205,24 @@ impl<'m, W: Word> Live<'m, W> {
 
     /// Cuts the segment to `pages` if it is longer. It is cut with the one store; what follows only tidies
     /// up.
-    pub fn cut(&self, pages: u32, guard: &CommitGuard<'_, W>, peers: &impl Peers) {
+    pub fn cut(&self, pages: u32, guard: &CommitGuard<'_, W>, processes: &impl ProcessTable) {
         if pages < self.pages() {
             self.shared().size.store(Size { pages, is_cutting: true }.word());
             // What was cut off may be worth giving back.
             self.shared().completion_due.store(1);
         }
-        self.end_cut(guard, peers);
+        self.end_cut(guard, processes);
     }
 
     /// Ends a truncation: takes away what entries there are above the end. No loader puts any back. Done anew
     /// by the next holder of the lock if it is killed on the way.
-    pub fn end_cut(&self, _: &CommitGuard<'_, W>, peers: &impl Peers) {
+    pub fn end_cut(&self, _: &CommitGuard<'_, W>, processes: &impl ProcessTable) {
         let Size { pages, is_cutting } = self.size();
         if !is_cutting {
             return;
         }
         {
-            let _loader = LoaderGuard::lock(self.shared(), peers);
+            let _loader = LoaderGuard::lock(self.shared(), processes);
             let limit = &self.shared().load_limit;
             limit.store(limit.load().min(pages.into()));
         }
@@ -234,7 +234,7 @@ impl<'m, W: Word> Live<'m, W> {
         self.set_pages(pages);
     }
 
-    /// A truncation that forgets to take entries away: a planted bug.
+    /// A truncation that forgets to take entries away: an injected fault.
     pub(crate) fn cut_and_forget(&self, pages: u32, _: &CommitGuard<'_, W>) {
         self.set_pages(pages.min(self.pages()));
     }
@@ -262,18 +262,18 @@ impl<'m, W: Word> Live<'m, W> {
         (0..(pages as usize).div_ceil(LEAF_ENTRIES)).map(Leaf)
     }
 
-    pub(crate) fn store_image(&self, sheet: &[u8], _: &CommitGuard<'_, W>) {
-        for (word, bytes) in self.shared().image.iter().zip(sheet.chunks_exact(8)) {
+    pub(crate) fn store_image(&self, slot: &[u8], _: &CommitGuard<'_, W>) {
+        for (word, bytes) in self.shared().image.iter().zip(slot.chunks_exact(8)) {
             word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
         }
     }
 
-    pub(crate) fn image(&self) -> [u8; SHEET_BYTES] {
-        let mut sheet = [0; SHEET_BYTES];
-        for (word, bytes) in self.shared().image.iter().zip(sheet.chunks_exact_mut(8)) {
+    pub(crate) fn image(&self) -> [u8; DISK_BLOCK_BYTES] {
+        let mut slot = [0; DISK_BLOCK_BYTES];
+        for (word, bytes) in self.shared().image.iter().zip(slot.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.load().to_le_bytes());
         }
-        sheet
+        slot
     }
 
     pub(crate) fn count(&self, counter: Counter, amount: u64) {
@@ -292,11 +292,11 @@ pub(crate) enum Counter {
     MovedBytes,
     MapBytes,
     Commits,
-    Folds,
+    MapCheckpoints,
     ReadRetries,
     PunchedBytes,
     Damages,
-    HelpedBytes,
+    ForegroundBytes,
     RoomMade,
 }
 

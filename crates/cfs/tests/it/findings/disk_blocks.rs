@@ -1,4 +1,4 @@
-//! F: what is durable and what is being written share no sheet.
+//! F: what is durable and what is being written share no disk block.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::live::Live;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::Disk;
+use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{Container, Folder, Recovery, Scratch, segment};
 
 use super::{Hooked, attach};
 use crate::fixture::{Bench, Open, content, read, write};
 
 #[test]
-fn a_writer_that_a_commit_has_given_up_writes_nothing_into_the_sheet_that_was_left() {
+fn a_writer_that_a_commit_has_given_up_writes_nothing_into_the_disk_block_that_was_left() {
     type Work = Box<dyn FnOnce()>;
     let then: Rc<RefCell<Option<Work>>> = Rc::default();
     let next = then.clone();
@@ -32,22 +32,26 @@ fn a_writer_that_a_commit_has_given_up_writes_nothing_into_the_sheet_that_was_le
     let other = attach(&bench, memory, false).unwrap();
     let left: Rc<RefCell<Vec<u8>>> = Rc::default();
     let (disk, seen) = (bench.disk.clone(), left.clone());
-    // The writer has its place, and stands still in front of its look at the sheet.
+    // The writer has its place, and stands still in front of its look at the disk block.
     then.replace(Some(Box::new(move || {
         other.commit().unwrap();
         seen.replace(disk.bytes(segment::FILE_NAME).unwrap());
     })));
     write(&container, 3, 1);
     let (before, after) = (left.borrow().clone(), bench.bytes());
-    // Up to the end of the sheet in which the commit's last record lies.
+    // Up to the end of the disk block in which the commit's last record lies.
     let end = before.len().next_multiple_of(4096).min(after.len());
     let mut durable = before.clone();
     durable.resize(end, 0);
-    assert!(before.len() > 12288 && durable[12288..] == after[12288..end], "a durable sheet was written to");
+    assert!(
+        before.len() > 12288 && durable[12288..] == after[12288..end],
+        "a durable disk block was written to"
+    );
     assert_eq!(read(&container, 3).unwrap(), content(3, 1));
 }
 
-/// Work that another process does in the midst of an operation: at the step of this number from when it is given.
+/// Work that another process does in the midst of an operation: at the step of this number from when it is
+/// given.
 #[derive(Clone, Default)]
 struct Between(Rc<RefCell<Option<Work>>>, Rc<Cell<u32>>);
 
@@ -85,12 +89,12 @@ fn put(container: &Open<'_>, block: u32, bytes: &[u8]) {
 #[test]
 fn a_root_ends_behind_entries_that_are_newer_than_what_the_commit_took() {
     let between = Between::default();
-    let mut bench = Bench::new(crate::plan::wide_options(Plant::None, 0));
+    let mut bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
     bench.disk = between.disk();
     let memory = bench.words();
     let container = bench.create_in(1, memory);
     let other = attach(&bench, memory, false).unwrap();
-    // A zone for each page; then every other one is free, so that only short records fit.
+    // An extent for each page; then every other one is free, so that only short records fit.
     container.extend(700).unwrap();
     (0..60).for_each(|block| put(&container, block, &[1; 4080]));
     container.commit().unwrap();
@@ -99,10 +103,10 @@ fn a_root_ends_behind_entries_that_are_newer_than_what_the_commit_took() {
         put(&container, 650 + block, b"marks the second leaf");
         container.commit().unwrap();
     });
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
     put(&container, 1, b"marks the first leaf");
     put(&container, 650, b"marks the second leaf");
-    shared.fold_due.store(1, Ordering::SeqCst);
+    shared.map_checkpoint_due.store(1, Ordering::SeqCst);
     // While the first leaf is being written, behind the map's end.
     between.give(2, move || put(&other, 600, &[6; 8160]));
     container.commit().unwrap();
@@ -119,12 +123,12 @@ fn a_root_ends_behind_entries_that_are_newer_than_what_the_commit_took() {
 }
 
 #[test]
-fn a_zone_that_was_being_filled_when_the_map_was_completed_is_not_freed_under_its_writer() {
+fn an_extent_that_was_being_filled_when_the_map_was_completed_is_not_freed_under_its_writer() {
     let between = Between::default();
     let mut bench = Bench::small();
     bench.disk = between.disk();
-    // The last zone of an opening has room for what is written next.
-    bench.options.geometry.zone_grains = 2048;
+    // The last extent of an opening has room for what is written next.
+    bench.options.geometry.extent_units = 2048;
     let container = bench.create(1);
     for generation in 1..6 {
         (0..30).for_each(|block| write(&container, block, generation));
@@ -136,7 +140,7 @@ fn a_zone_that_was_being_filled_when_the_map_was_completed_is_not_freed_under_it
     let (container, _) = bench.open_in(memory).unwrap();
     assert!(!container.stats().map_is_complete, "all of the map was read");
     let other = attach(&bench, memory, false).unwrap();
-    let shared = Live::new(memory, bench.options.geometry).unwrap().shared();
+    let shared = SharedState::new(memory, bench.options.geometry).unwrap().shared();
     let rest = || {
         let cursor = shared.cursor.load(Ordering::SeqCst);
         ((cursor >> 32) - (cursor & 0xffff_ffff)) as usize
@@ -144,19 +148,20 @@ fn a_zone_that_was_being_filled_when_the_map_was_completed_is_not_freed_under_it
     while rest() > 500 {
         write(&container, 0, 9);
     }
-    // As long as what is left of the zone, so that nobody else finishes anything there.
+    // As long as what is left of the extent, so that nobody else finishes anything there.
     let last = vec![7; rest() * 16 - 16];
     let rest_bytes = last.len();
-    // The writer has written its record, and has not published it: everybody else leaves the zone, and fills what is free.
+    // The writer has written its record, and has not published it: everybody else leaves the extent, and
+    // fills what is free.
     between.give(2, move || {
         other.complete().unwrap();
         for generation in 10..40 {
-            shared.fold_due.store(1, Ordering::SeqCst);
+            shared.map_checkpoint_due.store(1, Ordering::SeqCst);
             (0..30).for_each(|block| write(&other, block, generation));
             other.commit().unwrap();
         }
     });
-    // A new page, so that nothing else of it is in the zone.
+    // A new page, so that nothing else of it is in the extent.
     put(&container, 30, &last);
     assert!(between.is_done());
     assert_eq!(read(&container, 30).unwrap(), vec![7; rest_bytes]);
@@ -200,20 +205,20 @@ fn a_writer_that_was_given_up_and_came_back_hides_no_other() {
     let bench = Bench::small();
     let memory = bench.words();
     let _container = bench.create_in(1, memory);
-    let live = Live::new(memory, bench.options.geometry).unwrap();
-    let killed = live.enter_append();
-    let late = live.enter_append();
-    live.leave_sheet();
-    assert!(live.has_writers_left());
-    live.give_writers_up();
-    assert!(!live.has_writers_left());
+    let state = SharedState::new(memory, bench.options.geometry).unwrap();
+    let killed = state.enter_append();
+    let late = state.enter_append();
+    state.leave_disk_block();
+    assert!(state.has_writers_left());
+    state.give_writers_up();
+    assert!(!state.has_writers_left());
     drop(late);
-    // The sheet after the next one has its writers counted in the same place.
-    live.leave_sheet();
-    let other = live.enter_append();
-    live.leave_sheet();
-    assert!(live.has_writers_left(), "a writer in the sheet is not waited for");
+    // The disk block after the next one has its writers counted in the same place.
+    state.leave_disk_block();
+    let other = state.enter_append();
+    state.leave_disk_block();
+    assert!(state.has_writers_left(), "a writer in the disk block is not waited for");
     drop(other);
-    assert!(!live.has_writers_left(), "the one that was killed is waited for again");
+    assert!(!state.has_writers_left(), "the one that was killed is waited for again");
     std::mem::forget(killed);
 }

@@ -1,7 +1,8 @@
-//! Every invariant broken on purpose, to prove that the tests would notice. Schedules are run from seed 0 on, each with ten
-//! crashes, up to 400 of them; a directed test needs one run. How many were needed when this was written:
+//! Every invariant broken on purpose, to prove that the tests would notice. Schedules are run from seed 0 on,
+//! each with ten crashes, up to 400 of them; a directed test needs one run. How many were needed when this
+//! was written:
 //!
-//! | invariant | what is planted | caught by | runs |
+//! | invariant | what is injected | caught by | runs |
 //! |---|---|---|---|
 //! | I1 | map durable before the data (`MapBeforeData`) | schedule | 56 |
 //! | I2 | space reused before the commit (`ReuseBeforeCommit`) | schedule | 8 |
@@ -27,7 +28,7 @@
 //! | S1 | nonce reused after a fork (a seeded generator) | `damage`, directed; `seal::fork`, real processes | 1 |
 
 use pgshrink_cfs::Tuning;
-use pgshrink_cfs::plant::Plant;
+use pgshrink_cfs::fault::Fault;
 
 use crate::crashes::{PLAIN, WIDE};
 use crate::fixture::{Bench, content, read, write};
@@ -37,12 +38,12 @@ use crate::schedule::run;
 const SEEDS: u64 = 400;
 
 /// The first violation among the seeds, and that there is none without the bug.
-fn caught(plant: Plant, plan: Plan) -> String {
-    let first = (0..SEEDS).find_map(|seed| run(Plan { seed, plant, ..plan }).err().map(|what| (seed, what)));
-    let (seed, what) = first.unwrap_or_else(|| panic!("{plant:?} passed {SEEDS} seeds"));
-    println!("{plant:?} after {} runs: {what}", seed + 1);
+fn caught(fault: Fault, plan: Plan) -> String {
+    let first = (0..SEEDS).find_map(|seed| run(Plan { seed, fault, ..plan }).err().map(|what| (seed, what)));
+    let (seed, what) = first.unwrap_or_else(|| panic!("{fault:?} passed {SEEDS} seeds"));
+    println!("{fault:?} after {} runs: {what}", seed + 1);
     let honest = run(Plan { seed, ..plan });
-    assert!(honest.is_ok(), "without {plant:?}: {honest:?}");
+    assert!(honest.is_ok(), "without {fault:?}: {honest:?}");
     what
 }
 
@@ -52,24 +53,24 @@ fn with_faults() -> Plan {
 
 #[test]
 fn i1_a_map_durable_before_its_data_is_caught() {
-    caught(Plant::MapBeforeData, PLAIN);
+    caught(Fault::MapBeforeData, PLAIN);
 }
 
 #[test]
 fn i2_space_reused_before_the_commit_is_caught() {
-    caught(Plant::ReuseBeforeCommit, PLAIN);
+    caught(Fault::ReuseBeforeCommit, PLAIN);
 }
 
 #[test]
 fn i2_space_reused_under_a_writer_is_caught() {
-    caught(Plant::ReuseUnderWriter, PLAIN);
+    caught(Fault::ReuseUnderWriter, PLAIN);
 }
 
-/// Opens every mixture of two roots that a torn write of the second can leave in its sheet, with all else durable. What is
-/// read must be all of the one commit or all of the other.
-fn tears(plant: Plant) -> Result<u32, String> {
+/// Opens every mixture of two roots that a torn write of the second can leave in its disk block, with all
+/// else durable. What is read must be all of the one commit or all of the other.
+fn tears(fault: Fault) -> Result<u32, String> {
     const PAGES: u32 = 60;
-    let mut bench = Bench::new(crate::plan::options(plant, 0));
+    let mut bench = Bench::new(crate::plan::options(fault, 0));
     bench.options.tuning = Tuning::default();
     let container = bench.create(1);
     let generation = |generation| {
@@ -79,8 +80,8 @@ fn tears(plant: Plant) -> Result<u32, String> {
     };
     (0..3).for_each(|early| drop(generation(early)));
     let (before, after) = (generation(3), generation(4));
-    let sequence = |sheet: usize| before[sheet * 4096 + 40..sheet * 4096 + 48].to_vec();
-    let next = (0..3).min_by_key(|sheet| sequence(*sheet)).unwrap() * 4096;
+    let sequence = |disk_block: usize| before[disk_block * 4096 + 40..disk_block * 4096 + 48].to_vec();
+    let next = (0..3).min_by_key(|disk_block| sequence(*disk_block)).unwrap() * 4096;
     let mut tears = 0;
     for mask in 0..=u8::MAX {
         let mut bytes = [&before[..12288], &after[12288..]].concat();
@@ -104,77 +105,77 @@ fn tears(plant: Plant) -> Result<u32, String> {
 
 #[test]
 fn i3_a_torn_root_that_is_accepted_is_caught() {
-    let tears_refused = tears(Plant::None).unwrap();
+    let tears_refused = tears(Fault::None).unwrap();
     assert!(tears_refused > 128, "{tears_refused} of 256 are no whole root");
-    println!("TornRootAccepted in one run: {}", tears(Plant::TornRootAccepted).unwrap_err());
+    println!("TornRootAccepted in one run: {}", tears(Fault::TornRootAccepted).unwrap_err());
 }
 
 #[test]
 fn i3_a_root_written_over_the_only_one_is_caught() {
-    caught(Plant::RootInPlace, PLAIN);
+    caught(Fault::RootInPlace, PLAIN);
 }
 
 #[test]
 fn i5_a_swallowed_fsync_error_is_caught() {
-    caught(Plant::FsyncErrorSwallowed, with_faults());
+    caught(Fault::FsyncErrorSwallowed, with_faults());
 }
 
 #[test]
 fn i5_a_failed_fsync_whose_pages_the_cache_serves_as_clean_is_caught() {
-    caught(Plant::FsyncRetried, with_faults());
+    caught(Fault::FsyncRetried, with_faults());
 }
 
 #[test]
 fn i6_a_lost_directory_entry_is_caught() {
-    caught(Plant::NameNotSynced, PLAIN);
+    caught(Fault::NameNotSynced, PLAIN);
 }
 
 #[test]
 fn i7_a_stale_record_of_an_earlier_epoch_rolled_forward_is_caught() {
-    caught(Plant::StaleEpochRolledForward, PLAIN);
+    caught(Fault::StaleEpochRolledForward, PLAIN);
 }
 
 #[test]
 fn i8_a_collector_that_overwrites_newer_writes_is_caught() {
-    caught(Plant::CollectorOverwrites, PLAIN);
+    caught(Fault::CollectorOverwrites, PLAIN);
 }
 
 #[test]
 fn i8_a_collector_whose_copy_is_a_newer_version_is_caught() {
-    caught(Plant::CollectorRaisesVersion, Plan { fsync_off: true, ..PLAIN });
+    caught(Fault::CollectorRaisesVersion, Plan { fsync_off: true, ..PLAIN });
 }
 
 #[test]
 fn i9_dirty_marks_taken_after_the_fsync_are_caught() {
-    caught(Plant::DirtyClearedAfterSync, PLAIN);
+    caught(Fault::DirtyClearedAfterSync, PLAIN);
 }
 
 #[test]
 fn i11_truncated_pages_that_come_back_are_caught() {
-    caught(Plant::TruncationForgotten, PLAIN);
+    caught(Fault::TruncationForgotten, PLAIN);
 }
 
 #[test]
 fn i14_a_leaf_loaded_over_newer_entries_is_caught() {
-    caught(Plant::LoaderOverwrites, WIDE);
+    caught(Fault::LoaderOverwrites, WIDE);
 }
 
 #[test]
 fn i15_space_freed_before_the_map_is_complete_is_caught() {
-    caught(Plant::ReuseBeforeLoaded, WIDE);
+    caught(Fault::ReuseBeforeLoaded, WIDE);
 }
 
 #[test]
 fn i12_a_dead_commit_taken_for_whole_is_caught() {
-    caught(Plant::DeadHolderTrusted, PLAIN);
+    caught(Fault::DeadHolderTrusted, PLAIN);
 }
 
 #[test]
 fn i13_a_dictionary_dropped_under_a_writer_is_caught() {
-    caught(Plant::DictionaryDroppedUnderWriter, PLAIN);
+    caught(Fault::DictionaryDroppedUnderWriter, PLAIN);
 }
 
 #[test]
 fn i13_a_dictionarys_number_given_out_again_is_caught() {
-    caught(Plant::DictionaryNumberReused, PLAIN);
+    caught(Fault::DictionaryNumberReused, PLAIN);
 }

@@ -5,7 +5,8 @@
 //! 2. A dictionary's bytes never change and its id is never used again, so one made ready for reading stays right.
 //!    What is written with is looked up anew after each change of the tables.
 //! 3. While the server is called, nothing here is borrowed: an ERROR may jump over the frame, and an invalidation
-//!    only sets a flag.
+//!    only sets a flag. An interrupt between two pieces of a large document is the exception: its ERROR is a panic, the
+//!    encoder and its buffer are as good as before, and what else an interrupt does runs nothing of ours.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

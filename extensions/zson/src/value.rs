@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::ops::ControlFlow;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, varlena};
@@ -16,6 +17,7 @@ use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, legacy};
 
 use crate::backend::{backend, legacy_words, reader, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
+use crate::internal::check_interrupts;
 use crate::settings;
 use crate::sys::{raw, with_bytes};
 
@@ -106,14 +108,19 @@ unsafe fn encode(
     choice: pgshrink_codec::Choice,
     dictionary: Option<&pgshrink_zson::WritingDictionary>,
 ) {
-    // SAFETY: the server is not called here but to raise.
+    let mut proceed = || {
+        check_interrupts();
+        ControlFlow::Continue(())
+    };
+    // SAFETY: the server is called for interrupts only, past pgrx's guard and so by a panic, and runs nothing of ours
+    // then but the callback of an invalidation.
     let done = unsafe {
         let all = backend();
         all.scratch.clear();
         if all.scratch.try_reserve(jsonb.len() + jsonb.len() / 128 + 1024).is_err() {
             raise_memory(jsonb.len());
         }
-        all.encoder.encode(choice, dictionary, jsonb, &mut all.scratch)
+        all.encoder.encode_while(choice, dictionary, jsonb, &mut all.scratch, &mut proceed)
     };
     if let Err(error) = done {
         raise_core(&error);

@@ -15,7 +15,7 @@ use pgshrink_codec::Algorithm;
 use pgshrink_zson::datum::{Header, Method, Stored, parse};
 use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, legacy};
 
-use crate::backend::{backend, legacy_words, reader, writing};
+use crate::backend::{backend, legacy_words, reader, warn_of_uncommitted, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
 use crate::internal::check_interrupts;
 use crate::settings;
@@ -69,11 +69,16 @@ pub unsafe fn copy(datum: Datum) -> Datum {
 pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
     // SAFETY: by the caller; what is borrowed of the backend is not touched by palloc.
     unsafe {
-        with_bytes(jsonb, |bytes| {
+        let passing = with_bytes(jsonb, |bytes| {
             let how = writing(typmod);
             encode(bytes, how.choice, how.dictionary.as_ref());
+            how.passing
         });
-        take_scratch()
+        let value = take_scratch();
+        if passing {
+            warn_of_uncommitted(typmod);
+        }
+        value
     }
 }
 

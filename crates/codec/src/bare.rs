@@ -24,10 +24,12 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 
-use zstd_safe::{CCtx, DCtx};
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, CDict, CParameter, DCtx, InBuffer, OutBuffer};
 
-use crate::algorithm::{Algorithm, Choice};
+use crate::algorithm::{Algorithm, Choice, Level};
 use crate::dictionary::is_memory;
 use crate::error::Error;
 use crate::limits::{BLOCK_RAW_MAX, ZSTD_WINDOW_LOG_MAX, ZSTD_WINDOW_LOG_MIN};
@@ -46,7 +48,14 @@ pub enum Shape {
     Lz4,
 }
 
+/// Asked before each piece of an input that takes long; [`ControlFlow::Break`] ends the work with
+/// [`Error::Interrupted`].
+pub type Proceed<'a> = dyn FnMut() -> ControlFlow<()> + 'a;
+
 /// Contexts for compressing, made when first needed and kept. Changing level or dictionary costs nothing.
+///
+/// Inputs that zstd takes long for have a context of their own and go through it in pieces: those of more than
+/// 128 KiB from level 13 on, and of more than 1 MiB at any level.
 #[derive(Default)]
 pub struct Compressor {
     zstd: Option<CCtx<'static>>,
@@ -90,12 +99,34 @@ impl Compressor {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Shape, Error> {
+        self.compress_while(choice, dictionary, input, out, &mut || ControlFlow::Continue(()))
+    }
+
+    /// As [`compress`](Self::compress), to the same bytes, and asks `proceed` before each piece of a large input that
+    /// goes through zstd. If `proceed` panics, `out` keeps what it had and bytes without meaning behind it.
+    ///
+    /// Between two calls lies at most about a second of work: 128 KiB from level 13 on, 1 MiB below. LZ4, at some
+    /// hundred MB a second, does not ask.
+    pub fn compress_while(
+        &mut self,
+        choice: Choice,
+        dictionary: Option<&CompressorDictionary>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        proceed: &mut Proceed<'_>,
+    ) -> Result<Shape, Error> {
         let Choice { algorithm, level } = choice;
         check_raw_size(input.len())?;
         if dictionary.is_some_and(|dictionary| dictionary.choice() != choice) {
             return Err(Error::Unsupported { algorithm, what: "a dictionary prepared for another level" });
         }
         match (algorithm, dictionary.map(CompressorDictionary::digest)) {
+            (Algorithm::Zstd, None) if input.len() > one_call_bytes_max(level) => {
+                zstd_in_pieces(level, None, input, out, proceed)
+            }
+            (Algorithm::Zstd, Some(Digest::Zstd(digest))) if input.len() > one_call_bytes_max(level) => {
+                zstd_in_pieces(level, Some(digest), input, out, proceed)
+            }
             (Algorithm::Zstd, None) => self.zstd(input, out, |context, room| {
                 context.compress(room, input, algorithm.level(level.0.into()).map_or(3, |level| level.0))
             }),
@@ -142,22 +173,8 @@ impl Compressor {
         let start = out.len();
         let bound = zstd_safe::compress_bound(input.len());
         out.try_reserve(bound).map_err(|_| MEMORY)?;
-        compress(context, &mut Room::after(out, bound)).map_err(|code| {
-            match zstd_safe::get_error_name(code) {
-                name if is_memory(name) => MEMORY,
-                what => Error::Unsupported { algorithm: Algorithm::Zstd, what },
-            }
-        })?;
-        let frame = &out[start..];
-        let header_len = frame_header_len(frame);
-        let (stripped, shape) = match frame[header_len..] {
-            [a, b, c, ref rest @ ..] if [a, b, c] == block_header(rest.len()) => {
-                (header_len + BLOCK_HEADER_BYTES, Shape::ZstdBlock)
-            }
-            _ => (header_len, Shape::ZstdBlocks),
-        };
-        out.drain(start..start + stripped);
-        Ok(shape)
+        compress(context, &mut Room::after(out, bound)).map_err(refusal)?;
+        Ok(strip_frame(out, start))
     }
 }
 
@@ -263,6 +280,96 @@ const FRAME_BYTES_KEPT: usize = 1 << 20;
 /// largest window, which for one-shot decoding costs no memory (RFC 8878, 3.1.1.1).
 const FRAME_HEADER: [u8; 6] =
     [0x28, 0xb5, 0x2f, 0xfd, 0, ((ZSTD_WINDOW_LOG_MAX - ZSTD_WINDOW_LOG_MIN) << 3) as u8];
+
+/// Inputs of more bytes than this go through zstd in pieces. One call may take a second for as much at the highest of
+/// these levels, on documents that are hard for it.
+fn one_call_bytes_max(level: Level) -> usize {
+    if level.0 >= SLOW_LEVEL { ZSTD_BLOCK_BYTES_MAX } else { 1 << 20 }
+}
+
+/// From here on zstd searches binary trees, some MB a second and less (its strategies `btlazy2` and above).
+const SLOW_LEVEL: i32 = 13;
+
+/// One frame, block by block, with a context of its own: what it refers to lives no longer than this call.
+fn zstd_in_pieces(
+    level: Level,
+    digest: Option<&CDict<'_>>,
+    input: &[u8],
+    out: &mut Vec<u8>,
+    proceed: &mut Proceed<'_>,
+) -> Result<Shape, Error> {
+    let start = out.len();
+    let bound = zstd_safe::compress_bound(input.len());
+    out.try_reserve(bound).map_err(|_| MEMORY)?;
+    let mut context = CCtx::try_create().ok_or(MEMORY)?;
+    context.set_parameter(CParameter::CompressionLevel(level.0)).map_err(refusal)?;
+    context.set_pledged_src_size(Some(input.len() as u64)).map_err(refusal)?;
+    if let Some(digest) = digest {
+        context.ref_cdict(digest).map_err(refusal)?;
+    }
+    let done = {
+        let mut room = Room::after(out, bound);
+        feed(&mut context, input, &mut OutBuffer::around(&mut room), proceed)
+    };
+    match done {
+        Ok(()) => Ok(strip_frame(out, start)),
+        Err(error) => {
+            out.truncate(start);
+            Err(error)
+        }
+    }
+}
+
+/// A whole frame of `input`, which is not empty.
+fn feed(
+    context: &mut CCtx<'_>,
+    input: &[u8],
+    output: &mut OutBuffer<'_, Room<'_>>,
+    proceed: &mut Proceed<'_>,
+) -> Result<(), Error> {
+    let mut pieces = input.chunks(ZSTD_BLOCK_BYTES_MAX).peekable();
+    while let Some(piece) = pieces.next() {
+        if proceed().is_break() {
+            return Err(Error::Interrupted);
+        }
+        let mut given = InBuffer::around(piece);
+        let last = pieces.peek().is_none();
+        let then = if last { ZSTD_EndDirective::ZSTD_e_end } else { ZSTD_EndDirective::ZSTD_e_continue };
+        loop {
+            let before = (given.pos(), output.pos());
+            let left = context.compress_stream2(output, &mut given, then).map_err(refusal)?;
+            if given.pos() == piece.len() && (!last || left == 0) {
+                break;
+            }
+            if before == (given.pos(), output.pos()) {
+                let what = "this input: its frame is longer than zstd's own bound";
+                return Err(Error::Unsupported { algorithm: Algorithm::Zstd, what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes what stands before the blocks off the frame that begins at `start`, which zstd has just written.
+fn strip_frame(out: &mut Vec<u8>, start: usize) -> Shape {
+    let frame = &out[start..];
+    let header_len = frame_header_len(frame);
+    let (stripped, shape) = match frame[header_len..] {
+        [a, b, c, ref rest @ ..] if [a, b, c] == block_header(rest.len()) => {
+            (header_len + BLOCK_HEADER_BYTES, Shape::ZstdBlock)
+        }
+        _ => (header_len, Shape::ZstdBlocks),
+    };
+    out.drain(start..start + stripped);
+    shape
+}
+
+fn refusal(code: usize) -> Error {
+    match zstd_safe::get_error_name(code) {
+        name if is_memory(name) => MEMORY,
+        what => Error::Unsupported { algorithm: Algorithm::Zstd, what },
+    }
+}
 
 /// The header of a block that is the last, compressed and of `len` bytes (RFC 8878, 3.1.1.2).
 fn block_header(len: usize) -> [u8; BLOCK_HEADER_BYTES] {

@@ -56,4 +56,7 @@ pub enum Error {
         /// The algorithm.
         algorithm: Algorithm,
     },
+    /// The caller said stop.
+    #[error("interrupted by the caller")]
+    Interrupted,
 }

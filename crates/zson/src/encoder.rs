@@ -1,7 +1,9 @@
 //! Documents into datums.
 
-use pgshrink_codec::bare::Compressor;
-use pgshrink_codec::{Algorithm, Choice};
+use std::ops::ControlFlow;
+
+use pgshrink_codec::bare::{Compressor, Proceed};
+use pgshrink_codec::{self as codec, Algorithm, Choice};
 
 use crate::datum::{Encoded, Form, OVERHEAD_BYTES_MAX, header_len};
 use crate::dictionary::WritingDictionary;
@@ -11,7 +13,8 @@ use crate::memory;
 
 /// Compression contexts, made when first needed and kept. Changing the choice or the dictionary costs nothing.
 ///
-/// Once it has seen the largest document of its kind, encoding allocates nothing but what `out` lacks.
+/// Once it has seen the largest document of its kind, encoding allocates nothing but what `out` lacks. Documents of
+/// more than 1 MiB, and by zstd from level 13 on of more than 128 KiB, have a context that is given back after them.
 #[derive(Default, Debug)]
 pub struct Encoder {
     compressor: Compressor,
@@ -35,6 +38,20 @@ impl Encoder {
         jsonb: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        self.encode_while(choice, dictionary, jsonb, out, &mut || ControlFlow::Continue(()))
+    }
+
+    /// As [`encode`](Self::encode), to the same bytes. `proceed` is asked before each piece of a document that takes
+    /// long, about a second apart at most, and may end the work with [`Error::Interrupted`]. If it panics, `out` keeps
+    /// what it had and bytes without meaning behind it.
+    pub fn encode_while(
+        &mut self,
+        choice: Choice,
+        dictionary: Option<&WritingDictionary>,
+        jsonb: &[u8],
+        out: &mut Vec<u8>,
+        proceed: &mut Proceed<'_>,
+    ) -> Result<(), Error> {
         if jsonb.len() > RAW_BYTES_MAX {
             let (found, allowed) = (jsonb.len() as u64, RAW_BYTES_MAX as u64);
             return Err(Error::Limit { what: "document size", found, allowed });
@@ -49,7 +66,7 @@ impl Encoder {
         memory::reserve(out, header_len)?;
         out.resize(start + header_len, 0);
         let prepared = dictionary.map(WritingDictionary::prepared);
-        match self.compressor.compress(choice, prepared, jsonb, out) {
+        match self.compressor.compress_while(choice, prepared, jsonb, out, proceed) {
             Ok(shape) if out.len() - start < OVERHEAD_BYTES_MAX + jsonb.len() => {
                 let header = Encoded::new(Form::Compressed(shape), id, jsonb);
                 out[start..start + header_len].copy_from_slice(header.bytes());
@@ -61,7 +78,7 @@ impl Encoder {
             }
             Err(error) => {
                 out.truncate(start);
-                Err(error.into())
+                Err(if error == codec::Error::Interrupted { Error::Interrupted } else { error.into() })
             }
         }
     }

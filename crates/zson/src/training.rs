@@ -97,8 +97,8 @@ pub struct Report {
     pub incumbent_bytes: Option<u64>,
 }
 
-/// How far training is. Between two reports lie at most some hundred documents, or one run of zstd's trainer, which
-/// takes up to a few seconds and cannot be interrupted.
+/// How far training is. Between two reports lie at most 128 KiB of documents or one longer document's piece, which
+/// take up to a second, or one run of zstd's trainer, which takes up to a few seconds and cannot be interrupted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// What is being made or measured.
@@ -209,8 +209,8 @@ impl std::fmt::Display for Kind {
 const TIE: u64 = 100;
 /// And no more than so many bytes a document: one per cent of a long one is a lot.
 const TIE_BYTES_OF_DOCUMENT: u64 = 2;
-/// Documents between two reports of progress.
-const DOCUMENTS_PER_REPORT: usize = 256;
+/// Bytes of documents between two reports of progress.
+const BYTES_PER_REPORT: usize = 128 << 10;
 /// What datums call a dictionary while it is measured; ids below 128 take one byte.
 pub(crate) const MEASURED_ID: DictionaryId = match DictionaryId::new(1) {
     Some(id) => id,
@@ -241,13 +241,18 @@ fn datum_bytes(
         None => None,
     };
     let (mut datum, mut total) = (Vec::new(), 0);
-    for documents in split.holdout.chunks(DOCUMENTS_PER_REPORT) {
-        report()?;
-        for document in documents {
-            datum.clear();
-            encoder.encode(choice, writing.as_ref(), document, &mut datum)?;
-            total += datum.len() as u64;
+    let mut unreported = BYTES_PER_REPORT;
+    for document in &split.holdout {
+        if unreported >= BYTES_PER_REPORT {
+            report()?;
+            unreported = 0;
         }
+        unreported += document.len();
+        datum.clear();
+        let mut proceed =
+            || if report().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        encoder.encode_while(choice, writing.as_ref(), document, &mut datum, &mut proceed)?;
+        total += datum.len() as u64;
     }
     Ok(total)
 }

@@ -5,7 +5,8 @@
 //! 2. A dictionary's bytes never change and its id is never used again, so one made ready for reading stays right.
 //!    What is written with is looked up anew after each change of the tables.
 //! 3. While the server is called, nothing here is borrowed: an ERROR may jump over the frame, and an invalidation
-//!    only sets a flag.
+//!    only sets a flag. An interrupt between two pieces of a large document is the exception: its ERROR is a panic, the
+//!    encoder and its buffer are as good as before, and what else an interrupt does runs nothing of ours.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,7 +19,7 @@ use pgshrink_zson::legacy::Words;
 use pgshrink_zson::{Decoder, DictionaryId, Encoder, Memo, ReadingDictionary, WritingDictionary};
 
 use crate::catalog::{DEFAULT_PROFILE, Objects, ProfileRow};
-use crate::error::{PgSqlErrorCode as Code, raise, raise_core, raise_missing_dictionary};
+use crate::error::{PgSqlErrorCode as Code, raise, raise_core, raise_missing_dictionary, warning};
 use crate::settings;
 
 /// Everything a backend keeps.
@@ -38,6 +39,9 @@ pub struct Backend {
     readers: Vec<Kept<ReadingDictionary>>,
     words: Vec<Kept<Words>>,
     clock: u64,
+    /// Typmods of which [`warn_of_uncommitted`] has warned in this transaction.
+    warned: Vec<i32>,
+    warned_in: pg_sys::TransactionId,
 }
 
 /// How documents of a profile are written.
@@ -48,7 +52,7 @@ pub struct Writing {
     /// The newest dictionary that others see.
     pub dictionary: Option<WritingDictionary>,
     /// Whether to look again the next time, because this transaction made a newer one.
-    passing: bool,
+    pub passing: bool,
     memory: usize,
 }
 
@@ -105,6 +109,8 @@ impl Backend {
             readers: Vec::new(),
             words: Vec::new(),
             clock: 0,
+            warned: Vec::new(),
+            warned_in: pg_sys::InvalidTransactionId,
         }
     }
 
@@ -302,6 +308,33 @@ fn look_up_writing(typmod: i32) -> Writing {
         writing.dictionary = Some(ready);
     }
     writing
+}
+
+/// Warns, once in a transaction and for each profile, that documents are written without the dictionary that this very
+/// transaction has made.
+#[cold]
+pub fn warn_of_uncommitted(typmod: i32) {
+    let typmod = typmod.max(0);
+    // SAFETY: the borrow ends before the server is called again.
+    unsafe {
+        let transaction = pg_sys::GetTopTransactionIdIfAny();
+        let all = backend();
+        if all.warned_in != transaction {
+            all.warned_in = transaction;
+            all.warned.clear();
+        }
+        if all.warned.contains(&typmod) {
+            return;
+        }
+        all.warned.push(typmod);
+    }
+    let profile = profile_of(&objects(), typmod).name;
+    warning(
+        format!(
+            "zson: documents of profile \"{profile}\" are written without the dictionary that this transaction made"
+        ),
+        "COMMIT between zson_learn and what writes documents; zson_reencode brings along those written before.",
+    );
 }
 
 /// The profile of a column's typmod. A typmod without a profile is as the default one.

@@ -19,6 +19,11 @@ pub fn notice(message: impl Into<String>, detail: &str) {
     report(PgLogLevel::NOTICE, Code::ERRCODE_SUCCESSFUL_COMPLETION, message, detail, "");
 }
 
+/// Sends a WARNING.
+pub fn warning(message: impl Into<String>, hint: &str) {
+    report(PgLogLevel::WARNING, Code::ERRCODE_WARNING, message, "", hint);
+}
+
 /// Writes to the server's log.
 pub fn log(message: impl Into<String>) {
     report(PgLogLevel::LOG, Code::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");

@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::ops::ControlFlow;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, varlena};
@@ -14,8 +15,9 @@ use pgshrink_codec::Algorithm;
 use pgshrink_zson::datum::{Header, Method, Stored, parse};
 use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, legacy};
 
-use crate::backend::{backend, legacy_words, reader, writing};
+use crate::backend::{backend, legacy_words, reader, warn_of_uncommitted, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
+use crate::internal::check_interrupts;
 use crate::settings;
 use crate::sys::{raw, with_bytes};
 
@@ -67,11 +69,16 @@ pub unsafe fn copy(datum: Datum) -> Datum {
 pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
     // SAFETY: by the caller; what is borrowed of the backend is not touched by palloc.
     unsafe {
-        with_bytes(jsonb, |bytes| {
+        let passing = with_bytes(jsonb, |bytes| {
             let how = writing(typmod);
             encode(bytes, how.choice, how.dictionary.as_ref());
+            how.passing
         });
-        take_scratch()
+        let value = take_scratch();
+        if passing {
+            warn_of_uncommitted(typmod);
+        }
+        value
     }
 }
 
@@ -106,14 +113,19 @@ unsafe fn encode(
     choice: pgshrink_codec::Choice,
     dictionary: Option<&pgshrink_zson::WritingDictionary>,
 ) {
-    // SAFETY: the server is not called here but to raise.
+    let mut proceed = || {
+        check_interrupts();
+        ControlFlow::Continue(())
+    };
+    // SAFETY: the server is called for interrupts only, past pgrx's guard and so by a panic, and runs nothing of ours
+    // then but the callback of an invalidation.
     let done = unsafe {
         let all = backend();
         all.scratch.clear();
         if all.scratch.try_reserve(jsonb.len() + jsonb.len() / 128 + 1024).is_err() {
             raise_memory(jsonb.len());
         }
-        all.encoder.encode(choice, dictionary, jsonb, &mut all.scratch)
+        all.encoder.encode_while(choice, dictionary, jsonb, &mut all.scratch, &mut proceed)
     };
     if let Err(error) = done {
         raise_core(&error);

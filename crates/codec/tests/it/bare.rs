@@ -1,3 +1,5 @@
+use std::ops::ControlFlow;
+
 use pgshrink_codec::bare::{Compressor, Decompressor, Shape};
 use pgshrink_codec::prepared::{CompressorDictionary, DecompressorDictionary};
 use pgshrink_codec::{Algorithm, AlgorithmList, Choice, Dictionary, Error};
@@ -117,4 +119,72 @@ fn other_algorithms_and_other_levels_than_prepared_are_unsupported() {
     let with = CompressorDictionary::new(&dictionary, Algorithm::Zstd.into()).unwrap();
     let refused = Compressor::new().compress(Algorithm::Lz4.into(), Some(&with), b"raw", &mut Vec::new());
     assert!(matches!(refused, Err(Error::Unsupported { .. })));
+}
+
+/// What one call may take, and where the input begins to go in pieces of 128 KiB.
+const ONE_CALL: [(i64, usize); 4] = [(-5, 1 << 20), (12, 1 << 20), (13, 128 << 10), (19, 128 << 10)];
+
+/// Rows, and as many bytes that do not compress.
+fn half_rows(random: &mut Random, len: usize) -> Vec<u8> {
+    let mut raw = random.rows(len / 2);
+    raw.resize_with(len, || random.next() as u8);
+    raw
+}
+
+#[test]
+fn a_large_input_comes_back_and_is_asked_for_before_each_piece() {
+    let mut random = Random::seeded("pieces");
+    let dictionary = Dictionary::new(random.rows(50_000)).unwrap();
+    let back = DecompressorDictionary::new(&dictionary).unwrap();
+    for (level, one_call) in ONE_CALL {
+        let choice = Choice::new(Algorithm::Zstd, level).unwrap();
+        let with = CompressorDictionary::new(&dictionary, choice).unwrap();
+        let mut compressor = Compressor::new();
+        for (len, pieces) in [(one_call, 0), (one_call + 1, one_call / (128 << 10) + 1)] {
+            let raw = half_rows(&mut random, len);
+            for with in [None, Some(&with)] {
+                let (mut payload, mut plain, mut asked) = (b"earlier".to_vec(), b"earlier".to_vec(), 0);
+                let mut proceed = || {
+                    asked += 1;
+                    ControlFlow::Continue(())
+                };
+                let shape =
+                    compressor.compress_while(choice, with, &raw, &mut payload, &mut proceed).unwrap();
+                assert_eq!(asked, pieces, "level {level}, {len} bytes");
+                let back = decompress(shape, with.map(|_| &back), &payload[7..], len).unwrap();
+                assert!(back == raw, "level {level}, {len} bytes");
+                compressor.compress(choice, with, &raw, &mut plain).unwrap();
+                assert!(plain == payload, "level {level}, {len} bytes: other bytes when nobody asks");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stop_between_two_pieces_leaves_nothing_behind() {
+    let mut random = Random::fixed(4);
+    let (choice, raw) = (Choice::new(Algorithm::Zstd, 13).unwrap(), half_rows(&mut random, 400_000));
+    let mut compressor = Compressor::new();
+    for stop_at in 1..=4 {
+        let (mut out, mut asked) = (b"earlier".to_vec(), 0);
+        let stopped = compressor.compress_while(choice, None, &raw, &mut out, &mut || {
+            asked += 1;
+            if asked == stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(stopped.unwrap_err(), Error::Interrupted);
+        assert_eq!((asked, &out[..]), (stop_at, &b"earlier"[..]), "it went on after the stop");
+    }
+}
+
+#[test]
+fn rows_in_pieces_take_about_as_many_bytes_as_in_one_call() {
+    let raw = Random::fixed(3).rows(3 << 19);
+    for level in [3, 13] {
+        let choice = Choice::new(Algorithm::Zstd, level).unwrap();
+        let (mut payload, mut frame) = (Vec::new(), Vec::new());
+        Compressor::new().compress(choice, None, &raw, &mut payload).unwrap();
+        pgshrink_codec::block::Compressor::new().compress(choice, &raw, &mut frame).unwrap();
+        let (ours, theirs) = (payload.len(), frame.len());
+        assert!(ours <= theirs + theirs / 100, "level {level}: {ours} bytes, {theirs} in one call");
+    }
 }

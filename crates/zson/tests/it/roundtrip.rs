@@ -1,5 +1,7 @@
 //! Documents come back, and datums are as small as promised.
 
+use std::ops::ControlFlow;
+
 use pgshrink_codec::{Algorithm, Choice, Dictionary};
 use pgshrink_testkit::seed::Seed;
 use pgshrink_zson::datum::{Method, OVERHEAD_BYTES_MAX};
@@ -167,4 +169,23 @@ fn a_damaged_trained_dictionary_is_refused() {
     let damaged = Dictionary::new(bytes).unwrap();
     assert!(WritingDictionary::new(id(1), &damaged, choice("zstd")).is_err());
     assert!(pgshrink_zson::ReadingDictionary::new(id(1), &damaged).is_err());
+}
+
+#[test]
+fn a_large_document_can_be_interrupted_and_is_none_the_worse() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let document = object(&mut rng, 20_000);
+    let with = writing(9, trained(), choice("zstd:19"));
+    let (mut encoder, mut datum) = (Encoder::new(), b"earlier".to_vec());
+    for dictionary in [None, Some(&with)] {
+        let mut asked = 0;
+        let stopped = encoder.encode_while(with.choice(), dictionary, &document, &mut datum, &mut || {
+            asked += 1;
+            if asked == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!((stopped.unwrap_err(), asked, &datum[..]), (Error::Interrupted, 2, &b"earlier"[..]));
+        let mut whole = Vec::new();
+        encoder.encode(with.choice(), dictionary, &document, &mut whole).unwrap();
+        assert!(decode(&whole, dictionary.map(|_| reading(9, trained())).as_ref()).unwrap() == document);
+    }
 }

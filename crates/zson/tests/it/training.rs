@@ -179,3 +179,19 @@ fn an_estimate_has_a_line_for_every_codec_with_and_without_dictionary() {
     );
     assert!(estimate::measure::<Vec<u8>>(&[], &options, &clock, &mut |_| ControlFlow::Continue(())).is_ok());
 }
+
+#[test]
+fn large_documents_do_not_keep_an_interrupt_waiting() {
+    let mut rng = Seed(7).rng();
+    let samples: Vec<Vec<u8>> = (0..5).map(|_| object(&mut rng, 20_000)).collect();
+    let (held_out, mut reports) = (samples[0].len(), 0);
+    let mut options = Options::new(choice("zstd:13"));
+    options.sizes = Vec::new();
+    let report = train(&samples, &options, &mut |_| {
+        reports += 1;
+        ControlFlow::Continue(())
+    });
+    // One document is held out; only "no dictionary" is tried.
+    assert_eq!(report.unwrap().holdout_documents, 1);
+    assert!(held_out > 500_000 && reports >= held_out / (128 << 10), "{reports} reports");
+}

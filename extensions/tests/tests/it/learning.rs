@@ -189,3 +189,30 @@ fn only_who_owns_a_table_learns_from_it() {
         assert!(database.psql().user("learner").sql("call zson_reencode('t', 'doc')").is_err());
     });
 }
+
+#[test]
+fn writing_in_the_transaction_that_learnt_warns_once_and_a_commit_in_between_does_not() {
+    on_one_major("learning and converting", |database| {
+        database.sql(&format!("create table e as select id, doc from ({}) r", records(1000)));
+        let said = |script: &str| {
+            let mut psql = database.psql().arg("-c").arg(script).command();
+            let output = psql.output().unwrap();
+            assert!(output.status.success(), "{script}");
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        let without = "select count(*) from e where zson_info(doc) like '%dictionary = none%'";
+        let (learn, convert, back) = (
+            "select zson_learn('e', 'doc', 'e');",
+            "alter table e alter column doc type zson('e');",
+            "alter table e alter column doc type jsonb;",
+        );
+        let warned = said(&format!("begin; {learn} {convert} commit"));
+        let warning = "WARNING:  zson: documents of profile \"e\" are written without the dictionary that this transaction made";
+        assert_eq!(warned.matches("WARNING").count(), 1, "{warned}");
+        assert!(warned.contains(warning) && warned.contains("HINT:  COMMIT between"), "{warned}");
+        assert_eq!(database.sql(without), "1000");
+        let quiet = said(&format!("begin; {back} commit; begin; {convert} commit"));
+        assert!(!quiet.contains("WARNING"), "{quiet}");
+        assert_eq!(database.sql(without), "0");
+    });
+}

@@ -7,6 +7,7 @@
 
 mod backend;
 mod calls;
+mod cancel;
 mod cleanup;
 mod concurrency;
 mod copy;

@@ -20,13 +20,12 @@ use std::cmp::Ordering;
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use crate::sys::guarded;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid, SortSupport, SortSupportData, varlena};
 
 use super::decoded::Decoded;
 use super::document::{Document, Element};
 use super::order::stored_alike;
-use crate::sys::{self, pg_function};
+use crate::sys::{self, guarded, pg_function};
 use crate::value;
 
 unsafe extern "C-unwind" {

@@ -9,13 +9,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::sys::guarded;
 use pgrx::pg_sys::{
     Datum, ExecEvalSubroutine, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, ParseState,
     SubscriptExecSteps, SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
 };
 
-use crate::sys::{pg_function, raw};
+use crate::sys::{guarded, pg_function, raw};
 use crate::value;
 
 unsafe extern "C-unwind" {

@@ -52,6 +52,15 @@ pub(crate) enum OpenError {
     Insecure(String),
 }
 
+impl OpenError {
+    /// What happened, with the place.
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            OpenError::Unreachable(reason) | OpenError::Insecure(reason) => reason,
+        }
+    }
+}
+
 impl Target {
     /// The ways to try, best first.
     pub(crate) fn wishes(&self) -> &'static [Wish] {

@@ -94,7 +94,7 @@ pub(crate) struct Inbound {
     /// The method in force.
     code: Option<u8>,
     wire: Wire,
-    walker: Walker,
+    pub(crate) walker: Walker,
     /// Payload of a frame that has to be decoded at once.
     payload: Vec<u8>,
     /// The decoder holds more output than there was room for.

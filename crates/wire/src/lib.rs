@@ -19,7 +19,7 @@
 //! * [`link`]: the engine of one session; [`policy`] says when a frame pays, [`budget`] what all may hold.
 //! * [`capture`]: what was said on a captured wire.
 //! * [`walk`]: the one walker over messages; [`Conversation`]: where a session stands, by two of them.
-//! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression`.
+//! * [`message`]: headers and builders; [`setting`]: `SET pgshrink.compression` in query texts; `follow`: its answers.
 //!
 //! Layouts are in `formats/wire.md` and nowhere else.
 
@@ -27,6 +27,7 @@ pub mod budget;
 pub mod capture;
 mod conversation;
 pub mod error;
+mod follow;
 mod inbound;
 pub mod link;
 pub mod message;

@@ -10,7 +10,7 @@
 //! * L2 Every whole message that was given to `pump` with [`Flush::Idle`] is in its output, except rows of a bulk transfer
 //!   whose last row is still incomplete: these wait for [`HOLD_MS_MAX`] at most. A message longer than a frame travels
 //!   frame by frame.
-//! * L3 `SET pgshrink.compression` changes this end's sending from the next group on.
+//! * L3 `SET pgshrink.compression` changes this end's sending from the next group on, once the server has confirmed it.
 //!
 //! Formats: `formats/wire.md`.
 
@@ -21,14 +21,20 @@ use pgshrink_codec::Choice;
 
 use crate::budget::MemoryBudget;
 use crate::error::Error;
+use crate::follow::{Answers, Expected, Requests};
 use crate::inbound::Inbound;
 use crate::message::{Report, message, tag};
 use crate::negotiate::Agreed;
 use crate::outbound::Outbound;
 use crate::policy::Policy;
-use crate::setting::{Change, SETTING_NAME, Seen};
+use crate::setting::{Change, SETTING_NAME, STATEMENT_SIZE_MAX};
 use crate::stats::{Clock, LinkStats};
-use crate::watch::{Event, Said, Sender};
+use crate::watch::{Event, Said, Saying, Sender};
+
+/// What a NOTICE says of statements that are not followed.
+const OTHER_FORM: &str = "The statement names the setting in a way that the gateway does not follow.";
+const FOLLOWED_FORMS: &str =
+    "Use SET pgshrink.compression = '...', or SHOW pgshrink.compression as a statement of its own.";
 
 /// How long rows may wait for the rest of an incomplete one, in milliseconds.
 pub const HOLD_MS_MAX: u64 = 1;
@@ -118,6 +124,8 @@ pub struct Link {
     agreed: Agreed,
     outbound: Outbound,
     inbound: Inbound,
+    /// The setting in the startup packet, which RESET goes back to.
+    begun_with: Option<String>,
 }
 
 impl Link {
@@ -132,6 +140,7 @@ impl Link {
             outbound: Outbound::new(sends, agreed.clone(), config.clone(), &budget),
             inbound: Inbound::new(receives, agreed.clone(), config, &budget),
             agreed,
+            begun_with: None,
         }
     }
 
@@ -206,7 +215,7 @@ impl Link {
         let mut events = std::mem::take(&mut self.inbound.events);
         for event in events.drain(..) {
             match event {
-                Event::Setting(said) => {
+                Event::Said(said) => {
                     // Counted from the end, so that an answer put in place before does not matter.
                     let end = out.len() - (self.inbound.given() - said.end) as usize;
                     let begin = end.checked_sub(said.size).filter(|begin| *begin >= before);
@@ -217,8 +226,10 @@ impl Link {
                     if idle {
                         self.outbound.end_transaction();
                     }
+                    self.requests().set_copy_in(None);
                 }
                 Event::CopyBoth => self.outbound.set_copy_both(true),
+                event => self.handle_change(event),
             }
         }
         self.inbound.events = events;
@@ -228,16 +239,21 @@ impl Link {
     /// Appends to `out` what is to go over the wire.
     pub fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Pumped, Error> {
         let before = self.outbound.stats.frames;
-        let held = self.outbound.pump(flush, out)?;
-        let frames = self.outbound.stats.frames - before;
-        let mut events = std::mem::take(&mut self.outbound.events);
-        for event in events.drain(..) {
-            if let Event::Setting(Said { seen: Seen::Change(change), .. }) = event {
-                self.handle_set(&change);
+        let held = loop {
+            let held = self.outbound.pump(flush, out)?;
+            let mut events = std::mem::take(&mut self.outbound.events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Ready { .. } => self.requests().set_copy_in(None),
+                    event => self.handle_change(event),
+                }
             }
-        }
-        self.outbound.events = events;
-        Ok(Pumped { held, frames })
+            self.outbound.events = events;
+            if let Some(held) = held {
+                break held;
+            }
+        };
+        Ok(Pumped { held, frames: self.outbound.stats.frames - before })
     }
 
     /// Queues a whole message for the wire side, to stand at the next message boundary.
@@ -264,16 +280,60 @@ impl Link {
 
     /// `pgshrink.compression` stood in the startup packet.
     pub fn begin_with(&mut self, text: &str) {
-        self.handle_set(&Change::Value(text.to_owned()));
+        if self.set_by_client(text) {
+            self.begun_with = Some(text.to_owned());
+        }
+    }
+
+    /// What the client's direction knows.
+    fn requests(&mut self) -> &mut Requests {
+        match self.role {
+            Role::Gateway => &mut self.inbound.walker.watch.requests,
+            Role::Connector => &mut self.outbound.watch.requests,
+        }
+    }
+
+    /// What the server's direction knows.
+    fn answers(&mut self) -> &mut Answers {
+        match self.role {
+            Role::Gateway => &mut self.outbound.watch.answers,
+            Role::Connector => &mut self.inbound.walker.watch.answers,
+        }
+    }
+
+    /// What leads to a change, from either direction.
+    fn handle_change(&mut self, event: Event) {
+        match event {
+            Event::Expected(expected) => {
+                if !self.answers().expect(expected) {
+                    self.notice(OTHER_FORM, Some(FOLLOWED_FORMS));
+                }
+            }
+            Event::Confirmed { expected: Expected { change, has_other, .. }, discards } => {
+                if discards {
+                    self.requests().discard();
+                }
+                match &change {
+                    Change::Default => self.reset(),
+                    Change::Value(text) => drop(self.set_by_client(text)),
+                }
+                if has_other {
+                    self.notice(OTHER_FORM, Some(FOLLOWED_FORMS));
+                }
+            }
+            Event::CopyIn => {
+                let own = self.answers().next();
+                self.requests().set_copy_in(Some(own));
+            }
+            Event::Said(_) | Event::Ready { .. } | Event::CopyBoth => {}
+        }
     }
 
     /// The client said something about the setting; `at` is its message in `out`, unless it began in an earlier call.
     fn handle_said(&mut self, said: &Said, at: Option<Range<usize>>, out: &mut Vec<u8>) {
-        match (&said.seen, at, self.role) {
-            (Seen::Change(change), ..) => self.handle_set(change),
-            (_, _, Role::Connector) => {}
-            (Seen::Show, Some(at), Role::Gateway) if !said.is_named => {
-                let sql = format!("SELECT '{}'::text AS \"{SETTING_NAME}\"\0", self.compression());
+        match (said.what, at, self.role) {
+            (Saying::Show, Some(at), Role::Gateway) if !said.is_named => {
+                let sql = format!("SELECT '{}'::text AS \"{SETTING_NAME}\"\0", self.compression_at_show());
                 let body = match said.tag {
                     // An unnamed statement, without parameters.
                     tag::PARSE => [b"\0", sql.as_bytes(), &[0, 0]].concat(),
@@ -281,53 +341,74 @@ impl Link {
                 };
                 drop(out.splice(at, message(said.tag, &body)));
             }
-            (Seen::Show | Seen::Other, ..) => {
-                let report = Report {
-                    severity: "NOTICE",
-                    sqlstate: "00000",
-                    message: &format!("{SETTING_NAME} is {} in this session", self.compression()),
-                    detail: Some(
-                        "The statement names the setting in a way that the gateway does not follow.",
-                    ),
-                    hint: Some(
-                        "Use SET pgshrink.compression = '...', or SHOW pgshrink.compression as a statement of its own.",
-                    ),
-                };
-                self.outbound.inject(report.notice_response());
+            (Saying::Show | Saying::Other, ..) => self.notice(OTHER_FORM, Some(FOLLOWED_FORMS)),
+            (Saying::TooLong, ..) => {
+                let kib = STATEMENT_SIZE_MAX >> 10;
+                let detail = format!(
+                    "The query text names the setting and is longer than {kib} KiB; the gateway does not follow it."
+                );
+                self.notice(&detail, Some(FOLLOWED_FORMS));
             }
         }
     }
 
-    fn handle_set(&mut self, change: &Change) {
-        let text = match change {
-            Change::Default => "on",
-            Change::Value(value) => value.as_str(),
+    /// What will be in force when the server gets to a SHOW that is sent now: statements before it may still wait for their answers.
+    /// A failure of one of them would be that of the SHOW as well, unless they are in different series.
+    fn compression_at_show(&mut self) -> String {
+        let waiting: Vec<Change> = self.answers().expected().cloned().collect();
+        let text = |change: &Change| match change {
+            Change::Default => self.begun_with.clone().unwrap_or_else(|| "on".to_owned()),
+            Change::Value(text) => text.clone(),
         };
+        let last = waiting.iter().filter_map(|change| self.agreed.choose(&text(change)).ok()).next_back();
+        last.unwrap_or(self.sending()).map_or_else(|| "off".to_owned(), |choice| choice.to_string())
+    }
+
+    /// RESET and what comes to the same. It was said before what this can give, so nothing is said.
+    fn reset(&mut self) {
+        let text = self.begun_with.clone().unwrap_or_else(|| "on".to_owned());
+        // Neither of them is refused.
+        let _ = self.set_compression(&text);
+    }
+
+    /// Makes a change and tells the client where it did not do what it says; false when it did nothing.
+    fn set_by_client(&mut self, text: &str) -> bool {
         let asked = self.agreed.asked(text);
-        let answer = self.set_compression(text);
-        if self.role == Role::Connector {
-            return;
+        match (self.set_compression(text), asked) {
+            // The server takes any text for a placeholder setting, so the gateway is the one that answers the user.
+            (Err(error), _) => {
+                self.report(&Report {
+                    severity: "WARNING",
+                    sqlstate: error.sqlstate(),
+                    message: &error.to_string(),
+                    detail: Some(&format!("The session goes on with {}.", self.compression())),
+                    hint: Some("Use off, on, or a list such as zstd:3,lz4."),
+                });
+                false
+            }
+            (Ok(_), Ok(Some(asked))) if self.sending() != Some(asked) => {
+                let detail = format!("{asked} was asked for; the gateway allows no higher level.");
+                self.notice(&detail, None);
+                true
+            }
+            _ => true,
         }
-        // The server takes any text for a placeholder setting, so the gateway is the one that answers the user.
-        if let Err(error) = answer {
-            let report = Report {
-                severity: "WARNING",
-                sqlstate: error.sqlstate(),
-                message: &error.to_string(),
-                detail: Some(&format!("The session goes on with {}.", self.compression())),
-                hint: Some("Use off, on, or a list such as zstd:3,lz4."),
-            };
-            self.outbound.inject(report.notice_response());
-        } else if let Ok(Some(asked)) = asked
-            && self.sending() != Some(asked)
-        {
-            let report = Report {
-                severity: "NOTICE",
-                sqlstate: "00000",
-                message: &format!("{SETTING_NAME} is {} in this session", self.compression()),
-                detail: Some(&format!("{asked} was asked for; the gateway allows no higher level.")),
-                hint: None,
-            };
+    }
+
+    /// Tells the client what is in force.
+    fn notice(&mut self, detail: &str, hint: Option<&str>) {
+        self.report(&Report {
+            severity: "NOTICE",
+            sqlstate: "00000",
+            message: &format!("{SETTING_NAME} is {} in this session", self.compression()),
+            detail: Some(detail),
+            hint,
+        });
+    }
+
+    /// The gateway answers for both ends.
+    fn report(&mut self, report: &Report<'_>) {
+        if self.role == Role::Gateway {
             self.outbound.inject(report.notice_response());
         }
     }

@@ -32,6 +32,12 @@ pub mod tag {
     pub const ROW_DESCRIPTION: u8 = b'T';
     /// Server: a command is done.
     pub const COMMAND_COMPLETE: u8 = b'C';
+    /// Server: the answer to an empty query.
+    pub const EMPTY_QUERY_RESPONSE: u8 = b'I';
+    /// Server: an Execute has given as many rows as it asked for.
+    pub const PORTAL_SUSPENDED: u8 = b's';
+    /// Server: COPY FROM STDIN begins.
+    pub const COPY_IN_RESPONSE: u8 = b'G';
     /// Server: COPY in both directions begins.
     pub const COPY_BOTH_RESPONSE: u8 = b'W';
     /// Both: COPY data.
@@ -40,6 +46,20 @@ pub mod tag {
     pub const QUERY: u8 = b'Q';
     /// Client: parse a statement.
     pub const PARSE: u8 = b'P';
+    /// Client: tie a prepared statement to a portal.
+    pub const BIND: u8 = b'B';
+    /// Client: run a portal.
+    pub const EXECUTE: u8 = b'E';
+    /// Client: forget a prepared statement or a portal.
+    pub const CLOSE: u8 = b'C';
+    /// Client: end of a series of the extended protocol.
+    pub const SYNC: u8 = b'S';
+    /// Client: call a function.
+    pub const FUNCTION_CALL: u8 = b'F';
+    /// Client: COPY data is complete.
+    pub const COPY_DONE: u8 = b'c';
+    /// Client: COPY is given up.
+    pub const COPY_FAIL: u8 = b'f';
     /// Client: password or SASL data.
     pub const PASSWORD: u8 = b'p';
     /// Client: end of the session.

@@ -48,7 +48,7 @@ use crate::policy::{
 };
 use crate::rows;
 use crate::stats::{Clock, CodecTimer, DirectionStats};
-use crate::watch::{Event, Sender, WATCHED_SIZE_MAX};
+use crate::watch::{Event, Sender, WATCHED_SIZE_MAX, Watch};
 
 /// Raw bytes in a frame from which on the encoder's memory is looked at.
 const MEASURED_SIZE_MIN: usize = 512;
@@ -57,7 +57,7 @@ const PACKED_SIZE_MIN: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    sender: Sender,
+    pub(crate) watch: Watch,
     agreed: Agreed,
     config: Arc<LinkConfig>,
     input: Input,
@@ -66,6 +66,8 @@ pub(crate) struct Outbound {
     /// Messages of this end's own, for the next message boundary.
     injected: VecDeque<Vec<u8>>,
     pub(crate) events: Vec<Event>,
+    /// The last message read confirms a change: nothing behind it goes before the link has answered.
+    interrupts: bool,
     pub(crate) stats: DirectionStats,
     pub(crate) clock: Option<Clock>,
 }
@@ -78,7 +80,7 @@ impl Outbound {
         budget: &MemoryBudget,
     ) -> Self {
         Self {
-            sender,
+            watch: Watch::new(sender),
             input: Input::new(),
             context: Context::new(agreed.send().first().copied(), &config.policy, budget),
             ledger: Ledger::new(),
@@ -86,6 +88,7 @@ impl Outbound {
             config,
             injected: VecDeque::new(),
             events: Vec::new(),
+            interrupts: false,
             stats: DirectionStats::default(),
             clock: None,
         }
@@ -197,17 +200,21 @@ impl Outbound {
         self.context.giving_up.is_given_up()
     }
 
-    pub(crate) fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Held, Error> {
+    /// `None`: it stopped behind a confirmed change, and is to be called again when the events are handled.
+    pub(crate) fn pump(&mut self, flush: Flush, out: &mut Vec<u8>) -> Result<Option<Held>, Error> {
         loop {
             if out.len() >= self.config.limits.out_max {
-                return Ok(Held::OutputFull);
+                return Ok(Some(Held::OutputFull));
             }
             if self.input.cursor == Cursor::Boundary {
+                if std::mem::take(&mut self.interrupts) {
+                    return Ok(None);
+                }
                 self.put_injected(out);
             }
             if self.input.start == self.input.pending.len() {
                 self.input.compact();
-                return Ok(Held::Nothing);
+                return Ok(Some(Held::Nothing));
             }
             if let Cursor::Plain(left) = self.input.cursor {
                 self.copy_plain(left, out);
@@ -216,7 +223,7 @@ impl Outbound {
             match self.next_group(flush)? {
                 Group::Wait(held) => {
                     self.input.compact();
-                    return Ok(held);
+                    return Ok(Some(held));
                 }
                 Group::Plain(total) => self.input.cursor = Cursor::Plain(total),
                 Group::Ready { end, tail } => self.emit(end, tail, out)?,

@@ -15,6 +15,9 @@ const CANCEL_CODE: u32 = 80_877_102;
 const SSL_CODE: u32 = 80_877_103;
 const GSS_CODE: u32 = 80_877_104;
 const TLS_HANDSHAKE_RECORD: u8 = 0x16;
+/// How HTTP requests begin: read as a length, each is far above [`STARTUP_SIZE_MAX`].
+const HTTP_METHODS: [&[u8; 4]; 10] =
+    [b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "];
 /// Length word, code, pid and at least one byte of key.
 const CANCEL_SIZE_MIN: usize = 13;
 /// Protocol 3.2: keys are at most 256 bytes.
@@ -43,6 +46,9 @@ pub fn parse_first(bytes: &[u8]) -> Result<Option<(First, usize)>, Error> {
         return Ok(Some((First::TlsClientHello, 0)));
     }
     let Some(length) = read_u32(bytes, 0) else { return Ok(None) };
+    if HTTP_METHODS.iter().any(|method| bytes.starts_with(*method)) {
+        return Err(Error::protocol("first packet", "a startup packet", "an HTTP request"));
+    }
     let length = length as usize;
     if length < 8 {
         return Err(Error::protocol(
@@ -220,6 +226,17 @@ mod tests {
         let mut old = packet(&[]).to_bytes();
         old[5] = 2;
         assert!(parse_first(&old).unwrap_err().to_string().contains("protocol 2.0"));
+    }
+
+    #[test]
+    fn an_http_request_is_called_by_its_name() {
+        for line in ["GET / HTTP/1.1", "POST /x HTTP/1.0", "PRI * HTTP/2.0"] {
+            assert_eq!(parse_first(&line.as_bytes()[..3]), Ok(None));
+            let error = parse_first(line.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("expected a startup packet, found an HTTP request"), "{error}");
+        }
+        let methods = HTTP_METHODS.iter().map(|method| u32::from_be_bytes(**method));
+        assert!(methods.min() > Some(STARTUP_SIZE_MAX as u32), "no startup packet begins so");
     }
 
     #[test]

@@ -111,6 +111,11 @@ impl Walk {
         self.position
     }
 
+    /// The wanted message whose end has not come, and how many bytes of its body are still to come.
+    pub(crate) fn begun(&self) -> Option<(Header, usize)> {
+        self.begun.as_ref().map(|begun| (begun.header, self.left))
+    }
+
     fn is_between(&self) -> bool {
         self.header.is_empty() && self.left == 0
     }

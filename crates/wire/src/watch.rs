@@ -1,8 +1,9 @@
 //! What the engine reads in passing from either side's messages.
 
 use crate::error::Error;
-use crate::message::{self, HEADER_SIZE, Header, tag};
-use crate::setting::{self, STATEMENT_SIZE_MAX, Seen};
+use crate::follow::{Answers, Expected, Requests};
+use crate::message::{self, Header, tag};
+use crate::setting::{STATEMENT_SIZE_MAX, Search};
 use crate::walk::Walk;
 
 /// Whose messages a stream carries.
@@ -15,10 +16,20 @@ pub(crate) enum Sender {
 /// Something the other direction, or the policy, wants to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The client sends a query text that has to do with `pgshrink.compression`.
-    Setting(Said),
+    /// The client sends a query text that names `pgshrink.compression` and does not change it.
+    Said(Said),
+    /// The client asks for a change of it, which counts when the server has answered.
+    Expected(Expected),
+    /// The server has answered that.
+    Confirmed {
+        expected: Expected,
+        /// The command was DISCARD ALL.
+        discards: bool,
+    },
     /// The server is ready; true outside a transaction.
     Ready { idle: bool },
+    /// COPY FROM STDIN begins.
+    CopyIn,
     /// COPY in both directions begins: replication.
     CopyBoth,
 }
@@ -26,7 +37,7 @@ pub(crate) enum Event {
 /// A query text about the setting, and where its message lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Said {
-    pub(crate) seen: Seen,
+    pub(crate) what: Saying,
     /// Query or Parse.
     pub(crate) tag: u8,
     /// False for unnamed prepared statements and simple queries, which are used once.
@@ -37,32 +48,45 @@ pub(crate) struct Said {
     pub(crate) end: u64,
 }
 
+/// What a query text has to do with the setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Saying {
+    /// It is nothing but SHOW.
+    Show,
+    /// It names it in a way that is not followed.
+    Other,
+    /// It names it, and is too long to be read.
+    TooLong,
+}
+
 /// A watched message is small; a longer one of the same type is something else.
 pub(crate) const WATCHED_SIZE_MAX: usize = STATEMENT_SIZE_MAX + 64;
 
 impl Sender {
-    /// True when the body of this message has to be seen whole.
-    pub(crate) fn watches(self, header: Header) -> bool {
-        let watched = match self {
-            Sender::Client => matches!(header.tag, tag::QUERY | tag::PARSE),
-            Sender::Server => matches!(header.tag, tag::READY_FOR_QUERY | tag::COPY_BOTH_RESPONSE),
-        };
-        watched && header.total() <= WATCHED_SIZE_MAX
-    }
-
-    /// What a watched message says.
-    pub(crate) fn read(self, tag: u8, body: &[u8]) -> Option<Event> {
-        match (self, tag) {
-            (Sender::Client, tag::QUERY) => read_text(tag, body, body, false),
-            (Sender::Client, tag::PARSE) => {
-                // Statement name, zero, statement, zero, parameter types.
-                let mut parts = body.splitn(3, |b| *b == 0);
-                let name = parts.next()?;
-                read_text(tag, body, parts.next()?, !name.is_empty())
-            }
-            (Sender::Server, tag::READY_FOR_QUERY) => Some(Event::Ready { idle: body == b"I" }),
-            (Sender::Server, tag::COPY_BOTH_RESPONSE) => Some(Event::CopyBoth),
-            _ => None,
+    /// True for messages that [`Watch::read`] learns from.
+    fn knows(self, tag: u8) -> bool {
+        match self {
+            Sender::Client => matches!(
+                tag,
+                tag::QUERY
+                    | tag::FUNCTION_CALL
+                    | tag::PARSE
+                    | tag::BIND
+                    | tag::EXECUTE
+                    | tag::CLOSE
+                    | tag::SYNC
+                    | tag::COPY_DONE
+                    | tag::COPY_FAIL
+            ),
+            Sender::Server => matches!(
+                tag,
+                tag::READY_FOR_QUERY
+                    | tag::COMMAND_COMPLETE
+                    | tag::EMPTY_QUERY_RESPONSE
+                    | tag::PORTAL_SUSPENDED
+                    | tag::COPY_IN_RESPONSE
+                    | tag::COPY_BOTH_RESPONSE
+            ),
         }
     }
 
@@ -72,24 +96,49 @@ impl Sender {
     }
 }
 
-/// The message's end is filled in by who knows it.
-fn read_text(tag: u8, body: &[u8], sql: &[u8], is_named: bool) -> Option<Event> {
-    let size = HEADER_SIZE + body.len();
-    setting::read(sql).map(|seen| Event::Setting(Said { seen, tag, is_named, size, end: 0 }))
+/// What is known of one direction's messages.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    sender: Sender,
+    /// Used where the sender is the client.
+    pub(crate) requests: Requests,
+    /// Used where the sender is the server.
+    pub(crate) answers: Answers,
+}
+
+impl Watch {
+    pub(crate) fn new(sender: Sender) -> Self {
+        Self { sender, requests: Requests::default(), answers: Answers::default() }
+    }
+
+    /// True when the body of this message has to be seen whole.
+    pub(crate) fn wants(&self, header: Header) -> bool {
+        self.sender.knows(header.tag) && header.total() <= WATCHED_SIZE_MAX
+    }
+
+    /// Every message once, in order; `body` is `None` where it is not wanted. `end` is its end in the stream.
+    pub(crate) fn read(&mut self, header: Header, body: Option<&[u8]>, end: u64, events: &mut Vec<Event>) {
+        match self.sender {
+            Sender::Client => self.requests.read(header, body, end, events),
+            Sender::Server => self.answers.read(header, body, events),
+        }
+    }
 }
 
 /// Follows what comes out of frames, reads what is watched, refuses nested frames.
 #[derive(Debug)]
 pub(crate) struct Walker {
-    sender: Sender,
+    pub(crate) watch: Watch,
     /// Tags that may not occur inside a frame.
     nested: &'static [u8],
     walk: Walk,
+    /// Over a query text that is too long to be read.
+    search: Search,
 }
 
 impl Walker {
     pub(crate) fn new(sender: Sender, nested: &'static [u8]) -> Self {
-        Self { sender, nested, walk: Walk::default() }
+        Self { watch: Watch::new(sender), nested, walk: Walk::default(), search: Search::default() }
     }
 
     pub(crate) fn at_boundary(&self) -> bool {
@@ -102,24 +151,50 @@ impl Walker {
     }
 
     pub(crate) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
-        let Self { sender, nested, walk } = self;
+        let Self { watch, nested, walk, search } = self;
+        let (sender, begin) = (watch.sender, walk.position());
         walk.feed(
             bytes,
             |header| {
                 if nested.contains(&header.tag) {
                     return Err(is_nested(header));
                 }
-                Ok(sender.watches(header).then_some(WATCHED_SIZE_MAX))
+                let kept = if header.total() <= WATCHED_SIZE_MAX { WATCHED_SIZE_MAX } else { 0 };
+                Ok(sender.knows(header.tag).then_some(kept))
             },
             |message| {
-                let mut event = sender.read(message.header.tag, message.body);
-                if let Some(Event::Setting(said)) = &mut event {
-                    said.end = message.end;
+                let header = message.header;
+                if header.total() <= WATCHED_SIZE_MAX {
+                    return watch.read(header, Some(message.body), message.end, events);
                 }
-                events.extend(event);
+                watch.read(header, None, message.end, events);
+                if is_long_text(sender, header) {
+                    // Of a message that began earlier, its end is here.
+                    let is_whole = message.body.len() == header.body_size();
+                    let end = (message.end - begin) as usize;
+                    search.feed(if is_whole { message.body } else { &bytes[..end] });
+                    if search.finish() {
+                        let (tag, size, end) = (header.tag, header.total(), message.end);
+                        let what = Saying::TooLong;
+                        events.push(Event::Said(Said { what, tag, is_named: false, size, end }));
+                    }
+                }
             },
-        )
+        )?;
+        if let Some((header, left)) = walk.begun()
+            && is_long_text(sender, header)
+        {
+            let here = bytes.len().min(header.body_size() - left);
+            search.feed(&bytes[bytes.len() - here..]);
+        }
+        Ok(())
     }
+}
+
+/// True for a query text that is not read, only searched.
+fn is_long_text(sender: Sender, header: Header) -> bool {
+    let is_text = sender == Sender::Client && matches!(header.tag, tag::QUERY | tag::PARSE);
+    is_text && header.total() > WATCHED_SIZE_MAX
 }
 
 #[cold]
@@ -136,23 +211,43 @@ mod tests {
     use super::*;
     use crate::setting::Change;
 
+    fn walked(stream: &[u8], cut: usize) -> Vec<Event> {
+        let mut walker = Walker::new(Sender::Client, &[tag::COMPRESSED_DATA]);
+        let mut events = Vec::new();
+        walker.feed(&stream[..cut], &mut events).unwrap();
+        walker.feed(&stream[cut..], &mut events).unwrap();
+        assert!(walker.at_boundary());
+        events
+    }
+
     #[test]
     fn events_are_seen_wherever_the_stream_is_cut() {
         let mut stream = message::message(tag::QUERY, b"SET pgshrink.compression = 'off'\0");
         stream.extend(message::message(tag::TERMINATE, b""));
-        stream.extend(message::message(tag::PARSE, b"s1\0RESET pgshrink.compression\0\0\0"));
+        stream.extend(message::message(tag::PARSE, b"s1\0SHOW pgshrink.compression\0\0\0"));
         for cut in 0..stream.len() {
-            let mut walker = Walker::new(Sender::Client, &[tag::COMPRESSED_DATA]);
-            let mut events = Vec::new();
-            walker.feed(&stream[..cut], &mut events).unwrap();
-            walker.feed(&stream[cut..], &mut events).unwrap();
-            let said = |change, tag, is_named, size, end| {
-                Event::Setting(Said { seen: Seen::Change(change), tag, is_named, size, end })
-            };
-            let off = said(Change::Value("off".into()), tag::QUERY, false, 38, 38);
-            let reset = said(Change::Default, tag::PARSE, true, 37, 80);
-            assert_eq!(events, [off, reset], "cut at {cut}");
-            assert!(walker.at_boundary());
+            let events = walked(&stream, cut);
+            let [Event::Expected(expected), Event::Said(said)] = &events[..] else { panic!("{events:?}") };
+            assert_eq!(expected.change, Change::Value("off".into()), "cut at {cut}");
+            let show = Said { what: Saying::Show, tag: tag::PARSE, is_named: true, size: 36, end: 79 };
+            assert_eq!(*said, show, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_that_names_the_setting_is_seen_wherever_the_stream_is_cut() {
+        let blanks = " ".repeat(WATCHED_SIZE_MAX);
+        for (sql, count) in [("SET pgshrink.compression = 'off'", 1), ("SELECT 1", 0)] {
+            let long = message::message(tag::QUERY, format!("{sql}{blanks}\0").as_bytes());
+            let after = message::message(tag::QUERY, b"SELECT 1\0");
+            let row = message::message(tag::COPY_DATA, format!("pgshrink.compression{blanks}").as_bytes());
+            let stream = [&row[..], &long, &after].concat();
+            for cut in (0..80).chain(row.len() - 5..row.len() + 80).chain(stream.len() - 20..stream.len()) {
+                let events = walked(&stream, cut);
+                let is_long =
+                    |event: &Event| matches!(event, Event::Said(said) if said.what == Saying::TooLong);
+                assert!(events.len() == count && events.iter().all(is_long), "cut at {cut}: {events:?}");
+            }
         }
     }
 

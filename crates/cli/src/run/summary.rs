@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 /// A connection that goes elsewhere cannot be seen from here.
-const NOTHING_ARRIVED: &str = "no session went through pgshrink: the command opened none, or a program in it names its \
-                               host or port itself; let it take them from the environment, or use pgshrink connect";
+const NOTHING_ARRIVED: &str = "no session went through pgshrink: the command opened none, or a client in it (in a script, say) \
+                               names its host or port itself (-h, -p, host=, port=); leave these out there, so that it \
+                               takes PGHOST and PGPORT, or use pgshrink connect";
 
 /// Sums over all connectors of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use crate::service::{Common, Placed, Service, Shared};
 use crate::throttle::limited;
 use crate::tls::client::TargetTls;
 use crate::tls::server::ListenTls;
-use crate::upstream::Target;
+use crate::upstream::{OpenError, Target};
 
 /// How long a target that refused our key is not asked again.
 const PLAIN_MEMORY: Duration = Duration::from_secs(300);
@@ -92,20 +92,26 @@ impl Connector {
 
     /// The first target that takes the connection.
     async fn reach(&self, packet: &StartupPacket, ask: bool) -> Result<Reached, Refusal> {
-        let mut reasons = Vec::new();
+        let (mut reasons, mut is_insecure) = (Vec::new(), false);
         for target in &self.targets {
             match self.reach_one(target, packet, ask).await {
                 Ok(reached) => return Ok(reached),
-                Err(reason) => {
+                Err(error) => {
                     self.common.shared.registry.count_connect_failure(&target.describe());
-                    reasons.push(reason);
+                    is_insecure |= matches!(error, OpenError::Insecure(_));
+                    reasons.push(error.reason().to_owned());
                 }
             }
         }
         let reason = reasons.join("; ");
         limited!(warn, error = reason, "no target reached");
         // The one state after which libpq goes on to the next host of its list.
-        Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, reason))
+        let refusal = Refusal::new(sqlstate::CANNOT_CONNECT_NOW, reason);
+        Err(match is_insecure {
+            true => refusal
+                .hint("Compare sslmode, sslrootcert and the host's name with what the target's TLS offers."),
+            false => refusal,
+        })
     }
 
     async fn reach_one(
@@ -113,7 +119,7 @@ impl Connector {
         target: &Arc<Target>,
         packet: &StartupPacket,
         ask: bool,
-    ) -> Result<Reached, String> {
+    ) -> Result<Reached, OpenError> {
         let size_max = self.common.limits.auth_message_size_max;
         if ask && (self.required || !self.is_plain(target)) {
             let mut asking = packet.clone();

@@ -22,7 +22,7 @@ use crate::service::{Common, Placed, Service, Shared};
 use crate::stream::Peer;
 use crate::throttle::limited;
 use crate::tls::server::ListenTls;
-use crate::upstream::Target;
+use crate::upstream::{OpenError, Target};
 
 /// A gateway with one configuration.
 pub(crate) struct Gateway {
@@ -98,18 +98,25 @@ impl Gateway {
         .await;
         match started.and_then(|started| started.answered(&server.target)) {
             Ok(Started { server, .. }) => Ok(server),
-            Err(reason) => {
+            Err(error) => {
                 self.common.shared.registry.count_connect_failure(&server.name);
-                limited!(warn, server = server.name, error = reason, "server not reached");
+                limited!(warn, server = server.name, error = error.reason(), "server not reached");
+                let hint = match error {
+                    OpenError::Unreachable(_) => {
+                        "Is the server running, and do its listen_addresses and pg_hba.conf let the gateway in?"
+                    }
+                    OpenError::Insecure(_) => {
+                        "The server answers, but not with TLS as the gateway asks for it: compare sslmode, sslrootcert and \
+                         host of this server in the gateway's configuration with the server's ssl settings and certificate."
+                    }
+                };
                 Err(Refusal::new(
                     // The one state after which libpq goes on to the next host of its list.
                     sqlstate::CANNOT_CONNECT_NOW,
                     format!("the gateway could not connect to server \"{}\"", server.name),
                 )
-                .detail(reason)
-                .hint(
-                    "Is the server running, and do its listen_addresses and pg_hba.conf let the gateway in?",
-                )
+                .detail(error.reason())
+                .hint(hint)
                 .into())
             }
         }

@@ -15,10 +15,13 @@ pub(crate) struct Started {
 
 impl Started {
     /// A server that said something.
-    pub(crate) fn answered(self, target: &Target) -> Result<Self, String> {
+    pub(crate) fn answered(self, target: &Target) -> Result<Self, OpenError> {
         match self.first {
             Some(_) => Ok(self),
-            None => Err(format!("server at {} closed the connection without an answer", target.describe())),
+            None => Err(OpenError::Unreachable(format!(
+                "server at {} closed the connection without an answer",
+                target.describe()
+            ))),
         }
     }
 }
@@ -31,18 +34,18 @@ pub(crate) async fn start(
     greeting: &[u8],
     startup: &[u8],
     message_size_max: usize,
-) -> Result<Started, String> {
-    let mut last = Err(String::new());
+) -> Result<Started, OpenError> {
+    let mut last = Err(OpenError::Unreachable(String::new()));
     for wish in target.wishes() {
         let stream = match target.open(*wish, options, greeting).await {
             Ok(stream) => stream,
             // The word of a server that answered says more than a failed second try.
-            Err(OpenError::Unreachable(e) | OpenError::Insecure(e)) if last.is_ok() => {
-                tracing::debug!(server = %target.describe(), error = e, "second way failed");
+            Err(e) if last.is_ok() => {
+                tracing::debug!(server = %target.describe(), error = e.reason(), "second way failed");
                 continue;
             }
-            Err(OpenError::Unreachable(e)) => return Err(e),
-            Err(OpenError::Insecure(e)) => {
+            Err(e @ OpenError::Unreachable(_)) => return Err(e),
+            Err(e @ OpenError::Insecure(_)) => {
                 last = Err(e);
                 continue;
             }
@@ -57,7 +60,7 @@ pub(crate) async fn start(
                 return Ok(Started { server, first });
             }
             Ok(first) => last = Ok(Started { server, first }),
-            Err(failure) => last = Err(describe(target, &failure)),
+            Err(failure) => last = Err(OpenError::Unreachable(describe(target, &failure))),
         }
     }
     last

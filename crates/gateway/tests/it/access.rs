@@ -177,10 +177,31 @@ fn the_connector_speaks_tls_to_the_gateway_as_libpq_would() {
     let ca = TargetTlsConfig { sslmode: SslMode::VerifyCa, ..full.clone() };
     assert_eq!(connect(ca, "elsewhere.example").unwrap(), "1");
     let wrong = TargetTlsConfig { sslrootcert: Some(other_root), ..full };
-    assert!(connect(wrong, "localhost").unwrap_err().contains("SSL error"));
+    let error = connect(wrong, "localhost").unwrap_err();
+    assert!(error.contains("SSL error") && error.contains("Compare sslmode, sslrootcert"), "{error}");
     for sslmode in [SslMode::Require, SslMode::Prefer, SslMode::Allow] {
         let loose = TargetTlsConfig { sslmode, ..Default::default() };
         assert_eq!(connect(loose, "elsewhere.example").unwrap(), "1", "{sslmode:?}");
+    }
+}
+
+#[test]
+fn a_server_whose_tls_fails_is_not_said_to_be_down() {
+    let tls = Tls::new();
+    let served = Cluster::builder().auth(Auth::Scram).tls_from(tls.authority.clone()).start().unwrap();
+    let plain = cluster(Auth::Scram);
+    let other_root = tls.dir.path().join("other.crt");
+    std::fs::write(&other_root, Authority::new().unwrap().certificate_pem()).unwrap();
+    for (cluster, sslmode, reason) in [
+        (&served, SslMode::VerifyCa, "SSL error with server"),
+        (&plain, SslMode::Require, "does not support SSL"),
+    ] {
+        let mut config = gateway_config(cluster);
+        config.servers[0].target.tls =
+            TargetTlsConfig { sslmode, sslrootcert: Some(other_root.clone()), ..Default::default() };
+        let error = psql(cluster, &start_gateway(config).unwrap()).sql("select 1").unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("compare sslmode"), "{error}");
+        assert!(!error.contains("Is the server running, and"), "{error}");
     }
 }
 

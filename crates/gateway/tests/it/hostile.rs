@@ -251,7 +251,7 @@ fn impossible_first_packets_are_refused_in_words() {
     let gss = [0, 0, 0, 8, 4, 210, 22, 48];
     let cases: [(&str, Vec<u8>, &str); 9] = [
         (LIMIT, [&10_001u32.to_be_bytes()[..], &[0; 100]].concat(), "10,001 bytes"),
-        (LIMIT, b"GET / HTTP/1.1\r\n\r\n".to_vec(), "another protocol"),
+        (PROTOCOL, b"GET / HTTP/1.1\r\n\r\n".to_vec(), "another protocol"),
         (PROTOCOL, vec![0, 0, 0, 7, 0, 3, 0], "shorter than its header"),
         (PROTOCOL, unterminated, "no terminator"),
         (PROTOCOL, old, "protocol 2.0"),

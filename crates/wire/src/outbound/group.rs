@@ -50,33 +50,33 @@ impl Outbound {
         }
         let here = self.input.pending.len();
         let limit = self.input.start + self.chunk_max();
-        let mut stopped = false;
-        while self.input.scan < limit.min(here) {
+        // Behind a confirmation the group is complete, even if it takes two frames.
+        let mut stopped = self.interrupts;
+        while !stopped && self.input.scan < limit.min(here) {
             let Some(Found { header, body }) = message_at(&self.input.pending, self.input.scan)? else {
                 break;
             };
             let total = header.total();
-            let event = match (self.sender.watches(header), body) {
+            let body = match (self.watch.wants(header), body) {
                 (true, None) => break,
-                (true, Some(body)) => self.sender.read(header.tag, body),
+                (true, body) => body,
                 (false, _) => None,
             };
-            if !self.may_ride(header.tag) {
-                if self.input.scan == self.input.start {
-                    self.observe(event);
-                    self.input.scan += total;
-                    return Ok(Group::Plain(total));
-                }
+            let rides = self.may_ride(header.tag);
+            if !rides && self.input.scan > self.input.start {
                 stopped = true;
                 break;
             }
-            stopped = self.observe(event);
+            let before = self.events.len();
+            self.watch.read(header, body, 0, &mut self.events);
+            stopped = self.observe(before);
+            if !rides {
+                self.input.scan += total;
+                return Ok(Group::Plain(total));
+            }
             self.input.urgent |= !Sender::is_bulk(header.tag);
             self.input.last = self.input.scan;
             self.input.scan += total;
-            if stopped {
-                break;
-            }
         }
         Ok(self.judge_group(flush, limit, stopped))
     }
@@ -130,17 +130,26 @@ impl Outbound {
         tail > 0 && self.input.scan - self.input.last > self.chunk_max() && self.context.choice.is_some()
     }
 
-    /// What a watched message said; true when the context must end behind it.
-    fn observe(&mut self, event: Option<Event>) -> bool {
-        let Some(event) = event else { return false };
-        let ends =
-            event == Event::Ready { idle: true } && self.config.policy.context == ContextMode::PerTransaction;
-        self.context.reset_after_group |= ends;
-        if let Event::Ready { .. } = event {
-            self.input.copy_both = false;
+    /// What the last message said, whose events begin at `before`; true when the group must end behind it.
+    fn observe(&mut self, before: usize) -> bool {
+        let mut ends = false;
+        for event in &self.events[before..] {
+            match event {
+                Event::Ready { idle } => {
+                    self.input.copy_both = false;
+                    if *idle && self.config.policy.context == ContextMode::PerTransaction {
+                        self.context.reset_after_group = true;
+                        ends = true;
+                    }
+                }
+                Event::CopyBoth => self.input.copy_both = true,
+                Event::Confirmed { .. } => {
+                    self.interrupts = true;
+                    ends = true;
+                }
+                Event::Said(_) | Event::Expected(_) | Event::CopyIn => {}
+            }
         }
-        self.input.copy_both |= event == Event::CopyBoth;
-        self.events.push(event);
         ends
     }
 }

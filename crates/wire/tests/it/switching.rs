@@ -77,30 +77,126 @@ fn lz4_blocks_of_the_ack_dialect_stay_small_right_after_a_switch() {
     assert!(frames as usize >= plain.len().div_ceil(16 << 10), "{frames} frames of {} bytes", plain.len());
 }
 
+/// Simple queries and what a server answers.
+struct Talk {
+    pair: Pair,
+}
+
+impl Talk {
+    /// Behind the login.
+    fn new(dialect: Dialect) -> Self {
+        let mut pair = Pair::new(dialect, "zstd:1,lz4", LinkConfig::default());
+        pair.down(&message::ready_for_query(b'I'), usize::MAX);
+        Self { pair }
+    }
+
+    fn ask(&mut self, sql: &str) {
+        let query = message::message(b'Q', format!("{sql}\0").as_bytes());
+        assert!(self.pair.up(&query, 5).1 == query, "the server sees it unchanged");
+    }
+
+    /// Answers in these commands' names, all at once; tags and text of what the client gets.
+    fn answer(&mut self, commands: &[&str]) -> (String, String) {
+        let command = |name: &&str| match *name {
+            "ERROR" => message::message(b'E', b"\0"),
+            name => message::message(b'C', format!("{name}\0").as_bytes()),
+        };
+        let mut reply: Vec<u8> = commands.iter().flat_map(command).collect();
+        reply.extend(message::ready_for_query(b'I'));
+        let (_, back) = self.pair.down(&reply, usize::MAX);
+        let (mut tags, mut at) = (String::new(), 0);
+        while let Ok(Some(found)) = pgshrink_wire::walk::message_at(&back, at) {
+            tags.push(found.header.tag as char);
+            at += found.header.total();
+        }
+        (tags, String::from_utf8_lossy(&back).into_owned())
+    }
+
+    /// What both ends send with.
+    fn in_force(&self) -> String {
+        assert_eq!(self.pair.gateway.compression(), self.pair.connector.compression());
+        self.pair.gateway.compression()
+    }
+}
+
 #[test]
 fn a_client_switches_both_directions_by_a_placeholder_setting() {
     for dialect in DIALECTS {
-        let mut pair = Pair::new(dialect, "zstd:1,lz4", LinkConfig::default());
-        let set = |value: &str| {
-            message::message(b'Q', format!("SET pgshrink.compression = '{value}'\0").as_bytes())
-        };
+        let mut talk = Talk::new(dialect);
         for (value, in_force) in [("off", "off"), ("lz4:3", "lz4:3"), ("on", "zstd:1")] {
-            let statement = set(value);
-            assert!(pair.up(&statement, 5).1 == statement, "the server sees it unchanged");
-            assert_eq!(
-                (pair.gateway.compression(), pair.connector.compression()),
-                (in_force.into(), in_force.into())
-            );
+            let before = talk.in_force();
+            talk.ask(&format!("SET pgshrink.compression = '{value}'"));
+            assert_eq!(talk.in_force(), before, "the server has not answered yet");
+            assert_eq!(talk.answer(&["SET"]).0, "CZ");
+            assert_eq!(talk.in_force(), in_force);
         }
-        let statement = set("zst:1");
-        pair.up(&statement, usize::MAX);
-        let reply = message::ready_for_query(b'I');
-        let (_, back) = pair.down(&reply, usize::MAX);
-        let text = String::from_utf8_lossy(&back).into_owned();
+        // The report stands between the answer and ReadyForQuery, even if both come at once.
+        talk.ask("SET pgshrink.compression = 'zst:1'");
+        let (tags, text) = talk.answer(&["SET"]);
+        assert_eq!(tags, "CNZ", "{dialect:?}");
         assert!(
             text.contains("unknown algorithm") && text.contains("The session goes on with zstd:1"),
             "{text}"
         );
-        assert!(back.ends_with(&reply));
     }
+}
+
+#[test]
+fn a_change_that_the_server_did_not_make_is_made_by_neither_end() {
+    for dialect in DIALECTS {
+        let mut talk = Talk::new(dialect);
+        for (sql, answers, in_force) in [
+            ("SET pgshrink.compression = 'off'", &["ERROR"][..], "zstd:1"),
+            ("SELECT 1; SET pgshrink.compression = 'off'", &["SELECT 1", "ERROR"], "zstd:1"),
+            ("SET x = 1; SET pgshrink.compression = 'nonsense'", &["SET", "ERROR"], "zstd:1"),
+            ("SET pgshrink.compression = 'lz4'; SELECT 1/0", &["SET", "ERROR"], "lz4:1"),
+            ("SET x = 1", &["SET"], "lz4:1"),
+        ] {
+            talk.ask(sql);
+            assert!(!talk.answer(answers).0.contains('N'), "{sql}");
+            assert_eq!(talk.in_force(), in_force, "{sql}");
+        }
+    }
+}
+
+#[test]
+fn reset_goes_back_to_what_the_startup_packet_said() {
+    let mut talk = Talk::new(Dialect::Ack);
+    talk.pair.gateway.begin_with("lz4:1");
+    talk.pair.connector.begin_with("lz4:1");
+    for sql in
+        ["RESET pgshrink.compression", "RESET ALL", "SET pgshrink.compression TO DEFAULT", "DISCARD ALL"]
+    {
+        talk.ask("SET pgshrink.compression = 'on'");
+        talk.answer(&["SET"]);
+        assert_eq!(talk.in_force(), "zstd:1");
+        talk.ask(sql);
+        let command = sql.split(' ').next().unwrap();
+        assert_eq!(talk.answer(&[if command == "DISCARD" { "DISCARD ALL" } else { command }]).0, "CZ");
+        assert_eq!(talk.in_force(), "lz4:1", "{sql}");
+    }
+}
+
+/// A client that sends SET and SHOW without waiting in between.
+#[test]
+fn a_show_behind_an_unanswered_set_says_what_will_be_in_force() {
+    let mut talk = Talk::new(Dialect::Ack);
+    talk.ask("SET pgshrink.compression = 'off'");
+    let show = message::message(b'Q', b"SHOW pgshrink.compression\0");
+    let (_, asked) = talk.pair.up(&show, usize::MAX);
+    let asked = String::from_utf8_lossy(&asked).into_owned();
+    assert!(asked.contains("SELECT 'off'::text AS"), "{asked}");
+}
+
+#[test]
+fn a_text_with_changes_and_other_forms_is_followed_and_gives_a_notice() {
+    let mut talk = Talk::new(Dialect::Ack);
+    talk.ask("SET pgshrink.compression = 'off'; SHOW pgshrink.compression");
+    let (tags, text) = talk.answer(&["SET", "SHOW"]);
+    assert_eq!(tags, "CNCZ");
+    assert!(text.contains("pgshrink.compression is off in this session"), "{text}");
+    talk.ask(&format!("SET pgshrink.compression = 'on' -- {}", "x".repeat(9 << 10)));
+    let (tags, text) = talk.answer(&["SET"]);
+    assert!(tags == "NCZ" && text.contains("longer than 8 KiB"), "{tags} {text}");
+    assert_eq!(talk.in_force(), "off");
 }

@@ -1,0 +1,507 @@
+//! Which answer of the server belongs to which SET of the client.
+//!
+//! A change of `pgshrink.compression` takes effect when the server has answered its statement with CommandComplete, and not
+//! before: a statement that the server refuses, or never gets to, changes nothing. [`Requests`] reads the client's messages and says
+//! at which [`Place`] of the answers the one to a change will stand; [`Answers`] reads the server's and says when it has come. Both
+//! ends of the link do this for themselves, on the same messages.
+//!
+//! Places are counted as the protocol has them ("Message Flow"). Each Query, FunctionCall and Sync is answered by one ReadyForQuery,
+//! as is the login. In front of it, each statement of a Query and each Execute is answered by one CommandComplete,
+//! EmptyQueryResponse or PortalSuspended, in order, up to the first ErrorResponse: behind that nothing is answered
+//! until ReadyForQuery. Notices, rows and COPY data in between do not count. During COPY FROM STDIN the server skips Sync,
+//! so the count goes on from the server's when the client ends the COPY.
+//!
+//! A statement that is prepared first changes nothing by its Parse: it is kept by name, Bind ties it to a portal, and each
+//! Execute of the portal is a change of its own.
+//!
+//! Invariants
+//! * F1 A change whose place ReadyForQuery has passed is forgotten.
+//! * F2 Only an answer `SET`, `RESET` or `DISCARD ALL` confirms a change. Where the counts go apart (a client that sends a Query
+//!   behind an error of the extended protocol without the Sync in between), changes are lost, or made by a later SET.
+//! * F3 At most [`EXPECTED_MAX`] changes wait, and [`PREPARED_MAX`] statements and portals are kept, each with a value of
+//!   [`VALUE_SIZE_MAX`](crate::setting::VALUE_SIZE_MAX) bytes at most and a name of [`NAME_SIZE_MAX`]. What is beyond that is
+//!   not followed, and the gateway says so.
+
+use std::collections::VecDeque;
+
+use crate::message::{Header, tag};
+use crate::setting::{self, Change, Seen};
+use crate::watch::{Event, Said, Saying};
+
+/// Changes that wait for their answers.
+const EXPECTED_MAX: usize = 16;
+/// Prepared statements, and portals, that change the setting.
+const PREPARED_MAX: usize = 8;
+/// Longest name of a prepared statement or portal that is kept, in bytes: PostgreSQL cuts longer ones in SQL.
+const NAME_SIZE_MAX: usize = 64;
+
+/// Where an answer to a statement stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// ReadyForQuery messages before it.
+    cycle: u64,
+    /// Answers to statements since the last of them.
+    statement: u32,
+}
+
+/// A change, and where its answer will stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Expected {
+    place: Place,
+    pub(crate) change: Change,
+    /// The same text names the setting in another way as well.
+    pub(crate) has_other: bool,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    name: Vec<u8>,
+    change: Change,
+}
+
+/// What the client has asked for.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// Where the next statement's answer will stand.
+    next: Place,
+    /// The last request was a Query or FunctionCall.
+    is_simple: bool,
+    /// A COPY FROM STDIN is running, whose own answer will stand here.
+    copy_in: Option<Place>,
+    statements: Vec<Prepared>,
+    portals: Vec<Prepared>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        // The login is answered first.
+        let next = Place { cycle: 1, statement: 0 };
+        Self { next, is_simple: false, copy_in: None, statements: vec![], portals: vec![] }
+    }
+}
+
+impl Requests {
+    /// One message; `body` is `None` where it is too long to be read. `end` is its end in the stream.
+    pub(crate) fn read(&mut self, header: Header, body: Option<&[u8]>, end: u64, events: &mut Vec<Event>) {
+        let said = |(what, is_named)| {
+            Event::Said(Said { what, tag: header.tag, is_named, size: header.total(), end })
+        };
+        match header.tag {
+            tag::QUERY => {
+                let saying = self.query(body, events);
+                events.extend(saying.map(|what| said((what, false))));
+            }
+            tag::FUNCTION_CALL => self.end_cycle(true),
+            tag::SYNC => self.end_cycle(self.is_simple),
+            tag::PARSE => events.extend(self.parse(body).map(said)),
+            tag::BIND => events.extend(self.bind(body).map(said)),
+            tag::EXECUTE => events.extend(self.execute(body).map(Event::Expected)),
+            tag::CLOSE => match body.and_then(|body| body.split_first()) {
+                Some((b'S', name)) => drop(keep(&mut self.statements, first_string(name), None)),
+                Some((_, name)) => drop(keep(&mut self.portals, first_string(name), None)),
+                None => {}
+            },
+            tag::COPY_DONE | tag::COPY_FAIL => {
+                if let Some(own) = self.copy_in.take() {
+                    self.next = match self.is_simple {
+                        true => Place { cycle: own.cycle + 1, statement: 0 },
+                        false => Place { statement: own.statement.saturating_add(1), ..own },
+                    };
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn query(&mut self, text: Option<&[u8]>, events: &mut Vec<Event>) -> Option<Saying> {
+        let first = self.next;
+        self.end_cycle(true);
+        let Seen { changes, is_show, has_other } = text.and_then(setting::read)?;
+        let count = changes.len();
+        for (at, (before, change)) in changes.into_iter().enumerate() {
+            let place = Place { statement: first.statement.saturating_add(before), ..first };
+            let has_other = has_other && at + 1 == count;
+            events.push(Event::Expected(Expected { place, change, has_other }));
+        }
+        match (is_show, has_other) {
+            (true, _) => Some(Saying::Show),
+            (_, true) if count == 0 => Some(Saying::Other),
+            _ => None,
+        }
+    }
+
+    /// What the text says, and whether it has a name.
+    fn parse(&mut self, body: Option<&[u8]>) -> Option<(Saying, bool)> {
+        self.is_simple = false;
+        // Of a text that is too long nothing is known; most statements are unnamed.
+        let (name, text) = body.and_then(two_strings).unwrap_or_default();
+        let seen = setting::read(text).unwrap_or_default();
+        let change = seen.changes.into_iter().next().map(|(_, change)| change);
+        let fits = keep(&mut self.statements, name, change);
+        match (seen.is_show, seen.has_other || !fits) {
+            (true, _) => Some((Saying::Show, !name.is_empty())),
+            (_, true) => Some((Saying::Other, !name.is_empty())),
+            _ => None,
+        }
+    }
+
+    fn bind(&mut self, body: Option<&[u8]>) -> Option<(Saying, bool)> {
+        self.is_simple = false;
+        if self.statements.is_empty() && self.portals.is_empty() {
+            return None;
+        }
+        let Some((portal, name)) = body.and_then(two_strings) else {
+            self.portals.clear();
+            return None;
+        };
+        let statement = self.statements.iter().find(|kept| kept.name == name);
+        let change = statement.map(|kept| kept.change.clone());
+        let fits = keep(&mut self.portals, portal, change);
+        (!fits).then_some((Saying::Other, true))
+    }
+
+    fn execute(&mut self, body: Option<&[u8]>) -> Option<Expected> {
+        self.is_simple = false;
+        let place = self.next;
+        self.next.statement = place.statement.saturating_add(1);
+        if self.portals.is_empty() {
+            return None;
+        }
+        let name = body.map(first_string)?;
+        let portal = self.portals.iter().find(|kept| kept.name == name)?;
+        Some(Expected { place, change: portal.change.clone(), has_other: false })
+    }
+
+    fn end_cycle(&mut self, is_simple: bool) {
+        self.is_simple = is_simple;
+        self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
+    }
+
+    /// The server waits for the data of a COPY, whose answer will stand at `own`; with `None`, not any more.
+    pub(crate) fn set_copy_in(&mut self, own: Option<Place>) {
+        self.copy_in = own;
+    }
+
+    /// DISCARD ALL drops every prepared statement.
+    pub(crate) fn discard(&mut self) {
+        self.statements = vec![];
+        self.portals = vec![];
+    }
+}
+
+/// Replaces what is kept under the name; false when there is no room for a change.
+fn keep(kept: &mut Vec<Prepared>, name: &[u8], change: Option<Change>) -> bool {
+    kept.retain(|prepared| prepared.name != name);
+    let Some(change) = change else { return true };
+    let fits = kept.len() < PREPARED_MAX && name.len() <= NAME_SIZE_MAX;
+    if fits {
+        kept.push(Prepared { name: name.to_vec(), change });
+    }
+    fits
+}
+
+/// A string without its closing zero byte, and what follows that.
+fn split_string(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(0, body)?;
+    Some((&body[..end], &body[end + 1..]))
+}
+
+fn first_string(body: &[u8]) -> &[u8] {
+    split_string(body).map_or(body, |(first, _)| first)
+}
+
+fn two_strings(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (first, rest) = split_string(body)?;
+    Some((first, split_string(rest)?.0))
+}
+
+/// What the server has answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Where the next answer to a statement stands.
+    next: Place,
+    /// In order of their places.
+    expected: VecDeque<Expected>,
+}
+
+impl Answers {
+    /// False when too many wait already.
+    pub(crate) fn expect(&mut self, expected: Expected) -> bool {
+        let fits = self.expected.len() < EXPECTED_MAX;
+        if fits {
+            self.expected.push_back(expected);
+        }
+        fits
+    }
+
+    /// Changes that wait for their answers.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = &Change> {
+        self.expected.iter().map(|expected| &expected.change)
+    }
+
+    /// Where the next answer to a statement stands.
+    pub(crate) fn next(&self) -> Place {
+        self.next
+    }
+
+    /// One message.
+    pub(crate) fn read(&mut self, header: Header, body: Option<&[u8]>, events: &mut Vec<Event>) {
+        match header.tag {
+            tag::COMMAND_COMPLETE | tag::EMPTY_QUERY_RESPONSE | tag::PORTAL_SUSPENDED => {
+                let place = self.next;
+                self.next.statement = place.statement.saturating_add(1);
+                while self.expected.front().is_some_and(|first| first.place <= place) {
+                    let Some(first) = self.expected.pop_front() else { return };
+                    let command =
+                        body.filter(|_| header.tag == tag::COMMAND_COMPLETE && first.place == place);
+                    if let Some(b"SET\0" | b"RESET\0" | b"DISCARD ALL\0") = command {
+                        let discards = command == Some(b"DISCARD ALL\0");
+                        events.push(Event::Confirmed { expected: first, discards });
+                    }
+                }
+            }
+            tag::READY_FOR_QUERY => {
+                self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
+                self.expected.retain(|expected| expected.place >= self.next);
+                events.push(Event::Ready { idle: body == Some(b"I") });
+            }
+            tag::COPY_IN_RESPONSE => events.push(Event::CopyIn),
+            tag::COPY_BOTH_RESPONSE => events.push(Event::CopyBoth),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{self, message};
+
+    /// Both directions of one end, and what it has taken over.
+    #[derive(Default)]
+    struct Talk {
+        requests: Requests,
+        answers: Answers,
+        taken: Vec<String>,
+        said: Vec<Saying>,
+    }
+
+    impl Talk {
+        /// Behind the login.
+        fn begun() -> Self {
+            let mut talk = Self::default();
+            talk.server("Z");
+            talk
+        }
+
+        fn handle(&mut self, events: Vec<Event>) {
+            for event in events {
+                match event {
+                    Event::Expected(expected) => assert!(self.answers.expect(expected)),
+                    Event::Confirmed { expected, discards } => {
+                        if discards {
+                            self.requests.discard();
+                        }
+                        self.taken.push(format!("{:?}", expected.change));
+                    }
+                    Event::Said(said) => self.said.push(said.what),
+                    Event::CopyIn => self.requests.set_copy_in(Some(self.answers.next())),
+                    Event::Ready { .. } => self.requests.set_copy_in(None),
+                    Event::CopyBoth => {}
+                }
+            }
+        }
+
+        fn client(&mut self, tag: u8, body: &str) {
+            let bytes = message(tag, body.as_bytes());
+            let header = message::header(&bytes).unwrap().unwrap();
+            let mut events = vec![];
+            self.requests.read(header, Some(body.as_bytes()), 0, &mut events);
+            self.handle(events);
+        }
+
+        /// `tag:body` each; zero bytes are written as `|`.
+        fn clients(&mut self, words: &[&str]) {
+            for word in words {
+                let (tag, body) = word.split_at(1);
+                self.client(tag.as_bytes()[0], &body.replace('|', "\0"));
+            }
+        }
+
+        /// Tags; `C` is CommandComplete of SET, `c` of SELECT, `r` of RESET, `d` of DISCARD ALL, `Z` ReadyForQuery.
+        fn server(&mut self, tags: &str) {
+            for tag in tags.bytes() {
+                let (tag, body): (u8, &[u8]) = match tag {
+                    b'C' => (b'C', b"SET\0"),
+                    b'c' => (b'C', b"SELECT 1\0"),
+                    b'r' => (b'C', b"RESET\0"),
+                    b'd' => (b'C', b"DISCARD ALL\0"),
+                    b'Z' => (b'Z', b"I"),
+                    other => (other, b""),
+                };
+                let header = message::header(&message(tag, body)).unwrap().unwrap();
+                let mut events = vec![];
+                self.answers.read(header, Some(body), &mut events);
+                self.handle(events);
+            }
+        }
+
+        /// What was taken over since the last call.
+        fn taken(&mut self) -> String {
+            let texts = std::mem::take(&mut self.taken);
+            texts.join(" ").replace("Value(\"", "").replace("\")", "")
+        }
+    }
+
+    const SET_A: &str = "QSET pgshrink.compression = 'a'|";
+
+    #[test]
+    fn a_change_counts_when_the_server_has_answered_its_statement() {
+        let mut talk = Talk::begun();
+        talk.clients(&[SET_A]);
+        assert_eq!(talk.taken(), "");
+        talk.server("SNC");
+        assert_eq!(talk.taken(), "a");
+        talk.server("Z");
+        let several = "QSET x = 1; SET pgshrink.compression = 'a'; SELECT 1;; RESET pgshrink.compression|";
+        talk.clients(&[several]);
+        talk.server("C");
+        assert_eq!(talk.taken(), "", "this is another setting's");
+        talk.server("CTDDc");
+        assert_eq!(talk.taken(), "a");
+        talk.server("rZ");
+        assert_eq!(talk.taken(), "Default");
+    }
+
+    #[test]
+    fn a_change_that_the_server_refuses_or_never_reaches_is_forgotten() {
+        let mut talk = Talk::begun();
+        for (query, answers) in [
+            (SET_A, "EZ"),
+            ("QSELECT 1/0; SET pgshrink.compression = 'a'|", "TEZ"),
+            ("QSET x = 1; SET pgshrink.compression = 'a'|", "CEZ"),
+        ] {
+            talk.clients(&[query]);
+            talk.server(answers);
+            assert_eq!(talk.answers.expected.len(), 0, "{query}");
+            // The next one's answer must not be taken for it.
+            talk.clients(&["QSET other = 1|"]);
+            talk.server("CZ");
+            assert_eq!(talk.taken(), "", "{query}");
+        }
+        // Queries sent without waiting.
+        talk.clients(&["QSET x = 1|", SET_A, "QSET x = 1|", "QSET pgshrink.compression = 'b'|"]);
+        talk.server("CZEZCZ");
+        assert_eq!(talk.taken(), "");
+        talk.server("CZ");
+        assert_eq!(talk.taken(), "b");
+    }
+
+    #[test]
+    fn a_prepared_change_counts_each_time_it_is_executed() {
+        let mut talk = Talk::begun();
+        talk.clients(&["Ps1|SET pgshrink.compression = 'a'||", "DSs1|", "S"]);
+        talk.server("1tnZ");
+        assert_eq!(talk.taken(), "", "it is only prepared");
+        for _ in 0..2 {
+            talk.clients(&["B|s1|", "E|", "S"]);
+            talk.server("2CZ");
+            assert_eq!(talk.taken(), "a");
+        }
+        talk.clients(&["B|s1|", "E|", "S"]);
+        talk.server("2EZ");
+        talk.clients(&["P|SET x = 1||", "B||", "E|", "S", "B|s1|", "E|", "S"]);
+        talk.server("12CZ");
+        assert_eq!(talk.taken(), "");
+        talk.server("2CZ");
+        assert_eq!(talk.taken(), "a");
+        talk.clients(&["CSs1|", "Ps1|SET x = 2||", "Bp|s1|", "Ep|", "S"]);
+        talk.server("312CZ");
+        assert_eq!(talk.taken(), "");
+        assert!(talk.said.is_empty());
+    }
+
+    #[test]
+    fn in_a_pipeline_every_execute_has_its_own_answer() {
+        let mut talk = Talk::begun();
+        let set_x = ["P|SET x = 1||", "B||", "E|"];
+        let set_a = ["P|SET pgshrink.compression = 'a'||", "B||", "E|"];
+        let all = [&set_x[..], &["E|"], &set_a, &set_x, &["S"], &set_a, &["S"]].concat();
+        talk.clients(&all);
+        talk.server("12Cs12");
+        assert_eq!(talk.taken(), "");
+        talk.server("C");
+        assert_eq!(talk.taken(), "a");
+        // The one behind the error was skipped; that of the next series is answered.
+        talk.server("12EZ12");
+        assert_eq!(talk.taken(), "");
+        talk.server("CZ");
+        assert_eq!(talk.taken(), "a");
+        talk.clients(&[&set_x[..], &set_a, &["S"], &set_x, &["S"]].concat());
+        talk.server("12EZ12CZ");
+        assert_eq!(talk.taken(), "", "an error in front of it");
+    }
+
+    #[test]
+    fn copies_in_between_do_not_move_the_count() {
+        let mut talk = Talk::begun();
+        talk.clients(&["QCOPY t FROM STDIN; SET pgshrink.compression = 'a'|"]);
+        talk.server("G");
+        talk.clients(&["d", "d", "c"]);
+        talk.server("cCZ");
+        assert_eq!(talk.taken(), "a");
+        // The first Sync is skipped by the server.
+        let copy = ["P|COPY t FROM STDIN||", "B||", "E|", "S"];
+        for answers in ["cZ", "EZ"] {
+            talk.clients(&copy);
+            talk.server("12G");
+            talk.clients(&["d", "c", "S"]);
+            talk.server(answers);
+            talk.clients(&[SET_A]);
+            talk.server("CZ");
+            assert_eq!(talk.taken(), "a", "{answers}");
+        }
+        talk.clients(&copy[..3]);
+        talk.server("12G");
+        talk.clients(&["c", "P|SET pgshrink.compression = 'b'||", "B||", "E|", "S"]);
+        talk.server("c12CZ");
+        assert_eq!(talk.taken(), "b");
+        talk.clients(&["QCOPY t FROM STDIN|"]);
+        talk.server("GEZ");
+        talk.clients(&["d", "c", SET_A]);
+        talk.server("CZ");
+        assert_eq!(talk.taken(), "a", "the server ended the COPY first");
+    }
+
+    #[test]
+    fn an_answer_that_is_no_set_confirms_nothing() {
+        let mut talk = Talk::begun();
+        // The server skips the Query behind the error, which makes the counts differ by one from here on.
+        talk.clients(&["P|SELECT 1/0||", "B||", "E|", SET_A, "S"]);
+        talk.server("1EZ");
+        talk.clients(&[SET_A]);
+        talk.server("CZ");
+        talk.clients(&["QSELECT 1|"]);
+        talk.server("cZ");
+        assert_eq!(talk.taken(), "");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_the_client_is_told() {
+        let mut talk = Talk::begun();
+        for name in 0..PREPARED_MAX {
+            talk.clients(&[&format!("Ps{name}|SET pgshrink.compression = 'a'||")]);
+        }
+        assert!(talk.said.is_empty());
+        talk.clients(&["Pone more|SET pgshrink.compression = 'a'||"]);
+        let long = format!("P{}|RESET ALL||", "x".repeat(NAME_SIZE_MAX + 1));
+        talk.clients(&[&long]);
+        assert_eq!(talk.said, [Saying::Other, Saying::Other]);
+        talk.clients(&["S", "QDISCARD ALL|"]);
+        talk.server("1Zd");
+        assert_eq!((talk.taken().as_str(), talk.requests.statements.len()), ("Default", 0));
+        let expected = || Expected { place: Place::default(), change: Change::Default, has_other: false };
+        assert!((0..EXPECTED_MAX).all(|_| talk.answers.expect(expected())));
+        assert!(!talk.answers.expect(expected()));
+    }
+}

@@ -17,7 +17,7 @@
 //! Rooms, each of which knows only those below it:
 //!
 //! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a relation shrinks to](estimate).
-//! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]; [`segment`]: a container in
+//! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in
 //!   its folder; [`mod@reserve`]: what a full filesystem must not stop.
 //! * `shared`: what the processes of a container share: words, locks, who may write where.
 //! * `format`: what lies in the file: roots, map, records, [`units`].
@@ -40,7 +40,9 @@ pub mod sim;
 pub use engine::container::{Container, Options, Scratch, Stored, Tuning};
 #[doc(hidden)]
 pub use engine::leaves;
-pub use engine::{collector, container, dictionaries, recovery, reserve, salvage, segment, stats};
+pub use engine::{
+    collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment, stats,
+};
 #[doc(hidden)]
 pub use format::{decoders, entry};
 pub use format::{error, units};

@@ -11,6 +11,8 @@ pub enum Plant {
     None,
     /// Against I1: a commit does not wait for the data before it writes the root.
     MapBeforeData,
+    /// Against I1: one fdatasync is taken for those of all containers of a group.
+    GroupSyncedByOne,
     /// Against I2: zones are free before the commit that empties them is durable.
     ReuseBeforeCommit,
     /// Against I2: a zone is free although a writer has not finished in it.

@@ -11,6 +11,9 @@
 //! 6. take the root into memory, and write its copy, which the next commit's first fdatasync makes durable;
 //! 7. free the zones noted that the root does not refer to: the previous root is no longer needed, and nobody is led by it.
 //!
+//! Each commit goes through the phases of [`prepared`](crate::engine::prepared), which a [group](crate::engine::group) does for many
+//! containers at once.
+//!
 //! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and where space is short begins
 //! with step 7 for the root that it finds in the file, as failed commits and refused writes have taken space too. A failed fdatasync poisons
 //! the container: the kernel may have thrown the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
@@ -18,6 +21,7 @@
 use crate::device::{Device, DeviceError, Need, Peers};
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
+use crate::engine::prepared::{Due, Lock, Prepared, sync_name, sync_with};
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::map;
@@ -49,7 +53,7 @@ pub struct Committed {
 }
 
 /// What a commit found in the live state.
-struct Snapshot {
+pub(crate) struct Snapshot {
     pages: u32,
     changed: Vec<(Block, Entry)>,
     /// Grains that the root will refer to, by zone.
@@ -65,20 +69,18 @@ struct Snapshot {
 struct RootPlan {
     /// It says that nothing is written afterwards.
     closed: bool,
-    /// Nothing waits for an fsync in front of it.
-    is_data_synced: bool,
     /// A commit before this one died: the map is written from memory alone.
     anew: bool,
 }
 
 /// A root that is about to be written.
-struct Draft {
-    root: Root,
+pub(crate) struct Draft {
+    pub(crate) root: Root,
     /// Places of all leaves, if they were written anew.
     leaves: Option<Vec<Place>>,
 }
 
-impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
+impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// Makes durable everything that was written, extended or truncated before the call, by any process. Readers and
     /// writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
     ///
@@ -102,11 +104,46 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.check_writable()?;
         let begun_before = self.live.shared().commit_begun.load();
         let guard = self.lock_commit();
+        match self.prepare_after(begun_before, guard, closed)? {
+            None => Ok(Committed { sequence: None }),
+            Some(prepared) => prepared.write_root()?.finish(),
+        }
+    }
+
+    /// The first phase of a [`commit`](Self::commit). None: there is nothing to be done.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn prepare_commit(&self) -> Result<Option<Prepared<'_, 'm, D, P, W>>, Error> {
+        self.check_writable()?;
+        let begun_before = self.live.shared().commit_begun.load();
+        let guard = self.lock_commit();
+        self.prepare_after(begun_before, guard, false)
+    }
+
+    /// As [`prepare_commit`](Self::prepare_commit), without waiting. None: somebody who lives holds the commit lock.
+    #[allow(clippy::type_complexity, reason = "that of prepare_commit, or none")]
+    pub(crate) fn try_prepare(&self) -> Option<Result<Option<Prepared<'_, 'm, D, P, W>>, Error>> {
+        if let Err(error) = self.check_writable() {
+            return Some(Err(error));
+        }
+        let begun_before = self.live.shared().commit_begun.load();
+        let guard = self.try_lock_commit()?;
+        Some(self.prepare_after(begun_before, guard, false))
+    }
+
+    /// None: a commit that began after that many served the caller, or nothing has changed.
+    fn prepare_after<'c>(
+        &'c self,
+        begun_before: u64,
+        guard: CommitGuard<'c, W>,
+        closed: bool,
+    ) -> Result<Option<Prepared<'c, 'm, D, P, W>>, Error> {
         let joined = self.live.shared().commit_done.load() > begun_before && !closed;
         if joined {
-            return Ok(Committed { sequence: None });
+            return Ok(None);
         }
-        self.commit_locked(&guard, closed).map(|sequence| Committed { sequence })
+        self.prepare_with(Lock::Own(guard), closed, None::<fn(&mut Root)>)
     }
 
     /// Commits with another identity: the segment was moved.
@@ -153,7 +190,21 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         closed: bool,
         change: Option<impl FnOnce(&mut Root)>,
     ) -> Result<Option<u64>, Error> {
+        match self.prepare_with(Lock::Lent(guard), closed, change)? {
+            None => Ok(None),
+            Some(prepared) => Ok(prepared.write_root()?.finish()?.sequence),
+        }
+    }
+
+    /// Steps 1 to 3. None: there is nothing to be written, and the commit is done.
+    fn prepare_with<'c>(
+        &'c self,
+        lock: Lock<'c, W>,
+        closed: bool,
+        change: Option<impl FnOnce(&mut Root)>,
+    ) -> Result<Option<Prepared<'c, 'm, D, P, W>>, Error> {
         let shared = self.live.shared();
+        let guard = lock.guard();
         self.check_container()?;
         if shared.poisoned.load() != 0 {
             return Err(Error::Poisoned);
@@ -188,30 +239,35 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let is_used_up = shared.next_version.load() > shared.version_limit.load();
         let is_due = anew || is_changed || is_used_up || !base.named || shared.fold_due.load() != 0;
         let is_root_due = closed && !base.closed;
-        let mut written = None;
         if is_due || is_root_due || !is_as_before {
             let is_data_synced = late || (is_as_before && !is_due);
-            let plan = RootPlan { closed, is_data_synced, anew };
-            written = Some(self.write_root_of(guard, &base, plan, &mut snapshot)?);
-        } else {
-            // The root refers to just what the live map does: what neither does is free.
-            self.count_map(&base, None, &mut snapshot);
-            self.free_zones(guard, &snapshot);
+            let draft = self.draft_root(guard, &base, RootPlan { closed, anew }, &mut snapshot)?;
+            let is_data_due = !is_data_synced && !self.options.plant.is(Plant::MapBeforeData);
+            let due = Due::new(is_data_due, !draft.root.named);
+            return Ok(Some(Prepared { container: self, lock, number, draft, snapshot, due }));
         }
-        shared.commit_done.store(number);
-        shared.unfinished.store(IDLE);
-        Ok(written)
+        // The root refers to just what the live map does: what neither does is free.
+        self.count_map(&base, None, &mut snapshot);
+        self.free_zones(guard, &snapshot);
+        self.end_commit(guard, number);
+        Ok(None)
     }
 
-    /// Steps 3 to 7. Returns the root's sequence.
-    fn write_root_of(
+    fn end_commit(&self, _: &CommitGuard<'_, W>, number: u64) {
+        let shared = self.live.shared();
+        shared.commit_done.store(number);
+        shared.unfinished.store(IDLE);
+    }
+
+    /// Step 3.
+    fn draft_root(
         &self,
         guard: &CommitGuard<'_, W>,
         base: &Root,
         plan: RootPlan,
         snapshot: &mut Snapshot,
-    ) -> Result<u64, Error> {
-        let RootPlan { closed, is_data_synced, anew } = plan;
+    ) -> Result<Draft, Error> {
+        let RootPlan { closed, anew } = plan;
         let mut draft = self.write_map(guard, base, snapshot, anew)?;
         draft.root.closed = closed;
         draft.root.version_limit = self.next_limit(guard, closed)?;
@@ -224,16 +280,24 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         self.device.pause();
         // Behind pages and map records alike, and before the fsync that may be waiting for some of them.
         self.leave_sheet(guard);
-        if !is_data_synced && !self.options.plant.is(Plant::MapBeforeData) {
-            self.sync(guard)?;
-        }
-        self.write_root(guard, &mut draft.root)?;
+        Ok(draft)
+    }
+
+    /// Steps 6 and 7, and the end. Returns the root's sequence.
+    pub(crate) fn finish(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        number: u64,
+        draft: &Draft,
+        snapshot: &Snapshot,
+    ) -> u64 {
         // Memory first: who looks for a dictionary there must not be led to space that is used again.
-        self.settle(guard, &draft, snapshot);
+        self.settle(guard, draft, snapshot);
         if !self.options.plant.is(Plant::ReuseBeforeCommit) {
             self.free_zones(guard, snapshot);
         }
-        Ok(draft.root.sequence.0)
+        self.end_commit(guard, number);
+        draft.root.sequence.0
     }
 
     /// No version from here on is given out before the next root.
@@ -547,42 +611,22 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     }
 
     /// An fdatasync whose failure is the end of all commits.
-    pub(crate) fn sync(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
-        self.sync_with(guard, || self.device.fdatasync(), "fdatasync")
+    pub(crate) fn sync(&self, _: &CommitGuard<'_, W>) -> Result<(), Error> {
+        sync_with(self.live.shared(), self.options.plant, || self.device.fdatasync(), "fdatasync")
     }
 
-    fn sync_with(
-        &self,
-        _: &CommitGuard<'_, W>,
-        call: impl Fn() -> Result<(), DeviceError>,
-        what: &'static str,
-    ) -> Result<(), Error> {
-        let shared = self.live.shared();
-        let before = shared.unfinished.load();
-        shared.unfinished.store(IN_SYNC);
-        let result = call();
-        let Err(source) = result else {
-            shared.unfinished.store(before);
-            return Ok(());
-        };
-        let plant = self.options.plant;
-        if plant.is(Plant::FsyncErrorSwallowed) || plant.is(Plant::FsyncRetried) {
-            shared.unfinished.store(before);
-            let again = if plant.is(Plant::FsyncRetried) { call() } else { Ok(()) };
-            return again.map_err(|source| Error::device(what, 0, 0, source));
-        }
-        shared.poisoned.store(1);
-        Err(Error::device(what, 0, 0, source))
-    }
-
-    /// Writes a root into the next sheet of the ring and makes it durable, after the file's name if that is new.
+    /// Writes a root that no commit makes, and makes it durable, after the file's name if that is new.
     pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
-            if !self.options.plant.is(Plant::NameNotSynced) {
-                self.sync_with(guard, || self.device.sync_dir(), "fsync of the folder")?;
-            }
+            sync_name(self.live.shared(), self.options.plant, &self.device)?;
             root.named = true;
         }
+        self.put_root(guard, root)?;
+        self.sync(guard)
+    }
+
+    /// Writes a root into the next sheet of the ring.
+    pub(crate) fn put_root(&self, _: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
         let sheet = root.encode(self.options.seal);
         let ring = self.next_in_ring();
         self.live.shared().ring.store(ring);
@@ -598,7 +642,7 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         }
         written.map_err(|source| Error::device("write", offset, SHEET_BYTES, source))?;
         self.live.count(Counter::MapBytes, SHEET_BYTES as u64);
-        self.sync(guard)
+        Ok(())
     }
 
     fn next_in_ring(&self) -> u64 {

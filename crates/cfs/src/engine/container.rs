@@ -3,7 +3,8 @@
 //! # Invariants
 //! The engine keeps these; each has a planted bug ([`crate::plant`]) and a test in which the simulator finds it.
 //!
-//! * **I1** A root is written only after an fsync, begun after its entries were taken, made what they refer to durable.
+//! * **I1** A root is written only after an fsync, begun after its entries were taken, made what they refer to durable. In a
+//!   group too, each container waits for its own.
 //! * **I2** Space that the last durable root refers to, or in which a writer has not finished, is not written to.
 //! * **I3** A root is believed only if it is whole; the sheet of the only durable root is never written to.
 //! * **I4** A page below the end has an entry. A missing one is an error, never an empty page.
@@ -199,6 +200,11 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
     /// The random name that binds records to this container.
     pub fn id(&self) -> ContainerId {
         self.id
+    }
+
+    /// Where the memory lies that its processes share.
+    pub(crate) fn memory(&self) -> usize {
+        std::ptr::from_ref(self.live.shared()).addr()
     }
 
     /// Which segment it says it is.
@@ -549,6 +555,13 @@ impl<D: Device, P: Peers, W: Word> Container<'_, D, P, W> {
         let guard = CommitGuard::lock(self.live.shared(), &self.peers);
         self.live.end_cut(&guard, &self.peers);
         guard
+    }
+
+    /// As [`lock_commit`](Self::lock_commit), if nobody who lives holds it.
+    pub(crate) fn try_lock_commit(&self) -> Option<CommitGuard<'_, W>> {
+        let guard = CommitGuard::try_lock(self.live.shared(), &self.peers)?;
+        self.live.end_cut(&guard, &self.peers);
+        Some(guard)
     }
 
     /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not waited for.

@@ -52,7 +52,7 @@ pub use shared::{live, lock, region, space, word};
 
 pub use collector::{Budget, Collected};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, Peers};
-pub use engine::commit::Committed;
+pub use engine::commit::{Committed, Moment};
 pub use error::{Damage, Error, Part, Reason};
 pub use format::record::PAGE_PAYLOAD_MAX;
 pub use format::root::{Identity, KEY_BYTES};

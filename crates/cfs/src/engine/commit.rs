@@ -52,6 +52,10 @@ pub struct Committed {
     pub sequence: Option<u64>,
 }
 
+/// A moment in a container's life, as its commits count it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment(u64);
+
 /// What a commit found in the live state.
 pub(crate) struct Snapshot {
     pages: u32,
@@ -89,7 +93,22 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed fsync
     /// fails every later commit with [`Error::Poisoned`].
     pub fn commit(&self) -> Result<Committed, Error> {
-        self.commit_as(false)
+        self.commit_as(false, None)
+    }
+
+    /// Now: for [`commit_since`](Self::commit_since).
+    pub fn moment(&self) -> Moment {
+        Moment(self.live.shared().commit_begun.load())
+    }
+
+    /// As a [`commit`](Self::commit) that was called at `moment`: any that has begun since serves it, though others may have written
+    /// more by now. For who owes an fsync for what was written before, as a checkpoint does, and has had a
+    /// [group](crate::engine::group) committed since.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_since(&self, moment: Moment) -> Result<Committed, Error> {
+        self.commit_as(false, Some(moment))
     }
 
     /// Commits, and says in the root that nothing was written afterwards.
@@ -97,14 +116,14 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn close(&self) -> Result<Committed, Error> {
-        self.commit_as(true)
+        self.commit_as(true, None)
     }
 
-    fn commit_as(&self, closed: bool) -> Result<Committed, Error> {
+    fn commit_as(&self, closed: bool, since: Option<Moment>) -> Result<Committed, Error> {
         self.check_writable()?;
-        let begun_before = self.live.shared().commit_begun.load();
+        let moment = since.unwrap_or_else(|| self.moment());
         let guard = self.lock_commit();
-        match self.prepare_after(begun_before, guard, closed)? {
+        match self.prepare_after(moment, guard, closed)? {
             None => Ok(Committed { sequence: None }),
             Some(prepared) => prepared.write_root()?.finish(),
         }
@@ -116,9 +135,9 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
     /// As [`commit`](Self::commit).
     pub fn prepare_commit(&self) -> Result<Option<Prepared<'_, 'm, D, P, W>>, Error> {
         self.check_writable()?;
-        let begun_before = self.live.shared().commit_begun.load();
+        let moment = self.moment();
         let guard = self.lock_commit();
-        self.prepare_after(begun_before, guard, false)
+        self.prepare_after(moment, guard, false)
     }
 
     /// As [`prepare_commit`](Self::prepare_commit), without waiting. None: somebody who lives holds the commit lock.
@@ -127,15 +146,15 @@ impl<'m, D: Device, P: Peers, W: Word> Container<'m, D, P, W> {
         if let Err(error) = self.check_writable() {
             return Some(Err(error));
         }
-        let begun_before = self.live.shared().commit_begun.load();
+        let moment = self.moment();
         let guard = self.try_lock_commit()?;
-        Some(self.prepare_after(begun_before, guard, false))
+        Some(self.prepare_after(moment, guard, false))
     }
 
-    /// None: a commit that began after that many served the caller, or nothing has changed.
+    /// None: a commit that began since the moment served the caller, or nothing has changed.
     fn prepare_after<'c>(
         &'c self,
-        begun_before: u64,
+        Moment(begun_before): Moment,
         guard: CommitGuard<'c, W>,
         closed: bool,
     ) -> Result<Option<Prepared<'c, 'm, D, P, W>>, Error> {

@@ -11,6 +11,9 @@
 //!   [`GROUP_MAX`].
 //! * A process that may leave a call by `longjmp` calls [`Container::release_held`] on every container of the group.
 //!
+//! * What follows for the same reason, as a checkpoint's other fsyncs do, is a [`Container::commit_since`] a moment before the
+//!   group: it has nothing to do even where others go on writing.
+//!
 //! Measurements and alternatives are in `docs/decisions/2026-11-22-cfs-group-commit.md`.
 //!
 //! ```

@@ -61,6 +61,21 @@ fn what_a_group_has_committed_is_durable_and_the_commits_that_follow_find_nothin
 }
 
 #[test]
+fn a_commit_since_a_moment_before_the_groups_is_served_by_it_though_others_write_on() {
+    let (benches, containers) = containers(2);
+    let (bench, container) = (&benches[0], &containers[0]);
+    let before = container.moment();
+    assert!(group::commit(&containers.iter().collect::<Vec<_>>(), &InTurn).iter().all(Result::is_ok));
+    let after = container.moment();
+    write(container, 2, 1);
+    let written = bench.disk.written_bytes();
+    assert_eq!(container.commit_since(before).unwrap().sequence, None);
+    assert_eq!(bench.disk.written_bytes(), written);
+    assert!(container.commit_since(after).unwrap().sequence.is_some());
+    assert_eq!(read(&after_power_loss(bench), 2), Ok(content(2, 1)));
+}
+
+#[test]
 fn an_fsync_that_nobody_has_done_is_done_before_it_is_relied_on() {
     let (benches, containers) = containers(GROUP_MAX + 3);
     let group: Vec<_> = containers.iter().collect();

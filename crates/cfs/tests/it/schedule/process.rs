@@ -511,7 +511,14 @@ impl Process {
             return;
         }
         let begun = self.world.model.borrow().begin_commit();
-        match container.commit() {
+        let done = if self.world.plan.segments > 1 && self.world.draw(2) == 0 {
+            let moment = container.moment();
+            clock::leave(Why::Budget);
+            container.commit_since(moment)
+        } else {
+            container.commit()
+        };
+        match done {
             Ok(_) => {
                 self.world.model.borrow_mut().committed(begun);
                 self.world.count(|tally| tally.commits += 1);

@@ -4,7 +4,7 @@
 //! | invariant | what is planted | caught by | runs |
 //! |---|---|---|---|
 //! | I1 | map durable before the data (`MapBeforeData`) | schedule | 56 |
-//! | I1 | one fdatasync for a whole group (`GroupSyncedByOne`) | schedule of a group | ? |
+//! | I1 | one fdatasync for a whole group (`GroupSyncedByOne`) | schedule of a group | 30 |
 //! | I2 | space reused before the commit (`ReuseBeforeCommit`) | schedule | 8 |
 //! | I2 | space reused under a writer (`ReuseUnderWriter`) | schedule; loom in `protocol` | 4 |
 //! | I3 | torn root accepted (`TornRootAccepted`) | all 256 mixtures of two roots' sectors | 1 |

@@ -245,6 +245,19 @@ fn a_group_waits_for_no_lock_while_it_holds_one_and_leaves_nobody_out() {
 }
 
 #[test]
+fn a_group_ends_a_truncation_that_its_process_did_not() {
+    let bench = Bench::small();
+    let words = bench.words();
+    let container = bench.create_in(1, words);
+    (0..2).for_each(|block| write(&container, block, 1));
+    let size = &Live::new(words, bench.options.geometry).unwrap().shared().size;
+    // A truncation to one page, by a process that died before it had taken the entry above away.
+    size.store(1 | 1 << 32, Ordering::SeqCst);
+    assert!(group::commit(&[&container], &InTurn)[0].is_ok());
+    assert_eq!((size.load(Ordering::SeqCst), bench.entry(words, 1).load(Ordering::SeqCst)), (1, 0));
+}
+
+#[test]
 fn a_container_that_is_given_twice_is_committed_once() {
     let bench = Bench::small();
     let words = bench.words();
@@ -261,14 +274,14 @@ fn a_container_that_is_given_twice_is_committed_once() {
 
 #[test]
 fn threads_commit_files_of_the_system() {
-    const COUNT: u8 = 20;
+    const COUNT: u8 = 6;
     let folder = TempDir::new().unwrap();
     let options = Bench::small().options;
     let words = || -> &'static [AtomicU64] {
         Vec::leak((0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect())
     };
     let home = |id: u8| FileFolder(folder.path().join(id.to_string()));
-    for threads in [1, 3, 100] {
+    for threads in [3, 100] {
         let containers: Vec<_> = (0..COUNT)
             .map(|id| {
                 let _ = std::fs::remove_dir_all(home(id).0);
@@ -291,4 +304,32 @@ fn threads_commit_files_of_the_system() {
             assert!(matches!(stored, pgshrink_cfs::Stored::Record { payload, .. } if payload == expected));
         }
     }
+}
+
+#[test]
+fn threads_leave_no_fsync_to_who_needs_it() {
+    const COUNT: usize = 5;
+    let synced = AtomicU64::new(0);
+    let folder = TempDir::new().unwrap();
+    let options = Bench::small().options;
+    let homes: Vec<_> = (0..COUNT).map(|index| FileFolder(folder.path().join(index.to_string()))).collect();
+    let open = |home: &FileFolder| {
+        std::fs::create_dir(&home.0).unwrap();
+        let words = Bench::small().words();
+        let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+        segment::create(home, Alone, words, &birth, options).unwrap();
+        let device = home.open(segment::FILE_NAME).unwrap();
+        let before_sync = || {
+            synced.fetch_add(1, Ordering::SeqCst);
+        };
+        let device = Hooked { device, before_write: |_| (), before_sync };
+        Container::open(device, Alone, words, Recovery::Discard, options).unwrap().0
+    };
+    let containers: Vec<_> = homes.iter().map(open).collect();
+    containers.iter().for_each(|container| put(container, 0, 1));
+    let mut prepared: Vec<_> =
+        containers.iter().map(|container| container.prepare_commit().unwrap().unwrap()).collect();
+    let mut jobs: Vec<_> = prepared.iter_mut().map(|commit| commit.sync_job()).collect();
+    Threads { count: 2 }.sync_all(&mut jobs);
+    assert_eq!(synced.load(Ordering::SeqCst), COUNT as u64);
 }

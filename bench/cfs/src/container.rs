@@ -1,6 +1,7 @@
 //! Containers in real files, shared by threads that open them as processes would: what a read waits for, what
-//! updates write and what a database of small relations takes.
+//! updates write, what a checkpoint waits for and what a database of small relations takes.
 
+pub mod checkpoint;
 pub mod latency;
 pub mod sample;
 pub mod small;

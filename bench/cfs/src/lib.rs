@@ -3,7 +3,8 @@
 //! `cfs-size` has a private server fill relations with the corpora, with pgbench and with tables that are
 //! updated and deleted from, and encodes and decodes their files in this process by ours, by zstd and LZ4
 //! page by page, and by zstd in chunks as btrfs and ZFS would. Whatever is encoded is decoded and compared.
-//! `cfs-seal` seals and opens records. `cfs-container` reads, updates and collects containers in real files.
+//! `cfs-seal` seals and opens records. `cfs-container` reads, updates, collects and checkpoints containers in
+//! real files.
 //!
 //! * [`relations`]: the files. * [`chunks`]: what file systems do. * [`size`], [`seal`], [`container`]: the
 //!   tables.
@@ -22,7 +23,7 @@ use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
-pub const ORDER: &[&str] = &["pages", "relations", "updates", "latency", "small", "seal"];
+pub const ORDER: &[&str] = &["pages", "relations", "updates", "latency", "checkpoint", "small", "seal"];
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {

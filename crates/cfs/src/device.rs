@@ -53,6 +53,14 @@ pub trait Device {
     /// Makes everything written so far, by any process, and the file's size durable.
     fn fdatasync(&self) -> Result<(), DeviceError>;
 
+    /// Asks for what was written to be on its way to the medium, so that an [`fdatasync`](Self::fdatasync)
+    /// soon after has less to wait for (`sync_file_range` with `SYNC_FILE_RANGE_WRITE` alone). It waits for
+    /// nothing and promises nothing; a medium that cannot does nothing. An error means what one of
+    /// `fdatasync` means.
+    fn begin_writeback(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Bytes of the file, holes included.
     fn size(&self) -> Result<u64, DeviceError>;
 

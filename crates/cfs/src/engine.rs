@@ -4,8 +4,10 @@ pub mod collector;
 pub(crate) mod commit;
 pub mod container;
 pub mod dictionaries;
+pub mod group;
 #[doc(hidden)]
 pub mod leaves;
+pub mod prepared;
 pub mod recovery;
 pub mod reserve;
 pub mod salvage;

@@ -12,6 +12,8 @@ pub enum Fault {
     None,
     /// Against I1: a commit does not wait for the data before it writes the root.
     MapBeforeData,
+    /// Against I1: one fdatasync is taken for those of all containers of a group.
+    GroupSyncedByOne,
     /// Against I2: extents are free before the commit that empties them is durable.
     ReuseBeforeCommit,
     /// Against I2: an extent is free although a writer has not finished in it.

@@ -20,7 +20,8 @@
 //! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a
 //!   relation shrinks to](estimate).
 //! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`];
-//!   [`segment`]: a container in its folder; [`mod@reserve`]: what a full filesystem must not stop.
+//!   [`group`]: commits of many; [`segment`]: a container in its folder; [`mod@reserve`]: what a full
+//!   filesystem must not stop.
 //! * `shared`: what the processes of a container share: words, locks, who may write where.
 //! * `format`: what lies in the file: roots, map, records, [`units`].
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers. [`seal`]:
@@ -42,7 +43,9 @@ pub mod sim;
 pub use engine::container::{Container, Options, Scratch, Stored, Tuning};
 #[doc(hidden)]
 pub use engine::leaves;
-pub use engine::{collector, container, dictionaries, recovery, reserve, salvage, segment, stats};
+pub use engine::{
+    collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment, stats,
+};
 #[doc(hidden)]
 pub use format::{decoders, entry};
 pub use format::{error, units};
@@ -52,7 +55,7 @@ pub use shared::{allocator, lock, region, state, word};
 
 pub use collector::{Budget, Collected};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
-pub use engine::commit::Committed;
+pub use engine::commit::{Committed, Moment};
 pub use error::{Damage, Error, Part, Reason};
 pub use format::record::PAGE_PAYLOAD_MAX;
 pub use format::root::{Identity, KEY_BYTES};

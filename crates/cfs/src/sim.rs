@@ -398,6 +398,22 @@ impl Device for DiskFile {
         })
     }
 
+    /// What has begun may end at any time; if it fails, nobody is told but the caller.
+    fn begin_writeback(&self) -> Result<(), DeviceError> {
+        if self.ignores() {
+            return Err(FAILED);
+        }
+        self.begin();
+        self.with(|file, chance| {
+            if !chance.fails(chance.rates.sync) {
+                return Ok(());
+            }
+            let share = below(chance.random, 101);
+            file.sync(file.writes, share, chance.random);
+            Err(FAILED)
+        })
+    }
+
     fn size(&self) -> Result<u64, DeviceError> {
         Ok(self.disk.state.borrow().files[self.index].cache.len() as u64)
     }

@@ -1,7 +1,7 @@
-//! What containers cost in real files: latency of reads, bytes of updates, small relations.
+//! What containers cost in real files: latency of reads, bytes of updates, checkpoints, small relations.
 
 use pgshrink_bench_cfs::container::sample::Sample;
-use pgshrink_bench_cfs::container::{latency, small, updates};
+use pgshrink_bench_cfs::container::{checkpoint, latency, small, updates};
 use pgshrink_bench_cfs::relations::Relations;
 use pgshrink_bench_cfs::{ORDER, publish};
 use pgshrink_bench_report::{Arguments, Result};
@@ -14,6 +14,9 @@ fn main() -> Result<()> {
     let full = arguments.full;
     if arguments.wants("small") {
         publish(&arguments, "cfs-container", small::table()?)?;
+    }
+    if arguments.wants("checkpoint") {
+        publish(&arguments, "cfs-container", checkpoint::table(full)?)?;
     }
     if arguments.wants("updates") || arguments.wants("latency") {
         let sample = Sample::of(&Relations::churned()?, if full { FULL_PAGES } else { QUICK_PAGES })?;

@@ -14,6 +14,9 @@
 //! 7. free the extents noted that the root does not refer to: the previous root is no longer needed, and
 //!    nobody is led by it.
 //!
+//! Each commit goes through the phases of [`prepared`](crate::engine::prepared), which a
+//! [group](crate::engine::group) does for many containers at once.
+//!
 //! A failure before 5 leaves the old root and everything in memory; the next commit writes all leaves, and
 //! where space is short begins with step 7 for the root that it finds in the file, as failed commits and
 //! refused writes have taken space too. A failed fdatasync poisons the container: the kernel may have thrown
@@ -22,6 +25,7 @@
 use crate::device::{Device, DeviceError, Need, ProcessTable};
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
+use crate::engine::prepared::{Due, Lock, Prepared, sync_name, sync_with};
 use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
@@ -53,8 +57,12 @@ pub struct Committed {
     pub sequence: Option<u64>,
 }
 
+/// A moment in a container's life, as its commits count it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment(u64);
+
 /// What a commit found in the shared state.
-struct Snapshot {
+pub(crate) struct Snapshot {
     pages: u32,
     changed: Vec<(Block, Entry)>,
     /// What the root will refer to.
@@ -68,20 +76,18 @@ struct Snapshot {
 struct RootPlan {
     /// It says that nothing is written afterwards.
     closed: bool,
-    /// Nothing waits for an fsync in front of it.
-    is_data_synced: bool,
     /// A commit before this one died: the map is written from memory alone.
     anew: bool,
 }
 
 /// A root that is about to be written.
-struct Draft {
-    root: Root,
+pub(crate) struct Draft {
+    pub(crate) root: Root,
     /// Places of all leaves, if they were written anew.
     leaves: Option<Vec<Place>>,
 }
 
-impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
+impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     /// Makes durable everything that was written, extended or truncated before the call, by any process.
     /// Readers and writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
     ///
@@ -90,7 +96,22 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// state or newer. Only [`Error::is_no_space`] and failed reads and writes may be tried again; a failed
     /// fsync fails every later commit with [`Error::Poisoned`].
     pub fn commit(&self) -> Result<Committed, Error> {
-        self.commit_as(false)
+        self.commit_as(false, None)
+    }
+
+    /// Now: for [`commit_since`](Self::commit_since).
+    pub fn moment(&self) -> Moment {
+        Moment(self.state.shared().commit_begun.load())
+    }
+
+    /// As a [`commit`](Self::commit) that was called at `moment`: any that has begun since serves it, though
+    /// others may have written more by now. For who owes an fsync for what was written before, as a
+    /// checkpoint does, and has had a [group](crate::engine::group) committed since.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_since(&self, moment: Moment) -> Result<Committed, Error> {
+        self.commit_as(false, Some(moment))
     }
 
     /// Commits, and says in the root that nothing was written afterwards.
@@ -98,18 +119,54 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn close(&self) -> Result<Committed, Error> {
-        self.commit_as(true)
+        self.commit_as(true, None)
     }
 
-    fn commit_as(&self, closed: bool) -> Result<Committed, Error> {
+    fn commit_as(&self, closed: bool, since: Option<Moment>) -> Result<Committed, Error> {
         self.check_writable()?;
-        let begun_before = self.state.shared().commit_begun.load();
+        let moment = since.unwrap_or_else(|| self.moment());
         let guard = self.lock_commit();
+        match self.prepare_after(moment, guard, closed)? {
+            None => Ok(Committed { sequence: None }),
+            Some(prepared) => prepared.write_root()?.finish(),
+        }
+    }
+
+    /// The first phase of a [`commit`](Self::commit). None: there is nothing to be done.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn prepare_commit(&self) -> Result<Option<Prepared<'_, 'm, D, P, W>>, Error> {
+        self.check_writable()?;
+        let moment = self.moment();
+        let guard = self.lock_commit();
+        self.prepare_after(moment, guard, false)
+    }
+
+    /// As [`prepare_commit`](Self::prepare_commit), without waiting. None: somebody who lives holds the
+    /// commit lock.
+    #[allow(clippy::type_complexity, reason = "that of prepare_commit, or none")]
+    pub(crate) fn try_prepare(&self) -> Option<Result<Option<Prepared<'_, 'm, D, P, W>>, Error>> {
+        if let Err(error) = self.check_writable() {
+            return Some(Err(error));
+        }
+        let moment = self.moment();
+        let guard = self.try_lock_commit()?;
+        Some(self.prepare_after(moment, guard, false))
+    }
+
+    /// None: a commit that began since the moment served the caller, or nothing has changed.
+    fn prepare_after<'c>(
+        &'c self,
+        Moment(begun_before): Moment,
+        guard: CommitGuard<'c, W>,
+        closed: bool,
+    ) -> Result<Option<Prepared<'c, 'm, D, P, W>>, Error> {
         let joined = self.state.shared().commit_done.load() > begun_before && !closed;
         if joined {
-            return Ok(Committed { sequence: None });
+            return Ok(None);
         }
-        self.commit_locked(&guard, closed).map(|sequence| Committed { sequence })
+        self.prepare_with(Lock::Own(guard), closed, None::<fn(&mut Root)>)
     }
 
     /// Commits with another identity: the segment was moved.
@@ -162,7 +219,21 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         closed: bool,
         change: Option<impl FnOnce(&mut Root)>,
     ) -> Result<Option<u64>, Error> {
+        match self.prepare_with(Lock::Lent(guard), closed, change)? {
+            None => Ok(None),
+            Some(prepared) => Ok(prepared.write_root()?.finish()?.sequence),
+        }
+    }
+
+    /// Steps 1 to 3. None: there is nothing to be written, and the commit is done.
+    fn prepare_with<'c>(
+        &'c self,
+        lock: Lock<'c, W>,
+        closed: bool,
+        change: Option<impl FnOnce(&mut Root)>,
+    ) -> Result<Option<Prepared<'c, 'm, D, P, W>>, Error> {
         let shared = self.state.shared();
+        let guard = lock.guard();
         self.check_container()?;
         if shared.poisoned.load() != 0 {
             return Err(Error::Poisoned);
@@ -197,30 +268,35 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let is_used_up = shared.next_version.load() > shared.version_limit.load();
         let is_due = anew || is_changed || is_used_up || !base.named || shared.map_checkpoint_due.load() != 0;
         let is_root_due = closed && !base.closed;
-        let mut written = None;
         if is_due || is_root_due || !is_as_before {
             let is_data_synced = late || (is_as_before && !is_due);
-            let plan = RootPlan { closed, is_data_synced, anew };
-            written = Some(self.write_root_of(guard, &base, plan, &mut snapshot)?);
-        } else {
-            // The root refers to just what the map in memory does: what neither does is free.
-            self.count_map(&base, None, &mut snapshot.usage);
-            self.free_extents(guard, &snapshot);
+            let draft = self.draft_root(guard, &base, RootPlan { closed, anew }, &mut snapshot)?;
+            let is_data_due = !is_data_synced && !self.options.fault.is(Fault::MapBeforeData);
+            let due = Due::new(is_data_due, !draft.root.named);
+            return Ok(Some(Prepared { container: self, lock, number, draft, snapshot, due }));
         }
-        shared.commit_done.store(number);
-        shared.unfinished.store(IDLE);
-        Ok(written)
+        // The root refers to just what the map in memory does: what neither does is free.
+        self.count_map(&base, None, &mut snapshot.usage);
+        self.free_extents(guard, &snapshot);
+        self.end_commit(guard, number);
+        Ok(None)
     }
 
-    /// Steps 3 to 7. Returns the root's sequence.
-    fn write_root_of(
+    fn end_commit(&self, _: &CommitGuard<'_, W>, number: u64) {
+        let shared = self.state.shared();
+        shared.commit_done.store(number);
+        shared.unfinished.store(IDLE);
+    }
+
+    /// Step 3.
+    fn draft_root(
         &self,
         guard: &CommitGuard<'_, W>,
         base: &Root,
         plan: RootPlan,
         snapshot: &mut Snapshot,
-    ) -> Result<u64, Error> {
-        let RootPlan { closed, is_data_synced, anew } = plan;
+    ) -> Result<Draft, Error> {
+        let RootPlan { closed, anew } = plan;
         let mut draft = self.write_map(guard, base, snapshot, anew)?;
         draft.root.closed = closed;
         draft.root.version_limit = self.next_limit(guard, closed)?;
@@ -233,16 +309,24 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.device.pause();
         // Behind pages and map records alike, and before the fsync that may be waiting for some of them.
         self.leave_disk_block(guard);
-        if !is_data_synced && !self.options.fault.is(Fault::MapBeforeData) {
-            self.sync(guard)?;
-        }
-        self.write_root(guard, &mut draft.root)?;
+        Ok(draft)
+    }
+
+    /// Steps 6 and 7, and the end. Returns the root's sequence.
+    pub(crate) fn finish(
+        &self,
+        guard: &CommitGuard<'_, W>,
+        number: u64,
+        draft: &Draft,
+        snapshot: &Snapshot,
+    ) -> u64 {
         // Memory first: who looks for a dictionary there must not be led to space that is used again.
-        self.settle(guard, &draft, snapshot);
+        self.settle(guard, draft, snapshot);
         if !self.options.fault.is(Fault::ReuseBeforeCommit) {
             self.free_extents(guard, snapshot);
         }
-        Ok(draft.root.sequence.0)
+        self.end_commit(guard, number);
+        draft.root.sequence.0
     }
 
     /// No version from here on is given out before the next root.
@@ -543,47 +627,26 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     ///
     /// # Errors
     /// [`Error::Device`]; from then on every commit fails with [`Error::Poisoned`].
-    pub(crate) fn sync(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
-        self.sync_with(guard, || self.device.fdatasync(), "fdatasync")
+    pub(crate) fn sync(&self, _: &CommitGuard<'_, W>) -> Result<(), Error> {
+        sync_with(self.state.shared(), self.options.fault, || self.device.fdatasync(), "fdatasync")
     }
 
-    fn sync_with(
-        &self,
-        _: &CommitGuard<'_, W>,
-        call: impl Fn() -> Result<(), DeviceError>,
-        what: &'static str,
-    ) -> Result<(), Error> {
-        let shared = self.state.shared();
-        let before = shared.unfinished.load();
-        shared.unfinished.store(IN_SYNC);
-        let result = call();
-        let Err(source) = result else {
-            shared.unfinished.store(before);
-            return Ok(());
-        };
-        let fault = self.options.fault;
-        if fault.is(Fault::FsyncErrorSwallowed) || fault.is(Fault::FsyncRetried) {
-            shared.unfinished.store(before);
-            let again = if fault.is(Fault::FsyncRetried) { call() } else { Ok(()) };
-            return again.map_err(|source| Error::device(what, 0, 0, source));
-        }
-        shared.poisoned.store(1);
-        Err(Error::device(what, 0, 0, source))
-    }
-
-    /// Writes a root into the next superblock slot of the ring and makes it durable, after the file's name if that
-    /// is new.
+    /// Writes a root that no commit makes, and makes it durable, after the file's name if that is new.
     ///
     /// # Errors
     /// [`Error::Device`]. After a failed sync, not after a failed write, every commit fails with
     /// [`Error::Poisoned`].
     pub(crate) fn write_root(&self, guard: &CommitGuard<'_, W>, root: &mut Root) -> Result<(), Error> {
         if !root.named {
-            if !self.options.fault.is(Fault::NameNotSynced) {
-                self.sync_with(guard, || self.device.sync_dir(), "fsync of the folder")?;
-            }
+            sync_name(self.state.shared(), self.options.fault, &self.device)?;
             root.named = true;
         }
+        self.put_root(guard, root)?;
+        self.sync(guard)
+    }
+
+    /// Writes a root into the next superblock slot of the ring.
+    pub(crate) fn put_root(&self, _: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
         let disk_block = root.encode(self.options.seal);
         let ring = self.next_in_ring();
         self.state.shared().ring.store(ring);
@@ -599,7 +662,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         }
         written.map_err(|source| Error::device("write", offset, DISK_BLOCK_BYTES, source))?;
         self.state.count(Counter::MapBytes, DISK_BLOCK_BYTES as u64);
-        self.sync(guard)
+        Ok(())
     }
 
     fn next_in_ring(&self) -> u64 {

@@ -5,7 +5,7 @@
 //! finds it.
 //!
 //! * **I1** A root is written only after an fsync, begun after its entries were taken, made what they refer
-//!   to durable.
+//!   to durable. In a group too, each container waits for its own.
 //! * **I2** Space that the last durable root refers to, or in which a writer has not finished, is not written
 //!   to.
 //! * **I3** A root is believed only if it is whole; the superblock slot of the only durable root is never written
@@ -207,6 +207,11 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// The random name that binds records to this container.
     pub fn id(&self) -> ContainerId {
         self.id
+    }
+
+    /// Where the memory lies that its processes share.
+    pub(crate) fn memory(&self) -> usize {
+        std::ptr::from_ref(self.state.shared()).addr()
     }
 
     /// Which segment it says it is.
@@ -575,6 +580,13 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let guard = CommitGuard::lock(self.state.shared(), &self.processes);
         self.state.end_cut(&guard, &self.processes);
         guard
+    }
+
+    /// As [`lock_commit`](Self::lock_commit), if nobody who lives holds it.
+    pub(crate) fn try_lock_commit(&self) -> Option<CommitGuard<'_, W>> {
+        let guard = CommitGuard::try_lock(self.state.shared(), &self.processes)?;
+        self.state.end_cut(&guard, &self.processes);
+        Some(guard)
     }
 
     /// The last root. Without the commit lock it may just be replaced; what a dead process left of it is not

@@ -5,9 +5,12 @@
 //! * A panic drops the guard: the lock is free, and what was under way shows in the same way.
 //! * A `longjmp` drops nothing. Its process is alive, and the next time it asks for the lock it finds itself
 //!   the holder: it takes the lock over as that of a dead process. Until then others wait, so a server's
-//!   error handler calls [`Container::release_held`](crate::Container::release_held).
-//! * Locks are taken in this order: collector, commit, loader. So who asks for one holds none that comes
-//!   after it: if it seems to, that was left behind by a jump, and is let go.
+//!   error handler calls [`Container::release_held`](crate::Container::release_held) on every container that
+//!   it has open: two processes that have left locks of different containers behind, and ask for each
+//!   other's, would wait for ever.
+//! * Nobody waits for a lock of one container while holding another's ([`crate::engine::group`]).
+//! * Locks of a container are taken in this order: collector, commit, loader. So who asks for one holds none
+//!   that comes after it: if it seems to, that was left behind by a jump, and is let go.
 //! * A guard lets go only what its process still holds. That somebody else holds the lock means that a live
 //!   process was taken for dead: then two may have been inside, and the container is poisoned.
 

@@ -27,6 +27,7 @@ pub const PLAIN: Plan = Plan {
     fsync_off: false,
     wide: false,
     focus: Focus::Usual,
+    segments: 1,
     panics: false,
     jumps: false,
     openers: false,
@@ -36,6 +37,7 @@ pub const PLAIN: Plan = Plan {
 pub const WIDE: Plan = Plan { wide: true, ..PLAIN };
 pub const SIZES: Plan = Plan { focus: Focus::Sizes, ..PLAIN };
 pub const SPACE: Plan = Plan { focus: Focus::Space, ..PLAIN };
+pub const GROUP: Plan = Plan { segments: 3, ..PLAIN };
 
 fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
     let mut tally = Tally::default();
@@ -82,6 +84,7 @@ fn plan_of_environment() -> Plan {
         jumps: has("jumps"),
         openers: has("openers"),
         immortal: has("immortal"),
+        segments: if has("group") { GROUP.segments } else { PLAIN.segments },
         focus: match () {
             () if has("sizes") => Focus::Sizes,
             () if has("space") => Focus::Space,
@@ -105,6 +108,14 @@ fn hundreds_of_crashes_of_segments_that_are_extended_all_the_time_break_no_promi
         tally.extensions > 5 * tally.writes / 2 && tally.truncations > 0 && tally.freezes > 0,
         "{tally:?}"
     );
+}
+
+#[test]
+fn segments_that_are_committed_together_keep_their_promises_each() {
+    let tally = many(8000..8030, GROUP)
+        + many(8100..8115, Plan { faults: true, ..GROUP })
+        + many(8200..8210, Plan { panics: true, jumps: true, ..GROUP });
+    assert!(tally.groups > 1000 && tally.kills > 1000 && tally.crashes >= 500, "{tally:?}");
 }
 
 #[test]
@@ -204,6 +215,10 @@ fn hundreds_of_thousands_of_crashes_break_no_promise() {
     soak("openers", 2000, Plan { openers: true, ..PLAIN });
     soak("openers, fsync off", 1000, Plan { openers: true, fsync_off: true, ..PLAIN });
     soak("panics and jumps", 2000, rough);
+    soak("groups", 2000, GROUP);
+    soak("groups, nobody dies", 1000, Plan { immortal: true, ..GROUP });
+    soak("groups, faults", 1000, Plan { faults: true, ..GROUP });
+    soak("groups, panics and jumps", 1000, Plan { segments: GROUP.segments, ..rough });
     soak("panics and jumps, sizes", 2000, Plan { focus: Focus::Sizes, ..rough });
     println!("in all {all:?}");
     assert!(all.crashes >= 300_000);

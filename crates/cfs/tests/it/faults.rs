@@ -5,6 +5,7 @@
 //! | invariant | what is injected | caught by | runs |
 //! |---|---|---|---|
 //! | I1 | map durable before the data (`MapBeforeData`) | schedule | 56 |
+//! | I1 | one fdatasync for a whole group (`GroupSyncedByOne`) | schedule of a group | 30 |
 //! | I2 | space reused before the commit (`ReuseBeforeCommit`) | schedule | 8 |
 //! | I2 | space reused under a writer (`ReuseUnderWriter`) | schedule; loom in `protocol` | 4 |
 //! | I3 | torn root accepted (`TornRootAccepted`) | all 256 mixtures of two roots' sectors | 1 |
@@ -30,7 +31,7 @@
 use pgshrink_cfs::Tuning;
 use pgshrink_cfs::fault::Fault;
 
-use crate::crashes::{PLAIN, WIDE};
+use crate::crashes::{GROUP, PLAIN, WIDE};
 use crate::fixture::{Bench, content, read, write};
 use crate::plan::Plan;
 use crate::schedule::run;
@@ -54,6 +55,11 @@ fn with_faults() -> Plan {
 #[test]
 fn i1_a_map_durable_before_its_data_is_caught() {
     caught(Fault::MapBeforeData, PLAIN);
+}
+
+#[test]
+fn i1_one_fdatasync_for_a_whole_group_is_caught() {
+    caught(Fault::GroupSyncedByOne, GROUP);
 }
 
 #[test]

@@ -91,10 +91,10 @@ fn attach(bench: &Bench, words: &'static [AtomicU64], read_only: bool) -> Result
 }
 
 /// A device with a call in front of each write (of the offset) and each sync.
-struct Hooked<D, W, S> {
-    device: D,
-    before_write: W,
-    before_sync: S,
+pub struct Hooked<D, W, S> {
+    pub device: D,
+    pub before_write: W,
+    pub before_sync: S,
 }
 
 impl<D: Device, W: Fn(u64), S: Fn()> Device for Hooked<D, W, S> {

@@ -13,6 +13,7 @@ mod findings;
 mod fixture;
 mod full_disk;
 mod golden;
+mod group;
 mod kills;
 mod leaves;
 mod model;

@@ -25,6 +25,8 @@ pub struct Plan {
     /// The segment is one of several leaves.
     pub wide: bool,
     pub focus: Focus,
+    /// Segments, which processes also commit together.
+    pub segments: usize,
     /// Processes also panic, and some go on afterwards.
     pub panics: bool,
     /// Processes also leave the engine in the middle of a call, as longjmp does, and go on.
@@ -112,6 +114,8 @@ tally! {
     extensions,
     truncations,
     commits,
+    /// Commits of several segments together.
+    groups,
     collections,
     punches,
     /// Collections that found that writers had moved records.

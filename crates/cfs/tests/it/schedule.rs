@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -19,12 +20,14 @@ use crate::plan::{Plan, Tally};
 
 mod clock;
 mod crash;
+mod home;
 mod process;
 mod scheduler;
 mod vocabulary;
 mod word;
 
 use clock::Why;
+use home::Home;
 use process::{Ending, Operation, Process};
 use scheduler::{BUDGET_MAX, Order, Scheduler, Sight, Turn};
 use vocabulary::Vocabulary;
@@ -41,21 +44,13 @@ const DEATHS_MAX: u32 = 40;
 const WAITS_MAX: u64 = 20_000;
 const STEPS_MAX: u64 = 1_500_000;
 
-/// Everything the processes of a run share.
-pub struct World {
+/// What all segments of a run share.
+pub struct Common {
     plan: Plan,
     disk: Disk,
-    memory: Memory,
-    model: RefCell<Model>,
     rng: RefCell<Rng>,
     dead: RefCell<BTreeSet<u64>>,
     next_peer: Cell<u64>,
-    /// Blocks that somebody writes; PostgreSQL's buffer locks.
-    busy: RefCell<BTreeSet<u32>>,
-    /// Blocks that are being added, each by one.
-    growing: RefCell<BTreeSet<u32>>,
-    /// Who truncates; PostgreSQL's relation lock.
-    truncating: Cell<Option<u64>>,
     writes: Cell<u64>,
     /// Operations done.
     operations: Cell<u64>,
@@ -65,16 +60,60 @@ pub struct World {
     is_calm: Cell<bool>,
     must_restart: Cell<bool>,
     violation: RefCell<Option<String>>,
+    tally: RefCell<Tally>,
+}
+
+/// Everything the processes of a run share of a segment.
+pub struct World {
+    common: Rc<Common>,
+    /// Which of the run's segments.
+    number: usize,
+    memory: Memory,
+    model: RefCell<Model>,
+    /// Blocks that somebody writes; PostgreSQL's buffer locks.
+    busy: RefCell<BTreeSet<u32>>,
+    /// Blocks that are being added, each by one.
+    growing: RefCell<BTreeSet<u32>>,
+    /// Who truncates; PostgreSQL's relation lock.
+    truncating: Cell<Option<u64>>,
     /// Blocks of the file that the last loss of power left as garbage, where that may take what is durable
     /// along.
     garbled: RefCell<Vec<u64>>,
     /// Containers made so far.
     births: Cell<u64>,
     vocabulary: Vocabulary,
-    tally: RefCell<Tally>,
+}
+
+impl Deref for World {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
 
 impl World {
+    fn new(common: &Rc<Common>, number: usize) -> Rc<World> {
+        Rc::new(World {
+            common: common.clone(),
+            number,
+            memory: Memory::new(common.plan.options().geometry.words()),
+            model: RefCell::default(),
+            busy: RefCell::default(),
+            growing: RefCell::default(),
+            truncating: Cell::new(None),
+            garbled: RefCell::default(),
+            births: Cell::new(0),
+            vocabulary: Vocabulary::default(),
+        })
+    }
+
+    fn home(&self) -> Home {
+        Home { disk: self.disk.clone(), number: self.number }
+    }
+}
+
+impl Common {
     fn pages_max(&self) -> u32 {
         self.plan.options().geometry.pages_max
     }
@@ -105,32 +144,25 @@ impl World {
 /// Runs a plan. An error says what was violated, and by which seed.
 pub fn run(plan: Plan) -> Result<Tally, String> {
     let disk = Disk::new(plan.seed ^ 0x5eed, clock::io);
-    let world = Rc::new(World {
+    let common = Rc::new(Common {
         plan,
         disk: if plan.style() == Style::Io { disk } else { disk.with_begin(clock::begin) },
-        memory: Memory::new(plan.options().geometry.words()),
-        model: RefCell::default(),
         rng: RefCell::new(Seed(plan.seed).rng()),
         dead: RefCell::default(),
         next_peer: Cell::new(1),
-        busy: RefCell::default(),
-        growing: RefCell::default(),
-        truncating: Cell::new(None),
         writes: Cell::new(0),
         operations: Cell::new(0),
         wish: Cell::new(None),
         is_calm: Cell::new(false),
         must_restart: Cell::new(false),
         violation: RefCell::default(),
-        garbled: RefCell::default(),
-        births: Cell::new(0),
-        vocabulary: Vocabulary::default(),
         tally: RefCell::default(),
     });
-    world.count(|tally| tally.schedules = 1);
-    let lived = catch_unwind(AssertUnwindSafe(|| lives(&world)));
+    let worlds: Vec<Rc<World>> = (0..plan.segments).map(|number| World::new(&common, number)).collect();
+    common.count(|tally| tally.schedules = 1);
+    let lived = catch_unwind(AssertUnwindSafe(|| lives(&worlds)));
     let what = match lived {
-        Ok(Ok(()) | Err(End::Garbled)) => return Ok(*world.tally.borrow()),
+        Ok(Ok(()) | Err(End::Garbled)) => return Ok(*common.tally.borrow()),
         Ok(Err(End::Violated(what))) => what,
         Err(panic) => format!("panic: {}", process::said(&*panic)),
     };
@@ -150,8 +182,9 @@ impl From<String> for End {
     }
 }
 
-fn lives(world: &Rc<World>) -> Result<(), End> {
-    crash::birth(world)?;
+fn lives(worlds: &[Rc<World>]) -> Result<(), End> {
+    let world = &worlds[0];
+    worlds.iter().try_for_each(crash::birth)?;
     for _ in 0..world.plan.crashes {
         let rates = if world.plan.faults && world.draw(2) == 0 {
             FaultRates { read: 3000, write: 3000, sync: 40_000, space: 4000 }
@@ -159,16 +192,16 @@ fn lives(world: &Rc<World>) -> Result<(), End> {
             FaultRates::default()
         };
         world.disk.set_faults(rates);
-        serve(world)?;
+        serve(worlds)?;
         if world.plan.openers && world.draw(3) == 0 {
             crash::replace(world)?;
         } else {
-            crash::crash(world)?;
+            crash::crash(worlds)?;
         }
         if world.draw(2) == 0 {
             // What was checked is in memory; half of the time the server starts once more and finds nothing
             // there.
-            world.memory.clear();
+            worlds.iter().for_each(|world| world.memory.clear());
             if world.plan.openers && world.draw(2) == 0 {
                 crash::read_only(world)?;
             }
@@ -193,6 +226,7 @@ impl Seat {
 /// A server's life.
 struct Service<'w> {
     world: &'w Rc<World>,
+    worlds: &'w [Rc<World>],
     seats: Vec<Seat>,
     /// Stacks that their processes have left by a jump.
     left: Vec<Coroutine>,
@@ -209,15 +243,17 @@ struct Service<'w> {
 }
 
 /// Processes work, one or another dies, until a step drawn before.
-fn serve(world: &Rc<World>) -> Result<(), String> {
+fn serve(worlds: &[Rc<World>]) -> Result<(), String> {
+    let world = &worlds[0];
     let operations = 1 + world.draw(if world.draw(4) == 0 { 250 } else { 70 }) as u64;
     let deaths_apart = [1500, 10_000, 100_000][world.draw(3)];
     let rng = Seed(world.rng.borrow_mut().bits()).rng();
     let mut service = Service {
         world,
+        worlds,
         seats: Vec::new(),
         left: Vec::new(),
-        scheduler: Scheduler::new(world.plan.style(), rng, operations * 200),
+        scheduler: Scheduler::new(world.plan.style(), rng, operations * 200, world.plan.segments),
         steps: 0,
         death_at: if world.plan.immortal { u64::MAX } else { world.draw(2 * deaths_apart) as u64 },
         deaths_apart,
@@ -246,7 +282,7 @@ impl Service<'_> {
         let mut last = None;
         while world.operations.get() < until || rest > 0 {
             while self.seats.len() < PROCESSES {
-                self.seats.push(Seat::of(Process::new(world)));
+                self.seats.push(Seat::of(Process::of_all(self.worlds)));
             }
             let processes: Vec<u64> = self.seats.iter().map(|seat| seat.process.me).collect();
             let (operations, steps) = (world.operations.get(), self.steps);
@@ -313,7 +349,7 @@ impl Service<'_> {
         use Operation::*;
         let wish = [Commit, Commit, Commit, Commit, Collect, Write, Grow, Truncate][world.draw(8)];
         world.wish.set(Some((process.me, wish)));
-        let stops = 1 + world.draw(14) as u32;
+        let stops = 1 + world.draw(14 * world.plan.segments) as u32;
         clock::stop_at_begin(stops);
         for _ in 0..if io { stops } else { 1 } {
             let (goes_on, why, left) = clock::run(100_000, io, || coroutine.resume());
@@ -366,13 +402,14 @@ impl Service<'_> {
         }
         let seats: Vec<_> =
             self.seats.iter().map(|seat| (seat.process.me, seat.process.operation())).collect();
-        let state = pgshrink_cfs::state::SharedState::new(
-            self.world.memory.words(),
-            self.world.plan.options().geometry,
-        );
-        let shared = state.map(|state| state.shared()).map_err(|error| error.to_string())?;
-        let locks = [&shared.commit_lock, &shared.collector_lock, &shared.loader_lock];
-        let locks = clock::quietly(|| locks.map(|lock| lock.load()));
+        let mut locks = Vec::new();
+        for world in self.worlds {
+            let state =
+                pgshrink_cfs::state::SharedState::new(world.memory.words(), world.plan.options().geometry);
+            let shared = state.map(|state| state.shared()).map_err(|error| error.to_string())?;
+            let held = [&shared.commit_lock, &shared.collector_lock, &shared.loader_lock];
+            locks.push(clock::quietly(|| held.map(|lock| lock.load())));
+        }
         Err(format!(
             "nobody makes progress in {} waits and {} steps: {seats:?}; held are commit, collector, loader {locks:?}",
             self.waits,

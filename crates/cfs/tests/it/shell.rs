@@ -60,6 +60,22 @@ impl Device for FileDevice {
         self.file.sync_data().map_err(failed)
     }
 
+    fn begin_writeback(&self) -> Result<(), DeviceError> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the call takes an open descriptor and numbers, and no memory.
+        let done = unsafe { libc::sync_file_range(self.file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        match done {
+            0 => Ok(()),
+            _ => match std::io::Error::last_os_error() {
+                // Not on this kernel or filesystem.
+                error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => {
+                    Ok(())
+                }
+                error => Err(failed(error)),
+            },
+        }
+    }
+
     fn size(&self) -> Result<u64, DeviceError> {
         self.file.metadata().map(|metadata| metadata.len()).map_err(failed)
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::sim::FaultRates;
 use pgshrink_cfs::{
-    Birth, Container, DeviceError, Error, Folder, Identity, KEY_BYTES, Options, Recovery, Scratch, segment,
+    Birth, Container, DeviceError, Error, Identity, KEY_BYTES, Options, Recovery, Scratch, segment,
 };
 
 use super::process::{Open, Process};
@@ -27,12 +27,13 @@ fn born(world: &Rc<World>, words: &'static [super::word::SimWord]) -> Result<Ope
     let births = world.births.get() + 1;
     world.births.set(births);
     let birth = Birth {
-        id: (u128::from(world.plan.seed + births * 977) * 0x1234_5678_9abc_def1).to_le_bytes(),
+        id: (u128::from(world.plan.seed + births * 977 + world.number as u64 * 7919) * 0x1234_5678_9abc_def1)
+            .to_le_bytes(),
         identity: Identity::default(),
         key: [0; KEY_BYTES],
     };
     let quiet = Process::quiet(world).peer();
-    let container = segment::create(&world.disk, quiet, words, &birth, world.plan.options())?;
+    let container = segment::create(&world.home(), quiet, words, &birth, world.plan.options())?;
     // A commit, so not where it is to be seen what a crash before the first one leaves.
     if world.plan.fsync_off {
         let name = world.vocabulary.new_name();
@@ -42,8 +43,9 @@ fn born(world: &Rc<World>, words: &'static [super::word::SimWord]) -> Result<Ope
 }
 
 /// The server is gone; the power too, or not.
-pub fn crash(world: &Rc<World>) -> Result<(), End> {
-    if world.plan.fsync_off {
+pub fn crash(worlds: &[Rc<World>]) -> Result<(), End> {
+    let world = &worlds[0];
+    for world in worlds.iter().filter(|world| world.plan.fsync_off) {
         // Without fsync, everything that was written survives a server, if not its machine.
         let all = world.model.borrow().begin_commit();
         world.model.borrow_mut().committed(all);
@@ -53,20 +55,26 @@ pub fn crash(world: &Rc<World>) -> Result<(), End> {
     loop {
         if lost {
             world.disk.lose_power();
-            if world.plan.style() != Style::Io {
-                world.garbled.borrow_mut().extend(world.disk.garbled(segment::FILE_NAME));
+            for world in worlds.iter().filter(|world| world.plan.style() != Style::Io) {
+                world.garbled.borrow_mut().extend(world.home().garbled());
             }
         }
-        restart(world);
+        worlds.iter().for_each(restart);
         // Recovery itself may be interrupted.
-        match recover(world)? {
-            true => break,
-            false => lost = !world.plan.fsync_off && world.draw(2) == 0,
+        let mut is_done = true;
+        for world in worlds {
+            is_done = is_done && recover(world)?;
         }
+        if is_done {
+            break;
+        }
+        lost = !world.plan.fsync_off && world.draw(2) == 0;
     }
     world.count(|tally| tally.crashes += 1);
-    check(world, power_lost)?;
-    world.garbled.borrow_mut().clear();
+    for world in worlds {
+        check(world, power_lost)?;
+        world.garbled.borrow_mut().clear();
+    }
     Ok(())
 }
 
@@ -96,7 +104,7 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
     let mut opener = Coroutine::new(move || {
         let words = process.world.memory.words();
         let plan = process.world.plan;
-        let opened = process.world.disk.open(segment::FILE_NAME).map_err(|error| Error::Device {
+        let opened = process.world.home().container().map_err(|error| Error::Device {
             operation: "open",
             offset: 0,
             length: 0,
@@ -166,7 +174,7 @@ impl World {
 
 /// Opens the container with nobody else there.
 fn open_quietly(world: &Rc<World>, options: Options<'static>) -> Result<Open, Error> {
-    let file = world.disk.open(segment::FILE_NAME).map_err(|source| Error::Device {
+    let file = world.home().container().map_err(|source| Error::Device {
         operation: "open",
         offset: 0,
         length: 0,
@@ -213,7 +221,7 @@ fn check_pages(world: &Rc<World>, container: Open, power_lost: bool) -> Result<(
 pub fn replace(world: &Rc<World>) -> Result<(), End> {
     world.disk.set_faults(FaultRates::default());
     let failed = |error: Error| format!("replacing: {error}");
-    segment::unlink(&world.disk).map_err(|error| format!("unlink: {error}"))?;
+    segment::unlink(&world.home()).map_err(|error| format!("unlink: {error}"))?;
     let memory = Memory::new(world.plan.options().geometry.words());
     let mut model = Model::default();
     {

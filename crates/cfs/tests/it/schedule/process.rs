@@ -4,8 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use pgshrink_cfs::group::{self, SyncAll};
+use pgshrink_cfs::prepared::SyncJob;
 use pgshrink_cfs::sim::DiskFile;
-use pgshrink_cfs::{Budget, Container, Error, Folder, ProcessTable, Recovery, Scratch, segment};
+use pgshrink_cfs::{Budget, Container, Error, ProcessTable, Recovery, Scratch};
 
 use super::World;
 use super::clock::{self, Injected, Why};
@@ -82,6 +84,8 @@ pub struct Process {
     pub me: u64,
     pub is_quiet: bool,
     local: Rc<Local>,
+    /// The same process, in the run's other segments.
+    others: Rc<[Process]>,
 }
 
 struct Local {
@@ -101,7 +105,19 @@ impl Process {
             doing: RefCell::new(Doing::Nothing),
             operation: Cell::new(None),
         };
-        Process { world: world.clone(), me, is_quiet: false, local: Rc::new(local) }
+        Process { world: world.clone(), me, is_quiet: false, local: Rc::new(local), others: Rc::default() }
+    }
+
+    /// One that opens all segments.
+    pub fn of_all(worlds: &[Rc<World>]) -> Process {
+        let process = Process::new(&worlds[0]);
+        let others = worlds[1..].iter().map(|world| Process { me: process.me, ..Process::new(world) });
+        Process { others: others.collect(), ..process }
+    }
+
+    /// This process in each of its segments.
+    fn parts(&self) -> impl Iterator<Item = &Process> {
+        std::iter::once(self).chain(self.others.iter())
     }
 
     pub fn quiet(world: &Rc<World>) -> Process {
@@ -122,7 +138,7 @@ impl Process {
     }
 
     pub fn has_opened(&self) -> bool {
-        self.local.container.borrow().is_some()
+        self.parts().all(|part| part.local.container.borrow().is_some())
     }
 
     /// Works until it is killed, or panics for good.
@@ -144,36 +160,54 @@ impl Process {
         }
     }
 
-    /// Opens the container, if it has none, and does one thing after another.
+    /// Opens each container that it has not, and does one thing after another.
     fn work(&self) {
         let world = self.world.clone();
         clock::leave(Why::Boundary);
-        let opened = self.local.container.borrow().clone();
-        let container = match opened {
-            Some(container) => container,
-            None => {
-                let file = world.disk.open(segment::FILE_NAME).unwrap();
-                let words = world.memory.words();
-                let opened =
-                    Container::open(file, self.peer(), words, Recovery::Discard, world.plan.options());
-                match opened {
-                    Ok((container, _)) => {
-                        let container = Rc::new(container);
-                        *self.local.container.borrow_mut() = Some(container.clone());
-                        container
-                    }
-                    Err(error) => return self.expect_failure("open", &error),
-                }
-            }
-        };
+        if !self.others.is_empty() {
+            // An error handler's part. Two who hold each a lock by a jump and ask for the other's would wait
+            // for ever.
+            self.parts()
+                .filter_map(|part| part.local.container.borrow().clone())
+                .for_each(|left| left.release_held());
+        }
+        let Some(containers) = self.parts().map(Process::opened).collect::<Option<Vec<_>>>() else { return };
         let mut scratch = Scratch::new();
         loop {
             let operation = self.next_operation();
             self.local.operation.set(Some(operation));
-            self.perform(operation, &container, &mut scratch);
+            let count = containers.len();
+            if count > 1 && operation == Operation::Commit && world.draw(3) > 0 {
+                self.commit_group(&containers);
+            } else {
+                let index = if count > 1 { world.draw(count) } else { 0 };
+                let part = self.parts().nth(index).unwrap_or(self);
+                part.perform(operation, &containers[index], &mut scratch);
+            }
             self.local.operation.set(None);
             world.operations.set(world.operations.get() + 1);
             clock::leave(Why::Boundary);
+        }
+    }
+
+    /// The container, opened if it was not. None: it cannot be opened.
+    fn opened(&self) -> Option<Rc<Open>> {
+        let opened = self.local.container.borrow().clone();
+        if opened.is_some() {
+            return opened;
+        }
+        let world = &self.world;
+        let (file, words) = (world.home().container().unwrap(), world.memory.words());
+        match Container::open(file, self.peer(), words, Recovery::Discard, world.plan.options()) {
+            Ok((container, _)) => {
+                let container = Rc::new(container);
+                *self.local.container.borrow_mut() = Some(container.clone());
+                Some(container)
+            }
+            Err(error) => {
+                self.expect_failure("open", &error);
+                None
+            }
         }
     }
 
@@ -402,15 +436,19 @@ impl Process {
 
     /// It is no more, or is out of what it was in the midst of without an end.
     pub fn leave_midst(&self, ending: Ending) {
-        let container = self.local.container.borrow().clone();
-        let pages = container.map_or(0, |container| clock::quietly(|| container.pages()));
-        self.settle(pages, ending);
+        for part in self.parts() {
+            let container = part.local.container.borrow().clone();
+            let pages = container.map_or(0, |container| clock::quietly(|| container.pages()));
+            part.settle(pages, ending);
+        }
     }
 
     /// Lets go of what keeps the container.
     pub fn close(&self) {
-        let container = self.local.container.take();
-        clock::without_effect(|| drop(container));
+        for part in self.parts() {
+            let container = part.local.container.take();
+            clock::without_effect(|| drop(container));
+        }
     }
 
     /// Says what became of what was under way, as can be seen by the segment's end: others rely on it from
@@ -475,13 +513,44 @@ impl Process {
             return;
         }
         let begun = self.world.model.borrow().begin_commit();
-        match container.commit() {
+        let done = if self.world.plan.segments > 1 && self.world.draw(2) == 0 {
+            let moment = container.moment();
+            clock::leave(Why::Budget);
+            container.commit_since(moment)
+        } else {
+            container.commit()
+        };
+        match done {
             Ok(_) => {
                 self.world.model.borrow_mut().committed(begun);
                 self.world.count(|tally| tally.commits += 1);
             }
             Err(error) => self.expect_failure("commit", &error),
         }
+    }
+
+    /// Commits some of the containers together, in any order, one now and then twice.
+    fn commit_group(&self, containers: &[Rc<Open>]) {
+        let world = &self.world;
+        let parts: Vec<&Process> = self.parts().collect();
+        let count = 1 + world.draw(containers.len() + 1);
+        let order: Vec<usize> = (0..count).map(|_| world.draw(containers.len())).collect();
+        let mut begun: Vec<_> =
+            parts.iter().map(|part| Some(part.world.model.borrow().begin_commit())).collect();
+        let group: Vec<&Open> = order.iter().map(|index| &*containers[*index]).collect();
+        let done = group::commit(&group, &InAnyOrder(world.clone()));
+        for (index, done) in order.into_iter().zip(done) {
+            match done {
+                Ok(_) => {
+                    if let Some(begun) = begun[index].take() {
+                        parts[index].world.model.borrow_mut().committed(begun);
+                    }
+                    world.count(|tally| tally.commits += 1);
+                }
+                Err(error) => parts[index].expect_failure("commit", &error),
+            }
+        }
+        world.count(|tally| tally.groups += 1);
     }
 
     fn collect(&self, container: &Open) {
@@ -496,6 +565,21 @@ impl Process {
                 });
             }
             Err(error) => self.expect_failure("collect", &error),
+        }
+    }
+}
+
+/// Fsyncs of a group as threads may come to do them; some are left to whoever needs them.
+struct InAnyOrder(Rc<World>);
+
+impl SyncAll<DiskFile, SimWord> for InAnyOrder {
+    fn sync_all(&self, jobs: &mut [SyncJob<'_, DiskFile, SimWord>]) {
+        let mut left: Vec<_> = jobs.iter_mut().collect();
+        while !left.is_empty() {
+            let job = left.swap_remove(self.0.draw(left.len()));
+            if self.0.draw(8) > 0 {
+                job.run();
+            }
         }
     }
 }

@@ -84,6 +84,7 @@ pub struct Scheduler {
     pub style: Style,
     mean: u64,
     rng: Rng,
+    segments: usize,
     priorities: BTreeMap<u64, i64>,
     lowest: i64,
     changes: Vec<u64>,
@@ -94,15 +95,15 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// For about so many steps.
-    pub fn new(style: Style, mut rng: Rng, steps: u64) -> Scheduler {
+    /// For about so many steps, and as many segments.
+    pub fn new(style: Style, mut rng: Rng, steps: u64, segments: usize) -> Scheduler {
         let mean = *rng.pick(&[1, 3, 10, 30, 100, 300, 1000]);
         let depth = rng.between(1, 5);
         let mut changes: Vec<u64> = (0..depth).map(|_| rng.below(steps as usize) as u64).collect();
         changes.sort_unstable();
         let phase = Phase::Mixed { until: rng.below(6) as u64 };
         let (priorities, lengths) = (BTreeMap::new(), BTreeMap::new());
-        Scheduler { style, mean, rng, priorities, lowest: 0, changes, phase, lengths, freezes: 0 }
+        Scheduler { style, mean, rng, segments, priorities, lowest: 0, changes, phase, lengths, freezes: 0 }
     }
 
     pub fn leaves_at_io(&self) -> bool {
@@ -268,7 +269,7 @@ impl Scheduler {
             1 => 1 + self.rng.below(length as usize * 5 / 4) as u64,
             2 => {
                 begins = match wish {
-                    Operation::Commit => self.rng.between(1, 12),
+                    Operation::Commit => self.rng.between(1, 12 * self.segments),
                     _ => self.rng.between(1, 2),
                 } as u32;
                 100_000

@@ -1,0 +1,342 @@
+//! Commits of several containers together, and commits that are left between two phases. Schedules of them
+//! are in `crashes`.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::group::{self, GROUP_MAX, InTurn, SyncAll, Threads};
+use pgshrink_cfs::prepared::SyncJob;
+use pgshrink_cfs::sim::{DiskFile, FaultRates};
+use pgshrink_cfs::state::SharedState;
+use pgshrink_cfs::{
+    Birth, Container, Error, Folder, Identity, KEY_BYTES, ProcessTable, Recovery, Scratch, segment,
+};
+use pgshrink_testkit::TempDir;
+
+use crate::findings::Hooked;
+use crate::fixture::{Bench, Open, content, read, write};
+use crate::shell::FileFolder;
+
+/// Benches with a container each, of a committed page and one that is not.
+fn containers(count: usize) -> (Vec<Bench>, Vec<Open<'static>>) {
+    let benches: Vec<Bench> = (0..count).map(|_| Bench::small()).collect();
+    let containers: Vec<_> = (0..).zip(&benches).map(|(id, bench)| bench.create(id)).collect();
+    for container in &containers {
+        write(container, 0, 0);
+        container.commit().unwrap();
+        write(container, 1, 1);
+    }
+    (benches, containers)
+}
+
+fn after_power_loss(bench: &Bench) -> Open<'static> {
+    bench.disk.set_faults(FaultRates::default());
+    bench.disk.lose_power();
+    bench.open().unwrap().0
+}
+
+/// Counts jobs and leaves all of them to who needs them.
+struct Lazy(Cell<usize>);
+
+impl<D, W> SyncAll<D, W> for Lazy {
+    fn sync_all(&self, jobs: &mut [SyncJob<'_, D, W>]) {
+        self.0.set(self.0.get().max(jobs.len()));
+    }
+}
+
+#[test]
+fn what_a_group_has_committed_is_durable_and_the_commits_that_follow_find_nothing_to_do() {
+    let (benches, containers) = containers(GROUP_MAX + 3);
+    let group: Vec<_> = containers.iter().collect();
+    let done = group::commit(&group, &InTurn);
+    assert!(done.iter().all(|done| done.as_ref().unwrap().sequence.is_some()), "{done:?}");
+    let written: Vec<_> = benches.iter().map(|bench| bench.disk.written_bytes()).collect();
+    assert!(containers.iter().all(|container| container.commit().unwrap().sequence.is_none()));
+    let done = group::commit(&group, &InTurn);
+    assert!(done.iter().all(|done| done.as_ref().unwrap().sequence.is_none()), "{done:?}");
+    assert!(benches.iter().zip(written).all(|(bench, before)| bench.disk.written_bytes() == before));
+    for bench in &benches {
+        let opened = after_power_loss(bench);
+        assert_eq!((read(&opened, 0), read(&opened, 1)), (Ok(content(0, 0)), Ok(content(1, 1))));
+    }
+}
+
+#[test]
+fn a_commit_since_a_moment_before_the_groups_is_served_by_it_though_others_write_on() {
+    let (benches, containers) = containers(2);
+    let (bench, container) = (&benches[0], &containers[0]);
+    let before = container.moment();
+    assert!(group::commit(&containers.iter().collect::<Vec<_>>(), &InTurn).iter().all(Result::is_ok));
+    let after = container.moment();
+    write(container, 2, 1);
+    let written = bench.disk.written_bytes();
+    assert_eq!(container.commit_since(before).unwrap().sequence, None);
+    assert_eq!(bench.disk.written_bytes(), written);
+    assert!(container.commit_since(after).unwrap().sequence.is_some());
+    assert_eq!(read(&after_power_loss(bench), 2), Ok(content(2, 1)));
+}
+
+#[test]
+fn an_fsync_that_nobody_has_done_is_done_before_it_is_relied_on() {
+    let (benches, containers) = containers(GROUP_MAX + 3);
+    let group: Vec<_> = containers.iter().collect();
+    let lazy = Lazy(Cell::new(0));
+    assert!(group::commit(&group, &lazy).iter().all(Result::is_ok));
+    assert_eq!(lazy.0.get(), GROUP_MAX, "more locks are held at the same time");
+    assert!(benches.iter().all(|bench| read(&after_power_loss(bench), 1) == Ok(content(1, 1))));
+}
+
+/// A disk's file, with calls in front of what changes it.
+fn hooked<W: Fn(u64), S: Fn()>(
+    bench: &Bench,
+    before_write: W,
+    before_sync: S,
+) -> Container<'static, Hooked<DiskFile, W, S>, Alone> {
+    let device = bench.disk.open(segment::FILE_NAME).unwrap();
+    let device = Hooked { device, before_write, before_sync };
+    Container::open(device, Alone, bench.words(), Recovery::Discard, bench.options).unwrap().0
+}
+
+fn put<D: pgshrink_cfs::Device, P: ProcessTable>(
+    container: &Container<'_, D, P>,
+    block: u32,
+    generation: u32,
+) {
+    container.write(block, 1, 0, &content(block, generation), &mut Scratch::new()).unwrap();
+}
+
+#[test]
+fn a_failed_fsync_fails_the_commit_of_its_own_container_alone() {
+    // The data's fdatasync, the root's.
+    for failing in [1, 2] {
+        let (benches, _) = containers(3);
+        let syncs = Cell::new(u32::MAX);
+        let count = |bench: usize| {
+            let (disk, syncs) = (benches[bench].disk.clone(), &syncs);
+            move || {
+                if bench == 1 {
+                    syncs.set(syncs.get().saturating_sub(1));
+                    let sync = if syncs.get() == 0 { 1_000_000 } else { 0 };
+                    disk.set_faults(FaultRates { sync, ..FaultRates::default() });
+                }
+            }
+        };
+        let opened: Vec<_> = (0..3).map(|index| hooked(&benches[index], |_| (), count(index))).collect();
+        opened.iter().for_each(|container| put(container, 1, 2));
+        syncs.set(failing);
+        let done = group::commit(&opened.iter().collect::<Vec<_>>(), &InTurn);
+        benches[1].disk.set_faults(FaultRates::default());
+        assert!(
+            done[0].is_ok() && matches!(done[1], Err(Error::Device { .. })) && done[2].is_ok(),
+            "{done:?}"
+        );
+        assert_eq!(opened[1].commit(), Err(Error::Poisoned));
+        let again = group::commit(&opened.iter().collect::<Vec<_>>(), &InTurn);
+        assert_eq!(again[1], Err(Error::Poisoned));
+        for index in [0, 2] {
+            assert_eq!(again[index].as_ref().unwrap().sequence, None);
+            assert_eq!(read(&after_power_loss(&benches[index]), 1), Ok(content(1, 2)));
+        }
+    }
+}
+
+#[test]
+fn a_failed_begin_of_writeback_is_a_failed_fsync() {
+    let (benches, containers) = containers(3);
+    benches[1].disk.set_faults(FaultRates { sync: 1_000_000, ..FaultRates::default() });
+    let done = group::commit(&containers.iter().collect::<Vec<_>>(), &InTurn);
+    benches[1].disk.set_faults(FaultRates::default());
+    assert!(done[0].is_ok() && matches!(done[1], Err(Error::Device { .. })) && done[2].is_ok(), "{done:?}");
+    assert_eq!(containers[1].commit(), Err(Error::Poisoned));
+}
+
+#[test]
+fn a_panic_in_an_fsync_of_a_group_leaves_no_lock_behind() {
+    let (benches, _) = containers(3);
+    let is_armed = Cell::new(false);
+    let before_sync = |index: usize| {
+        let is_armed = &is_armed;
+        move || assert!(!(index == 1 && is_armed.get()), "as planned")
+    };
+    let opened: Vec<_> = (0..3).map(|index| hooked(&benches[index], |_| (), before_sync(index))).collect();
+    opened.iter().for_each(|container| put(container, 1, 2));
+    is_armed.set(true);
+    let group: Vec<_> = opened.iter().collect();
+    let panicked = catch_unwind(AssertUnwindSafe(|| group::commit(&group, &InTurn)));
+    assert!(panicked.is_err());
+    is_armed.set(false);
+    // Nobody knows what came of that fsync; the others' commits are done anew.
+    let done = group::commit(&group, &InTurn);
+    assert_eq!(done[1], Err(Error::Poisoned));
+    for index in [0, 2] {
+        assert!(done[index].as_ref().unwrap().sequence.is_some());
+        assert_eq!(read(&after_power_loss(&benches[index]), 1), Ok(content(1, 2)));
+    }
+}
+
+#[test]
+fn a_commit_that_is_dropped_between_two_phases_is_a_failed_one() {
+    for is_written in [false, true] {
+        for is_synced in [false, true] {
+            let (benches, containers) = containers(1);
+            let (bench, container) = (&benches[0], &containers[0]);
+            let mut prepared = container.prepare_commit().unwrap().unwrap();
+            if is_synced {
+                prepared.sync_job().run();
+            }
+            if is_written {
+                let mut written = prepared.write_root().unwrap();
+                if is_synced {
+                    written.sync_job().run();
+                }
+                drop(written);
+            } else {
+                drop(prepared);
+            }
+            write(container, 2, 1);
+            // What the dropped one took the marks of is not forgotten.
+            assert!(container.commit().unwrap().sequence.is_some());
+            assert!(container.prepare_commit().unwrap().is_none());
+            let opened = after_power_loss(bench);
+            (1..3).for_each(|block| assert_eq!(read(&opened, block), Ok(content(block, 1))));
+        }
+    }
+}
+
+/// Says when it waits.
+struct Waiting<'a>(u64, &'a dyn Fn());
+
+impl ProcessTable for Waiting<'_> {
+    fn me(&self) -> u64 {
+        self.0
+    }
+
+    fn is_alive(&self, _: u64) -> bool {
+        true
+    }
+
+    fn relax(&self) {
+        (self.1)();
+    }
+}
+
+#[test]
+fn a_group_waits_for_no_lock_while_it_holds_one_and_leaves_nobody_out() {
+    let (benches, _) = containers(3);
+    let all: Vec<_> = benches.iter().map(Bench::words).collect();
+    let lock = |index: usize| {
+        let shared = SharedState::new(all[index], benches[index].options.geometry).unwrap().shared();
+        &shared.commit_lock
+    };
+    let waits = Cell::new(0);
+    // The second container is committed by another process, which comes to its end when it is waited for.
+    let relax = || {
+        waits.set(waits.get() + 1);
+        assert_eq!([0, 2].map(|index| lock(index).load(Ordering::SeqCst)), [0, 0]);
+        lock(1).store(0, Ordering::SeqCst);
+    };
+    let opened: Vec<_> = (0..3)
+        .map(|index| {
+            let file = benches[index].disk.open(segment::FILE_NAME).unwrap();
+            let options = benches[index].options;
+            Container::open(file, Waiting(1, &relax), all[index], Recovery::Discard, options).unwrap().0
+        })
+        .collect();
+    opened.iter().for_each(|container| put(container, 1, 2));
+    lock(1).store(2, Ordering::SeqCst);
+    let done = group::commit(&opened.iter().collect::<Vec<_>>(), &InTurn);
+    assert!(done.iter().all(|done| done.as_ref().unwrap().sequence.is_some()), "{done:?}");
+    assert_eq!(waits.get(), 1);
+}
+
+#[test]
+fn a_group_ends_a_truncation_that_its_process_did_not() {
+    let bench = Bench::small();
+    let words = bench.words();
+    let container = bench.create_in(1, words);
+    (0..2).for_each(|block| write(&container, block, 1));
+    let size = &SharedState::new(words, bench.options.geometry).unwrap().shared().size;
+    // A truncation to one page, by a process that died before it had taken the entry above away.
+    size.store(1 | 1 << 32, Ordering::SeqCst);
+    assert!(group::commit(&[&container], &InTurn)[0].is_ok());
+    assert_eq!((size.load(Ordering::SeqCst), bench.entry(words, 1).load(Ordering::SeqCst)), (1, 0));
+}
+
+#[test]
+fn a_container_that_is_given_twice_is_committed_once() {
+    let bench = Bench::small();
+    let words = bench.words();
+    let container = bench.create_in(1, words);
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    let same = Container::open(file, Alone, words, Recovery::Discard, bench.options).unwrap().0;
+    write(&container, 0, 1);
+    let done = group::commit(&[&same, &container, &same], &InTurn);
+    let sequences: Vec<_> = done.into_iter().map(|done| done.unwrap().sequence).collect();
+    assert!(sequences[0].is_some() && sequences[1..] == [None, None], "{sequences:?}");
+    write(&container, 0, 2);
+    container.commit().unwrap();
+}
+
+#[test]
+fn threads_commit_files_of_the_system() {
+    const COUNT: u8 = 6;
+    let folder = TempDir::new().unwrap();
+    let options = Bench::small().options;
+    let words = || -> &'static [AtomicU64] {
+        Vec::leak((0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect())
+    };
+    let home = |id: u8| FileFolder(folder.path().join(id.to_string()));
+    for threads in [3, 100] {
+        let containers: Vec<_> = (0..COUNT)
+            .map(|id| {
+                let _ = std::fs::remove_dir_all(home(id).0);
+                std::fs::create_dir(home(id).0).unwrap();
+                let birth = Birth { id: [id; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+                segment::create(&home(id), Alone, words(), &birth, options).unwrap()
+            })
+            .collect();
+        containers.iter().for_each(|container| put(container, 0, threads));
+        let group: Vec<_> = containers.iter().collect();
+        let done = group::commit(&group, &Threads { count: threads as usize });
+        assert!(done.iter().all(|done| done.as_ref().unwrap().sequence.is_some()), "{done:?}");
+        drop(containers);
+        for id in 0..COUNT {
+            let file = home(id).open(segment::FILE_NAME).unwrap();
+            let opened = Container::open(file, Alone, words(), Recovery::Discard, options).unwrap().0;
+            let mut scratch = Scratch::new();
+            let stored = opened.read(0, &mut scratch).unwrap();
+            let expected = content(0, threads);
+            assert!(matches!(stored, pgshrink_cfs::Stored::Record { payload, .. } if payload == expected));
+        }
+    }
+}
+
+#[test]
+fn threads_leave_no_fsync_to_who_needs_it() {
+    const COUNT: usize = 5;
+    let synced = AtomicU64::new(0);
+    let folder = TempDir::new().unwrap();
+    let options = Bench::small().options;
+    let homes: Vec<_> = (0..COUNT).map(|index| FileFolder(folder.path().join(index.to_string()))).collect();
+    let open = |home: &FileFolder| {
+        std::fs::create_dir(&home.0).unwrap();
+        let words = Bench::small().words();
+        let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+        segment::create(home, Alone, words, &birth, options).unwrap();
+        let device = home.open(segment::FILE_NAME).unwrap();
+        let before_sync = || {
+            synced.fetch_add(1, Ordering::SeqCst);
+        };
+        let device = Hooked { device, before_write: |_| (), before_sync };
+        Container::open(device, Alone, words, Recovery::Discard, options).unwrap().0
+    };
+    let containers: Vec<_> = homes.iter().map(open).collect();
+    containers.iter().for_each(|container| put(container, 0, 1));
+    let mut prepared: Vec<_> =
+        containers.iter().map(|container| container.prepare_commit().unwrap().unwrap()).collect();
+    let mut jobs: Vec<_> = prepared.iter_mut().map(|commit| commit.sync_job()).collect();
+    Threads { count: 2 }.sync_all(&mut jobs);
+    assert_eq!(synced.load(Ordering::SeqCst), COUNT as u64);
+}

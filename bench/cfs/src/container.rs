@@ -1,9 +1,10 @@
 //! Containers in real files, shared by threads that open them as processes would: what a read waits for, what
-//! updates write and what a database of small relations takes.
+//! updates write, what a database of small relations takes, and what the interface for pages costs.
 
 pub mod latency;
 pub mod sample;
 pub mod small;
+pub mod store;
 pub mod updates;
 
 use std::path::Path;

@@ -22,7 +22,7 @@ use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
-pub const ORDER: &[&str] = &["pages", "relations", "updates", "latency", "small", "seal"];
+pub const ORDER: &[&str] = &["pages", "relations", "updates", "latency", "store", "small", "seal"];
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {

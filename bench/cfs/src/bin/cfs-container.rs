@@ -1,7 +1,7 @@
-//! What containers cost in real files: latency of reads, bytes of updates, small relations.
+//! What containers cost in real files: latency of reads, bytes of updates, small relations, the interface for pages.
 
 use pgshrink_bench_cfs::container::sample::Sample;
-use pgshrink_bench_cfs::container::{latency, small, updates};
+use pgshrink_bench_cfs::container::{latency, small, store, updates};
 use pgshrink_bench_cfs::relations::Relations;
 use pgshrink_bench_cfs::{ORDER, publish};
 use pgshrink_bench_report::{Arguments, Result};
@@ -15,8 +15,13 @@ fn main() -> Result<()> {
     if arguments.wants("small") {
         publish(&arguments, "cfs-container", small::table()?)?;
     }
-    if arguments.wants("updates") || arguments.wants("latency") {
-        let sample = Sample::of(&Relations::churned()?, if full { FULL_PAGES } else { QUICK_PAGES })?;
+    if ["updates", "latency", "store"].iter().any(|table| arguments.wants(table)) {
+        let relations = Relations::churned()?;
+        let pages = if full { FULL_PAGES } else { QUICK_PAGES };
+        if arguments.wants("store") {
+            publish(&arguments, "cfs-container", store::table(&store::Pages::of(&relations, pages)?, full)?)?;
+        }
+        let sample = Sample::of(&relations, pages)?;
         if arguments.wants("updates") {
             publish(&arguments, "cfs-container", updates::table(&sample, full)?)?;
         }

@@ -1,10 +1,12 @@
 //! Containers in real files, shared by threads that open them as processes would: what a read waits for, what
-//! updates write, what a checkpoint waits for and what a database of small relations takes.
+//! updates write, what a checkpoint waits for, what a database of small relations takes, and what the interface
+//! for pages costs.
 
 pub mod checkpoint;
 pub mod latency;
 pub mod sample;
 pub mod small;
+pub mod store;
 pub mod updates;
 
 use std::path::Path;

@@ -23,7 +23,8 @@ use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
-pub const ORDER: &[&str] = &["pages", "relations", "updates", "latency", "checkpoint", "small", "seal"];
+pub const ORDER: &[&str] =
+    &["pages", "relations", "updates", "latency", "checkpoint", "store", "small", "seal"];
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {

@@ -178,7 +178,15 @@ fn pages_table(measured: &[Measured]) -> Table {
             let (encode, decode) = (samples(&sums.encode, bytes), samples(&sums.decode, bytes));
             let sizes = [ratio(sums.payload), ratio(sums.fine), ratio(sums.coarse)];
             let [payload, fine, coarse] = sizes;
-            table.row([name.into(), (*label).into(), payload, fine, coarse, encode.spread(), decode.spread()]);
+            table.row([
+                name.into(),
+                (*label).into(),
+                payload,
+                fine,
+                coarse,
+                encode.spread(),
+                decode.spread(),
+            ]);
         }
         for (i, (_, label)) in CHUNKS.iter().enumerate() {
             let size: f64 = members().map(|measured| measured.chunks[i]).sum();

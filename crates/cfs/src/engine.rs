@@ -1,5 +1,6 @@
 //! A container over a device: writing, reading, commits, recovery, collection.
 
+pub mod adjacent;
 pub mod collector;
 pub(crate) mod commit;
 pub mod container;

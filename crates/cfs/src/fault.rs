@@ -54,6 +54,10 @@ pub enum Fault {
     DictionaryDroppedUnderWriter,
     /// Against I13: the number of a dropped dictionary is given out again.
     DictionaryNumberReused,
+    /// Against P3: the codec's payload is not the page's.
+    CodecLies,
+    /// Against P4: dictionaries are kept by number alone.
+    CacheIgnoresContainer,
 }
 
 impl Fault {

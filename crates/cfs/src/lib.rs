@@ -17,11 +17,13 @@
 //!
 //! Rooms, each of which knows only those below it:
 //!
+//! * [`store`]: pages in, pages out: codec, container and dictionaries behind one interface, within a budget
+//!   of memory.
 //! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a
 //!   relation shrinks to](estimate).
-//! * `engine`: a segment: [`container`], commits, [`recovery`], [`collector`], [`salvage`], [`dictionaries`];
-//!   [`group`]: commits of many; [`segment`]: a container in its folder; [`mod@reserve`]: what a full
-//!   filesystem must not stop.
+//! * `engine`: a segment: [`container`], [`adjacent`] records, commits, [`recovery`], [`collector`],
+//!   [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
+//!   [`mod@reserve`]: what a full filesystem must not stop.
 //! * `shared`: what the processes of a container share: words, locks, who may write where.
 //! * `format`: what lies in the file: roots, map, records, [`units`].
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers. [`seal`]:
@@ -39,12 +41,13 @@ mod policy;
 pub mod seal;
 mod shared;
 pub mod sim;
+pub mod store;
 
 pub use engine::container::{Container, Options, Scratch, Stored, Tuning};
 #[doc(hidden)]
 pub use engine::leaves;
 pub use engine::{
-    collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment, stats,
+    adjacent, collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment, stats,
 };
 #[doc(hidden)]
 pub use format::{decoders, entry};
@@ -53,6 +56,7 @@ pub use policy::{dictionary_policy, estimate, pace};
 #[doc(hidden)]
 pub use shared::{allocator, lock, region, state, word};
 
+pub use adjacent::FileRange;
 pub use collector::{Budget, Collected};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
 pub use engine::commit::{Committed, Moment};
@@ -65,4 +69,5 @@ pub use salvage::Salvaged;
 pub use seal::{SEAL_OVERHEAD_MAX, Seal};
 pub use shared::region::Geometry;
 pub use stats::Stats;
+pub use store::{PageStore, Workspace};
 pub use units::{ContainerId, DictionaryNumber, PAGES_MAX};

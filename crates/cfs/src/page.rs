@@ -54,7 +54,7 @@ pub use dictionary::PageDictionary;
 pub use kind::{Kind, looks_like};
 pub use mode::Mode;
 
-use pgshrink_codec::{Algorithm, Choice, Level, bare, block};
+use pgshrink_codec::{Algorithm, Choice, Level, bare, block, memory};
 
 use column::Backend;
 use transform::Transform;
@@ -161,9 +161,23 @@ fn split_loose(payload: &[u8]) -> Result<(&[u8], &[u8]), Error> {
 }
 
 impl PageCodec {
+    /// Bytes at most of all that it keeps but contexts of algorithms: twice what pages of all kinds take.
+    pub const SCRATCH_BYTES_MAX: usize = 256 << 10;
+
     /// Without any context yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Bytes at most of the contexts that encoding by `choice` makes, without a dictionary or with one of so
+    /// many bytes. One context is kept for each algorithm, of the size that the most demanding choice took.
+    pub fn encoder_bytes_max(choice: Choice, dictionary_bytes: usize) -> usize {
+        memory::compressor_max(choice, JOINED_MAX, dictionary_bytes)
+    }
+
+    /// Bytes at most of the context that decoding pages of `algorithm` makes.
+    pub fn decoder_bytes_max(algorithm: Algorithm) -> usize {
+        memory::decompressor_max(algorithm, JOINED_MAX)
     }
 
     /// Appends the payload of `page` to `out`: at most [`PAGE_SIZE`] bytes, none for a page of zeros. `block`

@@ -25,6 +25,7 @@ pub mod error;
 pub mod limits;
 pub mod list;
 mod lz4;
+pub mod memory;
 pub mod pglz;
 pub mod prepared;
 mod room;

@@ -1,7 +1,8 @@
-//! What containers cost in real files: latency of reads, bytes of updates, checkpoints, small relations.
+//! What containers cost in real files: latency of reads, bytes of updates, checkpoints, small relations, the
+//! interface for pages.
 
 use pgshrink_bench_cfs::container::sample::Sample;
-use pgshrink_bench_cfs::container::{checkpoint, latency, small, updates};
+use pgshrink_bench_cfs::container::{checkpoint, latency, small, store, updates};
 use pgshrink_bench_cfs::relations::Relations;
 use pgshrink_bench_cfs::{ORDER, publish};
 use pgshrink_bench_report::{Arguments, Result};
@@ -18,8 +19,13 @@ fn main() -> Result<()> {
     if arguments.wants("checkpoint") {
         publish(&arguments, "cfs-container", checkpoint::table(full)?)?;
     }
-    if arguments.wants("updates") || arguments.wants("latency") {
-        let sample = Sample::of(&Relations::churned()?, if full { FULL_PAGES } else { QUICK_PAGES })?;
+    if ["updates", "latency", "store"].iter().any(|table| arguments.wants(table)) {
+        let relations = Relations::churned()?;
+        let pages = if full { FULL_PAGES } else { QUICK_PAGES };
+        if arguments.wants("store") {
+            publish(&arguments, "cfs-container", store::table(&store::Pages::of(&relations, pages)?, full)?)?;
+        }
+        let sample = Sample::of(&relations, pages)?;
         if arguments.wants("updates") {
             publish(&arguments, "cfs-container", updates::table(&sample, full)?)?;
         }

@@ -173,10 +173,13 @@ pub enum Stored<'a> {
 /// Memory for one record, made once per process and used for every read and write.
 pub struct Scratch {
     pub(crate) record: Vec<u8>,
-    opened: Vec<u8>,
+    pub(crate) opened: Vec<u8>,
 }
 
 impl Scratch {
+    /// Bytes that it takes.
+    pub const BYTES: usize = 2 * RECORD_BYTES_MAX;
+
     /// Two records' worth of memory.
     pub fn new() -> Scratch {
         Scratch { record: vec![0; RECORD_BYTES_MAX], opened: vec![0; RECORD_BYTES_MAX] }
@@ -202,6 +205,11 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// Pages of the segment.
     pub fn pages(&self) -> u32 {
         self.state.pages()
+    }
+
+    /// The file: for what the engine does not do, as reading ahead.
+    pub fn device(&self) -> &D {
+        &self.device
     }
 
     /// The random name that binds records to this container.
@@ -244,18 +252,28 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         if block.0 >= pages {
             return Err(Error::PastEnd { block: block.0, pages });
         }
-        let Some(PageRecord { page, header, span }) = self.read_record(block, scratch)? else {
+        let Some(found) = self.read_record(block, scratch)? else {
             return Ok(Stored::Zeros);
         };
-        let PageKind { mode, dictionary, .. } = page;
-        let stored = HEADER_BYTES..HEADER_BYTES + header.payload_len;
+        self.open_payload(&found, &scratch.record, &mut scratch.opened)
+    }
+
+    /// What was given to `write`, of a record that was proved and whose bytes are these.
+    pub(crate) fn open_payload<'s>(
+        &self,
+        found: &PageRecord,
+        record: &'s [u8],
+        opened: &'s mut [u8],
+    ) -> Result<Stored<'s>, Error> {
+        let PageRecord { page: PageKind { block, mode, dictionary }, header, span } = found;
+        let (mode, dictionary) = (*mode, *dictionary);
+        let stored = &record[HEADER_BYTES..HEADER_BYTES + header.payload_len];
         let Some(seal) = self.options.seal else {
-            return Ok(Stored::Record { mode, dictionary, payload: &scratch.record[stored] });
+            return Ok(Stored::Record { mode, dictionary, payload: stored });
         };
-        let associated = record::associated(&self.id, &header);
-        let length = seal.open(&associated, &scratch.record[stored], &mut scratch.opened);
-        let length = length.ok_or_else(|| page_damage(block, span, Reason::Seal))?;
-        Ok(Stored::Record { mode, dictionary, payload: &scratch.opened[..length] })
+        let length = seal.open(&record::associated(&self.id, header), stored, opened);
+        let length = length.ok_or_else(|| page_damage(*block, *span, Reason::Seal))?;
+        Ok(Stored::Record { mode, dictionary, payload: &opened[..length] })
     }
 
     /// None: a page of zeros.
@@ -327,7 +345,14 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         if got < length {
             return Err(damage(Reason::CutOff { expected: length as u64, found: got as u64 }));
         }
-        let header = record::check(buffer, self.seed, span.location).map_err(damage)?;
+        self.prove(entry, block, buffer)
+    }
+
+    /// Proves that these bytes, read where `entry` says and as many, are the record that it means.
+    pub(crate) fn prove(&self, entry: Entry, block: Block, bytes: &[u8]) -> Result<PageRecord, Error> {
+        let span = entry.span();
+        let damage = |reason| page_damage(block, span, reason);
+        let header = record::check(bytes, self.seed, span.location).map_err(damage)?;
         let Kind::Page(page) = header.kind else {
             return Err(damage(Reason::OtherKind));
         };
@@ -340,7 +365,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                 return Err(damage(Reason::OtherVersion { expected_tag, found }));
             }
             if header.units() != span.units {
-                let (expected, found) = (length as u64, header.units().bytes() as u64);
+                let (expected, found) = (bytes.len() as u64, header.units().bytes() as u64);
                 return Err(damage(Reason::OtherLength { expected, found }));
             }
         }

@@ -100,16 +100,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
             // Where it lay may be another record's place by now.
             Err(error) => return Err(self.dictionary_place(number).err().unwrap_or(error)),
         };
-        let damage = |reason, length: usize| Damage {
-            part: Part::Dictionary,
-            block: None,
-            offset: place.location.offset(),
-            length: length as u64,
-            reason,
-        };
-        let found = number_of(&payload).ok_or_else(|| damage(Reason::Content, payload.len()))?;
+        let damage = |reason| dictionary_damage(place, payload.len(), reason);
+        let found = number_of(&payload).ok_or_else(|| damage(Reason::Content))?;
         if found != number {
-            return Err(damage(Reason::OtherNumber { expected: number, found }, payload.len()).into());
+            return Err(damage(Reason::OtherNumber { expected: number, found }).into());
         }
         let mut name = [0; 16];
         name.copy_from_slice(&payload[NUMBER_BYTES..HEAD_BYTES]);
@@ -128,6 +122,22 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let all = self.known_dictionaries()?;
         let known = all.iter().find(|known| known.number == number);
         Ok(known.ok_or(Error::DictionaryMissing(number))?.place)
+    }
+
+    /// Bytes of a dictionary's record: a little more than of its content. Looks at the root in memory alone.
+    ///
+    /// # Errors
+    /// [`Error::DictionaryMissing`]; as [`identity`](Self::identity).
+    pub(crate) fn dictionary_record_bytes(&self, number: DictionaryNumber) -> Result<usize, Error> {
+        Ok(self.dictionary_place(number)?.bytes as usize)
+    }
+
+    /// Damage of a dictionary that is there.
+    pub(crate) fn dictionary_damage(&self, number: DictionaryNumber, reason: Reason) -> Error {
+        match self.dictionary_place(number) {
+            Ok(place) => dictionary_damage(place, place.bytes as usize, reason).into(),
+            Err(error) => error,
+        }
     }
 
     /// The numbers of all dictionaries, retired ones too, oldest first.
@@ -197,6 +207,11 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.state.forget_dictionary(number, &guard);
         Ok(true)
     }
+}
+
+fn dictionary_damage(place: Place, length: usize, reason: Reason) -> Damage {
+    let (offset, length) = (place.location.offset(), length as u64);
+    Damage { part: Part::Dictionary, block: None, offset, length, reason }
 }
 
 /// The number in a dictionary record's payload. None: it is too short for one.

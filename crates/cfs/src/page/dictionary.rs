@@ -8,7 +8,7 @@
 use std::fmt;
 
 use pgshrink_codec::prepared::{CompressorDictionary, DecompressorDictionary};
-use pgshrink_codec::{Choice, Dictionary};
+use pgshrink_codec::{Choice, Dictionary, memory};
 
 use super::Error;
 
@@ -31,6 +31,37 @@ impl PageDictionary {
         let writing =
             usable.map(|choice| CompressorDictionary::new(&dictionary, *choice)).collect::<Result<_, _>>()?;
         Ok(PageDictionary { dictionary, writing, reading })
+    }
+
+    /// Prepares it for writing by one more choice, if that can use dictionaries and is not prepared for yet.
+    ///
+    /// # Errors
+    /// [`Error::Codec`] where there is no memory for it.
+    pub fn prepare(&mut self, choice: Choice) -> Result<(), Error> {
+        if Self::usable_with(choice) && self.prepared(choice).is_none() {
+            self.writing.push(CompressorDictionary::new(&self.dictionary, choice)?);
+        }
+        Ok(())
+    }
+
+    /// Bytes at most that preparing a dictionary of so many bytes for reading takes, its content included.
+    pub fn bytes_max(content_bytes: usize) -> usize {
+        size_of::<Self>() + memory::decompressor_dictionary_max(content_bytes)
+    }
+
+    /// Bytes at most by which [`prepare`](Self::prepare) lets it grow.
+    pub fn growth_max(&self, choice: Choice) -> usize {
+        if !Self::usable_with(choice) || self.prepared(choice).is_some() {
+            return 0;
+        }
+        memory::compressor_dictionary_max(choice, self.bytes().len())
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory_size(&self) -> usize {
+        let alone = |prepared: &CompressorDictionary| prepared.memory_size() - self.bytes().len();
+        let writing: usize = self.writing.iter().map(alone).sum();
+        size_of::<Self>() + self.reading.memory_size() + writing
     }
 
     /// Whether pages can be written with a dictionary by `choice`.

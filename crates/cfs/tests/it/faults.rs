@@ -26,6 +26,8 @@
 //! | I14 | leaf loaded over newer entries (`LoaderOverwrites`) | schedule of a wide segment; loom | 1 |
 //! | I14 | truncated pages brought back by a late loader (`LoaderForgetsTruncation`) | `leaves`, directed; loom | 1 |
 //! | I15 | space freed before the map is complete (`ReuseBeforeLoaded`) | schedule of a wide segment | 1 |
+//! | P3 | codec that lies (`CodecLies`) | `store`, directed | 1 |
+//! | P4 | dictionaries kept by number alone (`CacheIgnoresContainer`) | `store::dictionaries`, directed | 1 |
 //! | S1 | nonce reused after a fork (a seeded generator) | `damage`, directed; `seal::fork`, real processes | 1 |
 
 use pgshrink_cfs::Tuning;

@@ -26,4 +26,5 @@ mod rolled_forward;
 mod schedule;
 mod seal;
 mod shell;
+mod store;
 mod updates;

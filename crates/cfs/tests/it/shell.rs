@@ -2,6 +2,7 @@
 // Mapped memory is what the engine's shared state is for.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -171,6 +172,58 @@ impl Folder for FileFolder {
 
     fn sync_dir(&self) -> Result<(), DeviceError> {
         sync_dir(&self.0)
+    }
+}
+
+/// A device that counts reads, and fails those of one byte.
+pub struct Watched<D> {
+    device: D,
+    pub preads: Cell<u64>,
+    pub bad_byte: Cell<Option<u64>>,
+}
+
+impl<D> Watched<D> {
+    pub fn new(device: D) -> Watched<D> {
+        Watched { device, preads: Cell::new(0), bad_byte: Cell::new(None) }
+    }
+}
+
+impl<D: Device> Device for Watched<D> {
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        self.preads.set(self.preads.get() + 1);
+        let range = offset..offset + buffer.len() as u64;
+        if self.bad_byte.get().is_some_and(|bad| range.contains(&bad)) {
+            return Err(DeviceError::Io(5));
+        }
+        self.device.pread(buffer, offset)
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.device.pwrite(bytes, offset)
+    }
+
+    fn fdatasync(&self) -> Result<(), DeviceError> {
+        self.device.fdatasync()
+    }
+
+    fn size(&self) -> Result<u64, DeviceError> {
+        self.device.size()
+    }
+
+    fn truncate(&self, size: u64) -> Result<(), DeviceError> {
+        self.device.truncate(size)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.device.punch_hole(offset, length)
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        self.device.sync_dir()
+    }
+
+    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
+        self.device.try_lock(mode)
     }
 }
 

@@ -6,12 +6,13 @@ use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
+use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::{KeyError, Keyring, RecordSeal};
 use pgshrink_cfs::segment::{Clear, clear};
+use pgshrink_cfs::store::{self, Page};
 use pgshrink_cfs::{
-    Container, Device, DictionaryNumber, Error, Geometry, OpenReport, Options, Recovery, Salvaged, Scratch,
-    Seal, Stored,
+    Container, Device, Error, Geometry, OpenReport, Options, PageStore, Recovery, Salvaged, Seal, Stored,
+    Workspace,
 };
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -139,73 +140,54 @@ pub(crate) fn refuse_plain(path: &Path, head: &Clear, keyring: &Keyring) -> Resu
     Err(keys::not_sealed(path, "a container that is not sealed"))
 }
 
+/// Pages read in one call.
+const BATCH_PAGES: usize = 64;
+
 /// Reads pages of an open container.
 pub(crate) struct Reader<'m> {
-    pub container: Alones<'m>,
-    scratch: Scratch,
-    codec: PageCodec,
-    /// By number; a page that needs one that is not here is damaged.
-    dictionaries: Vec<(DictionaryNumber, PageDictionary)>,
-    /// First page's number in the relation: check sums are of that.
-    first_block: u32,
-    is_relation: bool,
-}
-
-/// Why a page cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PageFault {
-    #[error(transparent)]
-    Container(#[from] Error),
-    #[error("block {block}: {source}")]
-    Page { block: u32, source: pgshrink_cfs::page::Error },
+    store: PageStore<'m, ContainerFile>,
+    workspace: Workspace,
 }
 
 impl<'m> Reader<'m> {
     /// Without the segment's number the check sums of its pages would come out wrong.
     fn new(container: Alones<'m>, path: &Path) -> Result<Reader<'m>, Failure> {
-        let identity = container.identity();
-        let identity = identity.map_err(|error| {
+        let store = PageStore::new(container).map_err(|error| {
             Failure::new(
                 path,
                 format!("which segment it is cannot be read, so no page can be decoded: {error}"),
             )
         })?;
-        let first_block = identity.segment.wrapping_mul(pgshrink_cfs::PAGES_MAX);
-        let mut dictionaries = Vec::new();
-        for id in container.dictionary_ids().unwrap_or_default() {
-            // One that does not load is missed by the pages that need it.
-            if let Ok((_, content)) = container.dictionary(id)
-                && let Ok(dictionary) = PageDictionary::new(content, &[])
-            {
-                dictionaries.push((id, dictionary));
-            }
-        }
-        let (scratch, codec) = (Scratch::new(), PageCodec::new());
-        let is_relation = identity.relation != 0;
-        Ok(Reader { container, scratch, codec, dictionaries, first_block, is_relation })
+        let workspace = workspace(path)?;
+        Ok(Reader { store, workspace })
     }
 
-    /// Whether its pages are those of a relation, or of any file (`content`).
-    pub(crate) fn is_relation(&self) -> bool {
-        self.is_relation
+    pub(crate) fn container(&self) -> &Alones<'m> {
+        self.store.container()
     }
 
-    /// Decodes a page; says by which mode it is stored, and in how many bytes.
-    pub(crate) fn page(&mut self, block: u32, page: &mut [u8; PAGE_SIZE]) -> Result<(u8, usize), PageFault> {
-        match self.container.read(block, &mut self.scratch)? {
-            Stored::Zeros => {
-                page.fill(0);
-                Ok((pgshrink_cfs::page::Mode::ZERO.byte(), 0))
-            }
-            Stored::Record { mode, dictionary, payload } => {
-                let known =
-                    self.dictionaries.iter().find(|(id, _)| *id == dictionary).map(|(_, known)| known);
-                let number = Some(self.first_block.wrapping_add(block));
-                let decoded = self.codec.decode(mode, payload, number, known, page);
-                decoded.map_err(|source| PageFault::Page { block, source })?;
-                Ok((mode, payload.len()))
+    /// Reads and decodes all pages, in order. `take` is given each, or why it cannot be had, and ends it by
+    /// an error.
+    ///
+    /// # Errors
+    /// What `take` returned.
+    pub(crate) fn each<E>(
+        &mut self,
+        mut take: impl FnMut(u32, Result<&Page, store::Error>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let pages = self.container().pages();
+        let mut batch = vec![[0; PAGE_SIZE]; BATCH_PAGES.min(pages as usize)];
+        for first in (0..pages).step_by(BATCH_PAGES) {
+            let count = (pages - first).min(BATCH_PAGES as u32);
+            let batch = &mut batch[..count as usize];
+            let faults = self.store.read_range(first, batch.iter_mut(), &mut self.workspace);
+            let mut faults = faults.into_iter().peekable();
+            for (block, page) in (first..).zip(batch) {
+                let fault = faults.next_if(|(failed, _)| *failed == block);
+                take(block, fault.map_or(Ok(page), |(_, fault)| Err(fault)))?;
             }
         }
+        Ok(())
     }
 
     /// Reads all pages, in order. `take` is given what each has of the plain file, or why that cannot be had,
@@ -213,24 +195,29 @@ impl<'m> Reader<'m> {
     ///
     /// # Errors
     /// What `take` returned; that the page with the file's length is missing.
-    pub(crate) fn plain(
+    pub(crate) fn plain<E: From<String>>(
         &mut self,
-        mut take: impl FnMut(Result<&[u8], String>) -> Result<(), String>,
-    ) -> Result<Entry, String> {
-        let mut page = [0; PAGE_SIZE];
-        let pages = self.container.pages();
-        let mut bytes = PlainBytes::new(self.is_relation, pages);
-        for block in 0..pages {
-            let decoded = self.page(block, &mut page).map_err(|fault| fault.to_string());
-            take(decoded.and_then(|_| bytes.of(block, &page)))?;
-        }
-        bytes.entry()
+        mut take: impl FnMut(Result<&[u8], String>) -> Result<(), E>,
+    ) -> Result<Entry, E> {
+        // Of a relation, or of any file (`content`).
+        let is_relation = self.store.identity().relation != 0;
+        let mut bytes = PlainBytes::new(is_relation, self.container().pages());
+        self.each(|block, page| {
+            let page = page.map_err(|fault| fault.to_string());
+            take(page.and_then(|page| bytes.of(block, page)))
+        })?;
+        Ok(bytes.entry()?)
     }
 
     /// A page as it is stored: none for zeros, else mode, dictionary and payload.
     pub(crate) fn stored(&mut self, block: u32) -> Result<Stored<'_>, Error> {
-        self.container.read(block, &mut self.scratch)
+        self.store.stored(block, &mut self.workspace)
     }
+}
+
+/// Memory for the codecs of one container's pages.
+pub(crate) fn workspace(path: &Path) -> Result<Workspace, Failure> {
+    Workspace::new(Workspace::BUDGET_BYTES).map_err(|error| Failure::new(path, error))
 }
 
 #[test]

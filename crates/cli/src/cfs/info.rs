@@ -141,10 +141,10 @@ fn unreadable(path: &Path, file_bytes: u64, disk_bytes: u64, problem: String) ->
 
 fn inside(means: &Means, file: &Path) -> Result<Inside, String> {
     let (mut reader, _) = means.open(file).map_err(|failure| failure.to_string())?;
-    reader.container.complete().map_err(|error| error.to_string())?;
+    reader.container().complete().map_err(|error| error.to_string())?;
     let mut modes: BTreeMap<String, u32> = BTreeMap::new();
     let mut record_bytes = 0;
-    for block in 0..reader.container.pages() {
+    for block in 0..reader.container().pages() {
         let name = match reader.stored(block) {
             Ok(pgshrink_cfs::Stored::Zeros) => "zeros".to_owned(),
             Ok(pgshrink_cfs::Stored::Record { mode, payload, .. }) => {
@@ -155,8 +155,8 @@ fn inside(means: &Means, file: &Path) -> Result<Inside, String> {
         };
         *modes.entry(name).or_default() += 1;
     }
-    let stats = reader.container.stats();
-    let dictionaries = reader.container.dictionary_ids().map_or(0, |ids| ids.len() as u32);
+    let stats = reader.container().stats();
+    let dictionaries = reader.container().dictionary_ids().map_or(0, |ids| ids.len() as u32);
     Ok(Inside {
         live_bytes: stats.live_bytes,
         garbage_bytes: stats.allocated_bytes.saturating_sub(stats.live_bytes),

@@ -1,6 +1,6 @@
 //! `pgshrink cfs pack`.
 
-use super::container::Means;
+use super::container::{Means, workspace};
 use super::content::PlainFile;
 use super::copy::{self, Done, Plan};
 use super::dictionary::{self, Sample};
@@ -16,7 +16,8 @@ use pgshrink_cfs::dictionaries::DICTIONARIES_MAX;
 use pgshrink_cfs::dictionary_policy::DictionaryPolicy;
 use pgshrink_cfs::page::{self, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 use pgshrink_cfs::seal::{Keyring, Random};
-use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, Scratch, segment};
+use pgshrink_cfs::store::{self, Writing};
+use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, PageStore, segment};
 use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -204,48 +205,39 @@ impl Packing {
         to: &Path,
         progress: &Progress,
     ) -> Result<(Means, Entry), Failure> {
-        let failed = |error: pgshrink_cfs::Error| Failure::new(to, error);
+        let failed = |error: store::Error| Failure::new(to, error);
         let born = birth(plain.identity(), self.keyring.as_mut(), self.random);
         let (means, birth) = born.map_err(|reason| Failure::new(to, reason))?;
         let folder = SegmentFolder(to.to_owned());
-        let container =
-            segment::create(&folder, Alone, means.words(), &birth, means.options(false)).map_err(failed)?;
-        let add = |dictionary: &PageDictionary| {
-            container.add_dictionary(short(dictionary.hash()), dictionary.bytes()).map_err(failed)
-        };
+        let container = segment::create(&folder, Alone, means.words(), &birth, means.options(false));
+        let store = container.map_err(store::Error::from).and_then(PageStore::new).map_err(failed)?;
+        let add = |dictionary: &PageDictionary| store.add_dictionary(dictionary).map_err(failed);
         let known = self.trained.as_ref().and_then(|trained| trained.dictionary.as_ref());
-        let mut number = known.map(add).transpose()?;
-        let mut count = usize::from(number.is_some());
-        let (mut codec, mut scratch, mut bytes) = (PageCodec::new(), Scratch::new(), plain.bytes_of_pages());
-        let (mut page, mut payload) = ([0; PAGE_SIZE], Vec::new());
+        let dictionary = known.map(add).transpose()?;
+        let mut count = usize::from(dictionary.is_some());
+        let mut how = Writing { policy: self.policy, dictionary, verify: false };
+        let (mut workspace, mut bytes) = (workspace(to)?, plain.bytes_of_pages());
+        let mut page = [0; PAGE_SIZE];
         let changed = |reason: String| Failure::new(&plain.path, reason);
         for block in 0..plain.pages {
             plain.page(block, &mut page)?;
             bytes.of(block, &page).map_err(changed)?;
-            payload.clear();
-            let present = self.trained.as_ref().and_then(|trained| trained.dictionary.as_ref());
-            let number_in_relation = Some(plain.in_relation(block));
-            let encoded = codec.encode(&page, number_in_relation, &self.policy, present, &mut payload);
-            let mode = encoded.map_err(|error| Failure::new(&plain.path, error))?.mode;
-            if mode == Mode::ZERO {
-                container.write_zeros(block).map_err(failed)?;
-            } else {
-                let needed = number.filter(|_| mode.has_dictionary()).unwrap_or(0);
-                container.write(block, mode.byte(), needed, &payload, &mut scratch).map_err(failed)?;
+            let stored = store.write(block, &page, &how, &mut workspace).map_err(failed)?;
+            if stored.mode != Mode::ZERO {
                 let to_come = if count < DICTIONARIES_MAX { plain.pages - block } else { 0 };
-                let better = self.follow(plain.in_relation(block), &page, payload.len(), to_come);
+                let better = self.follow(plain.in_relation(block), &page, stored.payload_len, to_come);
                 if let Some(better) = better.map_err(|error| Failure::new(&plain.path, error))? {
-                    number = Some(add(better)?);
+                    how.dictionary = Some(add(better)?);
                     count += 1;
                 }
             }
             if block % COMMIT_PAGES == COMMIT_PAGES - 1 {
-                container.commit().map_err(failed)?;
+                store.container().commit().map_err(|error| failed(error.into()))?;
             }
             progress.add(PAGE_SIZE as u64);
         }
-        container.close().map_err(failed)?;
-        drop(container);
+        store.container().close().map_err(|error| failed(error.into()))?;
+        drop(store);
         Ok((means.fresh(), bytes.entry().map_err(changed)?))
     }
 
@@ -272,19 +264,19 @@ impl Packing {
     /// Opens what was made, and compares every page.
     fn compare(&self, means: &Means, plain: &PlainFile, to: &Path) -> Result<(), Failure> {
         let (mut reader, _) = means.open(&to.join(segment::FILE_NAME))?;
-        let (mut before, mut after) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
-        let pages = reader.container.pages();
+        let mut before = [0; PAGE_SIZE];
+        let pages = reader.container().pages();
         if pages != plain.pages {
             return Err(Failure::new(to, format!("expected {} pages, found {pages}", plain.pages)));
         }
-        for block in 0..pages {
+        reader.each(|block, after| {
             plain.page(block, &mut before)?;
-            reader.page(block, &mut after).map_err(|fault| Failure::new(to, fault))?;
-            if before != after {
+            if before != *after.map_err(|fault| Failure::new(to, fault))? {
                 let changed = format!("block {block} did not come back; does a server write to it?");
                 return Err(Failure::new(&plain.path, changed));
             }
-        }
+            Ok(())
+        })?;
         plain.same_length()
     }
 }
@@ -311,11 +303,4 @@ pub(super) fn birth(
         seal = Some(key.into_seal(master.id(), random));
     }
     Ok((Means::new(PAGES_MAX, seal), birth))
-}
-
-/// What the engine knows a dictionary by.
-fn short(hash: &[u8; 32]) -> [u8; 16] {
-    let mut name = [0; 16];
-    name.copy_from_slice(&hash[..16]);
-    name
 }

@@ -15,6 +15,7 @@ use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::{DictionaryNumber, Identity, Scratch, Stored, segment};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -53,7 +54,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
     refuse_plain(file, &head, &keyring)?;
     let means = Means::of(&head, &mut keyring, random).map_err(|reason| Failure::new(file, reason))?;
     let (mut reader, found) = means.salvage(file)?;
-    let pages = reader.container.pages();
+    let pages = reader.container().pages();
     let progress = Progress::new(2 * u64::from(pages) * PAGE_SIZE as u64, &args.output);
     progress.at(file);
     let mut lost = found.lost.clone();
@@ -86,14 +87,15 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
 
 /// Blocks whose records are whole and whose pages are not to be had all the same.
 fn undecodable(reader: &mut Reader<'_>, lost: &[u32], progress: &Progress) -> Vec<u32> {
-    let mut page = [0; PAGE_SIZE];
     let mut found = Vec::new();
-    for block in 0..reader.container.pages() {
-        if !lost.contains(&block) && reader.page(block, &mut page).is_err() {
+    let all: Result<(), Infallible> = reader.each(|block, page| {
+        if page.is_err() && !lost.contains(&block) {
             found.push(block);
         }
         progress.add(PAGE_SIZE as u64);
-    }
+        Ok(())
+    });
+    let Ok(()) = all;
     found
 }
 
@@ -112,14 +114,14 @@ fn rebuild(
     let made =
         segment::create(&folder, Alone, means.words(), &birth, means.options(false)).map_err(failed)?;
     let mut numbers: BTreeMap<DictionaryNumber, DictionaryNumber> = BTreeMap::from([(0, 0)]);
-    for id in reader.container.dictionary_ids().map_err(failed)? {
+    for id in reader.container().dictionary_ids().map_err(failed)? {
         // One that is damaged has made its pages lost.
-        if let Ok((name, content)) = reader.container.dictionary(id) {
+        if let Ok((name, content)) = reader.container().dictionary(id) {
             numbers.insert(id, made.add_dictionary(name, &content).map_err(failed)?);
         }
     }
     let mut scratch = Scratch::new();
-    for block in 0..reader.container.pages() {
+    for block in 0..reader.container().pages() {
         let stored = if lost.binary_search(&block).is_ok() {
             Stored::Zeros
         } else {

@@ -1,7 +1,6 @@
 //! `pgshrink cfs unpack`.
 
 use super::container::{Means, head_of, refuse_plain};
-use super::content::PlainBytes;
 use super::copy::{Done, Plan};
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
@@ -10,10 +9,9 @@ use super::tree::Tree;
 use super::walk::{Found, Kind};
 use super::{Failure, Verdict};
 use crate::args::UnpackArgs;
-use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::Keyring;
 use std::fs::{self, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -86,26 +84,35 @@ fn unpack(
     };
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
     let mut out = BufWriter::with_capacity(1 << 20, opened.map_err(Failure::reading(to))?);
-    let mut page = [0; PAGE_SIZE];
-    let pages = reader.container.pages();
-    let mut bytes = PlainBytes::new(reader.is_relation(), pages);
-    for block in 0..pages {
-        let decoded = reader.page(block, &mut page).map_err(|fault| fault.to_string());
-        match decoded.and_then(|_| bytes.of(block, &page)) {
-            Ok(plain) => out.write_all(plain).map_err(Failure::reading(to))?,
-            Err(fault) => {
-                fs::remove_file(to).map_err(Failure::reading(to))?;
-                return failed(format!("{fault} (see pgshrink cfs salvage)"));
-            }
+    let pages = reader.container().pages();
+    let entry = match reader.plain(|bytes| Ok(out.write_all(bytes?)?)) {
+        Ok(entry) => entry,
+        Err(End::Written(error)) => return Err(Failure::reading(to)(error)),
+        Err(End::Damaged(fault)) => {
+            fs::remove_file(to).map_err(Failure::reading(to))?;
+            return failed(format!("{fault} (see pgshrink cfs salvage)"));
         }
-    }
+    };
     let out = out.into_inner().map_err(|error| Failure::new(to, error))?;
     out.sync_all().map_err(Failure::reading(to))?;
-    match bytes.entry() {
-        Ok(entry) => Ok(Done::Converted(pages.into(), entry)),
-        Err(fault) => {
-            fs::remove_file(to).map_err(Failure::reading(to))?;
-            failed(fault)
-        }
+    Ok(Done::Converted(pages.into(), entry))
+}
+
+/// Why a container is not read to its end.
+enum End {
+    Damaged(String),
+    /// The plain file could not be written.
+    Written(io::Error),
+}
+
+impl From<String> for End {
+    fn from(fault: String) -> End {
+        End::Damaged(fault)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> End {
+        End::Written(error)
     }
 }

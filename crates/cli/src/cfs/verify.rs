@@ -181,7 +181,7 @@ fn verify(
         note(&report, &mut verified);
     }
     // Leaves of the map, and whether their pages share space.
-    verified.damages.extend(reader.container.complete().err().map(|error| error.to_string()));
+    verified.damages.extend(reader.container().complete().err().map(|error| error.to_string()));
     let entry = reader.plain(|bytes| {
         if let Err(fault) = bytes {
             verified.damaged_pages += 1;

@@ -5,6 +5,7 @@ mod bare;
 mod block;
 mod hostile_stream;
 mod list;
+mod memory;
 mod pglz;
 mod random;
 mod stream;

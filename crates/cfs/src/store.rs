@@ -1,0 +1,355 @@
+//! Pages in, pages out: a [`PageStore`] is a container with a codec before it.
+//!
+//! ```text
+//!   8 KB  --  Workspace: contexts, dictionaries, a budget  --  payload  --  Container: records, entries
+//! ```
+//!
+//! It opens nothing, commits nothing and decides nothing about levels or dictionaries: whoever has the
+//! container does ([`PageStore::container`]). A store is shared like its container; a [`Workspace`] is one
+//! thread's and serves any number of stores.
+//!
+//! # Invariants
+//! * **P1** A page that is read is one that was written, whole, or there is an error.
+//! * **P2** A page that cannot be had is no other page's failure, however many were asked for together.
+//! * **P3** Where verifying is asked for, nothing is published that does not decode to the page.
+//! * **P4** A page is decoded with the dictionary of its own container: what is kept of one container is not
+//!   found by another, also where that lies in the same file.
+//! * **P5** A workspace holds no more memory than its budget; what would need more fails, and says so.
+//!
+//! ```
+//! # use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, Options, device::Alone, segment, sim::Disk};
+//! # use std::sync::atomic::AtomicU64;
+//! use pgshrink_cfs::store::{PageStore, Workspace, Writing};
+//! # let options = Options::new(1024);
+//! # let words: Vec<AtomicU64> = (0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect();
+//! # let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+//! # let disk = Disk::new(1, || ());
+//! # let container = segment::create(&disk, Alone, &words, &birth, options)?;
+//! let store = PageStore::new(container)?;
+//! let mut workspace = Workspace::new(Workspace::BUDGET_BYTES)?;
+//! for block in 0..16 {
+//!     store.write(block, &[block as u8; 8192], &Writing::default(), &mut workspace)?;
+//! }
+//! store.container().commit()?;
+//! let mut pages = vec![[0; 8192]; 16];
+//! let faults = store.read_range(0, pages.iter_mut(), &mut workspace);
+//! assert!(faults.is_empty() && pages[9] == [9; 8192]);
+//! # Ok::<(), pgshrink_cfs::store::Error>(())
+//! ```
+
+mod cache;
+mod error;
+mod workspace;
+
+pub use error::Error;
+pub use workspace::Workspace;
+
+use std::sync::atomic::AtomicU64;
+
+use crate::device::{Alone, Device, ProcessTable};
+use crate::engine::adjacent::FileRange;
+use crate::engine::container::{Container, Stored};
+use crate::fault::Fault;
+use crate::format::error::Error as ContainerError;
+use crate::format::root::Identity;
+use crate::format::units::{ContainerId, DictionaryNumber, PAGES_MAX};
+use crate::page::{Mode, PAGE_SIZE, PageDictionary, Policy};
+use crate::shared::word::Word;
+use workspace::Codecs;
+
+/// A segment's pages.
+pub struct PageStore<'m, D, P = Alone, W = AtomicU64> {
+    container: Container<'m, D, P, W>,
+    identity: Identity,
+}
+
+/// How pages are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Writing {
+    /// Algorithm, level, rearranging.
+    pub policy: Policy,
+    /// The dictionary to use, of [`PageStore::add_dictionary`], where the algorithm can.
+    pub dictionary: Option<DictionaryNumber>,
+    /// Whether what was encoded is decoded and compared before it is published.
+    pub verify: bool,
+}
+
+/// What a page is stored as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredAs {
+    /// How it is encoded.
+    pub mode: Mode,
+    /// The dictionary that it needs; 0 for none.
+    pub dictionary: DictionaryNumber,
+    /// Bytes of its payload, not sealed; 0 for a page of zeros.
+    pub payload_len: usize,
+}
+
+impl StoredAs {
+    const ZEROS: StoredAs = StoredAs { mode: Mode::ZERO, dictionary: 0, payload_len: 0 };
+}
+
+/// A page of the server.
+pub type Page = [u8; PAGE_SIZE];
+
+impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
+    /// Over an open container.
+    ///
+    /// # Errors
+    /// [`Error::Container`] where it cannot be read which segment it is: check sums of pages are computed
+    /// from that.
+    pub fn new(container: Container<'m, D, P, W>) -> Result<Self, Error> {
+        let identity = container.identity()?;
+        Ok(PageStore { container, identity })
+    }
+
+    /// The container: for commits, truncation, collection, its size and all else that is not about what pages
+    /// contain.
+    pub fn container(&self) -> &Container<'m, D, P, W> {
+        &self.container
+    }
+
+    /// Which segment it was when it was opened.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// A block's number in its relation.
+    fn in_relation(&self, block: u32) -> u32 {
+        self.identity.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
+    }
+
+    /// What the container's dictionaries are kept by. A container draws its id when it is made, so it is a
+    /// generation, too.
+    fn name(&self, number: DictionaryNumber) -> (ContainerId, DictionaryNumber) {
+        let is_injected = self.container.options.fault.is(Fault::CacheIgnoresContainer);
+        (if is_injected { [0; 16] } else { self.container.id() }, number)
+    }
+
+    /// Reads a page; says what it was stored as. On an error the buffer holds bytes without meaning.
+    ///
+    /// # Errors
+    /// [`Error::Container`] as of [`Container::read`]; [`Error::Page`], [`Error::Dictionary`];
+    /// [`Error::Budget`].
+    pub fn read(&self, block: u32, page: &mut Page, workspace: &mut Workspace) -> Result<StoredAs, Error> {
+        let Workspace { scratch, codecs, .. } = workspace;
+        let mut missed = None;
+        loop {
+            let stored = self.container.read(block, scratch)?;
+            match self.decode(block, stored, page, codecs) {
+                // The page may have been written since, and its dictionary dropped with the last page that
+                // needed it.
+                Err(Error::Dictionary { number, source: ContainerError::DictionaryMissing(_), .. })
+                    if missed != Some(number) =>
+                {
+                    missed = Some(number);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Reads as many pages as `pages` gives buffers, from `first` on, with one pread where their records lie
+    /// side by side ([`crate::adjacent`]). Returns the blocks that failed and why, nothing and without an
+    /// allocation if none did; all others are read. The buffer of a page that failed holds bytes without
+    /// meaning.
+    pub fn read_range<'p>(
+        &self,
+        first: u32,
+        pages: impl ExactSizeIterator<Item = &'p mut Page>,
+        workspace: &mut Workspace,
+    ) -> Vec<(u32, Error)> {
+        let mut faults = Vec::new();
+        let (count, mut gathered) = (pages.len(), 0);
+        for (index, page) in pages.enumerate() {
+            let block = first.saturating_add(index as u32);
+            if gathered == 0 {
+                let left = u32::try_from(count - index).unwrap_or(u32::MAX);
+                gathered = self.container.gather(block, left, &mut workspace.run);
+            }
+            gathered -= 1;
+            if let Err(error) = self.read_gathered(block, page, workspace) {
+                faults.push((block, error));
+            }
+        }
+        faults
+    }
+
+    fn read_gathered(
+        &self,
+        block: u32,
+        page: &mut Page,
+        workspace: &mut Workspace,
+    ) -> Result<StoredAs, Error> {
+        let Workspace { scratch, run, codecs } = &mut *workspace;
+        let stored = self.container.gathered(block, run, scratch)?;
+        match self.decode(block, stored, page, codecs) {
+            Err(Error::Dictionary { source: ContainerError::DictionaryMissing(_), .. }) => {
+                self.read(block, page, workspace)
+            }
+            done => done,
+        }
+    }
+
+    fn decode(
+        &self,
+        block: u32,
+        stored: Stored<'_>,
+        page: &mut Page,
+        codecs: &mut Codecs,
+    ) -> Result<StoredAs, Error> {
+        let Stored::Record { mode, dictionary: number, payload } = stored else {
+            page.fill(0);
+            return Ok(StoredAs::ZEROS);
+        };
+        let failed = |source| Error::Page { block, source };
+        let mode = Mode::from_byte(mode).map_err(failed)?;
+        codecs.admit_reader(mode.algorithm())?;
+        let slot = if mode.has_dictionary() {
+            Some(codecs.load(&self.container, self.name(number), block)?)
+        } else {
+            None
+        };
+        let Codecs { codec, cache, .. } = codecs;
+        let dictionary = slot.and_then(|slot| cache.get(slot));
+        let number_in_relation = Some(self.in_relation(block));
+        codec.decode(mode.byte(), payload, number_in_relation, dictionary, page).map_err(failed)?;
+        Ok(StoredAs { mode, dictionary: number, payload_len: payload.len() })
+    }
+
+    /// A page as it is stored, for who copies it.
+    ///
+    /// # Errors
+    /// As of [`Container::read`].
+    pub fn stored<'w>(&self, block: u32, workspace: &'w mut Workspace) -> Result<Stored<'w>, ContainerError> {
+        self.container.read(block, &mut workspace.scratch)
+    }
+
+    /// Writes a page; says what it is stored as. It is durable after the container's next commit. Where the
+    /// dictionary is retired, dropped or damaged, the page is written without one.
+    ///
+    /// # Errors
+    /// After an error the page is what it was. [`Error::Container`] as of [`Container::write`];
+    /// [`Error::Page`]; [`Error::NotVerified`]; [`Error::Budget`].
+    pub fn write(
+        &self,
+        block: u32,
+        page: &Page,
+        how: &Writing,
+        workspace: &mut Workspace,
+    ) -> Result<StoredAs, Error> {
+        let Workspace { scratch, codecs, .. } = workspace;
+        let mut number = how.dictionary.filter(|_| PageDictionary::usable_with(how.policy.choice));
+        loop {
+            let stored = match self.encode(block, page, &Writing { dictionary: number, ..*how }, codecs) {
+                Err(error @ Error::Dictionary { .. }) if number.is_some() && error.is_damage() => {
+                    number = None;
+                    continue;
+                }
+                done => done?,
+            };
+            if stored.mode == Mode::ZERO {
+                self.container.write_zeros(block)?;
+                return Ok(stored);
+            }
+            let StoredAs { mode, dictionary, .. } = stored;
+            match self.container.write(block, mode.byte(), dictionary, &codecs.payload, scratch) {
+                Err(ContainerError::DictionaryRetired(_) | ContainerError::DictionaryMissing(_))
+                    if dictionary != 0 =>
+                {
+                    number = None;
+                }
+                done => return done.map(|()| stored).map_err(Error::from),
+            }
+        }
+    }
+
+    /// Writes pages from `first` on, one after the other.
+    ///
+    /// # Errors
+    /// The block that failed, and why as of [`write`](Self::write): those before it are written, those after
+    /// it are not.
+    pub fn write_range<'p>(
+        &self,
+        first: u32,
+        pages: impl IntoIterator<Item = &'p Page>,
+        how: &Writing,
+        workspace: &mut Workspace,
+    ) -> Result<(), (u32, Error)> {
+        for (block, page) in (first..=u32::MAX).zip(pages) {
+            self.write(block, page, how, workspace).map_err(|error| (block, error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the contexts and the dictionary that writing so and reading back will need, before somebody
+    /// cannot wait for them or has to do without an allocation.
+    ///
+    /// # Errors
+    /// [`Error::Page`], [`Error::Dictionary`], [`Error::Budget`].
+    pub fn warm(&self, how: &Writing, workspace: &mut Workspace) -> Result<(), Error> {
+        // A page that any codec has something to do with.
+        let page: Page = std::array::from_fn(|at| (at % 251) as u8);
+        self.encode(0, &page, &Writing { verify: true, ..*how }, &mut workspace.codecs).map(drop)
+    }
+
+    /// Encodes a page into the codecs' payload.
+    fn encode(&self, block: u32, page: &Page, how: &Writing, codecs: &mut Codecs) -> Result<StoredAs, Error> {
+        let choice = how.policy.choice;
+        if how.verify {
+            codecs.admit_reader(choice.algorithm)?;
+        }
+        let slot = match how.dictionary {
+            Some(number) => {
+                let slot = codecs.load(&self.container, self.name(number), block)?;
+                codecs.prepare(slot, choice, block)?;
+                Some(slot)
+            }
+            None => {
+                codecs.admit_writer(choice, 0, None)?;
+                None
+            }
+        };
+        let failed = |source| Error::Page { block, source };
+        let number_in_relation = Some(self.in_relation(block));
+        let Codecs { codec, payload, check, cache, .. } = codecs;
+        let dictionary = slot.and_then(|slot| cache.get(slot));
+        payload.clear();
+        let encoded = codec.encode(page, number_in_relation, &how.policy, dictionary, payload);
+        let mode = encoded.map_err(failed)?.mode;
+        if self.container.options.fault.is(Fault::CodecLies)
+            && let Some(byte) = payload.last_mut()
+        {
+            *byte ^= 1;
+        }
+        if how.verify {
+            let decoded = codec.decode(mode.byte(), payload, number_in_relation, dictionary, check);
+            if decoded.is_err() || **check != *page {
+                return Err(Error::NotVerified { block, choice });
+            }
+        }
+        let dictionary = how.dictionary.filter(|_| mode.has_dictionary()).unwrap_or(0);
+        Ok(StoredAs { mode, dictionary, payload_len: payload.len() })
+    }
+
+    /// Makes a dictionary durable in the container, with a commit, and returns the number to write by; the
+    /// number it has if it is there already.
+    ///
+    /// # Errors
+    /// As of [`Container::add_dictionary`].
+    pub fn add_dictionary(&self, dictionary: &PageDictionary) -> Result<DictionaryNumber, Error> {
+        let mut name = [0; 16];
+        name.copy_from_slice(&dictionary.hash()[..16]);
+        Ok(self.container.add_dictionary(name, dictionary.bytes())?)
+    }
+
+    /// Where a page lies in the file, for prefetch and writeback ([`Container::location`]).
+    pub fn location(&self, block: u32) -> Option<FileRange> {
+        self.container.location(block)
+    }
+
+    /// The same of a range ([`Container::locations`]).
+    pub fn locations(&self, first: u32, count: u32, each: impl FnMut(FileRange)) {
+        self.container.locations(first, count, each);
+    }
+}

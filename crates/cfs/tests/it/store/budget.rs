@@ -1,0 +1,156 @@
+//! Memory of a workspace.
+
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+use crate::shell::FileFolder;
+use pgshrink_cfs::{Birth, Identity, KEY_BYTES};
+use pgshrink_testkit::TempDir;
+use pgshrink_testkit::allocations::held_bytes;
+
+fn expect_budget(error: Error, budget: usize) {
+    let Error::Budget { needed, held, budget: named, .. } = error else { panic!("{error}") };
+    assert_eq!(named, budget as u64);
+    assert!(needed + held > named, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("the budget of {budget} bytes")), "{text}");
+    assert!(!error.is_damage());
+}
+
+#[test]
+fn p5_a_budget_that_is_not_enough_for_one_page_is_refused() {
+    for budget in [0, 1, 100 << 10] {
+        expect_budget(Workspace::new(budget).err().unwrap(), budget);
+    }
+    let least = (0..).map(|step| step << 10).find(|budget| Workspace::new(*budget).is_ok()).unwrap();
+    assert!(least < 400 << 10, "{least}");
+    // Raw pages need nothing more.
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    let mut workspace = Workspace::new(least).unwrap();
+    store.write(0, &page(0, 0), &by(Algorithm::None, 0), &mut workspace).unwrap();
+    assert!(read(&store, 0, &mut workspace).unwrap() == page(0, 0));
+    assert!(workspace.memory_size() <= least);
+}
+
+#[test]
+fn p5_what_does_not_fit_fails_by_name_and_what_fits_goes_on() {
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    let budget = 1000 << 10;
+    let mut workspace = Workspace::new(budget).unwrap();
+    let fast = by(Algorithm::Zstd, 1);
+    store.write(0, &page(0, 0), &fast, &mut workspace).unwrap();
+    let slow = by(Algorithm::Zstd, 22);
+    expect_budget(store.write(0, &page(0, 1), &slow, &mut workspace).unwrap_err(), budget);
+    assert!(read(&store, 0, &mut workspace).unwrap() == page(0, 0), "the page is what it was");
+    store.write(1, &page(1, 0), &fast, &mut workspace).unwrap();
+    assert!(workspace.memory_size() <= budget);
+    // Reading what somebody else wrote, by an algorithm for which there is no room.
+    let mut other = super::workspace();
+    store.write(2, &page(2, 0), &by(Algorithm::Lzfse, 0), &mut other).unwrap();
+    let (pages, faults) = read_range(&store, 0..3, &mut workspace);
+    assert_eq!(faults.len(), 1);
+    expect_budget(faults[0].1.clone(), budget);
+    assert!(pages[0] == page(0, 0) && pages[1] == page(1, 0));
+}
+
+#[test]
+fn p5_dictionaries_that_were_not_used_for_longest_make_room() {
+    let mut other = workspace();
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    for of in 0..8u8 {
+        // Of 100 KB each.
+        let bytes: Vec<u8> = dictionary(of).bytes().iter().copied().cycle().take(100_000).collect();
+        let made = PageDictionary::new(bytes, &[]).unwrap();
+        let number = store.add_dictionary(&made).unwrap();
+        let how = Writing { dictionary: Some(number), ..Writing::default() };
+        let mut page = [0; 8192];
+        page[..6000].copy_from_slice(&made.bytes()[..6000]);
+        assert_eq!(store.write(of.into(), &page, &how, &mut other).unwrap().dictionary, number);
+    }
+    store.container().close().unwrap();
+    let store = watched(&bench);
+    let budget = 1400 << 10;
+    let mut workspace = Workspace::new(budget).unwrap();
+    let mut rng = Seed::from_env_or_time().rng();
+    for round in 0..300 {
+        // One of them all the time.
+        let block = if round % 2 == 0 { 3 } else { rng.below(8) as u32 };
+        let mut found = [0; 8192];
+        let preads = preads_of(&store, || found = read(&store, block, &mut workspace).unwrap());
+        assert!(block != 3 || round == 0 || preads == 1, "the one that is used most is loaded again");
+        assert_eq!(found[..12], dictionary(block as u8).bytes()[..12]);
+        assert!(workspace.memory_size() <= budget);
+        assert!(workspace.dictionaries() <= 5, "{}", workspace.dictionaries());
+    }
+    assert!(workspace.dictionaries() >= 2);
+    // One that is larger than all of it.
+    let mut least = Workspace::new(600 << 10).unwrap();
+    let error = read(&store, 0, &mut least).unwrap_err();
+    expect_budget(error, 600 << 10);
+}
+
+#[test]
+fn p5_a_warm_workspace_holds_all_that_writing_and_reading_back_needs() {
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    let number = store.add_dictionary(&dictionary(1)).unwrap();
+    let how = Writing { dictionary: Some(number), ..by(Algorithm::Zstd, 9) };
+    let mut workspace = workspace();
+    store.warm(&how, &mut workspace).unwrap();
+    let held = workspace.memory_size();
+    for block in 0..30 {
+        store.write(block, &page(block, 0), &how, &mut workspace).unwrap();
+        assert!(read(&store, block, &mut workspace).unwrap() == page(block, 0));
+    }
+    assert_eq!(workspace.memory_size(), held);
+    assert_eq!(store.container().pages(), 30, "warming writes nothing");
+}
+
+#[test]
+fn p5_a_workspace_takes_no_more_from_the_allocator_than_it_says() {
+    // Memory of its own, but for a file's name now and then: the disk is a real one.
+    let folder = TempDir::new().unwrap();
+    let options = crate::plan::options(Fault::None, 0);
+    let words: Vec<AtomicU64> = (0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect();
+    let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+    let file_folder = FileFolder(folder.path().to_owned());
+    let store =
+        PageStore::new(segment::create(&file_folder, Alone, &words, &birth, options).unwrap()).unwrap();
+    let number = store.add_dictionary(&dictionary(1)).unwrap();
+    let golden = golden_pages();
+    let mut page = [0; 8192];
+    let before = held_bytes();
+    let mut workspace = workspace();
+    let none = held_bytes() - before;
+    for (algorithm, level) in [
+        (Algorithm::Snappy, 0),
+        (Algorithm::Pglz, 0),
+        (Algorithm::Zstd, 1),
+        (Algorithm::Lz4, 1),
+        (Algorithm::Zlib, 9),
+        (Algorithm::Lzfse, 0),
+    ] {
+        let how = Writing { dictionary: Some(number), verify: true, ..by(algorithm, level) };
+        for (index, golden) in golden.iter().enumerate() {
+            let block = index as u32 % crate::plan::PAGES_MAX;
+            store.write(block, golden, &how, &mut workspace).unwrap();
+            store.read(block, &mut page, &mut workspace).unwrap();
+            assert!(page == *golden);
+        }
+        store.container().commit().unwrap();
+        let (held, said) = (held_bytes() - before, workspace.memory_size() as isize);
+        println!("{algorithm}: {held} of {said}, {none} to begin with");
+        assert!(held <= said, "{algorithm}: {held} of {said}");
+    }
+}
+
+fn golden_pages() -> Vec<Page> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/cfs-page/golden");
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<_> = all.filter(|path| path.extension().is_some_and(|e| e == "page")).collect();
+    pages.sort();
+    pages.iter().map(|path| std::fs::read(path).unwrap().try_into().unwrap()).collect()
+}

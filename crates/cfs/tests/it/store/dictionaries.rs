@@ -1,0 +1,126 @@
+//! Dictionaries kept by a workspace: each container's own.
+
+use super::*;
+use pgshrink_cfs::Scratch;
+
+/// A container whose dictionary 1 is this one, and a page that needs it.
+fn with(id: u8, fault: Fault, of: u8) -> (Bench, Store) {
+    let bench = Bench::new(crate::plan::options(fault, 0));
+    let store = PageStore::new(bench.create(id)).unwrap();
+    let number = store.add_dictionary(&dictionary(of)).unwrap();
+    assert_eq!(number, 1);
+    let how = Writing { dictionary: Some(number), ..Writing::default() };
+    let mut workspace = workspace();
+    for block in 0..4 {
+        let written = store.write(block, &mentioning(of, block), &how, &mut workspace).unwrap();
+        assert_eq!(written.dictionary, number);
+    }
+    store.container().commit().unwrap();
+    (bench, store)
+}
+
+/// A page of lines of the dictionary, so that it cannot be decoded by another.
+fn mentioning(of: u8, block: u32) -> Page {
+    let mut page = [0; 8192];
+    let dictionary = dictionary(of);
+    let lines = &dictionary.bytes()[64 * block as usize..];
+    page[100..5000].copy_from_slice(&lines[..4900]);
+    page
+}
+
+fn reads_right(fault: Fault) -> bool {
+    let (_one, first) = with(1, fault, 3);
+    let (_other, second) = with(2, fault, 4);
+    let mut workspace = workspace();
+    (0..4).all(|block| {
+        read(&first, block, &mut workspace).ok() == Some(mentioning(3, block))
+            && read(&second, block, &mut workspace).ok() == Some(mentioning(4, block))
+    })
+}
+
+#[test]
+fn p4_the_same_number_in_two_containers_is_two_dictionaries() {
+    assert!(reads_right(Fault::None));
+    assert!(!reads_right(Fault::CacheIgnoresContainer), "this test can see it");
+}
+
+#[test]
+fn p4_a_container_that_takes_anothers_place_does_not_get_its_dictionaries() {
+    let (bench, store) = with(1, Fault::None, 3);
+    let mut workspace = workspace();
+    assert!(read(&store, 0, &mut workspace).unwrap() == mentioning(3, 0));
+    drop(store);
+    segment::unlink(&bench.disk).unwrap();
+    let store = PageStore::new(bench.create(9)).unwrap();
+    let number = store.add_dictionary(&dictionary(5)).unwrap();
+    let how = Writing { dictionary: Some(number), ..Writing::default() };
+    store.write(0, &mentioning(5, 0), &how, &mut workspace).unwrap();
+    assert!(read(&store, 0, &mut workspace).unwrap() == mentioning(5, 0));
+    assert_eq!(workspace.dictionaries(), 2);
+    workspace.forget([1; 16]);
+    assert_eq!(workspace.dictionaries(), 1);
+    assert!(read(&store, 0, &mut workspace).unwrap() == mentioning(5, 0));
+}
+
+#[test]
+fn segments_of_a_relation_share_one_dictionary_in_memory() {
+    let mut workspace = workspace();
+    let all: Vec<_> = (1..6).map(|id| with(id, Fault::None, 3)).collect();
+    for (_, store) in &all {
+        assert!(read(store, 2, &mut workspace).unwrap() == mentioning(3, 2));
+    }
+    assert_eq!(workspace.dictionaries(), 1);
+    for id in 1..6 {
+        assert_eq!(workspace.dictionaries(), 1);
+        workspace.forget([id; 16]);
+    }
+    assert_eq!(workspace.dictionaries(), 0);
+}
+
+#[test]
+fn a_page_is_written_without_a_dictionary_that_is_retired_or_gone() {
+    let (_bench, store) = with(1, Fault::None, 3);
+    let mut workspace = workspace();
+    let how = Writing { dictionary: Some(1), verify: true, ..Writing::default() };
+    assert_eq!(store.write(9, &mentioning(3, 9), &how, &mut workspace).unwrap().dictionary, 1);
+    store.container().retire_dictionary(1).unwrap();
+    let written = store.write(9, &mentioning(3, 9), &how, &mut workspace).unwrap();
+    assert_eq!((written.dictionary, written.mode.has_dictionary()), (0, false));
+    assert!(read(&store, 9, &mut workspace).unwrap() == mentioning(3, 9));
+    for (number, fresh) in [(1, false), (7, true)] {
+        if !fresh {
+            (0..4).for_each(|block| store.container().write_zeros(block).unwrap());
+            assert!(store.container().drop_dictionary(number).unwrap());
+        }
+        let how = Writing { dictionary: Some(number), ..Writing::default() };
+        assert_eq!(store.write(9, &mentioning(3, 9), &how, &mut workspace).unwrap().dictionary, 0);
+    }
+}
+
+#[test]
+fn an_algorithm_without_dictionaries_leaves_the_dictionary_alone() {
+    let (_bench, store) = with(1, Fault::None, 3);
+    let mut workspace = workspace();
+    let how = Writing { dictionary: Some(1), verify: true, ..by(Algorithm::Zlib, 6) };
+    assert_eq!(store.write(9, &mentioning(3, 9), &how, &mut workspace).unwrap().dictionary, 0);
+    assert_eq!(workspace.dictionaries(), 0);
+    // And one that was prepared for another level is prepared for this one, too.
+    for level in [1, 5, 1] {
+        let how = Writing { dictionary: Some(1), verify: true, ..by(Algorithm::Zstd, level) };
+        assert_eq!(store.write(9, &mentioning(3, 9), &how, &mut workspace).unwrap().dictionary, 1);
+    }
+    assert_eq!(workspace.dictionaries(), 1);
+}
+
+#[test]
+fn a_page_whose_dictionary_never_was_there_is_damaged_and_is_not_read_for_ever() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    let number = container.add_dictionary([1; 16], b"content").unwrap();
+    container.write(0, 0x14, number, b"a payload", &mut Scratch::new()).unwrap();
+    container.close().unwrap();
+    // A root without it: that of before, as what was appended is.
+    let store = PageStore::new(bench.open().unwrap().0).unwrap();
+    let error = read(&store, 0, &mut workspace()).unwrap_err();
+    assert!(matches!(error, Error::Page { block: 0, .. }) && error.is_damage(), "{error}");
+}

@@ -8,10 +8,10 @@
 //!                   ├─ cancel request ──> cancel place
 //!                   └─ refused ──> farewell, until the client has read why
 //! ```
-//! Arrivals are never turned away: when there are too many, the one that has been waiting longest is closed, out of those of
-//! the origin that has most of them. A client that says at once what it wants is therefore served in any flood. The other
-//! pools close who finds them full, and have a smaller limit for one origin (an address, or the key of a cancel request),
-//! so that one flooder leaves room for others.
+//! Arrivals are never turned away: when there are too many, one of the origin that has most of them is closed: of those that
+//! have got least far the one that came first. A client that says at once what it wants is therefore served in any flood, and
+//! one that is in the midst of TLS is not closed for those that have said nothing. The other pools close who finds them full, and
+//! have a smaller limit for one origin (an address, or the key of a cancel request), so that one flooder leaves room for others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -92,8 +92,21 @@ pub(crate) struct Arrivals(Mutex<Waiting>);
 struct Waiting {
     all: usize,
     next: u64,
-    /// By number, which grows with time.
-    by_origin: HashMap<Origin, BTreeMap<u64, Arc<Notify>>>,
+    by_origin: HashMap<Origin, BTreeMap<Rank, Arc<Notify>>>,
+}
+
+/// Who is sent away first has the lowest: how far it has got, then its number, which grows with time.
+type Rank = (Progress, u64);
+
+/// How far an arrival has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// Nothing is here but parts of a packet.
+    Silent,
+    /// It has asked for TLS.
+    AskedTls,
+    /// TLS is in force.
+    Encrypted,
 }
 
 impl Arrivals {
@@ -104,12 +117,11 @@ impl Arrivals {
         while waiting.all >= clients_max + ARRIVALS_SPARE {
             waiting.send_one_away();
         }
-        let number = waiting.next;
+        let rank = (Progress::Silent, waiting.next);
         waiting.next += 1;
-        waiting.all += 1;
-        waiting.by_origin.entry(origin.clone()).or_default().insert(number, sent_away.clone());
+        waiting.insert(&origin, rank, sent_away.clone());
         drop(waiting);
-        Arriving { pool: self.clone(), origin, number, sent_away }
+        Arriving { pool: self.clone(), origin, rank: Mutex::new(rank), sent_away }
     }
 
     /// Sends away all that wait now.
@@ -131,23 +143,27 @@ impl Arrivals {
 }
 
 impl Waiting {
-    /// The oldest of the origin with most.
+    /// The first of the origin with most.
     fn send_one_away(&mut self) {
-        let oldest = |of_origin: &BTreeMap<u64, _>| of_origin.first_key_value().map(|(number, _)| *number);
-        let fullest =
-            self.by_origin.iter().max_by_key(|(_, of_origin)| (of_origin.len(), Reverse(oldest(of_origin))));
-        let Some((origin, number)) = fullest.and_then(|(origin, all)| Some((origin.clone(), oldest(all)?)))
+        let first = |of_origin: &BTreeMap<Rank, _>| of_origin.first_key_value().map(|(rank, _)| *rank);
+        let fullest = self.by_origin.iter().max_by_key(|(_, all)| (all.len(), Reverse(first(all))));
+        let Some((origin, rank)) = fullest.and_then(|(origin, all)| Some((origin.clone(), first(all)?)))
         else {
             return;
         };
-        if let Some(sent_away) = self.remove(&origin, number) {
+        if let Some(sent_away) = self.remove(&origin, rank) {
             sent_away.notify_one();
         }
     }
 
-    fn remove(&mut self, origin: &Origin, number: u64) -> Option<Arc<Notify>> {
+    fn insert(&mut self, origin: &Origin, rank: Rank, sent_away: Arc<Notify>) {
+        self.all += 1;
+        self.by_origin.entry(origin.clone()).or_default().insert(rank, sent_away);
+    }
+
+    fn remove(&mut self, origin: &Origin, rank: Rank) -> Option<Arc<Notify>> {
         let of_origin = self.by_origin.get_mut(origin)?;
-        let removed = of_origin.remove(&number)?;
+        let removed = of_origin.remove(&rank)?;
         self.all -= 1;
         if of_origin.is_empty() {
             self.by_origin.remove(origin);
@@ -161,11 +177,25 @@ impl Waiting {
 pub(crate) struct Arriving {
     pool: Arc<Arrivals>,
     origin: Origin,
-    number: u64,
+    rank: Mutex<Rank>,
     sent_away: Arc<Notify>,
 }
 
 impl Arriving {
+    /// It has got so far.
+    pub(crate) fn advance(&self, progress: Progress) {
+        let mut waiting = self.pool.lock();
+        let mut rank = self.rank();
+        if let Some(sent_away) = waiting.remove(&self.origin, *rank) {
+            rank.0 = progress;
+            waiting.insert(&self.origin, *rank, sent_away);
+        }
+    }
+
+    fn rank(&self) -> MutexGuard<'_, Rank> {
+        self.rank.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns when the place is wanted for somebody else, or the process ends.
     pub(crate) async fn sent_away(&self) {
         self.sent_away.notified().await;
@@ -174,7 +204,8 @@ impl Arriving {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        self.pool.lock().remove(&self.origin, self.number);
+        let rank = *self.rank();
+        self.pool.lock().remove(&self.origin, rank);
     }
 }
 
@@ -273,6 +304,23 @@ mod tests {
         assert!(is_sent_away(&first) && is_sent_away(&second));
         drop((first, second));
         assert!(pool.taken() == 0 && pool.lock().by_origin.is_empty());
+    }
+
+    #[test]
+    fn who_has_got_further_is_sent_away_later() {
+        let (pool, origin) = (Arc::<Arrivals>::default(), Origin::User(1));
+        let [encrypted, asked] = [Progress::Encrypted, Progress::AskedTls].map(|progress| {
+            let arriving = pool.take(origin.clone(), 1);
+            arriving.advance(progress);
+            arriving
+        });
+        let silent: Vec<Arriving> = (0..ARRIVALS_SPARE).map(|_| pool.take(origin.clone(), 1)).collect();
+        assert!(is_sent_away(&silent[0]) && ![&encrypted, &asked].into_iter().any(is_sent_away));
+        silent.iter().for_each(|arriving| arriving.advance(Progress::Encrypted));
+        let _next = pool.take(origin, 1);
+        assert!(is_sent_away(&asked) && !is_sent_away(&encrypted));
+        asked.advance(Progress::Encrypted);
+        assert_eq!(pool.taken(), ARRIVALS_SPARE + 1, "who was sent away does not come back");
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Pump {
             Ok(false) => {}
         }
         if commands & command::DRAIN != 0 && self.can_end() {
-            return Poll::Ready(End::Refused(shutdown_refusal()));
+            return Poll::Ready(End::Refused(self.shutdown_refusal()));
         }
         self.poll_timers(cx)
     }
@@ -229,6 +229,18 @@ impl Pump {
         [(Leg::new(self.client, "client"), to_client), (Leg::new(self.server, "server"), to_server)]
     }
 
+    /// What the client gets when this process ends.
+    fn shutdown_refusal(&self) -> Refusal {
+        let message = "terminating connection because the gateway is shutting down";
+        let refusal = Refusal::new(sqlstate::ADMIN_SHUTDOWN, message);
+        if self.can_end() {
+            return refusal.hint("Reconnect: no transaction was open.");
+        }
+        refusal.detail("A transaction or statement was in progress.").hint(
+            "Reconnect and repeat it: what was not committed is undone. A COMMIT without an answer may have taken effect.",
+        )
+    }
+
     fn obey(&mut self, commands: u32) -> Option<End> {
         if commands & command::RELEASE != 0 && self.session.take(command::RELEASE) {
             self.release();
@@ -240,7 +252,9 @@ impl Pump {
             return Some(end);
         }
         if commands & command::KILL != 0 {
-            return Some(End::Refused(self.session.take_refusal().unwrap_or_else(shutdown_refusal)));
+            return Some(End::Refused(
+                self.session.take_refusal().unwrap_or_else(|| self.shutdown_refusal()),
+            ));
         }
         if commands & command::COMPRESSION != 0
             && let Some((text, reply)) = self.session.take_request()
@@ -374,10 +388,4 @@ impl Timers {
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> bool {
         self.hold_armed && self.hold.as_mut().is_some_and(|hold| hold.as_mut().poll(cx).is_ready())
     }
-}
-
-/// What clients are told when this process ends.
-pub(crate) fn shutdown_refusal() -> Refusal {
-    Refusal::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection because the gateway is shutting down")
-        .hint("Reconnect: no transaction was open.")
 }

@@ -201,7 +201,7 @@ async fn open(
 ) -> Option<Opened> {
     let (events, id) = (common.events(), entry.session.id);
     let arriving = common.shared.registry.pools.arrivals.take(peer, common.limits.max_clients);
-    let opened = open_client(socket, peer, common.tls.as_ref(), &common.proxies);
+    let opened = open_client(socket, peer, &arriving, common.tls.as_ref(), &common.proxies);
     let opened = tokio::select! {
         biased;
         opened = timeout_at(deadline, opened) => opened,

@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use super::leg::Leg;
 use crate::config::{Network, is_loopback};
 use crate::error::{Failure, Refusal, sqlstate};
+use crate::places::{Arriving, Progress};
 use crate::proxy_protocol::{self, Parsed};
 use crate::stream::{Peer, Socket, Stream};
 use crate::tls::ALPN;
@@ -35,6 +36,7 @@ pub(crate) type OpenFailure = (Option<Leg>, Failure);
 pub(crate) async fn open_client(
     socket: Socket,
     mut peer: Peer,
+    arriving: &Arriving,
     tls: Option<&ListenTls>,
     proxies: &[Network],
 ) -> Result<Opened, OpenFailure> {
@@ -70,11 +72,15 @@ pub(crate) async fn open_client(
             }
             (First::Ssl, Some(tls)) => {
                 asked_tls = true;
+                arriving.advance(Progress::AskedTls);
                 leg = answer(leg, b'S').await?;
                 leg = accept_tls(leg, tls, false).await?;
+                arriving.advance(Progress::Encrypted);
             }
             (First::TlsClientHello, Some(tls)) if !leg.stream.is_tls() && !asked_tls => {
+                arriving.advance(Progress::AskedTls);
                 leg = accept_tls(leg, tls, true).await?;
+                arriving.advance(Progress::Encrypted);
             }
             (First::TlsClientHello, _) => {
                 return Err((None, Failure::Done("TLS handshake where none is possible")));

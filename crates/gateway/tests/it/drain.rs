@@ -30,6 +30,7 @@ fn a_drain_closes_idle_sessions_at_once_and_lets_transactions_finish() {
     gateway.order(Control::Drain);
     let (tag, body) = idle.message().unwrap();
     assert_eq!((tag, field(&body, b'C')), (b'E', "57P01".to_string()));
+    assert_eq!(field(&body, b'H'), "Reconnect: no transaction was open.");
     assert!(idle.ends());
     assert!(std::net::TcpStream::connect(("127.0.0.1", port(&gateway))).is_err(), "accepts no more");
     for raw in [&mut busy, &mut compressed] {
@@ -56,6 +57,8 @@ fn what_does_not_finish_in_the_drain_time_is_closed() {
     gateway.end(Control::Drain).unwrap();
     let (tag, body) = raw.message().unwrap();
     assert_eq!((tag, field(&body, b'C')), (b'E', "57P01".to_string()));
+    assert_eq!(field(&body, b'D'), "A transaction or statement was in progress.");
+    assert!(field(&body, b'H').starts_with("Reconnect and repeat it"), "{}", field(&body, b'H'));
     wait_until(Duration::from_secs(90), "the server's session to end", || {
         cluster.sql("select count(*) from pg_stat_activity where state like 'idle in%'").unwrap() == "0"
     })

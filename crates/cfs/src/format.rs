@@ -7,6 +7,7 @@ pub mod decoders;
 #[doc(hidden)]
 pub mod entry;
 pub mod error;
+pub(crate) mod key;
 pub(crate) mod map;
 pub(crate) mod record;
 pub(crate) mod root;

@@ -21,6 +21,7 @@
 //!   of memory.
 //! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a
 //!   relation shrinks to](estimate).
+//! * [`slots`]: a server's open segments: who has which memory, who uses it, what is evicted.
 //! * `engine`: a segment: [`container`], [`adjacent`] records, commits, [`recovery`], [`collector`],
 //!   [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
 //!   [`mod@reserve`]: what a full filesystem must not stop.
@@ -41,6 +42,7 @@ mod policy;
 pub mod seal;
 mod shared;
 pub mod sim;
+pub mod slots;
 pub mod store;
 
 pub use engine::container::{Container, Options, Scratch, Stored, Tuning};

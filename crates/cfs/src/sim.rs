@@ -398,7 +398,7 @@ impl Device for DiskFile {
         })
     }
 
-    /// What has begun may end at any time; if it fails, nobody is told but the caller.
+    /// What has begun may end at any time; if it fails, only the caller learns of it.
     fn begin_writeback(&self) -> Result<(), DeviceError> {
         if self.ignores() {
             return Err(FAILED);

@@ -58,6 +58,9 @@ impl Collected {
     }
 }
 
+/// Bytes at most that a write on a full filesystem gives back before it is tried again.
+const ROOM_PUNCH_BYTES: u64 = 4 << 20;
+
 struct Usage {
     /// Units of the records that lie in an extent or reach into it: what emptying it moves at most.
     cost: Vec<u32>,
@@ -311,9 +314,25 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / extent_bytes;
         let free = |extent: &ExtentNumber| self.state.extent(*extent).state == ExtentState::Free;
         let free: Vec<ExtentNumber> = (0..self.state.extents_end()).map(ExtentNumber).filter(free).collect();
+        self.punch_extents(free.into_iter().skip(keep as usize).rev(), budget_bytes.saturating_mul(16))
+    }
+
+    /// Gives free extents to a filesystem that is full, the last in the file first.
+    pub(crate) fn punch_for_room(&self) -> Result<(), Error> {
+        let is_free = |extent: &ExtentNumber| self.state.extent(*extent).state == ExtentState::Free;
+        let free = (0..self.state.extents_end()).rev().map(ExtentNumber).filter(is_free);
+        self.punch_extents(free, ROOM_PUNCH_BYTES).map(drop)
+    }
+
+    fn punch_extents(
+        &self,
+        extents: impl Iterator<Item = ExtentNumber>,
+        bytes_max: u64,
+    ) -> Result<u64, Error> {
+        let extent_bytes = self.options.geometry.extent_bytes();
         let mut punched = 0;
-        for extent in free.into_iter().skip(keep as usize).rev() {
-            if punched >= budget_bytes.saturating_mul(16) {
+        for extent in extents {
+            if punched >= bytes_max {
                 break;
             }
             // Claimed, so that no writer is given it while the filesystem takes its blocks away.

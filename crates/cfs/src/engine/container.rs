@@ -374,8 +374,8 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit).
     /// Grows the segment as needed; pages in between become empty ones. When there is far too much garbage, a
-    /// piece of collection follows; when the container's own addresses are used up, commits and collection
-    /// come first.
+    /// piece of collection follows; when the container's own addresses are used up, or the filesystem's space
+    /// where the page is there already, commits and collection come first.
     ///
     /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. `dictionary` is one of
     /// [`add_dictionary`](Self::add_dictionary), or 0.
@@ -397,7 +397,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         loop {
             let page = PageKind { block, mode, dictionary };
             match self.write_record(page, payload, scratch) {
-                Err(error) if tries < ROOM_TRIES && is_cured_by_room(&error) => {
+                Err(error) if tries < ROOM_TRIES && self.is_cured_by_room(&error, block) => {
                     tries += 1;
                     self.make_room(tries, error)?;
                 }
@@ -507,12 +507,25 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         })
     }
 
-    /// What a write does when addresses or versions are used up: it commits, as that frees what was replaced;
-    /// then it collects and commits.
+    /// Whether a write that failed is tried again after making room. For the filesystem's space, only where
+    /// the page is there already: a segment that is to grow gets ENOSPC.
+    fn is_cured_by_room(&self, error: &Error, block: Block) -> bool {
+        match error {
+            Error::AddressSpace { .. } | Error::Limit { what: VERSIONS_LIMIT, .. } => true,
+            Error::Device { source: DeviceError::NoSpace, .. } => block.0 < self.pages(),
+            _ => false,
+        }
+    }
+
+    /// What a write does when addresses, versions or the filesystem's space are used up: it commits, as that
+    /// frees what was replaced; then it collects and commits. Space that is free then is given to the
+    /// filesystem, which has none. Needs nobody else, so it works in redo as well.
     fn make_room(&self, tries: u32, failure: Error) -> Result<(), Error> {
         self.state.count(Counter::RoomMade, 1);
-        let is_of_addresses = matches!(failure, Error::AddressSpace { .. });
-        let done = if is_of_addresses && tries > 1 { self.collect_for_room() } else { self.commit_now() };
+        let is_of_versions = matches!(failure, Error::Limit { .. });
+        let done = if is_of_versions || tries == 1 { self.commit_now() } else { self.collect_for_room() };
+        let is_of_device = matches!(failure, Error::Device { .. });
+        let done = done.and_then(|()| if is_of_device { self.punch_for_room() } else { Ok(()) });
         // What the write failed by says more than why that could not be cured, unless commits are over.
         done.map_err(|error| if error == Error::Poisoned { error } else { failure })
     }
@@ -647,10 +660,6 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
 /// What is said when no version is left before the next commit.
 const VERSIONS_LIMIT: &str = "writes without a commit; version";
-
-fn is_cured_by_room(error: &Error) -> bool {
-    matches!(error, Error::AddressSpace { .. } | Error::Limit { what: VERSIONS_LIMIT, .. })
-}
 
 pub(crate) fn page_damage(block: Block, span: Span, reason: Reason) -> Error {
     let (offset, length) = (span.location.offset(), span.units.bytes() as u64);

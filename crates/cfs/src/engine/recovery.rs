@@ -602,6 +602,23 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     }
 }
 
+/// Whether memory has what no root in the file has, or what only it knows of a commit that failed: opening
+/// the file again would not give the same. For who has made sure that nobody is using the container. A
+/// collector's copies are no reason: the originals are where the root says.
+pub(crate) fn has_uncommitted<W: Word>(live: &SharedState<'_, W>) -> bool {
+    let shared = live.shared();
+    if shared.state.load() != READY {
+        return shared.poisoned.load() != 0;
+    }
+    let is_unsettled = shared.poisoned.load() != 0 || shared.unfinished.load() != IDLE;
+    let size = live.size();
+    // A root that cannot be read here is none that it could be compared with.
+    let is_in_root = |root: Root| root.pages == size.pages;
+    let is_committed = || Root::decode_image(&live.image()).is_ok_and(is_in_root);
+    let is_dirty = || live.entries(size.pages).any(|(_, entry)| entry.is_dirty());
+    is_unsettled || size.is_cutting || !is_committed() || is_dirty()
+}
+
 /// A record of the map that is whole, and has not what such a record has.
 fn not_content_of(place: Place, part: Part) -> Error {
     let (offset, length) = (place.location.offset(), place.bytes.into());

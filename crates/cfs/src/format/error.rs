@@ -1,6 +1,7 @@
 //! What can go wrong with a container.
 
 use crate::device::DeviceError;
+use crate::format::key::SegmentKey;
 use crate::format::units::{ContainerId, DictionaryNumber};
 
 /// Every failure of the storage engine. No message repeats a part of a page.
@@ -115,6 +116,26 @@ pub enum Error {
     /// The dictionary is to go: pages that need it can be read, none can be written.
     #[error("dictionary {0} is retired: encode the page with another or none")]
     DictionaryRetired(DictionaryNumber),
+    /// The handle is of a container that was removed, or whose name another has by now. It stays so: a new
+    /// handle is needed.
+    #[error("segment {key} is no more: it was removed, or made anew, while a process had it open")]
+    SegmentGone {
+        /// Which.
+        key: SegmentKey,
+    },
+    /// All slots for open segments are taken, and none can be given to another segment.
+    #[error(
+        "all {limit} slots for open segments are taken: {pinned} are in use, {uncommitted} have changes that no commit made durable; \
+         raise the limit of open segments"
+    )]
+    SlotsFull {
+        /// Segments at most that are open at the same time.
+        limit: u32,
+        /// Of those looked at: in use by a process.
+        pinned: u32,
+        /// Of those looked at: not committed, or a commit failed.
+        uncommitted: u32,
+    },
     /// The shared memory is too small, or of another container.
     #[error("shared memory: {what} is {found}, should be {expected}")]
     SharedMemory {

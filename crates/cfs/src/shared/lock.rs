@@ -18,7 +18,7 @@ use crate::device::ProcessTable;
 use crate::shared::word::Word;
 
 /// A lock that is held. Functions that need it take one of the newtypes below as proof.
-struct Held<'a, W: Word> {
+pub(crate) struct Held<'a, W: Word> {
     word: &'a W,
     poisoned: &'a W,
     me: u64,
@@ -45,7 +45,7 @@ fn try_hold<'a, W: Word>(word: &'a W, poisoned: &'a W, processes: &impl ProcessT
     is_mine.then(|| Held { word, poisoned, me })
 }
 
-fn hold<'a, W: Word>(word: &'a W, poisoned: &'a W, processes: &impl ProcessTable) -> Held<'a, W> {
+pub(crate) fn hold<'a, W: Word>(word: &'a W, poisoned: &'a W, processes: &impl ProcessTable) -> Held<'a, W> {
     loop {
         if let Some(held) = try_hold(word, poisoned, processes) {
             return held;
@@ -102,7 +102,7 @@ pub(crate) fn release_held<W: Word>(
     }
 }
 
-fn let_go<W: Word>(word: &W, processes: &impl ProcessTable) {
+pub(crate) fn let_go<W: Word>(word: &W, processes: &impl ProcessTable) {
     if word.load() == processes.me() {
         // Nobody takes it from a process that lives.
         let _ = word.swap_if(processes.me(), 0);

@@ -26,5 +26,6 @@ mod rolled_forward;
 mod schedule;
 mod seal;
 mod shell;
+mod slots;
 mod store;
 mod updates;

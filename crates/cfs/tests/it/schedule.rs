@@ -18,13 +18,13 @@ use crate::coroutine::Coroutine;
 use crate::model::Model;
 use crate::plan::{Plan, Tally};
 
-mod clock;
+pub mod clock;
 mod crash;
 mod home;
 mod process;
 mod scheduler;
 mod vocabulary;
-mod word;
+pub mod word;
 
 use clock::Why;
 use home::Home;

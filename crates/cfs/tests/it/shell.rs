@@ -17,6 +17,8 @@ pub struct FileDevice {
     file: File,
     folder: PathBuf,
     reserve: Option<Arc<FileReserve>>,
+    /// Some: the file is locked for all processes of the server of this number.
+    server: Option<u32>,
 }
 
 /// A reserve in a file.
@@ -100,6 +102,9 @@ impl Device for FileDevice {
 
     fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
         use rustix::fs::FlockOperation as Lock;
+        if let Some(server) = self.server {
+            return lock_for_server(&self.file, server).map_err(failed);
+        }
         let how = match mode {
             LockMode::Shared => Lock::NonBlockingLockShared,
             LockMode::Exclusive => Lock::NonBlockingLockExclusive,
@@ -116,7 +121,54 @@ impl Device for FileDevice {
     }
 }
 
+/// Every process of a server locks the server's byte, and looks whether a byte of another server is locked:
+/// so neither mode keeps out the server's own processes, and both keep out others. Beside that the file is
+/// locked for sharing, against commands that write.
+fn lock_for_server(file: &File, server: u32) -> std::io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+        done => done?,
+    }
+    let call = |command, kind: i32, from: i64, length: i64| {
+        let lock = libc::flock {
+            l_type: kind as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: from,
+            l_len: length,
+            l_pid: 0,
+        };
+        let mut lock = lock;
+        // SAFETY: the descriptor is open as long as `file` is borrowed, and the struct lives across the call,
+        // which writes to it alone.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(lock.l_type == libc::F_UNLCK as i16),
+        }
+    };
+    // Behind all that a file can have.
+    let (first, servers) = (1 << 62, 1 << 32);
+    let own = first + i64::from(server);
+    match call(libc::F_OFD_SETLK, libc::F_RDLCK, own, 1) {
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(false),
+        done => done?,
+    };
+    let is_free = |from: i64, to: i64| {
+        Ok::<_, std::io::Error>(from == to || call(libc::F_OFD_GETLK, libc::F_WRLCK, from, to - from)?)
+    };
+    let is_alone = is_free(first, own)? && is_free(own + 1, first + servers)?;
+    if !is_alone {
+        call(libc::F_OFD_SETLK, libc::F_UNLCK, own, 1)?;
+    }
+    Ok(is_alone)
+}
+
 impl FileDevice {
+    /// Of a server, whose processes share what they know of the file.
+    pub fn of_server(self, server: u32) -> FileDevice {
+        FileDevice { server: Some(server), ..self }
+    }
+
     /// Draws on a reserve from now on.
     pub fn with_reserve(self, reserve: &Arc<FileReserve>) -> FileDevice {
         FileDevice { reserve: Some(reserve.clone()), ..self }
@@ -145,7 +197,7 @@ impl ReserveFile for Held {
 
 impl FileFolder {
     fn file(&self, file: File) -> FileDevice {
-        FileDevice { file, folder: self.0.clone(), reserve: None }
+        FileDevice { file, folder: self.0.clone(), reserve: None, server: None }
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::{
-    Birth, Budget, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, LockMode, Options, Scratch,
-    Tuning,
+    Birth, Budget, Container, Device, DeviceError, Geometry, Identity, KEY_BYTES, LockMode, Need, Options,
+    Scratch, Tuning,
 };
 use pgshrink_testkit::seed::Seed;
 
@@ -27,6 +27,10 @@ pub struct Memory {
     pub refused_syncs: Cell<bool>,
     /// A word that is set to a value in the midst of the next sync: another process comes in between.
     pub at_sync: Cell<Option<(&'static AtomicU64, u64)>>,
+    /// Disk blocks at most that are allocated; 0: any number.
+    pub disk_blocks_max: Cell<usize>,
+    /// Disk blocks held back for commits.
+    pub reserve: Cell<usize>,
     /// Some: a root's write fails; and whether it is written all the same.
     pub failed_roots: Cell<Option<bool>>,
 }
@@ -36,7 +40,15 @@ impl Memory {
         self.written.get()
     }
 
-    fn allocated_bytes(&self) -> u64 {
+    /// Whether writing there would allocate more than there is.
+    fn is_over(&self, length: usize, offset: usize) -> bool {
+        let (allocated, most) = (self.allocated.borrow(), self.disk_blocks_max.get());
+        let is_new = |disk_block: &usize| !allocated.get(*disk_block).copied().unwrap_or_default();
+        let new = (offset / 4096..(offset + length).div_ceil(4096)).filter(is_new).count();
+        most > 0 && new > 0 && self.allocated_bytes() / 4096 + new as u64 > most as u64
+    }
+
+    pub fn allocated_bytes(&self) -> u64 {
         self.allocated.borrow().iter().filter(|disk_block| **disk_block).count() as u64 * 4096
     }
 }
@@ -59,6 +71,9 @@ impl Device for &Memory {
         let failed_root = self.failed_roots.get().filter(|_| offset < 3 * 4096);
         if failed_root == Some(false) {
             return Err(DeviceError::Io(5));
+        }
+        if self.is_over(bytes.len(), offset as usize) {
+            return Err(DeviceError::NoSpace);
         }
         self.written.set(self.written.get() + bytes.len() as u64);
         let mut file = self.bytes.borrow_mut();
@@ -93,7 +108,8 @@ impl Device for &Memory {
     fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         let mut allocated = self.allocated.borrow_mut();
         let end = allocated.len().min(((offset + length) / 4096) as usize);
-        allocated[(offset / 4096) as usize..end].fill(false);
+        // Behind the file's end there is nothing to give back.
+        allocated[((offset / 4096) as usize).min(end)..end].fill(false);
         Ok(())
     }
 
@@ -103,6 +119,13 @@ impl Device for &Memory {
 
     fn try_lock(&self, _: LockMode) -> Result<bool, DeviceError> {
         Ok(true)
+    }
+
+    fn release_reserve(&self, _: u64, need: Need) -> bool {
+        let given = if need == Need::Commit { self.reserve.get().min(4) } else { 0 };
+        self.reserve.set(self.reserve.get() - given);
+        self.disk_blocks_max.set(self.disk_blocks_max.get() + given);
+        given > 0
     }
 }
 

@@ -38,6 +38,32 @@ fn pages_rewritten_again_and_again_without_a_commit_never_use_up_a_segment() {
 }
 
 #[test]
+fn pages_rewritten_on_a_full_filesystem_with_nobody_to_commit_find_room() {
+    let file = Memory::default();
+    let mut filled = Filled::new(&file);
+    (0..PAGES).for_each(|block| filled.write(block, 1));
+    filled.container.commit().unwrap();
+    // An eighth more, and a reserve for commits alone.
+    file.reserve.set(600);
+    file.disk_blocks_max.set((file.allocated_bytes() / 4096 * 9 / 8) as usize);
+    for generation in 2..8 {
+        (0..PAGES).for_each(|block| filled.write(block, generation));
+    }
+    assert!(filled.container.stats().room_made > 0, "the filesystem was never full");
+    filled.check();
+    // Where nothing can be freed, it is said; and what was there stays.
+    filled.container.commit().unwrap();
+    file.disk_blocks_max.set(1);
+    file.reserve.set(0);
+    filled.container.collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).ok();
+    let refused =
+        (0..PAGES).map(|block| filled.container.write(block, 0, 0, &page(block, 99), &mut Scratch::new()));
+    let refused = refused.filter(|done| done.as_ref().is_err_and(Error::is_no_space)).count();
+    assert!(refused > 0, "there is no space at all");
+    assert_eq!(filled.container.extend(PAGES), Ok(()));
+}
+
+#[test]
 fn redo_after_a_restart_does_not_use_up_a_segment_before_the_first_commit() {
     let file = Memory::default();
     let mut filled = Filled::new(&file);

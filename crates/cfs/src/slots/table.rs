@@ -1,0 +1,399 @@
+//! Which segment has which slot: the index, and how slots are taken, closed, wiped and repaired.
+//!
+//! All changes but one are made under the region's lock, which is held across no I/O but [`Host::give_back`].
+//! The one: pins are counted without it. So closing a slot begins with a swap of its state, after which no
+//! pin is believed, and then looks for pins.
+//!
+//! A slot that is being changed is noted in `Header::unfinished` first. Each step is one store, in an order
+//! that lets the next holder of the lock see from the slot's phase how far a dead one came:
+//!
+//! | phase found | what was under way | what is done |
+//! |---|---|---|
+//! | free | it was being entered in the index | it is taken out |
+//! | open, doomed | nothing, or the change was complete | nothing |
+//! | closing | it was not yet decided whether it may go | it is open again |
+//! | wiping | it had left the index, or was about to | that is done again, from the begin |
+
+use crate::device::ProcessTable;
+use crate::engine::recovery::has_uncommitted;
+use crate::format::error::Error;
+use crate::format::key::SegmentKey;
+use crate::format::units::LEAF_ENTRIES;
+use crate::shared::lock::{Held, hold};
+use crate::shared::region::FIXED_WORDS;
+use crate::shared::state::SharedState;
+use crate::shared::word::Word;
+use crate::slots::layout::{Phase, SlotState};
+use crate::slots::processes::{Host, Member, Pin};
+
+/// Idle slots at most that one search looks at once it has found one that a commit would let go.
+const SEARCH_MAX: u32 = 32;
+
+/// What became of a request to evict a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evicted {
+    /// Its memory is given back.
+    Done,
+    /// It was not open.
+    NotOpen,
+    /// A process is using it.
+    Pinned,
+    /// It has changes that no commit has made durable, or a commit of it failed or died.
+    Uncommitted,
+}
+
+/// What a region is used for at the moment, about: others go on meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Segments open, invalidated ones included that are still in use.
+    pub segments: u32,
+    /// Segments at most.
+    pub segments_max: u32,
+    /// Processes that have joined and live.
+    pub processes: u32,
+    /// Processes at most.
+    pub processes_max: u32,
+    /// Segments given a slot since the region was made.
+    pub openings: u64,
+    /// Segments evicted since.
+    pub evictions: u64,
+}
+
+/// What became of a request for a slot.
+#[doc(hidden)]
+pub enum Acquired<'a, 'm, H: Host, W: Word> {
+    /// The slot, pinned, and its generation.
+    Slot(Pin<'a, 'm, H, W>, u64),
+    Full(Full),
+}
+
+/// No slot could be taken.
+#[doc(hidden)]
+pub struct Full {
+    pub pinned: u32,
+    pub uncommitted: u32,
+    /// A segment whose slot could be had after a commit.
+    pub victim: Option<SegmentKey>,
+}
+
+/// The region's tables, for who holds their lock.
+struct Table<'a, 'm, H: Host, W: Word> {
+    member: &'a Member<'m, H, W>,
+    _held: Held<'m, W>,
+}
+
+impl<'m, H: Host, W: Word> Member<'m, H, W> {
+    fn lock_table(&self) -> Result<Table<'_, 'm, H, W>, Error> {
+        let header = self.slots.header();
+        if header.poisoned.load() != 0 {
+            return Err(Error::Poisoned);
+        }
+        let table = Table { member: self, _held: hold(header.lock, header.poisoned, &self.peer) };
+        table.repair();
+        Ok(table)
+    }
+
+    /// Finds the segment's slot, or takes one for it, and pins it. Returns the slot's generation too.
+    #[doc(hidden)]
+    pub fn acquire(&self, key: &SegmentKey) -> Result<Acquired<'_, 'm, H, W>, Error> {
+        loop {
+            let table = self.lock_table()?;
+            if let Some(slot) = table.find(key) {
+                let state = self.slots.state(slot);
+                if state.phase == Phase::Open {
+                    // Under the lock nobody closes it.
+                    self.slots.descriptor(slot).used.store(1);
+                    return Ok(Acquired::Slot(self.count_pin(slot)?, state.generation));
+                }
+                if self.has_pinned(slot) {
+                    // It would wait for itself.
+                    return Err(Error::SegmentGone { key: *key });
+                }
+                if table.close(slot) == Evicted::Done {
+                    continue;
+                }
+            } else {
+                return match table.take() {
+                    Ok(slot) => {
+                        let generation = table.insert(slot, key);
+                        Ok(Acquired::Slot(self.count_pin(slot)?, generation))
+                    }
+                    Err(full) => Ok(Acquired::Full(full)),
+                };
+            }
+            drop(table);
+            // Another still uses the segment that had this name before.
+            self.peer.relax();
+        }
+    }
+
+    /// Says that the file of this name is not what it was: removed, renamed, or made anew. Its slot serves
+    /// those who are using it at this moment to the end of their operation; every handle fails from its next
+    /// operation on. Needs no file and makes none, waits for nobody but the lock's holder, and may be called
+    /// in a critical section.
+    ///
+    /// Call it after the name has gone and before a file can be made by that name. Before a rename, and only
+    /// then, commit and [`evict`](Self::evict) it, with nobody else using it. Returns whether it was open.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where the region's lock was taken from a process that lives.
+    pub fn invalidate(&self, key: &SegmentKey) -> Result<bool, Error> {
+        let table = self.lock_table()?;
+        let Some(slot) = table.find(key) else { return Ok(false) };
+        let state = self.slots.state(slot);
+        if state.phase == Phase::Open {
+            table.change(slot, state, state.next(Phase::Doomed));
+        }
+        table.close(slot);
+        Ok(state.phase == Phase::Open)
+    }
+
+    /// Gives the memory of a segment back that nobody is using and that has nothing uncommitted. Its handles
+    /// open it again.
+    ///
+    /// # Errors
+    /// As [`invalidate`](Self::invalidate).
+    pub fn evict(&self, key: &SegmentKey) -> Result<Evicted, Error> {
+        let table = self.lock_table()?;
+        Ok(table.find(key).map_or(Evicted::NotOpen, |slot| table.close(slot)))
+    }
+
+    /// Evicts idle segments, those not used for longest first, until `keep` are open or all that are left are
+    /// in use or uncommitted; returns how many were evicted. For a worker that has time. The lock is let go
+    /// after each.
+    ///
+    /// # Errors
+    /// As [`invalidate`](Self::invalidate).
+    pub fn evict_idle(&self, keep: u32) -> Result<u32, Error> {
+        let mut evicted = 0;
+        loop {
+            let table = self.lock_table()?;
+            if table.open_slots() <= keep || table.sweep(false).is_err() {
+                return Ok(evicted);
+            }
+            evicted += 1;
+        }
+    }
+
+    /// What the region is used for.
+    pub fn usage(&self) -> Usage {
+        let (header, capacity) = (self.slots.header(), self.slots.capacity());
+        Usage {
+            segments: header.open.load() as u32,
+            segments_max: capacity.segments_max,
+            processes: self.processes(),
+            processes_max: capacity.processes_max,
+            openings: header.openings.load(),
+            evictions: header.evictions.load(),
+        }
+    }
+}
+
+impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
+    /// Ends or undoes what a dead holder of the lock was in the midst of.
+    fn repair(&self) {
+        let unfinished = self.member.slots.header().unfinished;
+        let Some(slot) = unfinished.load().checked_sub(1) else { return };
+        let slot = slot as u32;
+        let state = self.member.slots.state(slot);
+        match state.phase {
+            Phase::Open | Phase::Doomed => {}
+            Phase::Free => self.unlink(slot),
+            Phase::Closing => self.change(slot, state, state.with(Phase::Open)),
+            Phase::Wiping => self.wipe(slot, state),
+        }
+        self.count_open();
+        unfinished.store(0);
+    }
+
+    /// A process may have died between a change of the index and the count.
+    fn count_open(&self) {
+        let slots = &self.member.slots;
+        let all = 0..slots.capacity().segments_max;
+        let open = all.filter(|slot| slots.state(*slot).phase != Phase::Free).count();
+        slots.header().open.store(open as u64);
+    }
+
+    fn open_slots(&self) -> u32 {
+        self.member.slots.header().open.load() as u32
+    }
+
+    /// Changes a slot's state. By a swap: pins are ordered with it by the word. Nobody else changes it
+    /// without the lock, so it succeeds unless two hold that.
+    fn change(&self, slot: u32, from: SlotState, to: SlotState) {
+        if self.member.slots.descriptor(slot).state.swap_if(from.word(), to.word()).is_err() {
+            self.member.slots.header().poisoned.store(1);
+        }
+    }
+
+    fn find(&self, key: &SegmentKey) -> Option<u32> {
+        let slots = &self.member.slots;
+        let mut next = slots.bucket(key).load();
+        // Damaged memory may have a circle.
+        for _ in 0..slots.capacity().segments_max {
+            let slot = next.checked_sub(1)? as u32;
+            if slots.key(slot) == *key {
+                return Some(slot);
+            }
+            next = slots.descriptor(slot).next.load();
+        }
+        None
+    }
+
+    /// Enters a free slot in the index; returns its generation.
+    fn insert(&self, slot: u32, key: &SegmentKey) -> u64 {
+        let slots = &self.member.slots;
+        let (header, descriptor) = (slots.header(), slots.descriptor(slot));
+        let bucket = slots.bucket(key);
+        header.unfinished.store(u64::from(slot) + 1);
+        descriptor.key.iter().zip(key.words()).for_each(|(word, value)| word.store(value));
+        descriptor.next.store(bucket.load());
+        descriptor.used.store(1);
+        bucket.store(u64::from(slot) + 1);
+        let state = slots.state(slot);
+        self.change(slot, state, state.with(Phase::Open));
+        header.free_from.store(u64::from(slot) + 1);
+        header.open.add(1);
+        header.openings.add(1);
+        header.unfinished.store(0);
+        state.generation
+    }
+
+    /// Takes a slot out of the index if it is there.
+    fn unlink(&self, slot: u32) {
+        let slots = &self.member.slots;
+        let mut word = slots.bucket(&slots.key(slot));
+        for _ in 0..slots.capacity().segments_max {
+            match word.load().checked_sub(1) {
+                None => return,
+                Some(found) if found == u64::from(slot) => {
+                    return word.store(slots.descriptor(slot).next.load());
+                }
+                Some(other) => word = slots.descriptor(other as u32).next,
+            }
+        }
+    }
+
+    /// A free slot, of an idle segment if need be.
+    fn take(&self) -> Result<u32, Full> {
+        let slots = &self.member.slots;
+        let from = slots.header().free_from.load() as u32;
+        let mut slots_left = from..slots.capacity().segments_max;
+        let free = slots_left.find(|slot| slots.state(*slot).phase == Phase::Free);
+        free.map_or_else(|| self.sweep(true), Ok)
+    }
+
+    /// Evicts a segment that was not used for a while; returns its slot. `is_brief` gives up early where a
+    /// commit would help.
+    fn sweep(&self, is_brief: bool) -> Result<u32, Full> {
+        let slots = &self.member.slots;
+        let (count, hand) = (slots.capacity().segments_max, slots.header().hand);
+        let mut full = Full { pinned: 0, uncommitted: 0, victim: None };
+        let mut looked = 0;
+        // In the first round all may have been used lately.
+        for step in 0..2 * count {
+            if step == count {
+                (full.pinned, full.uncommitted) = (0, 0);
+            }
+            let slot = hand.load() as u32 % count;
+            hand.store(u64::from(slot) + 1);
+            let (state, used) = (slots.state(slot), slots.descriptor(slot).used);
+            if state.phase == Phase::Free || state.phase == Phase::Open && used.load() != 0 {
+                used.store(0);
+                continue;
+            }
+            match self.close(slot) {
+                Evicted::Done => return Ok(slot),
+                Evicted::Uncommitted if is_brief => {
+                    full.victim.get_or_insert_with(|| slots.key(slot));
+                    full.uncommitted += 1;
+                }
+                Evicted::Uncommitted => {}
+                Evicted::Pinned | Evicted::NotOpen => full.pinned += 1,
+            }
+            looked += 1;
+            if looked >= SEARCH_MAX && full.victim.is_some() {
+                break;
+            }
+        }
+        Err(full)
+    }
+
+    /// Wipes a slot that nobody uses and whose container has nothing to lose.
+    fn close(&self, slot: u32) -> Evicted {
+        let slots = &self.member.slots;
+        let header = slots.header();
+        let state = slots.state(slot);
+        header.unfinished.store(u64::from(slot) + 1);
+        let closing = match state.phase {
+            Phase::Open => state.with(Phase::Closing),
+            // No handle has its generation.
+            Phase::Doomed => state,
+            _ => {
+                header.unfinished.store(0);
+                return Evicted::NotOpen;
+            }
+        };
+        if closing != state {
+            self.change(slot, state, closing);
+        }
+        let kept = if self.member.is_pinned(slot) {
+            Some(Evicted::Pinned)
+        } else if state.phase == Phase::Open && self.is_uncommitted(slot) {
+            Some(Evicted::Uncommitted)
+        } else {
+            None
+        };
+        if let Some(why) = kept {
+            if closing != state {
+                self.change(slot, closing, state);
+            }
+            header.unfinished.store(0);
+            return why;
+        }
+        let wiping = closing.next(Phase::Wiping);
+        self.change(slot, closing, wiping);
+        self.wipe(slot, wiping);
+        header.open.add(u64::MAX);
+        header.evictions.add(u64::from(state.phase == Phase::Open));
+        header.unfinished.store(0);
+        Evicted::Done
+    }
+
+    fn is_uncommitted(&self, slot: u32) -> bool {
+        let slots = &self.member.slots;
+        let state = SharedState::new(slots.segment_words(slot), slots.capacity().geometry);
+        state.map_or(true, |state| has_uncommitted(&state))
+    }
+
+    /// Done again from the begin if its process dies in it.
+    fn wipe(&self, slot: u32, state: SlotState) {
+        let slots = &self.member.slots;
+        self.unlink(slot);
+        if !self.member.peer.host.give_back(slots.segment_range(slot)) {
+            self.zero(slot);
+        }
+        let free_from = slots.header().free_from;
+        free_from.store(free_from.load().min(slot.into()));
+        self.change(slot, state, state.with(Phase::Free));
+    }
+
+    /// Zeroes what was touched, and reads nothing else: memory that was never touched is not there. The fixed
+    /// words last: they say what was.
+    fn zero(&self, slot: u32) {
+        let slots = &self.member.slots;
+        let (words, geometry) = (slots.segment_words(slot), slots.capacity().geometry);
+        let (fixed, rest) = words.split_at(FIXED_WORDS);
+        let (entries, extents) = rest.split_at(geometry.pages_max as usize);
+        let clear = |words: &[W]| {
+            words.iter().filter(|word| word.load() != 0).for_each(|word| word.store(0));
+        };
+        if let Ok(live) = SharedState::new(words, geometry) {
+            let leaves = crate::engine::leaves::all().zip(entries.chunks(LEAF_ENTRIES));
+            leaves.filter(|(leaf, _)| live.is_touched(*leaf)).for_each(|(_, entries)| clear(entries));
+            let used = (live.shared().extents_end.load() as usize).min(geometry.extents_max as usize);
+            clear(&extents[..used]);
+        }
+        clear(fixed);
+    }
+}

@@ -1,0 +1,272 @@
+//! One step after the other.
+
+use std::sync::atomic::AtomicU64;
+
+use pgshrink_cfs::slots::{Access, Evicted, Member, Segment, Slots};
+use pgshrink_cfs::state::SharedState;
+use pgshrink_cfs::{Error, Scratch, Stored};
+
+use super::*;
+
+type Region = Slots<'static, AtomicU64>;
+
+fn region(segments_max: u32) -> Region {
+    let capacity = capacity(segments_max, 4);
+    let words: Vec<AtomicU64> = (0..capacity.words()).map(|_| AtomicU64::new(0)).collect();
+    Slots::over(words.leak(), capacity).unwrap()
+}
+
+fn nobody_dead() -> &'static RefCell<BTreeSet<u64>> {
+    Box::leak(Box::default())
+}
+
+fn shelf() -> Shelf {
+    Shelf::new(|| {
+        let disk = Disk::new(1, || ());
+        // Of one server.
+        disk.set_locks_ignored(true);
+        disk
+    })
+}
+
+type Joined = Member<'static, Simulated<'static>, AtomicU64>;
+type Handle<'p> = Segment<'p, 'static, DiskFile, Simulated<'static>, AtomicU64>;
+
+fn join(region: Region, pid: u64, dead: &'static RefCell<BTreeSet<u64>>) -> Joined {
+    Member::enter(region, Simulated { pid, dead, relax: || panic!("waits for nobody") }).unwrap()
+}
+
+fn create<'p>(member: &'p Joined, relation: u32, id: u64, shelf: &Shelf) -> Handle<'p> {
+    let folder = shelf.folder(&key(relation));
+    Segment::create(member, key(relation), &folder, &birth(id), shelf, options()).unwrap()
+}
+
+fn write(handle: &mut Handle<'_>, value: u8, shelf: &Shelf) {
+    let pinned = handle.pin(Access::Write, shelf).unwrap();
+    pinned.write(0, 1, 0, &[value; 40], &mut Scratch::new()).unwrap();
+}
+
+fn commit(handle: &mut Handle<'_>, shelf: &Shelf) {
+    handle.pin(Access::Write, shelf).unwrap().commit().unwrap();
+}
+
+fn read(handle: &mut Handle<'_>, shelf: &Shelf) -> Result<u8, Error> {
+    let pinned = handle.pin(Access::Read, shelf)?;
+    match pinned.read(0, &mut Scratch::new())? {
+        Stored::Zeros => Ok(0),
+        Stored::Record { payload, .. } => Ok(payload[0]),
+    }
+}
+
+#[test]
+fn names_of_processes_have_pid_and_start() {
+    let name = ProcessName::new(4_194_303, (1 << 42) - 1).unwrap();
+    assert_eq!((name.pid(), name.start_ticks()), (4_194_303, (1 << 42) - 1));
+    assert!(matches!(ProcessName::new(1 << 22, 0), Err(Error::Limit { what: "process id", .. })));
+    assert!(ProcessName::new(1, 1 << 42).is_err() && ProcessName::new(0, 1).is_err());
+}
+
+#[test]
+fn a_segment_is_opened_once_and_found_by_all() {
+    let (region, dead, shelf) = (region(3), nobody_dead(), shelf());
+    let (one, two) = (join(region, 1, dead), join(region, 2, dead));
+    let mut first = create(&one, 7, 1, &shelf);
+    write(&mut first, 5, &shelf);
+    let mut second = Segment::new(&two, key(7)).unwrap();
+    assert_eq!(read(&mut second, &shelf), Ok(5));
+    assert_eq!((read(&mut second, &shelf), shelf.opened.get()), (Ok(5), 1));
+    assert_eq!(one.usage().segments, 1);
+    assert_eq!(one.usage().processes, 2);
+}
+
+#[test]
+fn what_is_evicted_is_opened_again_with_all_its_pages() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handle = create(&member, 7, 1, &shelf);
+    write(&mut handle, 5, &shelf);
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::Uncommitted));
+    commit(&mut handle, &shelf);
+    let pinned = handle.pin(Access::Read, &shelf).unwrap();
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::Pinned));
+    let slot = pinned.slot();
+    drop(pinned);
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::Done));
+    assert!(
+        region.segment_words(slot).iter().all(|word| word.load(std::sync::atomic::Ordering::SeqCst) == 0)
+    );
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::NotOpen));
+    assert_eq!(read(&mut handle, &shelf), Ok(5));
+    // Opened for reading: nothing was written to the file, and now it is.
+    write(&mut handle, 6, &shelf);
+    assert_eq!(read(&mut handle, &shelf), Ok(6));
+}
+
+#[test]
+fn nothing_goes_that_opening_again_would_not_give() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handle = create(&member, 7, 1, &shelf);
+    write(&mut handle, 5, &shelf);
+    handle.pin(Access::Write, &shelf).unwrap().extend(4).unwrap();
+    commit(&mut handle, &shelf);
+    handle.pin(Access::Write, &shelf).unwrap().truncate(2).unwrap();
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::Uncommitted));
+    commit(&mut handle, &shelf);
+    let slot = handle.pin(Access::Read, &shelf).unwrap().slot();
+    let words = region.segment_words(slot);
+    let shared = SharedState::new(words, options().geometry).unwrap().shared();
+    // A failed fsync is to be known until the server has replayed its log; a commit that died, until the
+    // next.
+    for word in [&shared.poisoned, &shared.unfinished] {
+        word.store(1, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(member.evict(&key(7)), Ok(Evicted::Uncommitted));
+        word.store(0, std::sync::atomic::Ordering::SeqCst);
+    }
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::Done));
+    assert_eq!(handle.pin(Access::Read, &shelf).unwrap().pages(), 2);
+}
+
+#[test]
+fn handles_of_a_segment_that_was_removed_fail_for_good() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let (one, two) = (join(region, 1, dead), join(region, 2, dead));
+    let mut first = create(&one, 7, 1, &shelf);
+    write(&mut first, 5, &shelf);
+    let mut second = Segment::new(&two, key(7)).unwrap();
+    assert_eq!(read(&mut second, &shelf), Ok(5));
+    segment::unlink(&shelf.folder(&key(7))).unwrap();
+    assert_eq!(one.invalidate(&key(7)), Ok(true));
+    assert_eq!(one.invalidate(&key(7)), Ok(false));
+    let gone = Error::SegmentGone { key: key(7) };
+    assert_eq!(read(&mut second, &shelf), Err(gone.clone()));
+    let mut anew = create(&one, 7, 2, &shelf);
+    write(&mut anew, 9, &shelf);
+    assert_eq!(read(&mut second, &shelf), Err(gone.clone()));
+    assert_eq!(read(&mut first, &shelf), Err(gone.clone()));
+    assert!(gone.to_string().contains("1/5/7 fork 0 segment 0 is no more"), "{gone}");
+    assert_eq!(read(&mut Segment::new(&two, key(7)).unwrap(), &shelf), Ok(9));
+}
+
+#[test]
+fn who_is_using_a_segment_that_is_removed_goes_on_and_the_new_one_waits() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let one = join(region, 1, dead);
+    let mut old = create(&one, 7, 1, &shelf);
+    write(&mut old, 5, &shelf);
+    let pinned = old.pin(Access::Write, &shelf).unwrap();
+    let two = join(region, 2, dead);
+    segment::unlink(&shelf.folder(&key(7))).unwrap();
+    assert_eq!(two.invalidate(&key(7)), Ok(true));
+    pinned.write(0, 1, 0, &[6; 10], &mut Scratch::new()).unwrap();
+    // It would wait for itself.
+    let mut beside = Handle::new(&one, key(7)).unwrap();
+    assert_eq!(beside.pin(Access::Read, &shelf).map(drop), Err(Error::SegmentGone { key: key(7) }));
+    drop(pinned);
+    write(&mut create(&two, 7, 2, &shelf), 8, &shelf);
+    assert_eq!(two.usage().segments, 1);
+}
+
+#[test]
+fn idle_segments_make_room_and_uncommitted_ones_are_committed_first() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handles: Vec<_> =
+        (0..6).map(|relation| create(&member, relation, relation.into(), &shelf)).collect();
+    for round in 0..3 {
+        for (relation, handle) in (0..).zip(&mut handles) {
+            write(handle, round * 10 + relation, &shelf);
+        }
+    }
+    for (relation, handle) in (0..).zip(&mut handles) {
+        assert_eq!(read(handle, &shelf), Ok(20 + relation));
+    }
+    let usage = member.usage();
+    assert_eq!((usage.segments, usage.segments_max), (2, 2));
+    assert!(usage.evictions >= 16, "{usage:?}");
+}
+
+#[test]
+fn many_uncommitted_segments_make_room_one_by_one() {
+    let (region, dead, shelf) = (region(80), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handles: Vec<_> =
+        (0..120).map(|relation| create(&member, relation, relation.into(), &shelf)).collect();
+    for round in 1..3 {
+        handles.iter_mut().for_each(|handle| write(handle, round, &shelf));
+    }
+    handles.iter_mut().for_each(|handle| assert_eq!(read(handle, &shelf), Ok(2)));
+}
+
+#[test]
+fn where_all_slots_are_in_use_the_limit_is_named() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handles: Vec<_> =
+        (0..2).map(|relation| create(&member, relation, relation.into(), &shelf)).collect();
+    let pins: Vec<_> = handles.iter_mut().map(|handle| handle.pin(Access::Read, &shelf).unwrap()).collect();
+    let mut third = Handle::new(&member, key(3)).unwrap();
+    let full = third.pin(Access::Read, &shelf).map(drop).unwrap_err();
+    assert_eq!(full, Error::SlotsFull { limit: 2, pinned: 2, uncommitted: 0 });
+    assert!(full.to_string().contains("all 2 slots for open segments are taken: 2 are in use"), "{full}");
+    drop(pins);
+    assert!(matches!(third.pin(Access::Read, &shelf).map(drop), Err(Error::Device { .. })));
+}
+
+#[test]
+fn pins_of_a_dead_process_count_for_nothing_and_a_reused_pid_is_another() {
+    let (region, shelf) = (region(2), shelf());
+    let dead = nobody_dead();
+    let (one, two) = (join(region, 1, dead), join(region, 2, dead));
+    let mut handle = create(&one, 7, 1, &shelf);
+    commit(&mut handle, &shelf);
+    std::mem::forget(handle.pin(Access::Read, &shelf).unwrap());
+    assert_eq!(two.evict(&key(7)), Ok(Evicted::Pinned));
+    // Its id runs again, but started later: `is_running` compares.
+    dead.borrow_mut().insert(1);
+    assert_eq!(two.evict(&key(7)), Ok(Evicted::Done));
+    assert_eq!(two.usage().processes, 1);
+    // Four entries, one of them cleared by the eviction.
+    let more: Vec<_> = (3..6).map(|pid| join(region, pid, dead)).collect();
+    let full = Member::enter(region, Simulated { pid: 9, dead, relax: || () }).map(drop);
+    assert_eq!(full, Err(Error::Limit { what: "processes of a region", found: 5, allowed: 4 }));
+    dead.borrow_mut().insert(4);
+    join(region, 9, dead);
+    drop(more);
+}
+
+#[test]
+fn a_process_that_left_by_a_jump_lets_go_of_what_it_had() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let (one, two) = (join(region, 1, dead), join(region, 2, dead));
+    let mut handle = create(&one, 7, 1, &shelf);
+    commit(&mut handle, &shelf);
+    std::mem::forget(handle.pin(Access::Read, &shelf).unwrap());
+    one.release_held();
+    assert_eq!(two.evict(&key(7)), Ok(Evicted::Done));
+    assert_eq!(read(&mut handle, &shelf), Err(Error::PastEnd { block: 0, pages: 0 }));
+}
+
+#[test]
+fn idle_segments_are_evicted_down_to_a_number() {
+    let (region, dead, shelf) = (region(8), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handles: Vec<_> =
+        (0..8).map(|relation| create(&member, relation, relation.into(), &shelf)).collect();
+    handles.iter_mut().take(7).for_each(|handle| commit(handle, &shelf));
+    write(&mut handles[7], 1, &shelf);
+    assert_eq!(member.evict_idle(3), Ok(5));
+    assert_eq!(member.evict_idle(0), Ok(2));
+    assert_eq!(member.usage().segments, 1);
+}
+
+#[test]
+fn a_region_of_another_capacity_is_refused() {
+    let words: Vec<AtomicU64> = (0..capacity(8, 8).words()).map(|_| AtomicU64::new(0)).collect();
+    let words = words.leak();
+    Slots::over(words, capacity(3, 4)).unwrap();
+    let refused = Slots::over(words, capacity(4, 4)).map(drop);
+    assert!(matches!(refused, Err(Error::SharedMemory { what: "segments and processes", .. })));
+    let small = Slots::over(&words[..100], capacity(3, 4)).map(drop);
+    assert!(matches!(small, Err(Error::SharedMemory { what: "words of the slots' region", .. })));
+}

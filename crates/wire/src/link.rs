@@ -256,11 +256,6 @@ impl Link {
         Ok(Pumped { held, frames: self.outbound.stats.frames - before })
     }
 
-    /// Queues a whole message for the wire side, to stand at the next message boundary.
-    pub fn inject_plain(&mut self, message: Vec<u8>) {
-        self.outbound.inject(message);
-    }
-
     /// Changes what this end sends with: `off`, `on`, or a list of which the first agreed item is taken.
     /// Returns what is in force now.
     pub fn set_compression(&mut self, text: &str) -> Result<String, Error> {

@@ -18,7 +18,10 @@
 //! * F1 A change whose place ReadyForQuery has passed is forgotten.
 //! * F2 Only an answer `SET`, `RESET` or `DISCARD ALL` confirms a change. Where the counts go apart (a client that sends a Query
 //!   behind an error of the extended protocol without the Sync in between), changes are lost, or made by a later SET.
-//! * F3 At most [`EXPECTED_MAX`] changes wait, and [`PREPARED_MAX`] statements and portals are kept, each with a value of
+//! * F3 At most [`EXPECTED_MAX`] changes wait: of more, the newest. How many are there at a time depends on the link's latency, so the ends may
+//!   leave out different ones; both are at the same setting in the end if one of the newest is made. Where none is, the end that left
+//!   one out says so.
+//! * F4 At most [`PREPARED_MAX`] statements and portals are kept, each with a value of
 //!   [`VALUE_SIZE_MAX`](crate::setting::VALUE_SIZE_MAX) bytes at most and a name of [`NAME_SIZE_MAX`]. What is beyond that is
 //!   not followed, and the gateway says so.
 
@@ -29,7 +32,7 @@ use crate::setting::{self, Change, Seen};
 use crate::watch::{Event, Said, Saying};
 
 /// Changes that wait for their answers.
-const EXPECTED_MAX: usize = 16;
+pub(crate) const EXPECTED_MAX: usize = 16;
 /// Prepared statements, and portals, that change the setting.
 const PREPARED_MAX: usize = 8;
 /// Longest name of a prepared statement or portal that is kept, in bytes: PostgreSQL cuts longer ones in SQL.
@@ -225,13 +228,14 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// False when too many wait already.
+    /// Where too many wait, the oldest is left out, and this returns true: the newest that is made counts in the end.
     pub(crate) fn expect(&mut self, expected: Expected) -> bool {
-        let fits = self.expected.len() < EXPECTED_MAX;
-        if fits {
-            self.expected.push_back(expected);
+        let is_full = self.expected.len() == EXPECTED_MAX;
+        if is_full {
+            self.expected.pop_front();
         }
-        fits
+        self.expected.push_back(expected);
+        is_full
     }
 
     /// Changes that wait for their answers.
@@ -297,7 +301,7 @@ mod tests {
         fn handle(&mut self, events: Vec<Event>) {
             for event in events {
                 match event {
-                    Event::Expected(expected) => assert!(self.answers.expect(expected)),
+                    Event::Expected(expected) => drop(self.answers.expect(expected)),
                     Event::Confirmed { expected, discards } => {
                         if discards {
                             self.requests.discard();
@@ -500,8 +504,24 @@ mod tests {
         talk.clients(&["S", "QDISCARD ALL|"]);
         talk.server("1Zd");
         assert_eq!((talk.taken().as_str(), talk.requests.statements.len()), ("Default", 0));
-        let expected = || Expected { place: Place::default(), change: Change::Default, has_other: false };
-        assert!((0..EXPECTED_MAX).all(|_| talk.answers.expect(expected())));
-        assert!(!talk.answers.expect(expected()));
+    }
+
+    #[test]
+    fn of_too_many_changes_the_newest_wait_and_the_last_one_made_counts() {
+        // All are sent before an answer comes, as over a link with latency, or each is answered at once.
+        for answers in ["C", "CE", "ECC", "CCE"] {
+            let (mut late, mut soon) = (Talk::begun(), Talk::begun());
+            for (at, answer) in (0..4 * EXPECTED_MAX).zip(answers.bytes().cycle()) {
+                let set = format!("QSET pgshrink.compression = '{at}'|");
+                late.clients(&[&set]);
+                soon.clients(&[&set]);
+                soon.server(&format!("{}Z", answer as char));
+            }
+            for answer in answers.bytes().cycle().take(4 * EXPECTED_MAX) {
+                late.server(&format!("{}Z", answer as char));
+            }
+            let last = |talk: &mut Talk| talk.taken().rsplit(' ').next().map(str::to_owned);
+            assert_eq!(last(&mut late), last(&mut soon), "{answers}");
+        }
     }
 }

@@ -264,3 +264,34 @@ fn a_text_with_changes_and_other_forms_is_followed_and_gives_a_notice() {
     assert!(tags == "NCZ" && text.contains("longer than 8 KiB"), "{tags} {text}");
     assert_eq!(talk.in_force(), "off");
 }
+
+/// The connector alone sees many changes wait: their answers are under way to it.
+#[test]
+fn more_changes_than_can_be_kept_end_at_the_same_setting_or_give_a_notice() {
+    let set = |value: &str| format!("SET pgshrink.compression = '{value}'");
+    let cases = |dialect| [(dialect, "SET"), (dialect, "ERROR"), (dialect, "nonsense")];
+    for (dialect, last) in DIALECTS.into_iter().flat_map(cases) {
+        let mut talk = Talk::new(dialect);
+        let mut late = Vec::new();
+        for at in 0..40 {
+            let kind = if at < 20 { "SET" } else { last };
+            talk.ask(&set(if kind == "nonsense" { kind } else { ["lz4", "off", "zstd:1"][at % 3] }));
+            let reply = match kind {
+                "ERROR" => message::message(b'E', b"\0"),
+                _ => message::message(b'C', b"SET\0"),
+            };
+            talk.pair.gateway.plain_buffer().extend([reply, message::ready_for_query(b'I')].concat());
+            pump_all(&mut talk.pair.gateway, Flush::Idle, &mut late);
+        }
+        let mut back = Vec::new();
+        for piece in late.chunks(7) {
+            back.extend(receive(&mut talk.pair.connector, piece).unwrap());
+        }
+        let told = String::from_utf8_lossy(&back).matches("the connector sends with").count();
+        let same = talk.pair.gateway.compression() == talk.pair.connector.compression();
+        assert_eq!((same, told), if last == "SET" { (true, 0) } else { (false, 1) }, "{dialect:?} {last}");
+        talk.ask(&set("lz4"));
+        talk.answer(&["SET"]);
+        assert_eq!(talk.in_force(), "lz4:1");
+    }
+}

@@ -9,7 +9,8 @@
 //! as is the login. In front of it, each statement of a Query and each Execute is answered by one CommandComplete,
 //! EmptyQueryResponse or PortalSuspended, in order, up to the first ErrorResponse: behind that nothing is answered
 //! until ReadyForQuery. Notices, rows and COPY data in between do not count. During COPY FROM STDIN the server skips Sync,
-//! so the count goes on from the server's when the client ends the COPY.
+//! so the count goes on from the server's when the client ends the COPY, or when the server begins one that the client
+//! has ended without waiting.
 //!
 //! A statement that is prepared first changes nothing by its Parse: it is kept by name, Bind ties it to a portal, and each
 //! Execute of the portal is a change of its own.
@@ -17,7 +18,9 @@
 //! Invariants
 //! * F1 A change whose place ReadyForQuery has passed is forgotten.
 //! * F2 Only an answer `SET`, `RESET` or `DISCARD ALL` confirms a change. Where the counts go apart (a client that sends a Query
-//!   behind an error of the extended protocol without the Sync in between), changes are lost, or made by a later SET.
+//!   behind an error of the extended protocol without the Sync in between), changes are lost, or made by a later SET. Around a COPY
+//!   they may be apart for a while: when its end crosses an error of the server's on the way, or when it was sent blindly behind a
+//!   Sync. They meet again at a ReadyForQuery behind which nothing is asked, or at CopyInResponse; changes sent in between are lost.
 //! * F3 At most [`EXPECTED_MAX`] changes wait: of more, the newest. How many are there at a time depends on the link's latency, so the ends may
 //!   leave out different ones; both are at the same setting in the end if one of the newest is made. Where none is, the end that left
 //!   one out says so.
@@ -38,6 +41,9 @@ const PREPARED_MAX: usize = 8;
 /// Longest name of a prepared statement or portal that is kept, in bytes: PostgreSQL cuts longer ones in SQL.
 const NAME_SIZE_MAX: usize = 64;
 
+/// Ends of COPY that wait for their begins.
+const BLIND_ENDS_MAX: usize = 16;
+
 /// Where an answer to a statement stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
@@ -57,6 +63,13 @@ pub(crate) struct Expected {
 }
 
 #[derive(Debug)]
+struct BlindEnd {
+    /// Where the next statement's answer was to stand.
+    place: Place,
+    is_simple: bool,
+}
+
+#[derive(Debug)]
 struct Prepared {
     name: Vec<u8>,
     change: Change,
@@ -71,6 +84,8 @@ pub(crate) struct Requests {
     is_simple: bool,
     /// A COPY FROM STDIN is running, whose own answer will stand here.
     copy_in: Option<Place>,
+    /// Ends of COPY FROM STDIN whose begin the server has not told yet, in order: sent blindly, or behind a COPY that failed.
+    blind_ends: VecDeque<BlindEnd>,
     statements: Vec<Prepared>,
     portals: Vec<Prepared>,
 }
@@ -79,7 +94,8 @@ impl Default for Requests {
     fn default() -> Self {
         // The login is answered first.
         let next = Place { cycle: 1, statement: 0 };
-        Self { next, is_simple: false, copy_in: None, statements: vec![], portals: vec![] }
+        let blind_ends = VecDeque::new();
+        Self { next, is_simple: false, copy_in: None, blind_ends, statements: vec![], portals: vec![] }
     }
 }
 
@@ -104,14 +120,7 @@ impl Requests {
                 Some((_, name)) => drop(keep(&mut self.portals, first_string(name), None)),
                 None => {}
             },
-            tag::COPY_DONE | tag::COPY_FAIL => {
-                if let Some(own) = self.copy_in.take() {
-                    self.next = match self.is_simple {
-                        true => Place { cycle: own.cycle + 1, statement: 0 },
-                        false => Place { statement: own.statement.saturating_add(1), ..own },
-                    };
-                }
-            }
+            tag::COPY_DONE | tag::COPY_FAIL => self.end_copy(),
             _ => {}
         }
     }
@@ -180,9 +189,48 @@ impl Requests {
         self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
     }
 
-    /// The server waits for the data of a COPY, whose answer will stand at `own`; with `None`, not any more.
-    pub(crate) fn set_copy_in(&mut self, own: Option<Place>) {
-        self.copy_in = own;
+    fn end_copy(&mut self) {
+        match self.copy_in.take() {
+            Some(own) if self.is_simple => self.next = Place { cycle: own.cycle + 1, statement: 0 },
+            Some(own) => self.next = Place { statement: own.statement.saturating_add(1), ..own },
+            None => {
+                if self.blind_ends.len() == BLIND_ENDS_MAX {
+                    self.blind_ends.pop_front();
+                }
+                self.blind_ends.push_back(BlindEnd { place: self.next, is_simple: self.is_simple });
+            }
+        }
+    }
+
+    /// The server waits for the data of a COPY, whose answer will stand at `own`.
+    pub(crate) fn begin_copy(&mut self, own: Place) {
+        // An end that was sent before this COPY was asked for belongs to one that never began.
+        while let Some(end) = self.blind_ends.pop_front() {
+            if end.place > own {
+                return self.skip_syncs(own, &end);
+            }
+        }
+        self.copy_in = Some(own);
+    }
+
+    /// The client had ended this COPY before it knew that the server waits: the Syncs in front of the end are skipped.
+    fn skip_syncs(&mut self, own: Place, end: &BlindEnd) {
+        let skipped = (end.place.cycle - own.cycle).saturating_sub(u64::from(end.is_simple));
+        let shift = |place: &mut Place| {
+            if skipped > 0 && !end.is_simple && place.cycle == end.place.cycle {
+                place.statement = place.statement.saturating_add(own.statement).saturating_add(1);
+            }
+            place.cycle = place.cycle.saturating_sub(skipped);
+        };
+        shift(&mut self.next);
+        self.blind_ends.iter_mut().for_each(|end| shift(&mut end.place));
+    }
+
+    /// The server is ready, and its next answer will stand at `next`. It does not answer what was not asked: where it
+    /// seems to, a Sync was counted as skipped that was not, since the COPY had failed.
+    pub(crate) fn handle_ready(&mut self, next: Place) {
+        self.copy_in = None;
+        self.next = self.next.max(next);
     }
 
     /// DISCARD ALL drops every prepared statement.
@@ -243,11 +291,6 @@ impl Answers {
         self.expected.iter().map(|expected| &expected.change)
     }
 
-    /// Where the next answer to a statement stands.
-    pub(crate) fn next(&self) -> Place {
-        self.next
-    }
-
     /// One message.
     pub(crate) fn read(&mut self, header: Header, body: Option<&[u8]>, events: &mut Vec<Event>) {
         match header.tag {
@@ -267,9 +310,9 @@ impl Answers {
             tag::READY_FOR_QUERY => {
                 self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
                 self.expected.retain(|expected| expected.place >= self.next);
-                events.push(Event::Ready { idle: body == Some(b"I") });
+                events.push(Event::Ready { idle: body == Some(b"I"), next: self.next });
             }
-            tag::COPY_IN_RESPONSE => events.push(Event::CopyIn),
+            tag::COPY_IN_RESPONSE => events.push(Event::CopyIn { own: self.next }),
             tag::COPY_BOTH_RESPONSE => events.push(Event::CopyBoth),
             _ => {}
         }
@@ -309,8 +352,8 @@ mod tests {
                         self.taken.push(format!("{:?}", expected.change));
                     }
                     Event::Said(said) => self.said.push(said.what),
-                    Event::CopyIn => self.requests.set_copy_in(Some(self.answers.next())),
-                    Event::Ready { .. } => self.requests.set_copy_in(None),
+                    Event::CopyIn { own } => self.requests.begin_copy(own),
+                    Event::Ready { next, .. } => self.requests.handle_ready(next),
                     Event::CopyBoth => {}
                 }
             }
@@ -475,6 +518,39 @@ mod tests {
         talk.clients(&["d", "c", SET_A]);
         talk.server("CZ");
         assert_eq!(talk.taken(), "a", "the server ended the COPY first");
+    }
+
+    #[test]
+    fn the_counts_meet_again_behind_a_copy_that_was_sent_blindly_or_failed_on_the_way() {
+        let copy = ["P|COPY t FROM STDIN||", "B||", "E|", "S"];
+        // What the client sends and the server answers, in turns.
+        let cases: [&[(&[&str], &str)]; 6] = [
+            // Ended before the server's CopyInResponse came, with a Sync that it skips and without.
+            &[(&copy, ""), (&["d", "c", "S"], "12GcZ")],
+            &[(&copy[..3], ""), (&["d", "c", "S"], "12GcZ")],
+            &[(&copy, ""), (&["d", "c"], "12G"), (&["S"], "cZ")],
+            // The server fails before it reads the Sync.
+            &[(&copy, "12G"), (&["d", "c", "S"], "EZZ")],
+            // Many in one go; some of them fail.
+            &[(&["QCOPY t FROM STDIN|", "d", "c"].repeat(6), "GcZEZGcZ"), (&[], "GcZGcZEZ")],
+            &[(&["QCOPY t FROM STDIN|", "c", "QCOPY t FROM STDIN|"], "G"), (&["c"], "cZGcZ")],
+        ];
+        for case in cases {
+            let mut talk = Talk::begun();
+            for (client, server) in case {
+                talk.clients(client);
+                talk.server(server);
+            }
+            for _ in 0..2 {
+                talk.clients(&[SET_A]);
+                talk.server("CZ");
+                assert_eq!(talk.taken(), "a", "{case:?}");
+            }
+            assert_eq!(talk.requests.next, talk.answers.next, "{case:?}");
+        }
+        let mut talk = Talk::begun();
+        talk.clients(&["c"; 100]);
+        assert_eq!(talk.requests.blind_ends.len(), BLIND_ENDS_MAX);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use pgshrink_codec::Choice;
 
 use crate::budget::MemoryBudget;
 use crate::error::Error;
-use crate::follow::{Answers, EXPECTED_MAX, Expected, Requests};
+use crate::follow::{Answers, EXPECTED_MAX, Expected, Place, Requests};
 use crate::inbound::Inbound;
 use crate::message::{Report, message, tag};
 use crate::negotiate::Agreed;
@@ -227,12 +227,12 @@ impl Link {
                     let begin = end.checked_sub(said.size).filter(|begin| *begin >= before);
                     self.handle_said(&said, begin.map(|begin| begin..end), out);
                 }
-                Event::Ready { idle } => {
+                Event::Ready { idle, next } => {
                     self.outbound.set_copy_both(false);
                     if idle {
                         self.outbound.end_transaction();
                     }
-                    self.handle_ready();
+                    self.handle_ready(next);
                 }
                 Event::CopyBoth => self.outbound.set_copy_both(true),
                 event => self.handle_change(event),
@@ -253,7 +253,7 @@ impl Link {
             let mut events = std::mem::take(&mut self.outbound.events);
             for event in events.drain(..) {
                 match event {
-                    Event::Ready { .. } => self.handle_ready(),
+                    Event::Ready { next, .. } => self.handle_ready(next),
                     event => self.handle_change(event),
                 }
             }
@@ -322,10 +322,7 @@ impl Link {
                     self.notice(OTHER_FORM, Some(FOLLOWED_FORMS));
                 }
             }
-            Event::CopyIn => {
-                let own = self.answers().next();
-                self.requests().set_copy_in(Some(own));
-            }
+            Event::CopyIn { own } => self.requests().begin_copy(own),
             Event::Said(_) | Event::Ready { .. } | Event::CopyBoth => {}
         }
     }
@@ -408,8 +405,8 @@ impl Link {
     }
 
     /// The server is ready for the next cycle.
-    fn handle_ready(&mut self) {
-        self.requests().set_copy_in(None);
+    fn handle_ready(&mut self, next: Place) {
+        self.requests().handle_ready(next);
         if self.left_out && self.answers().expected().next().is_none() {
             self.left_out = false;
             self.tell_left_out();

@@ -141,7 +141,7 @@ impl Outbound {
         let mut ends = false;
         for event in &self.events[before..] {
             match event {
-                Event::Ready { idle } => {
+                Event::Ready { idle, .. } => {
                     self.input.copy_both = false;
                     if *idle && self.config.policy.context == ContextMode::PerTransaction {
                         self.context.reset_after_group = true;
@@ -153,7 +153,7 @@ impl Outbound {
                     self.interrupts = true;
                     ends = true;
                 }
-                Event::Said(_) | Event::Expected(_) | Event::CopyIn => {}
+                Event::Said(_) | Event::Expected(_) | Event::CopyIn { .. } => {}
             }
         }
         ends

@@ -15,6 +15,10 @@
 //! A statement that is prepared first changes nothing by its Parse: it is kept by name, Bind ties it to a portal, and each
 //! Execute of the portal is a change of its own.
 //!
+//! The name counts at once, since a pipeline uses it before the answer comes, and what was kept under it comes back at ReadyForQuery if
+//! the server did not answer with ParseComplete: it refuses a name that is in use, and skips what stands behind an error. Close
+//! is treated in the same way.
+//!
 //! Invariants
 //! * F1 A change whose place ReadyForQuery has passed is forgotten.
 //! * F2 Only an answer `SET`, `RESET` or `DISCARD ALL` confirms a change. Where the counts go apart (a client that sends a Query
@@ -24,7 +28,10 @@
 //! * F3 At most [`EXPECTED_MAX`] changes wait: of more, the newest. How many are there at a time depends on the link's latency, so the ends may
 //!   leave out different ones; both are at the same setting in the end if one of the newest is made. Where none is, the end that left
 //!   one out says so.
-//! * F4 At most [`PREPARED_MAX`] statements and portals are kept, each with a value of
+//! * F4 Not followed: DEALLOCATE of one statement or of all of them (a Parse of the same name then counts, but a name that is gone
+//!   stays known until then); a portal whose Bind the server refused; of more than [`REPLACED_MAX`] replaced statements that
+//!   are not settled, the oldest; a pipeline that binds a name behind the Sync of a Parse that fails.
+//! * F5 At most [`PREPARED_MAX`] statements and portals are kept, each with a value of
 //!   [`VALUE_SIZE_MAX`](crate::setting::VALUE_SIZE_MAX) bytes at most and a name of [`NAME_SIZE_MAX`]. What is beyond that is
 //!   not followed, and the gateway says so.
 
@@ -41,6 +48,8 @@ const PREPARED_MAX: usize = 8;
 /// Longest name of a prepared statement or portal that is kept, in bytes: PostgreSQL cuts longer ones in SQL.
 const NAME_SIZE_MAX: usize = 64;
 
+/// Replaced statements that may have to come back.
+const REPLACED_MAX: usize = 16;
 /// Ends of COPY that wait for their begins.
 const BLIND_ENDS_MAX: usize = 16;
 
@@ -69,6 +78,16 @@ struct BlindEnd {
     is_simple: bool,
 }
 
+/// What a Parse or Close replaced under a name, until the server has made it.
+#[derive(Debug)]
+struct Replaced {
+    cycle: u64,
+    /// How many of the cycle are in front of it.
+    before: u32,
+    name: Vec<u8>,
+    change: Option<Change>,
+}
+
 #[derive(Debug)]
 struct Prepared {
     name: Vec<u8>,
@@ -88,6 +107,9 @@ pub(crate) struct Requests {
     blind_ends: VecDeque<BlindEnd>,
     statements: Vec<Prepared>,
     portals: Vec<Prepared>,
+    /// Parse and Close messages since the last Sync.
+    prepares: u32,
+    replaced: VecDeque<Replaced>,
 }
 
 impl Default for Requests {
@@ -95,7 +117,8 @@ impl Default for Requests {
         // The login is answered first.
         let next = Place { cycle: 1, statement: 0 };
         let blind_ends = VecDeque::new();
-        Self { next, is_simple: false, copy_in: None, blind_ends, statements: vec![], portals: vec![] }
+        let (statements, portals, replaced) = (vec![], vec![], VecDeque::new());
+        Self { next, is_simple: false, copy_in: None, blind_ends, statements, portals, prepares: 0, replaced }
     }
 }
 
@@ -116,9 +139,12 @@ impl Requests {
             tag::BIND => events.extend(self.bind(body).map(said)),
             tag::EXECUTE => events.extend(self.execute(body).map(Event::Expected)),
             tag::CLOSE => match body.and_then(|body| body.split_first()) {
-                Some((b'S', name)) => drop(keep(&mut self.statements, first_string(name), None)),
-                Some((_, name)) => drop(keep(&mut self.portals, first_string(name), None)),
-                None => {}
+                Some((b'S', name)) => drop(self.prepare(first_string(name), None)),
+                Some((_, name)) => {
+                    self.prepares = self.prepares.saturating_add(1);
+                    keep(&mut self.portals, first_string(name), None);
+                }
+                None => self.prepares = self.prepares.saturating_add(1),
             },
             tag::COPY_DONE | tag::COPY_FAIL => self.end_copy(),
             _ => {}
@@ -149,11 +175,36 @@ impl Requests {
         let (name, text) = body.and_then(two_strings).unwrap_or_default();
         let seen = setting::read(text).unwrap_or_default();
         let change = seen.changes.into_iter().next().map(|(_, change)| change);
-        let fits = keep(&mut self.statements, name, change);
+        let fits = self.prepare(name, change);
         match (seen.is_show, seen.has_other || !fits) {
             (true, _) => Some((Saying::Show, !name.is_empty())),
             (_, true) => Some((Saying::Other, !name.is_empty())),
             _ => None,
+        }
+    }
+
+    /// A statement is made or closed, if the server does it; false when there is no room for a change.
+    fn prepare(&mut self, name: &[u8], change: Option<Change>) -> bool {
+        let before = self.prepares;
+        self.prepares = before.saturating_add(1);
+        let old = self.statements.iter().find(|kept| kept.name == name).map(|kept| kept.change.clone());
+        if (old.is_some() || change.is_some()) && old != change && name.len() <= NAME_SIZE_MAX {
+            if self.replaced.len() == REPLACED_MAX {
+                self.replaced.pop_front();
+            }
+            let (cycle, name) = (self.next.cycle, name.to_vec());
+            self.replaced.push_back(Replaced { cycle, before, name, change: old });
+        }
+        keep(&mut self.statements, name, change)
+    }
+
+    /// A cycle is over, in which the server has made so many of the Parse and Close messages: the others are undone, the last one first.
+    fn settle(&mut self, cycle: u64, made: u32) {
+        let over = self.replaced.partition_point(|replaced| replaced.cycle <= cycle);
+        for replaced in self.replaced.drain(..over).rev() {
+            if replaced.cycle == cycle && replaced.before >= made {
+                keep(&mut self.statements, &replaced.name, replaced.change);
+            }
         }
     }
 
@@ -186,6 +237,7 @@ impl Requests {
 
     fn end_cycle(&mut self, is_simple: bool) {
         self.is_simple = is_simple;
+        self.prepares = 0;
         self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
     }
 
@@ -228,8 +280,10 @@ impl Requests {
 
     /// The server is ready, and its next answer will stand at `next`. It does not answer what was not asked: where it
     /// seems to, a Sync was counted as skipped that was not, since the COPY had failed.
-    pub(crate) fn handle_ready(&mut self, next: Place) {
+    /// `made` counts its ParseComplete and CloseComplete messages since it was ready before.
+    pub(crate) fn handle_ready(&mut self, next: Place, made: u32) {
         self.copy_in = None;
+        self.settle(next.cycle.saturating_sub(1), made);
         self.next = self.next.max(next);
     }
 
@@ -237,6 +291,7 @@ impl Requests {
     pub(crate) fn discard(&mut self) {
         self.statements = vec![];
         self.portals = vec![];
+        self.replaced = VecDeque::new();
     }
 }
 
@@ -273,6 +328,8 @@ pub(crate) struct Answers {
     next: Place,
     /// In order of their places.
     expected: VecDeque<Expected>,
+    /// ParseComplete and CloseComplete messages since the last ReadyForQuery.
+    made: u32,
 }
 
 impl Answers {
@@ -310,8 +367,10 @@ impl Answers {
             tag::READY_FOR_QUERY => {
                 self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
                 self.expected.retain(|expected| expected.place >= self.next);
-                events.push(Event::Ready { idle: body == Some(b"I"), next: self.next });
+                let made = std::mem::take(&mut self.made);
+                events.push(Event::Ready { idle: body == Some(b"I"), next: self.next, made });
             }
+            tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE => self.made = self.made.saturating_add(1),
             tag::COPY_IN_RESPONSE => events.push(Event::CopyIn { own: self.next }),
             tag::COPY_BOTH_RESPONSE => events.push(Event::CopyBoth),
             _ => {}
@@ -353,7 +412,7 @@ mod tests {
                     }
                     Event::Said(said) => self.said.push(said.what),
                     Event::CopyIn { own } => self.requests.begin_copy(own),
-                    Event::Ready { next, .. } => self.requests.handle_ready(next),
+                    Event::Ready { next, made, .. } => self.requests.handle_ready(next, made),
                     Event::CopyBoth => {}
                 }
             }
@@ -466,6 +525,38 @@ mod tests {
         talk.server("312CZ");
         assert_eq!(talk.taken(), "");
         assert!(talk.said.is_empty());
+    }
+
+    #[test]
+    fn a_name_stands_for_what_the_server_has_prepared_under_it() {
+        let mut talk = Talk::begun();
+        let run = |talk: &mut Talk| {
+            talk.clients(&["B|s1|", "E|", "S"]);
+            talk.server("2CZ");
+            talk.taken()
+        };
+        let (a, b) = ("Ps1|SET pgshrink.compression = 'a'||", "Ps1|SET pgshrink.compression = 'b'||");
+        let other = "Ps1|SET x = 1||";
+        // One series each, its answers, and what the name stands for behind it.
+        for (series, answers, made) in [
+            (&[other, "S"][..], "1Z", ""),
+            (&[a, "S"], "EZ", ""),
+            (&["CSs1|", a, "S"], "31Z", "a"),
+            (&[other, "S"], "EZ", "a"),
+            (&["P|SELEC||", "CSs1|", "S"], "EZ", "a"),
+            (&["P|SELEC||", "CSs1|", b, "S"], "EZ", "a"),
+            (&["CPp|", "CSs1|", b, "CSs1|", "S"], "331EZ", "b"),
+            (&["CSs1|", a, "CSs1|", b, "CSs1|", "S"], "313EZ", ""),
+            (&[a, "S"], "1Z", "a"),
+            (&["Q DEALLOCATE s1|", b, "S"], "cZ1Z", "b"),
+        ] {
+            talk.clients(series);
+            talk.server(answers);
+            assert_eq!(run(&mut talk), made, "{series:?}");
+            assert!(talk.requests.replaced.is_empty());
+        }
+        talk.clients(&[a, "CSs1|"].repeat(REPLACED_MAX));
+        assert_eq!(talk.requests.replaced.len(), REPLACED_MAX);
     }
 
     #[test]

@@ -227,12 +227,12 @@ impl Link {
                     let begin = end.checked_sub(said.size).filter(|begin| *begin >= before);
                     self.handle_said(&said, begin.map(|begin| begin..end), out);
                 }
-                Event::Ready { idle, next } => {
+                Event::Ready { idle, next, made } => {
                     self.outbound.set_copy_both(false);
                     if idle {
                         self.outbound.end_transaction();
                     }
-                    self.handle_ready(next);
+                    self.handle_ready(next, made);
                 }
                 Event::CopyBoth => self.outbound.set_copy_both(true),
                 event => self.handle_change(event),
@@ -253,7 +253,7 @@ impl Link {
             let mut events = std::mem::take(&mut self.outbound.events);
             for event in events.drain(..) {
                 match event {
-                    Event::Ready { next, .. } => self.handle_ready(next),
+                    Event::Ready { next, made, .. } => self.handle_ready(next, made),
                     event => self.handle_change(event),
                 }
             }
@@ -405,8 +405,8 @@ impl Link {
     }
 
     /// The server is ready for the next cycle.
-    fn handle_ready(&mut self, next: Place) {
-        self.requests().handle_ready(next);
+    fn handle_ready(&mut self, next: Place, made: u32) {
+        self.requests().handle_ready(next, made);
         if self.left_out && self.answers().expected().next().is_none() {
             self.left_out = false;
             self.tell_left_out();

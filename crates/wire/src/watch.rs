@@ -32,6 +32,8 @@ pub(crate) enum Event {
         idle: bool,
         /// Where its next answer will stand.
         next: Place,
+        /// ParseComplete and CloseComplete messages since it was ready before.
+        made: u32,
     },
     /// COPY FROM STDIN begins, whose own answer will stand here.
     CopyIn { own: Place },
@@ -89,6 +91,8 @@ impl Sender {
                     | tag::COMMAND_COMPLETE
                     | tag::EMPTY_QUERY_RESPONSE
                     | tag::PORTAL_SUSPENDED
+                    | tag::PARSE_COMPLETE
+                    | tag::CLOSE_COMPLETE
                     | tag::COPY_IN_RESPONSE
                     | tag::COPY_BOTH_RESPONSE
             ),

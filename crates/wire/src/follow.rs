@@ -9,16 +9,29 @@
 //! as is the login. In front of it, each statement of a Query and each Execute is answered by one CommandComplete,
 //! EmptyQueryResponse or PortalSuspended, in order, up to the first ErrorResponse: behind that nothing is answered
 //! until ReadyForQuery. Notices, rows and COPY data in between do not count. During COPY FROM STDIN the server skips Sync,
-//! so the count goes on from the server's when the client ends the COPY.
+//! so the count goes on from the server's when the client ends the COPY, or when the server begins one that the client
+//! has ended without waiting.
 //!
 //! A statement that is prepared first changes nothing by its Parse: it is kept by name, Bind ties it to a portal, and each
 //! Execute of the portal is a change of its own.
 //!
+//! The name counts at once, since a pipeline uses it before the answer comes, and what was kept under it comes back at ReadyForQuery if
+//! the server did not answer with ParseComplete: it refuses a name that is in use, and skips what stands behind an error. Close
+//! is treated in the same way.
+//!
 //! Invariants
 //! * F1 A change whose place ReadyForQuery has passed is forgotten.
 //! * F2 Only an answer `SET`, `RESET` or `DISCARD ALL` confirms a change. Where the counts go apart (a client that sends a Query
-//!   behind an error of the extended protocol without the Sync in between), changes are lost, or made by a later SET.
-//! * F3 At most [`EXPECTED_MAX`] changes wait, and [`PREPARED_MAX`] statements and portals are kept, each with a value of
+//!   behind an error of the extended protocol without the Sync in between), changes are lost, or made by a later SET. Around a COPY
+//!   they may be apart for a while: when its end crosses an error of the server's on the way, or when it was sent blindly behind a
+//!   Sync. They meet again at a ReadyForQuery behind which nothing is asked, or at CopyInResponse; changes sent in between are lost.
+//! * F3 At most [`EXPECTED_MAX`] changes wait: of more, the newest. How many are there at a time depends on the link's latency, so the ends may
+//!   leave out different ones; both are at the same setting in the end if one of the newest is made. Where none is, the end that left
+//!   one out says so.
+//! * F4 Not followed: DEALLOCATE of one statement or of all of them (a Parse of the same name then counts, but a name that is gone
+//!   stays known until then); a portal whose Bind the server refused; of more than [`REPLACED_MAX`] replaced statements that
+//!   are not settled, the oldest; a pipeline that binds a name behind the Sync of a Parse that fails.
+//! * F5 At most [`PREPARED_MAX`] statements and portals are kept, each with a value of
 //!   [`VALUE_SIZE_MAX`](crate::setting::VALUE_SIZE_MAX) bytes at most and a name of [`NAME_SIZE_MAX`]. What is beyond that is
 //!   not followed, and the gateway says so.
 
@@ -29,11 +42,16 @@ use crate::setting::{self, Change, Seen};
 use crate::watch::{Event, Said, Saying};
 
 /// Changes that wait for their answers.
-const EXPECTED_MAX: usize = 16;
+pub(crate) const EXPECTED_MAX: usize = 16;
 /// Prepared statements, and portals, that change the setting.
 const PREPARED_MAX: usize = 8;
 /// Longest name of a prepared statement or portal that is kept, in bytes: PostgreSQL cuts longer ones in SQL.
 const NAME_SIZE_MAX: usize = 64;
+
+/// Replaced statements that may have to come back.
+const REPLACED_MAX: usize = 16;
+/// Ends of COPY that wait for their begins.
+const BLIND_ENDS_MAX: usize = 16;
 
 /// Where an answer to a statement stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +72,23 @@ pub(crate) struct Expected {
 }
 
 #[derive(Debug)]
+struct BlindEnd {
+    /// Where the next statement's answer was to stand.
+    place: Place,
+    is_simple: bool,
+}
+
+/// What a Parse or Close replaced under a name, until the server has made it.
+#[derive(Debug)]
+struct Replaced {
+    cycle: u64,
+    /// How many of the cycle are in front of it.
+    before: u32,
+    name: Vec<u8>,
+    change: Option<Change>,
+}
+
+#[derive(Debug)]
 struct Prepared {
     name: Vec<u8>,
     change: Change,
@@ -68,15 +103,22 @@ pub(crate) struct Requests {
     is_simple: bool,
     /// A COPY FROM STDIN is running, whose own answer will stand here.
     copy_in: Option<Place>,
+    /// Ends of COPY FROM STDIN whose begin the server has not told yet, in order: sent blindly, or behind a COPY that failed.
+    blind_ends: VecDeque<BlindEnd>,
     statements: Vec<Prepared>,
     portals: Vec<Prepared>,
+    /// Parse and Close messages since the last Sync.
+    prepares: u32,
+    replaced: VecDeque<Replaced>,
 }
 
 impl Default for Requests {
     fn default() -> Self {
         // The login is answered first.
         let next = Place { cycle: 1, statement: 0 };
-        Self { next, is_simple: false, copy_in: None, statements: vec![], portals: vec![] }
+        let blind_ends = VecDeque::new();
+        let (statements, portals, replaced) = (vec![], vec![], VecDeque::new());
+        Self { next, is_simple: false, copy_in: None, blind_ends, statements, portals, prepares: 0, replaced }
     }
 }
 
@@ -97,18 +139,14 @@ impl Requests {
             tag::BIND => events.extend(self.bind(body).map(said)),
             tag::EXECUTE => events.extend(self.execute(body).map(Event::Expected)),
             tag::CLOSE => match body.and_then(|body| body.split_first()) {
-                Some((b'S', name)) => drop(keep(&mut self.statements, first_string(name), None)),
-                Some((_, name)) => drop(keep(&mut self.portals, first_string(name), None)),
-                None => {}
-            },
-            tag::COPY_DONE | tag::COPY_FAIL => {
-                if let Some(own) = self.copy_in.take() {
-                    self.next = match self.is_simple {
-                        true => Place { cycle: own.cycle + 1, statement: 0 },
-                        false => Place { statement: own.statement.saturating_add(1), ..own },
-                    };
+                Some((b'S', name)) => drop(self.prepare(first_string(name), None)),
+                Some((_, name)) => {
+                    self.prepares = self.prepares.saturating_add(1);
+                    keep(&mut self.portals, first_string(name), None);
                 }
-            }
+                None => self.prepares = self.prepares.saturating_add(1),
+            },
+            tag::COPY_DONE | tag::COPY_FAIL => self.end_copy(),
             _ => {}
         }
     }
@@ -137,11 +175,36 @@ impl Requests {
         let (name, text) = body.and_then(two_strings).unwrap_or_default();
         let seen = setting::read(text).unwrap_or_default();
         let change = seen.changes.into_iter().next().map(|(_, change)| change);
-        let fits = keep(&mut self.statements, name, change);
+        let fits = self.prepare(name, change);
         match (seen.is_show, seen.has_other || !fits) {
             (true, _) => Some((Saying::Show, !name.is_empty())),
             (_, true) => Some((Saying::Other, !name.is_empty())),
             _ => None,
+        }
+    }
+
+    /// A statement is made or closed, if the server does it; false when there is no room for a change.
+    fn prepare(&mut self, name: &[u8], change: Option<Change>) -> bool {
+        let before = self.prepares;
+        self.prepares = before.saturating_add(1);
+        let old = self.statements.iter().find(|kept| kept.name == name).map(|kept| kept.change.clone());
+        if (old.is_some() || change.is_some()) && old != change && name.len() <= NAME_SIZE_MAX {
+            if self.replaced.len() == REPLACED_MAX {
+                self.replaced.pop_front();
+            }
+            let (cycle, name) = (self.next.cycle, name.to_vec());
+            self.replaced.push_back(Replaced { cycle, before, name, change: old });
+        }
+        keep(&mut self.statements, name, change)
+    }
+
+    /// A cycle is over, in which the server has made so many of the Parse and Close messages: the others are undone, the last one first.
+    fn settle(&mut self, cycle: u64, made: u32) {
+        let over = self.replaced.partition_point(|replaced| replaced.cycle <= cycle);
+        for replaced in self.replaced.drain(..over).rev() {
+            if replaced.cycle == cycle && replaced.before >= made {
+                keep(&mut self.statements, &replaced.name, replaced.change);
+            }
         }
     }
 
@@ -174,18 +237,61 @@ impl Requests {
 
     fn end_cycle(&mut self, is_simple: bool) {
         self.is_simple = is_simple;
+        self.prepares = 0;
         self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
     }
 
-    /// The server waits for the data of a COPY, whose answer will stand at `own`; with `None`, not any more.
-    pub(crate) fn set_copy_in(&mut self, own: Option<Place>) {
-        self.copy_in = own;
+    fn end_copy(&mut self) {
+        match self.copy_in.take() {
+            Some(own) if self.is_simple => self.next = Place { cycle: own.cycle + 1, statement: 0 },
+            Some(own) => self.next = Place { statement: own.statement.saturating_add(1), ..own },
+            None => {
+                if self.blind_ends.len() == BLIND_ENDS_MAX {
+                    self.blind_ends.pop_front();
+                }
+                self.blind_ends.push_back(BlindEnd { place: self.next, is_simple: self.is_simple });
+            }
+        }
+    }
+
+    /// The server waits for the data of a COPY, whose answer will stand at `own`.
+    pub(crate) fn begin_copy(&mut self, own: Place) {
+        // An end that was sent before this COPY was asked for belongs to one that never began.
+        while let Some(end) = self.blind_ends.pop_front() {
+            if end.place > own {
+                return self.skip_syncs(own, &end);
+            }
+        }
+        self.copy_in = Some(own);
+    }
+
+    /// The client had ended this COPY before it knew that the server waits: the Syncs in front of the end are skipped.
+    fn skip_syncs(&mut self, own: Place, end: &BlindEnd) {
+        let skipped = (end.place.cycle - own.cycle).saturating_sub(u64::from(end.is_simple));
+        let shift = |place: &mut Place| {
+            if skipped > 0 && !end.is_simple && place.cycle == end.place.cycle {
+                place.statement = place.statement.saturating_add(own.statement).saturating_add(1);
+            }
+            place.cycle = place.cycle.saturating_sub(skipped);
+        };
+        shift(&mut self.next);
+        self.blind_ends.iter_mut().for_each(|end| shift(&mut end.place));
+    }
+
+    /// The server is ready, and its next answer will stand at `next`. It does not answer what was not asked: where it
+    /// seems to, a Sync was counted as skipped that was not, since the COPY had failed.
+    /// `made` counts its ParseComplete and CloseComplete messages since it was ready before.
+    pub(crate) fn handle_ready(&mut self, next: Place, made: u32) {
+        self.copy_in = None;
+        self.settle(next.cycle.saturating_sub(1), made);
+        self.next = self.next.max(next);
     }
 
     /// DISCARD ALL drops every prepared statement.
     pub(crate) fn discard(&mut self) {
         self.statements = vec![];
         self.portals = vec![];
+        self.replaced = VecDeque::new();
     }
 }
 
@@ -222,26 +328,24 @@ pub(crate) struct Answers {
     next: Place,
     /// In order of their places.
     expected: VecDeque<Expected>,
+    /// ParseComplete and CloseComplete messages since the last ReadyForQuery.
+    made: u32,
 }
 
 impl Answers {
-    /// False when too many wait already.
+    /// Where too many wait, the oldest is left out, and this returns true: the newest that is made counts in the end.
     pub(crate) fn expect(&mut self, expected: Expected) -> bool {
-        let fits = self.expected.len() < EXPECTED_MAX;
-        if fits {
-            self.expected.push_back(expected);
+        let is_full = self.expected.len() == EXPECTED_MAX;
+        if is_full {
+            self.expected.pop_front();
         }
-        fits
+        self.expected.push_back(expected);
+        is_full
     }
 
     /// Changes that wait for their answers.
     pub(crate) fn expected(&self) -> impl Iterator<Item = &Change> {
         self.expected.iter().map(|expected| &expected.change)
-    }
-
-    /// Where the next answer to a statement stands.
-    pub(crate) fn next(&self) -> Place {
-        self.next
     }
 
     /// One message.
@@ -263,9 +367,11 @@ impl Answers {
             tag::READY_FOR_QUERY => {
                 self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
                 self.expected.retain(|expected| expected.place >= self.next);
-                events.push(Event::Ready { idle: body == Some(b"I") });
+                let made = std::mem::take(&mut self.made);
+                events.push(Event::Ready { idle: body == Some(b"I"), next: self.next, made });
             }
-            tag::COPY_IN_RESPONSE => events.push(Event::CopyIn),
+            tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE => self.made = self.made.saturating_add(1),
+            tag::COPY_IN_RESPONSE => events.push(Event::CopyIn { own: self.next }),
             tag::COPY_BOTH_RESPONSE => events.push(Event::CopyBoth),
             _ => {}
         }
@@ -297,7 +403,7 @@ mod tests {
         fn handle(&mut self, events: Vec<Event>) {
             for event in events {
                 match event {
-                    Event::Expected(expected) => assert!(self.answers.expect(expected)),
+                    Event::Expected(expected) => drop(self.answers.expect(expected)),
                     Event::Confirmed { expected, discards } => {
                         if discards {
                             self.requests.discard();
@@ -305,8 +411,8 @@ mod tests {
                         self.taken.push(format!("{:?}", expected.change));
                     }
                     Event::Said(said) => self.said.push(said.what),
-                    Event::CopyIn => self.requests.set_copy_in(Some(self.answers.next())),
-                    Event::Ready { .. } => self.requests.set_copy_in(None),
+                    Event::CopyIn { own } => self.requests.begin_copy(own),
+                    Event::Ready { next, made, .. } => self.requests.handle_ready(next, made),
                     Event::CopyBoth => {}
                 }
             }
@@ -422,6 +528,38 @@ mod tests {
     }
 
     #[test]
+    fn a_name_stands_for_what_the_server_has_prepared_under_it() {
+        let mut talk = Talk::begun();
+        let run = |talk: &mut Talk| {
+            talk.clients(&["B|s1|", "E|", "S"]);
+            talk.server("2CZ");
+            talk.taken()
+        };
+        let (a, b) = ("Ps1|SET pgshrink.compression = 'a'||", "Ps1|SET pgshrink.compression = 'b'||");
+        let other = "Ps1|SET x = 1||";
+        // One series each, its answers, and what the name stands for behind it.
+        for (series, answers, made) in [
+            (&[other, "S"][..], "1Z", ""),
+            (&[a, "S"], "EZ", ""),
+            (&["CSs1|", a, "S"], "31Z", "a"),
+            (&[other, "S"], "EZ", "a"),
+            (&["P|SELEC||", "CSs1|", "S"], "EZ", "a"),
+            (&["P|SELEC||", "CSs1|", b, "S"], "EZ", "a"),
+            (&["CPp|", "CSs1|", b, "CSs1|", "S"], "331EZ", "b"),
+            (&["CSs1|", a, "CSs1|", b, "CSs1|", "S"], "313EZ", ""),
+            (&[a, "S"], "1Z", "a"),
+            (&["Q DEALLOCATE s1|", b, "S"], "cZ1Z", "b"),
+        ] {
+            talk.clients(series);
+            talk.server(answers);
+            assert_eq!(run(&mut talk), made, "{series:?}");
+            assert!(talk.requests.replaced.is_empty());
+        }
+        talk.clients(&[a, "CSs1|"].repeat(REPLACED_MAX));
+        assert_eq!(talk.requests.replaced.len(), REPLACED_MAX);
+    }
+
+    #[test]
     fn in_a_pipeline_every_execute_has_its_own_answer() {
         let mut talk = Talk::begun();
         let set_x = ["P|SET x = 1||", "B||", "E|"];
@@ -474,6 +612,39 @@ mod tests {
     }
 
     #[test]
+    fn the_counts_meet_again_behind_a_copy_that_was_sent_blindly_or_failed_on_the_way() {
+        let copy = ["P|COPY t FROM STDIN||", "B||", "E|", "S"];
+        // What the client sends and the server answers, in turns.
+        let cases: [&[(&[&str], &str)]; 6] = [
+            // Ended before the server's CopyInResponse came, with a Sync that it skips and without.
+            &[(&copy, ""), (&["d", "c", "S"], "12GcZ")],
+            &[(&copy[..3], ""), (&["d", "c", "S"], "12GcZ")],
+            &[(&copy, ""), (&["d", "c"], "12G"), (&["S"], "cZ")],
+            // The server fails before it reads the Sync.
+            &[(&copy, "12G"), (&["d", "c", "S"], "EZZ")],
+            // Many in one go; some of them fail.
+            &[(&["QCOPY t FROM STDIN|", "d", "c"].repeat(6), "GcZEZGcZ"), (&[], "GcZGcZEZ")],
+            &[(&["QCOPY t FROM STDIN|", "c", "QCOPY t FROM STDIN|"], "G"), (&["c"], "cZGcZ")],
+        ];
+        for case in cases {
+            let mut talk = Talk::begun();
+            for (client, server) in case {
+                talk.clients(client);
+                talk.server(server);
+            }
+            for _ in 0..2 {
+                talk.clients(&[SET_A]);
+                talk.server("CZ");
+                assert_eq!(talk.taken(), "a", "{case:?}");
+            }
+            assert_eq!(talk.requests.next, talk.answers.next, "{case:?}");
+        }
+        let mut talk = Talk::begun();
+        talk.clients(&["c"; 100]);
+        assert_eq!(talk.requests.blind_ends.len(), BLIND_ENDS_MAX);
+    }
+
+    #[test]
     fn an_answer_that_is_no_set_confirms_nothing() {
         let mut talk = Talk::begun();
         // The server skips the Query behind the error, which makes the counts differ by one from here on.
@@ -500,8 +671,24 @@ mod tests {
         talk.clients(&["S", "QDISCARD ALL|"]);
         talk.server("1Zd");
         assert_eq!((talk.taken().as_str(), talk.requests.statements.len()), ("Default", 0));
-        let expected = || Expected { place: Place::default(), change: Change::Default, has_other: false };
-        assert!((0..EXPECTED_MAX).all(|_| talk.answers.expect(expected())));
-        assert!(!talk.answers.expect(expected()));
+    }
+
+    #[test]
+    fn of_too_many_changes_the_newest_wait_and_the_last_one_made_counts() {
+        // All are sent before an answer comes, as over a link with latency, or each is answered at once.
+        for answers in ["C", "CE", "ECC", "CCE"] {
+            let (mut late, mut soon) = (Talk::begun(), Talk::begun());
+            for (at, answer) in (0..4 * EXPECTED_MAX).zip(answers.bytes().cycle()) {
+                let set = format!("QSET pgshrink.compression = '{at}'|");
+                late.clients(&[&set]);
+                soon.clients(&[&set]);
+                soon.server(&format!("{}Z", answer as char));
+            }
+            for answer in answers.bytes().cycle().take(4 * EXPECTED_MAX) {
+                late.server(&format!("{}Z", answer as char));
+            }
+            let last = |talk: &mut Talk| talk.taken().rsplit(' ').next().map(str::to_owned);
+            assert_eq!(last(&mut late), last(&mut soon), "{answers}");
+        }
     }
 }

@@ -146,6 +146,11 @@ impl Inbound {
             && self.unpacker.is_empty()
     }
 
+    /// True when what was given out so far ends with a message.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        self.walker.at_boundary()
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.held.lease.bytes() as usize
     }

@@ -21,7 +21,7 @@ use pgshrink_codec::Choice;
 
 use crate::budget::MemoryBudget;
 use crate::error::Error;
-use crate::follow::{Answers, Expected, Requests};
+use crate::follow::{Answers, EXPECTED_MAX, Expected, Place, Requests};
 use crate::inbound::Inbound;
 use crate::message::{Report, message, tag};
 use crate::negotiate::Agreed;
@@ -126,6 +126,10 @@ pub struct Link {
     inbound: Inbound,
     /// The setting in the startup packet, which RESET goes back to.
     begun_with: Option<String>,
+    /// A change was left out, and none behind it has been made.
+    left_out: bool,
+    /// A notice of the connector's own, for the next message boundary towards the client.
+    owed: Option<Vec<u8>>,
 }
 
 impl Link {
@@ -141,6 +145,8 @@ impl Link {
             inbound: Inbound::new(receives, agreed.clone(), config, &budget),
             agreed,
             begun_with: None,
+            left_out: false,
+            owed: None,
         }
     }
 
@@ -221,18 +227,21 @@ impl Link {
                     let begin = end.checked_sub(said.size).filter(|begin| *begin >= before);
                     self.handle_said(&said, begin.map(|begin| begin..end), out);
                 }
-                Event::Ready { idle } => {
+                Event::Ready { idle, next, made } => {
                     self.outbound.set_copy_both(false);
                     if idle {
                         self.outbound.end_transaction();
                     }
-                    self.requests().set_copy_in(None);
+                    self.handle_ready(next, made);
                 }
                 Event::CopyBoth => self.outbound.set_copy_both(true),
                 event => self.handle_change(event),
             }
         }
         self.inbound.events = events;
+        if self.owed.is_some() && self.inbound.is_between_messages() {
+            out.extend(self.owed.take().unwrap_or_default());
+        }
         Ok(used)
     }
 
@@ -244,7 +253,7 @@ impl Link {
             let mut events = std::mem::take(&mut self.outbound.events);
             for event in events.drain(..) {
                 match event {
-                    Event::Ready { .. } => self.requests().set_copy_in(None),
+                    Event::Ready { next, made, .. } => self.handle_ready(next, made),
                     event => self.handle_change(event),
                 }
             }
@@ -254,11 +263,6 @@ impl Link {
             }
         };
         Ok(Pumped { held, frames: self.outbound.stats.frames - before })
-    }
-
-    /// Queues a whole message for the wire side, to stand at the next message boundary.
-    pub fn inject_plain(&mut self, message: Vec<u8>) {
-        self.outbound.inject(message);
     }
 
     /// Changes what this end sends with: `off`, `on`, or a list of which the first agreed item is taken.
@@ -304,27 +308,21 @@ impl Link {
     /// What leads to a change, from either direction.
     fn handle_change(&mut self, event: Event) {
         match event {
-            Event::Expected(expected) => {
-                if !self.answers().expect(expected) {
-                    self.notice(OTHER_FORM, Some(FOLLOWED_FORMS));
-                }
-            }
+            Event::Expected(expected) => self.left_out |= self.answers().expect(expected),
             Event::Confirmed { expected: Expected { change, has_other, .. }, discards } => {
                 if discards {
                     self.requests().discard();
                 }
-                match &change {
+                let is_made = match &change {
                     Change::Default => self.reset(),
-                    Change::Value(text) => drop(self.set_by_client(text)),
-                }
+                    Change::Value(text) => self.set_by_client(text),
+                };
+                self.left_out &= !is_made;
                 if has_other {
                     self.notice(OTHER_FORM, Some(FOLLOWED_FORMS));
                 }
             }
-            Event::CopyIn => {
-                let own = self.answers().next();
-                self.requests().set_copy_in(Some(own));
-            }
+            Event::CopyIn { own } => self.requests().begin_copy(own),
             Event::Said(_) | Event::Ready { .. } | Event::CopyBoth => {}
         }
     }
@@ -364,11 +362,11 @@ impl Link {
         last.unwrap_or(self.sending()).map_or_else(|| "off".to_owned(), |choice| choice.to_string())
     }
 
-    /// RESET and what comes to the same. It was said before what this can give, so nothing is said.
-    fn reset(&mut self) {
+    /// RESET and what comes to the same. It was said before what this can give, so nothing is said. True: it is made.
+    fn reset(&mut self) -> bool {
         let text = self.begun_with.clone().unwrap_or_else(|| "on".to_owned());
         // Neither of them is refused.
-        let _ = self.set_compression(&text);
+        self.set_compression(&text).is_ok()
     }
 
     /// Makes a change and tells the client where it did not do what it says; false when it did nothing.
@@ -404,6 +402,37 @@ impl Link {
             detail: Some(detail),
             hint,
         });
+    }
+
+    /// The server is ready for the next cycle.
+    fn handle_ready(&mut self, next: Place, made: u32) {
+        self.requests().handle_ready(next, made);
+        if self.left_out && self.answers().expected().next().is_none() {
+            self.left_out = false;
+            self.tell_left_out();
+        }
+    }
+
+    /// Each end says for itself that it may have missed a change: the other one may have seen it.
+    fn tell_left_out(&mut self) {
+        let end = match self.role {
+            Role::Gateway => "gateway",
+            Role::Connector => "connector",
+        };
+        let report = Report {
+            severity: "NOTICE",
+            sqlstate: "00000",
+            message: &format!("the {end} sends with {SETTING_NAME} = {} in this session", self.compression()),
+            detail: Some(&format!(
+                "More than {EXPECTED_MAX} changes waited for their answers, and the last {EXPECTED_MAX} of them did nothing; \
+                 whether one before them took effect was not followed."
+            )),
+            hint: Some("Set it again."),
+        };
+        match self.role {
+            Role::Gateway => self.outbound.inject(report.notice_response()),
+            Role::Connector => self.owed = Some(report.notice_response()),
+        }
     }
 
     /// The gateway answers for both ends.

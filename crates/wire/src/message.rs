@@ -36,6 +36,10 @@ pub mod tag {
     pub const EMPTY_QUERY_RESPONSE: u8 = b'I';
     /// Server: an Execute has given as many rows as it asked for.
     pub const PORTAL_SUSPENDED: u8 = b's';
+    /// Server: a Parse is done.
+    pub const PARSE_COMPLETE: u8 = b'1';
+    /// Server: a Close is done.
+    pub const CLOSE_COMPLETE: u8 = b'3';
     /// Server: COPY FROM STDIN begins.
     pub const COPY_IN_RESPONSE: u8 = b'G';
     /// Server: COPY in both directions begins.

@@ -52,6 +52,9 @@ use crate::watch::{Event, Sender, WATCHED_SIZE_MAX, Watch};
 
 /// Raw bytes in a frame from which on the encoder's memory is looked at.
 const MEASURED_SIZE_MIN: usize = 512;
+/// Notices that wait for a message boundary, and their bytes.
+const INJECTED_MAX: usize = 8;
+const INJECTED_SIZE_MAX: usize = 4 << 10;
 /// Raw bytes in a frame from which on rows are packed: a few rows would not pay for their marker.
 const PACKED_SIZE_MIN: usize = 256;
 
@@ -63,7 +66,7 @@ pub(crate) struct Outbound {
     input: Input,
     context: Context,
     ledger: Ledger,
-    /// Messages of this end's own, for the next message boundary.
+    /// Notices of this end's own, for the next message boundary; bounded, see [`Outbound::inject`].
     injected: VecDeque<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     /// The last message read confirms a change: nothing behind it goes before the link has answered.
@@ -123,8 +126,14 @@ impl Outbound {
         self.input.copy_both = on;
     }
 
-    pub(crate) fn inject(&mut self, message: Vec<u8>) {
-        self.injected.push_back(message);
+    /// Puts a notice at the next message boundary. It is dropped where the same text waits already, and where too much waits:
+    /// a client that does not read may cause any number of them.
+    pub(crate) fn inject(&mut self, notice: Vec<u8>) {
+        let bytes: usize = self.injected.iter().map(Vec::len).sum();
+        let fits = self.injected.len() < INJECTED_MAX && bytes + notice.len() <= INJECTED_SIZE_MAX;
+        if fits && !self.injected.contains(&notice) {
+            self.injected.push_back(notice);
+        }
     }
 
     /// The transaction ended on the other direction.
@@ -207,10 +216,12 @@ impl Outbound {
                 return Ok(Some(Held::OutputFull));
             }
             if self.input.cursor == Cursor::Boundary {
-                if std::mem::take(&mut self.interrupts) {
+                if self.input.start == self.input.seen && std::mem::take(&mut self.interrupts) {
                     return Ok(None);
                 }
-                self.put_injected(out);
+                if !self.put_injected(out) {
+                    continue;
+                }
             }
             if self.input.start == self.input.pending.len() {
                 self.input.compact();
@@ -231,12 +242,17 @@ impl Outbound {
         }
     }
 
-    fn put_injected(&mut self, out: &mut Vec<u8>) {
+    /// False when the output is full before all are in it.
+    fn put_injected(&mut self, out: &mut Vec<u8>) -> bool {
         while let Some(message) = self.injected.pop_front() {
             self.stats.raw_bytes += message.len() as u64;
             self.stats.wire_bytes += message.len() as u64;
             out.extend_from_slice(&message);
+            if out.len() >= self.config.limits.out_max {
+                return self.injected.is_empty();
+            }
         }
+        true
     }
 
     fn copy_plain(&mut self, left: usize, out: &mut Vec<u8>) {

@@ -1,7 +1,7 @@
 //! What the engine reads in passing from either side's messages.
 
 use crate::error::Error;
-use crate::follow::{Answers, Expected, Requests};
+use crate::follow::{Answers, Expected, Place, Requests};
 use crate::message::{self, Header, tag};
 use crate::setting::{STATEMENT_SIZE_MAX, Search};
 use crate::walk::Walk;
@@ -26,10 +26,17 @@ pub(crate) enum Event {
         /// The command was DISCARD ALL.
         discards: bool,
     },
-    /// The server is ready; true outside a transaction.
-    Ready { idle: bool },
-    /// COPY FROM STDIN begins.
-    CopyIn,
+    /// The server is ready.
+    Ready {
+        /// Outside a transaction.
+        idle: bool,
+        /// Where its next answer will stand.
+        next: Place,
+        /// ParseComplete and CloseComplete messages since it was ready before.
+        made: u32,
+    },
+    /// COPY FROM STDIN begins, whose own answer will stand here.
+    CopyIn { own: Place },
     /// COPY in both directions begins: replication.
     CopyBoth,
 }
@@ -84,6 +91,8 @@ impl Sender {
                     | tag::COMMAND_COMPLETE
                     | tag::EMPTY_QUERY_RESPONSE
                     | tag::PORTAL_SUSPENDED
+                    | tag::PARSE_COMPLETE
+                    | tag::CLOSE_COMPLETE
                     | tag::COPY_IN_RESPONSE
                     | tag::COPY_BOTH_RESPONSE
             ),

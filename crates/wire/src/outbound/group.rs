@@ -50,14 +50,15 @@ impl Outbound {
         }
         let here = self.input.pending.len();
         let limit = self.input.start + self.chunk_max();
+        self.input.fit(limit);
         // Behind a confirmation the group is complete, even if it takes two frames.
-        let mut stopped = self.interrupts;
+        let mut stopped = self.interrupts && self.input.scan == self.input.seen;
         while !stopped && self.input.scan < limit.min(here) {
             let Some(Found { header, body }) = message_at(&self.input.pending, self.input.scan)? else {
                 break;
             };
-            let total = header.total();
-            let body = match (self.watch.wants(header), body) {
+            let (total, is_new) = (header.total(), self.input.scan >= self.input.seen);
+            let body = match (is_new && self.watch.wants(header), body) {
                 (true, None) => break,
                 (true, body) => body,
                 (false, _) => None,
@@ -67,9 +68,14 @@ impl Outbound {
                 stopped = true;
                 break;
             }
-            let before = self.events.len();
-            self.watch.read(header, body, 0, &mut self.events);
-            stopped = self.observe(before);
+            if is_new {
+                let before = self.events.len();
+                self.watch.read(header, body, 0, &mut self.events);
+                stopped = self.observe(before);
+                self.input.seen = self.input.scan + total;
+            } else {
+                stopped = self.interrupts && self.input.scan + total == self.input.seen;
+            }
             if !rides {
                 self.input.scan += total;
                 return Ok(Group::Plain(total));
@@ -135,7 +141,7 @@ impl Outbound {
         let mut ends = false;
         for event in &self.events[before..] {
             match event {
-                Event::Ready { idle } => {
+                Event::Ready { idle, .. } => {
                     self.input.copy_both = false;
                     if *idle && self.config.policy.context == ContextMode::PerTransaction {
                         self.context.reset_after_group = true;
@@ -147,7 +153,7 @@ impl Outbound {
                     self.interrupts = true;
                     ends = true;
                 }
-                Event::Said(_) | Event::Expected(_) | Event::CopyIn => {}
+                Event::Said(_) | Event::Expected(_) | Event::CopyIn { .. } => {}
             }
         }
         ends

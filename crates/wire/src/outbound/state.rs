@@ -21,12 +21,13 @@ pub(super) enum Cursor {
 /// Plain bytes on their way, and how far they have been read.
 ///
 /// ```text
-/// pending   | sent | ....group....... | not read yet |
-///           0    start              scan         pending.len()
+/// pending   | sent | ....group....... | seen | not read yet |
+///           0    start              scan   seen         pending.len()
 /// ```
-/// Always `start <= pending.len()` and `start <= scan`. `scan` stands where a header begins or is to begin: behind
+/// Always `start <= pending.len()` and `start <= scan <= seen`. `scan` stands where a header begins or is to begin: behind
 /// `pending.len()` while the last message read is incomplete. `last < scan` is where that message begins; it belongs to
-/// the group only while `last > start`.
+/// the group only while `last > start`. The watch has read the messages before `seen`, once each; `scan` falls behind it where
+/// smaller frames are chosen while messages wait.
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) pending: Vec<u8>,
@@ -34,6 +35,7 @@ pub(super) struct Input {
     pub(super) start: usize,
     pub(super) scan: usize,
     pub(super) last: usize,
+    pub(super) seen: usize,
     /// Where `start` stands in the message stream.
     pub(super) cursor: Cursor,
     /// A message other than bulk data is in the group: nothing of it may wait.
@@ -109,12 +111,24 @@ impl Ledger {
 impl Input {
     pub(super) fn new() -> Self {
         let (pending, cursor) = (Vec::new(), Cursor::Boundary);
-        Self { pending, start: 0, scan: 0, last: 0, cursor, urgent: false, copy_both: false }
+        Self { pending, start: 0, scan: 0, last: 0, seen: 0, cursor, urgent: false, copy_both: false }
     }
 
     /// Bytes not sent yet.
     pub(super) fn size(&self) -> usize {
         self.pending.len() - self.start
+    }
+
+    /// Takes back what was read of a group that was to be longer than up to `limit`: where it is cut, only the last message
+    /// read may be cut, and there are others behind.
+    pub(super) fn fit(&mut self, limit: usize) {
+        if self.last > self.start && self.last >= limit {
+            self.last = self.start;
+            self.scan = match self.cursor {
+                Cursor::Framed(left) => self.start + left,
+                _ => self.start,
+            };
+        }
     }
 
     /// Forgets what was sent.
@@ -124,6 +138,7 @@ impl Input {
         }
         self.scan = self.scan.saturating_sub(self.start);
         self.last = self.last.saturating_sub(self.start);
+        self.seen = self.seen.saturating_sub(self.start);
         if self.start == self.pending.len() {
             self.pending.clear();
         } else {

@@ -1,8 +1,8 @@
 //! Algorithm, level and on/off change on a live session.
 
-use pgshrink_wire::{Dialect, LinkConfig, message};
+use pgshrink_wire::{Dialect, Flush, LinkConfig, message};
 
-use crate::pair::{DIALECTS, OVER, Pair, Random, row, server_stream};
+use crate::pair::{DIALECTS, OVER, Pair, Random, pump_all, receive, row, server_stream};
 
 #[test]
 fn every_message_may_be_followed_by_another_algorithm_or_level() {
@@ -75,6 +75,70 @@ fn lz4_blocks_of_the_ack_dialect_stay_small_right_after_a_switch() {
     assert!(pair.down(&plain, usize::MAX).1 == plain);
     let frames = pair.gateway.stats().outbound.frames - before;
     assert!(frames as usize >= plain.len().div_ceil(16 << 10), "{frames} frames of {} bytes", plain.len());
+}
+
+/// Rows wait at the gateway, the last one in part, when another algorithm is chosen: its frames may be smaller than what waits.
+#[test]
+fn a_switch_while_rows_wait_cuts_no_message() {
+    let seed = 0xc0de;
+    let mut random = Random(seed);
+    let settings = ["zstd:1", "lz4", "zlib:1", "off"];
+    for dialect in DIALECTS {
+        let mut pair = Pair::new(dialect, "zstd:1,lz4,zlib:1", LinkConfig::default());
+        for turn in 0..400 {
+            let (from, to) = match turn {
+                0 => ("zstd:1", "lz4"),
+                _ => (settings[random.below(4) as usize], settings[random.below(4) as usize]),
+            };
+            let size = if turn == 0 { 60_000 } else { 1 + random.below(130_000) as usize };
+            let (mut whole, step) = (Vec::new(), 1 + random.below(4) * random.below(4000));
+            while whole.len() < size {
+                let fill = "some text ".repeat(random.below(step) as usize / 10);
+                whole.extend([row(&mut random), message::data_row(&[Some(&fill)])].concat());
+            }
+            let (mut wire, part) = (Vec::new(), row(&mut random));
+            let cut = 6 + random.below(part.len() as u64 - 6) as usize;
+            pair.gateway.set_compression(from).unwrap();
+            pair.gateway.plain_buffer().extend_from_slice(&[&whole[..], &part[..cut]].concat());
+            pump_all(&mut pair.gateway, Flush::Idle, &mut wire);
+            assert!(turn > 0 || wire.is_empty(), "the rows wait");
+            pair.gateway.set_compression(to).unwrap();
+            let flush = [Flush::Force, Flush::Idle][turn.min(1) * random.below(2) as usize];
+            pump_all(&mut pair.gateway, flush, &mut wire);
+            pair.gateway.plain_buffer().extend_from_slice(&part[cut..]);
+            pair.gateway.plain_buffer().extend(message::ready_for_query(b'I'));
+            pump_all(&mut pair.gateway, Flush::Idle, &mut wire);
+            let back = receive(&mut pair.connector, &wire).unwrap();
+            let plain = [whole, part, message::ready_for_query(b'I')].concat();
+            assert!(back == plain, "turn {turn}: {from} to {to}, {dialect:?}, seed {seed}");
+            let stats = pair.gateway.stats().outbound;
+            assert!(stats.wire_bytes <= stats.raw_bytes + OVER as u64, "turn {turn}");
+        }
+    }
+}
+
+/// A client that does not read, or whose server says nothing, causes any number of notices.
+#[test]
+fn notices_that_wait_are_bounded() {
+    let limits = pgshrink_wire::Limits { out_max: 300, ..Default::default() };
+    let config = LinkConfig { limits, ..Default::default() };
+    let mut pair = Pair::new(Dialect::Ack, "zstd:19,lz4", config);
+    let parse = message::message(b'P', b"\0SET LOCAL pgshrink.compression=1\0\0\0");
+    for level in 1..=19 {
+        pair.gateway.set_compression(&format!("zstd:{level}")).unwrap();
+        pair.up(&parse.repeat(100), usize::MAX);
+    }
+    let (mut outputs, mut notices) = (0, 0);
+    loop {
+        let mut out = Vec::new();
+        pair.gateway.pump(Flush::Idle, &mut out).unwrap();
+        if out.is_empty() {
+            break;
+        }
+        (outputs, notices) = (outputs + 1, notices + out.windows(7).filter(|w| w == b"SNOTICE").count());
+        assert!(out.len() < 900, "{} bytes at once", out.len());
+    }
+    assert!(notices > 1 && notices <= 8 && outputs > 1, "{notices} notices in {outputs} outputs");
 }
 
 /// Simple queries and what a server answers.
@@ -199,4 +263,35 @@ fn a_text_with_changes_and_other_forms_is_followed_and_gives_a_notice() {
     let (tags, text) = talk.answer(&["SET"]);
     assert!(tags == "NCZ" && text.contains("longer than 8 KiB"), "{tags} {text}");
     assert_eq!(talk.in_force(), "off");
+}
+
+/// The connector alone sees many changes wait: their answers are under way to it.
+#[test]
+fn more_changes_than_can_be_kept_end_at_the_same_setting_or_give_a_notice() {
+    let set = |value: &str| format!("SET pgshrink.compression = '{value}'");
+    let cases = |dialect| [(dialect, "SET"), (dialect, "ERROR"), (dialect, "nonsense")];
+    for (dialect, last) in DIALECTS.into_iter().flat_map(cases) {
+        let mut talk = Talk::new(dialect);
+        let mut late = Vec::new();
+        for at in 0..40 {
+            let kind = if at < 20 { "SET" } else { last };
+            talk.ask(&set(if kind == "nonsense" { kind } else { ["lz4", "off", "zstd:1"][at % 3] }));
+            let reply = match kind {
+                "ERROR" => message::message(b'E', b"\0"),
+                _ => message::message(b'C', b"SET\0"),
+            };
+            talk.pair.gateway.plain_buffer().extend([reply, message::ready_for_query(b'I')].concat());
+            pump_all(&mut talk.pair.gateway, Flush::Idle, &mut late);
+        }
+        let mut back = Vec::new();
+        for piece in late.chunks(7) {
+            back.extend(receive(&mut talk.pair.connector, piece).unwrap());
+        }
+        let told = String::from_utf8_lossy(&back).matches("the connector sends with").count();
+        let same = talk.pair.gateway.compression() == talk.pair.connector.compression();
+        assert_eq!((same, told), if last == "SET" { (true, 0) } else { (false, 1) }, "{dialect:?} {last}");
+        talk.ask(&set("lz4"));
+        talk.answer(&["SET"]);
+        assert_eq!(talk.in_force(), "lz4:1");
+    }
 }

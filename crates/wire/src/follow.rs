@@ -368,7 +368,8 @@ impl Answers {
                 self.next = Place { cycle: self.next.cycle + 1, statement: 0 };
                 self.expected.retain(|expected| expected.place >= self.next);
                 let made = std::mem::take(&mut self.made);
-                events.push(Event::Ready { idle: body == Some(b"I"), next: self.next, made });
+                let is_settled = self.expected.is_empty();
+                events.push(Event::Ready { idle: body == Some(b"I"), next: self.next, made, is_settled });
             }
             tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE => self.made = self.made.saturating_add(1),
             tag::COPY_IN_RESPONSE => events.push(Event::CopyIn { own: self.next }),

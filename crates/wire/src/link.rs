@@ -227,12 +227,12 @@ impl Link {
                     let begin = end.checked_sub(said.size).filter(|begin| *begin >= before);
                     self.handle_said(&said, begin.map(|begin| begin..end), out);
                 }
-                Event::Ready { idle, next, made } => {
+                Event::Ready { idle, next, made, is_settled } => {
                     self.outbound.set_copy_both(false);
                     if idle {
                         self.outbound.end_transaction();
                     }
-                    self.handle_ready(next, made);
+                    self.handle_ready(next, made, is_settled);
                 }
                 Event::CopyBoth => self.outbound.set_copy_both(true),
                 event => self.handle_change(event),
@@ -253,7 +253,7 @@ impl Link {
             let mut events = std::mem::take(&mut self.outbound.events);
             for event in events.drain(..) {
                 match event {
-                    Event::Ready { next, made, .. } => self.handle_ready(next, made),
+                    Event::Ready { next, made, is_settled, .. } => self.handle_ready(next, made, is_settled),
                     event => self.handle_change(event),
                 }
             }
@@ -405,9 +405,9 @@ impl Link {
     }
 
     /// The server is ready for the next cycle.
-    fn handle_ready(&mut self, next: Place, made: u32) {
+    fn handle_ready(&mut self, next: Place, made: u32, is_settled: bool) {
         self.requests().handle_ready(next, made);
-        if self.left_out && self.answers().expected().next().is_none() {
+        if self.left_out && is_settled {
             self.left_out = false;
             self.tell_left_out();
         }

@@ -34,6 +34,8 @@ pub(crate) enum Event {
         next: Place,
         /// ParseComplete and CloseComplete messages since it was ready before.
         made: u32,
+        /// No change waits for its answer.
+        is_settled: bool,
     },
     /// COPY FROM STDIN begins, whose own answer will stand here.
     CopyIn { own: Place },

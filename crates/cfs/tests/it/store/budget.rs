@@ -86,6 +86,17 @@ fn p5_dictionaries_that_were_not_used_for_longest_make_room() {
         assert!(workspace.dictionaries() <= 5, "{}", workspace.dictionaries());
     }
     assert!(workspace.dictionaries() >= 2);
+    // One after the other, until the first has to go.
+    let mut workspace = Workspace::new(budget).unwrap();
+    let mut newest = 0;
+    while workspace.dictionaries() == newest as usize {
+        read(&store, newest, &mut workspace).unwrap();
+        newest += 1;
+    }
+    for block in 1..newest {
+        let preads = preads_of(&store, || assert!(read(&store, block, &mut workspace).is_ok()));
+        assert_eq!(preads, 1, "of {newest} not the first one was given up, but {block}");
+    }
     // One that is larger than all of it.
     let mut least = Workspace::new(600 << 10).unwrap();
     let error = read(&store, 0, &mut least).unwrap_err();

@@ -35,14 +35,14 @@ use crate::stream::Peer;
 const HANDED_OVER_MAX: usize = 64;
 
 /// All sessions of a process.
+#[derive(Default)]
 pub struct Registry {
     /// What is not about sessions.
     pub process: Arc<Process>,
     next_id: AtomicU64,
     /// Those that hold a client place.
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
-    /// Accepted connections that no worker has taken up yet hold a permit.
-    handed_over: Arc<Semaphore>,
+    hand_over: HandOver,
     /// Connections of any kind that a worker serves: sessions, logins, consoles, cancel requests, refused clients.
     served: AtomicUsize,
     /// The most there were at once.
@@ -60,23 +60,12 @@ pub struct Registry {
     changed: Notify,
 }
 
-impl Default for Registry {
+/// Permits for connections on their way to a worker.
+struct HandOver(Arc<Semaphore>);
+
+impl Default for HandOver {
     fn default() -> Self {
-        Self {
-            process: Arc::default(),
-            next_id: AtomicU64::default(),
-            sessions: Mutex::default(),
-            handed_over: Arc::new(Semaphore::new(HANDED_OVER_MAX)),
-            served: AtomicUsize::default(),
-            served_most: AtomicUsize::default(),
-            awaited: AtomicUsize::default(),
-            pools: Pools::default(),
-            per_address: Mutex::default(),
-            finished: Mutex::default(),
-            events: Events::default(),
-            draining: AtomicBool::default(),
-            changed: Notify::default(),
-        }
+        Self(Arc::new(Semaphore::new(HANDED_OVER_MAX)))
     }
 }
 
@@ -112,14 +101,14 @@ impl Registry {
     }
 
     fn handed_over(&self) -> usize {
-        HANDED_OVER_MAX - self.handed_over.available_permits()
+        HANDED_OVER_MAX - self.hand_over.0.available_permits()
     }
 
     /// Waits until the workers have room for an accepted connection.
     pub(crate) async fn arrive(self: &Arc<Self>) -> Arrival {
         let awaited = Awaited::new(self);
         // The semaphore is never closed.
-        Arrival { _room: self.handed_over.clone().acquire_owned().await.ok(), _awaited: awaited }
+        Arrival { _room: self.hand_over.0.clone().acquire_owned().await.ok(), _awaited: awaited }
     }
 
     /// The session with this number.

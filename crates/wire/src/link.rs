@@ -354,17 +354,22 @@ impl Link {
     /// A failure of one of them would be that of the SHOW as well, unless they are in different series.
     fn compression_at_show(&mut self) -> String {
         let waiting: Vec<Change> = self.answers().expected().cloned().collect();
-        let text = |change: &Change| match change {
-            Change::Default => self.begun_with.clone().unwrap_or_else(|| "on".to_owned()),
-            Change::Value(text) => text.clone(),
+        let chosen = |change: &Change| match change {
+            Change::Default => self.agreed.choose(self.default_text()),
+            Change::Value(text) => self.agreed.choose(text),
         };
-        let last = waiting.iter().filter_map(|change| self.agreed.choose(&text(change)).ok()).next_back();
+        let last = waiting.iter().filter_map(|change| chosen(change).ok()).next_back();
         last.unwrap_or(self.sending()).map_or_else(|| "off".to_owned(), |choice| choice.to_string())
+    }
+
+    /// What RESET goes back to.
+    fn default_text(&self) -> &str {
+        self.begun_with.as_deref().unwrap_or("on")
     }
 
     /// RESET and what comes to the same. It was said before what this can give, so nothing is said. True: it is made.
     fn reset(&mut self) -> bool {
-        let text = self.begun_with.clone().unwrap_or_else(|| "on".to_owned());
+        let text = self.default_text().to_owned();
         // Neither of them is refused.
         self.set_compression(&text).is_ok()
     }

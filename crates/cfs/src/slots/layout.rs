@@ -4,6 +4,7 @@ use crate::format::error::Error;
 use crate::format::key::SegmentKey;
 use crate::format::units::LEAF_ENTRIES;
 use crate::shared::region::Geometry;
+use crate::shared::state::SharedState;
 use crate::shared::word::Word;
 
 /// Words of a page of memory.
@@ -300,6 +301,14 @@ impl<'m, W: Word> Slots<'m, W> {
     #[doc(hidden)]
     pub fn segment_words(&self, slot: u32) -> &'m [W] {
         &self.words[self.segment_range(slot)]
+    }
+
+    /// The shared state of a slot's container.
+    ///
+    /// # Errors
+    /// As of a container over the same words.
+    pub(crate) fn segment_state(&self, slot: u32) -> Result<SharedState<'m, W>, Error> {
+        SharedState::new(self.segment_words(slot), self.capacity.geometry)
     }
 
     /// The word of a slot's state, for tests that model it.

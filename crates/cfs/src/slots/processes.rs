@@ -176,9 +176,8 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
     /// or a [`Pinned`](crate::slots::Pinned) is in use.
     pub fn release_held(&self) {
         for slot in (0..self.slots.capacity().segments_max).filter(|slot| self.pins(*slot) > 0) {
-            let (words, geometry) = (self.slots.segment_words(slot), self.slots.capacity().geometry);
-            if let Ok(live) = crate::shared::state::SharedState::new(words, geometry) {
-                crate::shared::lock::release_held(live.shared(), &self.peer);
+            if let Ok(state) = self.slots.segment_state(slot) {
+                crate::shared::lock::release_held(state.shared(), &self.peer);
             }
         }
         clear_pins(&self.slots, self.entry);

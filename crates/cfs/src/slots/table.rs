@@ -21,7 +21,6 @@ use crate::format::key::SegmentKey;
 use crate::format::units::LEAF_ENTRIES;
 use crate::shared::lock::{Held, hold};
 use crate::shared::region::FIXED_WORDS;
-use crate::shared::state::SharedState;
 use crate::shared::word::Word;
 use crate::slots::layout::{Phase, SlotState};
 use crate::slots::processes::{Host, Member, Pin};
@@ -361,9 +360,7 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
     }
 
     fn is_uncommitted(&self, slot: u32) -> bool {
-        let slots = &self.member.slots;
-        let state = SharedState::new(slots.segment_words(slot), slots.capacity().geometry);
-        state.map_or(true, |state| has_uncommitted(&state))
+        self.member.slots.segment_state(slot).map_or(true, |state| has_uncommitted(&state))
     }
 
     /// Done again from the begin if its process dies in it.
@@ -388,10 +385,10 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
         let clear = |words: &[W]| {
             words.iter().filter(|word| word.load() != 0).for_each(|word| word.store(0));
         };
-        if let Ok(live) = SharedState::new(words, geometry) {
+        if let Ok(state) = slots.segment_state(slot) {
             let leaves = crate::engine::leaves::all().zip(entries.chunks(LEAF_ENTRIES));
-            leaves.filter(|(leaf, _)| live.is_touched(*leaf)).for_each(|(_, entries)| clear(entries));
-            let used = (live.shared().extents_end.load() as usize).min(geometry.extents_max as usize);
+            leaves.filter(|(leaf, _)| state.is_touched(*leaf)).for_each(|(_, entries)| clear(entries));
+            let used = (state.shared().extents_end.load() as usize).min(geometry.extents_max as usize);
             clear(&extents[..used]);
         }
         clear(fixed);

@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::{
-    Birth, Container, Device, DeviceError, Error, Folder, Geometry, Identity, KEY_BYTES, LockMode, Options,
-    Recovery, Scratch, Stored, segment,
+    Birth, Container, Device, DeviceError, Error, Folder, Geometry, Identity, KEY_BYTES, Options, Recovery,
+    Scratch, Stored, segment,
 };
 use pgshrink_testkit::seed::Seed;
 
@@ -112,23 +112,5 @@ impl<D: Device, W: Fn(u64), S: Fn()> Device for Hooked<D, W, S> {
         self.device.fdatasync()
     }
 
-    fn size(&self) -> Result<u64, DeviceError> {
-        self.device.size()
-    }
-
-    fn truncate(&self, size: u64) -> Result<(), DeviceError> {
-        self.device.truncate(size)
-    }
-
-    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        self.device.punch_hole(offset, length)
-    }
-
-    fn sync_dir(&self) -> Result<(), DeviceError> {
-        self.device.sync_dir()
-    }
-
-    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
-        self.device.try_lock(mode)
-    }
+    crate::shell::handed_on!();
 }

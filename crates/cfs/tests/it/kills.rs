@@ -5,8 +5,8 @@
 //! collect; what of theirs must be there, and what may, is noted beside the container's memory.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,11 +18,10 @@ use pgshrink_testkit::seed::{Rng, Seed};
 use rustix::fs::FlockOperation;
 
 use crate::shell::{FileDevice, FileFolder, Pids, map};
+use crate::workers::{self, kill};
 
 const PAGES: u32 = 96;
 const WORKERS: u32 = 3;
-const FOLDER: &str = "PGSHRINK_CFS_KILLS";
-const WORKER: &str = "PGSHRINK_CFS_WORKER";
 
 type Open = Container<'static, FileDevice, Pids>;
 
@@ -320,12 +319,10 @@ fn settle_extension(container: &Open, progress: Progress) {
 #[test]
 #[ignore = "a process of the test of kills"]
 fn worker() {
-    // Also run by who runs all ignored tests.
-    let Some(folder) = std::env::var_os(FOLDER) else { return println!("{FOLDER} is not set") };
-    let folder = PathBuf::from(folder);
+    let Some((folder, number)) = workers::called() else { return };
     let (words, progress) = memory(&folder);
     let mut worker = Worker {
-        number: std::env::var(WORKER).unwrap().parse().unwrap(),
+        number,
         container: open(&folder, words).unwrap(),
         progress,
         locks: Locks::new(&folder),
@@ -336,18 +333,7 @@ fn worker() {
 }
 
 fn spawn(folder: &Path, worker: u32) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["kills::worker", "--exact", "--ignored", "--nocapture"]);
-    command.stdout(std::process::Stdio::null());
-    command.env(FOLDER, folder).env(WORKER, worker.to_string()).spawn().unwrap()
-}
-
-fn kill(mut child: Child) {
-    if let Some(status) = child.try_wait().unwrap() {
-        panic!("a worker found something wrong: {status}");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    workers::spawn("kills::worker", folder, worker)
 }
 
 /// The server starts again: nothing is in shared memory, and what was committed is there.

@@ -29,3 +29,4 @@ mod shell;
 mod slots;
 mod store;
 mod updates;
+mod workers;

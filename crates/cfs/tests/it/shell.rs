@@ -227,6 +227,32 @@ impl Folder for FileFolder {
     }
 }
 
+/// Calls that a device which wraps another one, its field `device`, hands on as they are.
+macro_rules! handed_on {
+    () => {
+        fn size(&self) -> Result<u64, pgshrink_cfs::DeviceError> {
+            self.device.size()
+        }
+
+        fn truncate(&self, size: u64) -> Result<(), pgshrink_cfs::DeviceError> {
+            self.device.truncate(size)
+        }
+
+        fn punch_hole(&self, offset: u64, length: u64) -> Result<(), pgshrink_cfs::DeviceError> {
+            self.device.punch_hole(offset, length)
+        }
+
+        fn sync_dir(&self) -> Result<(), pgshrink_cfs::DeviceError> {
+            self.device.sync_dir()
+        }
+
+        fn try_lock(&self, mode: pgshrink_cfs::LockMode) -> Result<bool, pgshrink_cfs::DeviceError> {
+            self.device.try_lock(mode)
+        }
+    };
+}
+pub(crate) use handed_on;
+
 /// A device that counts reads, and fails those of one byte.
 pub struct Watched<D> {
     device: D,
@@ -258,25 +284,7 @@ impl<D: Device> Device for Watched<D> {
         self.device.fdatasync()
     }
 
-    fn size(&self) -> Result<u64, DeviceError> {
-        self.device.size()
-    }
-
-    fn truncate(&self, size: u64) -> Result<(), DeviceError> {
-        self.device.truncate(size)
-    }
-
-    fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        self.device.punch_hole(offset, length)
-    }
-
-    fn sync_dir(&self) -> Result<(), DeviceError> {
-        self.device.sync_dir()
-    }
-
-    fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
-        self.device.try_lock(mode)
-    }
+    crate::shell::handed_on!();
 }
 
 /// Words of a file that all processes map.

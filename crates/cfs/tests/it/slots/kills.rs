@@ -3,8 +3,8 @@
 //! What must be there, and what may, is noted beside the region: of each block the write that has begun, the
 //! one that ended and the one that was committed. Each block has one writer at a time, as PostgreSQL sees to.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,13 +16,12 @@ use rustix::fs::FlockOperation;
 use super::real::{Running, Server};
 use super::*;
 use crate::shell::{FileDevice, FileFolder, map};
+use crate::workers::{self, kill};
 
 const SEGMENTS: u32 = 50;
 const SLOTS: u32 = 16;
 const WORKERS: u32 = 4;
 const BLOCKS: u32 = 8;
-const FOLDER: &str = "PGSHRINK_CFS_SLOTS";
-const WORKER: &str = "PGSHRINK_CFS_SLOTS_WORKER";
 
 type Joined = Member<'static, Running, AtomicU64>;
 type Handle<'p> = Segment<'p, 'static, FileDevice, Running, AtomicU64>;
@@ -177,16 +176,14 @@ fn server(folder: &Path) -> Server {
 #[test]
 #[ignore = "a process of the test of kills"]
 fn worker() {
-    // Also run by who runs all ignored tests.
-    let Some(folder) = std::env::var_os(FOLDER) else { return println!("{FOLDER} is not set") };
-    let folder = PathBuf::from(folder);
+    let Some((folder, number)) = workers::called() else { return };
     let (words, progress) = region(&folder);
     let member = Member::enter(Slots::over(words, of_kills()).unwrap(), Running).unwrap();
     let mut worker = Worker {
         member: &member,
         server: server(&folder),
         progress,
-        number: std::env::var(WORKER).unwrap().parse().unwrap(),
+        number,
         rng: Seed(u64::from(std::process::id())).rng(),
         scratch: Scratch::new(),
         handles: (0..SEGMENTS).map(|_| None).collect(),
@@ -195,18 +192,7 @@ fn worker() {
 }
 
 fn spawn(folder: &Path, worker: u32) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["slots::kills::worker", "--exact", "--ignored", "--nocapture"]);
-    command.stdout(std::process::Stdio::null());
-    command.env(FOLDER, folder).env(WORKER, worker.to_string()).spawn().unwrap()
-}
-
-fn kill(mut child: Child) {
-    if let Some(status) = child.try_wait().unwrap() {
-        panic!("a worker found something wrong: {status}");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    workers::spawn("slots::kills::worker", folder, worker)
 }
 
 /// The server starts again: nothing is in shared memory, and what was committed is there. Returns the

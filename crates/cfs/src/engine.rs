@@ -16,3 +16,4 @@ pub(crate) mod scan;
 pub mod segment;
 pub mod stats;
 pub(crate) mod stored;
+pub mod unload;

@@ -46,6 +46,12 @@ pub enum Fault {
     LoaderOverwrites,
     /// Against I14: a leaf is loaded as far as it reached before a truncation.
     LoaderForgetsTruncation,
+    /// Against I14: a leaf is loaded from a record that it had before it was unloaded.
+    LoaderTrustsPlace,
+    /// Against I14: a leaf is unloaded with what was published since its record was written.
+    UnloadsDirty,
+    /// Against I15: space is freed although leaves were unloaded.
+    CountsUnloaded,
     /// Against I15: space is freed although not all of the map is in memory.
     ReuseBeforeLoaded,
     /// Against I3: a commit writes over the only durable root.

@@ -197,6 +197,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// The entry of a block below the end, its leaf loaded if need be. None: there is none.
     fn known_entry(&self, block: Block) -> Option<Entry> {
         let entry = self.state.entry(block);
+        self.state.mark_used(block.leaf());
         if !entry.is_missing() {
             return Some(entry);
         }

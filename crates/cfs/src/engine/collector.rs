@@ -117,11 +117,12 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         if due == 0 || self.state.used_extents() < due {
             return;
         }
-        if self.state.unknown_extents() > 0 {
+        let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) else { return };
+        if self.state.is_complete() {
+            self.collect_in_foreground(&guard);
+        } else {
             // A commit may read leaves of the map; a writer does not.
             self.state.shared().completion_due.store(1);
-        } else if let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) {
-            self.collect_in_foreground(&guard);
         }
     }
 
@@ -300,7 +301,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.device.pause();
         let copy = Entry::record(reserved.span(), header.version);
         if self.options.fault.is(Fault::CollectorOverwrites) {
-            self.state.publish(block, copy);
+            self.state.publish(block, copy, &self.processes);
             return Ok(true);
         }
         Ok(self.state.replace(block, original, copy))

@@ -69,6 +69,8 @@ pub(crate) struct Snapshot {
     usage: Usage,
     /// Extents without a writer, before the entries were looked at.
     closed: Vec<bool>,
+    /// Extents below this are not counted: leaves that are not loaded may refer to them.
+    uncounted: u32,
 }
 
 /// How a root is written.
@@ -355,16 +357,17 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let (unknown, extents) = (self.state.unknown_extents(), self.state.extents_end());
+        let extents = self.state.extents_end();
+        let uncounted = if self.state.is_unloaded() { extents } else { self.state.unknown_extents() };
         let under_writer = self.options.fault.is(Fault::ReuseUnderWriter);
         let closed = |extent| self.state.is_closed(extent) || (under_writer && !self.state.is_in_run(extent));
-        let closed = (0..extents).map(|extent| extent >= unknown && closed(ExtentNumber(extent))).collect();
+        let closed = (0..extents).map(|extent| extent >= uncounted && closed(ExtentNumber(extent))).collect();
         // After the extents: the entries of what is finished there lie below the end.
         let pages = self.state.pages();
         // Leaves that are not loaded refer to what is below this.
-        let end = if unknown > 0 { self.state.shared().load_end.load() } else { 0 };
+        let end = if uncounted > 0 { self.state.shared().load_end.load() } else { 0 };
         let usage = Usage { used: vec![0; extents as usize], end };
-        let mut snapshot = Snapshot { pages, changed: Vec::new(), usage, closed };
+        let mut snapshot = Snapshot { pages, changed: Vec::new(), usage, closed, uncounted };
         for (block, _) in self.state.entries(pages) {
             let (entry, was_dirty) = self.state.take_dirty(block);
             if was_dirty {
@@ -545,7 +548,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     /// The end when all space was last known, and how much was free.
     fn known(&self, usage: &Usage) -> (u64, u64) {
         let shared = self.state.shared();
-        if self.state.unknown_extents() > 0 {
+        if !self.state.is_complete() {
             return (shared.known_end.load(), shared.known_free.load());
         }
         (usage.end, usage.free_units(self.options.geometry.extent_units))
@@ -610,9 +613,9 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     }
 
     fn free_extents(&self, _: &CommitGuard<'_, W>, snapshot: &Snapshot) {
-        let unknown = self.state.unknown_extents() as usize;
         let most = self.options.geometry.extent_units;
-        for (extent, live) in snapshot.usage.used.iter().enumerate().skip(unknown) {
+        let counted = snapshot.usage.used.iter().enumerate().skip(snapshot.uncounted as usize);
+        for (extent, live) in counted {
             let number = ExtentNumber(extent as u32);
             if *live == 0 && snapshot.closed.get(extent).copied().unwrap_or_default() {
                 self.state.free_extent(number);
@@ -682,10 +685,10 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
             shared.leaves_changed.iter().for_each(|word| word.store(0));
             shared.map_checkpoint_due.store(0);
         }
-        let unknown = self.state.unknown_extents();
-        let known: u64 = snapshot.usage.used.iter().skip(unknown as usize).map(|live| u64::from(*live)).sum();
+        let uncounted = u64::from(snapshot.uncounted);
+        let counted = snapshot.usage.used.iter().skip(uncounted as usize).map(|live| u64::from(*live));
         let size = self.options.geometry.extent_units;
-        let live_units = known + u64::from(unknown) * u64::from(size);
+        let live_units = counted.sum::<u64>() + uncounted * u64::from(size);
         shared.live_units.store(live_units);
         shared
             .foreground_at

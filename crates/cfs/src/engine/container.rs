@@ -29,9 +29,9 @@
 //! * **I13** A page's dictionary is there as long as the page. It is written with numbers only that a durable
 //!   root has, and one leaves the root when no page needs it and nobody may still publish one. No number is
 //!   given out twice in the container's life.
-//! * **I14** A leaf of the map is loaded only into entries that are missing since opening: what was written
-//!   since is kept, what was cut off stays so.
-//! * **I15** Space that the root found at opening may refer to is not freed before all leaves are loaded.
+//! * **I14** A leaf of the map is loaded only into entries that are missing: what was written since its record
+//!   was is kept, what was cut off stays so. It is unloaded only if its record says all that memory does.
+//! * **I15** Space that leaves may refer to that are not in memory is not freed before all are.
 
 use std::sync::atomic::AtomicU64;
 
@@ -285,7 +285,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         block: Block,
         scratch: &mut Scratch,
     ) -> Result<Option<PageRecord>, Error> {
+        let mut unloads = self.state.unloads();
         let mut entry = self.state.entry(block);
+        self.state.mark_used(block.leaf());
         let mut was_bad = false;
         loop {
             if entry.is_zeros() || (entry.is_missing() && self.options.fault.is(Fault::MissingReadsAsZeros)) {
@@ -309,8 +311,11 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                     Err(failure) => failure,
                 },
             };
+            let unloads_now = self.state.unloads();
             let now = self.state.entry(block);
-            let changed = now.clean() != entry.clean();
+            // An entry that is missing again may have been there in between.
+            let changed = now.clean() != entry.clean() || unloads_now != unloads;
+            unloads = unloads_now;
             let pages = self.pages();
             if block.0 >= pages {
                 return Err(Error::PastEnd { block: block.0, pages });
@@ -424,7 +429,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         // The page count first: a commit that finds the space finished must find the entry below the end.
         self.grow_to(block.0 + 1, version);
         self.device.pause();
-        self.state.publish(block, Entry::record(reserved.span(), version));
+        self.state.publish(block, Entry::record(reserved.span(), version), &self.processes);
         self.device.pause();
         drop(reserved);
         Ok(())
@@ -439,7 +444,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.check_write(block, 1)?;
         let version = self.draw_version_or_commit()?;
         self.grow_to(block.0 + 1, version);
-        self.state.publish(block, Entry::zeros(version));
+        self.state.publish(block, Entry::zeros(version), &self.processes);
         Ok(())
     }
 
@@ -458,7 +463,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     }
 
     fn grow_to(&self, pages: u32, version: Version) {
-        while !self.state.grow(pages, version) {
+        while !self.state.grow(pages, version, &self.processes) {
             // Ends the truncation of a process that died.
             drop(self.lock_commit());
         }

@@ -13,6 +13,8 @@
 //! * A leaf that is not loaded keeps its record: nothing in the extents that were there at opening is freed
 //!   until the map is **complete**, and a commit that cannot load a changed leaf leaves it as it is, below
 //!   what changed.
+//! * A leaf that is idle can be taken out of memory again ([`unload`](crate::engine::unload)). Then the map is
+//!   not complete any more, and the first three rules hold as they do after opening.
 //! * Writers need no leaf. Each entry's leaf is called *touched* before the entry is set, so that nobody
 //!   looks at memory in which nothing is.
 
@@ -26,7 +28,7 @@ use crate::format::record::Kind;
 use crate::format::root::Place;
 use crate::format::units::{Block, ExtentNumber, LEAF_ENTRIES, LEAVES_MAX, Leaf, UNIT_BYTES};
 use crate::shared::allocator::{Extent, ExtentState};
-use crate::shared::lock::{CommitGuard, LoaderGuard};
+use crate::shared::lock::CommitGuard;
 use crate::shared::state::SharedState;
 use crate::shared::word::Word;
 
@@ -45,6 +47,14 @@ fn set_bit<W: Word>(bits: &[W], leaf: Leaf) {
     }
 }
 
+fn clear_bit<W: Word>(bits: &[W], leaf: Leaf) {
+    let word = &bits[leaf.0 / 64];
+    let mut current = word.load();
+    while let Err(found) = word.swap_if(current, current & !(1 << (leaf.0 % 64))) {
+        current = found;
+    }
+}
+
 /// All leaves that a map can have.
 pub(crate) fn all() -> impl Iterator<Item = Leaf> {
     (0..LEAVES_MAX).map(Leaf)
@@ -53,11 +63,32 @@ pub(crate) fn all() -> impl Iterator<Item = Leaf> {
 impl<'m, W: Word> SharedState<'m, W> {
     /// Says that entries of the leaf may be in memory. Before the first is.
     pub(crate) fn touch(&self, leaf: Leaf) {
+        set_bit(&self.shared().leaves_ever_touched, leaf);
         set_bit(&self.shared().leaves_touched, leaf);
     }
 
     pub fn is_touched(&self, leaf: Leaf) -> bool {
         has_bit(&self.shared().leaves_touched, leaf)
+    }
+
+    /// Whether an entry of the leaf was ever in memory: after it was unloaded, a process that died may have
+    /// left one there.
+    pub(crate) fn was_touched(&self, leaf: Leaf) -> bool {
+        has_bit(&self.shared().leaves_ever_touched, leaf)
+    }
+
+    /// Says that the leaf is not idle.
+    pub(crate) fn mark_used(&self, leaf: Leaf) {
+        set_bit(&self.shared().leaves_used, leaf);
+    }
+
+    /// Whether the leaf was used since this was last asked.
+    pub(crate) fn take_used(&self, leaf: Leaf) -> bool {
+        let was_used = has_bit(&self.shared().leaves_used, leaf);
+        if was_used {
+            clear_bit(&self.shared().leaves_used, leaf);
+        }
+        was_used
     }
 
     /// Whether memory has all that the leaf's record has to say.
@@ -68,6 +99,15 @@ impl<'m, W: Word> SharedState<'m, W> {
 
     pub(crate) fn set_loaded(&self, leaf: Leaf) {
         set_bit(&self.shared().leaves_loaded, leaf);
+    }
+
+    pub(crate) fn set_unloaded(&self, leaf: Leaf) {
+        clear_bit(&self.shared().leaves_loaded, leaf);
+    }
+
+    /// Says that no entry of the leaf is in memory.
+    pub(crate) fn untouch(&self, leaf: Leaf) {
+        clear_bit(&self.shared().leaves_touched, leaf);
     }
 
     /// The entries of blocks below `pages`, without those of which none is in memory.
@@ -81,17 +121,22 @@ impl<'m, W: Word> SharedState<'m, W> {
         self.shared().load_limit.load().min(u64::from(crate::format::units::PAGES_MAX)) as u32
     }
 
-    /// Puts a leaf's entries where memory has none. `pause` is where others may come in between.
-    pub fn install(
+    /// Puts a leaf's entries, of the record at `place`, where memory has none. `pause` is where others may
+    /// come in between. False: the leaf has another record by now, and may have been loaded and unloaded since.
+    pub(crate) fn install(
         &self,
         leaf: Leaf,
+        place: Place,
         entries: &[Entry],
         processes: &impl ProcessTable,
         how: Installing<impl Fn()>,
-    ) {
-        let _guard = LoaderGuard::lock(self.shared(), processes);
+    ) -> bool {
+        let _guard = self.lock_loader(processes);
         if has_bit(&self.shared().leaves_loaded, leaf) {
-            return;
+            return true;
+        }
+        if self.leaf_place(leaf) != place && !how.fault.is(Fault::LoaderTrustsPlace) {
+            return false;
         }
         let limit = how.limit.unwrap_or_else(|| self.load_limit());
         (how.pause)();
@@ -105,12 +150,23 @@ impl<'m, W: Word> SharedState<'m, W> {
         }
         (how.pause)();
         self.set_loaded(leaf);
+        true
     }
 
-    /// Extents that were there at opening and of which it is not known yet what they hold; 0 if the map is
-    /// complete.
+    /// Extents that were there at opening and of which it is not known yet what they hold; 0 if the map was
+    /// complete since.
     pub(crate) fn unknown_extents(&self) -> u32 {
         self.shared().unknown_extents.load() as u32
+    }
+
+    /// Whether leaves were unloaded since the map was last complete.
+    pub(crate) fn is_unloaded(&self) -> bool {
+        self.shared().unloaded_at.load() != 0
+    }
+
+    /// Whether all of the map is in memory, so that what extents hold can be counted.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unknown_extents() == 0 && !self.is_unloaded()
     }
 }
 
@@ -141,25 +197,26 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::Damaged`] and [`Error::Device`] where its record cannot be read, unless somebody else has
     /// loaded it.
     pub(crate) fn load_leaf(&self, leaf: Leaf) -> Result<(), Error> {
-        if self.state.is_loaded(leaf) {
-            return Ok(());
-        }
-        let forgets = self.options.fault.is(Fault::LoaderForgetsTruncation);
-        let limit = forgets.then(|| self.state.load_limit());
-        match self.read_leaf(leaf) {
-            Ok(entries) => {
-                let how = Installing { pause: || self.device.pause(), fault: self.options.fault, limit };
-                self.state.install(leaf, &entries, &self.processes, how);
-                Ok(())
+        loop {
+            if self.state.is_loaded(leaf) {
+                return Ok(());
             }
-            // Loaded by somebody else, or cut off, its record may be gone.
-            Err(_) if self.state.is_loaded(leaf) => Ok(()),
-            Err(error) => Err(error),
+            let forgets = self.options.fault.is(Fault::LoaderForgetsTruncation);
+            let limit = forgets.then(|| self.state.load_limit());
+            let place = self.state.leaf_place(leaf);
+            match self.read_leaf_at(leaf, place) {
+                Ok(entries) => {
+                    let how = Installing { pause: || self.device.pause(), fault: self.options.fault, limit };
+                    if self.state.install(leaf, place, &entries, &self.processes, how) {
+                        return Ok(());
+                    }
+                }
+                // Loaded by somebody else, cut off, or written anew, its record may be gone.
+                Err(_) if self.state.is_loaded(leaf) => return Ok(()),
+                Err(_) if self.state.leaf_place(leaf) != place => {}
+                Err(error) => return Err(error),
+            }
         }
-    }
-
-    fn read_leaf(&self, leaf: Leaf) -> Result<Vec<Entry>, Error> {
-        self.read_leaf_at(leaf, self.state.leaf_place(leaf))
     }
 
     pub(crate) fn read_leaf_at(&self, leaf: Leaf, place: Place) -> Result<Vec<Entry>, Error> {
@@ -192,7 +249,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// [`Error::Damaged`] names a leaf that cannot be loaded: then nothing of that space is freed.
     pub fn complete(&self) -> Result<(), Error> {
-        if self.state.unknown_extents() == 0 {
+        if self.state.is_complete() {
             return Ok(());
         }
         self.load_leaves()?;
@@ -206,9 +263,13 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let shared = self.state.shared();
         let known_end = shared.known_end.load();
         let extent_units = u64::from(self.options.geometry.extent_units);
-        let grown = (u64::from(self.state.extents_end()) * extent_units).saturating_sub(known_end);
+        let behind = (u64::from(self.state.extents_end()) * extent_units).saturating_sub(known_end);
+        // Since leaves were unloaded, extents that were free then are filled, too.
+        let since = shared.unloaded_at.load().checked_sub(1);
+        let filled = since.map_or(0, |then| self.state.used_extents().saturating_sub(then) * extent_units);
+        let grown = behind.max(filled);
         let tuning = &self.options.tuning;
-        self.state.unknown_extents() > 0
+        !self.state.is_complete()
             && (grown.saturating_mul(tuning.grown_divisor) > known_end
                 || grown * UNIT_BYTES as u64 > tuning.grown_bytes
                 || shared.completion_due.load() != 0
@@ -220,8 +281,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// As [`complete`](Self::complete).
     pub(crate) fn complete_locked(&self, guard: &CommitGuard<'_, W>) -> Result<(), Error> {
-        let unknown = self.state.unknown_extents();
-        if unknown == 0 {
+        if self.state.is_complete() {
             return Ok(());
         }
         if !self.options.fault.is(Fault::ReuseBeforeLoaded) {
@@ -229,19 +289,22 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         }
         let usage = self.count_extents(&self.root_held(guard)?, self.pages());
         let size = self.options.geometry.extent_units;
+        let shared = self.state.shared();
+        shared.live_units.store(usage.used.iter().map(|live| u64::from(*live)).sum());
+        // What the words of the others say is true, or the commit's to count.
+        shared.unloaded_at.store(0);
+        let Some(last) = self.state.unknown_extents().checked_sub(1) else { return Ok(()) };
         // Damaged entries may overlap.
         let live_of = |extent: u32| usage.used.get(extent as usize).copied().unwrap_or_default().min(size);
         // Of the last one the words are true already: its rest was filled first, and its writers may not have
         // finished.
-        for extent in 0..unknown - 1 {
+        for extent in 0..last {
             let live = live_of(extent);
             // The last root may refer to what the map in memory does not: the next commit frees it.
             self.state
                 .set_extent(ExtentNumber(extent), Extent { finished: size, live, state: ExtentState::Used });
         }
-        self.state.set_live_units(ExtentNumber(unknown - 1), live_of(unknown - 1));
-        let shared = self.state.shared();
-        shared.live_units.store(usage.used.iter().map(|live| u64::from(*live)).sum());
+        self.state.set_live_units(ExtentNumber(last), live_of(last));
         shared.unknown_extents.store(0);
         Ok(())
     }

@@ -435,6 +435,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         // Where much is free: short openings that all append would make the file longer and longer.
         let unused = root.known_free + (root.end - root.known_end);
         let should = unused.saturating_mul(self.options.tuning.sparse_divisor) > root.end;
+        // What follows counts all extents, or none.
+        self.state.shared().unloaded_at.store(0);
         // A leaf that cannot be loaded is reported to the readers of its pages, and nothing is freed until it
         // can.
         let end = if (must || should) && self.load_leaves().is_ok() {
@@ -596,8 +598,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         }
         for Unrooted { block, entry, version } in records {
             // Nobody else is there, and no truncation is under way.
-            let _ = self.state.grow(block.0 + 1, *version);
-            self.state.publish(*block, *entry);
+            let _ = self.state.grow(block.0 + 1, *version, &self.processes);
+            self.state.publish(*block, *entry, &self.processes);
         }
     }
 }

@@ -70,7 +70,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
             allocated_bytes: (u64::from(unknown) + in_state(ExtentState::Used)) * extent_bytes + free_bytes,
             free_bytes,
             touched_leaves: leaves::all().filter(|leaf| self.state.is_touched(*leaf)).count() as u32,
-            map_is_complete: unknown == 0,
+            map_is_complete: self.state.is_complete(),
         }
     }
 }

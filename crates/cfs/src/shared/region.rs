@@ -172,6 +172,11 @@ pub struct Shared<W> {
     pub known_free: W,
     /// Not 0: the next commit completes the map.
     pub completion_due: W,
+    /// Not 0: leaves were unloaded since the map was last complete; then it is one more than the extents that
+    /// were in use at that moment.
+    pub unloaded_at: W,
+    /// Odd while a process takes leaves out of memory. Changes each time.
+    pub unloads: W,
     /// The highest number that a dictionary was given.
     pub dictionaries_given: W,
     /// What is counted (`state::Counter`).
@@ -183,6 +188,10 @@ pub struct Shared<W> {
     pub leaves_loaded: [W; LEAF_BITS_WORDS],
     /// Leaves of which an entry may be in memory.
     pub leaves_touched: [W; LEAF_BITS_WORDS],
+    /// Leaves of which one ever was.
+    pub leaves_ever_touched: [W; LEAF_BITS_WORDS],
+    /// Leaves of which an entry was looked at since the last unloading.
+    pub leaves_used: [W; LEAF_BITS_WORDS],
     /// Where leaves' records lie (`root::Place`).
     pub leaf_places: [W; LEAVES_MAX],
     /// The last root, not sealed. Who does not hold the commit lock may find it being replaced, and sees so
@@ -195,9 +204,9 @@ pub struct Shared<W> {
 
 pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
-const NAMED_WORDS: usize = 33;
+const NAMED_WORDS: usize = 35;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
-const USED_WORDS: usize = 64 + 3 * LEAF_BITS_WORDS + LEAVES_MAX + DISK_BLOCK_BYTES / 8 + DICTIONARIES_MAX;
+const USED_WORDS: usize = 64 + 5 * LEAF_BITS_WORDS + LEAVES_MAX + DISK_BLOCK_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.
 pub const FIXED_WORDS: usize = USED_WORDS.next_multiple_of(LEAF_ENTRIES);
 const LAST_RESERVED: usize = FIXED_WORDS - USED_WORDS;

@@ -17,7 +17,7 @@ use crate::format::entry::Entry;
 use crate::format::error::Error;
 use crate::format::root::{DISK_BLOCK_BYTES, Place};
 use crate::format::units::{Block, ContainerId, LEAF_ENTRIES, Leaf, Version};
-use crate::shared::lock::{CommitGuard, LoaderGuard};
+use crate::shared::lock::CommitGuard;
 use crate::shared::region::{Geometry, Region, Shared};
 use crate::shared::word::Word;
 
@@ -156,22 +156,43 @@ impl<'m, W: Word> SharedState<'m, W> {
     /// Of two writers at the same time the last wins, whatever their versions: tags are too short to show
     /// which is newer of two versions that may be far apart, and PostgreSQL lets one process write a page at
     /// a time.
-    pub fn publish(&self, block: Block, entry: Entry) {
-        self.touch(block.leaf());
-        let mut current = self.entry(block);
-        while let Err(found) = self.entry_word(block).swap_if(current.0, entry.dirty().0) {
-            current = Entry(found);
+    ///
+    /// Done again if leaves were unloaded meanwhile: the entry may have gone with the memory of its leaf.
+    pub fn publish(&self, block: Block, entry: Entry, processes: &impl ProcessTable) {
+        loop {
+            let unloads = self.settled_unloads(processes);
+            self.touch(block.leaf());
+            let mut current = self.entry(block);
+            while let Err(found) = self.entry_word(block).swap_if(current.0, entry.dirty().0) {
+                current = Entry(found);
+            }
+            if self.unloads() == unloads {
+                return;
+            }
         }
     }
 
-    /// Makes `copy` the page's entry if it still is `original`; marked for the next commit.
+    /// Makes `copy` the page's entry if it still is `original`; marked for the next commit. Its caller holds
+    /// the collector's lock, so no leaf is unloaded meanwhile.
     pub fn replace(&self, block: Block, original: Entry, copy: Entry) -> bool {
         self.entry_word(block).swap_if(original.0, copy.dirty().0).is_ok()
     }
 
+    /// Puts `entry` in the place of `original` as it is, if that still is there.
+    pub(crate) fn replace_clean(&self, block: Block, original: Entry, entry: Entry) -> bool {
+        self.entry_word(block).swap_if(original.0, entry.0).is_ok()
+    }
+
     /// Makes the segment at least `pages` long; new pages are empty. False: a truncation is to be ended first
     /// ([`end_cut`](Self::end_cut)).
-    pub fn grow(&self, pages: u32, version: Version) -> bool {
+    ///
+    /// Under the loaders' lock: an entry below the end may be missing because its leaf was unloaded, and one
+    /// who still takes the segment for shorter would make its page empty.
+    pub fn grow(&self, pages: u32, version: Version, processes: &impl ProcessTable) -> bool {
+        if self.pages() >= pages {
+            return true;
+        }
+        let _loader = self.lock_loader(processes);
         let mut found = self.size();
         while found.pages < pages {
             if found.is_cutting {
@@ -179,7 +200,6 @@ impl<'m, W: Word> SharedState<'m, W> {
             }
             for block in Block(found.pages).up_to(pages) {
                 self.touch(block.leaf());
-                // Whoever has grown the segment meanwhile, and has written to the page, has more to say.
                 self.set_if_missing(block, Entry::zeros(version).dirty());
             }
             let grown = Size { pages, is_cutting: false };
@@ -222,12 +242,13 @@ impl<'m, W: Word> SharedState<'m, W> {
             return;
         }
         {
-            let _loader = LoaderGuard::lock(self.shared(), processes);
+            let _loader = self.lock_loader(processes);
             let limit = &self.shared().load_limit;
             limit.store(limit.load().min(pages.into()));
         }
         for block in Block(pages).up_to(self.geometry.pages_max) {
-            if self.is_touched(block.leaf()) && self.entry(block) != Entry::MISSING {
+            // A process that died may have left an entry in a leaf that was unloaded.
+            if self.was_touched(block.leaf()) && self.entry(block) != Entry::MISSING {
                 self.entry_word(block).store(Entry::MISSING.0);
             }
         }

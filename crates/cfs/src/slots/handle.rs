@@ -91,6 +91,22 @@ impl<D, H: Host, W: Word> Pinned<'_, '_, D, H, W> {
     }
 }
 
+impl<D: Device, H: Host + Clone, W: Word> Pinned<'_, '_, D, H, W> {
+    /// Takes the leaves of the map out of memory that nobody used since the last call, and gives their memory
+    /// back: for a worker that has time, and segments too busy to be evicted. Returns how many leaves.
+    ///
+    /// # Errors
+    /// As [`Container::unload_idle`].
+    pub fn unload_idle(&self) -> Result<u32, Error> {
+        let member = self.pin.member;
+        let first = member.slots.segment_range(self.pin.slot).start;
+        self.container.unload_idle(|words| {
+            // Where the host cannot, the words stay as they are.
+            let _ = member.peer.host.give_back(first + words.start..first + words.end);
+        })
+    }
+}
+
 impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
     /// A handle. Nothing is opened before the first [`pin`](Self::pin).
     ///

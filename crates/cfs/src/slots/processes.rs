@@ -268,7 +268,7 @@ impl<H: Host, W: Word> Drop for Member<'_, H, W> {
 /// A pin that is counted. It goes when this is dropped.
 #[doc(hidden)]
 pub struct Pin<'a, 'm, H: Host, W: Word> {
-    member: &'a Member<'m, H, W>,
+    pub(super) member: &'a Member<'m, H, W>,
     pub slot: u32,
 }
 

@@ -387,7 +387,7 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
         };
         if let Ok(state) = slots.segment_state(slot) {
             let leaves = crate::engine::leaves::all().zip(entries.chunks(LEAF_ENTRIES));
-            leaves.filter(|(leaf, _)| state.is_touched(*leaf)).for_each(|(_, entries)| clear(entries));
+            leaves.filter(|(leaf, _)| state.was_touched(*leaf)).for_each(|(_, entries)| clear(entries));
             let used = (state.shared().extents_end.load() as usize).min(geometry.extents_max as usize);
             clear(&extents[..used]);
         }

@@ -31,10 +31,12 @@ pub const PLAIN: Plan = Plan {
     panics: false,
     jumps: false,
     openers: false,
+    unloads: false,
     immortal: false,
     style: None,
 };
 pub const WIDE: Plan = Plan { wide: true, ..PLAIN };
+pub const UNLOADS: Plan = Plan { unloads: true, ..WIDE };
 pub const SIZES: Plan = Plan { focus: Focus::Sizes, ..PLAIN };
 pub const SPACE: Plan = Plan { focus: Focus::Space, ..PLAIN };
 pub const GROUP: Plan = Plan { segments: 3, ..PLAIN };
@@ -72,6 +74,16 @@ fn hundreds_of_crashes_of_segments_that_are_loaded_leaf_by_leaf_break_no_promise
     many(3200..3205, Plan { fsync_off: true, ..WIDE });
 }
 
+#[test]
+fn leaves_that_are_taken_out_of_memory_take_no_page_and_no_space_with_them() {
+    let tally = many(9000..9080, UNLOADS)
+        + many(9100..9150, Plan { focus: Focus::Sizes, ..UNLOADS })
+        + many(9200..9230, Plan { faults: true, ..UNLOADS })
+        + many(9300..9330, Plan { panics: true, jumps: true, ..UNLOADS })
+        + many(9400..9420, Plan { openers: true, ..UNLOADS });
+    assert!(tally.unloaded_leaves > 1000 && tally.kills > 10_000, "{tally:?}");
+}
+
 /// The plan that the environment names, by its parts.
 fn plan_of_environment() -> Plan {
     let words = std::env::var("PLAN").unwrap_or_default();
@@ -83,6 +95,7 @@ fn plan_of_environment() -> Plan {
         panics: has("panics"),
         jumps: has("jumps"),
         openers: has("openers"),
+        unloads: has("unloads"),
         immortal: has("immortal"),
         segments: if has("group") { GROUP.segments } else { PLAIN.segments },
         focus: match () {

@@ -25,6 +25,9 @@
 //! | I13 | dictionary's number given out again (`DictionaryNumberReused`) | schedule | 1 |
 //! | I14 | leaf loaded over newer entries (`LoaderOverwrites`) | schedule of a wide segment; loom | 1 |
 //! | I14 | truncated pages brought back by a late loader (`LoaderForgetsTruncation`) | `leaves`, directed; loom | 1 |
+//! | I14 | leaf unloaded with newer entries (`UnloadsDirty`) | schedule with unloading | 3 |
+//! | I14 | leaf loaded from a record of before it was unloaded (`LoaderTrustsPlace`) | `unload`, directed | 1 |
+//! | I15 | space freed although leaves were unloaded (`CountsUnloaded`) | schedule with unloading | 2 |
 //! | I15 | space freed before the map is complete (`ReuseBeforeLoaded`) | schedule of a wide segment | 1 |
 //! | P3 | codec that lies (`CodecLies`) | `store`, directed | 1 |
 //! | P4 | dictionaries kept by number alone (`CacheIgnoresContainer`) | `store::dictionaries`, directed | 1 |
@@ -33,7 +36,7 @@
 use pgshrink_cfs::Tuning;
 use pgshrink_cfs::fault::Fault;
 
-use crate::crashes::{GROUP, PLAIN, WIDE};
+use crate::crashes::{GROUP, PLAIN, UNLOADS, WIDE};
 use crate::fixture::{Bench, content, read, write};
 use crate::plan::Plan;
 use crate::schedule::run;
@@ -166,6 +169,16 @@ fn i11_truncated_pages_that_come_back_are_caught() {
 #[test]
 fn i14_a_leaf_loaded_over_newer_entries_is_caught() {
     caught(Fault::LoaderOverwrites, WIDE);
+}
+
+#[test]
+fn i14_a_leaf_unloaded_with_what_was_published_since_is_caught() {
+    caught(Fault::UnloadsDirty, UNLOADS);
+}
+
+#[test]
+fn i15_space_freed_although_leaves_were_unloaded_is_caught() {
+    caught(Fault::CountsUnloaded, UNLOADS);
 }
 
 #[test]

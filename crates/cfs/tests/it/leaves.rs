@@ -66,7 +66,7 @@ fn pages_seen(words: &[Seen]) -> Vec<usize> {
 }
 
 /// A closed segment of the usual size with short records in so many pages.
-fn long(pages: u32) -> (Memory, Options<'static>) {
+pub fn long(pages: u32) -> (Memory, Options<'static>) {
     let (file, options) = (Memory::default(), Options::new(1 << 17));
     let words: Vec<AtomicU64> = (0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect();
     let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
@@ -79,7 +79,7 @@ fn long(pages: u32) -> (Memory, Options<'static>) {
     (file, options)
 }
 
-fn open<'m, W: Word>(
+pub fn open<'m, W: Word>(
     file: &'m Memory,
     words: &'m [W],
     options: Options<'m>,
@@ -87,7 +87,7 @@ fn open<'m, W: Word>(
     Container::open(file, Alone, words, Recovery::Discard, options).unwrap().0
 }
 
-fn number<W: Word>(container: &Container<'_, &Memory, Alone, W>, block: u32) -> Result<u32, Error> {
+pub fn number<W: Word>(container: &Container<'_, &Memory, Alone, W>, block: u32) -> Result<u32, Error> {
     let mut scratch = Scratch::new();
     match container.read(block, &mut scratch)? {
         Stored::Record { payload, .. } => Ok(u32::from_le_bytes(payload.try_into().unwrap())),
@@ -245,14 +245,14 @@ fn i14_truncated_pages_are_not_brought_back_by_a_late_loader_and_the_injected_on
     assert_eq!(read_during_truncation(Fault::LoaderForgetsTruncation), content(600, 1));
 }
 
-const WIDE_PAGES: u32 = 1300;
+pub const WIDE_PAGES: u32 = 1300;
 
 /// Short, so that many pages are a small file.
-fn content(block: u32, generation: u32) -> Vec<u8> {
+pub fn content(block: u32, generation: u32) -> Vec<u8> {
     format!("block {block} generation {generation}").into_bytes()
 }
 
-fn write(container: &Open<'_>, block: u32, generation: u32) {
+pub fn write(container: &Open<'_>, block: u32, generation: u32) {
     container.write(block, 1, 0, &content(block, generation), &mut Scratch::new()).unwrap();
 }
 

@@ -28,5 +28,6 @@ mod seal;
 mod shell;
 mod slots;
 mod store;
+mod unload;
 mod updates;
 mod workers;

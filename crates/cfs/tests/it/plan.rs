@@ -34,6 +34,8 @@ pub struct Plan {
     /// The file is replaced while its shared memory lives on, and who opens it first may do so for reading
     /// only.
     pub openers: bool,
+    /// Idle leaves of the map are taken out of memory.
+    pub unloads: bool,
     /// Nobody dies but all together.
     pub immortal: bool,
     /// Overrides what the seed says.
@@ -55,6 +57,9 @@ impl Plan {
     pub fn options(&self) -> Options<'static> {
         let options =
             if self.wide { wide_options(self.fault, self.seed) } else { options(self.fault, self.seed) };
+        // Only what a map checkpoint has written can be unloaded.
+        let tuning = Tuning { changes_min: 2, changes_divisor: 500, ..options.tuning };
+        let options = if self.unloads { Options { tuning, ..options } } else { options };
         if self.focus != Focus::Space {
             return options;
         }
@@ -117,6 +122,8 @@ tally! {
     /// Commits of several segments together.
     groups,
     collections,
+    /// Leaves of the map that were taken out of memory.
+    unloaded_leaves,
     punches,
     /// Collections that found that writers had moved records.
     foreground_collections,

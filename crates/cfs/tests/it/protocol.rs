@@ -175,8 +175,10 @@ fn a_collectors_copy_never_hides_a_write() {
 
 #[test]
 fn growing_segments_keep_what_others_wrote_in_between() {
-    check(
-        Start { meeting: cursor_and_size, ..Start::default() },
+    let meeting: world::Meeting = |shared| vec![&shared.cursor, &shared.size, &shared.loader_lock];
+    check_bounded(
+        Start { meeting, ..Start::default() },
+        1,
         &[
             |world| world.write(1, 0, 2),
             |world| world.process(2).extend(2).unwrap(),
@@ -256,6 +258,67 @@ fn loaders_hide_no_write_and_bring_back_nothing_that_was_cut_off() {
             assert_eq!((world.read(1, 0), world.read(1, 1)), (2, 0));
             assert_eq!(world.commit_and_open_anew(), [2, 0]);
         },
+    );
+}
+
+/// Three pages, of which somebody read some time ago.
+fn idle() -> Start {
+    Start {
+        meeting: |shared| {
+            let mut met = (unloaded().meeting)(shared);
+            met.push(&shared.unloads);
+            met
+        },
+        before: |container| (0..3).for_each(|block| write(container, block, 1)),
+        since: |world| {
+            world.read(1, 0);
+            assert_eq!(world.unload(1), 0);
+        },
+        ..unloaded()
+    }
+}
+
+#[test]
+fn a_page_that_is_written_while_its_leaf_is_unloaded_is_not_lost() {
+    let after: Act = |world| {
+        assert_eq!((world.read(1, 0), world.read(3, 1)), (2, 1));
+        assert_eq!(world.commit_and_open_anew(), [2, 1, 1]);
+    };
+    let unload: Act = |world| {
+        world.unload(2);
+    };
+    let write: Act = |world| world.write(1, 0, 2);
+    check(idle(), Vec::leak(vec![write, unload]), after);
+}
+
+#[test]
+fn a_page_is_found_while_its_leaf_is_unloaded_and_loaded_and_unloaded_again() {
+    check(
+        idle(),
+        &[
+            |world| assert_eq!((world.read(1, 0), world.read(1, 2)), (1, 1)),
+            |world| {
+                let unloaded: u32 = (0..3).map(|_| world.unload(2)).sum();
+                assert!(unloaded <= 3);
+            },
+        ],
+        |world| assert_eq!(world.commit_and_open_anew(), [1, 1, 1]),
+    );
+}
+
+#[test]
+fn a_process_that_died_while_it_unloaded_a_leaf_takes_no_page_along() {
+    let since = |world: &World| {
+        (idle().since)(world);
+        world.unload(1);
+        // It had come to the second entry.
+        world.shared().unloads.store(world.shared().unloads.load() + 1);
+        world.shared().loader_lock.store(DEAD);
+    };
+    check(
+        Start { since, ..idle() },
+        &[|world| world.write(1, 0, 2), |world| assert_eq!(world.read(2, 1), 1)],
+        |world| assert_eq!(world.commit_and_open_anew(), [2, 1, 1]),
     );
 }
 

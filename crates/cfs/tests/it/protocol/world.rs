@@ -361,6 +361,13 @@ impl World {
         write(self.process(process), block, generation);
     }
 
+    /// Takes idle leaves out of memory.
+    pub fn unload(&self, process: usize) -> u32 {
+        let give_back =
+            |range: std::ops::Range<usize>| self.words[range].iter().for_each(|word| word.store(0));
+        self.process(process).unload_idle(give_back).unwrap()
+    }
+
     /// The generation of a page; 0: zeros.
     pub fn read(&self, process: usize, block: u32) -> u8 {
         read(self.process(process), block)

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use pgshrink_cfs::group::{self, SyncAll};
 use pgshrink_cfs::prepared::SyncJob;
 use pgshrink_cfs::sim::DiskFile;
+use pgshrink_cfs::word::Word;
 use pgshrink_cfs::{Budget, Container, Error, ProcessTable, Recovery, Scratch};
 
 use super::World;
@@ -29,6 +30,7 @@ pub enum Operation {
     Truncate,
     Commit,
     Collect,
+    Unload,
     Dictionary,
 }
 
@@ -219,8 +221,11 @@ impl Process {
             world.wish.set(None);
             return wish;
         }
-        let drawn = world.draw(100);
         use Operation::*;
+        if world.plan.unloads && world.draw(6) == 0 {
+            return Unload;
+        }
+        let drawn = world.draw(100);
         let operation = match world.plan.focus {
             Focus::Usual => match drawn {
                 0..40 => Write,
@@ -272,6 +277,7 @@ impl Process {
             Operation::Truncate => self.truncate(container),
             Operation::Commit => self.commit(container),
             Operation::Collect => self.collect(container),
+            Operation::Unload => self.unload(container),
             Operation::Dictionary if fsync_off => self.load(container),
             Operation::Dictionary if world.draw(2) == 0 => self.add_dictionary(container),
             Operation::Dictionary => self.drop_dictionary(container),
@@ -299,6 +305,18 @@ impl Process {
         }
     }
 
+    fn unload(&self, container: &Open) {
+        let words = self.world.memory.words();
+        let give_back = |range: std::ops::Range<usize>| words[range].iter().for_each(|word| word.store(0));
+        // The first one mostly finds out which leaves are idle.
+        for _ in 0..2 {
+            match container.unload_idle(give_back) {
+                Ok(leaves) => self.world.count(|tally| tally.unloaded_leaves += u64::from(leaves)),
+                Err(error) => self.expect_failure("unload", &error),
+            }
+        }
+    }
+
     fn read(&self, container: &Open, block: u32, scratch: &mut Scratch) {
         let completed = self.world.model.borrow_mut().completed(block);
         let (state, write) = match container.read(block, scratch) {
@@ -323,8 +341,10 @@ impl Process {
             return;
         }
         // Most writes go to few pages, so that old records stay beside new ones.
-        let apart = if world.plan.wide { (pages / 8).max(1) } else { 1 };
-        let block = match world.draw(3) {
+        let unloads = world.plan.unloads;
+        let apart = if world.plan.wide && !unloads { (pages / 8).max(1) } else { 1 };
+        // A leaf is not idle while it is written to.
+        let block = match world.draw(if unloads { 20 } else { 3 }) {
             0 => world.draw(pages as usize) as u32,
             _ => world.draw(pages.min(8) as usize) as u32 * apart,
         };
@@ -384,7 +404,7 @@ impl Process {
             }
             return;
         }
-        let most = if world.plan.wide && world.draw(3) == 0 { 700 } else { 5 };
+        let most = if world.plan.wide && (world.plan.unloads || world.draw(3) == 0) { 700 } else { 5 };
         let gap = if world.plan.fsync_off || last.is_some() || world.draw(2) == 0 {
             1
         } else {
@@ -423,6 +443,7 @@ impl Process {
         let left = match world.draw(3) {
             // A few of the last ones, which come back soon.
             0 => pages - world.draw(pages.min(4) as usize + 1) as u32,
+            _ if world.plan.unloads => pages - world.draw(pages as usize / 4 + 1) as u32,
             _ => world.draw(pages as usize + 1) as u32,
         };
         let mut model = world.model.borrow_mut();

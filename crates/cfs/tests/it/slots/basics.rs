@@ -128,6 +128,23 @@ fn nothing_goes_that_opening_again_would_not_give() {
 }
 
 #[test]
+fn a_slot_is_wiped_of_what_a_dead_writer_left_in_a_leaf_that_was_unloaded() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handle = create(&member, 7, 1, &shelf);
+    let pinned = handle.pin(Access::Write, &shelf).unwrap();
+    (0..64).for_each(|block| pinned.write(block, 1, 0, &[5; 100], &mut Scratch::new()).unwrap());
+    pinned.commit().unwrap();
+    assert_eq!(pinned.unload_idle(), Ok(1));
+    let words = region.segment_words(pinned.slot());
+    let entry = &words[pgshrink_cfs::region::FIXED_WORDS + 3];
+    drop(pinned);
+    entry.store(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(member.evict(&key(7)), Ok(Evicted::Done));
+    assert!(words.iter().all(|word| word.load(std::sync::atomic::Ordering::SeqCst) == 0));
+}
+
+#[test]
 fn handles_of_a_segment_that_was_removed_fail_for_good() {
     let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
     let (one, two) = (join(region, 1, dead), join(region, 2, dead));

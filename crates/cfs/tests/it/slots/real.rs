@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use pgshrink_cfs::slots::{Access, Evicted, Member, Segment, Slots};
-use pgshrink_cfs::{Container, Error, Scratch};
+use pgshrink_cfs::{Container, Error, Scratch, Stored};
 use pgshrink_testkit::allocations;
 use pgshrink_testkit::scratch::TempDir;
 
@@ -85,6 +84,28 @@ fn the_memory_of_what_is_evicted_goes_back_to_the_kernel() {
     assert!(left < full * 3 / 4, "{left} of {full} bytes are left");
     handles[0].pin(Access::Read, &files).unwrap().read(0, &mut Scratch::new()).unwrap();
     assert_eq!(allocated_bytes(memory), full);
+}
+
+#[test]
+fn the_memory_of_a_busy_segments_idle_leaves_goes_back_to_the_kernel() {
+    let files = files(1, 131_072);
+    let capacity = Capacity { geometry: files.1.geometry, segments_max: 1, processes_max: 4 };
+    let (memory, member) = join_punching(capacity);
+    let mut handle = Segment::new(&member, key(0)).unwrap();
+    let mut scratch = Scratch::new();
+    let pinned = handle.pin(Access::Write, &files).unwrap();
+    for block in 0..100 * 512 {
+        pinned.write(block, 1, 0, &block.to_le_bytes(), &mut scratch).unwrap();
+    }
+    pinned.commit().unwrap();
+    let full = allocated_bytes(memory);
+    assert_eq!(pinned.unload_idle(), Ok(100), "nobody has read any");
+    assert_eq!(full - allocated_bytes(memory), 100 * 4096);
+    for block in 0..100 * 512 {
+        let Stored::Record { payload, .. } = pinned.read(block, &mut scratch).unwrap() else { panic!() };
+        assert_eq!(payload, block.to_le_bytes());
+    }
+    assert_eq!(pinned.unload_idle(), Ok(0), "all were read");
 }
 
 /// A server's files, locked by its number.
@@ -265,62 +286,4 @@ fn reading_writing_truncating_and_pinning_allocate_nothing() {
     });
     counted("commit", 100, &mut || assert!(handle.pin(Access::Write, &files).unwrap().commit().is_ok()));
     counted("invalidate", 0, &mut || assert_eq!(member.invalidate(&key(0)), Ok(true)));
-}
-
-/// Kilobytes that the kernel says a process has of something.
-fn status(what: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-/// Opens so many segments of a gigabyte each, one page in each, in as many slots as there may be.
-fn measure(segments: u32, segments_max: u32) {
-    let files = files(segments, pgshrink_cfs::PAGES_MAX);
-    let capacity = Capacity { geometry: files.1.geometry, segments_max, processes_max: 1000 };
-    let (virtual_before, tables_before) = (status("VmSize:"), status("VmPTE:"));
-    let (memory, member) = join_punching(capacity);
-    let virtual_kb = status("VmSize:") - virtual_before;
-    let mut handles: Vec<_> = (0..segments).map(|at| Segment::new(&member, key(at)).unwrap()).collect();
-    let mut scratch = Scratch::new();
-    let began = Instant::now();
-    for handle in &mut handles {
-        handle.pin(Access::Read, &files).unwrap().read(0, &mut scratch).unwrap();
-    }
-    let read_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(segments);
-    let report = |what: &str, each_us: f64| {
-        println!(
-            "{segments} segments, {segments_max} slots, {what}: {each_us:.1} us each; memory {} KB, page tables {} KB, address space {} MB, {} open",
-            allocated_bytes(memory) / 1024,
-            status("VmPTE:") - tables_before,
-            virtual_kb / 1024,
-            member.usage().segments
-        );
-    };
-    report("opened and read", read_us);
-    let began = Instant::now();
-    for handle in &mut handles {
-        handle.pin(Access::Write, &files).unwrap().write(0, 1, 0, &[8; 3000], &mut scratch).unwrap();
-    }
-    report("opened for writing and written", began.elapsed().as_secs_f64() * 1e6 / f64::from(segments));
-    let began = Instant::now();
-    for _ in 0..1_000_000 {
-        std::hint::black_box(handles[0].pin(Access::Read, &files).unwrap().pages());
-    }
-    println!("a pin on a hit and the size: {:.1} ns", began.elapsed().as_secs_f64() * 1e3);
-    for handle in &mut handles {
-        handle.pin(Access::Write, &files).unwrap().commit().unwrap();
-    }
-    let began = Instant::now();
-    let evicted = member.evict_idle(0).unwrap();
-    report("evicted", began.elapsed().as_secs_f64() * 1e6 / f64::from(evicted));
-    assert!(member.usage().segments == 0 && evicted <= segments_max);
-}
-
-#[test]
-#[ignore = "measures: run it alone, optimised, with --nocapture"]
-fn one_thousand_and_ten_thousand_open_segments() {
-    measure(1000, 1000);
-    measure(10_000, 10_000);
-    measure(10_000, 1000);
 }

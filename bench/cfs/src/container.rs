@@ -1,10 +1,11 @@
 //! Containers in real files, shared by threads that open them as processes would: what a read waits for, what
-//! updates write, what a checkpoint waits for, what a database of small relations takes, and what the interface
+//! updates write, what a checkpoint waits for, what open segments take, what a database of small relations takes, and what the interface
 //! for pages costs.
 
 pub mod checkpoint;
 pub mod latency;
 pub mod sample;
+pub mod slots;
 pub mod small;
 pub mod store;
 pub mod updates;
@@ -20,6 +21,13 @@ use pgshrink_cfs::{
 
 use crate::shell::{FileDevice, FileFolder};
 use sample::Sample;
+
+/// As many open files as the system lets this process have.
+fn raise_descriptors() -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
+}
 
 type Open<'m> = Container<'m, FileDevice, Alone>;
 

@@ -24,7 +24,7 @@ use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
 pub const ORDER: &[&str] =
-    &["pages", "relations", "updates", "latency", "checkpoint", "store", "small", "seal"];
+    &["pages", "relations", "updates", "latency", "checkpoint", "slots", "store", "small", "seal"];
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, program: &str, table: Table) -> Result<()> {

@@ -1,8 +1,8 @@
-//! What containers cost in real files: latency of reads, bytes of updates, checkpoints, small relations, the
+//! What containers cost in real files: latency of reads, bytes of updates, checkpoints, open segments, small relations, the
 //! interface for pages.
 
 use pgshrink_bench_cfs::container::sample::Sample;
-use pgshrink_bench_cfs::container::{checkpoint, latency, small, store, updates};
+use pgshrink_bench_cfs::container::{checkpoint, latency, slots, small, store, updates};
 use pgshrink_bench_cfs::relations::Relations;
 use pgshrink_bench_cfs::{ORDER, publish};
 use pgshrink_bench_report::{Arguments, Result};
@@ -18,6 +18,9 @@ fn main() -> Result<()> {
     }
     if arguments.wants("checkpoint") {
         publish(&arguments, "cfs-container", checkpoint::table(full)?)?;
+    }
+    if arguments.wants("slots") {
+        publish(&arguments, "cfs-container", slots::table()?)?;
     }
     if ["updates", "latency", "store"].iter().any(|table| arguments.wants(table)) {
         let relations = Relations::churned()?;

@@ -44,10 +44,7 @@ pub fn table(full: bool) -> Result<Table> {
     );
     let columns = [("what", Unit::Text), ("time, ms", Unit::Ms), ("to plain files", Unit::Ratio)];
     let mut table = Table::new("checkpoint", "Checkpoint of many segments", &about, &columns);
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        rustix::process::Rlimit { current: limit.maximum, ..limit }
-    })?;
+    super::raise_descriptors()?;
     let plain = Plain::new(&folder.path().join("plain"))?;
     let memory = Memory::new();
     let containers = memory.containers(&folder.path().join("containers"))?;

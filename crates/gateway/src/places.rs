@@ -121,7 +121,7 @@ impl Arrivals {
         waiting.next += 1;
         waiting.insert(&origin, rank, sent_away.clone());
         drop(waiting);
-        Arriving { pool: self.clone(), origin, rank: Mutex::new(rank), sent_away }
+        Arriving { pool: self.clone(), entry: Mutex::new((origin, rank)), sent_away }
     }
 
     /// Sends away all that wait now.
@@ -176,24 +176,34 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct Arriving {
     pool: Arc<Arrivals>,
-    origin: Origin,
-    rank: Mutex<Rank>,
+    /// Where it stands in the pool.
+    entry: Mutex<(Origin, Rank)>,
     sent_away: Arc<Notify>,
 }
 
 impl Arriving {
     /// It has got so far.
     pub(crate) fn advance(&self, progress: Progress) {
+        self.change(|_, rank| rank.0 = progress);
+    }
+
+    /// A proxy has said where it really comes from.
+    pub(crate) fn came_from(&self, real: impl Into<Origin>) {
+        self.change(|origin, _| *origin = real.into());
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Origin, &mut Rank)) {
         let mut waiting = self.pool.lock();
-        let mut rank = self.rank();
-        if let Some(sent_away) = waiting.remove(&self.origin, *rank) {
-            rank.0 = progress;
-            waiting.insert(&self.origin, *rank, sent_away);
+        let mut entry = self.entry();
+        let (origin, rank) = &mut *entry;
+        if let Some(sent_away) = waiting.remove(origin, *rank) {
+            change(origin, rank);
+            waiting.insert(origin, *rank, sent_away);
         }
     }
 
-    fn rank(&self) -> MutexGuard<'_, Rank> {
-        self.rank.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entry(&self) -> MutexGuard<'_, (Origin, Rank)> {
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns when the place is wanted for somebody else, or the process ends.
@@ -204,8 +214,9 @@ impl Arriving {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        let rank = *self.rank();
-        self.pool.lock().remove(&self.origin, rank);
+        let mut waiting = self.pool.lock();
+        let (origin, rank) = &*self.entry();
+        waiting.remove(origin, *rank);
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, arrival: 
     let mut entry = common.shared.registry.enter(peer);
     drop(arrival);
     // Boxed, so that a session in the pump does not carry the space of its handshake.
-    let Some((ready, target)) = Box::pin(login(&*service, socket, peer, &mut entry)).await else {
+    let Some((ready, target)) = Box::pin(login(&*service, socket, &mut entry)).await else {
         return;
     };
     let session = entry.session.clone();
@@ -145,13 +145,11 @@ pub(crate) async fn serve<S: Service>(service: Arc<S>, socket: Socket, arrival: 
 async fn login<S: Service>(
     service: &S,
     socket: Socket,
-    peer: Peer,
     entry: &mut Registered,
 ) -> Option<(Ready, Arc<Target>)> {
     let common = service.common();
     let deadline = Instant::now() + Duration::from_secs(common.timeouts.login_s);
-    let Opened { mut client, peer, opening } = open(common, socket, peer, entry, deadline).await?;
-    entry.session.came_from(peer);
+    let Opened { mut client, opening } = open(common, socket, entry, deadline).await?;
     let packet = match opening {
         Opening::Cancel(request) => {
             relay_cancel(service, &request, entry).await;
@@ -192,22 +190,17 @@ async fn login<S: Service>(
 }
 
 /// Reads up to the first packet. `None`: the connection is over, and has been logged.
-async fn open(
-    common: &Common,
-    socket: Socket,
-    peer: Peer,
-    entry: &mut Registered,
-    deadline: Instant,
-) -> Option<Opened> {
-    let (events, id) = (common.events(), entry.session.id);
-    let arriving = common.shared.registry.pools.arrivals.take(peer, common.limits.max_clients);
-    let opened = open_client(socket, peer, &arriving, common.tls.as_ref(), &common.proxies);
+async fn open(common: &Common, socket: Socket, entry: &mut Registered, deadline: Instant) -> Option<Opened> {
+    let (events, session) = (common.events(), entry.session.clone());
+    let id = session.id;
+    let arriving = common.shared.registry.pools.arrivals.take(session.peer(), common.limits.max_clients);
+    let opened = open_client(socket, &session, &arriving, common.tls.as_ref(), &common.proxies);
     let opened = tokio::select! {
         biased;
         opened = timeout_at(deadline, opened) => opened,
         () = arriving.sent_away() => {
             Events::count(&events.dropped);
-            limited!(warn, session = id, client = %peer, "closed before its startup packet came: too many arrive at once");
+            limited!(warn, session = id, client = %session.peer(), "closed before its startup packet came: too many arrive at once");
             return None;
         }
     };
@@ -220,7 +213,7 @@ async fn open(
         }
         Err(_) => {
             Events::count(&events.login_timeouts);
-            limited!(warn, session = id, client = %peer, "no startup packet in time");
+            limited!(warn, session = id, client = %session.peer(), "no startup packet in time");
             None
         }
     }

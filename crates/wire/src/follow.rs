@@ -65,7 +65,7 @@ pub(crate) struct Place {
 /// A change, and where its answer will stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expected {
-    place: Place,
+    pub(crate) place: Place,
     pub(crate) change: Change,
     /// The same text names the setting in another way as well.
     pub(crate) has_other: bool,
@@ -92,6 +92,8 @@ struct Replaced {
 struct Prepared {
     name: Vec<u8>,
     change: Change,
+    /// Where the next statement's answer was to stand.
+    place: Place,
 }
 
 /// What the client has asked for.
@@ -142,7 +144,7 @@ impl Requests {
                 Some((b'S', name)) => drop(self.prepare(first_string(name), None)),
                 Some((_, name)) => {
                     self.prepares = self.prepares.saturating_add(1);
-                    keep(&mut self.portals, first_string(name), None);
+                    keep(&mut self.portals, first_string(name), None, self.next);
                 }
                 None => self.prepares = self.prepares.saturating_add(1),
             },
@@ -195,7 +197,7 @@ impl Requests {
             let (cycle, name) = (self.next.cycle, name.to_vec());
             self.replaced.push_back(Replaced { cycle, before, name, change: old });
         }
-        keep(&mut self.statements, name, change)
+        keep(&mut self.statements, name, change, self.next)
     }
 
     /// A cycle is over, in which the server has made so many of the Parse and Close messages: the others are undone, the last one first.
@@ -203,7 +205,7 @@ impl Requests {
         let over = self.replaced.partition_point(|replaced| replaced.cycle <= cycle);
         for replaced in self.replaced.drain(..over).rev() {
             if replaced.cycle == cycle && replaced.before >= made {
-                keep(&mut self.statements, &replaced.name, replaced.change);
+                keep(&mut self.statements, &replaced.name, replaced.change, self.next);
             }
         }
     }
@@ -219,7 +221,7 @@ impl Requests {
         };
         let statement = self.statements.iter().find(|kept| kept.name == name);
         let change = statement.map(|kept| kept.change.clone());
-        let fits = keep(&mut self.portals, portal, change);
+        let fits = keep(&mut self.portals, portal, change, self.next);
         (!fits).then_some((Saying::Other, true))
     }
 
@@ -287,21 +289,22 @@ impl Requests {
         self.next = self.next.max(next);
     }
 
-    /// DISCARD ALL drops every prepared statement.
-    pub(crate) fn discard(&mut self) {
-        self.statements = vec![];
-        self.portals = vec![];
-        self.replaced = VecDeque::new();
+    /// DISCARD ALL, whose answer stands at `place`, drops every statement that was prepared before it. The client may have sent
+    /// others meanwhile.
+    pub(crate) fn discard(&mut self, place: Place) {
+        self.statements.retain(|prepared| prepared.place > place);
+        self.portals.retain(|prepared| prepared.place > place);
+        self.replaced.retain(|replaced| replaced.cycle >= place.cycle);
     }
 }
 
 /// Replaces what is kept under the name; false when there is no room for a change.
-fn keep(kept: &mut Vec<Prepared>, name: &[u8], change: Option<Change>) -> bool {
+fn keep(kept: &mut Vec<Prepared>, name: &[u8], change: Option<Change>, place: Place) -> bool {
     kept.retain(|prepared| prepared.name != name);
     let Some(change) = change else { return true };
     let fits = kept.len() < PREPARED_MAX && name.len() <= NAME_SIZE_MAX;
     if fits {
-        kept.push(Prepared { name: name.to_vec(), change });
+        kept.push(Prepared { name: name.to_vec(), change, place });
     }
     fits
 }
@@ -407,7 +410,7 @@ mod tests {
                     Event::Expected(expected) => drop(self.answers.expect(expected)),
                     Event::Confirmed { expected, discards } => {
                         if discards {
-                            self.requests.discard();
+                            self.requests.discard(expected.place);
                         }
                         self.taken.push(format!("{:?}", expected.change));
                     }
@@ -558,6 +561,29 @@ mod tests {
         }
         talk.clients(&[a, "CSs1|"].repeat(REPLACED_MAX));
         assert_eq!(talk.requests.replaced.len(), REPLACED_MAX);
+    }
+
+    #[test]
+    fn discard_all_drops_what_was_prepared_before_it() {
+        let mut talk = Talk::begun();
+        let run = ["B|s1|", "E|", "S"];
+        let [a, b] = ["a", "b"].map(|value| format!("Ps1|SET pgshrink.compression = '{value}'||"));
+        talk.clients(&[&a, "S"]);
+        talk.server("1Z");
+        // Prepared anew before the answer comes.
+        talk.clients(&["QDISCARD ALL|", &b, "S"]);
+        talk.server("dZ1Z");
+        talk.clients(&run);
+        talk.server("2CZ");
+        assert_eq!(talk.taken(), "Default b");
+        talk.clients(&["P|DISCARD ALL||", "B||", "E|", &a, "S"]);
+        talk.server("12d1Z");
+        talk.clients(&run);
+        talk.server("2CZ");
+        assert_eq!(talk.taken(), "Default a");
+        talk.clients(&["QDISCARD ALL|"]);
+        talk.server("dZ");
+        assert!(talk.requests.statements.is_empty() && talk.requests.portals.is_empty());
     }
 
     #[test]

@@ -309,9 +309,9 @@ impl Link {
     fn handle_change(&mut self, event: Event) {
         match event {
             Event::Expected(expected) => self.left_out |= self.answers().expect(expected),
-            Event::Confirmed { expected: Expected { change, has_other, .. }, discards } => {
+            Event::Confirmed { expected: Expected { place, change, has_other }, discards } => {
                 if discards {
-                    self.requests().discard();
+                    self.requests().discard(place);
                 }
                 let is_made = match &change {
                     Change::Default => self.reset(),

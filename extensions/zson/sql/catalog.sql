@@ -161,19 +161,52 @@ GRANT EXECUTE ON FUNCTION zson_set_codec(text, text), zson_learn(text[], integer
 GRANT INSERT ON zson_profile, zson_dictionary TO @extowner@;
 
 -- What an index of version 1.1 is over is jsonb: `doc->>'k'` meant `doc::jsonb->>'k'`. Since zson has operators of its
--- own it does not, and such an index serves only what is written `doc::jsonb`. The statement makes the one that serves.
+-- own it does not, and such an index serves only what is written `doc::jsonb`. The statement makes the one that serves: the
+-- cast goes where it is an operator's operand or a whole key. A function of jsonb still takes a zson by the cast, and what is cast
+-- further was written so, hence these stay. No statement for a cast of something else than a column: only its author knows.
+-- A partitioned index stands for those of the partitions.
 CREATE VIEW zson_old_indexes AS
   SELECT i.indexrelid::pg_catalog.regclass AS index, i.indrelid::pg_catalog.regclass AS "table",
-         pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(
-           pg_catalog.pg_get_indexdef(i.indexrelid),
-           '\(\(("([^"]|"")+"|\w+)\)::jsonb\) jsonb_path_ops', '\1 zson_path_ops', 'g'),
-           '\(\(("([^"]|"")+"|\w+)\)::jsonb\)', '\1', 'g'),
-           '\(("([^"]|"")+"|\w+)\)::jsonb', '\1', 'g') AS statement
+         CASE WHEN renewed.definition OPERATOR(pg_catalog.<>) whole.definition THEN renewed.definition END AS statement
   FROM pg_catalog.pg_index i
-  WHERE EXISTS (SELECT FROM pg_catalog.pg_depend d
+  JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.indexrelid
+  LEFT JOIN pg_catalog.pg_tablespace s ON s.oid OPERATOR(pg_catalog.=) c.reltablespace
+  LEFT JOIN pg_catalog.pg_constraint x ON x.conindid OPERATOR(pg_catalog.=) i.indexrelid AND x.contype OPERATOR(pg_catalog.=) 'x'::"char",
+  LATERAL (SELECT pg_catalog.string_agg(pg_catalog.regexp_replace(pg_catalog.quote_ident(a.attname),
+                    '([][\\^$.|?*+(){}])', '\\\1', 'g'), '|') AS names
+           FROM pg_catalog.pg_attribute a
+           JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
+           WHERE a.attrelid OPERATOR(pg_catalog.=) i.indrelid
+             AND 'zson'::pg_catalog.regtype OPERATOR(pg_catalog.=) ANY (ARRAY[t.oid, t.typbasetype])
+          ) AS zson_columns,
+  -- As pg_get_indexdef has it, but with the tablespace, with the partitions, and with the constraint.
+  LATERAL (SELECT pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid),
+                    pg_catalog.concat(' INDEX ', pg_catalog.quote_ident(c.relname), ' ON ONLY '),
+                    pg_catalog.concat(' INDEX ', pg_catalog.quote_ident(c.relname), ' ON ')) AS definition,
+                  pg_catalog.concat(' TABLESPACE ', pg_catalog.quote_ident(s.spcname)) AS tablespace) AS plain,
+  LATERAL (SELECT CASE
+             WHEN x.oid IS NOT NULL THEN pg_catalog.concat('ALTER TABLE ', x.conrelid::pg_catalog.regclass, ' ADD CONSTRAINT ',
+               pg_catalog.quote_ident(x.conname), ' ', pg_catalog.pg_get_constraintdef(x.oid))
+             WHEN s.oid IS NULL THEN plain.definition
+             WHEN i.indpred IS NULL THEN pg_catalog.concat(plain.definition, plain.tablespace)
+             ELSE pg_catalog.regexp_replace(plain.definition, '^(([^''"]|''[^'']*''|"[^"]*")*)( WHERE .*)$',
+               pg_catalog.concat('\1', pg_catalog.replace(plain.tablespace, '\', '\\'), '\3'))
+           END AS definition) AS whole,
+  LATERAL (SELECT COALESCE(
+             pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(
+               whole.definition,
+               pg_catalog.concat('(?<=[( ])\(\((', zson_columns.names, ')\)::jsonb\) jsonb_path_ops'), '\1 zson_path_ops', 'g'),
+               pg_catalog.concat('(?<=[( ])\(\((', zson_columns.names, ')\)::jsonb\)(?=[,) ])'), '\1', 'g'),
+               pg_catalog.concat('\((', zson_columns.names, ')\)::jsonb(?= )'), '\1', 'g'),
+               pg_catalog.concat('(?<=[^,] )\((', zson_columns.names, ')\)::jsonb'), '\1', 'g'),
+             whole.definition) AS definition) AS renewed
+  WHERE NOT c.relispartition
+    AND EXISTS (SELECT FROM pg_catalog.pg_depend d
                 WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
                   AND d.objid OPERATOR(pg_catalog.=) i.indexrelid
                   AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
-                  AND d.refobjid OPERATOR(pg_catalog.=) 'zson_to_jsonb(zson)'::pg_catalog.regprocedure);
+                  AND d.refobjid OPERATOR(pg_catalog.=) 'zson_to_jsonb(zson)'::pg_catalog.regprocedure)
+    AND (renewed.definition OPERATOR(pg_catalog.<>) whole.definition
+         OR renewed.definition OPERATOR(pg_catalog.~) '\)(::zson)?\)::jsonb ');
 GRANT SELECT ON zson_old_indexes TO PUBLIC;
 COMMENT ON VIEW zson_old_indexes IS 'indexes over doc::jsonb, as version 1.1 made them, and the statement for one over doc';

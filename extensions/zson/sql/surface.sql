@@ -366,7 +366,9 @@ BEGIN
   FOR old IN SELECT * FROM zson_old_indexes LOOP
     RAISE WARNING 'zson: index % serves only what is written with doc::jsonb', old.index
       USING DETAIL = 'Operators on zson are its own since version 2, so queries, and ON CONFLICT, no longer find it.',
-            HINT = pg_catalog.concat('Make it anew, and drop the old one (zson_old_indexes lists all): ', old.statement);
+            HINT = COALESCE(
+              'Rename it, make it anew, and drop the old one (zson_old_indexes lists all): ' OPERATOR(pg_catalog.||) old.statement,
+              'Make one without the cast to jsonb, and drop this one: how, the update cannot tell.');
   END LOOP;
 END
 $$;

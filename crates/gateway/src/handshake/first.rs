@@ -10,6 +10,7 @@ use crate::config::{Network, is_loopback};
 use crate::error::{Failure, Refusal, sqlstate};
 use crate::places::{Arriving, Progress};
 use crate::proxy_protocol::{self, Parsed};
+use crate::registry::Session;
 use crate::stream::{Peer, Socket, Stream};
 use crate::tls::ALPN;
 use crate::tls::server::ListenTls;
@@ -24,28 +25,30 @@ pub(crate) enum Opening {
 /// A client that has said what it wants.
 pub(crate) struct Opened {
     pub(crate) client: Leg,
-    /// The real one when a trusted proxy said so.
-    pub(crate) peer: Peer,
     pub(crate) opening: Opening,
 }
 
 /// A failure, and the client to tell it to, if that makes sense.
 pub(crate) type OpenFailure = (Option<Leg>, Failure);
 
-/// Reads up to the startup or cancel packet. The caller sets the time limit.
+/// Reads up to the startup or cancel packet. The caller sets the time limit. The session is told who the client is when a trusted
+/// proxy has said so, and the arrival counts as that client's from then on.
 pub(crate) async fn open_client(
     socket: Socket,
-    mut peer: Peer,
+    session: &Session,
     arriving: &Arriving,
     tls: Option<&ListenTls>,
     proxies: &[Network],
 ) -> Result<Opened, OpenFailure> {
     let mut leg = Leg::new(Stream::Plain(socket), "client");
-    if let Peer::Address(proxy) = peer
+    if let Peer::Address(proxy) = session.peer()
         && proxies.iter().any(|n| n.contains(proxy.ip()))
     {
         match read_proxy_header(&mut leg, proxy).await {
-            Ok(client) => peer = behind_proxy(proxy, client),
+            Ok(client) => {
+                session.came_from(behind_proxy(proxy, client));
+                arriving.came_from(session.peer());
+            }
             Err(failure) => return Err((Some(leg), failure)),
         }
     }
@@ -86,10 +89,10 @@ pub(crate) async fn open_client(
                 return Err((None, Failure::Done("TLS handshake where none is possible")));
             }
             (First::Cancel(packet), _) => {
-                return Ok(Opened { client: leg, peer, opening: Opening::Cancel(packet) });
+                return Ok(Opened { client: leg, opening: Opening::Cancel(packet) });
             }
             (First::Startup(packet), _) => {
-                return Ok(Opened { client: leg, peer, opening: Opening::Startup(packet) });
+                return Ok(Opened { client: leg, opening: Opening::Startup(packet) });
             }
             _ => return Err((Some(leg), violation("an unknown first packet").into())),
         }

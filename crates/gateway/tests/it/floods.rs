@@ -74,6 +74,33 @@ fn refused_clients_take_no_client_places() {
     drop(refused);
 }
 
+/// Every connection comes from the proxy; its clients are told apart by the headers it sends.
+#[test]
+fn a_flood_through_a_proxy_sends_away_no_other_client_of_the_proxy() {
+    raise_file_limit();
+    let cluster = cluster(Auth::Trust);
+    let mut config = gateway_config(&cluster);
+    config.trusted_proxies = vec!["127.0.0.0/8".into()];
+    config.allow_unchallenged = true;
+    config.limits.max_clients = 4;
+    let gateway = start_gateway(config).unwrap();
+    let proxied = |client: &str| {
+        let mut raw = Raw::connect(port(&gateway));
+        raw.send(format!("PROXY TCP4 {client} 192.0.2.1 40000 5432\r\n").as_bytes());
+        raw
+    };
+    let startup = Raw::startup(&[("user", "postgres"), ("database", "postgres")]);
+    let (begin, rest) = startup.split_at(3);
+    let mut slow = proxied("203.0.113.5");
+    slow.send(begin);
+    wait_until(PATIENCE, "the header to be read", || gateway.registry().connections() == 1).unwrap();
+    let flood: Vec<Raw> = (0..600).map(|_| proxied("198.51.100.7")).collect();
+    wait_until(PATIENCE, "the flood", || event(&gateway, |e| &e.dropped) == 601 - 512 - 4).unwrap();
+    slow.send(rest);
+    slow.until(b'Z');
+    drop(flood);
+}
+
 fn cancel_request(key: &[u8]) -> Vec<u8> {
     let length = 8 + key.len() as u32;
     [&length.to_be_bytes()[..], &[4, 210, 22, 46], key].concat()

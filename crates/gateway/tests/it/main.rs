@@ -16,6 +16,7 @@ mod large;
 mod lost_peers;
 mod metrics;
 mod passthrough;
+mod pipelines;
 mod quiet;
 mod replication;
 mod routes;

@@ -1,6 +1,7 @@
 //! Databases that had the original zson 1.1: everything it wrote is read, and can be written anew.
 
 mod datum;
+mod indexes;
 
 use pgshrink_testkit::{Server, ServerBinaries};
 

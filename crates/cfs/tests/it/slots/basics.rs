@@ -270,3 +270,79 @@ fn a_region_of_another_capacity_is_refused() {
     let small = Slots::over(&words[..100], capacity(3, 4)).map(drop);
     assert!(matches!(small, Err(Error::SharedMemory { what: "words of the slots' region", .. })));
 }
+
+/// An opener of a server that runs without fsync and was killed.
+struct RollingForward<'a>(&'a Shelf);
+
+impl Opener<'static> for RollingForward<'_> {
+    type File = DiskFile;
+
+    fn open(&self, key: &SegmentKey) -> Result<Opened<'static, DiskFile>, DeviceError> {
+        Ok(Opened { recovery: Recovery::RollForward, ..self.0.open(key)? })
+    }
+}
+
+#[test]
+fn what_is_rolled_forward_does_not_depend_on_whether_the_segment_is_read_or_written_first() {
+    for first in [Access::Write, Access::Read] {
+        let shelf = shelf();
+        {
+            let member = join(region(2), 1, nobody_dead());
+            let mut handle = create(&member, 7, 1, &shelf);
+            write(&mut handle, 5, &shelf);
+            commit(&mut handle, &shelf);
+            write(&mut handle, 6, &shelf);
+            std::mem::forget(member);
+        }
+        // The memory is new, as after a restart.
+        let member = join(region(2), 2, nobody_dead());
+        let mut handle = Segment::new(&member, key(7)).unwrap();
+        let forward = RollingForward(&shelf);
+        handle.pin(first, &forward).unwrap();
+        handle.pin(Access::Write, &forward).unwrap();
+        assert_eq!(read(&mut handle, &shelf), Ok(6), "{first:?} first");
+    }
+}
+
+/// A folder in which nothing can be renamed.
+struct Unnamed(Disk);
+
+impl Folder for Unnamed {
+    type File = DiskFile;
+
+    fn create(&self, name: &str) -> Result<DiskFile, DeviceError> {
+        self.0.create(name)
+    }
+
+    fn open(&self, name: &str) -> Result<DiskFile, DeviceError> {
+        self.0.open(name)
+    }
+
+    fn rename(&self, _: &str, _: &str) -> Result<(), DeviceError> {
+        Err(DeviceError::NoSpace)
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), DeviceError> {
+        self.0.unlink(name)
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        self.0.sync_dir()
+    }
+}
+
+#[test]
+fn a_segment_that_could_not_be_made_takes_no_slot_and_can_be_made_again() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let unnamed = Unnamed(shelf.folder(&key(7)));
+    let failed = Segment::create(&member, key(7), &unnamed, &birth(1), &shelf, options()).map(drop);
+    assert!(failed.unwrap_err().is_no_space());
+    assert_eq!(member.usage().segments, 0);
+    write(&mut create(&member, 7, 2, &shelf), 8, &shelf);
+    // Nor is one that is open harmed by who would make it once more.
+    let folder = shelf.folder(&key(7));
+    let again = Segment::create(&member, key(7), &folder, &birth(3), &shelf, options()).map(drop);
+    assert!(matches!(again, Err(Error::Device { source: DeviceError::Exists, .. })));
+    assert_eq!(read(&mut Segment::new(&member, key(7)).unwrap(), &shelf), Ok(8));
+}

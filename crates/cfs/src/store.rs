@@ -240,7 +240,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     ///
     /// # Errors
     /// After an error the page is what it was. [`Error::Container`] as of [`Container::write`];
-    /// [`Error::Page`]; [`Error::NotVerified`]; [`Error::Budget`].
+    /// [`Error::Dictionary`] where the device does not give the dictionary; [`Error::Page`];
+    /// [`Error::NotVerified`]; [`Error::Budget`].
     pub fn write(
         &self,
         block: u32,
@@ -293,14 +294,17 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     }
 
     /// Makes the contexts and the dictionary that writing so and reading back will need, before somebody
-    /// cannot wait for them or has to do without an allocation.
+    /// cannot wait for them. What is left to be allocated is scratch memory of the codec, which grows with
+    /// the first pages of each kind.
     ///
     /// # Errors
     /// [`Error::Page`], [`Error::Dictionary`], [`Error::Budget`].
     pub fn warm(&self, how: &Writing, workspace: &mut Workspace) -> Result<(), Error> {
         // A page that any codec has something to do with.
         let page: Page = std::array::from_fn(|at| (at % 251) as u8);
-        self.encode(0, &page, &Writing { verify: true, ..*how }, &mut workspace.codecs).map(drop)
+        let dictionary = how.dictionary.filter(|_| PageDictionary::usable_with(how.policy.choice));
+        let how = Writing { verify: true, dictionary, ..*how };
+        self.encode(0, &page, &how, &mut workspace.codecs).map(drop)
     }
 
     /// Encodes a page into the codecs' payload.

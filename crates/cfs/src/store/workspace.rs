@@ -22,9 +22,9 @@ const ALGORITHMS: usize = Algorithm::ALL.len();
 /// Contexts, dictionaries and scratch memory of one caller, a thread or a process: it is passed to every call
 /// of any [`PageStore`](super::PageStore).
 ///
-/// What is needed in any case is allocated when it is made, so that reading and writing allocate only when an
-/// algorithm, a level or a dictionary is met that was not there: a server meets them before its critical
-/// sections, by [`warm`](super::PageStore::warm).
+/// Most of what is needed in any case is allocated when it is made. Reading and writing allocate when an
+/// algorithm, a level or a dictionary is met that was not there, which [`warm`](super::PageStore::warm) does
+/// ahead of time, and when a page needs more of the codec's scratch memory than all pages before it.
 pub struct Workspace {
     pub(super) scratch: Scratch,
     pub(super) run: Run,

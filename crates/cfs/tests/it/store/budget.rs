@@ -6,7 +6,7 @@ use super::*;
 use crate::shell::FileFolder;
 use pgshrink_cfs::{Birth, Identity, KEY_BYTES};
 use pgshrink_testkit::TempDir;
-use pgshrink_testkit::allocations::held_bytes;
+use pgshrink_testkit::allocations::{count, held_bytes};
 
 fn expect_budget(error: Error, budget: usize) {
     let Error::Budget { needed, held, budget: named, .. } = error else { panic!("{error}") };
@@ -164,4 +164,46 @@ fn golden_pages() -> Vec<Page> {
     let mut pages: Vec<_> = all.filter(|path| path.extension().is_some_and(|e| e == "page")).collect();
     pages.sort();
     pages.iter().map(|path| std::fs::read(path).unwrap().try_into().unwrap()).collect()
+}
+
+#[test]
+fn a_warm_workspace_allocates_nothing_for_pages_like_those_before() {
+    let folder = TempDir::new().unwrap();
+    let options = Options::new(1024);
+    let words: Vec<AtomicU64> = (0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect();
+    let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+    let file_folder = FileFolder(folder.path().to_owned());
+    let store =
+        PageStore::new(segment::create(&file_folder, Alone, &words, &birth, options).unwrap()).unwrap();
+    let number = store.add_dictionary(&dictionary(1)).unwrap();
+    let golden = golden_pages();
+    let all = [
+        (Algorithm::None, 0),
+        (Algorithm::Zstd, 1),
+        (Algorithm::Zstd, 9),
+        (Algorithm::Lz4, 1),
+        (Algorithm::Lz4, 9),
+        (Algorithm::Zlib, 6),
+        (Algorithm::Snappy, 0),
+        (Algorithm::Pglz, 0),
+        (Algorithm::Lzfse, 0),
+    ];
+    for (algorithm, level) in all {
+        for dictionary in [None, Some(number)] {
+            let how = Writing { dictionary, verify: true, ..by(algorithm, level) };
+            let mut workspace = workspace();
+            store.warm(&how, &mut workspace).unwrap();
+            let mut page = [0; 8192];
+            for (index, golden) in golden.iter().enumerate() {
+                let block = index as u32;
+                store.write(block, golden, &how, &mut workspace).unwrap();
+                store.read(block, &mut page, &mut workspace).unwrap();
+                let before = count();
+                store.write(block, golden, &how, &mut workspace).unwrap();
+                store.read(block, &mut page, &mut workspace).unwrap();
+                assert_eq!(count() - before, 0, "{algorithm}, {dictionary:?}, page {index}");
+                assert!(page == *golden);
+            }
+        }
+    }
 }

@@ -158,3 +158,14 @@ fn p4_copies_of_one_container_that_went_on_apart_have_dictionaries_of_their_own(
     stores[1].0.write(2, &mentioning(4, 2), &how, &mut workspace).unwrap();
     assert!(read(&stores[1].0, 2, &mut super::workspace()).unwrap() == mentioning(4, 2));
 }
+
+#[test]
+fn warming_for_an_algorithm_without_dictionaries_leaves_the_dictionary_alone() {
+    let (_bench, store) = with(1, Fault::None, 3);
+    let mut workspace = workspace();
+    for number in [1, 7] {
+        let how = Writing { dictionary: Some(number), ..by(Algorithm::Zlib, 6) };
+        store.warm(&how, &mut workspace).unwrap();
+        assert_eq!(workspace.dictionaries(), 0);
+    }
+}

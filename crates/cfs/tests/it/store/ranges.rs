@@ -293,3 +293,25 @@ fn the_last_blocks_of_a_segment_at_the_last_addresses_of_a_file_are_read_togethe
     let limit = store.write(PAGES_MAX, &pages[0], &Writing::default(), &mut workspace).unwrap_err();
     assert!(matches!(limit, Error::Container(pgshrink_cfs::Error::Limit { what: "block", .. })), "{limit}");
 }
+
+#[test]
+fn leaves_are_loaded_for_locations_and_for_ranges() {
+    let bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
+    let made = PageStore::new(bench.create(1)).unwrap();
+    fill(&made, 0..1100, 0, &Writing::default());
+    made.container().close().unwrap();
+    let open = || {
+        let file = Watched::new(bench.disk.open(segment::FILE_NAME).unwrap());
+        let opened = Container::open(file, Alone, bench.words(), Recovery::Discard, bench.options);
+        PageStore::new(opened.unwrap().0).unwrap()
+    };
+    assert!(open().location(600).is_some());
+    let (store, mut ranges) = (open(), Vec::new());
+    store.locations(1020, 40, |range| ranges.push(range));
+    assert_eq!(ranges.len(), 1);
+    let (store, mut workspace) = (open(), workspace());
+    let mut got = Default::default();
+    let preads = preads_of(&store, || got = read_range(&store, 1020..1060, &mut workspace));
+    assert!(got.1.is_empty() && (1020..).zip(&got.0).all(|(block, found)| *found == page(block, 0)));
+    assert_eq!(preads, 3, "two leaves, and what lies together");
+}

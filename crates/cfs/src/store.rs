@@ -12,8 +12,9 @@
 //! * **P1** A page that is read is one that was written, whole, or there is an error.
 //! * **P2** A page that cannot be had is no other page's failure, however many were asked for together.
 //! * **P3** Where verifying is asked for, nothing is published that does not decode to the page.
-//! * **P4** A page is decoded with the dictionary of its own container: what is kept of one container is not
-//!   found by another, also where that lies in the same file.
+//! * **P4** A page is decoded with the dictionary of its own container: what one store has loaded is not
+//!   found by the store of another container, also where that lies in the same file or is a copy that went
+//!   on apart.
 //! * **P5** A workspace holds no more memory than its budget; what would need more fails, and says so.
 //!
 //! ```
@@ -44,7 +45,7 @@ mod workspace;
 pub use error::Error;
 pub use workspace::Workspace;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{Alone, Device, ProcessTable};
 use crate::engine::adjacent::FileRange;
@@ -52,15 +53,21 @@ use crate::engine::container::{Container, Stored};
 use crate::fault::Fault;
 use crate::format::error::Error as ContainerError;
 use crate::format::root::Identity;
-use crate::format::units::{ContainerId, DictionaryNumber, PAGES_MAX};
+use crate::format::units::{DictionaryNumber, PAGES_MAX};
 use crate::page::{Mode, PAGE_SIZE, PageDictionary, Policy};
 use crate::shared::word::Word;
+use cache::Name;
 use workspace::Codecs;
+
+/// Stores that this process has made.
+static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// A segment's pages.
 pub struct PageStore<'m, D, P = Alone, W = AtomicU64> {
     container: Container<'m, D, P, W>,
     identity: Identity,
+    /// No other store of this process has it.
+    number: u64,
 }
 
 /// How pages are written.
@@ -100,7 +107,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     /// from that.
     pub fn new(container: Container<'m, D, P, W>) -> Result<Self, Error> {
         let identity = container.identity()?;
-        Ok(PageStore { container, identity })
+        let number = 1 + STORES.fetch_add(1, Ordering::Relaxed);
+        Ok(PageStore { container, identity, number })
     }
 
     /// The container: for commits, truncation, collection, its size and all else that is not about what pages
@@ -119,11 +127,13 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
         self.identity.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
     }
 
-    /// What the container's dictionaries are kept by. A container draws its id when it is made, so it is a
-    /// generation, too.
-    fn name(&self, number: DictionaryNumber) -> (ContainerId, DictionaryNumber) {
-        let is_injected = self.container.options.fault.is(Fault::CacheIgnoresContainer);
-        (if is_injected { [0; 16] } else { self.container.id() }, number)
+    /// What a dictionary of the container is kept by. The container's id is not enough: copies of one file
+    /// have the same id, and may give the same number to different dictionaries.
+    fn name(&self, dictionary: DictionaryNumber) -> Name {
+        if self.container.options.fault.is(Fault::CacheIgnoresContainer) {
+            return Name { container: [0; 16], store: 0, dictionary };
+        }
+        Name { container: self.container.id(), store: self.number, dictionary }
     }
 
     /// Reads a page; says what it was stored as. On an error the buffer holds bytes without meaning.
@@ -230,7 +240,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     ///
     /// # Errors
     /// After an error the page is what it was. [`Error::Container`] as of [`Container::write`];
-    /// [`Error::Page`]; [`Error::NotVerified`]; [`Error::Budget`].
+    /// [`Error::Dictionary`] where the device does not give the dictionary; [`Error::Page`];
+    /// [`Error::NotVerified`]; [`Error::Budget`].
     pub fn write(
         &self,
         block: u32,
@@ -283,14 +294,17 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     }
 
     /// Makes the contexts and the dictionary that writing so and reading back will need, before somebody
-    /// cannot wait for them or has to do without an allocation.
+    /// cannot wait for them. What is left to be allocated is scratch memory of the codec, which grows with
+    /// the first pages of each kind.
     ///
     /// # Errors
     /// [`Error::Page`], [`Error::Dictionary`], [`Error::Budget`].
     pub fn warm(&self, how: &Writing, workspace: &mut Workspace) -> Result<(), Error> {
         // A page that any codec has something to do with.
         let page: Page = std::array::from_fn(|at| (at % 251) as u8);
-        self.encode(0, &page, &Writing { verify: true, ..*how }, &mut workspace.codecs).map(drop)
+        let dictionary = how.dictionary.filter(|_| PageDictionary::usable_with(how.policy.choice));
+        let how = Writing { verify: true, dictionary, ..*how };
+        self.encode(0, &page, &how, &mut workspace.codecs).map(drop)
     }
 
     /// Encodes a page into the codecs' payload.

@@ -122,8 +122,8 @@ impl Stretch {
 
 impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// Reads what it can of `count` pages from `first` on with one pread, at most, into `run`: how many, one
-    /// at least. Each is then to be asked for by [`gathered`](Self::gathered), which also tells of every
-    /// failure.
+    /// at least. Each is then to be asked for by [`gathered`](Self::gathered), which returns what
+    /// failed here, too.
     pub fn gather(&self, first: u32, count: u32, run: &mut Run) -> u32 {
         run.first = Block(first);
         run.entries.clear();
@@ -151,7 +151,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         (run.entries.len() as u32).max(1)
     }
 
-    /// A page of those that were gathered. Any other is read as by [`read`](Self::read).
+    /// A page of those that were gathered. Any other is read as by [`read`](Self::read). `run` is as the last
+    /// [`gather`](Self::gather) of this container left it, a moment ago: a page of zeros has no record that
+    /// would prove it, and is believed.
     ///
     /// # Errors
     /// As [`read`](Self::read).

@@ -259,6 +259,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     }
 
     /// What was given to `write`, of a record that was proved and whose bytes are these.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it does not open with the container's key.
     pub(crate) fn open_payload<'s>(
         &self,
         found: &PageRecord,
@@ -354,6 +357,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     }
 
     /// Proves that these bytes, read where `entry` says and as many, are the record that it means.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if they are not.
     pub(crate) fn prove(&self, entry: Entry, block: Block, bytes: &[u8]) -> Result<PageRecord, Error> {
         let span = entry.span();
         let damage = |reason| page_damage(block, span, reason);

@@ -2,8 +2,9 @@
 //!
 //! A page's record names its dictionary by a number; the root says where that is. The number is the
 //! container's own and means the same dictionary for the container's whole life, so that neither a process
-//! that has kept one nor a record found without a map is mistaken; the name (a hash of the content, the
-//! caller's) is the same in all segments of a relation.
+//! that has kept one nor a record found without a map is mistaken. It means that in this file alone: a copy of
+//! the file has the same id and may give the number to another dictionary. The name (a hash of the content,
+//! the caller's) is the same in all segments of a relation.
 //!
 //! A dictionary's life: [`add_dictionary`](Container::add_dictionary) makes it durable and opens its number
 //! to writers. When a better one is there ([`crate::policy::dictionary_policy`]), it is
@@ -88,7 +89,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     }
 
     /// A dictionary's name and content. Not for the path of a read: processes keep what they have loaded, by
-    /// container id and number, for as long as they like.
+    /// number, for as long as they have this container open.
     ///
     /// # Errors
     /// [`Error::DictionaryMissing`] may also mean that it was dropped since a page's record was read: the

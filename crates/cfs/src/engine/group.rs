@@ -13,9 +13,9 @@
 //!   group: therefore [`GROUP_MAX`].
 //! * A process that may leave a call by `longjmp` calls [`Container::release_held`] on every container of the
 //!   group.
-//!
-//! * What follows for the same reason, as a checkpoint's other fsyncs do, is a [`Container::commit_since`] a
-//!   moment before the group: it has nothing to do even where others go on writing.
+//! * An fsync that follows for the same reason, as those of a checkpoint do for each file, is a
+//!   [`Container::commit_since`] of a moment before the group: it finds nothing to do, even where others go on
+//!   writing.
 //!
 //! Measurements and alternatives are in `docs/decisions/2026-11-22-cfs-group-commit.md`.
 //!
@@ -107,8 +107,8 @@ impl<D: Device + Sync, W: Word + Sync> SyncAll<D, W> for Threads {
 }
 
 /// Commits all containers, as [`Container::commit`] does one: everything written before the call is durable
-/// where the result is Ok. Results are in the containers' order. A container that is given twice is committed
-/// once.
+/// where the result is Ok. Results are in the containers' order, each as of [`Container::commit`]: one that
+/// fails fails nobody else's. A container that is given twice is committed once.
 pub fn commit<D: Device, P: ProcessTable, W: Word>(
     containers: &[&Container<'_, D, P, W>],
     syncs: &impl SyncAll<D, W>,

@@ -73,7 +73,7 @@ pub struct SyncJob<'j, D, W> {
 }
 
 impl<D: Device, W: Word> SyncJob<'_, D, W> {
-    /// Syncs. How it ended the commit's next phase tells.
+    /// Syncs. The commit's next phase returns the error, if there was one.
     pub fn run(&mut self) {
         if self.due.done.is_none() {
             self.due.done = Some(self.sync());

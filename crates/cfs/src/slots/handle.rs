@@ -32,8 +32,8 @@ pub struct Opened<'m, D> {
     pub device: D,
     /// [`Options::geometry`] has to be the region's; [`Options::read_only`] is set by the slots.
     pub options: Options<'m>,
-    /// What to do with records that no root refers to. After the first opening since the server started:
-    /// [`Recovery::Discard`].
+    /// What to do with records that no root refers to: done by the first opening for writing. After the first
+    /// one since the server started: [`Recovery::Discard`].
     pub recovery: Recovery,
 }
 
@@ -67,6 +67,8 @@ struct OpenAs<'m, D, H, W> {
     slot: u32,
     generation: u64,
     container: Container<'m, D, Peer<H>, W>,
+    /// As the opener has said. Opening for reading alone leaves it to be done.
+    recovery: Recovery,
 }
 
 /// A segment that stays open while this is there: for one operation, or a few. It is the container, by
@@ -122,7 +124,8 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
     ///
     /// # Errors
     /// [`DeviceError::Exists`] where the segment is open: the file that it was of has gone and was not
-    /// [invalidated](Member::invalidate). As `segment::create`; as [`pin`](Self::pin) for the want of a slot.
+    /// [invalidated](Member::invalidate). As `segment::create`, after which it can be made again; as
+    /// [`pin`](Self::pin) for the want of a slot.
     pub fn create<F: Folder<File = D>>(
         member: &'p Member<'m, H, W>,
         key: SegmentKey,
@@ -140,9 +143,18 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
         }
         let peer = member.peer.clone();
         let options = Options { read_only: false, ..options };
-        let container = crate::engine::segment::create(folder, peer, words, birth, options)?;
+        let container = match crate::engine::segment::create(folder, peer, words, birth, options) {
+            Ok(container) => container,
+            Err(error) => {
+                // Else the slot would be that of a segment that is open and has no file.
+                drop(pin);
+                let _ = member.invalidate(&key);
+                return Err(error);
+            }
+        };
         let (slot, id) = (pin.slot, Some(container.id()));
-        Ok(Segment { member, key, id, open: Some(OpenAs { slot, generation, container }) })
+        let recovery = Recovery::Discard;
+        Ok(Segment { member, key, id, open: Some(OpenAs { slot, generation, container, recovery }) })
     }
 
     /// Which segment.
@@ -157,8 +169,10 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
     ///
     /// # Errors
     /// [`Error::SegmentGone`]: this handle's container is no more, and never will be again.
-    /// [`Error::SlotsFull`] where all slots are in use. As [`Container::open`]; of [`Error::InUse`] only
-    /// after 500 waits of [`Host::relax`]. After an error nothing is pinned.
+    /// [`Error::SlotsFull`] where all slots are in use. [`Error::Limit`] for more pins than a process can
+    /// have on a segment. As the opener; as [`Container::open`], of [`Error::InUse`] only after 500 waits of
+    /// [`Host::relax`]; as [`Container::commit`] of a segment that makes room. After an error nothing is
+    /// pinned.
     pub fn pin(
         &mut self,
         access: Access,
@@ -173,13 +187,13 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
             None => self.attach(access, opener)?,
         };
         if access == Access::Write
-            && let Some(OpenAs { slot, generation, container }) =
+            && let Some(OpenAs { slot, generation, container, recovery }) =
                 self.open.take_if(|open| open.container.options.read_only)
         {
             let Container { device, options, .. } = container;
-            let opened = Opened { device, options, recovery: Recovery::Discard };
+            let opened = Opened { device, options, recovery };
             let container = open_in(self.member, slot, Access::Write, opened)?;
-            self.open = Some(OpenAs { slot, generation, container });
+            self.open = Some(OpenAs { slot, generation, container, recovery });
         }
         match &self.open {
             Some(OpenAs { container, .. }) => {
@@ -211,12 +225,13 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
             Err(DeviceError::NotFound) if self.id.is_some() => return Err(self.gone()),
             Err(source) => return Err(Error::device("open", 0, 0, source)),
         };
+        let recovery = opened.recovery;
         let container = open_in(self.member, pin.slot, access, opened)?;
         if self.id.is_some_and(|id| id != container.id()) {
             return Err(self.gone());
         }
         self.id = Some(container.id());
-        self.open = Some(OpenAs { slot: pin.slot, generation, container });
+        self.open = Some(OpenAs { slot: pin.slot, generation, container, recovery });
         Ok(pin)
     }
 }

@@ -204,7 +204,10 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
         Ok(Pin { member: self, slot })
     }
 
-    /// Pins a slot that is known from before. None: it is not that segment's any more, or about not to be.
+    /// Pins a slot that is known from before. None: it is not that segment's any more, or may soon not be.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for more pins than one process can have on a slot.
     #[doc(hidden)]
     pub fn try_pin(&self, slot: u32, generation: u64) -> Result<Option<Pin<'_, 'm, H, W>>, Error> {
         let pin = self.count_pin(slot)?;

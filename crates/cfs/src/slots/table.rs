@@ -93,6 +93,10 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
     }
 
     /// Finds the segment's slot, or takes one for it, and pins it. Returns the slot's generation too.
+    ///
+    /// # Errors
+    /// [`Error::SegmentGone`] where this very process still uses the segment that had this name before;
+    /// [`Error::Limit`] as of a pin; [`Error::Poisoned`] as of [`invalidate`](Self::invalidate).
     #[doc(hidden)]
     pub fn acquire(&self, key: &SegmentKey) -> Result<Acquired<'_, 'm, H, W>, Error> {
         loop {

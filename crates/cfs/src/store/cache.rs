@@ -1,9 +1,9 @@
 //! Dictionaries in memory, prepared for use, the least recently used ones given up for others.
 //!
-//! One is found by the container's id and its number there, which mean the same content for as long as the
-//! container lives: a container that takes another's place, even in the same file of the same name, has drawn
-//! an id of its own, and finds nothing of what was kept for the other. Containers with the same content, as
-//! the segments of one relation have it, share it.
+//! One is found by the store that loaded it and its number there, which mean the same content for as long as
+//! the store lives. The container's id does not: copies of a file have the id of the original (a database
+//! created by copying files, a backup that was restored), go on apart, and give the same number to different
+//! dictionaries. Containers with the same content, as the segments of one relation have it, share it.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,20 @@ use crate::page::PageDictionary;
 /// Names at most; each leads to a dictionary, of which there may be far fewer.
 const NAMES_MAX: usize = 4096;
 /// Bytes of a name in the map, with what the map needs besides.
-const NAME_BYTES: usize = 96;
+const NAME_BYTES: usize = 112;
 
 /// Bytes of a place, of which there may be twice as many as are in use.
 const SLOT_BYTES: usize = 2 * size_of::<Option<Kept>>();
 
-type Name = (ContainerId, DictionaryNumber);
+/// What a dictionary is found by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Name {
+    /// For [`Cache::forget`].
+    pub container: ContainerId,
+    /// The store's number, which no other store of the process has.
+    pub store: u64,
+    pub dictionary: DictionaryNumber,
+}
 
 /// Place of a dictionary in the cache; good until something is evicted or forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,7 +158,7 @@ impl Cache {
 
     /// Gives up what only this container has.
     pub(super) fn forget(&mut self, id: ContainerId) {
-        self.names.retain(|(container, _), _| *container != id);
+        self.names.retain(|name, _| name.container != id);
         self.last = None;
         for at in 0..self.slots.len() {
             if !self.names.values().any(|named| named.slot == Slot(at)) {

@@ -2,13 +2,13 @@
 
 use pgshrink_codec::{Algorithm, Choice};
 
-use super::cache::{Cache, Slot};
+use super::cache::{Cache, Name, Slot};
 use super::error::Error;
 use crate::device::{Device, ProcessTable};
 use crate::engine::adjacent::{RUN_BYTES_MAX, Run};
 use crate::engine::container::{Container, Scratch};
 use crate::format::error::{Error as ContainerError, Reason};
-use crate::format::units::{ContainerId, DictionaryNumber};
+use crate::format::units::ContainerId;
 use crate::page::{PAGE_SIZE, PageCodec, PageDictionary};
 use crate::shared::word::Word;
 
@@ -22,9 +22,9 @@ const ALGORITHMS: usize = Algorithm::ALL.len();
 /// Contexts, dictionaries and scratch memory of one caller, a thread or a process: it is passed to every call
 /// of any [`PageStore`](super::PageStore).
 ///
-/// What is needed in any case is allocated when it is made, so that reading and writing allocate only when an
-/// algorithm, a level or a dictionary is met that was not there: a server meets them before its critical
-/// sections, by [`warm`](super::PageStore::warm).
+/// Most of what is needed in any case is allocated when it is made. Reading and writing allocate when an
+/// algorithm, a level or a dictionary is met that was not there, which [`warm`](super::PageStore::warm) does
+/// ahead of time, and when a page needs more of the codec's scratch memory than all pages before it.
 pub struct Workspace {
     pub(super) scratch: Scratch,
     pub(super) run: Run,
@@ -93,8 +93,8 @@ impl Workspace {
         self.codecs.cache.len()
     }
 
-    /// Gives up what is kept for a container that is gone. Not needed for what is read to be right: no other
-    /// container has its id.
+    /// Gives up what is kept for a container that is gone. Not needed for what is read to be right: another
+    /// store finds nothing of it.
     pub fn forget(&mut self, container: ContainerId) {
         self.codecs.cache.forget(container);
     }
@@ -156,13 +156,13 @@ impl Codecs {
     pub(super) fn load<D: Device, P: ProcessTable, W: Word>(
         &mut self,
         container: &Container<'_, D, P, W>,
-        name: (ContainerId, DictionaryNumber),
+        name: Name,
         block: u32,
     ) -> Result<Slot, Error> {
         if let Some(slot) = self.cache.find(name) {
             return Ok(slot);
         }
-        let number = name.1;
+        let number = name.dictionary;
         let failed = |source: ContainerError| Error::Dictionary { block, number, source };
         let record = container.dictionary_record_bytes(number).map_err(failed)?;
         // Its record as it is read and its content, then the content and what is made of it.

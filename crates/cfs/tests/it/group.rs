@@ -11,7 +11,8 @@ use pgshrink_cfs::prepared::SyncJob;
 use pgshrink_cfs::sim::{DiskFile, FaultRates};
 use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{
-    Birth, Container, Error, Folder, Identity, KEY_BYTES, ProcessTable, Recovery, Scratch, segment,
+    Birth, Container, Device, DeviceError, Error, Folder, Identity, KEY_BYTES, ProcessTable, Recovery,
+    Scratch, segment,
 };
 use pgshrink_testkit::TempDir;
 
@@ -99,11 +100,7 @@ fn hooked<W: Fn(u64), S: Fn()>(
     Container::open(device, Alone, bench.words(), Recovery::Discard, bench.options).unwrap().0
 }
 
-fn put<D: pgshrink_cfs::Device, P: ProcessTable>(
-    container: &Container<'_, D, P>,
-    block: u32,
-    generation: u32,
-) {
+fn put<D: Device, P: ProcessTable>(container: &Container<'_, D, P>, block: u32, generation: u32) {
     container.write(block, 1, 0, &content(block, generation), &mut Scratch::new()).unwrap();
 }
 
@@ -150,6 +147,54 @@ fn a_failed_begin_of_writeback_is_a_failed_fsync() {
     benches[1].disk.set_faults(FaultRates::default());
     assert!(done[0].is_ok() && matches!(done[1], Err(Error::Device { .. })) && done[2].is_ok(), "{done:?}");
     assert_eq!(containers[1].commit(), Err(Error::Poisoned));
+}
+
+/// A disk's file whose begin of writeback fails once: the call when `until` has come to 0.
+struct FailsToBegin {
+    device: DiskFile,
+    until: Cell<u32>,
+}
+
+impl Device for FailsToBegin {
+    fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        self.device.pread(buffer, offset)
+    }
+
+    fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.device.pwrite(bytes, offset)
+    }
+
+    fn fdatasync(&self) -> Result<(), DeviceError> {
+        self.device.fdatasync()
+    }
+
+    fn begin_writeback(&self) -> Result<(), DeviceError> {
+        self.until.set(self.until.get().wrapping_sub(1));
+        if self.until.get() == 0 { Err(DeviceError::Io(5)) } else { Ok(()) }
+    }
+
+    crate::shell::handed_on!();
+}
+
+#[test]
+fn a_begin_of_writeback_that_fails_once_fails_the_commit_whatever_the_fsync_says() {
+    // The data's, the root's: the system reports an error once, and the fsync that follows succeeds.
+    for failing in [1, 2] {
+        let (benches, _) = containers(2);
+        let opened = benches.iter().map(|bench| {
+            let device = FailsToBegin {
+                device: bench.disk.open(segment::FILE_NAME).unwrap(),
+                until: Cell::new(u32::MAX),
+            };
+            Container::open(device, Alone, bench.words(), Recovery::Discard, bench.options).unwrap().0
+        });
+        let opened: Vec<_> = opened.collect();
+        opened.iter().for_each(|container| put(container, 1, 2));
+        opened[0].device().until.set(failing);
+        let done = group::commit(&opened.iter().collect::<Vec<_>>(), &InTurn);
+        assert!(matches!(done[0], Err(Error::Device { .. })) && done[1].is_ok(), "{failing}: {done:?}");
+        assert_eq!(opened[0].commit(), Err(Error::Poisoned));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod budget;
 mod damage;
 mod dictionaries;
+mod oracle;
 mod ranges;
 mod shared;
 
@@ -262,4 +263,28 @@ fn a_page_of_zeros_needs_no_record_and_a_page_says_what_it_is_stored_as() {
     }
     assert_eq!(store.container().pages(), 2);
     assert!(read(&store, 0, &mut workspace).unwrap() == [0; 8192]);
+}
+
+#[test]
+fn check_sums_of_pages_are_those_of_their_place_in_the_relation() {
+    use pgshrink_cfs::page::{PageCodec, checksum};
+    use pgshrink_cfs::{Birth, Identity, KEY_BYTES, PAGES_MAX, Stored};
+
+    let bench = Bench::small();
+    let identity = Identity { segment: 3, ..Identity::default() };
+    let birth = Birth { id: [1; 16], identity, key: [0; KEY_BYTES] };
+    let made = segment::create(&bench.disk, Alone, bench.words(), &birth, bench.options).unwrap();
+    let store = PageStore::new(made).unwrap();
+    let (block, in_relation) = (6, 3 * PAGES_MAX + 6);
+    let mut given = page(block, 0);
+    let sum = checksum(&given, in_relation);
+    given[8..10].copy_from_slice(&sum.to_le_bytes());
+    let (mut codec, mut found, mut workspace) = (PageCodec::new(), [0; 8192], workspace());
+    store.write(block, &given, &Writing::default(), &mut workspace).unwrap();
+    let Stored::Record { mode, payload, .. } = store.stored(block, &mut workspace).unwrap() else { panic!() };
+    codec.decode(mode, payload, Some(in_relation), None, &mut found).unwrap();
+    assert!(found == given);
+    codec.decode(mode, payload, Some(block), None, &mut found).unwrap();
+    assert!(found != given, "its check sum is not stored");
+    assert!(read(&store, block, &mut workspace).unwrap() == given);
 }

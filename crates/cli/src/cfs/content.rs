@@ -81,7 +81,11 @@ impl PlainFile {
         let wanted = (self.bytes - offset).min(PAGE_SIZE as u64) as usize;
         match &self.source {
             Source::File(file) => {
-                file.read_exact_at(&mut page[..wanted], offset).map_err(Failure::reading(&self.path))?;
+                if let Err(error) = file.read_exact_at(&mut page[..wanted], offset) {
+                    // That it was cut says more than that the page ends early.
+                    self.same_length()?;
+                    return Err(Failure::reading(&self.path)(error));
+                }
             }
             Source::Memory(text) => page[..wanted].copy_from_slice(&text[offset as usize..][..wanted]),
         }
@@ -202,4 +206,19 @@ fn a_segment_of_more_than_a_gigabyte_is_any_file_and_fits_into_no_container() {
         let plain = PlainFile::open(&path, name).unwrap();
         assert_eq!((plain.name.is_some(), plain.fits().is_ok()), (is_segment, fits), "{bytes}");
     }
+}
+
+#[test]
+#[allow(clippy::unwrap_used, reason = "a test that cannot set up its case fails")]
+fn a_file_that_is_cut_while_it_is_read_says_from_what_to_what() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("16384");
+    let file = File::create(&path).unwrap();
+    file.set_len(3 * PAGE_SIZE as u64).unwrap();
+    let plain = PlainFile::open(&path, RelationName::parse("16384")).unwrap();
+    file.set_len(PAGE_SIZE as u64).unwrap();
+    let mut page = [1; PAGE_SIZE];
+    plain.page(0, &mut page).unwrap();
+    let failure = plain.page(2, &mut page).unwrap_err().to_string();
+    assert!(failure.contains("had 24576 bytes and has 8192; does a server write to it?"), "{failure}");
 }

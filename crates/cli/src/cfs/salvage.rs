@@ -89,7 +89,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
 fn undecodable(reader: &mut Reader<'_>, lost: &[u32], progress: &Progress) -> Vec<u32> {
     let mut found = Vec::new();
     let all: Result<(), Infallible> = reader.each(|block, page| {
-        if page.is_err() && !lost.contains(&block) {
+        if page.is_err() && lost.binary_search(&block).is_err() {
             found.push(block);
         }
         progress.add(PAGE_SIZE as u64);

@@ -80,7 +80,7 @@ fn unpack(
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(&found.path, reason))?;
     let mut reader = match means.open(file) {
         Ok((reader, _)) => reader,
-        Err(failure) => return failed(failure.to_string()),
+        Err(failure) => return failed(with_salvage(&failure.to_string())),
     };
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
     let mut out = BufWriter::with_capacity(1 << 20, opened.map_err(Failure::reading(to))?);
@@ -90,12 +90,18 @@ fn unpack(
         Err(End::Written(error)) => return Err(Failure::reading(to)(error)),
         Err(End::Damaged(fault)) => {
             fs::remove_file(to).map_err(Failure::reading(to))?;
-            return failed(format!("{fault} (see pgshrink cfs salvage)"));
+            return failed(with_salvage(&fault));
         }
     };
     let out = out.into_inner().map_err(|error| Failure::new(to, error))?;
     out.sync_all().map_err(Failure::reading(to))?;
     Ok(Done::Converted(pages.into(), entry))
+}
+
+/// What is wrong, and what can be done about it.
+fn with_salvage(fault: &str) -> String {
+    let is_said = fault.contains("pgshrink cfs salvage");
+    if is_said { fault.to_owned() } else { format!("{fault} (see pgshrink cfs salvage)") }
 }
 
 /// Why a container is not read to its end.

@@ -16,6 +16,10 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// What is said where a container has damage.
+const NEXT_STEP: &str = "next step: take the damaged containers from another copy, or pgshrink cfs salvage SOURCE DEST, \
+     one after the other, for the pages that are whole\n";
+
 /// Damages of one container that are listed; the rest is counted.
 const LISTED_MAX: usize = 100;
 
@@ -44,6 +48,9 @@ struct Verified {
     damaged_pages: u32,
     /// What is wrong, by page where it is one.
     damages: Vec<String>,
+    /// Damaged pages that these are about.
+    #[serde(skip)]
+    listed_pages: u32,
     /// What a crash leaves, and opening mends.
     notes: Vec<String>,
     /// What is in it, where all could be read.
@@ -157,6 +164,7 @@ fn verify(
         pages: 0,
         damaged_pages: 0,
         damages: Vec::new(),
+        listed_pages: 0,
         notes: Vec::new(),
         entry: None,
     };
@@ -185,8 +193,13 @@ fn verify(
     let entry = reader.plain(|bytes| {
         if let Err(fault) = bytes {
             verified.damaged_pages += 1;
-            if verified.damages.len() < LISTED_MAX {
+            // A damaged leaf of the map, said once, is that of all its pages.
+            let is_said = verified.damages.contains(&fault);
+            if !is_said && verified.damages.len() < LISTED_MAX {
                 verified.damages.push(fault);
+                verified.listed_pages += 1;
+            } else if is_said {
+                verified.listed_pages += 1;
             }
         }
         progress.add(PAGE_SIZE as u64);
@@ -223,13 +236,9 @@ fn text(report: &Report) -> String {
         for damage in &verified.damages {
             text.push_str(&format!("{}: {damage}\n", verified.path));
         }
-        let listed = verified.damages.len() as u32;
-        if verified.damaged_pages > listed {
-            text.push_str(&format!(
-                "{}: and {} more pages\n",
-                verified.path,
-                verified.damaged_pages - listed
-            ));
+        let unlisted = verified.damaged_pages - verified.listed_pages;
+        if unlisted > 0 {
+            text.push_str(&format!("{}: and {unlisted} more pages\n", verified.path));
         }
         for note in &verified.notes {
             text.push_str(&format!("{}: note: {note}\n", verified.path));
@@ -240,6 +249,9 @@ fn text(report: &Report) -> String {
     }
     if !report.trees.iter().all(|tree| tree.differences.are_none()) {
         text.push_str(manifest::NEXT_STEP);
+    }
+    if report.containers.iter().any(|verified| !verified.damages.is_empty()) {
+        text.push_str(NEXT_STEP);
     }
     let pages: u64 = report.containers.iter().map(|verified| u64::from(verified.pages)).sum();
     let bad = report.containers.iter().filter(|verified| !verified.damages.is_empty()).count();

@@ -176,6 +176,10 @@ fn damage_is_named_and_what_is_left_is_salvaged() {
     let lost = damaged[0]["damaged_pages"].as_u64().unwrap();
     assert!((1..=3).contains(&lost));
     assert!(run(&[&"info", &segment], 1).contains("damaged"));
+    let said = run(&[&"verify", &there], 1);
+    assert!(
+        said.contains("next step: take the damaged containers from another copy, or pgshrink cfs salvage")
+    );
 
     // Unpacking leaves the relation out, and says so.
     let back = dir.path().join("unpacked");
@@ -203,6 +207,39 @@ fn damage_is_named_and_what_is_left_is_salvaged() {
         report["lost"].as_array().unwrap().iter().map(|block| block.as_u64().unwrap() as usize).collect();
     assert_eq!(differing, listed, "all but the lost pages are what they were");
     assert!(listed.iter().all(|block| after[block * 8192..][..8192].iter().all(|byte| *byte == 0)));
+}
+
+#[test]
+fn a_damaged_leaf_of_the_map_is_listed_once_and_all_its_pages_count() {
+    // More pages than a root has room for.
+    let dir = TempDir::new().unwrap();
+    let (there, database) = (dir.path().join("packed"), dir.path().join("base/5"));
+    fs::create_dir_all(&database).unwrap();
+    fs::write(database.join("PG_VERSION"), "15\n").unwrap();
+    let pages: String = (0..1_000_000).map(|row| format!("row {row}\n")).collect();
+    fs::write(database.join("16385"), &pages.as_bytes()[..1200 * 8192]).unwrap();
+    run(&[&"pack", &"--no-dictionary", &database, &there], 0);
+    let segment = there.join("16385");
+    let file = fs::OpenOptions::new().read(true).write(true).open(segment.join(CONTAINER)).unwrap();
+    let size = file.metadata().unwrap().len();
+    let mut whole = [0];
+    // The leaf is one of the last records.
+    let said = (1..).map(|back| size - 64 * back).find_map(|at| {
+        file.read_exact_at(&mut whole, at).unwrap();
+        file.write_all_at(&[!whole[0]], at).unwrap();
+        let output = cfs(&[&"verify", &segment]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        file.write_all_at(&whole, at).unwrap();
+        said.contains("damaged map leaf").then_some(said)
+    });
+    let said = said.unwrap();
+    assert_eq!(said.matches("damaged map leaf of blocks").count(), 1, "{said}");
+    assert!(!said.contains("more pages"), "{said}");
+    // One that does not open at all: what to do is said there, too.
+    file.set_len(size / 2).unwrap();
+    let plain = dir.path().join("plain");
+    let left_out = run(&[&"unpack", &"--no-manifest", &segment, &plain], 1);
+    assert_eq!(left_out.matches("pgshrink cfs salvage").count(), 1, "{left_out}");
 }
 
 #[test]

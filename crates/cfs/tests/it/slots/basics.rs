@@ -284,6 +284,122 @@ fn a_region_of_another_capacity_is_refused() {
     Slots::over(words, capacity(3, 4)).unwrap();
     let refused = Slots::over(words, capacity(4, 4)).map(drop);
     assert!(matches!(refused, Err(Error::SharedMemory { what: "segments and processes", .. })));
+    let mut wider = capacity(3, 4);
+    wider.geometry.pages_max += 1;
+    let refused = Slots::over(words, wider).map(drop);
+    assert!(matches!(refused, Err(Error::SharedMemory { what: "pages of a segment", .. })));
     let small = Slots::over(&words[..100], capacity(3, 4)).map(drop);
     assert!(matches!(small, Err(Error::SharedMemory { what: "words of the slots' region", .. })));
+}
+
+/// An opener of a server that runs without fsync and was killed.
+struct RollingForward<'a>(&'a Shelf);
+
+impl Opener<'static> for RollingForward<'_> {
+    type File = DiskFile;
+
+    fn open(&self, key: &SegmentKey) -> Result<Opened<'static, DiskFile>, DeviceError> {
+        Ok(Opened { recovery: Recovery::RollForward, ..self.0.open(key)? })
+    }
+}
+
+#[test]
+fn what_is_rolled_forward_does_not_depend_on_whether_the_segment_is_read_or_written_first() {
+    for first in [Access::Write, Access::Read] {
+        let shelf = shelf();
+        {
+            let member = join(region(2), 1, nobody_dead());
+            let mut handle = create(&member, 7, 1, &shelf);
+            write(&mut handle, 5, &shelf);
+            commit(&mut handle, &shelf);
+            write(&mut handle, 6, &shelf);
+            std::mem::forget(member);
+        }
+        // The memory is new, as after a restart.
+        let member = join(region(2), 2, nobody_dead());
+        let mut handle = Segment::new(&member, key(7)).unwrap();
+        let forward = RollingForward(&shelf);
+        handle.pin(first, &forward).unwrap();
+        handle.pin(Access::Write, &forward).unwrap();
+        assert_eq!(read(&mut handle, &shelf), Ok(6), "{first:?} first");
+    }
+}
+
+/// A folder in which nothing can be renamed.
+struct Unnamed(Disk);
+
+impl Folder for Unnamed {
+    type File = DiskFile;
+
+    fn create(&self, name: &str) -> Result<DiskFile, DeviceError> {
+        self.0.create(name)
+    }
+
+    fn open(&self, name: &str) -> Result<DiskFile, DeviceError> {
+        self.0.open(name)
+    }
+
+    fn rename(&self, _: &str, _: &str) -> Result<(), DeviceError> {
+        Err(DeviceError::NoSpace)
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), DeviceError> {
+        self.0.unlink(name)
+    }
+
+    fn sync_dir(&self) -> Result<(), DeviceError> {
+        self.0.sync_dir()
+    }
+}
+
+#[test]
+fn a_segment_that_could_not_be_made_takes_no_slot_and_can_be_made_again() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let unnamed = Unnamed(shelf.folder(&key(7)));
+    let failed = Segment::create(&member, key(7), &unnamed, &birth(1), &shelf, options()).map(drop);
+    assert!(failed.unwrap_err().is_no_space());
+    assert_eq!(member.usage().segments, 0);
+    write(&mut create(&member, 7, 2, &shelf), 8, &shelf);
+    // Nor is one that is open harmed by who would make it once more.
+    let folder = shelf.folder(&key(7));
+    let again = Segment::create(&member, key(7), &folder, &birth(3), &shelf, options()).map(drop);
+    assert!(matches!(again, Err(Error::Device { source: DeviceError::Exists, .. })));
+    assert_eq!(read(&mut Segment::new(&member, key(7)).unwrap(), &shelf), Ok(8));
+}
+
+#[test]
+fn a_segment_that_was_used_lately_is_not_evicted_before_one_that_was_not() {
+    let (region, dead, shelf) = (region(3), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handles: Vec<_> =
+        (0..3).map(|relation| create(&member, relation, relation.into(), &shelf)).collect();
+    handles.iter_mut().for_each(|handle| commit(handle, &shelf));
+    // The first to go is the first that came; the search has passed the others since they were used.
+    create(&member, 3, 3, &shelf);
+    assert_eq!(member.evict(&key(0)), Ok(Evicted::NotOpen));
+    handles[1].pin(Access::Read, &shelf).unwrap();
+    create(&member, 4, 4, &shelf);
+    assert_eq!(member.evict(&key(2)), Ok(Evicted::NotOpen));
+    assert_eq!(member.evict(&key(1)), Ok(Evicted::Done));
+}
+
+#[test]
+fn segments_are_counted_anew_where_a_process_died_amid_a_change() {
+    let capacity = capacity(3, 4);
+    let words: Vec<AtomicU64> = (0..capacity.words()).map(|_| AtomicU64::new(0)).collect();
+    let words: &'static [AtomicU64] = words.leak();
+    let (dead, shelf) = (nobody_dead(), shelf());
+    let member = join(Slots::over(words, capacity).unwrap(), 1, dead);
+    create(&member, 7, 1, &shelf);
+    create(&member, 8, 2, &shelf);
+    // As it is left between the index and the count: the slot that was being changed, the count of before.
+    let (unfinished, open) = (&words[6], &words[10]);
+    assert_eq!(open.load(std::sync::atomic::Ordering::SeqCst), 2);
+    unfinished.store(2, std::sync::atomic::Ordering::SeqCst);
+    open.store(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(member.usage().segments, 1);
+    assert_eq!(member.evict(&key(9)), Ok(Evicted::NotOpen));
+    assert_eq!(member.usage().segments, 2);
+    assert_eq!(unfinished.load(std::sync::atomic::Ordering::SeqCst), 0);
 }

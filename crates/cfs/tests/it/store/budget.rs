@@ -6,7 +6,7 @@ use super::*;
 use crate::shell::FileFolder;
 use pgshrink_cfs::{Birth, Identity, KEY_BYTES};
 use pgshrink_testkit::TempDir;
-use pgshrink_testkit::allocations::held_bytes;
+use pgshrink_testkit::allocations::{count, held_bytes};
 
 fn expect_budget(error: Error, budget: usize) {
     let Error::Budget { needed, held, budget: named, .. } = error else { panic!("{error}") };
@@ -164,4 +164,115 @@ fn golden_pages() -> Vec<Page> {
     let mut pages: Vec<_> = all.filter(|path| path.extension().is_some_and(|e| e == "page")).collect();
     pages.sort();
     pages.iter().map(|path| std::fs::read(path).unwrap().try_into().unwrap()).collect()
+}
+
+#[test]
+fn a_warm_workspace_allocates_nothing_for_pages_like_those_before() {
+    let folder = TempDir::new().unwrap();
+    let options = Options::new(1024);
+    let words: Vec<AtomicU64> = (0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect();
+    let birth = Birth { id: [1; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+    let file_folder = FileFolder(folder.path().to_owned());
+    let store =
+        PageStore::new(segment::create(&file_folder, Alone, &words, &birth, options).unwrap()).unwrap();
+    let number = store.add_dictionary(&dictionary(1)).unwrap();
+    let golden = golden_pages();
+    let all = [
+        (Algorithm::None, 0),
+        (Algorithm::Zstd, 1),
+        (Algorithm::Zstd, 9),
+        (Algorithm::Lz4, 1),
+        (Algorithm::Lz4, 9),
+        (Algorithm::Zlib, 6),
+        (Algorithm::Snappy, 0),
+        (Algorithm::Pglz, 0),
+        (Algorithm::Lzfse, 0),
+    ];
+    for (algorithm, level) in all {
+        for dictionary in [None, Some(number)] {
+            let how = Writing { dictionary, verify: true, ..by(algorithm, level) };
+            let mut workspace = workspace();
+            store.warm(&how, &mut workspace).unwrap();
+            let mut page = [0; 8192];
+            for (index, golden) in golden.iter().enumerate() {
+                let block = index as u32;
+                store.write(block, golden, &how, &mut workspace).unwrap();
+                store.read(block, &mut page, &mut workspace).unwrap();
+                let before = count();
+                store.write(block, golden, &how, &mut workspace).unwrap();
+                store.read(block, &mut page, &mut workspace).unwrap();
+                assert_eq!(count() - before, 0, "{algorithm}, {dictionary:?}, page {index}");
+                assert!(page == *golden);
+            }
+        }
+    }
+}
+
+#[test]
+fn p5_what_a_dictionary_grows_by_when_it_is_prepared_counts() {
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    let mut known = dictionary(1);
+    let number = store.add_dictionary(&known).unwrap();
+    let mut workspace = workspace();
+    // Of one algorithm there is one context, and of one size.
+    let sizes = [1, 9].map(|level| {
+        let how = Writing { dictionary: Some(number), ..by(Algorithm::Lz4, level) };
+        store.warm(&how, &mut workspace).unwrap();
+        known.prepare(how.policy.choice).unwrap();
+        (workspace.memory_size(), known.memory_size())
+    });
+    let [(one, known_one), (both, known_both)] = sizes;
+    assert!(known_both > known_one);
+    assert_eq!(both - one, known_both - known_one);
+}
+
+#[test]
+fn p5_stores_that_come_and_go_leave_no_more_than_so_many_names() {
+    let bench = Bench::small();
+    let (words, mut workspace) = (bench.words(), workspace());
+    let made = PageStore::new(bench.create_in(1, words)).unwrap();
+    let how =
+        Writing { dictionary: Some(made.add_dictionary(&dictionary(1)).unwrap()), ..Writing::default() };
+    made.write(6, &page(6, 0), &how, &mut workspace).unwrap();
+    let mut sizes = Vec::new();
+    for _ in 0..4200 {
+        let file = bench.disk.open(segment::FILE_NAME).unwrap();
+        let opened = Container::open(file, Alone, words, Recovery::Discard, bench.options);
+        let store = PageStore::new(opened.unwrap().0).unwrap();
+        store.warm(&how, &mut workspace).unwrap();
+        sizes.push(workspace.memory_size());
+    }
+    assert!(sizes[100] > sizes[0] && sizes[4100] == sizes[4199], "{} bytes", sizes[4199] - sizes[4100]);
+    assert_eq!(workspace.dictionaries(), 1);
+}
+
+#[test]
+fn p5_a_page_is_written_with_its_dictionary_or_not_at_all_whatever_the_budget() {
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    let known = dictionary(1);
+    let mut given = [0; 8192];
+    given[..6000].copy_from_slice(&known.bytes()[..6000]);
+    let number = store.add_dictionary(&known).unwrap();
+    let (mut refused, mut written) = (0, 0);
+    for (algorithm, level) in [(Algorithm::Zstd, 1), (Algorithm::Zstd, 9), (Algorithm::Lz4, 1)] {
+        let how = Writing { dictionary: Some(number), ..by(algorithm, level) };
+        for budget in (380 << 10..1600 << 10).step_by(2 << 10) {
+            let Ok(mut workspace) = Workspace::new(budget) else { continue };
+            match store.write(0, &given, &how, &mut workspace) {
+                Ok(stored) => {
+                    assert_eq!(stored.dictionary, number, "{algorithm}:{level} within {budget} bytes");
+                    written += 1;
+                }
+                Err(error) => {
+                    expect_budget(error, budget);
+                    refused += 1;
+                }
+            }
+            let held = workspace.memory_size();
+            assert!(held <= budget, "{algorithm}:{level}: {held} bytes of {budget}");
+        }
+    }
+    assert!(refused > 50 && written > 50, "{refused} refused, {written} written");
 }

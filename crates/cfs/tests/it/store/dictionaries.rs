@@ -124,3 +124,48 @@ fn a_page_whose_dictionary_never_was_there_is_damaged_and_is_not_read_for_ever()
     let error = read(&store, 0, &mut workspace()).unwrap_err();
     assert!(matches!(error, Error::Page { block: 0, .. }) && error.is_damage(), "{error}");
 }
+
+#[test]
+fn p4_copies_of_one_container_that_went_on_apart_have_dictionaries_of_their_own() {
+    // A file that was copied (CREATE DATABASE by files, a backup that was restored) has the id of its
+    // original, and both give their next dictionary the same number.
+    let bench = Bench::small();
+    let store = PageStore::new(bench.create(1)).unwrap();
+    store.container().close().unwrap();
+    let copy = Bench::small();
+    drop(copy.create(2));
+    copy.set_bytes(bench.bytes());
+    let mut workspace = workspace();
+    let stores = [(&bench, 3), (&copy, 4)].map(|(bench, of)| {
+        let store = PageStore::new(bench.open().unwrap().0).unwrap();
+        assert_eq!(store.add_dictionary(&dictionary(of)).unwrap(), 1);
+        for (block, algorithm) in [(0, Algorithm::Zstd), (1, Algorithm::Lz4)] {
+            let how = Writing { dictionary: Some(1), ..by(algorithm, 1) };
+            let written = store.write(block, &mentioning(of, block), &how, &mut super::workspace()).unwrap();
+            assert_eq!(written.dictionary, 1);
+        }
+        store.container().commit().unwrap();
+        (store, of)
+    });
+    assert_eq!(stores[0].0.container().id(), stores[1].0.container().id());
+    for (store, of) in &stores {
+        for block in 0..2 {
+            let found = read(store, block, &mut workspace);
+            assert!(found == Ok(mentioning(*of, block)), "block {block} of {of}: {:?}", found.err());
+        }
+    }
+    let how = Writing { dictionary: Some(1), ..Writing::default() };
+    stores[1].0.write(2, &mentioning(4, 2), &how, &mut workspace).unwrap();
+    assert!(read(&stores[1].0, 2, &mut super::workspace()).unwrap() == mentioning(4, 2));
+}
+
+#[test]
+fn warming_for_an_algorithm_without_dictionaries_leaves_the_dictionary_alone() {
+    let (_bench, store) = with(1, Fault::None, 3);
+    let mut workspace = workspace();
+    for number in [1, 7] {
+        let how = Writing { dictionary: Some(number), ..by(Algorithm::Zlib, 6) };
+        store.warm(&how, &mut workspace).unwrap();
+        assert_eq!(workspace.dictionaries(), 0);
+    }
+}

@@ -243,3 +243,75 @@ fn p4_a_dictionary_dropped_at_any_step_of_a_range_read_fails_no_page() {
         }
     });
 }
+
+#[test]
+fn the_last_blocks_of_a_segment_at_the_last_addresses_of_a_file_are_read_together() {
+    use crate::shell::FileFolder;
+    use pgshrink_cfs::state::SharedState;
+    use pgshrink_cfs::{Geometry, PAGES_MAX};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    // 64 GB of addresses, of which the file uses the last.
+    let geometry = Geometry { pages_max: PAGES_MAX, extent_units: 1 << 13, extents_max: 1 << 19 };
+    let options = Options { geometry, ..Options::new(PAGES_MAX) };
+    let words = || -> Vec<AtomicU64> { (0..geometry.words()).map(|_| AtomicU64::new(0)).collect() };
+    let folder = pgshrink_testkit::TempDir::new().unwrap();
+    let folder = FileFolder(folder.path().to_owned());
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let identity = Identity { segment: 32_767, ..Identity::default() };
+    let birth = Birth { id: [1; 16], identity, key: [0; KEY_BYTES] };
+    let (first, mut workspace) = (PAGES_MAX - 40, workspace());
+    let check = |store: &PageStore<'_, crate::shell::FileDevice>, workspace: &mut Workspace| {
+        let mut pages = vec![[0x5a; 8192]; 64];
+        let faults = store.read_range(first, pages.iter_mut(), workspace);
+        let past: Vec<u32> = faults.iter().map(|(block, _)| *block).collect();
+        assert_eq!(past, (PAGES_MAX..PAGES_MAX + 24).collect::<Vec<_>>());
+        assert!((first..PAGES_MAX).zip(&pages).all(|(block, found)| *found == page(block, 0)));
+        let mut ranges = Vec::new();
+        store.locations(first, u32::MAX, |range| ranges.push(range));
+        assert!(ranges.iter().all(|range| range.offset > 60 << 30), "{ranges:?}");
+        assert!(store.location(PAGES_MAX).is_none());
+        ranges
+    };
+    let memory = words();
+    let made = segment::create(&folder, Alone, &memory, &birth, options).unwrap();
+    let shared = SharedState::new(&memory, geometry).unwrap().shared();
+    shared.extents_end.store((1 << 19) - 700, Ordering::SeqCst);
+    let store = PageStore::new(made).unwrap();
+    // The first extent has room for some.
+    store.write_range(0, &[page(1, 0); 40], &by(Algorithm::None, 0), &mut workspace).unwrap();
+    let pages: Vec<Page> = (first..PAGES_MAX).map(|block| page(block, 0)).collect();
+    store.write_range(first, &pages, &Writing::default(), &mut workspace).unwrap();
+    let before = check(&store, &mut workspace);
+    store.container().close().unwrap();
+    drop(store);
+    let anew = words();
+    let opened =
+        Container::open(folder.open(segment::FILE_NAME).unwrap(), Alone, &anew, Recovery::Discard, options);
+    let store = PageStore::new(opened.unwrap().0).unwrap();
+    assert_eq!(check(&store, &mut workspace), before);
+    let limit = store.write(PAGES_MAX, &pages[0], &Writing::default(), &mut workspace).unwrap_err();
+    assert!(matches!(limit, Error::Container(pgshrink_cfs::Error::Limit { what: "block", .. })), "{limit}");
+}
+
+#[test]
+fn leaves_are_loaded_for_locations_and_for_ranges() {
+    let bench = Bench::new(crate::plan::wide_options(Fault::None, 0));
+    let made = PageStore::new(bench.create(1)).unwrap();
+    fill(&made, 0..1100, 0, &Writing::default());
+    made.container().close().unwrap();
+    let open = || {
+        let file = Watched::new(bench.disk.open(segment::FILE_NAME).unwrap());
+        let opened = Container::open(file, Alone, bench.words(), Recovery::Discard, bench.options);
+        PageStore::new(opened.unwrap().0).unwrap()
+    };
+    assert!(open().location(600).is_some());
+    let (store, mut ranges) = (open(), Vec::new());
+    store.locations(1020, 40, |range| ranges.push(range));
+    assert_eq!(ranges.len(), 1);
+    let (store, mut workspace) = (open(), workspace());
+    let mut got = Default::default();
+    let preads = preads_of(&store, || got = read_range(&store, 1020..1060, &mut workspace));
+    assert!(got.1.is_empty() && (1020..).zip(&got.0).all(|(block, found)| *found == page(block, 0)));
+    assert_eq!(preads, 3, "two leaves, and what lies together");
+}

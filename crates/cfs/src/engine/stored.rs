@@ -138,8 +138,10 @@ pub(crate) fn whose(device: &impl Device) -> Result<Option<(ContainerId, u64)>, 
     for index in 0..SUPERBLOCK_SLOTS {
         let (mut slot, offset) = ([0; DISK_BLOCK_BYTES], (index * DISK_BLOCK_BYTES) as u64);
         let got = device.pread(&mut slot, offset);
-        got.map_err(|source| Error::device("read", offset, DISK_BLOCK_BYTES, source))?;
+        let got = got.map_err(|source| Error::device("read", offset, DISK_BLOCK_BYTES, source))?;
         let Some((root, is_whole)) = peek(&slot) else { continue };
+        // One that is cut off is no root to who opens the file either, though it was of zeros from there on.
+        let is_whole = is_whole && got == DISK_BLOCK_BYTES;
         let sequence = if is_whole { root.sequence.0 } else { 0 };
         if found.is_none_or(|(_, best)| best < sequence) {
             found = Some((root.container, sequence));

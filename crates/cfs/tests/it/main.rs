@@ -14,6 +14,7 @@ mod fixture;
 mod full_disk;
 mod golden;
 mod group;
+mod group_kills;
 mod kills;
 mod leaves;
 mod model;

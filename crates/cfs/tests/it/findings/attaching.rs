@@ -149,3 +149,21 @@ fn a_commit_after_one_that_died_does_not_go_on_in_another_file() {
     assert_eq!(container.commit(), Err(Error::OtherContainer { expected: [1; 16], found: [2; 16] }));
     assert_eq!(bench.bytes(), theirs.bytes());
 }
+
+#[test]
+fn a_root_that_was_cut_off_is_not_taken_for_that_of_another_server() {
+    let bench = locked();
+    let container = bench.create(1);
+    container.commit().unwrap();
+    drop(container);
+    // A process was killed while it wrote the second root at the end of the file.
+    let mut bytes = bench.bytes();
+    bytes.truncate(4096 + 3000);
+    bench.set_bytes(bytes);
+    let memory = bench.words();
+    let reader = attach(&bench, memory, true).unwrap();
+    let writer = attach(&bench, memory, false).unwrap();
+    write(&writer, 0, 1);
+    writer.commit().unwrap();
+    assert_eq!(read(&reader, 0), Ok(content(0, 1)));
+}

@@ -41,7 +41,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     ///
     /// # Errors
     /// [`Error::Limit`]: the content is over [`DICTIONARY_BYTES_MAX`], there are [`DICTIONARIES_MAX`]
-    /// already, or all numbers of the container's life are used up. As [`commit`](Self::commit) otherwise.
+    /// already, or all numbers of the container's life are used up. [`Error::is_no_space`]: unlike a page's
+    /// write it makes no room, so it may succeed after a commit and a collection. As
+    /// [`commit`](Self::commit) otherwise.
     pub fn add_dictionary(&self, name: DictionaryName, content: &[u8]) -> Result<DictionaryNumber, Error> {
         self.check_writable()?;
         check_limit("dictionary in bytes", content.len(), DICTIONARY_BYTES_MAX)?;

@@ -509,6 +509,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     fn set_extents(&self, usage: &Usage) {
         let size = self.options.geometry.extent_units;
         let mut free = 0;
+        self.set_extents_end(usage.used.len() as u32);
         for (extent, live) in usage.used.iter().enumerate() {
             let (finished, state) =
                 if *live == 0 { (0, ExtentState::Free) } else { (size, ExtentState::Used) };
@@ -529,8 +530,17 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         let run_end = extents * size;
         let start = end.next_multiple_of((DISK_BLOCK_BYTES / UNIT_BYTES) as u32).min(run_end);
         let finished = start - (extents - 1) * size;
+        self.set_extents_end(extents);
         self.state.set_extent(ExtentNumber(extents - 1), Extent { finished, live, state: ExtentState::Used });
         self.state.set_cursor(start, run_end);
+    }
+
+    /// Before any of their words is set, and after those behind are cleared: who zeroes this memory after a
+    /// death zeroes the words of so many.
+    fn set_extents_end(&self, extents: u32) {
+        let words = self.state.extent_words();
+        let before = (self.state.extents_end() as usize).min(words.len());
+        words.get(extents as usize..before).unwrap_or_default().iter().for_each(|word| word.store(0));
         self.state.shared().extents_end.store(extents.into());
     }
 

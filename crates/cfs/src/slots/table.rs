@@ -18,9 +18,7 @@ use crate::device::ProcessTable;
 use crate::engine::recovery::has_uncommitted;
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
-use crate::format::units::LEAF_ENTRIES;
 use crate::shared::lock::{Held, hold};
-use crate::shared::region::FIXED_WORDS;
 use crate::shared::word::Word;
 use crate::slots::layout::{Phase, SlotState};
 use crate::slots::processes::{Host, Member, Pin};
@@ -367,30 +365,13 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
     fn wipe(&self, slot: u32, state: SlotState) {
         let slots = &self.member.slots;
         self.unlink(slot);
-        if !self.member.peer.host.give_back(slots.segment_range(slot)) {
-            self.zero(slot);
+        if !self.member.peer.host.give_back(slots.segment_range(slot))
+            && let Ok(state) = slots.segment_state(slot)
+        {
+            state.zero(&[]);
         }
         let free_from = slots.header().free_from;
         free_from.store(free_from.load().min(slot.into()));
         self.change(slot, state, state.with(Phase::Free));
-    }
-
-    /// Zeroes what was touched, and reads nothing else: memory that was never touched is not there. The fixed
-    /// words last: they say what was.
-    fn zero(&self, slot: u32) {
-        let slots = &self.member.slots;
-        let (words, geometry) = (slots.segment_words(slot), slots.capacity().geometry);
-        let (fixed, rest) = words.split_at(FIXED_WORDS);
-        let (entries, extents) = rest.split_at(geometry.pages_max as usize);
-        let clear = |words: &[W]| {
-            words.iter().filter(|word| word.load() != 0).for_each(|word| word.store(0));
-        };
-        if let Ok(state) = slots.segment_state(slot) {
-            let leaves = crate::engine::leaves::all().zip(entries.chunks(LEAF_ENTRIES));
-            leaves.filter(|(leaf, _)| state.is_touched(*leaf)).for_each(|(_, entries)| clear(entries));
-            let used = (state.shared().extents_end.load() as usize).min(geometry.extents_max as usize);
-            clear(&extents[..used]);
-        }
-        clear(fixed);
     }
 }

@@ -629,6 +629,13 @@ pub(crate) fn has_uncommitted<W: Word>(live: &SharedState<'_, W>) -> bool {
     is_unsettled || size.is_cutting || !is_committed() || is_dirty()
 }
 
+/// Whether no commit can succeed before the server starts again. A failed fsync of who was loading it is
+/// forgotten when it is loaded again.
+pub(crate) fn has_lost_commits<W: Word>(live: &SharedState<'_, W>) -> bool {
+    let shared = live.shared();
+    shared.poisoned.load() != 0 && matches!(shared.state.load(), READY | READ_ONLY)
+}
+
 /// A record of the map that is whole, and has not what such a record has.
 fn not_content_of(place: Place, part: Part) -> Error {
     let (offset, length) = (place.location.offset(), place.bytes.into());

@@ -537,8 +537,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let done = if is_of_versions || tries == 1 { self.commit_now() } else { self.collect_for_room() };
         let is_of_device = matches!(failure, Error::Device { .. });
         let done = done.and_then(|()| if is_of_device { self.punch_for_room() } else { Ok(()) });
-        // What the write failed by says more than why that could not be cured, unless commits are over.
-        done.map_err(|error| if error == Error::Poisoned { error } else { failure })
+        // What the write failed by says more than why that could not be cured, unless commits are over or a commit
+        // was all that it lacked.
+        done.map_err(|error| if is_of_versions || error == Error::Poisoned { error } else { failure })
     }
 
     /// Puts payload, sealed if there is a key, behind room for the header.

@@ -34,7 +34,9 @@ impl<'c, W: Word> Lock<'c, W> {
     }
 }
 
-/// A commit whose data is to be synced. Holds the commit lock.
+/// A commit whose data is to be synced. Holds the commit lock: until it has come to its end or is dropped, its
+/// process writes, truncates and commits nothing else in this container. It would take the lock for one that it left
+/// behind by a jump, and two would be inside.
 pub struct Prepared<'c, 'm, D, P, W: Word> {
     pub(crate) container: &'c Container<'m, D, P, W>,
     pub(crate) lock: Lock<'c, W>,

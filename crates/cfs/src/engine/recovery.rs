@@ -511,6 +511,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     fn set_extents(&self, usage: &Usage) {
         let size = self.options.geometry.extent_units;
         let mut free = 0;
+        self.set_extents_end(usage.used.len() as u32);
         for (extent, live) in usage.used.iter().enumerate() {
             let (finished, state) =
                 if *live == 0 { (0, ExtentState::Free) } else { (size, ExtentState::Used) };
@@ -531,8 +532,17 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         let run_end = extents * size;
         let start = end.next_multiple_of((DISK_BLOCK_BYTES / UNIT_BYTES) as u32).min(run_end);
         let finished = start - (extents - 1) * size;
+        self.set_extents_end(extents);
         self.state.set_extent(ExtentNumber(extents - 1), Extent { finished, live, state: ExtentState::Used });
         self.state.set_cursor(start, run_end);
+    }
+
+    /// Before any of their words is set, and after those behind are cleared: who zeroes this memory after a
+    /// death zeroes the words of so many.
+    fn set_extents_end(&self, extents: u32) {
+        let words = self.state.extent_words();
+        let before = (self.state.extents_end() as usize).min(words.len());
+        words.get(extents as usize..before).unwrap_or_default().iter().for_each(|word| word.store(0));
         self.state.shared().extents_end.store(extents.into());
     }
 
@@ -619,6 +629,13 @@ pub(crate) fn has_uncommitted<W: Word>(live: &SharedState<'_, W>) -> bool {
     let is_committed = || Root::decode_image(&live.image()).is_ok_and(is_in_root);
     let is_dirty = || live.entries(size.pages).any(|(_, entry)| entry.is_dirty());
     is_unsettled || size.is_cutting || !is_committed() || is_dirty()
+}
+
+/// Whether no commit can succeed before the server starts again. A failed fsync of who was loading it is
+/// forgotten when it is loaded again.
+pub(crate) fn has_lost_commits<W: Word>(live: &SharedState<'_, W>) -> bool {
+    let shared = live.shared();
+    shared.poisoned.load() != 0 && matches!(shared.state.load(), READY | READ_ONLY)
 }
 
 /// A record of the map that is whole, and has not what such a record has.

@@ -78,15 +78,28 @@ impl<'m, W: Word> SharedState<'m, W> {
 
     /// Forgets what an earlier use, or a loader that died, left in the memory.
     pub(crate) fn clear(&self, _: &CommitGuard<'_, W>) {
-        if self.shared().state.load() == crate::shared::region::NEW {
+        let shared = self.shared();
+        if shared.state.load() == crate::shared::region::NEW {
             return;
         }
-        let lock: *const W = &self.shared().commit_lock;
-        for word in self.region.words.iter().filter(|word| !std::ptr::eq(*word, lock)) {
-            if word.load() != 0 {
-                word.store(0);
-            }
-        }
+        // To the end: if this process dies on the way, the next one clears the rest.
+        shared.state.store(crate::shared::region::LOADING);
+        self.zero(&[&shared.commit_lock, &shared.state]);
+        shared.state.store(crate::shared::region::NEW);
+    }
+
+    /// Zeroes what was touched but for the words that are kept, and reads nothing else: memory that was never
+    /// touched is not there. The fixed words last: they say what was, to who does it again after a death.
+    pub(crate) fn zero(&self, kept: &[&W]) {
+        let clear = |words: &[W]| {
+            let is_kept = |word: &W| kept.iter().any(|kept| std::ptr::eq(*kept, word));
+            words.iter().filter(|word| !is_kept(word) && word.load() != 0).for_each(|word| word.store(0));
+        };
+        let leaves = crate::engine::leaves::all().zip(self.region.entries.chunks(LEAF_ENTRIES));
+        leaves.filter(|(leaf, _)| self.was_touched(*leaf)).for_each(|(_, entries)| clear(entries));
+        let used = (self.shared().extents_end.load() as usize).min(self.region.extents.len());
+        clear(&self.region.extents[..used]);
+        clear(&self.region.words[..crate::shared::region::FIXED_WORDS]);
     }
 
     /// Whose state this is.

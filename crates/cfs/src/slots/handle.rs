@@ -8,7 +8,7 @@ use crate::format::key::SegmentKey;
 use crate::format::units::ContainerId;
 use crate::shared::word::Word;
 use crate::slots::processes::{Host, Member, Peer, Pin};
-use crate::slots::table::{Acquired, Full};
+use crate::slots::table::{Acquired, Attempts, Full};
 
 /// How often a process makes room among the slots, by a commit each time, before it says that there is none.
 const ROOM_TRIES: u32 = 16;
@@ -143,18 +143,19 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
         }
         let peer = member.peer.clone();
         let options = Options { read_only: false, ..options };
-        let container = match crate::engine::segment::create(folder, peer, words, birth, options) {
-            Ok(container) => container,
-            Err(error) => {
-                // Else the slot would be that of a segment that is open and has no file.
-                drop(pin);
-                let _ = member.invalidate(&key);
-                return Err(error);
+        match crate::engine::segment::create(folder, peer, words, birth, options) {
+            Ok(container) => {
+                let (slot, id) = (pin.slot, Some(container.id()));
+                let recovery = Recovery::Discard;
+                Ok(Segment { member, key, id, open: Some(OpenAs { slot, generation, container, recovery }) })
             }
-        };
-        let (slot, id) = (pin.slot, Some(container.id()));
-        let recovery = Recovery::Discard;
-        Ok(Segment { member, key, id, open: Some(OpenAs { slot, generation, container, recovery }) })
+            Err(error) => {
+                // The container may be in memory, and its file has no name. The next one is to find nothing.
+                drop(pin);
+                member.invalidate(&key)?;
+                Err(error)
+            }
+        }
     }
 
     /// Which segment.
@@ -243,35 +244,36 @@ impl<'m, H: Host + Clone, W: Word> Member<'m, H, W> {
         key: &SegmentKey,
         opener: &O,
     ) -> Result<(Pin<'_, 'm, H, W>, u64), Error> {
+        let mut attempts = Attempts::default();
         let mut tries = 0;
         loop {
-            let full = match self.acquire(key)? {
+            let full = match self.acquire_after(key, &attempts)? {
                 Acquired::Slot(pin, generation) => return Ok((pin, generation)),
                 Acquired::Full(full) => full,
             };
             let Full { pinned, uncommitted, victim } = full;
             let limit = self.slots.capacity().segments_max;
             let failure = Error::SlotsFull { limit, pinned, uncommitted };
-            match victim {
-                Some(victim) if tries < ROOM_TRIES => {
-                    self.commit_idle(&victim, opener)?;
-                    // Now, before others use it again; else the search may come by late.
-                    self.evict(&victim)?;
-                }
-                _ => return Err(failure),
+            let Some(victim) = victim.filter(|_| tries < ROOM_TRIES) else { return Err(failure) };
+            match self.commit_idle(&victim, opener) {
+                Ok(true) => attempts.committed = Some(victim),
+                // Another may do. Why it cannot be committed is for those who commit it.
+                Ok(false) | Err(_) => attempts.failed.push(victim),
             }
             tries += 1;
         }
     }
 
-    /// Commits a segment that this process may never have used, so that it can be evicted.
-    fn commit_idle<O: Opener<'m>>(&self, key: &SegmentKey, opener: &O) -> Result<(), Error> {
-        // It is open, and so takes no slot; if it no longer is, there is one.
-        let Acquired::Slot(pin, _) = self.acquire(key)? else { return Ok(()) };
+    /// Commits a segment that this process may never have used, so that it can be evicted. False: its file is
+    /// not there.
+    fn commit_idle<O: Opener<'m>>(&self, key: &SegmentKey, opener: &O) -> Result<bool, Error> {
+        // If it is no longer open, there is a slot.
+        let Some(pin) = self.pin_open(key)? else { return Ok(true) };
         match opener.open(key) {
-            Ok(opened) => open_in(self, pin.slot, Access::Write, opened)?.commit().map(drop),
+            // Closed, so that opening it again skips no versions.
+            Ok(opened) => open_in(self, pin.slot, Access::Write, opened)?.close().map(|_| true),
             // It is being removed, or made: who does that has yet to say so, and nobody else may.
-            Err(DeviceError::NotFound) => Ok(()),
+            Err(DeviceError::NotFound) => Ok(false),
             Err(source) => Err(Error::device("open", 0, 0, source)),
         }
     }

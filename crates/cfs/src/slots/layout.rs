@@ -317,6 +317,12 @@ impl<'m, W: Word> Slots<'m, W> {
         self.descriptor(slot).state
     }
 
+    /// All words, for tests that model some of them.
+    #[doc(hidden)]
+    pub fn all_words(&self) -> &'m [W] {
+        self.words
+    }
+
     /// The words of a process, for tests that model them: its name, then its pins.
     #[doc(hidden)]
     pub fn process_words(&self, entry: u32) -> &'m [W] {

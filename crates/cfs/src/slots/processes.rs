@@ -5,7 +5,7 @@
 //! outlive that.
 //!
 //! An entry is taken and left with one store or swap of its name. What a dead process has left in its entry
-//! counts for nothing, and is cleared by who finds it, or by the next who takes the entry.
+//! counts for nothing: its name is cleared by who finds it, its pins by the next who takes the entry.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -146,12 +146,24 @@ impl<'m, H: Host + Clone, W: Word> Member<'m, H, W> {
     pub fn enter(slots: Slots<'m, W>, host: H) -> Result<Self, Error> {
         let peer = Peer::of(host);
         let allowed = slots.capacity().processes_max;
-        // Entries of the dead only if there are no others: to ask whether a process lives is a system call.
-        let free = (0..allowed).find(|entry| slots.entry(*entry).name.swap_if(0, peer.name).is_ok());
-        let entry = free.or_else(|| (0..allowed).find(|entry| take_over(&slots, *entry, &peer)));
-        let what = "processes of a region";
-        let found = u64::from(allowed) + 1;
-        let entry = entry.ok_or(Error::Limit { what, found, allowed: allowed.into() })?;
+        let entry = loop {
+            // Entries of the dead only if there are no others: to ask whether a process lives is a system
+            // call.
+            let free = (0..allowed).find(|entry| slots.entry(*entry).name.swap_if(0, peer.name).is_ok());
+            let mut was_freed = false;
+            let mut is_taken_over = |entry: &u32| {
+                let taken = take_over(&slots, *entry, &peer);
+                was_freed |= taken == Some(false);
+                taken == Some(true)
+            };
+            if let Some(entry) = free.or_else(|| (0..allowed).find(&mut is_taken_over)) {
+                break entry;
+            }
+            if !was_freed {
+                let (what, found) = ("processes of a region", u64::from(allowed) + 1);
+                return Err(Error::Limit { what, found, allowed: allowed.into() });
+            }
+        };
         let end = slots.header().entries_end;
         let mut known = end.load();
         while known <= entry.into() {
@@ -237,20 +249,12 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
                 // Its process has left, or is just joining and has nothing pinned.
                 return false;
             }
-            if self.peer.is_alive(name) {
-                return true;
+            // A dead process's entry is free from now on. Who takes it clears the pins.
+            self.peer.is_alive(name) || {
+                let _ = self.slots.entry(entry).name.swap_if(name, 0);
+                false
             }
-            self.bury(entry);
-            false
         })
-    }
-
-    /// Clears the entry of a dead process.
-    fn bury(&self, entry: u32) {
-        if take_over(&self.slots, entry, &self.peer) {
-            clear_pins(&self.slots, entry);
-            self.slots.entry(entry).name.store(0);
-        }
     }
 
     /// Processes that have joined and live.
@@ -290,12 +294,13 @@ fn pins_of<W: Word>(slots: &Slots<'_, W>, entry: u32, slot: u32) -> u64 {
     word.load() >> shift & PINS_MAX
 }
 
-/// Takes the entry of a dead process.
-fn take_over<W: Word, H: Host>(slots: &Slots<'_, W>, entry: u32, peer: &Peer<H>) -> bool {
+/// Takes the entry of a dead process. None: there is none; false: another was quicker.
+fn take_over<W: Word, H: Host>(slots: &Slots<'_, W>, entry: u32, peer: &Peer<H>) -> Option<bool> {
     let word = slots.entry(entry).name;
     let name = word.load();
     // One of this very process is of a member that it has beside, or was left behind by an exec.
-    name != 0 && name != peer.name && !peer.is_alive(name) && word.swap_if(name, peer.name).is_ok()
+    let is_dead = name == 0 || name != peer.name && !peer.is_alive(name);
+    is_dead.then(|| word.swap_if(name, peer.name).is_ok())
 }
 
 fn clear_pins<W: Word>(slots: &Slots<'_, W>, entry: u32) {

@@ -15,18 +15,18 @@
 //! | wiping | it had left the index, or was about to | that is done again, from the begin |
 
 use crate::device::ProcessTable;
-use crate::engine::recovery::has_uncommitted;
+use crate::engine::recovery::{has_lost_commits, has_uncommitted};
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
-use crate::format::units::LEAF_ENTRIES;
 use crate::shared::lock::{Held, hold};
-use crate::shared::region::FIXED_WORDS;
 use crate::shared::word::Word;
 use crate::slots::layout::{Phase, SlotState};
 use crate::slots::processes::{Host, Member, Pin};
 
 /// Idle slots at most that one search looks at once it has found one that a commit would let go.
 const SEARCH_MAX: u32 = 32;
+/// Rounds of a search: in the first all may have been used lately, in the second some again.
+const SWEEP_ROUNDS: u32 = 3;
 
 /// What became of a request to evict a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +75,15 @@ pub struct Full {
     pub victim: Option<SegmentKey>,
 }
 
+/// What was done to make room.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    /// Was committed, and goes if nobody uses it.
+    pub committed: Option<SegmentKey>,
+    /// Could not be committed: to be left alone.
+    pub failed: Vec<SegmentKey>,
+}
+
 /// The region's tables, for who holds their lock.
 struct Table<'a, 'm, H: Host, W: Word> {
     member: &'a Member<'m, H, W>,
@@ -99,6 +108,15 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
     /// [`Error::Limit`] as of a pin; [`Error::Poisoned`] as of [`invalidate`](Self::invalidate).
     #[doc(hidden)]
     pub fn acquire(&self, key: &SegmentKey) -> Result<Acquired<'_, 'm, H, W>, Error> {
+        self.acquire_after(key, &Attempts::default())
+    }
+
+    /// As [`acquire`](Self::acquire), after others were committed to make room.
+    pub(crate) fn acquire_after(
+        &self,
+        key: &SegmentKey,
+        attempts: &Attempts,
+    ) -> Result<Acquired<'_, 'm, H, W>, Error> {
         loop {
             let table = self.lock_table()?;
             if let Some(slot) = table.find(key) {
@@ -116,7 +134,10 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
                     continue;
                 }
             } else {
-                return match table.take() {
+                // Now, before others use it again or take its slot; else the search may come by late.
+                let committed = attempts.committed.and_then(|key| table.find(&key));
+                committed.map(|slot| table.close(slot));
+                return match table.take(&attempts.failed) {
                     Ok(slot) => {
                         let generation = table.insert(slot, key);
                         Ok(Acquired::Slot(self.count_pin(slot)?, generation))
@@ -128,6 +149,13 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
             // Another still uses the segment that had this name before.
             self.peer.relax();
         }
+    }
+
+    /// Pins a segment only if it is open.
+    pub(crate) fn pin_open(&self, key: &SegmentKey) -> Result<Option<Pin<'_, 'm, H, W>>, Error> {
+        let table = self.lock_table()?;
+        let slot = table.find(key).filter(|slot| self.slots.state(*slot).phase == Phase::Open);
+        slot.map(|slot| self.count_pin(slot)).transpose()
     }
 
     /// Says that the file of this name is not what it was: removed, renamed, or made anew. Its slot serves
@@ -171,7 +199,7 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
         let mut evicted = 0;
         loop {
             let table = self.lock_table()?;
-            if table.open_slots() <= keep || table.sweep(false).is_err() {
+            if table.open_slots() <= keep || table.sweep(None).is_err() {
                 return Ok(evicted);
             }
             evicted += 1;
@@ -277,49 +305,66 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
         }
     }
 
-    /// A free slot, of an idle segment if need be.
-    fn take(&self) -> Result<u32, Full> {
+    /// A free slot, of an idle segment if need be. `failed` cannot be committed.
+    fn take(&self, failed: &[SegmentKey]) -> Result<u32, Full> {
         let slots = &self.member.slots;
         let from = slots.header().free_from.load() as u32;
         let mut slots_left = from..slots.capacity().segments_max;
         let free = slots_left.find(|slot| slots.state(*slot).phase == Phase::Free);
-        free.map_or_else(|| self.sweep(true), Ok)
+        free.map_or_else(|| self.sweep(Some(failed)), Ok)
     }
 
-    /// Evicts a segment that was not used for a while; returns its slot. `is_brief` gives up early where a
-    /// commit would help.
-    fn sweep(&self, is_brief: bool) -> Result<u32, Full> {
+    /// Evicts a segment that was not used for a while; returns its slot. With `failed` it gives up early where
+    /// a commit would help, of any but these.
+    fn sweep(&self, failed: Option<&[SegmentKey]>) -> Result<u32, Full> {
         let slots = &self.member.slots;
         let (count, hand) = (slots.capacity().segments_max, slots.header().hand);
         let mut full = Full { pinned: 0, uncommitted: 0, victim: None };
         let mut looked = 0;
-        // In the first round all may have been used lately.
-        for step in 0..2 * count {
-            if step == count {
-                (full.pinned, full.uncommitted) = (0, 0);
-            }
-            let slot = hand.load() as u32 % count;
-            hand.store(u64::from(slot) + 1);
-            let (state, used) = (slots.state(slot), slots.descriptor(slot).used);
-            if state.phase == Phase::Free || state.phase == Phase::Open && used.load() != 0 {
-                used.store(0);
-                continue;
-            }
-            match self.close(slot) {
-                Evicted::Done => return Ok(slot),
-                Evicted::Uncommitted if is_brief => {
-                    full.victim.get_or_insert_with(|| slots.key(slot));
-                    full.uncommitted += 1;
+        for round in 0..SWEEP_ROUNDS {
+            (full.pinned, full.uncommitted) = (0, 0);
+            let mut was_used = false;
+            for _ in 0..count {
+                let slot = hand.load() as u32 % count;
+                hand.store(u64::from(slot) + 1);
+                let (state, used) = (slots.state(slot), slots.descriptor(slot).used);
+                if state.phase == Phase::Free {
+                    continue;
                 }
-                Evicted::Uncommitted => {}
-                Evicted::Pinned | Evicted::NotOpen => full.pinned += 1,
+                // In the last round only a pin counts: others use it again as fast as this comes around.
+                if state.phase == Phase::Open && used.load() != 0 && round + 1 < SWEEP_ROUNDS {
+                    used.store(0);
+                    was_used = true;
+                    continue;
+                }
+                match self.close(slot) {
+                    Evicted::Done => return Ok(slot),
+                    Evicted::Uncommitted => {
+                        full.uncommitted += 1;
+                        if full.victim.is_none() && failed.is_some_and(|failed| self.is_curable(slot, failed))
+                        {
+                            full.victim = Some(slots.key(slot));
+                        }
+                    }
+                    Evicted::Pinned | Evicted::NotOpen => full.pinned += 1,
+                }
+                looked += 1;
+                if looked >= SEARCH_MAX && full.victim.is_some() {
+                    return Err(full);
+                }
             }
-            looked += 1;
-            if looked >= SEARCH_MAX && full.victim.is_some() {
+            if !was_used {
                 break;
             }
         }
         Err(full)
+    }
+
+    /// Whether a commit of what is uncommitted in the slot may succeed.
+    fn is_curable(&self, slot: u32, failed: &[SegmentKey]) -> bool {
+        let slots = &self.member.slots;
+        let can = slots.segment_state(slot).is_ok_and(|state| !has_lost_commits(&state));
+        can && !failed.contains(&slots.key(slot))
     }
 
     /// Wipes a slot that nobody uses and whose container has nothing to lose.
@@ -371,30 +416,13 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
     fn wipe(&self, slot: u32, state: SlotState) {
         let slots = &self.member.slots;
         self.unlink(slot);
-        if !self.member.peer.host.give_back(slots.segment_range(slot)) {
-            self.zero(slot);
+        if !self.member.peer.host.give_back(slots.segment_range(slot))
+            && let Ok(state) = slots.segment_state(slot)
+        {
+            state.zero(&[]);
         }
         let free_from = slots.header().free_from;
         free_from.store(free_from.load().min(slot.into()));
         self.change(slot, state, state.with(Phase::Free));
-    }
-
-    /// Zeroes what was touched, and reads nothing else: memory that was never touched is not there. The fixed
-    /// words last: they say what was.
-    fn zero(&self, slot: u32) {
-        let slots = &self.member.slots;
-        let (words, geometry) = (slots.segment_words(slot), slots.capacity().geometry);
-        let (fixed, rest) = words.split_at(FIXED_WORDS);
-        let (entries, extents) = rest.split_at(geometry.pages_max as usize);
-        let clear = |words: &[W]| {
-            words.iter().filter(|word| word.load() != 0).for_each(|word| word.store(0));
-        };
-        if let Ok(state) = slots.segment_state(slot) {
-            let leaves = crate::engine::leaves::all().zip(entries.chunks(LEAF_ENTRIES));
-            leaves.filter(|(leaf, _)| state.was_touched(*leaf)).for_each(|(_, entries)| clear(entries));
-            let used = (state.shared().extents_end.load() as usize).min(geometry.extents_max as usize);
-            clear(&extents[..used]);
-        }
-        clear(fixed);
     }
 }

@@ -3,7 +3,9 @@
 mod basics;
 mod kills;
 mod model;
+mod oracle;
 mod real;
+mod room;
 mod switching;
 
 use std::cell::{Cell, RefCell};

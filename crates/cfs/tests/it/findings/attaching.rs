@@ -2,11 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
+use pgshrink_cfs::device::Alone;
+use pgshrink_cfs::entry::Entry;
+use pgshrink_cfs::region::LOADING;
+use pgshrink_cfs::sim::DiskFile;
 use pgshrink_cfs::state::SharedState;
-use pgshrink_cfs::{Error, Recovery, Scratch, segment};
+use pgshrink_cfs::units::{Block, Location, Span, Units, Version};
+use pgshrink_cfs::word::Word;
+use pgshrink_cfs::{Container, Error, Folder, Recovery, Scratch, Stored, segment};
 
 use super::{attach, break_roots, locked};
+use crate::coroutine::Coroutine;
 use crate::fixture::{Bench, content, read, write};
+use crate::schedule::clock;
+use crate::schedule::word::{Memory, SimWord};
 
 /// Puts another container in the place of the one that is there; returns its bytes.
 fn made_anew(bench: &Bench) -> Vec<u8> {
@@ -166,4 +175,43 @@ fn a_root_that_was_cut_off_is_not_taken_for_that_of_another_server() {
     write(&writer, 0, 1);
     writer.commit().unwrap();
     assert_eq!(read(&reader, 0), Ok(content(0, 1)));
+}
+
+/// Opens a container in memory in which a process has died while it opened it, after it had taken block 5 over from
+/// behind the root.
+fn open_after_dead(bench: &Bench, words: &'static [SimWord]) -> Container<'static, DiskFile, Alone, SimWord> {
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    Container::open(file, Alone, words, Recovery::Discard, bench.options).unwrap().0
+}
+
+#[test]
+fn what_a_dead_opening_left_in_memory_is_cleared_though_the_next_one_dies_too() {
+    let bench = Bench::small();
+    let container = bench.create(1);
+    write(&container, 0, 1);
+    container.commit().unwrap();
+    let memory = Memory::new(bench.options.geometry.words());
+    let words: &'static [SimWord] = memory.words();
+    for steps in 1.. {
+        memory.clear();
+        clock::quietly(|| {
+            let state = SharedState::new(words, bench.options.geometry).unwrap();
+            state.shared().state.store(LOADING);
+            let span = Span { location: Location(4000), units: Units(2) };
+            state.set_entry(Block(5), Entry::record(span, Version(9)).dirty());
+        });
+        let again = Bench { disk: bench.disk.clone(), options: bench.options };
+        let mut dying = Coroutine::new(move || drop(open_after_dead(&again, words)));
+        let has_ended = !clock::run(steps, false, || dying.resume()).0;
+        clock::without_effect(|| drop(dying));
+        clock::quietly(|| {
+            let opened = open_after_dead(&bench, words);
+            opened.extend(6).unwrap();
+            let found = opened.read(5, &mut Scratch::new()).map(|stored| stored == Stored::Zeros);
+            assert_eq!(found, Ok(true), "killed after {steps} steps");
+        });
+        if has_ended {
+            break;
+        }
+    }
 }

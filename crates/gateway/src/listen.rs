@@ -227,8 +227,8 @@ mod tests {
     use super::*;
     use crate::config::TcpConfig;
 
-    /// Where the queue is full the kernel drops the first packet of a connection, and the client repeats it a second later. Here
-    /// nobody accepts, so a client that finds no room never connects.
+    /// Where the queue is full the kernel drops the first packet of a connection, and the client repeats it a
+    /// second later. Here nobody accepts, so a client that finds no room never connects.
     #[test]
     fn a_burst_of_connections_finds_room_before_any_is_accepted() {
         const BURST: usize = 3000;

@@ -219,3 +219,32 @@ impl Drop for SocketGuard {
         let _ = fs::remove_file(&self.lock_path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::config::TcpConfig;
+
+    /// Where the queue is full the kernel drops the first packet of a connection, and the client repeats it a
+    /// second later. Here nobody accepts, so a client that finds no room never connects.
+    #[test]
+    fn a_burst_of_connections_finds_room_before_any_is_accepted() {
+        const BURST: usize = 3000;
+        let kernel = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        if kernel.trim().parse::<usize>().unwrap() < BURST {
+            return pgshrink_testkit::skip::left_out(
+                "a burst of connections",
+                "net.core.somaxconn is too low",
+            );
+        }
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let listener = bind_tcp(address, TcpConfig::default().backlog).unwrap();
+        let address = listener.local_addr().unwrap();
+        let waiting: Vec<_> = (0..BURST).map(|_| std::net::TcpStream::connect(address)).collect();
+        assert!(waiting.iter().all(Result::is_ok));
+    }
+}

@@ -289,8 +289,8 @@ impl Requests {
         self.next = self.next.max(next);
     }
 
-    /// DISCARD ALL, whose answer stands at `place`, drops every statement that was prepared before it. The client may have sent
-    /// others meanwhile.
+    /// DISCARD ALL, whose answer stands at `place`, drops every statement that was prepared before it. The client
+    /// may have sent others meanwhile.
     pub(crate) fn discard(&mut self, place: Place) {
         self.statements.retain(|prepared| prepared.place > place);
         self.portals.retain(|prepared| prepared.place > place);

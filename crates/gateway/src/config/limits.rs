@@ -62,7 +62,8 @@ pub struct TcpConfig {
     /// Seconds for which a peer may acknowledge nothing of what was sent to it, 0: as long as the kernel tries, which is about
     /// 15 minutes. A peer that lives but does not read is left alone.
     pub user_timeout_s: u64,
-    /// Connections the kernel holds before they are accepted.
+    /// Connections the kernel holds before they are accepted, and no more than `net.core.somaxconn`, whose own
+    /// default this is. Of more it drops the first packet, which clients repeat after 1 s and 3 s.
     pub backlog: i32,
 }
 
@@ -74,7 +75,7 @@ impl Default for TcpConfig {
             keepalive_interval_s: 20,
             keepalive_count: 5,
             user_timeout_s: 120,
-            backlog: 1024,
+            backlog: 4096,
         }
     }
 }

@@ -61,6 +61,7 @@ pub(crate) async fn relay(client: &mut Leg, server: &mut Leg, rules: &Rules) -> 
         if !rules.client_asked && COMPRESSION_TAGS.contains(&header.tag) {
             return Err(compressed_too_early(header.tag).into());
         }
+        let mut is_choice = false;
         if header.tag == tag::AUTHENTICATION {
             let kind = authentication_kind(server.body(header));
             match kind {
@@ -74,12 +75,13 @@ pub(crate) async fn relay(client: &mut Leg, server: &mut Leg, rules: &Rules) -> 
                 _ => {
                     challenged = true;
                     client_turn = true;
-                    sasl = kind == Some(KIND_SASL);
+                    is_choice = kind == Some(KIND_SASL);
+                    sasl = is_choice;
                 }
             }
         }
         let mut bytes = server.take(header);
-        if sasl && rules.strip_plus {
+        if is_choice && rules.strip_plus {
             bytes = without_plus(&bytes);
         }
         client.send(&bytes).await?;

@@ -31,8 +31,8 @@ pub(crate) struct Opened {
 /// A failure, and the client to tell it to, if that makes sense.
 pub(crate) type OpenFailure = (Option<Leg>, Failure);
 
-/// Reads up to the startup or cancel packet. The caller sets the time limit. The session is told who the client is when a trusted
-/// proxy has said so, and the arrival counts as that client's from then on.
+/// Reads up to the startup or cancel packet. The caller sets the time limit. The session is told who the client
+/// is when a trusted proxy has said so, and the arrival counts as that client's from then on.
 pub(crate) async fn open_client(
     socket: Socket,
     session: &Session,

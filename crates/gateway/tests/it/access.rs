@@ -11,7 +11,8 @@ use pgshrink_gateway::{Running, start_connector, start_gateway};
 use pgshrink_testkit::{Auth, Authority, Cluster, TempDir};
 
 use crate::harness::{
-    Raw, cluster, connector_config, event, field, gateway_config, port, psql, server, unix_socket,
+    Raw, cluster, connector_config, event, field, gateway_config, impostor, message, port, psql, server,
+    unix_socket,
 };
 
 /// Says it comes from elsewhere, as a load balancer would.
@@ -227,6 +228,31 @@ fn channel_binding_works_with_the_servers_own_certificate_and_is_explained_witho
     };
     let same = start_gateway(GatewayConfig { tls: Some(own), ..config }).unwrap();
     assert_eq!(bind(&same, "require").unwrap(), "1");
+}
+
+/// A login that takes too long at the other end, a pooler or server that shuts down meanwhile.
+#[test]
+fn what_comes_instead_of_waiting_for_the_password_reaches_the_client() {
+    let sasl = message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
+    let error = message(b'E', b"SFATAL\0C57P01\0Mshutting down\0\0");
+    // A message without a body says nothing, and must not be looked into.
+    let answer = [sasl, message(b'n', b""), error].concat();
+    let target = TargetConfig::new("127.0.0.1", impostor(answer));
+    let gateway = start_gateway(GatewayConfig {
+        listen: vec!["127.0.0.1:0".into()],
+        servers: vec![server(target)],
+        ..GatewayConfig::default()
+    })
+    .unwrap();
+    let connector = start_connector(connector_config(&gateway, "ack", "zstd:1")).unwrap();
+    for end in [&gateway, &connector] {
+        let mut raw = Raw::connect(port(end));
+        raw.send(&Raw::startup(&[("user", "postgres"), ("database", "postgres")]));
+        assert_eq!(raw.message().unwrap().0, b'R');
+        assert_eq!(raw.message().unwrap(), (b'n', vec![]));
+        let (tag, error) = raw.message().unwrap();
+        assert_eq!((tag, field(&error, b'C')), (b'E', "57P01".to_string()));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A cluster, a gateway before it, a connector before that, and raw protocol clients.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -163,6 +163,22 @@ impl Raw {
     pub fn ends(&mut self) -> bool {
         matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
     }
+}
+
+/// A server that answers each startup packet with these bytes.
+pub fn impostor(answer: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(&answer);
+            // Until the other end has closed.
+            let _ = stream.read(&mut [0; 4096]);
+        }
+    });
+    port
 }
 
 pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {

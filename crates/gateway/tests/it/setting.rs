@@ -1,13 +1,10 @@
 //! `pgshrink.compression` in every form in which clients set and read it, and what may reach a client before authentication.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-
 use pgshrink_gateway::config::TargetConfig;
 use pgshrink_gateway::{ConnectorConfig, Running, start_connector};
 use pgshrink_testkit::Auth;
 
-use crate::harness::{Raw, cluster, connector, field, gateway, message, port, psql, tags};
+use crate::harness::{Raw, cluster, connector, field, gateway, impostor, message, port, psql, tags};
 
 /// What this end of the only session sends with.
 fn sending(gateway: &Running) -> String {
@@ -246,22 +243,6 @@ fn the_setting_in_the_startup_packet_is_followed_or_answered_with_a_notice() {
     let notice = messages.iter().find(|m| m.0 == b'N').unwrap();
     assert!(field(&notice.1, b'M').contains("has no effect"));
     assert_eq!(value(&ask(&mut plain, "show geqo")), "off");
-}
-
-/// A server that answers each startup packet with these bytes.
-fn impostor(answer: Vec<u8>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(&answer);
-            // Until the other end has closed.
-            let _ = stream.read(&mut [0; 4096]);
-        }
-    });
-    port
 }
 
 #[test]

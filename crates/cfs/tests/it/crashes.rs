@@ -52,7 +52,8 @@ fn many(seeds: std::ops::Range<u64>, plan: Plan) -> Tally {
 
 #[test]
 fn a_thousand_crashes_break_no_promise() {
-    let tally = many(0..100, PLAIN);
+    // A schedule may end early, by a torn block that the contract excepts.
+    let tally = many(0..105, PLAIN);
     assert!(tally.crashes >= 1000);
     assert!(tally.collections > 0 && tally.punches > 0 && tally.foreground_collections > 0, "{tally:?}");
 }

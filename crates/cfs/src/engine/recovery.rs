@@ -638,6 +638,12 @@ pub(crate) fn has_lost_commits<W: Word>(live: &SharedState<'_, W>) -> bool {
     shared.poisoned.load() != 0 && matches!(shared.state.load(), READY | READ_ONLY)
 }
 
+/// Whether the container was opened for writing and not closed since: opening it again would skip versions.
+pub(crate) fn is_to_be_closed<W: Word>(live: &SharedState<'_, W>) -> bool {
+    let is_closed = || Root::decode_image(&live.image()).is_ok_and(|root| root.closed);
+    live.shared().state.load() == READY && !is_closed()
+}
+
 /// A record of the map that is whole, and has not what such a record has.
 fn not_content_of(place: Place, part: Part) -> Error {
     let (offset, length) = (place.location.offset(), place.bytes.into());

@@ -95,7 +95,7 @@ impl<'m, W: Word> SharedState<'m, W> {
             let is_kept = |word: &W| kept.iter().any(|kept| std::ptr::eq(*kept, word));
             words.iter().filter(|word| !is_kept(word) && word.load() != 0).for_each(|word| word.store(0));
         };
-        let leaves = crate::engine::leaves::all().zip(self.region.entries.chunks(LEAF_ENTRIES));
+        let leaves = Self::leaves_of(self.geometry.pages_max).zip(self.region.entries.chunks(LEAF_ENTRIES));
         leaves.filter(|(leaf, _)| self.was_touched(*leaf)).for_each(|(_, entries)| clear(entries));
         let used = (self.shared().extents_end.load() as usize).min(self.region.extents.len());
         clear(&self.region.extents[..used]);

@@ -8,7 +8,7 @@ use crate::format::key::SegmentKey;
 use crate::format::units::ContainerId;
 use crate::shared::word::Word;
 use crate::slots::processes::{Host, Member, Peer, Pin};
-use crate::slots::table::{Acquired, Attempts, Full};
+use crate::slots::table::{Acquired, Attempts, Evicted, Full};
 
 /// How often a process makes room among the slots, by a commit each time, before it says that there is none.
 const ROOM_TRIES: u32 = 16;
@@ -262,6 +262,25 @@ impl<'m, H: Host + Clone, W: Word> Member<'m, H, W> {
             }
             tries += 1;
         }
+    }
+
+    /// Closes and evicts idle segments, those not used for longest first, until `keep` are open or all that are
+    /// left are in use or cannot be closed; returns how many went. For a worker that has time. Costs the
+    /// commit of a close for each segment that was written since it was opened, and no I/O for others.
+    ///
+    /// # Errors
+    /// As [`invalidate`](Self::invalidate). Why a segment cannot be closed is for those who commit it.
+    pub fn close_idle<O: Opener<'m>>(&self, keep: u32, opener: &O) -> Result<u32, Error> {
+        let (mut evicted, mut failed) = (0, Vec::new());
+        while let Some((key, is_to_be_closed)) = self.idle(keep, &failed)? {
+            let is_closed = !is_to_be_closed || self.commit_idle(&key, opener).unwrap_or(false);
+            if is_closed && self.evict(&key)? == Evicted::Done {
+                evicted += 1;
+            } else {
+                failed.push(key);
+            }
+        }
+        Ok(evicted)
     }
 
     /// Commits a segment that this process may never have used, so that it can be evicted. False: its file is

@@ -15,7 +15,7 @@
 //! | wiping | it had left the index, or was about to | that is done again, from the begin |
 
 use crate::device::ProcessTable;
-use crate::engine::recovery::{has_lost_commits, has_uncommitted};
+use crate::engine::recovery::{has_lost_commits, has_uncommitted, is_to_be_closed};
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
 use crate::shared::lock::{Held, hold};
@@ -190,8 +190,9 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
     }
 
     /// Evicts idle segments, those not used for longest first, until `keep` are open or all that are left are
-    /// in use or uncommitted; returns how many were evicted. For a worker that has time. The lock is let go
-    /// after each.
+    /// in use or uncommitted; returns how many were evicted. The lock is let go after each. A worker that can
+    /// open files calls [`close_idle`](Self::close_idle): opening again for writing what was not closed skips
+    /// versions.
     ///
     /// # Errors
     /// As [`invalidate`](Self::invalidate).
@@ -204,6 +205,13 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
             }
             evicted += 1;
         }
+    }
+
+    /// The segment that was not used for longest, of those that nobody is using and that are not among these
+    /// (`but`), and whether it is to be closed before it goes. None: so few are open, or there is none.
+    pub(crate) fn idle(&self, keep: u32, but: &[SegmentKey]) -> Result<Option<(SegmentKey, bool)>, Error> {
+        let table = self.lock_table()?;
+        Ok(if table.open_slots() > keep { table.idle(but) } else { None })
     }
 
     /// What the region is used for.
@@ -358,6 +366,29 @@ impl<'m, H: Host, W: Word> Table<'_, 'm, H, W> {
             }
         }
         Err(full)
+    }
+
+    /// A segment that was not used for a while, as [`sweep`](Self::sweep) looks for it, left open.
+    fn idle(&self, but: &[SegmentKey]) -> Option<(SegmentKey, bool)> {
+        let slots = &self.member.slots;
+        let (count, hand) = (slots.capacity().segments_max, slots.header().hand);
+        for _ in 0..2 * count {
+            let slot = hand.load() as u32 % count;
+            hand.store(u64::from(slot) + 1);
+            let used = slots.descriptor(slot).used;
+            if slots.state(slot).phase != Phase::Open {
+                continue;
+            }
+            if used.load() != 0 {
+                used.store(0);
+                continue;
+            }
+            let key = slots.key(slot);
+            if !self.member.is_pinned(slot) && !but.contains(&key) {
+                return Some((key, slots.segment_state(slot).is_ok_and(|state| is_to_be_closed(&state))));
+            }
+        }
+        None
     }
 
     /// Whether a commit of what is uncommitted in the slot may succeed.

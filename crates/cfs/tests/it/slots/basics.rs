@@ -128,6 +128,46 @@ fn nothing_goes_that_opening_again_would_not_give() {
 }
 
 #[test]
+fn what_a_worker_closes_and_evicts_skips_no_versions_when_it_is_written_to_again() {
+    let (region, dead, shelf) = (region(3), nobody_dead(), shelf());
+    let member = join(region, 1, dead);
+    let mut handles: Vec<_> = (7..10).map(|relation| create(&member, relation, 1, &shelf)).collect();
+    handles.iter_mut().for_each(|handle| write(handle, 5, &shelf));
+    commit(&mut handles[0], &shelf);
+    let drawn = |handle: &mut Handle<'_>| {
+        let words = region.segment_words(handle.pin(Access::Read, &shelf).unwrap().slot());
+        let shared = SharedState::new(words, options().geometry).unwrap().shared();
+        shared.next_version.load(std::sync::atomic::Ordering::SeqCst)
+    };
+    let before: Vec<u64> = handles.iter_mut().map(drawn).collect();
+    // One is in use, one is committed, one is not; the last two go, closed.
+    let pinned = handles[2].pin(Access::Read, &shelf).unwrap();
+    assert_eq!(member.close_idle(0, &shelf), Ok(2));
+    drop(pinned);
+    assert_eq!(member.usage().segments, 1);
+    for (handle, before) in handles.iter_mut().zip(&before) {
+        assert_eq!(read(handle, &shelf), Ok(5));
+        write(handle, 6, &shelf);
+        assert!(drawn(handle) - before < 100);
+        commit(handle, &shelf);
+    }
+    // Closed and only read since: nothing is opened for that.
+    member.close_idle(0, &shelf).unwrap();
+    handles.iter_mut().for_each(|handle| assert_eq!(read(handle, &shelf), Ok(6)));
+    let opened = shelf.opened.get();
+    assert_eq!(member.close_idle(1, &shelf), Ok(2));
+    assert_eq!((shelf.opened.get(), member.usage().segments), (opened, 1));
+    // Evicted as it was: the next opening takes it for one after a crash.
+    assert_eq!(member.evict_idle(0), Ok(1));
+    write(&mut handles[0], 7, &shelf);
+    commit(&mut handles[0], &shelf);
+    let before = drawn(&mut handles[0]);
+    assert_eq!(member.evict_idle(0), Ok(1));
+    write(&mut handles[0], 8, &shelf);
+    assert!(drawn(&mut handles[0]) - before > 1 << 22);
+}
+
+#[test]
 fn a_slot_is_wiped_of_what_a_dead_writer_left_in_a_leaf_that_was_unloaded() {
     let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
     let member = join(region, 1, dead);

@@ -234,6 +234,10 @@ fn hundreds_of_thousands_of_crashes_break_no_promise() {
     soak("groups, faults", 1000, Plan { faults: true, ..GROUP });
     soak("groups, panics and jumps", 1000, Plan { segments: GROUP.segments, ..rough });
     soak("panics and jumps, sizes", 2000, Plan { focus: Focus::Sizes, ..rough });
+    soak("unloads", 2000, UNLOADS);
+    soak("unloads, faults", 1000, Plan { faults: true, ..UNLOADS });
+    soak("unloads, sizes", 3000, Plan { focus: Focus::Sizes, ..UNLOADS });
+    soak("unloads, panics and jumps", 1000, Plan { wide: true, unloads: true, ..rough });
     println!("in all {all:?}");
     assert!(all.crashes >= 300_000);
 }

@@ -136,7 +136,7 @@ fn frames_of_a_query(site: &Site, raw: &mut Raw) -> u64 {
     let before = frames();
     raw.query("select repeat('xyz', 2000)");
     raw.until(b'Z');
-    wait_until(Duration::from_secs(5), "counters to come", || {
+    wait_until(Duration::from_secs(30), "counters to come", || {
         site.gateway.registry().sessions().iter().all(|s| s.transaction() == b'I')
     })
     .unwrap();
@@ -379,7 +379,7 @@ fn an_operator_watches_the_drain_to_its_end() {
     let mut watcher = RawConsole::open(&site);
     watcher.query("shutdown");
     assert_eq!(tags(&watcher.0.until(b'Z')), "CZ");
-    wait_until(Duration::from_secs(5), "the drain", || site.gateway.registry().is_draining()).unwrap();
+    wait_until(Duration::from_secs(30), "the drain", || site.gateway.registry().is_draining()).unwrap();
     watcher.query("show clients");
     assert_eq!(tags(&watcher.0.until(b'Z')), "TDCZ", "the last session, and no console");
     busy.query("commit");

@@ -252,7 +252,7 @@ fn a_half_closed_client_still_gets_its_answer_through_both_hops() {
         assert_eq!(tags(&raw.until(b'Z')), "TDCZ");
         assert!(raw.ends());
     }
-    wait_until(Duration::from_secs(5), "the sessions to end", || world.gateway.registry().is_empty())
+    wait_until(Duration::from_secs(30), "the sessions to end", || world.gateway.registry().is_empty())
         .unwrap();
 }
 

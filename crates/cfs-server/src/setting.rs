@@ -1,0 +1,1 @@
+//! What a tablespace's option `compression` says.

@@ -1,0 +1,11 @@
+//! Puts functions of our own in the place of libc's file functions that a program imports.
+//!
+//! This crate refuses to know what is in a file: it knows paths, descriptors and whole pages, and asks a
+//! [`Front`]. It allocates nothing in a call that a program makes, never unwinds into it, and answers with
+//! libc's own error numbers.
+
+pub mod front;
+pub mod pages;
+
+pub use front::{Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES};
+pub use pages::{Page, PagesToRead, PagesToWrite};

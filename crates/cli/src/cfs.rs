@@ -4,6 +4,7 @@
 //! is there. What is there already is never written to, but for the roots of containers by `rekey`: what is made is made beside it,
 //! and has its name when it is whole (`making`).
 
+mod check_server;
 mod container;
 mod content;
 mod copy;
@@ -108,6 +109,7 @@ pub(crate) fn main(args: &CfsArgs) -> ExitCode {
         CfsCommand::Pack(args) => pack::run(args),
         CfsCommand::Rekey(args) => rekey::run(args),
         CfsCommand::Salvage(args) => salvage::run(args),
+        CfsCommand::CheckServer(args) => check_server::run(args),
     };
     match done {
         Ok(Verdict::Good) => ExitCode::SUCCESS,

@@ -31,9 +31,12 @@ Examples:
     pgshrink cfs pack --seal --key-command 'vault read -field=key pg/master' base/16384 sealed
     pgshrink cfs rekey --key-file old.key --new-key-file new.key sealed
 
+  Before a server with compressed tablespaces is upgraded:
+    pgshrink cfs check-server /usr/lib/postgresql/18/bin/postgres
+
 Exit codes:
   0  done
-  1  checked, and found damage, or pages that cannot be had any more
+  1  checked, and found damage, pages that cannot be had any more, or a server that is not supported
   2  could not run, for want of the right key too";
 
 /// What to do.
@@ -47,6 +50,7 @@ pub enum CfsCommand {
     Pack(PackArgs),
     Rekey(RekeyArgs),
     Salvage(SalvageArgs),
+    CheckServer(CheckServerArgs),
 }
 
 /// What every subcommand prints, and how.
@@ -242,4 +246,19 @@ pub struct SalvageArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
+}
+
+/// Tell whether a server's executable can have compressed tablespaces.
+///
+/// The library puts functions of its own in the place of the file functions that the executable imports from the C library.
+/// This looks at the imports, as the library does at start, at the C library and the processor that the executable was made
+/// for, and at the version that it reports: PostgreSQL 15 to 18. Block size, segment size and io_method are looked at by
+/// the server alone, when it starts with the library. BINARY is run with --version.
+#[derive(Debug, Clone, Args)]
+pub struct CheckServerArgs {
+    /// The program postgres of the server
+    pub binary: PathBuf,
+    /// Print one JSON document
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
 }

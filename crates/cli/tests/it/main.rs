@@ -3,6 +3,7 @@
 
 mod arguments;
 mod cfs;
+mod cfs_check_server;
 mod cfs_kills;
 mod cfs_refusals;
 mod cfs_trees;

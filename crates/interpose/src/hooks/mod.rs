@@ -3,6 +3,57 @@
 //! Each asks first: a call on a path asks the [`Front`](crate::Front), a call on a descriptor looks into a
 //! static array. What is not managed goes to libc as it came. `errno` is set where a call fails, and left alone
 //! where it does not.
+//!
+//! # What PostgreSQL 15 to 18 make of the errors
+//!
+//! | call site | call | error | what the server does |
+//! |---|---|---|---|
+//! | md.c, fd.c open | `open` | ENOENT | as the caller wants: none there, or created (recovery), else ERROR |
+//! | | | EMFILE, ENFILE | closes a file of its own and tries again; with none left ERROR |
+//! | | | others, EISDIR | ERROR "could not open file" |
+//! | md.c read | `pread`, `preadv` | EINTR | again |
+//! | | | others | ERROR "could not read block"; from a worker of 18 in the process that asked |
+//! | | | a short result | ERROR XX001 "read only"; zeros in recovery or with `zero_damaged_pages` |
+//! | md.c write, extend | `pwrite`, `pwritev` | EINTR | again |
+//! | | | ENOSPC and others | ERROR "could not write block", "could not extend file"; PANIC in recovery's end |
+//! | | | a short result | 15, 16: ERROR 53100 "wrote only"; 17, 18: goes on behind it |
+//! | md.c extend, 16+ | `posix_fallocate` | EINVAL, EOPNOTSUPP | writes zeros instead |
+//! | | | ENOSPC and others | ERROR "could not extend file" |
+//! | md.c size | `lseek(SEEK_END)` | any | ERROR "could not seek to end of file" |
+//! | md.c truncate | `ftruncate` | any | ERROR; PANIC, as it is in a critical section |
+//! | md.c sync, sync.c | `fsync` | any | PANIC, unless `data_sync_retry` |
+//! | sync.c, by name | `open`, `fsync` | ENOENT | again, after it has looked for a removal; then PANIC |
+//! | md.c writeback | `sync_file_range` | ENOSYS | none |
+//! | | | others | PANIC, unless `data_sync_retry`: the hook says 0, the sync that follows says it |
+//! | md.c prefetch | `posix_fadvise` | any | none |
+//! | fd.c | `close` | any | LOG; PANIC in `LruDelete`: the hook never fails |
+//! | md.c unlink | `truncate`, `unlink` | ENOENT | none |
+//! | | | others | WARNING: the file stays |
+//! | catalog.c | `access` | any | the number is free: so a front must not fail where the file is there |
+//! | dbsize.c | `stat` | ENOENT | counts what it has |
+//! | | | others | ERROR |
+//! | copydir.c | `lstat`, `open`, `read`, `write` | any | ERROR |
+//! | copydir.c of 18 | `copy_file_range` | any, EINVAL too | ERROR: so it is done by reading and writing |
+//! | basebackup | `lstat` | ENOENT | leaves the file out |
+//! | | `pread` | any | ERROR; a short result is filled up with zeros |
+//! | genfile.c | `fopen` | ENOENT | NULL where the caller allows it, else ERROR |
+//! | | `fread`, `fseeko` | any | ERROR |
+//! | reinit.c | `readdir`, `unlink` | any | ERROR: the server does not start |
+//! | tablespace.c, dbcommands.c | `rmdir`, `readdir` | any | ERROR or WARNING, by the statement |
+//!
+//! # What is as on a plain file, and what is not
+//!
+//! Results, positions, `errno` and contents are those of a plain file that is extended with zeros to a whole
+//! page after each call; a test runs random calls on both. Not so: an address that is not valid ends the
+//! process, where the kernel has EFAULT; duplicates, mappings and clones are refused (see the module
+//! `opening`); holes cannot be made (EOPNOTSUPP); `O_DIRECT` is left out; a file ends at
+//! [`MOST_PAGES`]: EFBIG behind it.
+//!
+//! # Processes and threads
+//!
+//! Calls come from one thread of a process at a time, as the server's do. A forked process has its parent's
+//! table, with positions of its own from then on. A hook runs in signal handlers as far as the function does
+//! that it stands for: on descriptors that are not managed.
 // These are C functions, called by a program with its own pointers.
 #![allow(unsafe_code)]
 

@@ -13,3 +13,4 @@ mod checks;
 mod installed;
 mod plain_front;
 mod random;
+mod semantics;

@@ -8,7 +8,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::fmt::Debug;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libc::{iovec, off_t};
 use pgshrink_interpose::PAGE_BYTES;
@@ -28,6 +28,13 @@ fn errno() -> c_int {
 fn set_errno(number: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = number };
+}
+
+/// To whole pages, if it is a plain file.
+fn pad(path: &Path) {
+    let Ok(file) = fs::OpenOptions::new().write(true).open(path) else { return };
+    let size = file.metadata().unwrap().len();
+    file.set_len(size.next_multiple_of(PAGE as u64)).unwrap();
 }
 
 /// A side: its functions, its file, its descriptors.
@@ -88,16 +95,16 @@ impl Twins {
         let theirs = call(&mut self.plain, &self.other[1]);
         let their_errno = errno();
         let told = || self.log[self.log.len().saturating_sub(30)..].join("\n");
-        assert_eq!(ours, theirs, "errno {our_errno} and {their_errno} of {}", told());
+        let short = |result: &T| format!("{result:?}").chars().take(300).collect::<String>();
+        let both = (short(&ours), our_errno, short(&theirs), their_errno);
+        assert!(ours == theirs, "{both:?} of {}", told());
         assert_eq!(our_errno, their_errno, "errno of {}", told());
         self.pad();
         ours
     }
 
     fn pad(&self) {
-        let Ok(file) = fs::OpenOptions::new().write(true).open(&self.plain.path) else { return };
-        let size = file.metadata().unwrap().len();
-        file.set_len(size.next_multiple_of(PAGE as u64)).unwrap();
+        pad(&self.plain.path);
     }
 
     fn open(&mut self, flags: c_int) {
@@ -363,6 +370,7 @@ impl Twins {
                     results.push(if *writes {
                         let written = libc::fwrite(bytes.as_ptr().cast(), 1, *length, stream) as i64;
                         libc::fflush(stream);
+                        pad(&side.path);
                         written
                     } else {
                         let at = buffer.as_mut_ptr().cast();

@@ -70,10 +70,13 @@ impl Front for NoFiles {
     }
 }
 
+/// The shell and other programs that a server starts inherit the variable, and are none of ours.
+fn is_server() -> bool {
+    std::env::current_exe().is_ok_and(|path| path.ends_with("postgres"))
+}
+
 extern "C" fn start() {
-    // The shell and other programs that a server starts inherit the variable, and are none of ours.
-    let server = std::env::current_exe().is_ok_and(|path| path.ends_with("postgres"));
-    if !server {
+    if !is_server() {
         return;
     }
     let said = match (install(&NoFiles), install(&NoFiles)) {
@@ -85,7 +88,22 @@ extern "C" fn start() {
     eprintln!("{said}");
 }
 
+/// A slot that the loader binds at the first call must not be bound past the hook.
+extern "C" fn end() {
+    if is_server() {
+        match install(&NoFiles) {
+            Ok(again) => eprintln!("lost {}", again.changed),
+            Err(refused) => eprintln!("refused: {refused}"),
+        }
+    }
+}
+
 #[used]
 // SAFETY: the loader calls what is in this section, once, after all relocations.
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
+
+#[used]
+// SAFETY: the loader calls what is in this section, once, at the end.
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

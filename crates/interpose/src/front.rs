@@ -53,6 +53,10 @@ pub enum Advice {
 /// a jump, or call a function of the program.
 pub trait Front: Sync {
     /// `open`: a real descriptor, which stays the file's until [`close`](Self::close).
+    ///
+    /// Making, emptying and refusing (`O_CREAT`, `O_TRUNC`, `O_EXCL`) is the front's affair, and so is
+    /// `O_CLOEXEC`. Access modes, `O_APPEND` and `O_SYNC` are the hooks': pages are read through a descriptor
+    /// for writing too, where a part of one is written. `O_DIRECT` and `O_DIRECTORY` do not come here.
     fn open(&self, path: &CStr, flags: i32, mode: libc::mode_t) -> Outcome<RawFd>;
 
     /// `stat` and `lstat`.
@@ -61,7 +65,7 @@ pub trait Front: Sync {
     /// `access`: as for a regular file of that name.
     fn access(&self, path: &CStr, mode: i32) -> Outcome<()>;
 
-    /// `truncate`.
+    /// `truncate`, to whole pages; to a size within a page the hooks open the file.
     fn truncate_path(&self, path: &CStr, size: u64) -> Outcome<()>;
 
     /// `unlink`.
@@ -83,7 +87,8 @@ pub trait Front: Sync {
     /// How an entry of such a directory is shown. `kind`: the system's `d_type`.
     fn listed(&self, directory: u64, name: &CStr, kind: u8) -> Listed;
 
-    /// `close`: what is kept for the descriptor goes. The hook closes the descriptor itself afterwards.
+    /// `close`: what is kept for the descriptor goes. The hook closes the descriptor itself afterwards; where
+    /// another function has closed it behind the hooks' back, it may be another file's by now.
     fn close(&self, descriptor: RawFd);
 
     /// Pages of the file.

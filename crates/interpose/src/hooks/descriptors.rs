@@ -97,3 +97,16 @@ impl File {
         self.slot.position.store(position, Ordering::Relaxed);
     }
 }
+
+#[test]
+fn a_descriptor_behind_the_table_is_never_managed() {
+    let last = DESCRIPTORS as RawFd - 1;
+    assert!(
+        adopt(last, libc::O_RDWR) && managed(last).is_some_and(|file| file.may_read() && file.may_write())
+    );
+    managed(last).unwrap().forget();
+    for fd in [last, last + 1, RawFd::MAX, -1, RawFd::MIN] {
+        assert!(managed(fd).is_none(), "{fd}");
+    }
+    assert!(!adopt(last + 1, 0) && !adopt(-1, 0));
+}

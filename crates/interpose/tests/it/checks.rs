@@ -103,6 +103,7 @@ fn servers_of_both_kinds_of_linking_take_the_hooks_and_run_with_them() {
         let (plain, _) = described(false);
         let (hooked, said) = described(true);
         assert!(plain == hooked && plain.len() > 10_000);
+        assert!(said.lines().any(|line| line == "lost 0"), "{said}");
         let numbers: Vec<usize> = said
             .lines()
             .find_map(|line| line.strip_prefix("installed "))

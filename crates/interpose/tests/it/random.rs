@@ -476,7 +476,7 @@ fn random_calls_on_a_managed_file_end_as_on_a_plain_file() {
 }
 
 #[test]
-#[ignore = "minutes: hundreds of thousands of calls"]
+#[ignore = "minutes: 150,000 calls"]
 fn long_random_calls_on_a_managed_file_end_as_on_a_plain_file() {
-    run(400, 1500);
+    run(150, 1000);
 }

@@ -5,10 +5,12 @@
 // System calls are made, and pages come as addresses.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pgshrink_interpose::{
@@ -23,16 +25,18 @@ const STRIDE: u64 = PAGE_BYTES as u64 + 8;
 pub struct PlainFront {
     /// Calls so far.
     pub calls: AtomicUsize,
-    pub closed: AtomicUsize,
-    pub advised: AtomicUsize,
+    /// How often each descriptor was synced.
+    pub synced: Mutex<BTreeMap<RawFd, usize>>,
+    /// What was last said of each: first page, pages.
+    pub advised: Mutex<BTreeMap<RawFd, (u32, u32, Advice)>>,
     /// Panic at the next call.
     pub panics: std::sync::atomic::AtomicBool,
 }
 
 pub static FRONT: PlainFront = PlainFront {
     calls: AtomicUsize::new(0),
-    closed: AtomicUsize::new(0),
-    advised: AtomicUsize::new(0),
+    synced: Mutex::new(BTreeMap::new()),
+    advised: Mutex::new(BTreeMap::new()),
     panics: std::sync::atomic::AtomicBool::new(false),
 };
 
@@ -134,6 +138,8 @@ impl Front for PlainFront {
             if !exists || flags & libc::O_TRUNC != 0 {
                 set_pages(fd, 0)?;
             }
+            self.synced.lock().unwrap().insert(fd, 0);
+            self.advised.lock().unwrap().insert(fd, (0, 0, Advice::WillNeed));
             Ok(fd)
         })())
     }
@@ -195,7 +201,6 @@ impl Front for PlainFront {
 
     fn close(&self, _: RawFd) {
         self.called();
-        self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn pages(&self, fd: RawFd) -> Result<u32, Errno> {
@@ -242,11 +247,17 @@ impl Front for PlainFront {
     }
 
     fn sync(&self, fd: RawFd) -> Result<(), Errno> {
+        // What is there already is changed without an allocation.
+        if let Some(count) = self.synced.lock().unwrap().get_mut(&fd) {
+            *count += 1;
+        }
         system(libc::SYS_fdatasync, [fd as usize, 0, 0, 0]).map(drop)
     }
 
-    fn advise(&self, _: RawFd, _: u32, pages: u32, _: Advice) {
-        self.advised.fetch_add(pages as usize, Ordering::Relaxed);
+    fn advise(&self, fd: RawFd, first: u32, pages: u32, advice: Advice) {
+        if let Some(last) = self.advised.lock().unwrap().get_mut(&fd) {
+            *last = (first, pages, advice);
+        }
     }
 
     fn descriptor_attributes(&self, fd: RawFd) -> Result<Attributes, Errno> {

@@ -472,7 +472,7 @@ fn run(sequences: usize, steps: usize) {
 
 #[test]
 fn random_calls_on_a_managed_file_end_as_on_a_plain_file() {
-    run(20, 400);
+    run(12, 400);
 }
 
 #[test]

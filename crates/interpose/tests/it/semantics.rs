@@ -10,8 +10,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use pgshrink_interpose::PAGE_BYTES;
 use pgshrink_interpose::hooks::MOST_PAGES;
+use pgshrink_interpose::{Advice, PAGE_BYTES};
 use pgshrink_testkit::TempDir;
 
 use crate::calls::{Calls, hooks};
@@ -91,6 +91,68 @@ fn a_file_ends_at_a_segments_last_page() {
         assert_eq!((calls.posix_fallocate)(fd, 1, MOST_BYTES), libc::EFBIG);
         assert_eq!((calls.posix_fallocate)(fd, 0, i64::MAX), libc::EFBIG);
         assert_eq!((calls.ftruncate)(fd, 0), 0);
+        (calls.close)(fd);
+    }
+}
+
+#[test]
+fn vectored_calls_take_the_position_for_an_offset_of_minus_one_and_refuse_other_flags() {
+    let folder = TempDir::new().unwrap();
+    let calls = hooks();
+    let (_, fd) = opened(folder.path(), &calls);
+    let mut page = [2_u8; PAGE_BYTES];
+    let part = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: PAGE_BYTES };
+    let endless = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: usize::MAX };
+    // SAFETY: buffers of these lengths; the one that is too long is refused before it is used.
+    unsafe {
+        assert_eq!((calls.pwritev2)(fd, &raw const part, 1, -1, 0), PAGE_BYTES as isize);
+        assert_eq!((calls.lseek)(fd, 0, libc::SEEK_CUR), 2 * PAGE_BYTES as i64);
+        assert_eq!((calls.preadv2)(fd, &raw const part, 1, 0, libc::RWF_HIPRI), PAGE_BYTES as isize);
+        for flags in [libc::RWF_NOWAIT, libc::RWF_APPEND, libc::RWF_SYNC, 1 << 20] {
+            assert_eq!(((calls.preadv2)(fd, &raw const part, 1, 0, flags), errno()), (-1, libc::EOPNOTSUPP));
+            assert_eq!(((calls.pwritev2)(fd, &raw const part, 1, 0, flags), errno()), (-1, libc::EOPNOTSUPP));
+        }
+        assert_eq!(((calls.preadv)(fd, &raw const part, 1025, 0), errno()), (-1, libc::EINVAL));
+        assert_eq!(((calls.preadv)(fd, &raw const endless, 1, 0), errno()), (-1, libc::EINVAL));
+        assert_eq!((calls.preadv)(fd, std::ptr::null(), 0, 0), 0);
+        (calls.close)(fd);
+    }
+}
+
+#[test]
+fn a_write_through_a_synchronous_descriptor_is_synced() {
+    let folder = TempDir::new().unwrap();
+    let calls = hooks();
+    let name = c_path(&folder.path().join("managed-synced"));
+    let page = [2_u8; PAGE_BYTES];
+    // SAFETY: a string and a page.
+    unsafe {
+        let fd = (calls.open)(name.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_DSYNC, 0o600);
+        let synced = || *FRONT.synced.lock().unwrap().get(&fd).unwrap_or(&0);
+        let before = synced();
+        assert_eq!((calls.write)(fd, page.as_ptr().cast(), PAGE_BYTES), PAGE_BYTES as isize);
+        assert_eq!((calls.pwrite)(fd, page.as_ptr().cast(), 1, 0), 1);
+        assert_eq!(synced(), before + 2);
+        (calls.close)(fd);
+    }
+}
+
+#[test]
+fn advice_arrives_in_whole_pages() {
+    let folder = TempDir::new().unwrap();
+    let calls = hooks();
+    let (_, fd) = opened(folder.path(), &calls);
+    let last = || FRONT.advised.lock().unwrap().get(&fd).copied();
+    // SAFETY: a descriptor.
+    unsafe {
+        assert_eq!((calls.posix_fadvise)(fd, 8192, 3 * 8192, libc::POSIX_FADV_WILLNEED), 0);
+        assert_eq!(last(), Some((1, 3, Advice::WillNeed)));
+        assert_eq!((calls.sync_file_range)(fd, 100, 8192, 2), 0);
+        assert_eq!(last(), Some((0, 2, Advice::WriteBack)));
+        assert_eq!((calls.posix_fadvise)(fd, 8192, 0, libc::POSIX_FADV_DONTNEED), 0);
+        assert_eq!(last(), Some((1, MOST_PAGES - 1, Advice::WriteBack)));
+        assert_eq!((calls.posix_fadvise)(fd, 0, 8192, libc::POSIX_FADV_RANDOM), 0);
+        assert_eq!(last(), Some((1, MOST_PAGES - 1, Advice::WriteBack)), "not for the front");
         (calls.close)(fd);
     }
 }
@@ -194,7 +256,10 @@ fn a_descriptor_that_the_table_has_no_room_for_is_emfile() {
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
         if libc::WEXITSTATUS(status) == 77 {
-            pgshrink_testkit::left_out("a_descriptor_that_the_table_has_no_room_for_is_emfile", "ulimit -Hn");
+            pgshrink_testkit::left_out(
+                "a_descriptor_that_the_table_has_no_room_for_is_emfile",
+                "no right to more than 65,536 descriptors",
+            );
             return;
         }
         assert_eq!(status, 0);

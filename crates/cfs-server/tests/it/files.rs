@@ -9,7 +9,8 @@ use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
 use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
-    FRONT, TABLESPACE, VERSION, close, create, in_a_server, open, page, path, process, read, real, restart, write,
+    FRONT, TABLESPACE, VERSION, close, create, in_a_server, open, page, path, process, read, real, restart,
+    write,
 };
 
 #[test]
@@ -26,9 +27,9 @@ fn pages_that_one_process_wrote_are_read_by_another_and_survive_a_restart_when_s
         process(|| {
             let file = open("16401");
             assert_eq!(FRONT.pages(file), Ok(300));
-            assert_eq!(read(file, 0, 2), Ok(vec![page(1000), page(1)]));
-            assert_eq!(read(file, 1, 299).unwrap(), pages[1..]);
-            assert_eq!(read(file, 299, 5).unwrap(), pages[299..]);
+            assert!(read(file, 0, 2) == Ok(vec![page(1000), page(1)]));
+            assert!(read(file, 1, 299).unwrap() == pages[1..]);
+            assert!(read(file, 299, 5).unwrap() == pages[299..]);
             assert_eq!(read(file, 300, 1), Ok(vec![]));
             close(file);
         });
@@ -37,7 +38,7 @@ fn pages_that_one_process_wrote_are_read_by_another_and_survive_a_restart_when_s
         restart();
         process(|| {
             let file = open("16401");
-            assert_eq!(read(file, 0, 300).unwrap(), pages);
+            assert!(read(file, 0, 300).unwrap() == pages);
         });
     });
 }
@@ -52,11 +53,16 @@ fn files_grow_by_writing_behind_the_end_and_by_being_extended() {
             FRONT.extend(file, 2).unwrap();
             assert_eq!(FRONT.pages(file), Ok(9));
             let read_back = read(file, 0, 9).unwrap();
-            assert!(read_back.iter().enumerate().all(|(at, found)| *found == if at == 5 { page(5) } else { [0; _] }));
+            assert!(
+                read_back
+                    .iter()
+                    .enumerate()
+                    .all(|(at, found)| *found == if at == 5 { page(5) } else { [0; _] })
+            );
             FRONT.truncate(file, 3).unwrap();
             assert_eq!(FRONT.pages(file), Ok(3));
             FRONT.truncate(file, 6).unwrap();
-            assert_eq!(read(file, 0, 9).unwrap(), vec![[0; 8192]; 6]);
+            assert!(read(file, 0, 9).unwrap() == vec![[0; 8192]; 6]);
             let attributes = FRONT.attributes(&path("16401")).unwrap().unwrap();
             assert_eq!(attributes.size, 6 * 8192);
         });
@@ -79,7 +85,7 @@ fn a_removed_file_reads_as_empty_through_old_descriptors_and_its_name_is_free() 
             assert_eq!(read(old, 0, 1), Ok(vec![]));
             assert_eq!(FRONT.sync(old), Ok(()));
             assert_eq!(write(old, 0, &[page(3)]).map_err(|Errno(errno)| errno), Err(libc::EIO));
-            assert_eq!(read(new, 0, 2), Ok(vec![page(2)]));
+            assert!(read(new, 0, 2) == Ok(vec![page(2)]));
         });
     });
 }
@@ -95,7 +101,7 @@ fn a_directory_that_a_dead_process_left_counts_as_an_empty_file() {
             let file = open("16401");
             assert_eq!(FRONT.pages(file), Ok(0));
             write(file, 0, &[page(1)]).unwrap();
-            assert_eq!(read(file, 0, 2), Ok(vec![page(1)]));
+            assert!(read(file, 0, 2) == Ok(vec![page(1)]));
             std::fs::create_dir(real("16402")).unwrap();
             FRONT.unlink(&path("16402")).unwrap().unwrap();
             assert!(!real("16402").exists());
@@ -114,18 +120,17 @@ fn a_damaged_page_is_one_that_the_server_refuses_and_an_error_to_those_who_copy(
         });
         let container = real("16401/segment.pgshrink");
         let mut bytes = std::fs::read(&container).unwrap();
-        // Records follow the head one after the other.
-        let (head, end) = (16 << 10, bytes.len());
-        bytes[head..end.min(head + (40 << 10))].fill(0x55);
+        // All behind the roots: the first pages' records are there, one after the other.
+        bytes[12 << 10..].fill(0x55);
         std::fs::write(&container, bytes).unwrap();
         restart();
         process(|| {
             let file = open("16401");
-            assert_eq!(read(file, 0, 1), Ok(vec![[0xff; _]]));
+            assert!(read(file, 0, 1) == Ok(vec![[0xff; _]]));
             let copying = FRONT.open(&path("16401"), libc::O_RDONLY, 0).unwrap().unwrap();
             assert_eq!(read(copying, 0, 1), Err(Errno(libc::EIO)));
             write(file, 0, &[page(100)]).unwrap();
-            assert_eq!(read(copying, 0, 1), Ok(vec![page(100)]));
+            assert!(read(copying, 0, 1) == Ok(vec![page(100)]));
         });
     });
 }
@@ -147,7 +152,9 @@ fn a_container_that_does_not_open_can_be_sized_emptied_and_dropped() {
             for name in ["16401", "16402"] {
                 let file = open(name);
                 assert_eq!(FRONT.pages(file), Ok(0), "{name}");
-                assert!(read(file, 0, 1).is_ok_and(|pages| pages == [[0xff; _]]) || read(file, 0, 1).is_err());
+                assert!(
+                    read(file, 0, 1).is_ok_and(|pages| pages == [[0xff; _]]) || read(file, 0, 1).is_err()
+                );
                 assert!(FRONT.access(&path(name), libc::F_OK).unwrap().is_ok());
             }
             FRONT.truncate_path(&path("16401"), 0).unwrap().unwrap();
@@ -189,7 +196,8 @@ fn a_database_that_is_copied_here_stays_plain_before_its_version_file_is_there()
     in_a_server(|| {
         process(|| {
             let creating = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-            let source = |name: &str| assert!(FRONT.open(&CString::new(name).unwrap(), libc::O_RDONLY, 0).is_none());
+            let source =
+                |name: &str| assert!(FRONT.open(&CString::new(name).unwrap(), libc::O_RDONLY, 0).is_none());
             source("base/5/1259");
             assert!(FRONT.open(&path("1259"), creating, 0o600).is_none());
             // Another name: not a copy.
@@ -214,9 +222,13 @@ fn listings_show_containers_as_files_and_hide_what_is_not_the_servers() {
             assert_eq!(listed("16401_vm", libc::DT_REG), Listed::Shown);
             assert_eq!(listed(GUARD_NAME, libc::DT_REG), Listed::Hidden);
             assert_eq!(listed("else", libc::DT_DIR), Listed::Shown);
-            let above = CString::new(format!("{}/location/{VERSION}", std::env::current_dir().unwrap().display()));
+            let above =
+                CString::new(format!("{}/location/{VERSION}", std::env::current_dir().unwrap().display()));
             let above = FRONT.open_directory(&above.unwrap()).unwrap();
-            assert_eq!(FRONT.listed(above, &CString::new(RESERVE_NAME).unwrap(), libc::DT_REG), Listed::Hidden);
+            assert_eq!(
+                FRONT.listed(above, &CString::new(RESERVE_NAME).unwrap(), libc::DT_REG),
+                Listed::Hidden
+            );
             assert_eq!(FRONT.listed(above, c"5", libc::DT_DIR), Listed::Shown);
             assert!(FRONT.open_directory(c"base/5").is_none());
         });
@@ -275,7 +287,7 @@ fn another_servers_files_are_refused() {
         }
         process(|| {
             let file = open("16401");
-            assert_eq!(read(file, 0, 1), Ok(vec![page(1)]));
+            assert!(read(file, 0, 1) == Ok(vec![page(1)]));
             assert_eq!(write(file, 0, &[page(2)]), Ok(1));
         });
     });

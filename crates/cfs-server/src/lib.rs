@@ -28,6 +28,7 @@ mod report;
 mod reserve;
 pub mod server;
 pub mod setting;
+pub mod work;
 
 pub use error::Problem;
 pub use front::ServerFront;

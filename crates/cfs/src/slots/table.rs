@@ -49,6 +49,8 @@ pub struct Look {
     pub pages: Option<u32>,
     /// Whether it has something that no commit has made durable, or a commit failed.
     pub is_uncommitted: bool,
+    /// Whether it was opened for writing.
+    pub is_writable: bool,
 }
 
 /// What a region is used for at the moment, about: others go on meanwhile.
@@ -235,9 +237,9 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
             return Ok(None);
         };
         let live = self.slots.segment_state(slot)?;
-        let is_loaded = matches!(live.shared().state.load(), READY | READ_ONLY);
-        let pages = is_loaded.then(|| live.pages());
-        Ok(Some(Look { pages, is_uncommitted: has_uncommitted(&live) }))
+        let state = live.shared().state.load();
+        let pages = matches!(state, READY | READ_ONLY).then(|| live.pages());
+        Ok(Some(Look { pages, is_uncommitted: has_uncommitted(&live), is_writable: state == READY }))
     }
 
     /// The segments that are open, about: others go on meanwhile. `uncommitted`: only those that have something

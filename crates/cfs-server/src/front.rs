@@ -4,6 +4,7 @@
 
 mod birth;
 mod directory;
+pub(crate) mod sync;
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -124,7 +125,7 @@ fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
 }
 
 /// Whether the handle's file was removed: it reads as empty then, as the server left it.
-fn is_gone(error: &Error) -> bool {
+pub(crate) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::SegmentGone { .. })
 }
 
@@ -134,6 +135,10 @@ impl Front for ServerFront {
         let Some((shared, key)) = relation(path) else {
             if is_read_only {
                 birth::note_source(path);
+            } else if Shared::is_control_file(path.to_bytes())
+                && shared().is_some_and(Shared::is_checkpointer)
+            {
+                return with(sync::end_of_checkpoint).err().map(Err);
             }
             return None;
         };
@@ -318,6 +323,7 @@ impl Front for ServerFront {
     fn write(&self, descriptor: RawFd, first: u32, pages: &mut PagesToWrite<'_>) -> Result<u32, Errno> {
         with(|process| {
             let shared = process.shared;
+            process.checkpoints.end_cycle();
             let Process { files, workspace, page, .. } = process;
             let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
             let file = file.ok_or(Errno(libc::EBADF))?;
@@ -363,32 +369,7 @@ impl Front for ServerFront {
     }
 
     fn sync(&self, descriptor: RawFd) -> Result<(), Errno> {
-        with(|process| {
-            let shared = process.shared;
-            let key = process.file(descriptor)?.key();
-            let look = process.member.look(&key).map_err(|error| reported(&key, &error))?;
-            match look {
-                // Nothing is in memory, and what was written before is in the file. After a crash of the server
-                // it may not be on the disk.
-                None => {
-                    let file = SegmentFile::borrowed(descriptor, key, shared);
-                    use pgshrink_cfs::Device;
-                    file.fdatasync().and_then(|()| file.sync_dir()).map_err(|error| {
-                        errno_of(&Error::Device { operation: "fsync", offset: 0, length: 0, source: error })
-                    })
-                }
-                Some(look) if !look.is_uncommitted => Ok(()),
-                Some(_) => {
-                    let file = process.file(descriptor)?;
-                    let pinned = file.pin(Access::Write, &opener(shared, descriptor));
-                    match pinned.and_then(|pinned| pinned.commit()) {
-                        Err(error) if is_gone(&error) => Ok(()),
-                        Err(error) => Err(reported(&key, &error)),
-                        Ok(_) => Ok(()),
-                    }
-                }
-            }
-        })
+        with(|process| sync::sync(process, descriptor))
     }
 
     fn advise(&self, descriptor: RawFd, first: u32, pages: u32, advice: Advice) {

@@ -12,6 +12,7 @@ use pgshrink_cfs::{Device, Error, Workspace};
 use pgshrink_interpose::{Errno, Page};
 
 use crate::file::{SegmentFile, ServerOpener};
+use crate::front::sync::Checkpoints;
 use crate::host::ServerHost;
 use crate::server::{Shared, is_postmaster, shared};
 
@@ -57,6 +58,7 @@ pub(crate) struct Process {
     pub(crate) files: Vec<Option<Box<OpenFile>>>,
     /// A page on its way: the server changes its own while they are written.
     pub(crate) page: Box<Page>,
+    pub(crate) checkpoints: Checkpoints,
 }
 
 impl Process {
@@ -73,7 +75,14 @@ impl Process {
             }
         };
         let workspace = Workspace::new(shared.backend_memory).map_err(|_| Errno(libc::ENOMEM))?;
-        Ok(Process { shared, member, workspace, files: Vec::new(), page: Box::new([0; _]) })
+        Ok(Process {
+            shared,
+            member,
+            workspace,
+            files: Vec::new(),
+            page: Box::new([0; _]),
+            checkpoints: Checkpoints::default(),
+        })
     }
 
     /// The file of a descriptor.

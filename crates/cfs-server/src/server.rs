@@ -50,6 +50,11 @@ impl Shared {
     pub(crate) fn version(&self) -> &[u8] {
         self.version.as_bytes()
     }
+
+    /// Whether this process makes checkpoints.
+    pub(crate) fn is_checkpointer(&self) -> bool {
+        (self.is_checkpointer)()
+    }
 }
 
 static SHARED: OnceLock<Shared> = OnceLock::new();
@@ -90,6 +95,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         version: config.version,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
+    raise_descriptor_limit();
     if SHARED.set(shared).is_err() {
         return Ok(());
     }
@@ -98,6 +104,20 @@ pub fn start(config: Config) -> Result<(), Problem> {
     match handlers {
         (0, 0) => Ok(()),
         (errno, _) => Err(Problem::System { call: "pthread_atfork", errno }),
+    }
+}
+
+/// Groups of commits and openings after an eviction take descriptors that the server does not count.
+fn raise_descriptor_limit() {
+    const MORE: libc::rlim_t = 512;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a struct that the first call writes to and the second one reads. Where the limit cannot be raised,
+    // groups are smaller.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY {
+            limit.rlim_cur = limit.rlim_cur.saturating_add(MORE).min(limit.rlim_max);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
     }
 }
 
@@ -172,7 +192,7 @@ extern "C" fn ended() {
     if is_postmaster() {
         return;
     }
-    let closes = shared().is_some_and(|shared| (shared.is_checkpointer)());
+    let closes = shared().is_some_and(Shared::is_checkpointer);
     // Nothing may unwind into exit.
     let _ = std::panic::catch_unwind(|| {
         if closes {

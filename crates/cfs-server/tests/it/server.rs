@@ -4,6 +4,7 @@
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgshrink_cfs_server::server::{Config, begin, set, start};
 use pgshrink_cfs_server::{Room, ServerFront};
@@ -14,6 +15,8 @@ use pgshrink_testkit::TempDir;
 pub const VERSION: &str = "PG_15_202209061";
 pub const TABLESPACE: u32 = 16400;
 pub const FRONT: ServerFront = ServerFront;
+
+static IS_CHECKPOINTER: AtomicBool = AtomicBool::new(false);
 
 /// Runs a server of its own, in a data directory of its own; the test fails if the server panics.
 pub fn in_a_server(test: impl FnOnce()) {
@@ -44,7 +47,7 @@ fn boot() {
         backend_memory: 8 << 20,
         dirty_pages_max: 128,
         reserve_bytes_max: 8 << 20,
-        is_checkpointer: || false,
+        is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_postmaster: true,
     };
     start(config).unwrap();
@@ -60,6 +63,16 @@ pub fn restart() {
 /// Runs a process of the server to its end; whether it ended well.
 pub fn process(work: impl FnOnce()) {
     assert!(forked(work), "a process of the server failed");
+}
+
+/// From now on this process is the checkpointer.
+pub fn be_checkpointer() {
+    IS_CHECKPOINTER.store(true, Ordering::Relaxed);
+}
+
+/// What the checkpointer does at a checkpoint's end.
+pub fn open_control_file() -> Result<(), Errno> {
+    FRONT.open(c"/data/global/pg_control", libc::O_RDWR, 0).map_or(Ok(()), |opened| opened.map(drop))
 }
 
 fn forked(work: impl FnOnce()) -> bool {

@@ -62,6 +62,10 @@ pub fn restart() {
 
 /// Runs a process of the server to its end; whether it ended well.
 pub fn process(work: impl FnOnce()) {
+    let work = || {
+        IS_CHECKPOINTER.store(false, Ordering::Relaxed);
+        work();
+    };
     assert!(forked(work), "a process of the server failed");
 }
 

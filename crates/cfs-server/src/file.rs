@@ -225,7 +225,7 @@ fn sync_names(key: &SegmentKey, shared: &Shared) -> Result<(), DeviceError> {
     sync_directory(above.as_c_str()).map_err(failed)
 }
 
-/// The directory in a segment's place. It remembers the descriptor of the file that it made, which becomes the
+/// The directory that a container is made in, before it has the segment's name. It remembers the descriptor of the file that it made, which becomes the
 /// server's.
 pub(crate) struct SegmentFolder {
     pub(crate) key: SegmentKey,
@@ -236,7 +236,7 @@ pub(crate) struct SegmentFolder {
 
 impl SegmentFolder {
     fn path(&self, name: &str) -> PathBuffer {
-        PathBuffer::in_segment(&self.key, self.shared.version(), name)
+        PathBuffer::making(&self.key, self.shared.version(), std::process::id()).with(name)
     }
 }
 

@@ -16,7 +16,7 @@ use pgshrink_interpose::{
     Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
 };
 
-use crate::file::{SegmentFile, ServerOpener, open, stat_of, unlink};
+use crate::file::{SegmentFile, ServerOpener, open, stat_of};
 use crate::names::{Locations, Named, PathBuffer, parse};
 use crate::process::{OpenFile, Process, peeked_pages, with};
 use crate::report::{errno_of, errno_of_page, failure, reported};
@@ -66,8 +66,10 @@ fn relation(path: &CStr) -> Option<(&'static Shared, SegmentKey)> {
 
 /// What is in a segment's place.
 pub(crate) enum Found {
-    /// Nothing, or a plain file.
-    NotOurs,
+    /// Nothing.
+    Nothing,
+    /// A plain file.
+    Plain,
     /// A directory without a container: a process died while it made the file or removed it. It counts as an
     /// empty file, as a plain one would be there.
     Unborn,
@@ -77,16 +79,34 @@ pub(crate) enum Found {
 
 /// Looks what is in a segment's place.
 pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
-    let path = PathBuffer::container(key, shared.version());
-    match open(path.as_c_str(), libc::O_RDWR, 0) {
-        Ok(descriptor) => Ok(Found::Container(descriptor)),
-        Err(libc::ENOTDIR) => Ok(Found::NotOurs),
-        Err(libc::ENOENT) => {
-            let own = PathBuffer::segment(key, shared.version());
-            Ok(if is_directory(own.as_c_str()) { Found::Unborn } else { Found::NotOurs })
+    let container = PathBuffer::container(key, shared.version());
+    let open = || open(container.as_c_str(), libc::O_RDWR, 0);
+    let mut opened = open();
+    if opened == Err(libc::ENOENT) {
+        let own = PathBuffer::segment(key, shared.version());
+        if !is_directory(own.as_c_str()) {
+            return Ok(Found::Nothing);
         }
+        // It may have got its name in between.
+        opened = open();
+    }
+    match opened {
+        Ok(descriptor) => Ok(Found::Container(descriptor)),
+        Err(libc::ENOTDIR) => Ok(Found::Plain),
+        Err(libc::ENOENT) => Ok(Found::Unborn),
         Err(errno) => Err(Errno(errno)),
     }
+}
+
+/// Takes a container's file, just opened, for one that the server has open.
+fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd, Errno> {
+    with(|process| {
+        let owned = Owned(descriptor);
+        let file = OpenFile::new(process.member, key, is_read_only).map_err(|error| errno_of(&error))?;
+        std::mem::forget(owned);
+        process.keep(descriptor, file);
+        Ok(descriptor)
+    })
 }
 
 /// What the system says of a name.
@@ -147,11 +167,12 @@ impl Front for ServerFront {
             Err(errno) => return Some(Err(errno)),
         };
         let opened = match found {
-            Found::NotOurs => {
+            Found::Nothing | Found::Plain => {
                 if is_read_only {
                     birth::note_source(path);
                 }
-                if flags & libc::O_CREAT == 0 || !birth::is_compressed(shared, &key) {
+                let is_made = matches!(found, Found::Nothing) && flags & libc::O_CREAT != 0;
+                if !is_made || !birth::is_compressed(shared, &key) {
                     return None;
                 }
                 birth::create(shared, key, mode)
@@ -162,14 +183,12 @@ impl Front for ServerFront {
                 }
                 Err(Errno(libc::EEXIST))
             }
-            Found::Unborn => birth::create(shared, key, 0o600),
-            Found::Container(descriptor) => with(|process| {
-                let owned = Owned(descriptor);
-                let file = OpenFile::new(process.member, key, is_read_only).map_err(|e| errno_of(&e))?;
-                std::mem::forget(owned);
-                process.keep(descriptor, file);
-                Ok(descriptor)
-            }),
+            Found::Container(descriptor) => keep(key, descriptor, is_read_only),
+            Found::Unborn => match birth::create(shared, key, 0o600) {
+                Err(Errno(libc::EEXIST)) => birth::wait_for_other(shared, &key)
+                    .and_then(|descriptor| keep(key, descriptor, is_read_only)),
+                made => made,
+            },
         };
         Some(opened.and_then(|descriptor| {
             if flags & libc::O_TRUNC != 0 {
@@ -183,7 +202,7 @@ impl Front for ServerFront {
         let (shared, key) = relation(path)?;
         match find(shared, &key) {
             Err(errno) => Some(Err(errno)),
-            Ok(Found::NotOurs) => None,
+            Ok(Found::Nothing | Found::Plain) => None,
             Ok(Found::Unborn) => {
                 let path = PathBuffer::segment(&key, shared.version());
                 lstat(path.as_c_str()).map(|stat| Ok(Attributes { stat, size: 0 }))
@@ -210,7 +229,7 @@ impl Front for ServerFront {
         let (shared, key) = relation(path)?;
         let descriptor = match find(shared, &key) {
             Err(errno) => return Some(Err(errno)),
-            Ok(Found::NotOurs) => return None,
+            Ok(Found::Nothing | Found::Plain) => return None,
             Ok(Found::Unborn) => return Some(Ok(())),
             Ok(Found::Container(descriptor)) => Owned(descriptor),
         };
@@ -239,7 +258,7 @@ impl Front for ServerFront {
         let (shared, key) = relation(path)?;
         match find(shared, &key) {
             Err(errno) => return Some(Err(errno)),
-            Ok(Found::NotOurs) => return None,
+            Ok(Found::Nothing | Found::Plain) => return None,
             Ok(Found::Unborn) => {}
             Ok(Found::Container(descriptor)) => drop(Owned(descriptor)),
         }
@@ -522,13 +541,5 @@ fn unreadable(is_read_only: bool, page: Option<&mut Page>) -> Result<u32, Errno>
             Ok(1)
         }
         _ => Err(Errno(libc::EIO)),
-    }
-}
-
-/// Removes a name that may not be there.
-fn unlink_if_there(path: &CStr) -> Result<(), Errno> {
-    match unlink(path) {
-        Ok(()) | Err(libc::ENOENT) => Ok(()),
-        Err(errno) => Err(Errno(errno)),
     }
 }

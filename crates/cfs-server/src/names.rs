@@ -17,6 +17,10 @@ pub(crate) const VERSION_BYTES_MAX: usize = 40;
 /// The file that keeps a server without the library from copying a directory with containers in it. Its name is
 /// what such a server prints.
 pub const GUARD_NAME: &str = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
+/// Ends the name of a container's directory until there is a container in it, and when it is being removed; a
+/// process id follows. No server takes such a name for a relation's.
+const MAKING: &str = ".pgshrink-new.";
+const REMOVING: &str = ".pgshrink-old.";
 /// The file that holds space back for what must not fail on a full filesystem.
 pub const RESERVE_NAME: &str = "pgshrink-reserve";
 
@@ -78,6 +82,12 @@ pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> 
 /// A relation's file as it may be in a database's directory.
 pub(crate) fn relation_name(file: &[u8]) -> Option<RelationName> {
     RelationName::parse(std::str::from_utf8(file).ok()?)
+}
+
+/// Whether this is what a process left that died while it made or removed a container.
+pub(crate) fn is_leftover(file: &[u8]) -> bool {
+    let has = |mark: &str| file.windows(mark.len()).any(|window| window == mark.as_bytes());
+    has(MAKING) || has(REMOVING)
 }
 
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -167,9 +177,7 @@ impl PathBuffer {
 
     /// A file in a database's directory.
     pub(crate) fn in_database(tablespace: u32, database: u32, version: &[u8], name: &str) -> PathBuffer {
-        let mut path = PathBuffer::database(tablespace, database, version);
-        path.push(b"/").push(name.as_bytes());
-        path
+        PathBuffer::database(tablespace, database, version).with(name)
     }
 
     /// A segment's own path: a plain file, or the directory of its container.
@@ -184,16 +192,29 @@ impl PathBuffer {
         path
     }
 
-    /// A file in a container's directory.
-    pub(crate) fn in_segment(key: &SegmentKey, version: &[u8], name: &str) -> PathBuffer {
+    /// A container's directory while this process makes it.
+    pub(crate) fn making(key: &SegmentKey, version: &[u8], pid: u32) -> PathBuffer {
         let mut path = PathBuffer::segment(key, version);
-        path.push(b"/").push(name.as_bytes());
+        path.push(MAKING.as_bytes()).push_number(pid);
         path
+    }
+
+    /// A container's directory while this process removes it.
+    pub(crate) fn removing(key: &SegmentKey, version: &[u8], pid: u32) -> PathBuffer {
+        let mut path = PathBuffer::segment(key, version);
+        path.push(REMOVING.as_bytes()).push_number(pid);
+        path
+    }
+
+    /// A file in this directory.
+    pub(crate) fn with(mut self, name: &str) -> PathBuffer {
+        self.push(b"/").push(name.as_bytes());
+        self
     }
 
     /// A segment's container.
     pub(crate) fn container(key: &SegmentKey, version: &[u8]) -> PathBuffer {
-        PathBuffer::in_segment(key, version, FILE_NAME)
+        PathBuffer::segment(key, version).with(FILE_NAME)
     }
 }
 
@@ -249,6 +270,8 @@ mod tests {
             "pg_tblspc/16400/PG_15_202209061/5/16401_init",
             "pg_tblspc/16400/PG_15_202209061/5/PG_VERSION",
             "pg_tblspc/16400/PG_15_202209061/5/16401/segment.pgshrink",
+            "pg_tblspc/16400/PG_15_202209061/5/16401.pgshrink-new.1",
+            "pg_tblspc/16400/PG_15_202209061/5/16401.pgshrink-old.1",
             "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/pgsql_tmp1.0",
             "/data/slow/PG_15_202209061/5/16401",
             "/data/fast/PG_15_202209061x/5/16401",
@@ -269,8 +292,9 @@ mod tests {
             segment: (1 << 24) - 1,
         };
         let version = [b'v'; VERSION_BYTES_MAX];
-        let path = PathBuffer::in_segment(&key, &version, pgshrink_cfs::segment::NEW_FILE_NAME);
-        assert!(path.as_c_str().to_bytes().ends_with(b"_init.16777215/segment.pgshrink-new"));
+        let path = PathBuffer::making(&key, &version, u32::MAX).with(pgshrink_cfs::segment::NEW_FILE_NAME);
+        let end = b"_init.16777215.pgshrink-new.4294967295/segment.pgshrink-new";
+        assert!(path.as_c_str().to_bytes().ends_with(end));
         let path = PathBuffer::in_database(u32::MAX, u32::MAX, &version, GUARD_NAME);
         assert!(path.as_c_str().to_bytes().ends_with(GUARD_NAME.as_bytes()));
     }

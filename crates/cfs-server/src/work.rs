@@ -58,7 +58,7 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
             let form = Form::Plain;
             return Ok(Some(SegmentInfo { virtual_bytes: 0, disk_bytes: 0, form }));
         }
-        Found::NotOurs => {
+        Found::Nothing | Found::Plain => {
             return Ok(lstat(own.as_c_str()).map(|stat| SegmentInfo {
                 virtual_bytes: stat.st_size as u64,
                 disk_bytes: stat.st_blocks as u64 * 512,

@@ -5,13 +5,14 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use pgshrink_cfs::slots::{Segment, SegmentKey};
 use pgshrink_cfs::{Birth, Identity, KEY_BYTES};
 use pgshrink_interpose::Errno;
 
 use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
-use crate::front::{is_directory, unlink_if_there};
+use crate::front::{Found, find, is_directory};
 use crate::host::errno;
 use crate::names::{GUARD_NAME, PathBuffer};
 use crate::process::{OpenFile, Process, with};
@@ -85,40 +86,85 @@ fn exists(path: &CStr) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::F_OK) == 0 }
 }
 
-/// Makes a container in the segment's place, where there is nothing or an empty directory.
+/// Makes a container in the segment's place, where there is nothing or an empty directory. The place has the
+/// container at once: others ask whether the file is there at the same time.
 pub(super) fn create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
     let version = shared.version();
     with(|process| {
         guard(shared, &key)?;
-        let own = PathBuffer::segment(&key, version);
+        let making = PathBuffer::making(&key, version, std::process::id());
+        let making = making.as_c_str();
         // Who may read a file may enter a directory.
-        let directory_mode = mode | (mode & 0o444) >> 2 | 0o300;
-        // SAFETY: a string that ends with a zero.
-        match call(|| unsafe { libc::mkdir(own.as_c_str().as_ptr(), directory_mode) }) {
-            Ok(_) | Err(libc::EEXIST) => {}
-            Err(errno) => return Err(Errno(errno)),
-        }
+        make_directory(making, mode | (mode & 0o444) >> 2 | 0o300)?;
         let folder = SegmentFolder { key, shared, mode, made: Cell::new(None) };
         let opener = ServerOpener { shared, descriptor: None };
         let birth = Birth { id: random()?, identity: identity(&key), key: [0; KEY_BYTES] };
-        match Segment::create(process.member, key, &folder, &birth, &opener, shared.options()) {
-            Ok(segment) => {
-                let descriptor = folder.made.take().ok_or(Errno(libc::EIO))?;
+        let made = Segment::create(process.member, key, &folder, &birth, &opener, shared.options());
+        let own = PathBuffer::segment(&key, version);
+        let placed = made.map_err(|error| reported(&key, &error)).and_then(|segment| {
+            // SAFETY: strings that end with a zero.
+            match call(|| unsafe { libc::rename(making.as_ptr(), own.as_c_str().as_ptr()) }) {
+                Ok(_) => Ok(segment),
+                Err(errno) => {
+                    process.member.invalidate(&key).map_err(|error| errno_of(&error))?;
+                    // Another process was quicker.
+                    Err(Errno(if errno == libc::ENOTEMPTY { libc::EEXIST } else { errno }))
+                }
+            }
+        });
+        match (placed, folder.made.take()) {
+            (Ok(segment), Some(descriptor)) => {
                 process.keep(descriptor, OpenFile { segment, name: None, is_read_only: false });
                 Ok(descriptor)
             }
-            Err(error) => {
-                if let Some(descriptor) = folder.made.take() {
+            (placed, descriptor) => {
+                if let Some(descriptor) = descriptor {
                     // SAFETY: made above, and nobody else has its number.
                     unsafe { libc::close(descriptor) };
                 }
-                let _ = pgshrink_cfs::segment::unlink(&folder);
-                // SAFETY: a string that ends with a zero. A directory that stays is an empty file.
-                unsafe { libc::rmdir(own.as_c_str().as_ptr()) };
-                Err(reported(&key, &error))
+                let _ = remove_directory(making);
+                Err(placed.err().unwrap_or(Errno(libc::EIO)))
             }
         }
     })
+}
+
+/// Another process is making the container of an empty directory: waits until it has; its file.
+pub(super) fn wait_for_other(shared: &'static Shared, key: &SegmentKey) -> Result<RawFd, Errno> {
+    const TRIES: u32 = 1000;
+    for _ in 0..TRIES {
+        match find(shared, key)? {
+            Found::Container(descriptor) => return Ok(descriptor),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(Errno(libc::EIO))
+}
+
+/// Makes a directory, and removes first what a dead process of the same id has left there.
+fn make_directory(path: &CStr, mode: libc::mode_t) -> Result<(), Errno> {
+    // SAFETY: a string that ends with a zero.
+    let make = || call(|| unsafe { libc::mkdir(path.as_ptr(), mode) }).map(drop);
+    match make() {
+        Err(libc::EEXIST) => {
+            remove_directory(path)?;
+            make().map_err(Errno)
+        }
+        done => done.map_err(Errno),
+    }
+}
+
+/// Removes a container's directory, with what can be in it.
+pub(super) fn remove_directory(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: a string that ends with a zero; the descriptor is closed once.
+    unsafe {
+        let directory = open(path, libc::O_RDONLY | libc::O_DIRECTORY, 0).map_err(Errno)?;
+        for name in [c"segment.pgshrink", c"segment.pgshrink-new"] {
+            libc::unlinkat(directory, name.as_ptr(), 0);
+        }
+        libc::close(directory);
+        call(|| libc::rmdir(path.as_ptr())).map(drop).map_err(Errno)
+    }
 }
 
 fn identity(key: &SegmentKey) -> Identity {
@@ -147,20 +193,29 @@ fn guard(shared: &Shared, key: &SegmentKey) -> Result<(), Errno> {
     }
 }
 
-/// Removes a segment's container and its directory, whatever state they are in.
+/// Removes a segment's container and its directory, whatever state they are in: the name first, at once.
 pub(super) fn remove(shared: &'static Shared, key: &SegmentKey) -> Result<(), Errno> {
-    let folder = SegmentFolder { key: *key, shared, mode: 0o600, made: Cell::new(None) };
-    for name in [pgshrink_cfs::segment::FILE_NAME, pgshrink_cfs::segment::NEW_FILE_NAME] {
-        unlink_if_there(PathBuffer::in_segment(&folder.key, shared.version(), name).as_c_str())?;
+    let version = shared.version();
+    let own = PathBuffer::segment(key, version);
+    let removing = PathBuffer::removing(key, version, std::process::id());
+    let removing = removing.as_c_str();
+    // SAFETY: strings that end with a zero.
+    let rename = || call(|| unsafe { libc::rename(own.as_c_str().as_ptr(), removing.as_ptr()) }).map(drop);
+    match rename() {
+        // Left by a dead process of the same id.
+        Err(libc::ENOTEMPTY | libc::EEXIST) => {
+            remove_directory(removing)?;
+            rename().map_err(Errno)?;
+        }
+        done => done.map_err(Errno)?,
     }
-    let own = PathBuffer::segment(key, shared.version());
-    // SAFETY: a string that ends with a zero.
-    call(|| unsafe { libc::rmdir(own.as_c_str().as_ptr()) }).map_err(Errno)?;
     // The postmaster removes files before the region is made anew.
-    if is_postmaster() {
-        return Ok(());
+    if !is_postmaster() {
+        with(|process| process.member.invalidate(key).map(drop).map_err(|error| errno_of(&error)))?;
     }
-    with(|process| process.member.invalidate(key).map(drop).map_err(|error| errno_of(&error)))
+    // The name has gone: what is left is found by who removes the directory above.
+    let _ = remove_directory(removing);
+    Ok(())
 }
 
 /// Empties a container that cannot be opened: the server is dropping the relation. What is left is an empty file.

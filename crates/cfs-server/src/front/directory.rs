@@ -7,7 +7,8 @@ use std::ffi::CStr;
 use pgshrink_interpose::{Errno, Listed, Outcome};
 
 use crate::file::{call, open, unlink};
-use crate::names::{GUARD_NAME, Named, PathBuffer, RESERVE_NAME, relation_name};
+use crate::front::birth::remove_directory;
+use crate::names::{GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, relation_name};
 use crate::server::Shared;
 
 const VERSION: u64 = 1;
@@ -27,7 +28,7 @@ pub(super) fn listed(directory: u64, name: &CStr, kind: u8) -> Listed {
     let name = name.to_bytes();
     match directory {
         VERSION if name == RESERVE_NAME.as_bytes() => Listed::Hidden,
-        DATABASE if name == GUARD_NAME.as_bytes() => Listed::Hidden,
+        DATABASE if name == GUARD_NAME.as_bytes() || is_leftover(name) => Listed::Hidden,
         DATABASE if kind == libc::DT_DIR && relation_name(name).is_some() => Listed::File,
         _ => Listed::Shown,
     }
@@ -49,6 +50,9 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
         }
         Named::Relation(_) => return None,
     };
+    if let Named::Database { .. } = named {
+        sweep(path.as_c_str());
+    }
     let was_there = match unlink(hidden.as_c_str()) {
         Ok(()) => true,
         Err(libc::ENOENT) => false,
@@ -64,4 +68,16 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
         }
     }
     Some(removed.map(drop).map_err(Errno))
+}
+
+/// Removes what processes left in a database's directory that died while they made or removed a container. Not while
+/// others may be doing so: at a server's start, or when the directory goes.
+pub(crate) fn sweep(directory: &CStr) {
+    let Ok(text) = directory.to_str() else { return };
+    let Ok(entries) = std::fs::read_dir(text) else { return };
+    for entry in entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes())) {
+        if let Ok(path) = std::ffi::CString::new(entry.path().into_os_string().into_encoded_bytes()) {
+            let _ = remove_directory(&path);
+        }
+    }
 }

@@ -292,3 +292,86 @@ fn another_servers_files_are_refused() {
         });
     });
 }
+
+#[test]
+fn a_file_that_is_being_made_is_not_there_to_others_until_it_is_whole() {
+    in_a_server(|| {
+        let mut others = Vec::new();
+        for _ in 0..4 {
+            // SAFETY: the child ends by itself.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // Each asks for files that the parent makes meanwhile.
+                let done = std::panic::catch_unwind(|| {
+                    for number in 0..200 {
+                        let name = format!("{}", 16401 + number);
+                        let descriptor = loop {
+                            match FRONT.open(&path(&name), libc::O_RDWR, 0) {
+                                Some(opened) => break opened.unwrap(),
+                                None => std::thread::yield_now(),
+                            }
+                        };
+                        while FRONT.pages(descriptor).unwrap() == 0 {
+                            std::thread::yield_now();
+                        }
+                        assert!(read(descriptor, 0, 1) == Ok(vec![page(number)]));
+                        close(descriptor);
+                    }
+                });
+                // SAFETY: takes a number.
+                unsafe { libc::_exit(i32::from(done.is_err())) }
+            }
+            others.push(child);
+        }
+        process(|| {
+            for number in 0..200 {
+                let file = create(&format!("{}", 16401 + number));
+                write(file, 0, &[page(number)]).unwrap();
+                close(file);
+            }
+        });
+        for child in others {
+            let mut status = 0;
+            // SAFETY: a child of this process, and a number to be written to.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    });
+}
+
+#[test]
+fn an_existing_plain_file_stays_plain_when_it_is_opened_to_be_made() {
+    in_a_server(|| {
+        process(|| {
+            std::fs::write(real("16401"), "plain").unwrap();
+            assert!(FRONT.open(&path("16401"), libc::O_RDWR | libc::O_CREAT, 0o600).is_none());
+            assert!(FRONT.attributes(&path("16401")).is_none());
+            assert!(FRONT.unlink(&path("16401")).is_none());
+        });
+    });
+}
+
+#[test]
+fn what_dead_processes_left_is_not_listed_and_goes_with_the_directory() {
+    in_a_server(|| {
+        process(|| {
+            let leftover = |name: &str| {
+                std::fs::create_dir_all(real(name)).unwrap();
+                std::fs::write(real(name).join("segment.pgshrink"), "half").unwrap();
+            };
+            let own = std::process::id();
+            for name in [format!("16401.pgshrink-new.{own}"), format!("16401.pgshrink-old.{own}")] {
+                leftover(&name);
+            }
+            // Of a process with the same id.
+            let file = create("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            FRONT.unlink(&path("16401")).unwrap().unwrap();
+            leftover("16402.pgshrink-new.77");
+            let directory = CString::new(format!("pg_tblspc/{TABLESPACE}/{VERSION}/5")).unwrap();
+            let number = FRONT.open_directory(&directory).unwrap();
+            assert_eq!(FRONT.listed(number, c"16402.pgshrink-new.77", libc::DT_DIR), Listed::Hidden);
+            assert_eq!(FRONT.remove_directory(&directory), Some(Ok(())));
+        });
+    });
+}

@@ -6,6 +6,18 @@
 
 pub mod front;
 pub mod pages;
+pub mod table;
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+pub mod hooks;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+pub mod imports;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+pub mod install;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod original;
 
 pub use front::{Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES};
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+pub use install::{Installed, Refused, install, install_despite, prepare};
 pub use pages::{Page, PagesToRead, PagesToWrite};

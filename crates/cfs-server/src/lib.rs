@@ -26,6 +26,7 @@ mod process;
 mod region;
 mod report;
 mod reserve;
+pub mod saved;
 pub mod server;
 pub mod setting;
 pub mod work;

@@ -59,9 +59,12 @@ install: target/release/pgshrink ## the program, its manual pages and completion
 	target/release/pgshrink completions fish >$(INTO)/share/fish/vendor_completions.d/pgshrink.fish
 
 install-zson: ## the extension zson, into the server of PG_CONFIG (DESTDIR is respected)
-	@tools/extensions install
+	@tools/extensions install zson
+
+install-cfs: ## the extension cfs, into the server of PG_CONFIG (DESTDIR is respected)
+	@tools/extensions install cfs
 
 clean: ## removes everything built or fetched
 	$(CARGO) clean
 
-.PHONY: help demo build check test soak bench install install-zson clean
+.PHONY: help demo build check test soak bench install install-zson install-cfs clean

@@ -1,3 +1,37 @@
 //! One server's compressed files: which there are, who has them open, how they are written.
+//!
+//! This crate refuses to know SQL, catalogs and the server's functions: it sees paths, descriptors and pages, and
+//! answers with error numbers. No call of it raises an error in the server.
+//!
+//! ```text
+//!  hooks (pgshrink_interpose) -- Front --> front: paths and descriptors -> segments
+//!                                            |            \
+//!                        process: files that are open      names: paths <-> segments
+//!                                            |
+//!           region: settings, slots     file: containers in files      reserve
+//! ```
+//!
+//! * A relation file that is compressed is a directory of that name with a container in it. A server without the
+//!   library cannot open it (EISDIR), nor copy the directory above it (a file that nobody can read).
+//! * A file is *born* compressed if its tablespace's setting says so when the server makes it, and stays what it
+//!   is: settings decide about new files and newly written pages.
+//! * In directories that may hold a database's catalogs everything is born plain.
 
+pub mod error;
+mod file;
+mod front;
+mod host;
+mod names;
+mod process;
+mod region;
+mod report;
+mod reserve;
+pub mod saved;
+pub mod server;
 pub mod setting;
+pub mod work;
+
+pub use error::Problem;
+pub use front::ServerFront;
+pub use names::{GUARD_NAME, RESERVE_NAME};
+pub use region::{Room, TABLESPACES_MAX};

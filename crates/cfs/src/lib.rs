@@ -25,6 +25,7 @@
 //! * `engine`: a segment: [`container`], [`adjacent`] records, commits, [`recovery`], [`collector`],
 //!   [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
 //!   [`mod@reserve`]: what a full filesystem must not stop.
+//! * [`relation`]: names of relation files.
 //! * `shared`: what the processes of a container share: words, locks, who may write where.
 //! * `format`: what lies in the file: roots, map, records, [`units`].
 //! * [`page`]: what a page is turned into; knows PostgreSQL's layouts, nothing of containers. [`seal`]:
@@ -39,6 +40,7 @@ pub mod fault;
 mod format;
 pub mod page;
 mod policy;
+pub mod relation;
 pub mod seal;
 mod shared;
 pub mod sim;

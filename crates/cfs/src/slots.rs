@@ -42,7 +42,7 @@ pub use crate::format::key::SegmentKey;
 pub use handle::{Access, Opened, Opener, Pinned, Segment};
 pub use layout::{Capacity, Slots};
 pub use processes::{Host, Member, Peer, ProcessName};
-pub use table::{Evicted, Usage};
+pub use table::{Evicted, Look, Usage};
 
 #[doc(hidden)]
 pub use processes::Pin;

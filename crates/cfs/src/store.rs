@@ -65,9 +65,23 @@ static STORES: AtomicU64 = AtomicU64::new(0);
 /// A segment's pages.
 pub struct PageStore<'m, D, P = Alone, W = AtomicU64> {
     container: Container<'m, D, P, W>,
+    name: StoreName,
+}
+
+/// What dictionaries of a container are kept by, and check sums of pages computed from. Made once for each
+/// container that a process opens: not for another one, and not for a copy of it.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreName {
     identity: Identity,
     /// No other store of this process has it.
     number: u64,
+}
+
+/// A segment's pages, in a container that somebody else has ([`slots`](crate::slots)). Does all that a
+/// [`PageStore`] does, which is one of these with a container of its own.
+pub struct Pages<'c, 'm, D, P, W> {
+    container: &'c Container<'m, D, P, W>,
+    name: StoreName,
 }
 
 /// How pages are written.
@@ -99,6 +113,19 @@ impl StoredAs {
 /// A page of the server.
 pub type Page = [u8; PAGE_SIZE];
 
+impl StoreName {
+    /// Of an open container.
+    ///
+    /// # Errors
+    /// [`Error::Container`] where it cannot be read which segment it is.
+    pub fn of<D: Device, P: ProcessTable, W: Word>(
+        container: &Container<'_, D, P, W>,
+    ) -> Result<StoreName, Error> {
+        let identity = container.identity()?;
+        Ok(StoreName { identity, number: 1 + STORES.fetch_add(1, Ordering::Relaxed) })
+    }
+}
+
 impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     /// Over an open container.
     ///
@@ -106,9 +133,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
     /// [`Error::Container`] where it cannot be read which segment it is: check sums of pages are computed
     /// from that.
     pub fn new(container: Container<'m, D, P, W>) -> Result<Self, Error> {
-        let identity = container.identity()?;
-        let number = 1 + STORES.fetch_add(1, Ordering::Relaxed);
-        Ok(PageStore { container, identity, number })
+        let name = StoreName::of(&container)?;
+        Ok(PageStore { container, name })
     }
 
     /// The container: for commits, truncation, collection, its size and all else that is not about what pages
@@ -119,12 +145,104 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
 
     /// Which segment it was when it was opened.
     pub fn identity(&self) -> Identity {
-        self.identity
+        self.name.identity
+    }
+
+    /// Its pages.
+    pub fn pages(&self) -> Pages<'_, 'm, D, P, W> {
+        Pages::over(&self.container, self.name)
+    }
+
+    /// As [`Pages::read`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn read(&self, block: u32, page: &mut Page, workspace: &mut Workspace) -> Result<StoredAs, Error> {
+        self.pages().read(block, page, workspace)
+    }
+
+    /// As [`Pages::read_range`].
+    pub fn read_range<'p>(
+        &self,
+        first: u32,
+        pages: impl ExactSizeIterator<Item = &'p mut Page>,
+        workspace: &mut Workspace,
+    ) -> Vec<(u32, Error)> {
+        self.pages().read_range(first, pages, workspace)
+    }
+
+    /// As [`Pages::stored`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn stored<'w>(&self, block: u32, workspace: &'w mut Workspace) -> Result<Stored<'w>, ContainerError> {
+        self.pages().stored(block, workspace)
+    }
+
+    /// As [`Pages::write`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn write(
+        &self,
+        block: u32,
+        page: &Page,
+        how: &Writing,
+        workspace: &mut Workspace,
+    ) -> Result<StoredAs, Error> {
+        self.pages().write(block, page, how, workspace)
+    }
+
+    /// As [`Pages::write_range`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn write_range<'p>(
+        &self,
+        first: u32,
+        pages: impl IntoIterator<Item = &'p Page>,
+        how: &Writing,
+        workspace: &mut Workspace,
+    ) -> Result<(), (u32, Error)> {
+        self.pages().write_range(first, pages, how, workspace)
+    }
+
+    /// As [`Pages::warm`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn warm(&self, how: &Writing, workspace: &mut Workspace) -> Result<(), Error> {
+        self.pages().warm(how, workspace)
+    }
+
+    /// As [`Pages::add_dictionary`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn add_dictionary(&self, dictionary: &PageDictionary) -> Result<DictionaryNumber, Error> {
+        self.pages().add_dictionary(dictionary)
+    }
+
+    /// Where a page lies in the file, for prefetch and writeback ([`Container::location`]).
+    pub fn location(&self, block: u32) -> Option<FileRange> {
+        self.container.location(block)
+    }
+
+    /// The same of a range ([`Container::locations`]).
+    pub fn locations(&self, first: u32, count: u32, each: impl FnMut(FileRange)) {
+        self.container.locations(first, count, each);
+    }
+}
+
+impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
+    /// Of a container, by the name that was made of it when it was opened.
+    pub fn over(container: &'c Container<'m, D, P, W>, name: StoreName) -> Self {
+        Pages { container, name }
     }
 
     /// A block's number in its relation.
     fn in_relation(&self, block: u32) -> u32 {
-        self.identity.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
+        self.name.identity.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
     }
 
     /// What a dictionary of the container is kept by. The container's id is not enough: copies of one file
@@ -133,7 +251,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
         if self.container.options.fault.is(Fault::CacheIgnoresContainer) {
             return Name { container: [0; 16], store: 0, dictionary };
         }
-        Name { container: self.container.id(), store: self.number, dictionary }
+        Name { container: self.container.id(), store: self.name.number, dictionary }
     }
 
     /// Reads a page; says what it was stored as. On an error the buffer holds bytes without meaning.
@@ -216,7 +334,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
         let mode = Mode::from_byte(mode).map_err(failed)?;
         codecs.admit_reader(mode.algorithm())?;
         let slot = if mode.has_dictionary() {
-            Some(codecs.load(&self.container, self.name(number), block)?)
+            Some(codecs.load(self.container, self.name(number), block)?)
         } else {
             None
         };
@@ -315,7 +433,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
         }
         let slot = match how.dictionary {
             Some(number) => {
-                let slot = codecs.load(&self.container, self.name(number), block)?;
+                let slot = codecs.load(self.container, self.name(number), block)?;
                 codecs.prepare(slot, choice, block)?;
                 Some(slot)
             }
@@ -355,15 +473,5 @@ impl<'m, D: Device, P: ProcessTable, W: Word> PageStore<'m, D, P, W> {
         let mut name = [0; 16];
         name.copy_from_slice(&dictionary.hash()[..16]);
         Ok(self.container.add_dictionary(name, dictionary.bytes())?)
-    }
-
-    /// Where a page lies in the file, for prefetch and writeback ([`Container::location`]).
-    pub fn location(&self, block: u32) -> Option<FileRange> {
-        self.container.location(block)
-    }
-
-    /// The same of a range ([`Container::locations`]).
-    pub fn locations(&self, first: u32, count: u32, each: impl FnMut(FileRange)) {
-        self.container.locations(first, count, each);
     }
 }

@@ -19,7 +19,6 @@ mod names;
 mod output;
 mod pack;
 mod rekey;
-mod relation;
 mod running;
 mod salvage;
 mod tree;

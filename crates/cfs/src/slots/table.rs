@@ -19,6 +19,7 @@ use crate::engine::recovery::{has_lost_commits, has_uncommitted, is_to_be_closed
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
 use crate::shared::lock::{Held, hold};
+use crate::shared::region::{READ_ONLY, READY};
 use crate::shared::word::Word;
 use crate::slots::layout::{Phase, SlotState};
 use crate::slots::processes::{Host, Member, Pin};
@@ -39,6 +40,17 @@ pub enum Evicted {
     Pinned,
     /// It has changes that no commit has made durable, or a commit of it failed or died.
     Uncommitted,
+}
+
+/// What is in memory of an open segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// Its pages; `None` while it is being loaded.
+    pub pages: Option<u32>,
+    /// Whether it has something that no commit has made durable, or a commit failed.
+    pub is_uncommitted: bool,
+    /// Whether it was opened for writing.
+    pub is_writable: bool,
 }
 
 /// What a region is used for at the moment, about: others go on meanwhile.
@@ -212,6 +224,39 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
     pub(crate) fn idle(&self, keep: u32, but: &[SegmentKey]) -> Result<Option<(SegmentKey, bool)>, Error> {
         let table = self.lock_table()?;
         Ok(if table.open_slots() > keep { table.idle(but) } else { None })
+    }
+
+    /// What is in memory of a segment; `None` where it is not open. Opens nothing and pins nothing: for those
+    /// who ask for a size, or whether an fsync has anything to do.
+    ///
+    /// # Errors
+    /// As [`invalidate`](Self::invalidate).
+    pub fn look(&self, key: &SegmentKey) -> Result<Option<Look>, Error> {
+        let table = self.lock_table()?;
+        let Some(slot) = table.find(key).filter(|slot| self.slots.state(*slot).phase == Phase::Open) else {
+            return Ok(None);
+        };
+        let live = self.slots.segment_state(slot)?;
+        let state = live.shared().state.load();
+        let pages = matches!(state, READY | READ_ONLY).then(|| live.pages());
+        Ok(Some(Look { pages, is_uncommitted: has_uncommitted(&live), is_writable: state == READY }))
+    }
+
+    /// The segments that are open, about: others go on meanwhile. `uncommitted`: only those that have something
+    /// that no commit has made durable.
+    ///
+    /// # Errors
+    /// As [`invalidate`](Self::invalidate).
+    pub fn open_segments(&self, uncommitted: bool) -> Result<Vec<SegmentKey>, Error> {
+        let mut keys = Vec::new();
+        let _table = self.lock_table()?;
+        for slot in 0..self.slots.capacity().segments_max {
+            let is_open = self.slots.state(slot).phase == Phase::Open;
+            if is_open && (!uncommitted || has_uncommitted(&self.slots.segment_state(slot)?)) {
+                keys.push(self.slots.key(slot));
+            }
+        }
+        Ok(keys)
     }
 
     /// What the region is used for.

@@ -6,8 +6,8 @@
 
 use super::Failure;
 use super::manifest::{Content, Entry, Hashing};
-use super::relation::{RelationName, number};
 use pgshrink_cfs::page::PAGE_SIZE;
+use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::{Identity, PAGES_MAX};
 use std::ffi::OsStr;
 use std::fs::File;

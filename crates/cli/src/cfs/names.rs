@@ -3,7 +3,7 @@
 //! A best effort for people's eyes: rows are taken by what their hint bits say, and a relation that was
 //! rewritten since may be found under its old number too. What cannot be read gives no names, never an error.
 
-use super::relation::number;
+use pgshrink_cfs::relation::number;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;

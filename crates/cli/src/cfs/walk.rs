@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::manifest;
-use super::relation::{RelationName, number};
+use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::segment::FILE_NAME;
 use std::ffi::OsStr;
 use std::fs;

@@ -2,9 +2,9 @@
 
 use crate::cfs::Failure;
 use crate::cfs::names::Names;
-use crate::cfs::relation::{RelationName, number};
 use crate::cfs::walk::{self, Kind};
 use pgshrink_cfs::page::PAGE_SIZE;
+use pgshrink_cfs::relation::{RelationName, number};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File};

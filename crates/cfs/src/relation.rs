@@ -2,7 +2,7 @@
 
 /// What a file's name in a database directory says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct RelationName {
+pub struct RelationName {
     /// The relfilenode.
     pub number: u32,
     /// 0 main, 1 free-space map, 2 visibility map, 3 of an unlogged relation's start.
@@ -15,7 +15,7 @@ const FORKS: [&str; 4] = ["main", "fsm", "vm", "init"];
 
 impl RelationName {
     /// None: it is no relation's file, or a temporary one's.
-    pub(crate) fn parse(name: &str) -> Option<RelationName> {
+    pub fn parse(name: &str) -> Option<RelationName> {
         let (stem, segment) = match name.split_once('.') {
             Some((stem, segment)) => (stem, number(segment).filter(|segment| *segment > 0)?),
             None => (name, 0),
@@ -28,13 +28,13 @@ impl RelationName {
     }
 
     /// The fork's name as in `pg_relation_size`.
-    pub(crate) fn fork_name(&self) -> &'static str {
+    pub fn fork_name(&self) -> &'static str {
         FORKS[usize::from(self.fork)]
     }
 }
 
 /// Without sign, blanks or leading zeros: `0001` is a file of pg_xact.
-pub(crate) fn number(text: &str) -> Option<u32> {
+pub fn number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }

@@ -1,0 +1,545 @@
+//! What the hooks ask: paths and descriptors of compressed files.
+// Pages of the server's memory come as addresses.
+#![allow(unsafe_code)]
+
+mod birth;
+mod directory;
+pub(crate) mod sync;
+
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+
+use pgshrink_cfs::slots::{Access, SegmentKey};
+use pgshrink_cfs::store::{Pages, Writing};
+use pgshrink_cfs::{Error, FileRange, page::Policy};
+use pgshrink_interpose::{
+    Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
+};
+
+use crate::file::{SegmentFile, ServerOpener, open, stat_of};
+use crate::names::{Locations, Named, PathBuffer, parse};
+use crate::process::{OpenFile, Process, peeked_pages, with};
+use crate::report::{errno_of, errno_of_page, failure, reported};
+use crate::server::{Shared, is_postmaster, shared};
+
+/// Pages at most that are read at once: 1 MB, the server's longest vectored call.
+const BATCH: usize = 128;
+
+/// The files of this server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerFront;
+
+impl Locations for Shared {
+    fn tablespace_at(&self, directory: &[u8]) -> Option<u32> {
+        self.region.tablespaces().find(|tablespace| {
+            let mut target = [0u8; libc::PATH_MAX as usize];
+            let link = PathBuffer::link(*tablespace);
+            // SAFETY: a string that ends with a zero; a buffer of the length that is given.
+            let length =
+                unsafe { libc::readlink(link.as_c_str().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+            usize::try_from(length).is_ok_and(|length| target.get(..length) == Some(directory))
+        })
+    }
+
+    fn is_known(&self, tablespace: u32) -> bool {
+        self.region.setting(tablespace).is_some()
+    }
+}
+
+/// Reads a path; `None` where it is none of ours.
+fn named(path: &CStr) -> Option<(&'static Shared, Named)> {
+    let bytes = path.to_bytes();
+    // Most paths are in base/ or global/.
+    if !matches!(bytes.first(), Some(b'p' | b'/')) {
+        return None;
+    }
+    let shared = shared()?;
+    parse(bytes, shared.version(), shared).map(|named| (shared, named))
+}
+
+fn relation(path: &CStr) -> Option<(&'static Shared, SegmentKey)> {
+    match named(path)? {
+        (shared, Named::Relation(key)) => Some((shared, key)),
+        _ => None,
+    }
+}
+
+/// What is in a segment's place.
+pub(crate) enum Found {
+    /// Nothing.
+    Nothing,
+    /// A plain file.
+    Plain,
+    /// A directory without a container: a process died while it made the file or removed it. It counts as an
+    /// empty file, as a plain one would be there.
+    Unborn,
+    /// A container; its file, just opened.
+    Container(RawFd),
+}
+
+/// Looks what is in a segment's place.
+pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
+    let container = PathBuffer::container(key, shared.version());
+    let open = || open(container.as_c_str(), libc::O_RDWR, 0);
+    let mut opened = open();
+    if opened == Err(libc::ENOENT) {
+        let own = PathBuffer::segment(key, shared.version());
+        if !is_directory(own.as_c_str()) {
+            return Ok(Found::Nothing);
+        }
+        // It may have got its name in between.
+        opened = open();
+    }
+    match opened {
+        Ok(descriptor) => Ok(Found::Container(descriptor)),
+        Err(libc::ENOTDIR) => Ok(Found::Plain),
+        Err(libc::ENOENT) => Ok(Found::Unborn),
+        Err(errno) => Err(Errno(errno)),
+    }
+}
+
+/// Takes a container's file, just opened, for one that the server has open.
+fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd, Errno> {
+    with(|process| {
+        let owned = Owned(descriptor);
+        let file = OpenFile::new(process.member, key, is_read_only).map_err(|error| errno_of(&error))?;
+        std::mem::forget(owned);
+        process.keep(descriptor, file);
+        Ok(descriptor)
+    })
+}
+
+/// What the system says of a name.
+pub(crate) fn lstat(path: &CStr) -> Option<libc::stat> {
+    // SAFETY: a string that ends with a zero; all zeros is a value of this struct of numbers.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::lstat(path.as_ptr(), &mut stat) == 0).then_some(stat)
+    }
+}
+
+fn is_directory(path: &CStr) -> bool {
+    lstat(path).is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+/// A descriptor that is closed when nobody has taken it.
+struct Owned(RawFd);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: opened for this alone.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Bytes of a segment: from memory where it is open, else from its file's roots.
+fn bytes_of(shared: &'static Shared, key: &SegmentKey, descriptor: RawFd) -> u64 {
+    let known = if is_postmaster() { None } else { with(|process| look(process, key)).ok().flatten() };
+    let file = SegmentFile::borrowed(descriptor, *key, shared);
+    u64::from(known.unwrap_or_else(|| peeked_pages(&file))) * PAGE_BYTES as u64
+}
+
+fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
+    let look = process.member.look(key).map_err(|error| errno_of(&error))?;
+    Ok(look.and_then(|look| look.pages))
+}
+
+/// Whether the handle's file was removed: it reads as empty then, as the server left it.
+pub(crate) fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::SegmentGone { .. })
+}
+
+impl Front for ServerFront {
+    fn open(&self, path: &CStr, flags: i32, mode: libc::mode_t) -> Outcome<RawFd> {
+        let is_read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        let Some((shared, key)) = relation(path) else {
+            if is_read_only {
+                birth::note_source(path);
+            } else if Shared::is_control_file(path.to_bytes())
+                && shared().is_some_and(Shared::is_checkpointer)
+            {
+                return with(sync::end_of_checkpoint).err().map(Err);
+            }
+            return None;
+        };
+        let found = match find(shared, &key) {
+            Ok(found) => found,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let opened = match found {
+            Found::Nothing | Found::Plain => {
+                if is_read_only {
+                    birth::note_source(path);
+                }
+                let is_made = matches!(found, Found::Nothing) && flags & libc::O_CREAT != 0;
+                if !is_made || !birth::is_compressed(shared, &key) {
+                    return None;
+                }
+                birth::create(shared, key, mode)
+            }
+            _ if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 => {
+                if let Found::Container(descriptor) = found {
+                    drop(Owned(descriptor));
+                }
+                Err(Errno(libc::EEXIST))
+            }
+            Found::Container(descriptor) => keep(key, descriptor, is_read_only),
+            Found::Unborn => match birth::create(shared, key, 0o600) {
+                Err(Errno(libc::EEXIST)) => birth::wait_for_other(shared, &key)
+                    .and_then(|descriptor| keep(key, descriptor, is_read_only)),
+                made => made,
+            },
+        };
+        Some(opened.and_then(|descriptor| {
+            if flags & libc::O_TRUNC != 0 {
+                self.truncate(descriptor, 0)?;
+            }
+            Ok(descriptor)
+        }))
+    }
+
+    fn attributes(&self, path: &CStr) -> Outcome<Attributes> {
+        let (shared, key) = relation(path)?;
+        match find(shared, &key) {
+            Err(errno) => Some(Err(errno)),
+            Ok(Found::Nothing | Found::Plain) => None,
+            Ok(Found::Unborn) => {
+                let path = PathBuffer::segment(&key, shared.version());
+                lstat(path.as_c_str()).map(|stat| Ok(Attributes { stat, size: 0 }))
+            }
+            Ok(Found::Container(descriptor)) => {
+                let owned = Owned(descriptor);
+                let size = bytes_of(shared, &key, owned.0);
+                Some(stat_of(owned.0).map(|stat| Attributes { stat, size }).map_err(Errno))
+            }
+        }
+    }
+
+    fn access(&self, path: &CStr, mode: i32) -> Outcome<()> {
+        let (shared, key) = relation(path)?;
+        let own = PathBuffer::segment(&key, shared.version());
+        if !is_directory(own.as_c_str()) {
+            return None;
+        }
+        // A relation's file is never executed; to read and write is what its owner may.
+        Some(if mode & libc::X_OK != 0 { Err(Errno(libc::EACCES)) } else { Ok(()) })
+    }
+
+    fn truncate_path(&self, path: &CStr, size: u64) -> Outcome<()> {
+        let (shared, key) = relation(path)?;
+        let descriptor = match find(shared, &key) {
+            Err(errno) => return Some(Err(errno)),
+            Ok(Found::Nothing | Found::Plain) => return None,
+            Ok(Found::Unborn) => return Some(Ok(())),
+            Ok(Found::Container(descriptor)) => Owned(descriptor),
+        };
+        Some(with(|process| {
+            let opener = ServerOpener { shared, descriptor: None };
+            let mut file = OpenFile::new(process.member, key, false).map_err(|e| errno_of(&e))?;
+            let cut = file.pin(Access::Write, &opener).and_then(|pinned| {
+                pinned.truncate(size.div_ceil(PAGE_BYTES as u64) as u32)?;
+                // The server wants the space now: it has dropped the relation.
+                pinned.commit().map(drop)
+            });
+            match cut {
+                Err(error) if is_gone(&error) => Ok(()),
+                // A damaged container has to be dropped as well. Its file goes with its name.
+                Err(error) if size == 0 => {
+                    reported(&key, &error);
+                    drop(file);
+                    birth::empty(process, &key, descriptor.0)
+                }
+                done => done.map_err(|error| reported(&key, &error)),
+            }
+        }))
+    }
+
+    fn unlink(&self, path: &CStr) -> Outcome<()> {
+        let (shared, key) = relation(path)?;
+        match find(shared, &key) {
+            Err(errno) => return Some(Err(errno)),
+            Ok(Found::Nothing | Found::Plain) => return None,
+            Ok(Found::Unborn) => {}
+            Ok(Found::Container(descriptor)) => drop(Owned(descriptor)),
+        }
+        Some(birth::remove(shared, &key))
+    }
+
+    fn rename(&self, from: &CStr, to: &CStr) -> Outcome<()> {
+        for path in [from, to] {
+            if let Some((shared, key)) = relation(path)
+                && is_directory(PathBuffer::segment(&key, shared.version()).as_c_str())
+            {
+                return Some(Err(Errno(libc::EPERM)));
+            }
+        }
+        None
+    }
+
+    fn link(&self, from: &CStr, to: &CStr) -> Outcome<()> {
+        self.rename(from, to)
+    }
+
+    fn remove_directory(&self, path: &CStr) -> Outcome<()> {
+        let (shared, named) = named(path)?;
+        directory::remove(shared, named)
+    }
+
+    fn open_directory(&self, path: &CStr) -> Option<u64> {
+        let (_, named) = named(path)?;
+        directory::number(named)
+    }
+
+    fn listed(&self, directory: u64, name: &CStr, kind: u8) -> Listed {
+        directory::listed(directory, name, kind)
+    }
+
+    fn close(&self, descriptor: RawFd) {
+        let _ = with(|process| {
+            process.drop_file(descriptor);
+            Ok(())
+        });
+    }
+
+    fn pages(&self, descriptor: RawFd) -> Result<u32, Errno> {
+        with(|process| {
+            let shared = process.shared;
+            let file = process.file(descriptor)?;
+            let key = file.key();
+            match file.pin(Access::Read, &opener(shared, descriptor)).map(|pinned| pinned.pages()) {
+                Err(error) if is_gone(&error) => Ok(0),
+                // One that does not open has a size all the same: it can be dropped, and its pages fail.
+                Err(error) => {
+                    reported(&key, &error);
+                    let file = SegmentFile::borrowed(descriptor, key, shared);
+                    Ok(peeked_pages(&file))
+                }
+                Ok(pages) => Ok(pages),
+            }
+        })
+    }
+
+    fn read(&self, descriptor: RawFd, first: u32, pages: &mut PagesToRead<'_>) -> Result<u32, Errno> {
+        with(|process| {
+            let mut done = 0;
+            while pages.len() > 0 {
+                let batch = pages.len().min(BATCH);
+                match read_batch(process, descriptor, first + done, pages) {
+                    Ok(got) => {
+                        done += got;
+                        if (got as usize) < batch {
+                            break;
+                        }
+                    }
+                    Err(_) if done > 0 => break,
+                    Err(errno) => return Err(errno),
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    fn write(&self, descriptor: RawFd, first: u32, pages: &mut PagesToWrite<'_>) -> Result<u32, Errno> {
+        with(|process| {
+            let shared = process.shared;
+            process.checkpoints.end_cycle();
+            let Process { files, workspace, page, .. } = process;
+            let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
+            let file = file.ok_or(Errno(libc::EBADF))?;
+            let key = file.key();
+            let OpenFile { segment, name, .. } = file;
+            let pinned = segment.pin(Access::Write, &opener(shared, descriptor));
+            let pinned = pinned.map_err(|error| reported(&key, &error))?;
+            let name = name_of(name, &pinned, &key)?;
+            let store = Pages::over(&pinned, name);
+            let how = writing(shared, &key);
+            let mut done = 0;
+            for address in pages {
+                // SAFETY: a page of the caller's, valid for reads. Others may set bits in it meanwhile, so it is
+                // copied by volatile loads' equal, one copy, and only the copy is looked at.
+                unsafe { std::ptr::copy_nonoverlapping(address, &raw mut **page, 1) };
+                match store.write(first + done, page, &how, workspace) {
+                    Ok(_) => done += 1,
+                    Err(_) if done > 0 => break,
+                    Err(error) => {
+                        let errno = errno_of_page(&error);
+                        if errno.0 != libc::ENOSPC {
+                            failure(Some(&key), Some(first), &error);
+                        }
+                        return Err(errno);
+                    }
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    fn extend(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
+        change(descriptor, |pinned| pinned.extend(pages))
+    }
+
+    fn truncate(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
+        change(
+            descriptor,
+            |pinned| {
+                if pages > pinned.pages() { pinned.extend(pages) } else { pinned.truncate(pages) }
+            },
+        )
+    }
+
+    fn sync(&self, descriptor: RawFd) -> Result<(), Errno> {
+        with(|process| sync::sync(process, descriptor))
+    }
+
+    fn advise(&self, descriptor: RawFd, first: u32, pages: u32, advice: Advice) {
+        if advice == Advice::WriteBack {
+            return;
+        }
+        let _ = with(|process| {
+            let shared = process.shared;
+            let file = process.file(descriptor)?;
+            let Ok(pinned) = file.pin(Access::Read, &opener(shared, descriptor)) else { return Ok(()) };
+            pinned.locations(first, pages, |FileRange { offset, length }| {
+                // SAFETY: takes numbers.
+                unsafe {
+                    libc::posix_fadvise(descriptor, offset as i64, length as i64, libc::POSIX_FADV_WILLNEED)
+                };
+            });
+            Ok(())
+        });
+    }
+
+    fn descriptor_attributes(&self, descriptor: RawFd) -> Result<Attributes, Errno> {
+        let stat = stat_of(descriptor).map_err(Errno)?;
+        Ok(Attributes { stat, size: u64::from(self.pages(descriptor)?) * PAGE_BYTES as u64 })
+    }
+}
+
+fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
+    ServerOpener { shared, descriptor: Some(descriptor) }
+}
+
+/// How pages of a segment are written now.
+fn writing(shared: &Shared, key: &SegmentKey) -> Writing {
+    // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning.
+    let choice = shared.region.setting(key.tablespace).flatten();
+    let policy =
+        Policy { choice: choice.unwrap_or(pgshrink_codec::Algorithm::None.into()), ..Policy::default() };
+    Writing { policy, ..Writing::default() }
+}
+
+fn name_of(
+    name: &mut Option<pgshrink_cfs::store::StoreName>,
+    pinned: &crate::process::Using<'_>,
+    key: &SegmentKey,
+) -> Result<pgshrink_cfs::store::StoreName, Errno> {
+    if let Some(name) = name {
+        return Ok(*name);
+    }
+    let made = pgshrink_cfs::store::StoreName::of(pinned).map_err(|error| {
+        failure(Some(key), None, &error);
+        errno_of_page(&error)
+    })?;
+    *name = Some(made);
+    Ok(made)
+}
+
+fn change(
+    descriptor: RawFd,
+    operation: impl FnOnce(&crate::process::Using<'_>) -> Result<(), Error>,
+) -> Result<(), Errno> {
+    with(|process| {
+        let shared = process.shared;
+        let file = process.file(descriptor)?;
+        let key = file.key();
+        let pinned = file.pin(Access::Write, &opener(shared, descriptor));
+        pinned.and_then(|pinned| operation(&pinned)).map_err(|error| reported(&key, &error))
+    })
+}
+
+/// Reads at most [`BATCH`] pages.
+fn read_batch(
+    process: &mut Process,
+    descriptor: RawFd,
+    first: u32,
+    pages: &mut PagesToRead<'_>,
+) -> Result<u32, Errno> {
+    let shared = process.shared;
+    let Process { files, workspace, .. } = process;
+    let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
+    let file = file.ok_or(Errno(libc::EBADF))?;
+    let key = file.key();
+    let OpenFile { segment, name, is_read_only } = file;
+    let pinned = match segment.pin(Access::Read, &opener(shared, descriptor)) {
+        Err(error) if is_gone(&error) => return Ok(0),
+        pinned => pinned,
+    };
+    let pinned = match pinned {
+        Ok(pinned) => pinned,
+        Err(error) if error.is_damage() => {
+            // The first page cannot be had; that the others cannot either is found when they are asked for.
+            failure(Some(&key), Some(first), &error);
+            return unreadable(*is_read_only, pages.next());
+        }
+        Err(error) => return Err(reported(&key, &error)),
+    };
+    let name = name_of(name, &pinned, &key)?;
+    let count = pages.len().min(BATCH).min(pinned.pages().saturating_sub(first) as usize);
+    let mut taken: [Option<&mut Page>; BATCH] = [const { None }; BATCH];
+    for (place, page) in taken.iter_mut().zip(pages.take(count)) {
+        *place = Some(page);
+    }
+    let store = Pages::over(&pinned, name);
+    if let ([Some(page), ..], 1) = (&mut taken, count) {
+        return match store.read(first, page, workspace) {
+            Ok(_) => Ok(1),
+            Err(error) => {
+                failure(Some(&key), Some(first), &error);
+                if error.is_damage() {
+                    unreadable(*is_read_only, Some(page))
+                } else {
+                    Err(errno_of_page(&error))
+                }
+            }
+        };
+    }
+    let buffers = taken[..count].iter_mut().flatten().map(|page| &mut **page);
+    let faults = store.read_range(first, Counted(buffers, count), workspace);
+    let Some((block, error)) = faults.into_iter().next() else { return Ok(count as u32) };
+    if block > first {
+        return Ok(block - first);
+    }
+    failure(Some(&key), Some(first), &error);
+    if error.is_damage() { unreadable(*is_read_only, taken[0].take()) } else { Err(errno_of_page(&error)) }
+}
+
+/// An iterator whose length is known to its maker.
+struct Counted<I>(I, usize);
+
+impl<I: Iterator> Iterator for Counted<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.1 = self.1.saturating_sub(1);
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.1, Some(self.1))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Counted<I> {}
+
+/// A damaged page. The server's buffers get one that its own check refuses, so that everything it does about
+/// damaged pages applies: SQLSTATE XX001, `zero_damaged_pages`, free-space maps that are made anew. Who copies the
+/// file gets an error: a copy must not look whole.
+fn unreadable(is_read_only: bool, page: Option<&mut Page>) -> Result<u32, Errno> {
+    match page {
+        Some(page) if !is_read_only => {
+            page.fill(0xff);
+            Ok(1)
+        }
+        _ => Err(Errno(libc::EIO)),
+    }
+}

@@ -1,0 +1,229 @@
+//! How compressed files come into being and go.
+// System calls.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use pgshrink_cfs::slots::{Segment, SegmentKey};
+use pgshrink_cfs::{Birth, Identity, KEY_BYTES};
+use pgshrink_interpose::Errno;
+
+use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
+use crate::front::{Found, find, is_directory};
+use crate::host::errno;
+use crate::names::{GUARD_NAME, PathBuffer};
+use crate::process::{OpenFile, Process, with};
+use crate::report::{errno_of, reported};
+use crate::server::{Shared, is_postmaster};
+
+/// Bytes of a path that are remembered.
+const SOURCE_BYTES: usize = 1024;
+const VERSION_FILE: &str = "PG_VERSION";
+
+/// The file that this process opened for reading last.
+struct Source {
+    path: [u8; SOURCE_BYTES],
+    length: usize,
+}
+
+thread_local! {
+    static SOURCE: RefCell<Source> = const { RefCell::new(Source { path: [0; SOURCE_BYTES], length: 0 }) };
+}
+
+/// Remembers a file that was opened for reading: `copydir` opens each source right before it makes the copy.
+pub(super) fn note_source(path: &CStr) {
+    SOURCE.with_borrow_mut(|source| {
+        let bytes = path.to_bytes();
+        source.length = if bytes.len() <= SOURCE_BYTES { bytes.len() } else { 0 };
+        let length = source.length;
+        source.path[..length].copy_from_slice(&bytes[..length]);
+    });
+}
+
+/// Whether a file that is made now is to be a container.
+pub(super) fn is_compressed(shared: &Shared, key: &SegmentKey) -> bool {
+    // Nothing but files of temporary relations is made there, and those are not ours.
+    if is_postmaster() || shared.region.setting(key.tablespace).flatten().is_none() {
+        return false;
+    }
+    let version = shared.version();
+    let own = PathBuffer::in_database(key.tablespace, key.database, version, VERSION_FILE);
+    if exists(own.as_c_str()) {
+        return false;
+    }
+    // A later segment of a plain file is plain.
+    if key.segment > 0 {
+        let first = PathBuffer::segment(&SegmentKey { segment: 0, ..*key }, version);
+        return is_directory(first.as_c_str());
+    }
+    !is_copied_from_database(key, version)
+}
+
+/// Whether the process is copying a whole database into this directory, which may not have its `PG_VERSION` yet:
+/// files are copied in the order in which the source's directory lists them.
+fn is_copied_from_database(key: &SegmentKey, version: &[u8]) -> bool {
+    SOURCE.with_borrow(|source| {
+        let path = &source.path[..source.length];
+        let Some(slash) = path.iter().rposition(|byte| *byte == b'/') else { return false };
+        let own = PathBuffer::segment(key, version);
+        let own = own.as_c_str().to_bytes();
+        let name = own.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if &path[slash + 1..] != name {
+            return false;
+        }
+        let mut beside = [0u8; SOURCE_BYTES + VERSION_FILE.len() + 1];
+        beside[..=slash].copy_from_slice(&path[..=slash]);
+        beside[slash + 1..][..VERSION_FILE.len()].copy_from_slice(VERSION_FILE.as_bytes());
+        CStr::from_bytes_until_nul(&beside).is_ok_and(exists)
+    })
+}
+
+fn exists(path: &CStr) -> bool {
+    // SAFETY: a string that ends with a zero.
+    unsafe { libc::access(path.as_ptr(), libc::F_OK) == 0 }
+}
+
+/// Makes a container in the segment's place, where there is nothing or an empty directory. The place has the
+/// container at once: others ask whether the file is there at the same time.
+pub(super) fn create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
+    let version = shared.version();
+    with(|process| {
+        guard(shared, &key)?;
+        let making = PathBuffer::making(&key, version, std::process::id());
+        let making = making.as_c_str();
+        // Who may read a file may enter a directory.
+        make_directory(making, mode | (mode & 0o444) >> 2 | 0o300)?;
+        let folder = SegmentFolder { key, shared, mode, made: Cell::new(None) };
+        let opener = ServerOpener { shared, descriptor: None };
+        let birth = Birth { id: random()?, identity: identity(&key), key: [0; KEY_BYTES] };
+        let made = Segment::create(process.member, key, &folder, &birth, &opener, shared.options());
+        let own = PathBuffer::segment(&key, version);
+        let placed = made.map_err(|error| reported(&key, &error)).and_then(|segment| {
+            // SAFETY: strings that end with a zero.
+            match call(|| unsafe { libc::rename(making.as_ptr(), own.as_c_str().as_ptr()) }) {
+                Ok(_) => Ok(segment),
+                Err(errno) => {
+                    process.member.invalidate(&key).map_err(|error| errno_of(&error))?;
+                    // Another process was quicker.
+                    Err(Errno(if errno == libc::ENOTEMPTY { libc::EEXIST } else { errno }))
+                }
+            }
+        });
+        match (placed, folder.made.take()) {
+            (Ok(segment), Some(descriptor)) => {
+                process.keep(descriptor, OpenFile { segment, name: None, is_read_only: false });
+                Ok(descriptor)
+            }
+            (placed, descriptor) => {
+                if let Some(descriptor) = descriptor {
+                    // SAFETY: made above, and nobody else has its number.
+                    unsafe { libc::close(descriptor) };
+                }
+                let _ = remove_directory(making);
+                Err(placed.err().unwrap_or(Errno(libc::EIO)))
+            }
+        }
+    })
+}
+
+/// Another process is making the container of an empty directory: waits until it has; its file.
+pub(super) fn wait_for_other(shared: &'static Shared, key: &SegmentKey) -> Result<RawFd, Errno> {
+    const TRIES: u32 = 1000;
+    for _ in 0..TRIES {
+        match find(shared, key)? {
+            Found::Container(descriptor) => return Ok(descriptor),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(Errno(libc::EIO))
+}
+
+/// Makes a directory, and removes first what a dead process of the same id has left there.
+fn make_directory(path: &CStr, mode: libc::mode_t) -> Result<(), Errno> {
+    // SAFETY: a string that ends with a zero.
+    let make = || call(|| unsafe { libc::mkdir(path.as_ptr(), mode) }).map(drop);
+    match make() {
+        Err(libc::EEXIST) => {
+            remove_directory(path)?;
+            make().map_err(Errno)
+        }
+        done => done.map_err(Errno),
+    }
+}
+
+/// Removes a container's directory, with what can be in it.
+pub(super) fn remove_directory(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: a string that ends with a zero; the descriptor is closed once.
+    unsafe {
+        let directory = open(path, libc::O_RDONLY | libc::O_DIRECTORY, 0).map_err(Errno)?;
+        for name in [c"segment.pgshrink", c"segment.pgshrink-new"] {
+            libc::unlinkat(directory, name.as_ptr(), 0);
+        }
+        libc::close(directory);
+        call(|| libc::rmdir(path.as_ptr())).map(drop).map_err(Errno)
+    }
+}
+
+fn identity(key: &SegmentKey) -> Identity {
+    let SegmentKey { tablespace, database, relation, fork, segment } = *key;
+    Identity { tablespace, database, relation, fork, segment }
+}
+
+fn random() -> Result<[u8; 16], Errno> {
+    let mut id = [0u8; 16];
+    // SAFETY: a buffer of the length that is given.
+    let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
+    if got == id.len() as isize { Ok(id) } else { Err(Errno(errno())) }
+}
+
+/// Sees to it that a server without the library cannot copy the database's directory.
+fn guard(shared: &Shared, key: &SegmentKey) -> Result<(), Errno> {
+    let path = PathBuffer::in_database(key.tablespace, key.database, shared.version(), GUARD_NAME);
+    match open(path.as_c_str(), libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0) {
+        Ok(file) => {
+            // SAFETY: opened above.
+            unsafe { libc::close(file) };
+            Ok(())
+        }
+        Err(libc::EEXIST) => Ok(()),
+        Err(errno) => Err(Errno(errno)),
+    }
+}
+
+/// Removes a segment's container and its directory, whatever state they are in: the name first, at once.
+pub(super) fn remove(shared: &'static Shared, key: &SegmentKey) -> Result<(), Errno> {
+    let version = shared.version();
+    let own = PathBuffer::segment(key, version);
+    let removing = PathBuffer::removing(key, version, std::process::id());
+    let removing = removing.as_c_str();
+    // SAFETY: strings that end with a zero.
+    let rename = || call(|| unsafe { libc::rename(own.as_c_str().as_ptr(), removing.as_ptr()) }).map(drop);
+    match rename() {
+        // Left by a dead process of the same id.
+        Err(libc::ENOTEMPTY | libc::EEXIST) => {
+            remove_directory(removing)?;
+            rename().map_err(Errno)?;
+        }
+        done => done.map_err(Errno)?,
+    }
+    // The postmaster removes files before the region is made anew.
+    if !is_postmaster() {
+        with(|process| process.member.invalidate(key).map(drop).map_err(|error| errno_of(&error)))?;
+    }
+    // The name has gone: what is left is found by who removes the directory above.
+    let _ = remove_directory(removing);
+    Ok(())
+}
+
+/// Empties a container that cannot be opened: the server is dropping the relation. What is left is an empty file.
+pub(super) fn empty(process: &mut Process, key: &SegmentKey, descriptor: RawFd) -> Result<(), Errno> {
+    let shared = process.shared;
+    // SAFETY: takes numbers.
+    call(|| unsafe { libc::ftruncate(descriptor, 0) }).map_err(Errno)?;
+    let path = PathBuffer::container(key, shared.version());
+    unlink(path.as_c_str()).map_err(Errno)?;
+    process.member.invalidate(key).map(drop).map_err(|error| errno_of(&error))
+}

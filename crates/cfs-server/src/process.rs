@@ -1,0 +1,176 @@
+//! What one process of the server has: its place in the region, its codecs, its open files.
+// One value of a process that has one thread for it.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pgshrink_cfs::slots::{Access, Member, Pinned, Segment, SegmentKey};
+use pgshrink_cfs::store::StoreName;
+use pgshrink_cfs::{Device, Error, Workspace};
+use pgshrink_interpose::{Errno, Page};
+
+use crate::file::{SegmentFile, ServerOpener};
+use crate::front::sync::Checkpoints;
+use crate::host::ServerHost;
+use crate::server::{Shared, is_postmaster, shared};
+
+/// A process that has joined.
+pub(crate) type Joined = Member<'static, &'static ServerHost, AtomicU64>;
+/// An open segment for one operation.
+pub(crate) type Using<'a> = Pinned<'a, 'static, SegmentFile, &'static ServerHost, AtomicU64>;
+
+/// A file that the server has open.
+pub(crate) struct OpenFile {
+    pub(crate) segment: Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>,
+    /// What its dictionaries are kept by; made with its first page.
+    pub(crate) name: Option<StoreName>,
+    /// Whether the server opened it for reading alone.
+    pub(crate) is_read_only: bool,
+}
+
+impl OpenFile {
+    pub(crate) fn new(
+        member: &'static Joined,
+        key: SegmentKey,
+        is_read_only: bool,
+    ) -> Result<OpenFile, Error> {
+        Ok(OpenFile { segment: Segment::new(member, key)?, name: None, is_read_only })
+    }
+
+    pub(crate) fn key(&self) -> SegmentKey {
+        *self.segment.key()
+    }
+
+    /// Keeps it open for an operation.
+    pub(crate) fn pin(&mut self, access: Access, opener: &ServerOpener) -> Result<Using<'_>, Error> {
+        self.segment.pin(access, opener)
+    }
+}
+
+/// What a process has.
+pub(crate) struct Process {
+    pub(crate) shared: &'static Shared,
+    pub(crate) member: &'static Joined,
+    pub(crate) workspace: Workspace,
+    /// By descriptor.
+    pub(crate) files: Vec<Option<Box<OpenFile>>>,
+    /// A page on its way: the server changes its own while they are written.
+    pub(crate) page: Box<Page>,
+    pub(crate) checkpoints: Checkpoints,
+}
+
+impl Process {
+    fn join(shared: &'static Shared) -> Result<Process, Errno> {
+        let host = ServerHost::of_this_process(shared.region.memory).ok_or(Errno(libc::EIO))?;
+        let slots = shared.region.slots().map_err(|_| Errno(libc::EIO))?;
+        // As long as the process: handles of segments refer to it.
+        let host: &'static ServerHost = Box::leak(Box::new(host));
+        let member = match Member::enter(slots, host) {
+            Ok(member) => Box::leak(Box::new(member)),
+            Err(error) => {
+                crate::report::failure(None, None, &error);
+                return Err(Errno(libc::ENFILE));
+            }
+        };
+        let workspace = Workspace::new(shared.backend_memory).map_err(|_| Errno(libc::ENOMEM))?;
+        Ok(Process {
+            shared,
+            member,
+            workspace,
+            files: Vec::new(),
+            page: Box::new([0; _]),
+            checkpoints: Checkpoints::default(),
+        })
+    }
+
+    /// The file of a descriptor.
+    pub(crate) fn file(&mut self, descriptor: RawFd) -> Result<&mut OpenFile, Errno> {
+        let file = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at));
+        file.and_then(Option::as_deref_mut).ok_or(Errno(libc::EBADF))
+    }
+
+    /// Keeps what is known of a descriptor.
+    pub(crate) fn keep(&mut self, descriptor: RawFd, file: OpenFile) {
+        let at = descriptor as usize;
+        if self.files.len() <= at {
+            self.files.resize_with(at + 1, || None);
+        }
+        self.files[at] = Some(Box::new(file));
+    }
+
+    pub(crate) fn drop_file(&mut self, descriptor: RawFd) {
+        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at)) {
+            *file = None;
+        }
+    }
+}
+
+/// The process, and whether somebody is using it: a call that a signal's handler makes in the midst of another.
+struct Local {
+    process: UnsafeCell<Option<Process>>,
+    is_busy: AtomicBool,
+}
+
+// SAFETY: the value is reached through `with` alone, which lets one caller in at a time.
+unsafe impl Sync for Local {}
+
+static LOCAL: Local = Local { process: UnsafeCell::new(None), is_busy: AtomicBool::new(false) };
+
+/// Uses what the process has, and joins the region if need be.
+///
+/// # Errors
+/// As `operation`; EIO in the postmaster, without the region, and for who comes in the midst of another call;
+/// ENFILE where there are more processes than the region has room for.
+pub(crate) fn with<T>(operation: impl FnOnce(&mut Process) -> Result<T, Errno>) -> Result<T, Errno> {
+    let Some(shared) = shared().filter(|_| !is_postmaster()) else { return Err(Errno(libc::EIO)) };
+    let Some(_inside) = Inside::enter() else { return Err(Errno(libc::EIO)) };
+    // SAFETY: nobody else is inside.
+    let process = unsafe { &mut *LOCAL.process.get() };
+    if process.is_none() {
+        *process = Some(Process::join(shared)?);
+    }
+    process.as_mut().map_or(Err(Errno(libc::EIO)), operation)
+}
+
+/// One at a time.
+struct Inside;
+
+impl Inside {
+    fn enter() -> Option<Inside> {
+        (!LOCAL.is_busy.swap(true, Ordering::Acquire)).then_some(Inside)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        LOCAL.is_busy.store(false, Ordering::Release);
+    }
+}
+
+/// In a child after a fork: what the parent had is not the child's.
+pub(crate) fn forget() {
+    // SAFETY: the child has one thread, this one.
+    let process = unsafe { &mut *LOCAL.process.get() };
+    std::mem::forget(process.take());
+    LOCAL.is_busy.store(false, Ordering::Release);
+}
+
+/// At the end of a process: others need not find it dead.
+pub(crate) fn leave() {
+    let Some(_inside) = Inside::enter() else { return };
+    // SAFETY: nobody else is inside.
+    let process = unsafe { &mut *LOCAL.process.get() };
+    if let Some(process) = process.take() {
+        let member = std::ptr::from_ref(process.member).cast_mut();
+        drop(process);
+        // SAFETY: leaked by `join`, and everything that referred to it has gone.
+        drop(unsafe { Box::from_raw(member) });
+    }
+}
+
+/// Pages of a container that cannot be opened, as far as its roots show; for who asks for a size.
+pub(crate) fn peeked_pages(file: &impl Device) -> u32 {
+    pgshrink_cfs::segment::peek_pages(file)
+}

@@ -1,0 +1,157 @@
+//! Settings of tablespaces in the server's data directory: for redo, and for a start, which cannot read catalogs.
+//!
+//! `pg_cfs/OID` is one line: `cfs 1 zstd:1 CHECKSUM`, the checksum a CRC-32 of what is before it, in hexadecimal.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::setting::Setting;
+
+/// The directory, in the server's data directory, which is a server's working directory.
+pub const DIRECTORY: &str = "pg_cfs";
+const HEAD: &str = "cfs 1 ";
+
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SavedError {
+    /// The system's error.
+    #[error("{}: {source}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is none of ours, or was changed.
+    #[error(
+        "{}: is no setting of a compressed tablespace: expected \"cfs 1 COMPRESSION CHECKSUM\", found \"{found}\"; remove it, and run \
+         ALTER TABLESPACE … SET (compression = …) when the server runs",
+        path.display()
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Its begin.
+        found: String,
+    },
+}
+
+fn system(path: &Path) -> impl FnOnce(io::Error) -> SavedError {
+    let path = path.to_owned();
+    |source| SavedError::System { path, source }
+}
+
+fn text_of(setting: Setting) -> String {
+    let head = format!("{HEAD}{setting}");
+    format!("{head} {:08x}\n", crc32fast::hash(head.as_bytes()))
+}
+
+fn parse(text: &str) -> Option<Setting> {
+    let (head, sum) = text.strip_suffix('\n')?.rsplit_once(' ')?;
+    if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(head.as_bytes()) {
+        return None;
+    }
+    head.strip_prefix(HEAD)?.parse().ok()
+}
+
+/// Saves a tablespace's setting, durably, in the server whose data directory this is.
+///
+/// # Errors
+/// The system's; the old setting is in force then, or the new one.
+pub fn save(data: &Path, tablespace: u32, setting: Setting) -> Result<(), SavedError> {
+    let folder = data.join(DIRECTORY);
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => sync(data)?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(system(&folder)(error)),
+    }
+    let (new, path) = (folder.join(format!("{tablespace}.new")), folder.join(tablespace.to_string()));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(text_of(setting).as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)
+    };
+    write().map_err(system(&path))?;
+    sync(&folder)
+}
+
+/// Removes a tablespace's setting, durably. It need not be there.
+///
+/// # Errors
+/// The system's.
+pub fn remove(data: &Path, tablespace: u32) -> Result<(), SavedError> {
+    let folder = data.join(DIRECTORY);
+    let path = folder.join(tablespace.to_string());
+    match fs::remove_file(&path) {
+        Ok(()) => sync(&folder),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(system(&path)(error)),
+    }
+}
+
+/// All settings, by the tablespace's OID, and what could not be read.
+///
+/// # Errors
+/// The system's, of the directory.
+pub fn read_all(data: &Path) -> Result<(Vec<(u32, Setting)>, Vec<SavedError>), SavedError> {
+    let folder = data.join(DIRECTORY);
+    let (mut settings, mut errors) = (Vec::new(), Vec::new());
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((settings, errors)),
+        entries => entries.map_err(system(&folder))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(system(&folder))?.path();
+        let number = |name: &str| pgshrink_cfs::relation::number(name);
+        // Left by a save that was interrupted.
+        let Some(tablespace) = path.file_name().and_then(|name| name.to_str()).and_then(number) else {
+            continue;
+        };
+        match fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
+            Ok(text) => match parse(&text) {
+                Some(setting) => settings.push((tablespace, setting)),
+                None => errors.push(SavedError::Content { path, found: text.chars().take(60).collect() }),
+            },
+            Err(error) => errors.push(system(&path)(error)),
+        }
+    }
+    settings.sort_by_key(|(tablespace, _)| *tablespace);
+    Ok((settings, errors))
+}
+
+fn sync(folder: &Path) -> Result<(), SavedError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(system(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgshrink_testkit::TempDir;
+
+    #[test]
+    fn settings_come_back_and_broken_files_are_named() {
+        let data = TempDir::new().unwrap();
+        assert!(read_all(data.path()).unwrap().0.is_empty());
+        let zstd: Setting = "zstd:3".parse().unwrap();
+        save(data.path(), 16401, zstd).unwrap();
+        save(data.path(), 16400, Setting::PLAIN).unwrap();
+        save(data.path(), 16402, zstd).unwrap();
+        remove(data.path(), 16402).unwrap();
+        remove(data.path(), 16402).unwrap();
+        fs::write(data.path().join(DIRECTORY).join("16403.new"), "half").unwrap();
+        let (settings, errors) = read_all(data.path()).unwrap();
+        assert_eq!(settings, [(16400, Setting::PLAIN), (16401, zstd)]);
+        assert!(errors.is_empty());
+        let path = data.path().join(DIRECTORY).join("16401");
+        let whole = fs::read_to_string(&path).unwrap();
+        for broken in ["", "cfs 2 zstd:3 00000000\n", &whole.replace('3', "4"), whole.trim_end()] {
+            fs::write(&path, broken).unwrap();
+            let (settings, errors) = read_all(data.path()).unwrap();
+            assert_eq!((settings.len(), errors.len()), (1, 1), "{broken}");
+            assert!(errors[0].to_string().contains("pg_cfs/16401"), "{}", errors[0]);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The library's life in a server: what the postmaster makes, and what the extension asks for.
+// Handlers of fork and exit.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pgshrink_cfs::Error;
+use pgshrink_cfs::reserve::{bytes_for_commits, bytes_for_pages};
+use pgshrink_cfs::slots::{Access, Segment, SegmentKey, Usage};
+use pgshrink_codec::Choice;
+
+use crate::error::Problem;
+use crate::file::ServerOpener;
+use crate::names::VERSION_BYTES_MAX;
+use crate::process;
+use crate::region::{Region, Room};
+
+/// What the server says of itself.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `TABLESPACE_VERSION_DIRECTORY`, as `PG_15_202209061`: 1 to 40 bytes.
+    pub version: String,
+    /// How much there may be at the same time.
+    pub room: Room,
+    /// Bytes at most for codecs and dictionaries of each process.
+    pub backend_memory: usize,
+    /// Pages that a checkpoint may have to write on a full filesystem: the shared buffers.
+    pub dirty_pages_max: u64,
+    /// Bytes at most that a tablespace's reserve has.
+    pub reserve_bytes_max: u64,
+    /// Whether this process is the one that runs after all others and has made the shutdown's checkpoint.
+    pub is_checkpointer: fn() -> bool,
+    /// Whether this process forks all others, and so must not touch what they share.
+    pub is_postmaster: bool,
+}
+
+/// What all processes of the server have from the postmaster.
+pub(crate) struct Shared {
+    pub(crate) region: Region,
+    pub(crate) backend_memory: usize,
+    pub(crate) reserve_pages: u64,
+    pub(crate) reserve_commits: u64,
+    is_checkpointer: fn() -> bool,
+    version: String,
+}
+
+impl Shared {
+    /// The version directory's name.
+    pub(crate) fn version(&self) -> &[u8] {
+        self.version.as_bytes()
+    }
+
+    /// Whether this process makes checkpoints.
+    pub(crate) fn is_checkpointer(&self) -> bool {
+        (self.is_checkpointer)()
+    }
+}
+
+static SHARED: OnceLock<Shared> = OnceLock::new();
+static IS_POSTMASTER: AtomicBool = AtomicBool::new(false);
+
+/// What the postmaster made; `None` in a process without.
+pub(crate) fn shared() -> Option<&'static Shared> {
+    SHARED.get()
+}
+
+/// Whether this process must not touch what others share.
+pub(crate) fn is_postmaster() -> bool {
+    IS_POSTMASTER.load(Ordering::Relaxed)
+}
+
+/// Makes the memory that processes share. Once, before the first fork; [`begin`] follows.
+///
+/// # Errors
+/// [`Problem::Setting`] for what is out of range; [`Problem::System`], [`Problem::Engine`] where there is no
+/// such memory.
+pub fn start(config: Config) -> Result<(), Problem> {
+    let setting = |what, found: &dyn ToString, allowed| {
+        Err(Problem::Setting { what, found: found.to_string(), allowed })
+    };
+    if config.version.is_empty() || config.version.len() > VERSION_BYTES_MAX {
+        return setting("name of the version directory", &config.version, "1 to 40 bytes");
+    }
+    let region = Region::new(config.room)?;
+    let for_pages = bytes_for_pages(config.dirty_pages_max);
+    let commit_bytes = u64::from(region.capacity().geometry.extents_max) * 16 + (1 << 20);
+    let for_commits = bytes_for_commits(16, commit_bytes).min(config.reserve_bytes_max / 4);
+    let shared = Shared {
+        region,
+        backend_memory: config.backend_memory,
+        reserve_pages: for_pages.min(config.reserve_bytes_max - for_commits),
+        reserve_commits: for_commits,
+        is_checkpointer: config.is_checkpointer,
+        version: config.version,
+    };
+    IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
+    raise_descriptor_limit();
+    if SHARED.set(shared).is_err() {
+        return Ok(());
+    }
+    // SAFETY: functions that may run in any child, and at any exit.
+    let handlers = unsafe { (libc::pthread_atfork(None, None, Some(forked)), libc::atexit(ended)) };
+    match handlers {
+        (0, 0) => Ok(()),
+        (errno, _) => Err(Problem::System { call: "pthread_atfork", errno }),
+    }
+}
+
+/// Groups of commits and openings after an eviction take descriptors that the server does not count.
+fn raise_descriptor_limit() {
+    const MORE: libc::rlim_t = 512;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a struct that the first call writes to and the second one reads. Where the limit cannot be raised,
+    // groups are smaller.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY {
+            limit.rlim_cur = limit.rlim_cur.saturating_add(MORE).min(limit.rlim_max);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// Begins the life of a server, or a new one after a crash of one of its processes, when all others have ended.
+/// `fsync`: whether the server waits for the disk. Settings are gone; the caller makes them again ([`set`]).
+///
+/// # Errors
+/// [`Problem::NotStarted`], [`Problem::System`].
+pub fn begin(fsync: bool) -> Result<(), Problem> {
+    let shared = shared().ok_or(Problem::NotStarted)?;
+    let mut number = [0u8; 4];
+    // SAFETY: a buffer of the length that is given.
+    if unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) } != number.len() as isize {
+        return Err(Problem::System { call: "getrandom", errno: crate::host::errno() });
+    }
+    shared.region.begin(u32::from_ne_bytes(number), !fsync)
+}
+
+/// Puts a tablespace's setting in force for all processes: files that are made from now on, and pages that are
+/// written. `None`: plain. What is compressed stays readable.
+///
+/// # Errors
+/// [`Problem::NotStarted`], [`Problem::Tablespaces`].
+pub fn set(tablespace: u32, compression: Option<Choice>) -> Result<(), Problem> {
+    shared().ok_or(Problem::NotStarted)?.region.set(tablespace, compression)
+}
+
+/// The setting in force; the outer `None`: there never was one.
+pub fn setting(tablespace: u32) -> Option<Option<Choice>> {
+    shared()?.region.setting(tablespace)
+}
+
+/// What the region is used for; `None` in a process that cannot join it.
+pub fn usage() -> Option<Usage> {
+    process::with(|process| Ok(process.member.usage())).ok()
+}
+
+/// Fills a tablespace's reserve as far as there is space; returns its bytes. For a worker.
+///
+/// # Errors
+/// [`Problem::NotStarted`]; [`Problem::Engine`] as of the file.
+pub fn fill_reserve(tablespace: u32) -> Result<u64, Problem> {
+    let shared = shared().ok_or(Problem::NotStarted)?;
+    let failed = |source| Error::Device { operation: "fill the reserve", offset: 0, length: 0, source };
+    Ok(crate::reserve::fill(shared, tablespace).map_err(failed)?)
+}
+
+/// Commits every segment that has something to commit, and says in its root that nothing follows.
+fn close_all() {
+    let _ = process::with(|process| {
+        let shared = process.shared;
+        let keys = process.member.open_segments(false).unwrap_or_default();
+        for key in keys {
+            let opener = ServerOpener { shared, descriptor: None };
+            // What fails stays what the last commit made of it.
+            let _ = close(process.member, key, &opener);
+        }
+        Ok(())
+    });
+}
+
+fn close(member: &'static process::Joined, key: SegmentKey, opener: &ServerOpener) -> Result<(), Error> {
+    Segment::new(member, key)?.pin(Access::Write, opener)?.close().map(drop)
+}
+
+extern "C" fn forked() {
+    IS_POSTMASTER.store(false, Ordering::Relaxed);
+    process::forget();
+}
+
+extern "C" fn ended() {
+    if is_postmaster() {
+        return;
+    }
+    let closes = shared().is_some_and(Shared::is_checkpointer);
+    // Nothing may unwind into exit.
+    let _ = std::panic::catch_unwind(|| {
+        if closes {
+            close_all();
+        }
+        process::leave();
+    });
+}

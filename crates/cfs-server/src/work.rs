@@ -1,0 +1,164 @@
+//! What workers and reporting functions do with segments: sizes, collection, commits, memory that nobody uses.
+//!
+//! Calls of these may allocate and wait for the disk, so they are for processes that can raise an error
+//! afterwards: never from a hook.
+// A descriptor that is closed.
+#![allow(unsafe_code)]
+
+use pgshrink_cfs::slots::{Access, SegmentKey};
+use pgshrink_cfs::{Budget, Collected, Error, Stats};
+use pgshrink_interpose::Errno;
+
+use crate::error::Problem;
+use crate::file::{SegmentFile, ServerOpener, stat_of};
+use crate::front::{Found, find, lstat};
+use crate::names::PathBuffer;
+use crate::process::{OpenFile, Process, Using, with};
+use crate::server::shared;
+
+/// What a segment's file is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Form {
+    /// A file of the server.
+    Plain,
+    /// A container that could be looked into.
+    Container {
+        /// What it has done since it was opened, and what is in it.
+        stats: Stats,
+        /// Dictionaries that its pages may need.
+        dictionaries: u32,
+    },
+    /// A container that does not open; its size is what its roots show. The server's log says why.
+    Unreadable,
+}
+
+/// A segment on the disk.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SegmentInfo {
+    /// Bytes that a reader finds.
+    pub virtual_bytes: u64,
+    /// Bytes that the filesystem has allocated.
+    pub disk_bytes: u64,
+    /// What it is.
+    pub form: Form,
+}
+
+/// What there is of a segment; `None` where there is no such file. Opens a container for reading, which writes
+/// nothing.
+///
+/// # Errors
+/// [`Problem::NotStarted`]; [`Problem::System`] where the system does not say.
+pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
+    let shared = shared().ok_or(Problem::NotStarted)?;
+    let found = find(shared, key).map_err(|Errno(errno)| Problem::System { call: "open", errno })?;
+    let own = PathBuffer::segment(key, shared.version());
+    let descriptor = match found {
+        Found::Container(descriptor) => descriptor,
+        Found::Unborn => {
+            let form = Form::Plain;
+            return Ok(Some(SegmentInfo { virtual_bytes: 0, disk_bytes: 0, form }));
+        }
+        Found::Nothing | Found::Plain => {
+            return Ok(lstat(own.as_c_str()).map(|stat| SegmentInfo {
+                virtual_bytes: stat.st_size as u64,
+                disk_bytes: stat.st_blocks as u64 * 512,
+                form: Form::Plain,
+            }));
+        }
+    };
+    let stat = stat_of(descriptor);
+    let file = SegmentFile::borrowed(descriptor, *key, shared);
+    let peeked = pgshrink_cfs::segment::peek_pages(&file);
+    // SAFETY: opened by `find` for this alone.
+    unsafe { libc::close(descriptor) };
+    let stat = stat.map_err(|errno| Problem::System { call: "fstat", errno })?;
+    let looked = using(key, Access::Read, |pinned| {
+        let dictionaries = pinned.dictionary_ids()?.len() as u32;
+        Ok((pinned.pages(), Form::Container { stats: pinned.stats(), dictionaries }))
+    });
+    let (pages, form) = looked.unwrap_or((peeked, Form::Unreadable));
+    let (virtual_bytes, disk_bytes) = (u64::from(pages) * 8192, stat.st_blocks as u64 * 512);
+    Ok(Some(SegmentInfo { virtual_bytes, disk_bytes, form }))
+}
+
+/// Runs an operation on a segment, which is opened by name if need be.
+fn using<T>(
+    key: &SegmentKey,
+    access: Access,
+    operation: impl FnOnce(&Using<'_>) -> Result<T, Error>,
+) -> Result<T, Problem> {
+    let mut done = Err(Error::SegmentGone { key: *key });
+    let entered = with(|process: &mut Process| {
+        let opener = ServerOpener { shared: process.shared, descriptor: None };
+        done = OpenFile::new(process.member, *key, access == Access::Read)
+            .and_then(|mut file| operation(&file.pin(access, &opener)?));
+        Ok(())
+    });
+    match entered {
+        Ok(()) => Ok(done?),
+        Err(Errno(errno)) => Err(Problem::System { call: "joining the server's shared memory", errno }),
+    }
+}
+
+/// Segments that are open and were opened for writing: those that may have garbage. About: others go on
+/// meanwhile.
+pub fn written_segments() -> Vec<SegmentKey> {
+    let found = with(|process| {
+        let keys = process.member.open_segments(false).unwrap_or_default();
+        let is_written = |key: &SegmentKey| {
+            process.member.look(key).is_ok_and(|look| look.is_some_and(|look| look.is_writable))
+        };
+        Ok(keys.into_iter().filter(is_written).collect())
+    });
+    found.unwrap_or_default()
+}
+
+/// Moves some of a segment's live records out of mostly dead extents ([`pgshrink_cfs::Container::collect`]).
+/// `None`: there is no such container.
+///
+/// # Errors
+/// As of the container, which the caller may skip: nothing is lost by garbage that stays.
+pub fn collect(key: &SegmentKey, budget: Budget) -> Result<Option<Collected>, Problem> {
+    absent_is_none(using(key, Access::Write, |pinned| pinned.collect(budget)))
+}
+
+/// Makes durable what was written to a segment, and gives back space that waited for that.
+///
+/// # Errors
+/// As of [`pgshrink_cfs::Container::commit`].
+pub fn commit(key: &SegmentKey) -> Result<Option<()>, Problem> {
+    absent_is_none(using(key, Access::Write, |pinned| pinned.commit().map(drop)))
+}
+
+/// Gives the memory of idle parts of a segment's map back; returns how many 4 KB leaves.
+///
+/// # Errors
+/// As of the container.
+pub fn unload_idle(key: &SegmentKey) -> Result<Option<u32>, Problem> {
+    absent_is_none(using(key, Access::Read, |pinned| pinned.unload_idle()))
+}
+
+fn absent_is_none<T>(done: Result<T, Problem>) -> Result<Option<T>, Problem> {
+    use pgshrink_cfs::DeviceError::NotFound;
+    match done {
+        Err(Problem::Engine(
+            Error::SegmentGone { .. } | Error::Device { operation: "open", source: NotFound, .. },
+        )) => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// Closes segments that were not used for longest until `keep` are open; returns how many were closed.
+///
+/// # Errors
+/// As of the region.
+pub fn close_idle(keep: u32) -> Result<u32, Problem> {
+    let mut done = Ok(0);
+    let entered = with(|process| {
+        let opener = ServerOpener { shared: process.shared, descriptor: None };
+        done = process.member.close_idle(keep, &opener);
+        Ok(())
+    });
+    entered.map_err(|Errno(errno)| Problem::System { call: "joining the server's shared memory", errno })?;
+    Ok(done?)
+}

@@ -1,0 +1,134 @@
+//! Fsyncs of a checkpoint.
+// An end of a process without its handlers.
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use pgshrink_interpose::Front;
+
+use crate::server::{
+    FRONT, be_checkpointer, close, create, in_a_server, open, open_control_file, page, process, read,
+    restart, write,
+};
+
+/// Ends a process as a kill would: nothing is closed.
+fn end() -> ! {
+    // SAFETY: takes a number.
+    unsafe { libc::_exit(0) }
+}
+
+fn names() -> impl Iterator<Item = String> {
+    (16401..16441).map(|number| number.to_string())
+}
+
+/// Makes all files with one page, and syncs the first one as a checkpointer.
+fn written_and_first_synced() {
+    be_checkpointer();
+    for name in names() {
+        let file = create(&name);
+        write(file, 0, &[page(1)]).unwrap();
+        close(file);
+    }
+    sync("16401");
+}
+
+fn sync(name: &str) {
+    let file = open(name);
+    FRONT.sync(file).unwrap();
+    close(file);
+}
+
+fn first_page_is(name: &str, seed: u32) -> bool {
+    let file = open(name);
+    let found = read(file, 0, 1).unwrap();
+    close(file);
+    found == [page(seed)]
+}
+
+#[test]
+fn the_first_fsync_of_a_checkpoint_commits_everything_and_another_processes_commits_one() {
+    in_a_server(|| {
+        process(|| {
+            written_and_first_synced();
+            end();
+        });
+        restart();
+        process(|| assert!(names().all(|name| first_page_is(&name, 1))));
+        process(|| {
+            for name in names() {
+                let file = open(&name);
+                write(file, 0, &[page(2)]).unwrap();
+                close(file);
+            }
+            sync("16401");
+            end();
+        });
+        restart();
+        process(|| {
+            assert!(first_page_is("16401", 2));
+            assert!(names().skip(1).all(|name| first_page_is(&name, 1)));
+        });
+    });
+}
+
+#[test]
+fn what_was_written_between_a_group_and_the_files_own_fsync_is_durable_at_the_next_checkpoints_end() {
+    in_a_server(|| {
+        process(|| {
+            written_and_first_synced();
+            // The server counts requests by file: this one is served by the turn that comes.
+            process(|| {
+                let file = open("16405");
+                write(file, 0, &[page(2)]).unwrap();
+            });
+            sync("16405");
+            open_control_file().unwrap();
+            // Nobody asks for anything in the next checkpoint.
+            open_control_file().unwrap();
+            end();
+        });
+        restart();
+        process(|| assert!(first_page_is("16405", 2)));
+    });
+}
+
+#[test]
+fn a_checkpoint_that_follows_a_failed_one_commits_anew() {
+    // By its own writes, and by the time that has passed.
+    for waits in [false, true] {
+        in_a_server(move || {
+            process(|| {
+                written_and_first_synced();
+                process(|| {
+                    let file = open("16405");
+                    write(file, 0, &[page(2)]).unwrap();
+                });
+                if waits {
+                    std::thread::sleep(Duration::from_millis(600));
+                } else {
+                    let file = open("16406");
+                    write(file, 0, &[page(3)]).unwrap();
+                    close(file);
+                }
+                sync("16405");
+                end();
+            });
+            restart();
+            process(|| assert!(first_page_is("16405", 2)));
+        });
+    }
+}
+
+#[test]
+fn a_checkpointer_that_ends_well_leaves_closed_containers() {
+    in_a_server(|| {
+        process(|| {
+            be_checkpointer();
+            let file = create("16401");
+            // Without any fsync, as a server with fsync = off.
+            write(file, 0, &[page(1)]).unwrap();
+        });
+        restart();
+        process(|| assert!(first_page_is("16401", 1)));
+    });
+}

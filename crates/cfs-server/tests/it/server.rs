@@ -1,0 +1,144 @@
+//! A server without SQL: a process that makes the shared memory, and processes that it forks.
+// Forks, and pages at addresses.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pgshrink_cfs_server::server::{Config, begin, set, start};
+use pgshrink_cfs_server::{Room, ServerFront};
+use pgshrink_codec::Algorithm;
+use pgshrink_interpose::{Errno, Front, Page, PagesToRead, PagesToWrite};
+use pgshrink_testkit::TempDir;
+
+pub const VERSION: &str = "PG_15_202209061";
+pub const TABLESPACE: u32 = 16400;
+pub const FRONT: ServerFront = ServerFront;
+
+static IS_CHECKPOINTER: AtomicBool = AtomicBool::new(false);
+
+/// Runs a server of its own, in a data directory of its own; the test fails if the server panics.
+pub fn in_a_server(test: impl FnOnce()) {
+    let scratch = TempDir::new().unwrap();
+    let root = scratch.path().to_owned();
+    let ended = forked(|| {
+        make_directories(&root);
+        std::env::set_current_dir(&root).unwrap();
+        boot();
+        test();
+    });
+    assert!(ended, "the server failed");
+}
+
+fn make_directories(root: &Path) {
+    let location = root.join("location").join(VERSION).join("5");
+    std::fs::create_dir_all(&location).unwrap();
+    std::fs::create_dir_all(root.join("base/5")).unwrap();
+    std::fs::write(root.join("base/5/PG_VERSION"), "15\n").unwrap();
+    std::fs::create_dir(root.join("pg_tblspc")).unwrap();
+    std::os::unix::fs::symlink(root.join("location"), root.join("pg_tblspc/16400")).unwrap();
+}
+
+fn boot() {
+    let config = Config {
+        version: VERSION.into(),
+        room: Room { segments_max: 64, processes_max: 32 },
+        backend_memory: 8 << 20,
+        dirty_pages_max: 128,
+        reserve_bytes_max: 8 << 20,
+        is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
+        is_postmaster: true,
+    };
+    start(config).unwrap();
+    restart();
+}
+
+/// As after a crash of a process: all others have ended.
+pub fn restart() {
+    begin(true).unwrap();
+    set(TABLESPACE, Some(Algorithm::Zstd.into())).unwrap();
+}
+
+/// Runs a process of the server to its end; whether it ended well.
+pub fn process(work: impl FnOnce()) {
+    let work = || {
+        IS_CHECKPOINTER.store(false, Ordering::Relaxed);
+        work();
+    };
+    assert!(forked(work), "a process of the server failed");
+}
+
+/// From now on this process is the checkpointer.
+pub fn be_checkpointer() {
+    IS_CHECKPOINTER.store(true, Ordering::Relaxed);
+}
+
+/// What the checkpointer does at a checkpoint's end.
+pub fn open_control_file() -> Result<(), Errno> {
+    FRONT.open(c"/data/global/pg_control", libc::O_RDWR, 0).map_or(Ok(()), |opened| opened.map(drop))
+}
+
+fn forked(work: impl FnOnce()) -> bool {
+    // SAFETY: the child runs the closure and ends without returning into the test's threads.
+    match unsafe { libc::fork() } {
+        0 => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            // As a server's process: handlers of exit run.
+            unsafe { libc::exit(i32::from(done.is_err())) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: a child of this process, and a number to be written to.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            status == 0
+        }
+    }
+}
+
+/// A path in the tablespace's directory of database 5.
+pub fn path(name: &str) -> CString {
+    CString::new(format!("pg_tblspc/{TABLESPACE}/{VERSION}/5/{name}")).unwrap()
+}
+
+pub fn real(name: &str) -> PathBuf {
+    PathBuf::from(format!("location/{VERSION}/5/{name}"))
+}
+
+pub fn create(name: &str) -> i32 {
+    FRONT.open(&path(name), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600).unwrap().unwrap()
+}
+
+pub fn open(name: &str) -> i32 {
+    FRONT.open(&path(name), libc::O_RDWR, 0).unwrap().unwrap()
+}
+
+pub fn close(descriptor: i32) {
+    FRONT.close(descriptor);
+    // SAFETY: given by the front, closed once.
+    unsafe { libc::close(descriptor) };
+}
+
+pub fn write(descriptor: i32, first: u32, pages: &[Page]) -> Result<u32, Errno> {
+    let buffers = [libc::iovec { iov_base: pages.as_ptr().cast_mut().cast(), iov_len: size_of_val(pages) }];
+    // SAFETY: the buffers are borrowed for the call.
+    FRONT.write(descriptor, first, &mut unsafe { PagesToWrite::over(&buffers) }.unwrap())
+}
+
+pub fn read(descriptor: i32, first: u32, count: usize) -> Result<Vec<Page>, Errno> {
+    let mut pages = vec![[0xee; _]; count];
+    let buffers = [libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size_of_val(&pages[..]) }];
+    // SAFETY: the buffers are borrowed for the call, and nobody else uses them.
+    let got = FRONT.read(descriptor, first, &mut unsafe { PagesToRead::over(&buffers) }.unwrap())?;
+    pages.truncate(got as usize);
+    Ok(pages)
+}
+
+/// A page that compresses a little, different for every seed.
+pub fn page(seed: u32) -> Page {
+    let mut state = u64::from(seed) + 1;
+    std::array::from_fn(|_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        b"abcdefgh"[(state >> 61) as usize]
+    })
+}

@@ -1,0 +1,123 @@
+//! What SQL sees of compressed files.
+#![allow(unsafe_code)]
+
+use pgrx::iter::TableIterator;
+use pgrx::pg_sys::{self, Oid};
+use pgrx::{name, pg_extern};
+use pgshrink_cfs::slots::SegmentKey;
+use pgshrink_cfs::{Budget, Collected};
+use pgshrink_cfs_server::work::{self, Form};
+use pgshrink_cfs_server::{Problem, server};
+
+use crate::report;
+
+/// Forks of a relation that may be compressed or plain.
+const FORKS: [(u8, &str); 4] = [(0, "main"), (1, "fsm"), (2, "vm"), (3, "init")];
+/// Moved at once by a collection that somebody waits for.
+const PIECE_BYTES: u64 = 4 << 20;
+
+fn raise(problem: &Problem) -> ! {
+    report::error(
+        pgrx::PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
+        format!("cfs: {problem}"),
+        "The server's log may say more.",
+    )
+}
+
+fn keys(tablespace: Oid, file: Oid, fork: u8) -> impl Iterator<Item = SegmentKey> {
+    // SAFETY: reads a variable of the session.
+    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let (tablespace, relation) = (tablespace.to_u32(), file.to_u32());
+    (0..).map(move |segment| SegmentKey { tablespace, database, relation, fork, segment })
+}
+
+/// The version of the library.
+#[pg_extern]
+fn cfs_version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Segments of a relation's file in a tablespace of this database: what each takes, and what is in it.
+#[pg_extern]
+#[allow(clippy::type_complexity)]
+fn cfs_segments(
+    tablespace: Oid,
+    file: Oid,
+) -> TableIterator<
+    'static,
+    (
+        name!(fork, &'static str),
+        name!(segment, i32),
+        name!(form, &'static str),
+        name!(virtual_bytes, i64),
+        name!(disk_bytes, i64),
+        name!(live_bytes, Option<i64>),
+        name!(garbage_bytes, Option<i64>),
+        name!(dictionaries, Option<i32>),
+    ),
+> {
+    let mut rows = Vec::new();
+    for (fork, fork_name) in FORKS {
+        for key in keys(tablespace, file, fork) {
+            pgrx::check_for_interrupts!();
+            let info = work::info(&key).unwrap_or_else(|problem| raise(&problem));
+            let Some(info) = info else { break };
+            let (form, live, garbage, dictionaries) = match info.form {
+                Form::Plain => ("plain", None, None, None),
+                Form::Unreadable => ("unreadable", None, None, None),
+                Form::Container { stats, dictionaries } => {
+                    let live = stats.live_bytes;
+                    let used = stats.allocated_bytes.saturating_sub(stats.free_bytes);
+                    let garbage = used.saturating_sub(live);
+                    ("compressed", Some(live as i64), Some(garbage as i64), Some(dictionaries as i32))
+                }
+            };
+            let (virtual_bytes, disk_bytes) = (info.virtual_bytes as i64, info.disk_bytes as i64);
+            let segment = key.segment as i32;
+            rows.push((fork_name, segment, form, virtual_bytes, disk_bytes, live, garbage, dictionaries));
+        }
+    }
+    TableIterator::new(rows)
+}
+
+/// Collects all garbage of a relation's file down to a tenth, and returns the bytes that went back to the filesystem.
+#[pg_extern]
+fn cfs_gc_file(tablespace: Oid, file: Oid) -> i64 {
+    let mut freed = 0;
+    for (fork, _) in FORKS {
+        for key in keys(tablespace, file, fork) {
+            let info = work::info(&key).unwrap_or_else(|problem| raise(&problem));
+            let Some(info) = info else { break };
+            if matches!(info.form, Form::Container { .. }) {
+                freed += collect(&key, info.disk_bytes);
+            }
+        }
+    }
+    freed
+}
+
+fn collect(key: &SegmentKey, before: u64) -> i64 {
+    let budget = Budget { bytes: PIECE_BYTES, garbage_percent: 10 };
+    loop {
+        pgrx::check_for_interrupts!();
+        let done = work::collect(key, budget).and_then(|found| {
+            work::commit(key)?;
+            Ok(found)
+        });
+        match done.unwrap_or_else(|problem| raise(&problem)) {
+            Some(Collected { moved_records, .. }) if moved_records > 0 => {}
+            _ => break,
+        }
+    }
+    // What the last commit freed is given back by the next look.
+    let _ = work::collect(key, budget);
+    let after = work::info(key).ok().flatten().map_or(0, |info| info.disk_bytes);
+    before as i64 - after as i64
+}
+
+/// Settings in force, as the file layer has them.
+#[pg_extern]
+fn cfs_setting_in_force(tablespace: Oid) -> Option<String> {
+    let setting = server::setting(tablespace.to_u32())?;
+    Some(pgshrink_cfs_server::setting::Setting { compression: setting }.to_string())
+}

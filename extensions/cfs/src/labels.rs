@@ -1,0 +1,239 @@
+//! Settings of tablespaces: a shared security label, which is the truth; a file in the data directory, which redo
+//! and a start can read; and the server's memory, which is in force.
+//!
+//! A statement changes the label, as any transaction changes a catalog. Before its commit it is read once more, with
+//! what savepoints have undone, and after it file and memory follow. A crash in between is mended by the launcher
+//! ([`crate::worker`]), which compares labels with files; on a standby that is how a setting arrives.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::Path;
+
+use pgrx::datum::FromDatum;
+use pgrx::pg_sys::{self, Oid, XactEvent};
+use pgrx::{PgSqlErrorCode as Code, pg_guard};
+use pgshrink_cfs_server::setting::{Setting, SettingError};
+use pgshrink_cfs_server::{saved, server};
+
+use crate::report;
+
+/// `SharedSecLabelRelationId` (`pg_shseclabel.h`).
+const SHARED_LABELS: Oid = Oid::from_u32(3592);
+
+/// The provider's name.
+pub const PROVIDER: &CStr = c"cfs";
+
+/// What the transaction has done about tablespaces.
+#[derive(Default)]
+struct Pending {
+    /// Labels that were set.
+    touched: Vec<u32>,
+    /// Tablespaces that were made: their files go if the transaction fails.
+    made: Vec<u32>,
+    /// Tablespaces that were dropped.
+    dropped: Vec<u32>,
+    /// Settings as they are at the commit.
+    decided: Vec<(u32, Setting)>,
+}
+
+thread_local! {
+    static PENDING: RefCell<Pending> = RefCell::default();
+}
+
+/// Tells the server of the provider, and of what has to be done at a transaction's end.
+pub fn register() {
+    // SAFETY: while the server starts; functions that live as long as the library.
+    unsafe {
+        pg_sys::register_label_provider(PROVIDER.as_ptr(), Some(relabel));
+        pg_sys::RegisterXactCallback(Some(at_transaction_end), std::ptr::null_mut());
+    }
+}
+
+/// Raises an ERROR for a value that means nothing.
+pub fn raise(error: &SettingError) -> ! {
+    report::error(Code::ERRCODE_INVALID_PARAMETER_VALUE, error.to_string(), error.hint())
+}
+
+/// `SECURITY LABEL FOR cfs ON …`: what pg_dumpall writes for a tablespace.
+#[pg_guard]
+unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label: *const c_char) {
+    // SAFETY: the server's, valid for the call.
+    let object = unsafe { *object };
+    if object.classId != pg_sys::TableSpaceRelationId {
+        report::error(
+            Code::ERRCODE_WRONG_OBJECT_TYPE,
+            "security labels for provider \"cfs\" are for tablespaces only",
+            "A table is compressed by the tablespace that it is in.",
+        );
+    }
+    if !label.is_null() {
+        // SAFETY: a string of the server's.
+        let text = unsafe { CStr::from_ptr(label) }.to_string_lossy();
+        if let Err(error) = Setting::from_label(&text) {
+            raise(&error);
+        }
+    }
+    PENDING.with_borrow_mut(|pending| pending.touched.push(object.objectId.to_u32()));
+}
+
+fn address(tablespace: Oid) -> pg_sys::ObjectAddress {
+    pg_sys::ObjectAddress { classId: pg_sys::TableSpaceRelationId, objectId: tablespace, objectSubId: 0 }
+}
+
+/// Sets a tablespace's label, in the transaction that runs.
+pub fn set(tablespace: Oid, setting: Setting, is_new: bool) {
+    let label = CString::new(setting.label()).unwrap_or_default();
+    let object = address(tablespace);
+    // SAFETY: strings that end with a zero, in a transaction.
+    unsafe { pg_sys::SetSecurityLabel(&object, PROVIDER.as_ptr(), label.as_ptr()) };
+    let number = tablespace.to_u32();
+    if is_new {
+        PENDING.with_borrow_mut(|pending| pending.made.push(number));
+        // Before the commit: after a crash redo makes the tablespace, and its files, again.
+        if let Err(error) = saved::save(Path::new("."), number, setting) {
+            report::error(
+                Code::ERRCODE_IO_ERROR,
+                format!("cannot save the tablespace's compression: {error}"),
+                "See to it that the data directory can be written.",
+            );
+        }
+    }
+    PENDING.with_borrow_mut(|pending| pending.touched.push(number));
+}
+
+/// A tablespace is being dropped.
+pub fn dropped(tablespace: Oid) {
+    PENDING.with_borrow_mut(|pending| pending.dropped.push(tablespace.to_u32()));
+}
+
+/// Tablespaces with a label of ours. Needs no database: the catalog of shared labels is there in every process.
+pub fn read_all() -> Vec<(u32, Setting)> {
+    let mut found = Vec::new();
+    // SAFETY: in a transaction; the catalog's four columns are objoid, classoid, provider and label.
+    unsafe {
+        let lock = pg_sys::AccessShareLock as i32;
+        let relation = pg_sys::table_open(SHARED_LABELS, lock);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let (mut values, mut nulls) = ([pg_sys::Datum::null(); 4], [false; 4]);
+            pg_sys::heap_deform_tuple(tuple, (*relation).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            let text = |datum: pg_sys::Datum| String::from_datum(datum, false).unwrap_or_default();
+            let is_ours = Oid::from_datum(values[1], false) == Some(pg_sys::TableSpaceRelationId)
+                && text(values[2]).as_bytes() == PROVIDER.to_bytes();
+            if let (true, Some(tablespace)) = (is_ours, Oid::from_datum(values[0], false)) {
+                found.push((tablespace.to_u32(), understood(&text(values[3]))));
+            }
+        }
+        pg_sys::heap_endscan(scan);
+        pg_sys::table_close(relation, lock);
+    }
+    found
+}
+
+/// A label of a later version may mean what is not known here, and plain is always allowed.
+fn understood(label: &str) -> Setting {
+    Setting::from_label(label).unwrap_or(Setting::PLAIN)
+}
+
+/// The setting that a tablespace's label says; `None`: it has no label.
+pub fn read(tablespace: Oid) -> Option<Setting> {
+    let object = address(tablespace);
+    // SAFETY: in a transaction; the label is copied at once.
+    let label = unsafe {
+        let label = pg_sys::GetSecurityLabel(&object, PROVIDER.as_ptr());
+        (!label.is_null()).then(|| CStr::from_ptr(label).to_string_lossy().into_owned())
+    };
+    label.map(|label| understood(&label))
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_transaction_end(event: XactEvent::Type, _argument: *mut c_void) {
+    match event {
+        XactEvent::XACT_EVENT_PRE_COMMIT => decide(),
+        XactEvent::XACT_EVENT_PRE_PREPARE => {
+            let is_pending = PENDING.with_borrow(|pending| !pending.touched.is_empty());
+            if is_pending {
+                report::error(
+                    Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+                    "cannot PREPARE a transaction that changed a tablespace's compression",
+                    "Change it in a transaction of its own.",
+                );
+            }
+        }
+        XactEvent::XACT_EVENT_COMMIT => apply(),
+        XactEvent::XACT_EVENT_ABORT => {
+            let pending = PENDING.take();
+            for tablespace in pending.made {
+                note(saved::remove(Path::new("."), tablespace), tablespace);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Reads the labels as they will be committed.
+fn decide() {
+    let touched = PENDING.with_borrow_mut(|pending| std::mem::take(&mut pending.touched));
+    if !touched.is_empty() {
+        // What the last statement did is to be seen.
+        // SAFETY: in a transaction that is about to commit.
+        unsafe { pg_sys::CommandCounterIncrement() };
+    }
+    for tablespace in touched {
+        // A label that was taken away leaves what is compressed readable: the setting is kept, as plain.
+        let setting = read(Oid::from(tablespace)).unwrap_or(Setting::PLAIN);
+        PENDING.with_borrow_mut(|pending| pending.decided.push((tablespace, setting)));
+    }
+}
+
+/// After the commit: no errors any more.
+fn apply() {
+    let Pending { decided, dropped, .. } = PENDING.take();
+    for (tablespace, setting) in decided {
+        follow(tablespace, setting);
+    }
+    for tablespace in dropped {
+        note(saved::remove(Path::new("."), tablespace), tablespace);
+        let _ = server::set(tablespace, None);
+    }
+}
+
+/// Makes file and memory say what the label says.
+pub fn follow(tablespace: u32, setting: Setting) {
+    note(saved::save(Path::new("."), tablespace, setting), tablespace);
+    if let Err(problem) = server::set(tablespace, setting.compression) {
+        report::warning(
+            Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            format!("compression of tablespace {tablespace} is not in force: {problem}"),
+            "Restart the server: it forgets tablespaces that were dropped.",
+        );
+    }
+}
+
+/// Forgets tablespaces that are gone: a standby learns of a drop by its directory.
+pub fn forget_dropped(labelled: &[(u32, Setting)]) {
+    let Ok((known, _)) = saved::read_all(Path::new(".")) else { return };
+    let is_labelled = |tablespace: u32| labelled.iter().any(|(found, _)| *found == tablespace);
+    for (tablespace, _) in known {
+        let link = Path::new("pg_tblspc").join(tablespace.to_string());
+        if !is_labelled(tablespace) && link.symlink_metadata().is_err() {
+            note(saved::remove(Path::new("."), tablespace), tablespace);
+            let _ = server::set(tablespace, None);
+        }
+    }
+}
+
+fn note(done: Result<(), saved::SavedError>, tablespace: u32) {
+    if let Err(error) = done {
+        report::warning(
+            Code::ERRCODE_IO_ERROR,
+            format!("the setting of compressed tablespace {tablespace} was not saved: {error}"),
+            "The cfs launcher tries again; see to it that the data directory can be written.",
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! cfs: compressed tablespaces, as a PostgreSQL extension.
+//!
+//! The storage engine is the crate `pgshrink-cfs`, a server's files are `pgshrink-cfs-server`, and the functions that
+//! stand in the place of libc's are `pgshrink-interpose`. Here is what they need of the server, and what its users need.
+//!
+//! ```text
+//!  CREATE TABLESPACE … WITH (compression = …)       the server's file calls
+//!            |                                                |
+//!    ddl: strips the option  -->  labels: catalog, pg_cfs/OID, shared memory  -->  cfs-server
+//!                                     ^                                              ^
+//!    worker: launcher (labels to files), collectors ---------------------------------'
+//!    functions: what SQL sees
+//! ```
+//!
+//! Rules:
+//! 1. The library is loaded by the postmaster or not at all; what it cannot work with is refused at start.
+//! 2. The hook of utility statements is unguarded and holds nothing that needs dropping: errors of all other
+//!    statements come out as without the library ([`ddl`]).
+//! 3. Nothing here writes WAL of its own. A setting is a security label.
+
+mod ddl;
+mod functions;
+mod labels;
+mod report;
+mod settings;
+mod start;
+mod worker;
+
+use pgrx::prelude::*;
+
+pg_module_magic!();
+
+/// What the server calls when it loads the library.
+#[allow(non_snake_case)]
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    // A panic here is an ERROR on its way: what to print is decided where it arrives.
+    std::panic::set_hook(Box::new(|_| {}));
+    start::require_preload();
+    settings::define();
+    start::check_server();
+    start::install();
+    labels::register();
+    ddl::register();
+    worker::register();
+}

@@ -1,0 +1,159 @@
+//! The extension's settings (GUCs).
+
+use std::time::Duration;
+
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgshrink_cfs::{Budget, Rules};
+
+static GC: GucSetting<bool> = GucSetting::<bool>::new(true);
+static GC_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
+static GC_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(32);
+static GC_PERIOD_MS: GucSetting<i32> = GucSetting::<i32>::new(5000);
+static GC_DELAY_MS: GucSetting<i32> = GucSetting::<i32>::new(1);
+static GC_RATE_KB: GucSetting<i32> = GucSetting::<i32>::new(32 << 10);
+static SEGMENTS_MAX: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+static BACKEND_MEMORY_KB: GucSetting<i32> = GucSetting::<i32>::new(16 << 10);
+static RESERVE_KB: GucSetting<i32> = GucSetting::<i32>::new(256 << 10);
+
+/// Workers that there may be: the original's limit.
+const GC_WORKERS_MAX: i32 = 100;
+
+/// Tells the server of them; once, when the library is loaded.
+pub fn define() {
+    GucRegistry::define_bool_guc(
+        c"cfs.gc",
+        c"Collects garbage in compressed files in the background.",
+        c"Off: only writers collect, when there is far too much of it.",
+        &GC,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    let number = |name, short, long, setting, min, max, context, flags| {
+        GucRegistry::define_int_guc(name, short, long, setting, min, max, context, flags);
+    };
+    number(
+        c"cfs.gc_workers",
+        c"Number of background workers that collect garbage in compressed files.",
+        c"",
+        &GC_WORKERS,
+        0,
+        GC_WORKERS_MAX,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+    number(
+        c"cfs.gc_threshold",
+        c"Garbage in a file, in percent of its live bytes, from which on it is collected.",
+        c"",
+        &GC_THRESHOLD,
+        1,
+        1000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    number(
+        c"cfs.gc_period",
+        c"Time that a garbage collector rests when a file has nothing to collect.",
+        c"",
+        &GC_PERIOD_MS,
+        10,
+        3_600_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    number(
+        c"cfs.gc_delay",
+        c"Time that a garbage collector rests between two pieces of a file.",
+        c"",
+        &GC_DELAY_MS,
+        0,
+        60_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    number(
+        c"cfs.gc_rate",
+        c"Bytes per second at most that each garbage collector moves; 0: no limit.",
+        c"",
+        &GC_RATE_KB,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_KB,
+    );
+    number(
+        c"cfs.max_open_segments",
+        c"Compressed segments of 1 GB or less that can be open at the same time.",
+        c"Each takes 4 MB of address space, and 16 kB to 4 MB of memory when it is used.",
+        &SEGMENTS_MAX,
+        64,
+        1 << 20,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+    number(
+        c"cfs.backend_memory",
+        c"Memory at most that each process keeps for compression contexts and dictionaries.",
+        c"",
+        &BACKEND_MEMORY_KB,
+        4 << 10,
+        1 << 20,
+        GucContext::Postmaster,
+        GucFlags::UNIT_KB,
+    );
+    number(
+        c"cfs.reserve_size",
+        c"Space at most that each compressed tablespace holds back for what must not fail on a full filesystem.",
+        c"A checkpoint needs it if pages take more space than before.",
+        &RESERVE_KB,
+        0,
+        i32::MAX,
+        GucContext::Postmaster,
+        GucFlags::UNIT_KB,
+    );
+}
+
+fn bytes(kilobytes: i32) -> u64 {
+    u64::try_from(kilobytes).unwrap_or(0) << 10
+}
+
+fn milliseconds(time: i32) -> Duration {
+    Duration::from_millis(u64::try_from(time).unwrap_or(0))
+}
+
+/// `cfs.gc`.
+pub fn collects() -> bool {
+    GC.get()
+}
+
+/// `cfs.gc_workers`.
+pub fn workers() -> i32 {
+    GC_WORKERS.get()
+}
+
+/// How garbage is collected.
+pub fn rules() -> Rules {
+    let defaults = Rules::default();
+    Rules {
+        budget: Budget { garbage_percent: GC_THRESHOLD.get().unsigned_abs(), ..defaults.budget },
+        period: milliseconds(GC_PERIOD_MS.get()),
+        delay: milliseconds(GC_DELAY_MS.get()),
+        rate: bytes(GC_RATE_KB.get()),
+        ..defaults
+    }
+}
+
+/// `cfs.max_open_segments`.
+pub fn segments_max() -> u32 {
+    SEGMENTS_MAX.get().unsigned_abs()
+}
+
+/// `cfs.backend_memory` in bytes.
+pub fn backend_memory() -> usize {
+    bytes(BACKEND_MEMORY_KB.get()) as usize
+}
+
+/// `cfs.reserve_size` in bytes.
+pub fn reserve_bytes() -> u64 {
+    bytes(RESERVE_KB.get())
+}

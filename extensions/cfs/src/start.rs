@@ -1,0 +1,142 @@
+//! The server's start: what it must be, the hooks in its imports, the memory that its processes share.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+
+use pgrx::pg_sys::{self, BackendType};
+use pgrx::{PgSqlErrorCode as Code, pg_guard};
+
+use pgshrink_cfs_server::server::{self, Config};
+use pgshrink_cfs_server::{Room, ServerFront, saved};
+
+use crate::report::{error, fatal};
+use crate::settings;
+
+static FRONT: ServerFront = ServerFront;
+/// Processes beside those that `MaxBackends` counts: auxiliary ones and workers of asynchronous I/O.
+const AUXILIARY_PROCESSES: u32 = 64;
+
+static mut NEXT_SHMEM_STARTUP: pg_sys::shmem_startup_hook_type = None;
+
+/// Only the postmaster, or a server with a single user, may load the library.
+pub fn require_preload() {
+    // SAFETY: reads a flag of the server.
+    if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
+        error(
+            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "cfs must be loaded when the server starts",
+            "Add cfs to shared_preload_libraries in postgresql.conf, and restart the server.",
+        );
+    }
+}
+
+fn option(name: &CStr) -> Option<String> {
+    // SAFETY: a string that ends with a zero; the value is copied at once.
+    unsafe {
+        let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    }
+}
+
+/// What pages and segments must be like, and how files must be read.
+pub fn check_server() {
+    for (name, expected) in [(c"block_size", "8192"), (c"segment_size", "131072")] {
+        let found = option(name).unwrap_or_default();
+        // Shown in units by some versions.
+        if found != expected && !(name == c"segment_size" && found == "1GB") {
+            let name = name.to_string_lossy();
+            fatal(
+                Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+                &format!("cfs works with {name} = {expected} only, this server has {found}"),
+                "Use a server that was built with the default sizes, or remove cfs from shared_preload_libraries.",
+            );
+        }
+    }
+    if option(c"io_method").as_deref() == Some("io_uring") {
+        fatal(
+            Code::ERRCODE_INVALID_PARAMETER_VALUE,
+            "cfs does not work with io_method = io_uring: its reads would not pass through the library",
+            "Set io_method = worker (the default) or sync, and restart the server.",
+        );
+    }
+}
+
+/// Puts the hooks in.
+pub fn install() {
+    if let Err(refused) = pgshrink_interpose::install(&FRONT) {
+        fatal(
+            Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+            &format!("cfs cannot work in this server program: {refused}"),
+            "\"pgshrink cfs check-server\" says more. Without cfs in shared_preload_libraries the server starts, and \
+             compressed tables cannot be read.",
+        );
+    }
+    // SAFETY: while the server starts, in its only process.
+    unsafe {
+        NEXT_SHMEM_STARTUP = pg_sys::shmem_startup_hook;
+        pg_sys::shmem_startup_hook = Some(shmem_startup);
+    }
+}
+
+/// Runs when the server starts, and again after a crash of one of its processes, when all others have ended.
+#[pg_guard]
+unsafe extern "C-unwind" fn shmem_startup() {
+    // SAFETY: what was there before; in the postmaster or a single-user server.
+    unsafe {
+        if let Some(next) = NEXT_SHMEM_STARTUP {
+            next();
+        }
+    }
+    if let Err(problem) = begin() {
+        fatal(
+            Code::ERRCODE_SYSTEM_ERROR,
+            &format!("cfs cannot start: {problem}"),
+            "Compressed tables cannot be read without it.",
+        );
+    }
+}
+
+fn begin() -> Result<(), Box<dyn std::error::Error>> {
+    // SAFETY: variables of the server that are set by now.
+    let (backends, buffers, fsync, is_postmaster) = unsafe {
+        (pg_sys::MaxBackends, pg_sys::NBuffers, pg_sys::enableFsync, pg_sys::IsPostmasterEnvironment)
+    };
+    let room = Room {
+        segments_max: settings::segments_max(),
+        processes_max: backends.unsigned_abs() + AUXILIARY_PROCESSES,
+    };
+    server::start(Config {
+        version: version_directory()?,
+        room,
+        backend_memory: settings::backend_memory(),
+        dirty_pages_max: u64::from(buffers.unsigned_abs()),
+        reserve_bytes_max: settings::reserve_bytes(),
+        is_checkpointer,
+        is_postmaster,
+    })?;
+    server::begin(fsync)?;
+    let (known, broken) = saved::read_all(Path::new("."))?;
+    for (tablespace, setting) in known {
+        server::set(tablespace, setting.compression)?;
+    }
+    match broken.into_iter().next() {
+        Some(broken) => Err(broken.into()),
+        None => Ok(()),
+    }
+}
+
+fn is_checkpointer() -> bool {
+    // SAFETY: reads a variable of the process.
+    unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+/// `TABLESPACE_VERSION_DIRECTORY`: with the catalog's version, which headers that are bound do not have. It is in
+/// the control file, behind the system's identifier and the control file's own version.
+fn version_directory() -> Result<String, std::io::Error> {
+    let control = std::fs::read("global/pg_control")?;
+    let catalog = control.get(12..16).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let catalog = catalog.ok_or_else(|| std::io::Error::other("global/pg_control is too short"))?;
+    let major = CString::from(pg_sys::PG_MAJORVERSION);
+    Ok(format!("PG_{}_{catalog}", major.to_string_lossy()))
+}

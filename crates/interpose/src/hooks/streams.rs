@@ -121,3 +121,23 @@ pub(super) unsafe extern "C" fn freopen(
     // SAFETY: as the program has called it.
     unsafe { original::freopen(path, mode, stream) }
 }
+
+#[test]
+fn modes_of_streams_are_flags_of_open() {
+    use libc::{O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
+    for (mode, flags) in [
+        ("r", Some(O_RDONLY)),
+        ("rb", Some(O_RDONLY)),
+        ("r+", Some(O_RDWR)),
+        ("rb+e", Some(O_RDWR | O_CLOEXEC)),
+        ("w", Some(O_WRONLY | O_CREAT | O_TRUNC)),
+        ("w+x", Some(O_RDWR | O_CREAT | O_TRUNC | O_EXCL)),
+        ("ab", Some(O_WRONLY | O_CREAT | O_APPEND)),
+        ("a+", Some(O_RDWR | O_CREAT | O_APPEND)),
+        ("r,ccs=e+x", Some(O_RDONLY)),
+        ("", None),
+        ("b", None),
+    ] {
+        assert_eq!(flags_of(mode.as_bytes()), flags, "{mode}");
+    }
+}

@@ -120,6 +120,30 @@ fn vectored_calls_take_the_position_for_an_offset_of_minus_one_and_refuse_other_
 }
 
 #[test]
+fn all_of_a_file_is_data_and_the_hole_is_behind_it() {
+    let folder = TempDir::new().unwrap();
+    let calls = hooks();
+    let (_, fd) = opened(folder.path(), &calls);
+    // SAFETY: a descriptor.
+    unsafe {
+        assert_eq!((calls.lseek)(fd, 100, libc::SEEK_DATA), 100);
+        assert_eq!((calls.lseek)(fd, 100, libc::SEEK_HOLE), PAGE_BYTES as i64);
+        assert_eq!((calls.lseek)(fd, 0, libc::SEEK_CUR), PAGE_BYTES as i64);
+        for whence in [libc::SEEK_DATA, libc::SEEK_HOLE] {
+            for offset in [-1, PAGE_BYTES as i64] {
+                assert_eq!(((calls.lseek)(fd, offset, whence), errno()), (-1, libc::ENXIO));
+            }
+        }
+        assert_eq!(
+            (calls.fallocate)(fd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 8192),
+            -1
+        );
+        assert_eq!(errno(), libc::EOPNOTSUPP);
+        (calls.close)(fd);
+    }
+}
+
+#[test]
 fn a_write_through_a_synchronous_descriptor_is_synced() {
     let folder = TempDir::new().unwrap();
     let calls = hooks();

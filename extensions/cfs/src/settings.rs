@@ -20,6 +20,11 @@ const GC_WORKERS_MAX: i32 = 100;
 
 /// Tells the server of them; once, when the library is loaded.
 pub fn define() {
+    define_collection();
+    define_limits();
+}
+
+fn define_collection() {
     GucRegistry::define_bool_guc(
         c"cfs.gc",
         c"Collects garbage in compressed files in the background.",
@@ -28,10 +33,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::default(),
     );
-    let number = |name, short, long, setting, min, max, context, flags| {
-        GucRegistry::define_int_guc(name, short, long, setting, min, max, context, flags);
-    };
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.gc_workers",
         c"Number of background workers that collect garbage in compressed files.",
         c"",
@@ -41,7 +43,7 @@ pub fn define() {
         GucContext::Postmaster,
         GucFlags::default(),
     );
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.gc_threshold",
         c"Garbage in a file, in percent of its live bytes, from which on it is collected.",
         c"",
@@ -51,7 +53,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::default(),
     );
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.gc_period",
         c"Time that a garbage collector rests when a file has nothing to collect.",
         c"",
@@ -61,7 +63,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::UNIT_MS,
     );
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.gc_delay",
         c"Time that a garbage collector rests between two pieces of a file.",
         c"",
@@ -71,7 +73,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::UNIT_MS,
     );
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.gc_rate",
         c"Bytes per second at most that each garbage collector moves; 0: no limit.",
         c"",
@@ -81,7 +83,10 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::UNIT_KB,
     );
-    number(
+}
+
+fn define_limits() {
+    GucRegistry::define_int_guc(
         c"cfs.max_open_segments",
         c"Compressed segments of 1 GB or less that can be open at the same time.",
         c"Each takes 4 MB of address space, and 16 kB to 4 MB of memory when it is used.",
@@ -91,7 +96,7 @@ pub fn define() {
         GucContext::Postmaster,
         GucFlags::default(),
     );
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.backend_memory",
         c"Memory at most that each process keeps for compression contexts and dictionaries.",
         c"",
@@ -101,7 +106,7 @@ pub fn define() {
         GucContext::Postmaster,
         GucFlags::UNIT_KB,
     );
-    number(
+    GucRegistry::define_int_guc(
         c"cfs.reserve_size",
         c"Space at most that each compressed tablespace holds back for what must not fail on a full filesystem.",
         c"A checkpoint needs it if pages take more space than before.",

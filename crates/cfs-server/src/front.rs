@@ -50,7 +50,7 @@ impl Locations for Shared {
 fn named(path: &CStr) -> Option<(&'static Shared, Named)> {
     let bytes = path.to_bytes();
     // Most paths are in base/ or global/.
-    if !matches!(bytes.first(), Some(b'p' | b'/')) {
+    if !matches!(bytes.first(), Some(b'p' | b'/' | b'.')) {
         return None;
     }
     let shared = shared()?;

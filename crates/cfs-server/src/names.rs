@@ -51,6 +51,8 @@ fn is_compressed(fork: u8) -> bool {
 
 /// Reads a path. `version`: the version directory's name.
 pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> Option<Named> {
+    // A base backup walks the data directory as ".".
+    let path = path.strip_prefix(b"./").unwrap_or(path);
     let (tablespace, inside) = match path.strip_prefix(b"pg_tblspc/") {
         Some(rest) => {
             let (oid, inside) = split(rest)?;
@@ -246,6 +248,7 @@ mod tests {
         let expected = Some(Named::Relation(key));
         assert_eq!(parsed("pg_tblspc/16400/PG_15_202209061/5/16401_fsm.2"), expected);
         assert_eq!(parsed("/data/fast/PG_15_202209061/5/16401_fsm.2"), expected);
+        assert_eq!(parsed("./pg_tblspc/16400/PG_15_202209061/5/16401_fsm.2"), expected);
         let path = PathBuffer::segment(&key, VERSION);
         assert_eq!(path.as_c_str(), c"pg_tblspc/16400/PG_15_202209061/5/16401_fsm.2");
         assert_eq!(parse(path.as_c_str().to_bytes(), VERSION, &Known), expected);

@@ -9,6 +9,7 @@ mod backend;
 mod calls;
 mod cancel;
 mod cleanup;
+mod compressed;
 mod concurrency;
 mod copy;
 mod corrupt;

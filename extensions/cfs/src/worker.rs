@@ -29,10 +29,10 @@ pub fn register() {
             .set_type(name)
             .set_function(function)
             .set_library("cfs")
-            // On a standby as well.
-            .set_start_time(BgWorkerStartTime::ConsistentState)
             .set_restart_time(Some(Duration::from_secs(5)))
             .enable_spi_access()
+            // On a standby as well; after the line above, which sets this too.
+            .set_start_time(BgWorkerStartTime::ConsistentState)
     };
     worker("cfs launcher", "cfs_launcher_main").load();
     for number in 0..settings::workers() {

@@ -74,3 +74,13 @@ WHERE c.oid = relation AND c.reltablespace <> 0;
 END;
 REVOKE ALL ON FUNCTION cfs_gc_relation(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION cfs_gc_relation(regclass) IS 'collects the garbage of a relation''s compressed files now; returns the bytes given back';
+
+CREATE FUNCTION cfs_estimate(
+    relation regclass, pages integer DEFAULT 1000,
+    OUT compression text, OUT dictionary boolean, OUT measured_pages bigint, OUT virtual_bytes bigint,
+    OUT disk_bytes bigint, OUT ratio double precision, OUT compress_mb_s double precision,
+    OUT decompress_mb_s double precision)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE ROWS 10 COST 100000 AS 'MODULE_PATHNAME', 'cfs_estimate_wrapper';
+COMMENT ON FUNCTION cfs_estimate(regclass, integer) IS
+    'what each algorithm would make of a relation, measured on a sample of its pages; needs SELECT on the table';

@@ -141,6 +141,14 @@ fn prepare(pstmt: *mut pg_sys::PlannedStmt, tag: NodeTag) -> (*mut pg_sys::Plann
                 continue;
             }
             refuse_encryption(option);
+            if is_reset && !(*option).arg.is_null() {
+                // As the server says it of its own.
+                report::error(
+                    Code::ERRCODE_SYNTAX_ERROR,
+                    "RESET must not include values for parameters",
+                    "Write RESET (compression).",
+                );
+            }
             if setting.is_some() {
                 report::error(
                     Code::ERRCODE_SYNTAX_ERROR,

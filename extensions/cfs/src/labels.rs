@@ -3,23 +3,19 @@
 //!
 //! A statement changes the label, as any transaction changes a catalog. Before its commit it is read once more, with
 //! what savepoints have undone, and after it file and memory follow. A crash in between is mended by the launcher
-//! ([`crate::worker`]), which compares labels with files; on a standby that is how a setting arrives.
+//! ([`crate::mend`]), which compares labels with files; on a standby that is how a setting arrives.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 
-use pgrx::datum::FromDatum;
 use pgrx::pg_sys::{self, Oid, XactEvent};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 use pgshrink_cfs_server::setting::{Setting, SettingError};
 use pgshrink_cfs_server::{saved, server};
 
-use crate::report;
-
-/// `SharedSecLabelRelationId` (`pg_shseclabel.h`).
-const SHARED_LABELS: Oid = Oid::from_u32(3592);
+use crate::{mend, report};
 
 /// The provider's name.
 pub const PROVIDER: &CStr = c"cfs";
@@ -85,6 +81,8 @@ fn address(tablespace: Oid) -> pg_sys::ObjectAddress {
 pub fn set(tablespace: Oid, setting: Setting, is_new: bool) {
     let label = CString::new(setting.label()).unwrap_or_default();
     let object = address(tablespace);
+    // Until file and memory have followed: statements at the same time, and the launcher, come one after another.
+    mend::lock(tablespace);
     // SAFETY: strings that end with a zero, in a transaction.
     unsafe { pg_sys::SetSecurityLabel(&object, PROVIDER.as_ptr(), label.as_ptr()) };
     let number = tablespace.to_u32();
@@ -107,36 +105,8 @@ pub fn dropped(tablespace: Oid) {
     PENDING.with_borrow_mut(|pending| pending.dropped.push(tablespace.to_u32()));
 }
 
-/// Tablespaces with a label of ours. Needs no database: the catalog of shared labels is there in every process.
-pub fn read_all() -> Vec<(u32, Setting)> {
-    let mut found = Vec::new();
-    // SAFETY: in a transaction; the catalog's four columns are objoid, classoid, provider and label.
-    unsafe {
-        let lock = pg_sys::AccessShareLock as i32;
-        let relation = pg_sys::table_open(SHARED_LABELS, lock);
-        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
-        loop {
-            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
-            if tuple.is_null() {
-                break;
-            }
-            let (mut values, mut nulls) = ([pg_sys::Datum::null(); 4], [false; 4]);
-            pg_sys::heap_deform_tuple(tuple, (*relation).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-            let text = |datum: pg_sys::Datum| String::from_datum(datum, false).unwrap_or_default();
-            let is_ours = Oid::from_datum(values[1], false) == Some(pg_sys::TableSpaceRelationId)
-                && text(values[2]).as_bytes() == PROVIDER.to_bytes();
-            if let (true, Some(tablespace)) = (is_ours, Oid::from_datum(values[0], false)) {
-                found.push((tablespace.to_u32(), understood(&text(values[3]))));
-            }
-        }
-        pg_sys::heap_endscan(scan);
-        pg_sys::table_close(relation, lock);
-    }
-    found
-}
-
 /// A label of a later version may mean what is not known here, and plain is always allowed.
-fn understood(label: &str) -> Setting {
+pub fn understood(label: &str) -> Setting {
     Setting::from_label(label).unwrap_or(Setting::PLAIN)
 }
 
@@ -198,8 +168,7 @@ fn apply() {
         follow(tablespace, setting);
     }
     for tablespace in dropped {
-        note(saved::remove(Path::new("."), tablespace), tablespace);
-        let _ = server::set(tablespace, None);
+        forget(tablespace);
     }
 }
 
@@ -215,16 +184,11 @@ pub fn follow(tablespace: u32, setting: Setting) {
     }
 }
 
-/// Forgets tablespaces that are gone: a standby learns of a drop by its directory.
-pub fn forget_dropped(labelled: &[(u32, Setting)]) {
-    let Ok((known, _)) = saved::read_all(Path::new(".")) else { return };
-    let is_labelled = |tablespace: u32| labelled.iter().any(|(found, _)| *found == tablespace);
-    for (tablespace, _) in known {
-        let link = Path::new("pg_tblspc").join(tablespace.to_string());
-        if !is_labelled(tablespace) && link.symlink_metadata().is_err() {
-            note(saved::remove(Path::new("."), tablespace), tablespace);
-            let _ = server::set(tablespace, None);
-        }
+/// Removes what is left of a tablespace that is gone.
+pub fn forget(tablespace: u32) {
+    note(saved::remove(Path::new("."), tablespace), tablespace);
+    if server::setting(tablespace).is_some() {
+        let _ = server::set(tablespace, None);
     }
 }
 

@@ -8,19 +8,23 @@
 //!            |                                                |
 //!    ddl: strips the option  -->  labels: catalog, pg_cfs/OID, shared memory  -->  cfs-server
 //!                                     ^                                              ^
-//!    worker: launcher (labels to files), collectors ---------------------------------'
-//!    functions: what SQL sees
+//!    mend: what the labels say, to files and memory                                 |
+//!    worker: the launcher, which mends; collectors of garbage ----------------------'
+//!    functions, estimate: what SQL sees
 //! ```
 //!
 //! Rules:
 //! 1. The library is loaded by the postmaster or not at all; what it cannot work with is refused at start.
 //! 2. The hook of utility statements is unguarded and holds nothing that needs dropping: errors of all other
 //!    statements come out as without the library ([`ddl`]).
-//! 3. Nothing here writes WAL of its own. A setting is a security label.
+//! 3. Nothing here writes WAL of its own. A setting is a security label, and what else says it follows that label
+//!    ([`labels`], [`mend`]).
 
 mod ddl;
+mod estimate;
 mod functions;
 mod labels;
+mod mend;
 mod report;
 mod settings;
 mod start;

@@ -13,7 +13,7 @@ use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{Next, Pace};
 use pgshrink_cfs_server::{server, work};
 
-use crate::{labels, settings};
+use crate::{mend, settings};
 
 /// Between two looks of the launcher.
 const LAUNCHER_PERIOD: Duration = Duration::from_secs(5);
@@ -29,10 +29,10 @@ pub fn register() {
             .set_type(name)
             .set_function(function)
             .set_library("cfs")
-            // On a standby as well.
-            .set_start_time(BgWorkerStartTime::ConsistentState)
             .set_restart_time(Some(Duration::from_secs(5)))
             .enable_spi_access()
+            // On a standby as well; after the line above, which sets this too.
+            .set_start_time(BgWorkerStartTime::ConsistentState)
     };
     worker("cfs launcher", "cfs_launcher_main").load();
     for number in 0..settings::workers() {
@@ -57,15 +57,10 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
     loop {
-        let labelled = BackgroundWorker::transaction(labels::read_all);
-        labels::forget_dropped(&labelled);
-        for (tablespace, setting) in &labelled {
-            if server::setting(*tablespace) != Some(setting.compression) {
-                labels::follow(*tablespace, *setting);
-            }
+        for (tablespace, setting) in mend::mend() {
             if setting.compression.is_some() {
                 // A tablespace whose directory is not there yet has nothing to keep space for.
-                let _ = server::fill_reserve(*tablespace);
+                let _ = server::fill_reserve(tablespace);
             }
         }
         if let Some(usage) = server::usage() {

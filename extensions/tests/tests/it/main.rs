@@ -8,6 +8,7 @@
 mod backend;
 mod calls;
 mod cancel;
+mod cfs;
 mod cleanup;
 mod compressed;
 mod concurrency;

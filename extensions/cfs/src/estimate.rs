@@ -61,7 +61,7 @@ impl Relation {
                 );
             }
             let user = pg_sys::GetUserId();
-            let rights = pg_sys::pg_class_aclcheck(oid, user, pg_sys::ACL_SELECT.into());
+            let rights = pg_sys::pg_class_aclcheck(oid, user, pg_sys::ACL_SELECT as pg_sys::AclMode);
             if rights != pg_sys::AclResult::ACLCHECK_OK {
                 let kind = pg_sys::get_relkind_objtype(class.relkind);
                 pg_sys::aclcheck_error(rights, kind, class.relname.data.as_ptr());

@@ -48,7 +48,7 @@ pub fn check_server() {
             let name = name.to_string_lossy();
             fatal(
                 Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-                &format!("cfs works with {name} = {expected} only, this server has {found}"),
+                format!("cfs works with {name} = {expected} only, this server has {found}"),
                 "Use a server that was built with the default sizes, or remove cfs from shared_preload_libraries.",
             );
         }
@@ -67,7 +67,7 @@ pub fn install() {
     if let Err(refused) = pgshrink_interpose::install(&FRONT) {
         fatal(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-            &format!("cfs cannot work in this server program: {refused}"),
+            format!("cfs cannot work in this server program: {refused}"),
             "\"pgshrink cfs check-server\" says more. Without cfs in shared_preload_libraries the server starts, and \
              compressed tables cannot be read.",
         );
@@ -91,7 +91,7 @@ unsafe extern "C-unwind" fn shmem_startup() {
     if let Err(problem) = begin() {
         fatal(
             Code::ERRCODE_SYSTEM_ERROR,
-            &format!("cfs cannot start: {problem}"),
+            format!("cfs cannot start: {problem}"),
             "Compressed tables cannot be read without it.",
         );
     }

@@ -26,8 +26,7 @@ pub enum SavedError {
     },
     /// It is none of ours, or was changed.
     #[error(
-        "{}: is no setting of a compressed tablespace: expected \"cfs 1 COMPRESSION CHECKSUM\", found \"{found}\"; remove it, and run \
-         ALTER TABLESPACE … SET (compression = …) when the server runs",
+        "{}: is no setting of a compressed tablespace: expected \"cfs 1 COMPRESSION CHECKSUM\", found \"{found}\"",
         path.display()
     )]
     Content {
@@ -36,6 +35,23 @@ pub enum SavedError {
         /// Its begin.
         found: String,
     },
+}
+
+/// What the directory has.
+#[derive(Debug, Default)]
+pub struct Saved {
+    /// Settings, by the tablespace's OID.
+    pub settings: Vec<(u32, Setting)>,
+    /// Files that could not be read.
+    pub errors: Vec<SavedError>,
+}
+
+impl SavedError {
+    /// The tablespace whose setting is concerned.
+    pub fn tablespace(&self) -> Option<u32> {
+        let (SavedError::System { path, .. } | SavedError::Content { path, .. }) = self;
+        pgshrink_cfs::relation::number(path.file_name()?.to_str()?)
+    }
 }
 
 fn system(path: &Path) -> impl FnOnce(io::Error) -> SavedError {
@@ -96,11 +112,11 @@ pub fn remove(data: &Path, tablespace: u32) -> Result<(), SavedError> {
 ///
 /// # Errors
 /// The system's, of the directory.
-pub fn read_all(data: &Path) -> Result<(Vec<(u32, Setting)>, Vec<SavedError>), SavedError> {
+pub fn read_all(data: &Path) -> Result<Saved, SavedError> {
     let folder = data.join(DIRECTORY);
-    let (mut settings, mut errors) = (Vec::new(), Vec::new());
+    let Saved { mut settings, mut errors } = Saved::default();
     let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((settings, errors)),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Saved::default()),
         entries => entries.map_err(system(&folder))?,
     };
     for entry in entries {
@@ -119,7 +135,7 @@ pub fn read_all(data: &Path) -> Result<(Vec<(u32, Setting)>, Vec<SavedError>), S
         }
     }
     settings.sort_by_key(|(tablespace, _)| *tablespace);
-    Ok((settings, errors))
+    Ok(Saved { settings, errors })
 }
 
 fn sync(folder: &Path) -> Result<(), SavedError> {
@@ -134,7 +150,7 @@ mod tests {
     #[test]
     fn settings_come_back_and_broken_files_are_named() {
         let data = TempDir::new().unwrap();
-        assert!(read_all(data.path()).unwrap().0.is_empty());
+        assert!(read_all(data.path()).unwrap().settings.is_empty());
         let zstd: Setting = "zstd:3".parse().unwrap();
         save(data.path(), 16401, zstd).unwrap();
         save(data.path(), 16400, Setting::PLAIN).unwrap();
@@ -142,16 +158,17 @@ mod tests {
         remove(data.path(), 16402).unwrap();
         remove(data.path(), 16402).unwrap();
         fs::write(data.path().join(DIRECTORY).join("16403.new"), "half").unwrap();
-        let (settings, errors) = read_all(data.path()).unwrap();
+        let Saved { settings, errors } = read_all(data.path()).unwrap();
         assert_eq!(settings, [(16400, Setting::PLAIN), (16401, zstd)]);
         assert!(errors.is_empty());
         let path = data.path().join(DIRECTORY).join("16401");
         let whole = fs::read_to_string(&path).unwrap();
         for broken in ["", "cfs 2 zstd:3 00000000\n", &whole.replace('3', "4"), whole.trim_end()] {
             fs::write(&path, broken).unwrap();
-            let (settings, errors) = read_all(data.path()).unwrap();
+            let Saved { settings, errors } = read_all(data.path()).unwrap();
             assert_eq!((settings.len(), errors.len()), (1, 1), "{broken}");
             assert!(errors[0].to_string().contains("pg_cfs/16401"), "{}", errors[0]);
+            assert_eq!(errors[0].tablespace(), Some(16401));
         }
     }
 }

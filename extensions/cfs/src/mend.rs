@@ -31,7 +31,7 @@ const DEFAULT_LOCK_METHOD: u8 = 1;
 pub fn mend() -> BTreeMap<u32, Setting> {
     // Before the labels: a tablespace that is made later is no business of this look.
     let files = match saved::read_all(Path::new(".")) {
-        Ok((files, _)) => files.into_iter().collect::<BTreeMap<_, _>>(),
+        Ok(saved) => saved.settings.into_iter().collect::<BTreeMap<_, _>>(),
         Err(error) => {
             let hint = "The cfs launcher tries again; see to it that the directory can be read.";
             report::warning(Code::ERRCODE_IO_ERROR, format!("settings cannot be compared: {error}"), hint);

@@ -10,7 +10,7 @@ use pgrx::{PgSqlErrorCode as Code, pg_guard};
 use pgshrink_cfs_server::server::{self, Config};
 use pgshrink_cfs_server::{Room, ServerFront, saved};
 
-use crate::report::{error, fatal};
+use crate::report::{error, fatal, warning};
 use crate::settings;
 
 static FRONT: ServerFront = ServerFront;
@@ -116,14 +116,19 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         is_postmaster,
     })?;
     server::begin(fsync)?;
-    let (known, broken) = saved::read_all(Path::new("."))?;
-    for (tablespace, setting) in known {
+    let saved::Saved { settings, errors } = saved::read_all(Path::new("."))?;
+    for (tablespace, setting) in settings {
         server::set(tablespace, setting.compression)?;
     }
-    match broken.into_iter().next() {
-        Some(broken) => Err(broken.into()),
-        None => Ok(()),
+    for error in errors {
+        // What is compressed can be read all the same, and the launcher knows the label.
+        if let Some(tablespace) = error.tablespace() {
+            server::set(tablespace, None)?;
+        }
+        let hint = "New files of the tablespace are plain until the cfs launcher has saved its setting anew.";
+        warning(Code::ERRCODE_IO_ERROR, error.to_string(), hint);
     }
+    Ok(())
 }
 
 fn is_checkpointer() -> bool {

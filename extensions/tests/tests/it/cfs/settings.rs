@@ -63,11 +63,8 @@ fn a_setting_survives_restarts_and_renames_and_goes_with_its_tablespace() {
 #[test]
 fn a_tablespace_that_is_not_made_leaves_no_file() {
     on_each_major("a CREATE that fails late", |cluster| {
-        // Its label is there, and its file: then the commit fails.
-        sql(cluster, "create table t (a int primary key deferrable initially deferred)");
         let oids = "select count(*) from pg_tablespace";
         let before = sql(cluster, oids);
-        failure(cluster.psql(), "42P07", "create table t ()");
         let data = cluster.data_dir();
         // A file where the folder should be: the statement fails after the server's part.
         std::fs::write(data.join("pg_cfs"), "").unwrap();
@@ -172,5 +169,22 @@ fn a_standby_follows_and_goes_on_when_it_is_promoted() {
         sql(&standby, "alter tablespace before set (compression = none)");
         assert_eq!(setting(&standby, "before"), "compression=none");
         assert_eq!(setting(primary, "before"), "compression=zstd:3");
+    });
+}
+
+#[test]
+fn a_broken_file_stops_no_server_and_is_mended() {
+    on_each_major("a setting's file that is broken", |cluster| {
+        sql(cluster, "create extension cfs; create tablespace t location '' with (compression = lz4)");
+        sql(cluster, "create table c (i) tablespace t as select generate_series(1, 1000)");
+        let oid = sql(cluster, "select oid from pg_tablespace where spcname = 't'");
+        cluster.stop(pgshrink_testkit::Stop::Fast).unwrap();
+        let path = cluster.data_dir().join("pg_cfs").join(&oid);
+        std::fs::write(&path, "cfs 1 lz4:1 00000000\n").unwrap();
+        cluster.start().unwrap();
+        assert!(cluster.log_contains("is no setting of a compressed tablespace"));
+        assert_eq!(sql(cluster, "select sum(i) from c"), "500500");
+        wait_until(Duration::from_secs(60), "the launcher", || sql(cluster, IN_FORCE) == "t|lz4:1|lz4:1")
+            .unwrap();
     });
 }

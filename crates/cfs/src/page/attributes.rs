@@ -115,14 +115,17 @@ const TOASTED: u32 = 3;
 const TOAST_BYTES: usize = 18;
 const TOAST_TAG: u8 = 18;
 
-/// Where the varlena that follows `at` begins, its size and form, if there can be one that ends by `end`.
+/// Where the varlena that follows `at` begins, its size and form, if there can be one that ends by `end`. Padding
+/// comes before headers of four bytes only: the way back has nothing else to tell that there was some.
 fn varlena(page: &[u8; PAGE_SIZE], mut at: usize, end: usize) -> Option<(usize, usize, u32)> {
+    let begin = at;
     let mut first = *page.get(at).filter(|_| at < end)?;
     if first == 0 {
         at = at.next_multiple_of(4);
         first = *page.get(at).filter(|_| at < end)?;
     }
     let (size, form) = match first {
+        _ if first & 1 != 0 && at != begin => return None,
         1 => (page.get(at + 1).filter(|tag| **tag == TOAST_TAG).map(|_| TOAST_BYTES)?, TOASTED),
         _ if first & 1 != 0 => (usize::from(first >> 1), SHORT),
         _ if at.is_multiple_of(4) && at + 4 <= end => {

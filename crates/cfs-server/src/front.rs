@@ -9,9 +9,11 @@ pub(crate) mod sync;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
+use pgshrink_cfs::page::{Policy, TransformPolicy};
 use pgshrink_cfs::slots::{Access, SegmentKey};
-use pgshrink_cfs::store::{Pages, Writing};
-use pgshrink_cfs::{Error, FileRange, page::Policy};
+use pgshrink_cfs::store::{Error as StoreError, Pages, Writing};
+use pgshrink_cfs::{Error, FileRange};
+use pgshrink_codec::Algorithm;
 use pgshrink_interpose::{
     Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
 };
@@ -358,13 +360,19 @@ impl Front for ServerFront {
                 // SAFETY: a page of the caller's, valid for reads. Others may set bits in it meanwhile, so it is
                 // copied by volatile loads' equal, one copy, and only the copy is looked at.
                 unsafe { std::ptr::copy_nonoverlapping(address, &raw mut **page, 1) };
-                match store.write(first + done, page, &how, workspace) {
+                let mut written = store.write(first + done, page, &how, workspace);
+                if let Err(error @ StoreError::NotVerified { .. }) = &written {
+                    // A mistake of the codec: the page is stored as it is.
+                    failure(Some(&key), Some(first + done), error);
+                    written = store.write(first + done, page, &as_it_is(), workspace);
+                }
+                match written {
                     Ok(_) => done += 1,
                     Err(_) if done > 0 => break,
                     Err(error) => {
                         let errno = errno_of_page(&error);
                         if errno.0 != libc::ENOSPC {
-                            failure(Some(&key), Some(first), &error);
+                            failure(Some(&key), Some(first + done), &error);
                         }
                         return Err(errno);
                     }
@@ -423,9 +431,15 @@ fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
 fn writing(shared: &Shared, key: &SegmentKey) -> Writing {
     // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning.
     let choice = shared.region.setting(key.tablespace).flatten();
-    let policy =
-        Policy { choice: choice.unwrap_or(pgshrink_codec::Algorithm::None.into()), ..Policy::default() };
-    Writing { policy, ..Writing::default() }
+    let policy = Policy { choice: choice.unwrap_or(Algorithm::None.into()), ..Policy::default() };
+    // What cannot be read back must not be published: there is no other copy.
+    Writing { policy, verify: true, ..Writing::default() }
+}
+
+/// Not compressed.
+fn as_it_is() -> Writing {
+    let policy = Policy { choice: Algorithm::None.into(), transform: TransformPolicy::Off };
+    Writing { policy, verify: true, ..Writing::default() }
 }
 
 fn name_of(

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
-use pgshrink_cfs::slots::{Opened, Opener, SegmentKey};
+use pgshrink_cfs::slots::{Access, Opened, Opener, SegmentKey};
 use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, Options, Recovery};
 
 use crate::host::errno;
@@ -312,6 +312,12 @@ impl Shared {
     /// How containers are used.
     pub(crate) fn options(&self) -> Options<'static> {
         Options { geometry: self.region.capacity().geometry, ..Options::new(pgshrink_cfs::PAGES_MAX) }
+    }
+
+    /// How a segment is opened by who reads. A server without fsync has its newest records in no root: they are
+    /// taken over by the first opening for writing, so that has to be the first one of all.
+    pub(crate) fn reading(&self) -> Access {
+        if self.region.rolls_forward() { Access::Write } else { Access::Read }
     }
 
     fn recovery(&self) -> Recovery {

@@ -142,6 +142,13 @@ fn bytes_of(shared: &'static Shared, key: &SegmentKey, descriptor: RawFd) -> u64
 }
 
 fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
+    let shared = process.shared;
+    if shared.region.rolls_forward() {
+        // Its roots may be older than its pages.
+        let opener = ServerOpener { shared, descriptor: None };
+        let opened = OpenFile::new(process.member, *key, true);
+        return Ok(opened.and_then(|mut file| Ok(file.pin(shared.reading(), &opener)?.pages())).ok());
+    }
     let look = process.member.look(key).map_err(|error| errno_of(&error))?;
     Ok(look.and_then(|look| look.pages))
 }
@@ -308,7 +315,7 @@ impl Front for ServerFront {
             let shared = process.shared;
             let file = process.file(descriptor)?;
             let key = file.key();
-            match file.pin(Access::Read, &opener(shared, descriptor)).map(|pinned| pinned.pages()) {
+            match file.pin(shared.reading(), &opener(shared, descriptor)).map(|pinned| pinned.pages()) {
                 Err(error) if is_gone(&error) => Ok(0),
                 // One that does not open has a size all the same: it can be dropped, and its pages fail.
                 Err(error) => {
@@ -406,7 +413,7 @@ impl Front for ServerFront {
         let _ = with(|process| {
             let shared = process.shared;
             let file = process.file(descriptor)?;
-            let Ok(pinned) = file.pin(Access::Read, &opener(shared, descriptor)) else { return Ok(()) };
+            let Ok(pinned) = file.pin(shared.reading(), &opener(shared, descriptor)) else { return Ok(()) };
             pinned.locations(first, pages, |FileRange { offset, length }| {
                 // SAFETY: takes numbers.
                 unsafe {
@@ -484,7 +491,7 @@ fn read_batch(
     let file = file.ok_or(Errno(libc::EBADF))?;
     let key = file.key();
     let OpenFile { segment, name, is_read_only } = file;
-    let pinned = match segment.pin(Access::Read, &opener(shared, descriptor)) {
+    let pinned = match segment.pin(shared.reading(), &opener(shared, descriptor)) {
         Err(error) if is_gone(&error) => return Ok(0),
         pinned => pinned,
     };

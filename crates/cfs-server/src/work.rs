@@ -72,7 +72,7 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
     // SAFETY: opened by `find` for this alone.
     unsafe { libc::close(descriptor) };
     let stat = stat.map_err(|errno| Problem::System { call: "fstat", errno })?;
-    let looked = using(key, Access::Read, |pinned| {
+    let looked = using(key, shared.reading(), |pinned| {
         let dictionaries = pinned.dictionary_ids()?.len() as u32;
         Ok((pinned.pages(), Form::Container { stats: pinned.stats(), dictionaries }))
     });

@@ -10,7 +10,7 @@ use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
     FRONT, TABLESPACE, VERSION, close, create, in_a_server, open, page, path, process, read, real, restart,
-    write,
+    restart_without_fsync, write,
 };
 
 #[test]
@@ -373,5 +373,32 @@ fn what_dead_processes_left_is_not_listed_and_goes_with_the_directory() {
             assert_eq!(FRONT.listed(number, c"16402.pgshrink-new.77", libc::DT_DIR), Listed::Hidden);
             assert_eq!(FRONT.remove_directory(&directory), Some(Ok(())));
         });
+    });
+}
+
+#[test]
+fn a_server_without_fsync_loses_nothing_when_its_processes_die() {
+    in_a_server(|| {
+        restart_without_fsync();
+        let pages: Vec<_> = (0..50).map(page).collect();
+        for round in 0..3 {
+            process(|| {
+                let file = if round == 0 { create("16401") } else { open("16401") };
+                write(file, 0, &pages).unwrap();
+                write(file, round, &[page(1000 + round)]).unwrap();
+                // SAFETY: takes a number. As a kill: nothing is closed.
+                unsafe { libc::_exit(0) }
+            });
+            restart_without_fsync();
+            process(|| {
+                // By its name before it is opened, as a base backup asks.
+                assert_eq!(FRONT.attributes(&path("16401")).unwrap().unwrap().size, 50 * 8192);
+                let file = open("16401");
+                let found = read(file, 0, 60).unwrap();
+                assert_eq!(found.len(), 50);
+                let expected = |at: u32| if at == round { page(1000 + round) } else { page(at) };
+                assert!((0..50).all(|at| found[at as usize] == expected(at)));
+            });
+        }
     });
 }

@@ -56,7 +56,16 @@ fn boot() {
 
 /// As after a crash of a process: all others have ended.
 pub fn restart() {
-    begin(true).unwrap();
+    restart_as(true);
+}
+
+/// The same of a server that runs without fsync.
+pub fn restart_without_fsync() {
+    restart_as(false);
+}
+
+fn restart_as(fsync: bool) {
+    begin(fsync).unwrap();
     set(TABLESPACE, Some(Algorithm::Zstd.into())).unwrap();
 }
 

@@ -352,6 +352,8 @@ impl Front for ServerFront {
         with(|process| {
             let shared = process.shared;
             process.checkpoints.end_cycle();
+            let end = first.saturating_add(pages.len() as u32);
+            admit(process, descriptor, end)?;
             let Process { files, workspace, page, .. } = process;
             let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
             let file = file.ok_or(Errno(libc::EBADF))?;
@@ -390,10 +392,12 @@ impl Front for ServerFront {
     }
 
     fn extend(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
+        with(|process| admit(process, descriptor, pages))?;
         change(descriptor, |pinned| pinned.extend(pages))
     }
 
     fn truncate(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
+        with(|process| admit(process, descriptor, pages))?;
         change(
             descriptor,
             |pinned| {
@@ -432,6 +436,23 @@ impl Front for ServerFront {
 
 fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
     ServerOpener { shared, descriptor: Some(descriptor) }
+}
+
+/// Files may grow to so many pages whatever there is, and draw on the reserve: TRUNCATE makes new ones.
+const SMALL_PAGES: u32 = 8;
+
+/// Before a file may grow to `end` pages: whether there is space for that. One that does not grow needs none.
+fn admit(process: &mut Process, descriptor: RawFd, end: u32) -> Result<(), Errno> {
+    let shared = process.shared;
+    let file = process.file(descriptor)?;
+    let tablespace = file.key().tablespace;
+    // What cannot be opened is reported by who goes on.
+    let pages = file.pin(shared.reading(), &opener(shared, descriptor)).map_or(end, |pinned| pinned.pages());
+    match end.checked_sub(pages) {
+        None | Some(0) => Ok(()),
+        _ if end <= SMALL_PAGES => Ok(()),
+        Some(more) => process.admit_growth(tablespace, more),
+    }
 }
 
 /// How pages of a segment are written now.

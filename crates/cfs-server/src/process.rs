@@ -49,6 +49,9 @@ impl OpenFile {
     }
 }
 
+/// Pages by which files may grow between two looks at the filesystem.
+const GROWTH_STEP: u32 = 16;
+
 /// What a process has.
 pub(crate) struct Process {
     pub(crate) shared: &'static Shared,
@@ -59,6 +62,8 @@ pub(crate) struct Process {
     /// A page on its way: the server changes its own while they are written.
     pub(crate) page: Box<Page>,
     pub(crate) checkpoints: Checkpoints,
+    /// Pages by which files of a tablespace may grow before it is looked again whether there is space.
+    growth: (u32, u32),
 }
 
 impl Process {
@@ -82,6 +87,7 @@ impl Process {
             files: Vec::new(),
             page: Box::new([0; _]),
             checkpoints: Checkpoints::default(),
+            growth: (0, 0),
         })
     }
 
@@ -98,6 +104,24 @@ impl Process {
             self.files.resize_with(at + 1, || None);
         }
         self.files[at] = Some(Box::new(file));
+    }
+
+    /// Before a file of the tablespace grows by so many pages.
+    ///
+    /// # Errors
+    /// ENOSPC where the filesystem has no space for pages beyond those that are in memory.
+    pub(crate) fn admit_growth(&mut self, tablespace: u32, pages: u32) -> Result<(), Errno> {
+        let (known, left) = self.growth;
+        if known == tablespace && left >= pages {
+            self.growth.1 -= pages;
+            return Ok(());
+        }
+        if !crate::reserve::allows_growth(self.shared, tablespace) {
+            self.growth = (0, 0);
+            return Err(Errno(libc::ENOSPC));
+        }
+        self.growth = (tablespace, GROWTH_STEP);
+        Ok(())
     }
 
     pub(crate) fn drop_file(&mut self, descriptor: RawFd) {

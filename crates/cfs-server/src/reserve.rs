@@ -37,20 +37,43 @@ impl ReserveFile for File {
     }
 
     fn free_bytes(&self) -> Result<u64, DeviceError> {
-        // SAFETY: all zeros is a value of this struct of numbers, which the call overwrites.
-        unsafe {
-            let mut found: libc::statvfs = std::mem::zeroed();
-            call(|| libc::fstatvfs(self.0, &mut found)).map_err(failed)?;
-            Ok(found.f_bavail * found.f_frsize)
-        }
+        space(self.0).map(|(free, _)| free).map_err(failed)
     }
 }
 
-fn reserve(shared: &Shared, tablespace: u32, flags: i32) -> Result<Reserve<File>, DeviceError> {
+/// Of a filesystem's bytes, a reserve takes one in so many at most.
+const FILESYSTEM_SHARE: u64 = 8;
+/// What the filesystem must have beyond the reserve before a file may grow: growing is asked for in steps.
+const GROWTH_BYTES: u64 = 1 << 20;
+
+/// What the filesystem of an open file has: free bytes, and bytes in all.
+fn space(file: RawFd) -> Result<(u64, u64), i32> {
+    // SAFETY: all zeros is a value of this struct of numbers, which the call overwrites.
+    unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        call(|| libc::fstatvfs(file, &mut found))?;
+        Ok((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
+    }
+}
+
+/// How much a reserve on this filesystem is to hold.
+fn rules(shared: &Shared, filesystem_bytes: u64) -> Rules {
+    let (pages, commits) = (shared.reserve_pages, shared.reserve_commits);
+    let limit = filesystem_bytes / FILESYSTEM_SHARE;
+    let commits = commits.min(limit / 4);
+    Rules::new(pages.min(limit - commits), commits)
+}
+
+fn open_reserve(shared: &Shared, tablespace: u32, flags: i32) -> Result<File, i32> {
     let mut path = PathBuffer::version(tablespace, shared.version());
     path.push(b"/").push(RESERVE_NAME.as_bytes());
-    let file = open(path.as_c_str(), libc::O_RDWR | flags, 0o600).map_err(failed)?;
-    Ok(Reserve::new(File(file), Rules::new(shared.reserve_pages, shared.reserve_commits)))
+    open(path.as_c_str(), libc::O_RDWR | flags, 0o600).map(File)
+}
+
+fn reserve(shared: &Shared, tablespace: u32, flags: i32) -> Result<Reserve<File>, DeviceError> {
+    let file = open_reserve(shared, tablespace, flags).map_err(failed)?;
+    let (_, filesystem_bytes) = space(file.0).map_err(failed)?;
+    Ok(Reserve::new(file, rules(shared, filesystem_bytes)))
 }
 
 /// Gives some of a tablespace's reserve to the filesystem; false where there is none.
@@ -61,4 +84,20 @@ pub(crate) fn release(shared: &Shared, tablespace: u32, bytes: u64, need: Need) 
 /// Fills a tablespace's reserve as far as the filesystem has space; returns its bytes.
 pub(crate) fn fill(shared: &Shared, tablespace: u32) -> Result<u64, DeviceError> {
     reserve(shared, tablespace, libc::O_CREAT)?.fill()
+}
+
+/// Whether files of the tablespace may grow. A page that the server adds is of zeros, which takes no space; it
+/// takes some when it is written out, which must not fail. So growing is what fails, as long as the filesystem has
+/// not enough for all pages that the server may have in memory. What cannot be looked at stops nobody.
+pub(crate) fn allows_growth(shared: &Shared, tablespace: u32) -> bool {
+    let (held, found) = match open_reserve(shared, tablespace, 0) {
+        Ok(file) => (file.size().unwrap_or(0), space(file.0)),
+        Err(_) => {
+            let path = PathBuffer::version(tablespace, shared.version());
+            let directory = open(path.as_c_str(), libc::O_RDONLY | libc::O_DIRECTORY, 0).map(File);
+            (0, directory.and_then(|directory| space(directory.0)))
+        }
+    };
+    let Ok((free, filesystem_bytes)) = found else { return true };
+    free + held >= rules(shared, filesystem_bytes).bytes() + GROWTH_BYTES
 }

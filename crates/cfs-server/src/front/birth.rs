@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use pgshrink_cfs::slots::{Segment, SegmentKey};
-use pgshrink_cfs::{Birth, Identity, KEY_BYTES};
+use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Need};
 use pgshrink_interpose::Errno;
 
 use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
@@ -21,6 +21,9 @@ use crate::server::{Shared, is_postmaster};
 
 /// Bytes of a path that are remembered.
 const SOURCE_BYTES: usize = 1024;
+/// What a new container and its directory take, and how often that is asked for: others may take it.
+const BIRTH_BYTES: u64 = 64 << 10;
+const ROOM_TRIES: u32 = 16;
 const VERSION_FILE: &str = "PG_VERSION";
 
 /// The file that this process opened for reading last.
@@ -89,6 +92,22 @@ fn exists(path: &CStr) -> bool {
 /// Makes a container in the segment's place, where there is nothing or an empty directory. The place has the
 /// container at once: others ask whether the file is there at the same time.
 pub(super) fn create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
+    let mut tries = 0;
+    loop {
+        match try_create(shared, key, mode) {
+            // TRUNCATE makes an empty file, and must be able to on a full filesystem.
+            Err(Errno(libc::ENOSPC))
+                if tries < ROOM_TRIES
+                    && crate::reserve::release(shared, key.tablespace, BIRTH_BYTES, Need::Commit) =>
+            {
+                tries += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
     let version = shared.version();
     with(|process| {
         guard(shared, &key)?;

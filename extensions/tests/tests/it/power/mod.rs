@@ -1,0 +1,19 @@
+//! Loss of power of a whole server.
+//!
+//! Two ways, with one workload and one oracle of what the server acknowledged:
+//! * a *recording* of all changes of files and all fsyncs, from which [`disk`] makes what a disk may have at any moment: what
+//!   was not synced is missing, older, torn or there ([`recorded`]);
+//! * copies of the block device below a file system, taken while the server runs ([`block`]): what the system had not written
+//!   by then is missing.
+//!
+//! A server is started on each image and [`check`]ed.
+
+mod block;
+mod check;
+mod contents;
+mod disk;
+mod images;
+mod names;
+mod recorded;
+mod recording;
+mod workload;

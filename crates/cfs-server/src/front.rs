@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 mod birth;
-mod directory;
+pub(crate) mod directory;
 pub(crate) mod sync;
 
 use std::ffi::CStr;

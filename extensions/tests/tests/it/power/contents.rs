@@ -127,7 +127,7 @@ impl Contents {
         // Up to here changes of the shape survive, and from `lost` on nothing does in what they touch.
         let mut kept = 0;
         let mut lost = changes.len();
-        for (at, change) in changes.iter().enumerate().filter(|(_, change)| is_shape(change)) {
+        for (at, _) in changes.iter().enumerate().filter(|(_, change)| is_shape(change)) {
             if left == 0 {
                 lost = at;
                 break;

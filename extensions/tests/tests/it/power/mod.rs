@@ -17,3 +17,8 @@ mod names;
 mod recorded;
 mod recording;
 mod workload;
+
+/// Runs of the long tests for each major: `PGSHRINK_POWER_ROUNDS`, 30 unless it is set.
+fn rounds() -> usize {
+    std::env::var("PGSHRINK_POWER_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30)
+}

@@ -138,3 +138,18 @@ fn nothing_acknowledged_is_lost_when_the_power_fails() {
         }
     });
 }
+
+/// For `make soak`: `PGSHRINK_POWER_ROUNDS` runs on each major, 30 unless it is set, with 10 images each.
+#[test]
+#[ignore = "minutes"]
+fn nothing_acknowledged_is_lost_in_hundreds_of_power_failures() {
+    let rounds = super::rounds();
+    let mut rng = Seed::from_env_or_time().rng();
+    Server::each_with_extensions("many power failures", &[15, 18], |server| {
+        for round in 0..rounds {
+            let seed = Seed(rng.bits());
+            let time = Duration::from_secs(rng.between(2, 12) as u64);
+            power_failures(server, round % 2 == 0, seed, time, 10);
+        }
+    });
+}

@@ -15,7 +15,6 @@ use std::time::Duration;
 use pgshrink_testkit::{Cluster, Psql, Rng, Seed};
 
 pub const CLIENTS: usize = 4;
-pub const ACCOUNTS: usize = 8000;
 const TABLES: usize = 6;
 
 /// Tables, and functions that pay and say what was to be paid.

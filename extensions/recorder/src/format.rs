@@ -50,8 +50,22 @@ impl Kind {
     pub fn of(number: u32) -> Option<Kind> {
         use Kind::*;
         let all = [
-            Create, Write, Truncate, Punch, Allocate, SyncBegin, SyncEnd, Rename, Link, Unlink, Mkdir, Rmdir,
-            Symlink, SyncAllBegin, SyncAllEnd, Unknown,
+            Create,
+            Write,
+            Truncate,
+            Punch,
+            Allocate,
+            SyncBegin,
+            SyncEnd,
+            Rename,
+            Link,
+            Unlink,
+            Mkdir,
+            Rmdir,
+            Symlink,
+            SyncAllBegin,
+            SyncAllEnd,
+            Unknown,
         ];
         all.into_iter().find(|kind| *kind as u32 == number)
     }

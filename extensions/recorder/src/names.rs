@@ -1,4 +1,6 @@
 //! Functions that make, change and remove names.
+// Replaces functions of libc.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
 

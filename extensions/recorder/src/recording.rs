@@ -1,4 +1,6 @@
 //! The recording itself, and the lock of all processes that write to it.
+// The lock and its memory are of libc.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -86,9 +88,9 @@ pub(crate) fn is_below(path: *const libc::c_char) -> bool {
         (CStr::from_ptr(path).to_bytes(), CStr::from_ptr(roots).to_bytes())
     };
     !path.starts_with(b"/")
-        || roots.split(|byte| *byte == b':').any(|root| {
-            path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        })
+        || roots
+            .split(|byte| *byte == b':')
+            .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
 }
 
 /// The lock of all processes and threads, held.

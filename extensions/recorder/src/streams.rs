@@ -1,4 +1,6 @@
 //! Streams: libc writes them by itself, so a stream that was open for writing is recorded as a whole.
+// Replaces functions of libc.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
 

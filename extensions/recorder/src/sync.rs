@@ -1,4 +1,6 @@
 //! Fsyncs: recorded, not carried out.
+// Replaces functions of libc.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint};
 use std::time::Duration;

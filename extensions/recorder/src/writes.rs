@@ -1,4 +1,6 @@
 //! Functions that change what is in files.
+// Replaces functions of libc.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -37,12 +39,7 @@ unsafe extern "C" fn pwrite64(descriptor: c_int, data: *const c_void, size: size
 }
 
 /// Writes pieces at a place, or where the file's position is, and records it.
-unsafe fn write_pieces(
-    descriptor: c_int,
-    pieces: *const iovec,
-    count: c_int,
-    at: Option<off_t>,
-) -> ssize_t {
+unsafe fn write_pieces(descriptor: c_int, pieces: *const iovec, count: c_int, at: Option<off_t>) -> ssize_t {
     let call = || match at {
         Some(at) => system!(SYS_pwritev, descriptor, pieces, count, at, 0) as ssize_t,
         None => system!(SYS_writev, descriptor, pieces, count) as ssize_t,

@@ -7,8 +7,8 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use pgshrink_cfs::slots::{Segment, SegmentKey};
 use pgshrink_cfs::segment::NEW_FILE_NAME;
+use pgshrink_cfs::slots::{Segment, SegmentKey};
 use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Need};
 use pgshrink_interpose::Errno;
 

@@ -390,7 +390,8 @@ fn what_dead_processes_left_goes_at_the_next_start_and_containers_stay() {
         });
         restart();
         let left = std::fs::read_dir(real("16401").parent().unwrap()).unwrap();
-        let left = left.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_str() != Some(GUARD_NAME));
+        let left =
+            left.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_str() != Some(GUARD_NAME));
         assert_eq!(left.collect::<Vec<_>>(), ["16401"]);
         process(|| assert!(read(open("16401"), 0, 1) == Ok(vec![page(1)])));
     });

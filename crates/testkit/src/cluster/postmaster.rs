@@ -26,12 +26,7 @@ pub(super) struct Postmaster {
 }
 
 impl Postmaster {
-    pub(super) fn start(
-        &mut self,
-        mut command: Command,
-        data: &Path,
-        log: &Path,
-    ) -> Result<(), Error> {
+    pub(super) fn start(&mut self, mut command: Command, data: &Path, log: &Path) -> Result<(), Error> {
         if self.is_running() {
             return Err(Error::Usage(format!("the server of {} runs already", data.display())));
         }

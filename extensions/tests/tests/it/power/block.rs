@@ -74,14 +74,16 @@ struct Device {
 impl Device {
     fn new() -> Result<Device, Missing> {
         let lacking = |why: String, kind| {
-            Missing::new("a block device of its own", why, "root, loop devices, and tools/setup soak").of(kind)
+            Missing::new("a block device of its own", why, "root, loop devices, and tools/setup soak")
+                .of(kind)
         };
         // SAFETY: takes nothing.
         if unsafe { geteuid() } != 0 {
             return Err(lacking("mounting needs root".to_owned(), Kind::Privilege));
         }
         let scratch = TempDir::new().unwrap();
-        std::fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         let outer = scratch.path().join("outer");
         let made = make(&outer, OUTER_BYTES, "mkfs.btrfs", &["-q"]);
         made.or_else(|why| {
@@ -149,8 +151,7 @@ fn power_failures(server: &ServerBinaries, device: &mut Device, checksums: bool,
     // Files that the cluster began with were copied, and nobody waited for that.
     output(Command::new("sync").arg("-f").arg(&place)).unwrap();
     let time = Instant::now();
-    let running =
-        Running::start(&cluster, scratch.path(), seed, move || time.elapsed().as_nanos() as u64);
+    let running = Running::start(&cluster, scratch.path(), seed, move || time.elapsed().as_nanos() as u64);
     let mut copies = Vec::new();
     for nth in 0..count {
         std::thread::sleep(Duration::from_millis(rng.between(100, 1500) as u64));

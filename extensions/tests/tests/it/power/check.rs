@@ -17,7 +17,8 @@ const BALANCES: &str =
     "with paid as materialized (select account, sum(delta) as total from history group by account)
     select count(*) from account a left join paid on paid.account = a.id where balance <> coalesce(total, 0)";
 
-const BY_INDEX: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
+const BY_INDEX: &str =
+    "set enable_seqscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
     select count(*), sum(balance) from (select * from account order by balance) a; reset all;
     set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;
     select count(*), sum(balance) from account a; reset all";
@@ -34,7 +35,8 @@ const VISIBLE: &str = "select count(*) from pg_class c,
     lateral (select pg_check_visible(c.oid) union all select pg_check_frozen(c.oid)) d
     where relkind in ('r', 't', 'm') and relpersistence = 'p'";
 
-const TREES: &str = "select count(bt_index_check(c.oid, true)) from pg_class c join pg_index i on i.indexrelid = c.oid
+const TREES: &str =
+    "select count(bt_index_check(c.oid, true)) from pg_class c join pg_index i on i.indexrelid = c.oid
     join pg_am on pg_am.oid = c.relam where amname = 'btree' and indisvalid and c.relpersistence = 'p'";
 
 /// What is wrong with a server; nothing, if the list is empty. It runs. `acknowledged` are the transactions of each client
@@ -80,17 +82,20 @@ fn check_acknowledged(cluster: &Cluster, acknowledged: &[usize], begun: &[usize]
         let (low, high) = (acknowledged.get(client).unwrap_or(&0), begun.get(client).unwrap_or(&0));
         let last = lines.next().and_then(|line| line.split_once('|')?.1.parse::<usize>().ok());
         if last.is_none_or(|last| last < *low || last > *high) {
-            wrong.push(format!("client {client}: {last:?} transactions, {low} were acknowledged and {high} begun"));
+            wrong.push(format!(
+                "client {client}: {last:?} transactions, {low} were acknowledged and {high} begun"
+            ));
         }
     }
 }
 
 fn check_tables(cluster: &Cluster, wrong: &mut Vec<String>) {
-    let mut said = |what: String, result: Result<String, pgshrink_testkit::Error>, expected: &str| match result {
-        Ok(found) if found == expected => {}
-        Ok(found) => wrong.push(format!("{what}: {found} instead of {expected}")),
-        Err(error) => wrong.push(format!("{what}: {error}")),
-    };
+    let mut said =
+        |what: String, result: Result<String, pgshrink_testkit::Error>, expected: &str| match result {
+            Ok(found) if found == expected => {}
+            Ok(found) => wrong.push(format!("{what}: {found} instead of {expected}")),
+            Err(error) => wrong.push(format!("{what}: {error}")),
+        };
     for line in cluster.sql("select name, rows, sum from made").unwrap_or_default().lines() {
         let Some((name, expected)) = line.split_once('|') else { continue };
         let sum = "count(*), coalesce(sum(hashtext(x::text)::bigint), 0)";
@@ -113,7 +118,9 @@ fn check_tables(cluster: &Cluster, wrong: &mut Vec<String>) {
 pub fn leftovers(cluster: &Cluster, location: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut stack = vec![location.to_path_buf()];
-    stack.extend(std::fs::read_dir(cluster.data_dir().join("pg_tblspc")).unwrap().map(|entry| entry.unwrap().path()));
+    stack.extend(
+        std::fs::read_dir(cluster.data_dir().join("pg_tblspc")).unwrap().map(|entry| entry.unwrap().path()),
+    );
     while let Some(directory) = stack.pop() {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let name = entry.file_name().to_str().unwrap_or_default().to_owned();

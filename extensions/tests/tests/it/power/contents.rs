@@ -1,5 +1,6 @@
 //! What is in one file: what is on the disk for certain, and what was changed since.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pgshrink_testkit::Rng;
@@ -20,9 +21,15 @@ pub struct Contents {
 /// One change.
 #[derive(Clone)]
 pub enum Change {
-    Write { at: u64, bytes: Arc<[u8]> },
+    Write {
+        at: u64,
+        bytes: Arc<[u8]>,
+    },
     Size(u64),
-    Zeros { at: u64, length: u64 },
+    Zeros {
+        at: u64,
+        length: u64,
+    },
     /// The file has at least this size.
     Grow(u64),
 }
@@ -37,6 +44,11 @@ pub struct Survival {
 }
 
 impl Change {
+    /// Whether it changes the file's shape, and not what is in it.
+    fn is_of_shape(&self) -> bool {
+        !matches!(self, Change::Write { .. })
+    }
+
     /// Where what it touches ends.
     fn end(&self) -> u64 {
         match self {
@@ -117,70 +129,31 @@ impl Contents {
     /// is torn: each sector of the newer or of the older state. A file may be shorter than what was written, or
     /// have zeros where a block did not survive.
     pub fn after_failure(&self, changes: &[Change], survival: Survival, rng: &mut Rng) -> Contents {
-        let is_shape = |change: &Change| !matches!(change, Change::Write { .. });
-        let shapes = changes.iter().filter(|change| is_shape(change)).count();
-        let mut left = match survival.blocks {
-            0 => 0,
-            100 => shapes,
-            _ => rng.between(0, shapes),
-        };
-        // Up to here changes of the shape survive, and from `lost` on nothing does in what they touch.
-        let mut kept = 0;
-        let mut lost = changes.len();
-        for (at, _) in changes.iter().enumerate().filter(|(_, change)| is_shape(change)) {
-            if left == 0 {
-                lost = at;
-                break;
-            }
-            left -= 1;
-            kept = at + 1;
-        }
+        let (kept, lost) = surviving_shapes(changes, survival, rng);
         let mut found = self.clone();
-        for change in changes[..kept].iter().filter(|change| is_shape(change)) {
+        for change in changes[..kept].iter().filter(|change| change.is_of_shape()) {
             found.apply(change);
         }
-        let extent = changes.iter().map(Change::end).fold(self.size, u64::max);
-        let mut touched = std::collections::BTreeMap::<usize, Vec<usize>>::new();
-        let mut grown = found.size;
+        let written = |change: &&Change| !change.is_of_shape();
+        let grown = changes[..lost].iter().filter(written).map(Change::end).fold(found.size, u64::max);
         let mut size = found.size;
-        for (index, change) in changes.iter().enumerate() {
-            let (at, length) = match change {
-                Change::Write { at, bytes } => (*at, bytes.len() as u64),
-                Change::Zeros { at, length } => (*at, *length),
-                Change::Size(to) => (*to, extent.saturating_sub(*to)),
-                Change::Grow(_) => continue,
-            };
-            if let Change::Write { .. } = change
-                && index < lost
-            {
-                grown = grown.max(at + length);
-            }
-            for block in blocks(at, length) {
-                touched.entry(block).or_default().push(index);
-            }
-        }
-        for (block, touches) in touched {
-            let first = touches.iter().rposition(|at| *at < kept && is_shape(&changes[*at])).map_or(0, |at| at + 1);
-            let last = touches.iter().position(|at| *at >= lost && is_shape(&changes[*at])).unwrap_or(touches.len());
+        let extent = changes.iter().map(Change::end).fold(self.size, u64::max);
+        for (block, touches) in touched(changes, extent) {
+            let is_shape = |at: usize| changes[at].is_of_shape();
+            let first = touches.iter().rposition(|at| *at < kept && is_shape(*at)).map_or(0, |at| at + 1);
+            let last = touches.iter().position(|at| *at >= lost && is_shape(*at)).unwrap_or(touches.len());
             if last <= first || !rng.chance(survival.blocks) {
-                self.set_state(&mut found, block, changes, &touches[..first]);
+                found.set(block, self.state(block, changes, &touches[..first]));
                 continue;
             }
             let newer = if survival.blocks == 100 { last } else { rng.between(first + 1, last) };
-            self.set_state(&mut found, block, changes, &touches[..newer]);
-            if let Change::Write { at, bytes } = &changes[touches[newer - 1]] {
-                size = size.max((at + bytes.len() as u64).min((block as u64 + 1) * BLOCK as u64));
-            }
+            let mut state = self.state(block, changes, &touches[..newer]);
+            let end = changes[touches[newer - 1]].end();
+            size = size.max(end.min((block as u64 + 1) * BLOCK as u64));
             if rng.chance(survival.torn) {
-                let older = self.state(block, changes, &touches[..rng.between(first, newer - 1)]);
-                let mut torn = found.block(block);
-                for (to, from) in torn.chunks_mut(SECTOR).zip(older.chunks(SECTOR)) {
-                    if rng.chance(50) {
-                        to.copy_from_slice(from);
-                    }
-                }
-                found.set(block, torn);
+                tear(&mut state, &self.state(block, changes, &touches[..rng.between(first, newer - 1)]), rng);
             }
+            found.set(block, state);
         }
         found.size = if survival.blocks == 100 || rng.chance(30) { grown.max(size) } else { size };
         found.blocks.truncate(found.size.div_ceil(BLOCK as u64) as usize);
@@ -194,9 +167,43 @@ impl Contents {
         }
         bytes
     }
+}
 
-    fn set_state(&self, found: &mut Contents, block: usize, changes: &[Change], touches: &[usize]) {
-        found.set(block, self.state(block, changes, touches));
+/// How many changes there are up to the last one of the file's shape that survives, and up to the first one that does not.
+fn surviving_shapes(changes: &[Change], survival: Survival, rng: &mut Rng) -> (usize, usize) {
+    let shapes: Vec<usize> = (0..changes.len()).filter(|at| changes[*at].is_of_shape()).collect();
+    let count = match survival.blocks {
+        0 => 0,
+        100 => shapes.len(),
+        _ => rng.between(0, shapes.len()),
+    };
+    let kept = if count == 0 { 0 } else { shapes[count - 1] + 1 };
+    (kept, shapes.get(count).copied().unwrap_or(changes.len()))
+}
+
+/// For each block, the changes that touch it.
+fn touched(changes: &[Change], extent: u64) -> BTreeMap<usize, Vec<usize>> {
+    let mut touched = BTreeMap::<usize, Vec<usize>>::new();
+    for (index, change) in changes.iter().enumerate() {
+        let (at, length) = match change {
+            Change::Write { at, bytes } => (*at, bytes.len() as u64),
+            Change::Zeros { at, length } => (*at, *length),
+            Change::Size(to) => (*to, extent.saturating_sub(*to)),
+            Change::Grow(_) => continue,
+        };
+        for block in blocks(at, length) {
+            touched.entry(block).or_default().push(index);
+        }
+    }
+    touched
+}
+
+/// Gives some of a block's sectors the older state.
+fn tear(state: &mut Block, older: &Block, rng: &mut Rng) {
+    for (to, from) in state.chunks_mut(SECTOR).zip(older.chunks(SECTOR)) {
+        if rng.chance(50) {
+            to.copy_from_slice(from);
+        }
     }
 }
 
@@ -224,5 +231,53 @@ fn put(bytes: &mut Block, block: usize, change: &Change) {
         Change::Size(size) => bytes[part(*size, u64::MAX / 2)].fill(0),
         Change::Zeros { at, length } => bytes[part(*at, *length)].fill(0),
         Change::Grow(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgshrink_testkit::Seed;
+
+    fn write(at: usize, byte: u8, length: usize) -> Change {
+        Change::Write { at: at as u64, bytes: vec![byte; length].into() }
+    }
+
+    fn found(changes: &[Change], blocks: usize, torn: usize, seed: u64) -> Vec<u8> {
+        let before = Contents::new(&[1; 3 * BLOCK]);
+        before.after_failure(changes, Survival { blocks, torn }, &mut Seed(seed).rng()).to_bytes()
+    }
+
+    #[test]
+    fn what_was_not_synced_is_there_whole_or_not_at_all_at_the_ends() {
+        let changes = [write(0, 2, 2 * BLOCK), Change::Size(BLOCK as u64), write(BLOCK, 3, 10)];
+        assert!((0..20).all(|seed| found(&changes, 0, 100, seed) == [1; 3 * BLOCK]));
+        let all = [vec![2; BLOCK], vec![3; 10]].concat();
+        assert!((0..20).all(|seed| found(&changes, 100, 0, seed) == all));
+    }
+
+    #[test]
+    fn blocks_survive_by_themselves_and_are_torn_between_sectors_only() {
+        let changes = [write(0, 2, 3 * BLOCK), write(0, 3, 3 * BLOCK)];
+        let mut kinds = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let found = found(&changes, 50, 50, seed);
+            for block in found.chunks(BLOCK) {
+                assert!(block.chunks(SECTOR).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
+                kinds.insert((block[0], block[BLOCK - 1]));
+            }
+        }
+        assert_eq!(kinds.len(), 9, "each of three states beside each other: {kinds:?}");
+    }
+
+    #[test]
+    fn nothing_is_newer_than_a_truncation_that_was_lost_nor_older_than_one_that_survived() {
+        let changes = [Change::Size(0), write(0, 2, BLOCK)];
+        for seed in 0..200 {
+            let found = found(&changes, 50, 0, seed);
+            let is_old = found == [1; 3 * BLOCK];
+            let is_cut = found.len() <= BLOCK && found.iter().all(|byte| *byte == 2 || *byte == 0);
+            assert!(is_old || is_cut, "{} bytes", found.len());
+        }
     }
 }

@@ -124,7 +124,8 @@ impl Disk {
         } else {
             (self.roots[0].1, Path::new(path))
         };
-        let mut parts: Vec<&str> = rest.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != ".").collect();
+        let mut parts: Vec<&str> =
+            rest.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != ".").collect();
         let last = parts.pop()?;
         for part in parts {
             node = self.follow(self.now.find(node, part)?)?;

@@ -41,8 +41,7 @@ impl Run {
         cluster.set_env("PGSHRINK_RECORD_ROOTS", roots);
         cluster.start().unwrap();
         let of_client = path.clone();
-        let running =
-            Running::start(&cluster, scratch.path(), seed, move || recording::length(&of_client));
+        let running = Running::start(&cluster, scratch.path(), seed, move || recording::length(&of_client));
         std::thread::sleep(time);
         let acknowledged = running.end();
         let end = recording::length(&path);

@@ -56,7 +56,8 @@ pub const SETUP: &str = "
     create database pattern;";
 
 /// What the database has that others are copied from.
-pub const PATTERN: &str = "create table kept (i int primary key using index tablespace fast, t text) tablespace fast;
+pub const PATTERN: &str =
+    "create table kept (i int primary key using index tablespace fast, t text) tablespace fast;
     insert into kept select i, 'row ' || i from generate_series(1, 3000) i";
 
 /// psql as a process that answers one script after the other.

@@ -135,7 +135,7 @@ impl Contents {
             found.apply(change);
         }
         let written = |change: &&Change| !change.is_of_shape();
-        let grown = changes[..lost].iter().filter(written).map(Change::end).fold(found.size, u64::max);
+        let grown = changes[kept..lost].iter().filter(written).map(Change::end).fold(found.size, u64::max);
         let mut size = found.size;
         let extent = changes.iter().map(Change::end).fold(self.size, u64::max);
         for (block, touches) in touched(changes, extent) {

@@ -6,6 +6,8 @@ mod birth;
 mod directory;
 pub(crate) mod sync;
 
+pub(crate) use directory::sweep;
+
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 

@@ -112,6 +112,11 @@ impl Region {
         self.words[FLAGS].load(Ordering::Relaxed) & ROLL_FORWARD != 0
     }
 
+    /// Whether the server waits until the disk has what was written.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        !self.rolls_forward()
+    }
+
     /// Settings that there are: tablespace, and where the setting is.
     fn entries(&self) -> impl Iterator<Item = (&'static AtomicU64, &'static AtomicU64)> {
         let words = &self.words[SETTINGS..WORDS_BEFORE_SLOTS];

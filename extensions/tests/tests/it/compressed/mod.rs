@@ -2,6 +2,7 @@
 
 mod backups;
 mod closed;
+mod copies;
 mod crashes;
 mod statements;
 

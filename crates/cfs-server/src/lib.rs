@@ -38,3 +38,4 @@ pub use error::Problem;
 pub use front::ServerFront;
 pub use names::{GUARD_NAME, RESERVE_NAME};
 pub use region::{Room, TABLESPACES_MAX};
+pub use report::last_failure;

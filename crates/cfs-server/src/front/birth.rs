@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use pgshrink_cfs::slots::{Segment, SegmentKey};
-use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Need};
+use pgshrink_cfs::{Birth, KEY_BYTES, Need};
 use pgshrink_interpose::Errno;
 
 use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
@@ -118,7 +118,7 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         make_directory(making, mode | (mode & 0o444) >> 2 | 0o300)?;
         let folder = SegmentFolder { key, shared, mode, made: Cell::new(None) };
         let opener = ServerOpener { shared, descriptor: None };
-        let birth = Birth { id: random()?, identity: identity(&key), key: [0; KEY_BYTES] };
+        let birth = Birth { id: random()?, identity: key.identity(), key: [0; KEY_BYTES] };
         let made = Segment::create(process.member, key, &folder, &birth, &opener, shared.options());
         let own = PathBuffer::segment(&key, version);
         let placed = made.map_err(|error| reported(&key, &error)).and_then(|segment| {
@@ -185,11 +185,6 @@ pub(super) fn remove_directory(path: &CStr) -> Result<(), Errno> {
         libc::close(directory);
         call(|| libc::rmdir(path.as_ptr())).map(drop).map_err(Errno)
     }
-}
-
-fn identity(key: &SegmentKey) -> Identity {
-    let SegmentKey { tablespace, database, relation, fork, segment } = *key;
-    Identity { tablespace, database, relation, fork, segment }
 }
 
 fn random() -> Result<[u8; 16], Errno> {

@@ -4,6 +4,7 @@ mod backups;
 mod closed;
 mod copies;
 mod crashes;
+mod damage;
 mod statements;
 
 use std::path::PathBuf;

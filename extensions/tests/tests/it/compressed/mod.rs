@@ -2,7 +2,9 @@
 
 mod backups;
 mod closed;
+mod copies;
 mod crashes;
+mod damage;
 mod statements;
 
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 mod birth;
-pub(crate) mod directory;
+mod directory;
 pub(crate) mod sync;
 
 pub(crate) use directory::sweep;

@@ -143,7 +143,6 @@ pub fn begin(fsync: bool) -> Result<(), Problem> {
     if unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) } != number.len() as isize {
         return Err(Problem::System { call: "getrandom", errno: crate::host::errno() });
     }
-    crate::front::directory::sweep_all(shared.version());
     shared.region.begin(u32::from_ne_bytes(number), !fsync)
 }
 

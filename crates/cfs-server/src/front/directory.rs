@@ -71,23 +71,6 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
     Some(removed.map(drop).map_err(Errno))
 }
 
-/// Removes what processes left in all tablespaces that died, or whose power failed, while they made or removed containers. At the
-/// server's start, when there is no other process.
-pub(crate) fn sweep_all(version: &[u8]) {
-    for tablespace in numbers_in("pg_tblspc") {
-        let path = PathBuffer::version(tablespace, version);
-        for database in numbers_in(path.as_c_str().to_str().unwrap_or_default()) {
-            sweep(PathBuffer::database(tablespace, database, version).as_c_str());
-        }
-    }
-}
-
-/// Names in a directory that are numbers.
-fn numbers_in(directory: &str) -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| pgshrink_cfs::relation::number(entry.file_name().to_str()?))
-}
-
 /// Removes what processes left in a database's directory that died while they made or removed a container. Not while
 /// others may be doing so: at a server's start, or when the directory goes.
 pub(crate) fn sweep(directory: &Path) {

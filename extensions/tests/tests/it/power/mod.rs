@@ -12,6 +12,7 @@ mod block;
 mod check;
 mod contents;
 mod disk;
+mod guards;
 mod images;
 mod names;
 mod recorded;

@@ -1,5 +1,9 @@
 //! What keeps a server from starting with the library, or a call from being done.
 
+use std::path::PathBuf;
+
+use crate::owner::Owner;
+
 /// What is wrong, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,13 +29,14 @@ pub enum Problem {
     #[error("the library is not loaded by the postmaster: add cfs to shared_preload_libraries and restart")]
     NotStarted,
     /// Another server uses the tablespace's directory.
-    #[error(
-        "tablespace directory \"{path}\" is in use by another server; stop that server, or give this one's tablespaces \
-         directories of their own (pg_tblspc)"
-    )]
+    #[error("the tablespace directory \"{}\" is in use by {owner}", path.display())]
     InUse {
         /// The directory.
-        path: String,
+        path: PathBuf,
+        /// What leads this server there.
+        link: String,
+        /// Who has it.
+        owner: Owner,
     },
     /// Something that the configuration says is out of range.
     #[error("{what} is {found}: {allowed}")]

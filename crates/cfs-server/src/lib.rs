@@ -22,6 +22,7 @@ mod file;
 mod front;
 mod host;
 mod names;
+pub mod owner;
 mod process;
 mod region;
 mod report;

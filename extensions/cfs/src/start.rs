@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, BackendType};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 
 use pgshrink_cfs_server::server::{self, Config};
-use pgshrink_cfs_server::{Room, ServerFront, saved};
+use pgshrink_cfs_server::{Problem, Room, ServerFront, owner, saved};
 
 use crate::report::{error, fatal, warning};
 use crate::settings;
@@ -88,13 +88,18 @@ unsafe extern "C-unwind" fn shmem_startup() {
             next();
         }
     }
-    if let Err(problem) = begin() {
-        fatal(
-            Code::ERRCODE_SYSTEM_ERROR,
-            format!("cfs cannot start: {problem}"),
-            "Compressed tables cannot be read without it.",
-        );
-    }
+    let Err(error) = begin() else { return };
+    let (code, hint) = match error.downcast_ref::<Problem>() {
+        Some(Problem::InUse { link, .. }) => (
+            Code::ERRCODE_LOCK_FILE_EXISTS,
+            format!(
+                "Stop that server, or let {link} of this data directory lead to a copy of the tablespace. Two servers \
+                 on one directory would destroy each other's data."
+            ),
+        ),
+        _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it.".to_owned()),
+    };
+    fatal(code, format!("cfs cannot start: {error}"), hint);
 }
 
 fn begin() -> Result<(), Box<dyn std::error::Error>> {
@@ -119,11 +124,13 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
     let saved::Saved { settings, errors } = saved::read_all(Path::new("."))?;
     for (tablespace, setting) in settings {
         server::set(tablespace, setting.compression)?;
+        owner::own(tablespace)?;
     }
     for error in errors {
         // What is compressed can be read all the same, and the launcher knows the label.
         if let Some(tablespace) = error.tablespace() {
             server::set(tablespace, None)?;
+            owner::own(tablespace)?;
         }
         let hint = "New files of the tablespace are plain until the cfs launcher has saved its setting anew.";
         warning(Code::ERRCODE_IO_ERROR, error.to_string(), hint);

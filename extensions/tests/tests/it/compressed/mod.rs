@@ -3,6 +3,8 @@
 mod backups;
 mod closed;
 mod crashes;
+mod full_disk;
+mod owners;
 mod statements;
 
 use std::path::PathBuf;

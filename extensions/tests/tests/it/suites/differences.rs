@@ -133,7 +133,8 @@ fn next_common(one: &[&str], other: &[&str]) -> (usize, usize) {
 fn differences_are_lines_and_a_list_names_them_by_major_and_suite() {
     assert!(difference("a\nb\n", "a\nb\n").is_empty());
     assert_eq!(difference("a\nb\nc\n", "a\nx\ny\nc\nd\n"), ["  - b", "  + x", "  + y", "  + d"]);
-    let list = "# c\n= 15: why\nregress one\n  - b\n  + x\nisolation one: any\n= all of them\nregress two: any\n";
+    let list =
+        "# c\n= 15: why\nregress one\n  - b\n  + x\nisolation one: any\n= all of them\nregress two: any\n";
     let lines = Allowed::Lines(vec!["  - b".to_owned(), "  + x".to_owned()]);
     let regress = listed(list, 15, "regress");
     assert_eq!((regress.get("one"), regress.get("two")), (Some(&lines), Some(&Allowed::Any)));

@@ -158,6 +158,7 @@ impl Twin {
         let location = TempDir::owned_by(cluster.owner()).unwrap();
         let twin = Twin { cluster, location };
         twin.sql(&format!("create tablespace {NAME} location '{}' {option}", twin.location.path().display()));
+        twin.sql(&format!("grant create on tablespace {NAME} to public"));
         twin.cluster.set_conf("default_tablespace", NAME).unwrap();
         twin.cluster.reload().unwrap();
         twin

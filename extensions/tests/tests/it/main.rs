@@ -29,5 +29,6 @@ mod regression;
 mod replication;
 mod roles;
 mod session;
+mod suites;
 mod surface;
 mod upgrade;

@@ -367,6 +367,43 @@ fn what_dead_processes_left_is_not_listed_and_goes_with_the_directory() {
 }
 
 #[test]
+fn what_dead_processes_left_goes_at_the_next_start_and_containers_stay() {
+    in_a_server(|| {
+        process(|| {
+            let file = create("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            FRONT.sync(file).unwrap();
+            for name in ["16402.pgshrink-new.77", "16403_fsm.1.pgshrink-old.4194303"] {
+                std::fs::create_dir(real(name)).unwrap();
+                std::fs::write(real(name).join("segment.pgshrink"), "whole or half").unwrap();
+            }
+        });
+        restart();
+        let left = std::fs::read_dir(real("16401").parent().unwrap()).unwrap();
+        let left =
+            left.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_str() != Some(GUARD_NAME));
+        assert_eq!(left.collect::<Vec<_>>(), ["16401"]);
+        process(|| assert!(read(open("16401"), 0, 1) == Ok(vec![page(1)])));
+    });
+}
+
+#[test]
+fn a_container_that_lost_its_name_with_the_power_counts_as_an_empty_file() {
+    in_a_server(|| {
+        process(|| {
+            // The directory's name was durable, the one in it was not.
+            std::fs::create_dir(real("16401")).unwrap();
+            std::fs::write(real("16401").join("segment.pgshrink-new"), "half").unwrap();
+            assert_eq!(FRONT.attributes(&path("16401")).unwrap().unwrap().size, 0);
+            let file = open("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            assert!(read(file, 0, 2) == Ok(vec![page(1)]));
+            assert!(!real("16401").join("segment.pgshrink-new").exists());
+        });
+    });
+}
+
+#[test]
 fn a_server_without_fsync_loses_nothing_when_its_processes_die() {
     in_a_server(|| {
         restart_without_fsync();

@@ -24,6 +24,7 @@ mod install;
 mod learning;
 mod memory;
 mod original;
+mod power;
 mod profiles;
 mod regression;
 mod replication;

@@ -30,4 +30,5 @@ mod replication;
 mod roles;
 mod session;
 mod surface;
+mod twin;
 mod upgrade;

@@ -51,6 +51,13 @@ fn same(what: &str, twins: &Twins, ask: impl Fn(&Psql) -> Result<String, String>
     if ours != twin { Err(format!("{what}\n  ours: {ours}\n  twin: {twin}")) } else { Ok(()) }
 }
 
+/// Pages that the server sees, where nothing has happened that lets two servers put rows into other places.
+pub fn sizes(twins: &Twins) -> Result<(), String> {
+    let sizes = "select relname, pg_relation_size(oid), pg_relation_size(nullif(reltoastrelid, 0)), pg_indexes_size(oid)
+        from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'm') order by 1";
+    same("sizes", twins, |psql| must(psql, sizes))
+}
+
 /// Every relation of both servers. Nobody may be changing them.
 pub fn compare(twins: &Twins) -> Result<(), String> {
     same("relations", twins, |psql| must(psql, RELATIONS))?;
@@ -67,11 +74,16 @@ pub fn examine(ours: &Cluster) -> Result<(), String> {
         // Not every build comes with them.
         return Ok(());
     }
-    must(&psql, "create extension if not exists amcheck schema tools; create extension if not exists pg_visibility schema tools")?;
+    must(
+        &psql,
+        "create extension if not exists amcheck schema tools; create extension if not exists pg_visibility schema tools",
+    )?;
     let place = "reltablespace <> 0 and relpersistence <> 't'";
     let heap = format!("from pg_class c where relkind in ('r', 'm', 't') and {place}");
     for sql in [
-        format!("select c.relname, v.* from (select * {heap}) c, tools.verify_heapam(c.oid, check_toast => true) v"),
+        format!(
+            "select c.relname, v.* from (select * {heap}) c, tools.verify_heapam(c.oid, check_toast => true) v"
+        ),
         format!("select c.relname, v.* from (select * {heap}) c, tools.pg_check_visible(c.oid) v"),
         format!("select c.relname, v.* from (select * {heap}) c, tools.pg_check_frozen(c.oid) v"),
     ] {
@@ -87,7 +99,7 @@ pub fn examine(ours: &Cluster) -> Result<(), String> {
     must(&psql, &trees).map(drop)
 }
 
-/// Relation files of the tablespace, as `database/number`, that no relation has, and whatever else should not be there.
+/// Files of the tablespace, as `database/name`, that no relation has and that should not be there.
 pub fn leftovers(ours: &Cluster, location: &Path) -> Result<BTreeSet<String>, String> {
     let psql = ours.psql();
     must(&psql, "checkpoint; checkpoint")?;
@@ -128,13 +140,21 @@ pub fn leftovers(ours: &Cluster, location: &Path) -> Result<BTreeSet<String>, St
 }
 
 fn entries(directory: &Path) -> Vec<std::path::PathBuf> {
-    std::fs::read_dir(directory).map(|all| all.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+    std::fs::read_dir(directory)
+        .map(|all| all.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default()
 }
 
 /// What must never be in the log of our server.
 pub fn log(ours: &Cluster) -> Result<(), String> {
     let log = ours.log().map_err(|error| error.to_string())?;
-    let bad = ["PANIC", "pgshrink cfs:", "invalid page", "was terminated by signal 6", "was terminated by signal 11"];
+    let bad = [
+        "PANIC",
+        "pgshrink cfs:",
+        "invalid page",
+        "was terminated by signal 6",
+        "was terminated by signal 11",
+    ];
     match log.lines().find(|line| bad.iter().any(|bad| line.contains(bad))) {
         Some(line) => Err(format!("the server's log: {line}")),
         None => Ok(()),

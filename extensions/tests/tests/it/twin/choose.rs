@@ -129,6 +129,15 @@ fn create_table(rng: &mut Rng, relations: &Relations) -> String {
     }
 }
 
+/// A table of a session's own, in the order of its rows.
+pub fn ordered_copy(rng: &mut Rng, relations: &Relations, session: usize) -> (String, String) {
+    let (name, from) = (format!("s{session}"), relations.table(rng));
+    let sql = format!(
+        "create table {name} tablespace fast as select id, k, w, d from {from} order by id, k::text, w, d"
+    );
+    (name, sql)
+}
+
 /// Nothing, what compresses, what does not, and what does not even after a change of its own.
 fn document(rng: &mut Rng) -> String {
     match rng.below(6) {
@@ -145,7 +154,7 @@ fn document(rng: &mut Rng) -> String {
 
 fn insert(rng: &mut Rng, table: &str) -> String {
     let first = rng.below(60_000);
-    let rows = *rng.pick(&[1, 5, 50, 300, 1000, 3000]);
+    let rows = *rng.pick(&[1, 5, 50, 300, 1000, 3000, 9000]);
     let last = first + rng.between(1, rows) - 1;
     if rng.chance(15) {
         return format!("copy {table} (id, k, w, d) from '@@' where id between {first} and {last}");
@@ -179,7 +188,10 @@ fn update(rng: &mut Rng, table: &str) -> String {
     let change = match rng.below(6) {
         0 => "k = k + 1".to_owned(),
         1 => "w = w || 'x'".to_owned(),
-        2 => format!("d = {}", document(rng).replace("i::", "id::").replace("i *", "id *").replace("i %", "id %")),
+        2 => format!(
+            "d = {}",
+            document(rng).replace("i::", "id::").replace("i *", "id *").replace("i %", "id %")
+        ),
         3 => "id = -id".to_owned(),
         4 => "w = w".to_owned(),
         _ => "d = left(md5(d) || d, 5000)".to_owned(),

@@ -10,8 +10,15 @@ use super::story::SERVER;
 #[derive(Clone, Debug)]
 pub enum Job {
     /// Makes, moves or drops it.
-    Whole { name: String, sql: String },
-    Fill { name: String, mark: u64, sql: Vec<String> },
+    Whole {
+        name: String,
+        sql: String,
+    },
+    Fill {
+        name: String,
+        mark: u64,
+        sql: Vec<String>,
+    },
 }
 
 fn must(psql: Psql, sql: &str) -> String {
@@ -122,7 +129,10 @@ pub fn resolve(twins: &Twins, job: Job) -> Step<()> {
             twins.story.tell(SERVER, &format!("so the twin in {database}: {sql}"));
             let said = link.ask(&sql).expect("the twin server has gone");
             if said.failed() {
-                return Err(Halt::Wrong(format!("the twin refuses what ours has done: {sql}: {}", said.short())));
+                return Err(Halt::Wrong(format!(
+                    "the twin refuses what ours has done: {sql}: {}",
+                    said.short()
+                )));
             }
         }
     }
@@ -131,7 +141,8 @@ pub fn resolve(twins: &Twins, job: Job) -> Step<()> {
 
 /// Databases, where they are, and what is in their tables.
 pub fn compare(twins: &Twins) -> Result<(), String> {
-    let places = "select datname, spcname from pg_database d join pg_tablespace s on s.oid = dattablespace order by 1";
+    let places =
+        "select datname, spcname from pg_database d join pg_tablespace s on s.oid = dattablespace order by 1";
     let (ours, twin) = (must(twins.ours.psql(), places), must(twins.twin.psql(), places));
     if ours != twin {
         return Err(format!("databases\n  ours: {ours}\n  twin: {twin}"));

@@ -66,6 +66,10 @@ impl Link {
             let mut words = end.trim_end().splitn(3, ' ').map(str::to_owned);
             let mut word = || words.next().unwrap_or_default();
             let (state, count, said) = (word(), word(), word());
+            // The connection broke, or the server said why it is about to.
+            if state.is_empty() || state.starts_with("57P0") {
+                return None;
+            }
             let message = if state == "00000" { String::new() } else { without_numbers(&said) };
             return Some(Answer { rows: rows.trim_end().to_owned(), state, count, message });
         }

@@ -211,7 +211,10 @@ impl Pair {
             self.story.tell(self.number, &format!("so the twin: {sql}"));
             let said = self.twin.ask(&sql).expect("the twin server has gone");
             if said.failed() {
-                return Err(Halt::Wrong(format!("the twin refuses what ours has done: {sql}: {}", said.short())));
+                return Err(Halt::Wrong(format!(
+                    "the twin refuses what ours has done: {sql}: {}",
+                    said.short()
+                )));
             }
         }
         (self.failed, self.savepoints) = (false, 0);

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use pgshrink_testkit::{Cluster, Rng, Seed, ServerBinaries, Stop, TempDir};
 
+use super::check;
 use super::choose::{self, Relations, SESSIONS};
 use super::crash::{self, Crash};
 use super::databases::{self, Job};
 use super::pair::{Doing, Halt, Pair, Step, Twins};
 use super::story::{SERVER, Story};
 use super::variant::Variant;
-use super::check;
 
 /// Rows that COPY reads, on both servers.
 const COPIED: usize = 61_000;
@@ -24,8 +24,11 @@ pub struct Run {
     pub twins: Arc<Twins>,
     pub location: PathBuf,
     rng: Rng,
-    pairs: Vec<Pair>,
+    pub pairs: Vec<Pair>,
     job: Option<Job>,
+    calm: usize,
+    /// Rows lie in the same places: no crash yet, nor sessions at the same time.
+    exact: bool,
     /// What crashes have left, as they do in any server: files of transactions that were lost.
     tolerated: BTreeSet<String>,
     pub crashes: usize,
@@ -56,7 +59,8 @@ fn start(server: &ServerBinaries, variant: &Variant, library: bool) -> (Cluster,
 
 impl Run {
     pub fn new(server: &ServerBinaries, seed: u64, variant: &Variant) -> Run {
-        let ((ours, our_place), (twin, place)) = (start(server, variant, true), start(server, variant, false));
+        let ((ours, our_place), (twin, place)) =
+            (start(server, variant, true), start(server, variant, false));
         let shared = TempDir::owned_by(ours.owner()).unwrap();
         let file = shared.path().join("rows");
         let row = |i: usize| format!("{i}\t{}\tcopied {}\t{}\n", i % 97, i % 500, "x".repeat(i % 700));
@@ -71,6 +75,8 @@ impl Run {
             rng: Seed(seed).rng(),
             pairs,
             job: None,
+            calm: variant.calm,
+            exact: true,
             tolerated: BTreeSet::new(),
             crashes: 0,
             file,
@@ -88,16 +94,22 @@ impl Run {
     }
 
     fn phase(&mut self) -> Result<(), String> {
-        let crashes = self.rng.chance(65);
-        let together = self.rng.chance(40);
+        let calm = self.calm > 0;
+        self.calm = self.calm.saturating_sub(1);
+        let crashes = self.rng.chance(65) && !calm;
+        let together = self.rng.chance(40) && !calm;
         let steps = self.rng.between(20, 120);
         let armed_at = if crashes { self.rng.below(steps) } else { usize::MAX };
+        self.exact &= !crashes && !together;
         let went = if together { self.together(steps, armed_at) } else { self.in_turn(steps, armed_at) };
         match went {
             Ok(()) => self.settle().or_else(|halt| self.after(halt))?,
             Err(halt) => self.after(halt)?,
         }
         check::compare(&self.twins)?;
+        if self.exact {
+            check::sizes(&self.twins)?;
+        }
         self.look()
     }
 
@@ -238,7 +250,7 @@ impl Run {
     }
 
     /// Files that should not be there, and words that should not be in the log.
-    fn look(&mut self) -> Result<(), String> {
+    pub fn look(&mut self) -> Result<(), String> {
         check::log(&self.twins.ours)?;
         let left = check::leftovers(&self.twins.ours, &self.location)?;
         match left.difference(&self.tolerated).next() {
@@ -250,7 +262,11 @@ impl Run {
     fn end(&mut self) -> Result<(), String> {
         self.pairs.clear();
         self.twins.story.tell(SERVER, "stopped, started, and emptied");
-        self.twins.ours.stop(Stop::Fast).and_then(|()| self.twins.ours.start()).map_err(|error| error.to_string())?;
+        self.twins
+            .ours
+            .stop(Stop::Fast)
+            .and_then(|()| self.twins.ours.start())
+            .map_err(|error| error.to_string())?;
         check::compare(&self.twins)?;
         check::examine(&self.twins.ours)?;
         check::way_out(&self.twins, &self.location, &self.tolerated)?;
@@ -303,11 +319,25 @@ fn step(
             pair.changed = true;
             pair.each(&ours, twin).map(drop)
         }
+        31..33 => ordered_copy(pair, rng, &relations),
         _ => {
             let sql = choose::within(rng, &relations).replace("@@", &file.display().to_string());
             pair.both(&sql).map(drop)
         }
     }
+}
+
+/// A copy whose rows have the same order on both, and so the same size.
+fn ordered_copy(pair: &mut Pair, rng: &mut Rng, relations: &Relations) -> Step<()> {
+    let (name, sql) = choose::ordered_copy(rng, relations, pair.number);
+    let said = pair.both(&sql)?;
+    if said.failed() {
+        return Ok(());
+    }
+    pair.both(&format!(
+        "select pg_relation_size(oid), pg_relation_size(reltoastrelid) from pg_class where relname = '{name}'"
+    ))?;
+    pair.both(&format!("drop table {name}")).map(drop)
 }
 
 /// What a session does that is in no transaction.

@@ -5,6 +5,8 @@ use pgshrink_testkit::Seed;
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub fsync: bool,
+    /// Phases at the beginning in which nothing crashes and sessions take turns.
+    pub calm: usize,
     checksums: bool,
     shared_buffers: &'static str,
     few_files: bool,
@@ -20,13 +22,14 @@ impl Variant {
         let mut rng = Seed(seed ^ 0x7469_6e67).rng();
         Variant {
             fsync: rng.chance(50),
+            calm: if rng.chance(30) { 5 } else { 0 },
             checksums: rng.chance(50),
-            shared_buffers: *rng.pick(&["1MB", "1MB", "16MB", "128MB"]),
+            shared_buffers: rng.pick(&["1MB", "1MB", "16MB", "128MB"]),
             few_files: rng.chance(40),
             few_slots: rng.chance(40),
             little_memory: rng.chance(40),
             eager_collection: rng.chance(70),
-            method: *rng.pick(&["worker", "sync"]),
+            method: rng.pick(&["worker", "sync"]),
         }
     }
 

@@ -32,4 +32,5 @@ mod roles;
 mod session;
 mod suites;
 mod surface;
+mod twin;
 mod upgrade;

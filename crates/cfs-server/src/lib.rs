@@ -17,9 +17,11 @@
 //!   is: settings decide about new files and newly written pages.
 //! * In directories that may hold a database's catalogs everything is born plain.
 
+mod databases;
 pub mod error;
 mod file;
 mod front;
+pub mod guard;
 mod host;
 mod names;
 pub mod owner;
@@ -32,7 +34,9 @@ pub mod server;
 pub mod setting;
 pub mod work;
 
+pub use databases::has_containers;
 pub use error::Problem;
 pub use front::ServerFront;
 pub use names::{GUARD_NAME, RESERVE_NAME};
 pub use region::{Room, TABLESPACES_MAX};
+pub use report::last_failure;

@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, BackendType};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 
 use pgshrink_cfs_server::server::{self, Config};
-use pgshrink_cfs_server::{Problem, Room, ServerFront, owner, saved};
+use pgshrink_cfs_server::{Problem, Room, ServerFront, saved};
 
 use crate::report::{error, fatal, warning};
 use crate::settings;
@@ -88,8 +88,15 @@ unsafe extern "C-unwind" fn shmem_startup() {
             next();
         }
     }
-    let Err(error) = begin() else { return };
-    let (code, hint) = match error.downcast_ref::<Problem>() {
+    let Err(problem) = begin() else { return };
+    let (code, hint) = match problem.downcast_ref() {
+        Some(Problem::Copied { .. }) => (
+            Code::ERRCODE_DATA_CORRUPTED,
+            "Files of a running server that were copied one by one are no backup: restore one that pg_basebackup made. \
+             If these were copied from an atomic snapshot, or while no server was running, say so with \
+             \"pgshrink cfs accept DIRECTORY\"."
+                .to_owned(),
+        ),
         Some(Problem::InUse { link, .. }) => (
             Code::ERRCODE_LOCK_FILE_EXISTS,
             format!(
@@ -99,7 +106,7 @@ unsafe extern "C-unwind" fn shmem_startup() {
         ),
         _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it.".to_owned()),
     };
-    fatal(code, format!("cfs cannot start: {error}"), hint);
+    fatal(code, format!("cfs cannot start: {problem}"), hint);
 }
 
 fn begin() -> Result<(), Box<dyn std::error::Error>> {
@@ -118,19 +125,18 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         dirty_pages_max: u64::from(buffers.unsigned_abs()),
         reserve_bytes_max: settings::reserve_bytes(),
         is_checkpointer,
+        is_last,
         is_postmaster,
     })?;
     server::begin(fsync)?;
     let saved::Saved { settings, errors } = saved::read_all(Path::new("."))?;
     for (tablespace, setting) in settings {
         server::set(tablespace, setting.compression)?;
-        owner::own(tablespace)?;
     }
     for error in errors {
         // What is compressed can be read all the same, and the launcher knows the label.
         if let Some(tablespace) = error.tablespace() {
             server::set(tablespace, None)?;
-            owner::own(tablespace)?;
         }
         let hint = "New files of the tablespace are plain until the cfs launcher has saved its setting anew.";
         warning(Code::ERRCODE_IO_ERROR, error.to_string(), hint);
@@ -141,6 +147,12 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
 fn is_checkpointer() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+/// A server with a single user makes its last checkpoint in its only process.
+fn is_last() -> bool {
+    // SAFETY: reads variables of the process.
+    is_checkpointer() || unsafe { !pg_sys::IsPostmasterEnvironment }
 }
 
 /// `TABLESPACE_VERSION_DIRECTORY`: with the catalog's version, which headers that are bound do not have. It is in

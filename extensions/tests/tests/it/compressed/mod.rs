@@ -2,7 +2,9 @@
 
 mod backups;
 mod closed;
+mod copies;
 mod crashes;
+mod damage;
 mod full_disk;
 mod owners;
 mod statements;

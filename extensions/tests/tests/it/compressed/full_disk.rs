@@ -89,22 +89,29 @@ fn fill_up(path: &Path) {
 }
 
 #[test]
-fn on_a_full_filesystem_growing_fails_and_all_that_gives_space_back_succeeds() {
-    const TEST: &str = "on_a_full_filesystem_growing_fails_and_all_that_gives_space_back_succeeds";
-    drop(or_skip!(TEST, Filesystem::new()));
-    Server::each_with_extensions("full filesystems", &MAJORS, |binaries| {
-        for format in [Format::Ext4, Format::Tmpfs] {
-            let filesystem = Filesystem::new().unwrap();
-            match filesystem.mount(format) {
-                Ok(()) => on_a_full_filesystem(binaries, &filesystem),
-                Err(why) => left_out(TEST, &format!("{format:?}: {why}")),
-            }
+fn on_a_full_ext4_growing_fails_and_all_that_gives_space_back_succeeds() {
+    on_each_major("a full ext4", Format::Ext4);
+}
+
+#[test]
+#[ignore = "as on ext4: make soak"]
+fn on_a_full_tmpfs_growing_fails_and_all_that_gives_space_back_succeeds() {
+    on_each_major("a full tmpfs", Format::Tmpfs);
+}
+
+fn on_each_major(test: &str, format: Format) {
+    drop(or_skip!(test, Filesystem::new()));
+    Server::each_with_extensions(test, &MAJORS, |binaries| {
+        let filesystem = Filesystem::new().unwrap();
+        match filesystem.mount(format) {
+            Ok(()) => on_a_full_filesystem(binaries, &filesystem),
+            Err(why) => left_out(test, &why),
         }
     });
 }
 
 fn on_a_full_filesystem(binaries: &ServerBinaries, filesystem: &Filesystem) {
-    let server = Compressed::start(binaries, &[("shared_buffers", "16MB")]);
+    let server = Compressed::start(binaries, &[("shared_buffers", "4MB")]);
     let location = filesystem.root().join("small");
     fs::create_dir(&location).unwrap();
     let owner = server.cluster.owner();
@@ -116,15 +123,16 @@ fn on_a_full_filesystem(binaries: &ServerBinaries, filesystem: &Filesystem) {
     server.sql(&format!(
         "create table keep (i int, m text) with (fillfactor = 80) tablespace small;
         insert into keep select i, md5(i::text) from generate_series(1, {ROWS}) i;
-        create table junk (m text) tablespace small; create table more (m text) tablespace small;
+        create table junk (m bytea) tablespace small; create table more (m text) tablespace small;
         insert into more select md5(i::text) from generate_series(1, 20000) i; checkpoint"
     ));
     let reserve =
         |folder: fs::DirEntry| folder.path().join("pgshrink-reserve").metadata().map_or(0, |file| file.len());
-    let is_filled = || fs::read_dir(&location).unwrap().flatten().map(reserve).sum::<u64>() > 8 << 20;
+    let is_filled = || fs::read_dir(&location).unwrap().flatten().map(reserve).sum::<u64>() > 4 << 20;
     wait_until(Duration::from_secs(30), "the launcher to fill the reserve", is_filled).unwrap();
 
-    let grow = "insert into junk select string_agg(md5(random()::text), '') from generate_series(1, 300000) i group by i % 5000";
+    // What does not compress.
+    let grow = "insert into junk select string_agg(sha512(random()::text::bytea), '') from generate_series(1, 100000) i group by i % 3000";
     let refused = loop {
         if let Err(refused) = server.cluster.sql(&format!("\\set VERBOSITY verbose\n{grow}")) {
             break refused.to_string();
@@ -152,7 +160,7 @@ fn on_a_full_filesystem(binaries: &ServerBinaries, filesystem: &Filesystem) {
     assert_eq!(server.sql(&super::sum("keep")), before);
     server.sql("truncate junk; checkpoint");
     server.sql(
-        "insert into junk select md5(i::text) from generate_series(1, 1000) i; drop table junk; checkpoint",
+        "insert into junk select sha512(i::text::bytea) from generate_series(1, 1000) i; drop table junk; checkpoint",
     );
     server.cluster.restart().unwrap();
     fs::remove_file(filesystem.root().join("ballast")).unwrap();
@@ -163,7 +171,8 @@ fn on_a_full_filesystem(binaries: &ServerBinaries, filesystem: &Filesystem) {
 
     server.sql("drop table keep; drop tablespace small");
     wait_until(Duration::from_secs(60), "nothing to be open in a dropped tablespace", || {
-        server.sql("select 1");
+        // Processes of the server close what was removed after a checkpoint, with or without the library.
+        server.sql("checkpoint");
         filesystem.unmount().is_ok()
     })
     .unwrap();

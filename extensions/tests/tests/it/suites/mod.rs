@@ -32,10 +32,19 @@ fn postgresqls_own_tests_of_tables_and_indexes_say_the_same_with_compressed_ones
 
 #[test]
 #[ignore = "minutes: make soak"]
-fn postgresqls_whole_regression_and_isolation_suites_say_the_same_with_compressed_tables() {
-    let test = "PostgreSQL's whole suites with compressed tables";
-    or_skip!(test, Sources::find(&MAJORS));
-    Server::each_with_extensions(test, &MAJORS, |server| {
+fn postgresql_15s_whole_suites_say_the_same_with_compressed_tables() {
+    whole("PostgreSQL 15's whole suites with compressed tables", 15);
+}
+
+#[test]
+#[ignore = "minutes: make soak"]
+fn postgresql_18s_whole_suites_say_the_same_with_compressed_tables() {
+    whole("PostgreSQL 18's whole suites with compressed tables", 18);
+}
+
+fn whole(test: &str, major: u32) {
+    or_skip!(test, Sources::find(&[major]));
+    Server::each_with_extensions(test, &[major], |server| {
         compare(server, &[Suite::whole(server, Kind::Regress), Suite::whole(server, Kind::Isolation)]);
     });
 }

@@ -58,6 +58,8 @@ pub struct Suite {
     folder: PathBuf,
     /// The file that says the order.
     schedule: PathBuf,
+    /// The program that runs them.
+    program: PathBuf,
     /// What the scripts call, and the schedule where it is ours.
     made: TempDir,
 }
@@ -70,8 +72,12 @@ impl Suite {
             Kind::Regress => "parallel_schedule",
             Kind::Isolation => "isolation_schedule",
         };
-        let made = libraries(server, &folder, kind);
-        Suite { kind, schedule: folder.join(schedule), folder, made }
+        let made = TempDir::owned_by(&run::Owner::find().unwrap()).unwrap();
+        if kind == Kind::Regress {
+            make_libraries(server, &folder, made.path());
+        }
+        let program = program(server, kind, made.path());
+        Suite { kind, schedule: folder.join(schedule), folder, program, made }
     }
 
     /// The scripts of `chosen.txt` that this version has, in the suite's own order: what it runs at the same time gets on
@@ -101,25 +107,51 @@ impl Suite {
     }
 }
 
-/// A directory with the libraries that scripts load: their own, compiled here, and two of the server.
-fn libraries(server: &ServerBinaries, folder: &Path, kind: Kind) -> TempDir {
-    let owner = run::Owner::find().unwrap();
-    let made = TempDir::owned_by(&owner).unwrap();
-    if kind == Kind::Isolation {
-        return made;
-    }
+fn configured(server: &ServerBinaries, what: &str) -> PathBuf {
+    run::output(server.command("pg_config").arg(what)).unwrap().trim().into()
+}
+
+/// Puts the libraries that scripts load into a directory: their own, compiled here, and two of the server's.
+fn make_libraries(server: &ServerBinaries, folder: &Path, into: &Path) {
     // A copy of a server has no headers; the one that it was copied from has.
     let origin = Server::find(server.major).unwrap();
-    let headers = run::output(origin.command("pg_config").arg("--includedir-server")).unwrap();
     let mut compile = Command::new("cc");
-    compile.args(["-shared", "-fPIC", "-O1", "-w", "-I"]).arg(headers.trim());
-    compile.arg(folder.join("regress.c")).arg("-o").arg(made.path().join("regress.so"));
-    run::output(&mut compile).unwrap();
-    let own = run::output(server.command("pg_config").arg("--pkglibdir")).unwrap();
+    compile.args(["-shared", "-fPIC", "-O1", "-w", "-I"]).arg(configured(&origin, "--includedir-server"));
+    run::output(compile.arg(folder.join("regress.c")).arg("-o").arg(into.join("regress.so"))).unwrap();
     for name in ["autoinc.so", "refint.so"] {
-        symlink(Path::new(own.trim()).join(name), made.path().join(name)).unwrap();
+        symlink(configured(server, "--pkglibdir").join(name), into.join(name)).unwrap();
     }
-    made
+}
+
+/// The server's program that runs a suite's scripts. Where the package has broken it, it is compiled from its source.
+fn program(server: &ServerBinaries, kind: Kind, into: &Path) -> PathBuf {
+    let (own, name, main) = match kind {
+        Kind::Regress => ("regress", "pg_regress", "regress/pg_regress_main.c"),
+        Kind::Isolation => ("isolation", "pg_isolation_regress", "isolation/isolation_main.c"),
+    };
+    let packaged = configured(server, "--pkglibdir").join("pgxs/src/test").join(own);
+    if run::output(Command::new(packaged.join(name)).arg("--help")).is_ok() {
+        return packaged.join(name);
+    }
+    let (origin, sources) = (Server::find(server.major).unwrap(), Sources::of(server.major));
+    // It has paths of an installation, which arguments replace.
+    fs::write(into.join("pg_config_paths.h"), "").unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-O1", "-w", "-no-pie", "-DFRONTEND", "-DHOST_TUPLE=\"x86_64-linux-gnu\""]);
+    compile.args(["-DSHELLPROG=\"/bin/sh\"", "-DPGBINDIR=\"\"", "-DPKGLIBDIR=\"\""]);
+    compile.arg("-I").arg(into).arg("-I").arg(sources.join("regress"));
+    for headers in ["--includedir", "--includedir-server"] {
+        compile.arg("-I").arg(configured(&origin, headers));
+    }
+    compile.arg(sources.join("regress/pg_regress.c")).arg(sources.join(main));
+    let libraries = configured(&origin, "--libdir");
+    compile.arg("-o").arg(into.join(name)).arg("-L").arg(&libraries);
+    compile.args(["-lpgfeutils", "-lpgcommon", "-lpgport", "-lpq", "-lm"]);
+    run::output(compile.arg(format!("-Wl,-rpath,{}", libraries.display()))).unwrap();
+    if kind == Kind::Isolation {
+        symlink(packaged.join("isolationtester"), into.join("isolationtester")).unwrap();
+    }
+    into.join(name)
 }
 
 /// What a suite's scripts printed.
@@ -180,12 +212,7 @@ impl Twin {
         let owner = self.cluster.owner();
         let output = TempDir::owned_by(owner).unwrap();
         let server = self.cluster.server();
-        let own = run::output(server.command("pg_config").arg("--pkglibdir")).unwrap();
-        let program = match suite.kind {
-            Kind::Regress => "regress/pg_regress",
-            Kind::Isolation => "isolation/pg_isolation_regress",
-        };
-        let mut command = owner.command(Path::new(own.trim()).join("pgxs/src/test").join(program));
+        let mut command = owner.command(&suite.program);
         let argument = |name: &str, value: &Path| format!("--{name}={}", value.display());
         command.arg(argument("inputdir", &suite.folder)).arg(argument("outputdir", output.path()));
         if server.major >= 16 {
@@ -200,7 +227,8 @@ impl Twin {
         let time = begun.elapsed();
         let outputs = outputs(&output.path().join("results"));
         // It fails where a script says something unexpected; where none ran, it says why.
-        assert!(!outputs.is_empty(), "{}", String::from_utf8_lossy(&done.stderr));
+        let said = [&done.stdout[..], &done.stderr[..]].concat();
+        assert!(!outputs.is_empty(), "{}: {}", done.status, String::from_utf8_lossy(&said));
         let expected = suite.folder.join("expected");
         let unexpected = outputs.iter().filter(|(script, said)| !is_expected(&expected, script, said));
         let unexpected = unexpected.map(|(script, _)| script.clone()).collect();

@@ -106,6 +106,7 @@ pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
 fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd, Errno> {
     with(|process| {
         let owned = Owned(descriptor);
+        process.directories.hold(process.shared, key.tablespace)?;
         let file = OpenFile::new(process.member, key, is_read_only).map_err(|error| errno_of(&error))?;
         std::mem::forget(owned);
         process.keep(descriptor, file);

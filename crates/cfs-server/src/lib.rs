@@ -24,6 +24,7 @@ mod front;
 pub mod guard;
 mod host;
 mod names;
+pub mod owner;
 mod process;
 mod region;
 mod report;

@@ -14,6 +14,7 @@ use pgshrink_interpose::{Errno, Page};
 use crate::file::{SegmentFile, ServerOpener};
 use crate::front::sync::Checkpoints;
 use crate::host::ServerHost;
+use crate::owner::Directories;
 use crate::server::{Shared, is_postmaster, shared};
 
 /// A process that has joined.
@@ -59,6 +60,8 @@ pub(crate) struct Process {
     pub(crate) workspace: Workspace,
     /// By descriptor.
     pub(crate) files: Vec<Option<Box<OpenFile>>>,
+    /// Of the tablespaces of those files.
+    pub(crate) directories: Directories,
     /// A page on its way: the server changes its own while they are written.
     pub(crate) page: Box<Page>,
     pub(crate) checkpoints: Checkpoints,
@@ -85,6 +88,7 @@ impl Process {
             member,
             workspace,
             files: Vec::new(),
+            directories: Directories::default(),
             page: Box::new([0; _]),
             checkpoints: Checkpoints::default(),
             growth: (0, 0),
@@ -103,6 +107,8 @@ impl Process {
         if self.files.len() <= at {
             self.files.resize_with(at + 1, || None);
         }
+        self.directories.opened(file.key().tablespace);
+        self.drop_file(descriptor);
         self.files[at] = Some(Box::new(file));
     }
 
@@ -125,8 +131,10 @@ impl Process {
     }
 
     pub(crate) fn drop_file(&mut self, descriptor: RawFd) {
-        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at)) {
-            *file = None;
+        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at))
+            && let Some(file) = file.take()
+        {
+            self.directories.closed(file.key().tablespace);
         }
     }
 }

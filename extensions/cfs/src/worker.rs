@@ -2,6 +2,7 @@
 //! reserves filled, and the collectors of garbage.
 #![allow(unsafe_code)]
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,9 @@ use pgrx::pg_sys::{self, Datum};
 use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{Next, Pace};
-use pgshrink_cfs_server::{server, work};
+use pgshrink_cfs_server::{owner, server, work};
 
+use crate::report::warning;
 use crate::{mend, settings};
 
 /// Between two looks of the launcher.
@@ -56,8 +58,11 @@ fn rest(time: Duration) -> bool {
 pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
+    let mut in_use = HashSet::new();
     loop {
+        owner::release_removed();
         for (tablespace, setting) in mend::mend() {
+            own(tablespace, &mut in_use);
             if setting.compression.is_some() {
                 // A tablespace whose directory is not there yet has nothing to keep space for.
                 let _ = server::fill_reserve(tablespace);
@@ -71,6 +76,19 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
         }
         if !rest(LAUNCHER_PERIOD) {
             return;
+        }
+    }
+}
+
+/// Holds the tablespace's directory: CREATE TABLESPACE and redo make it anew. What is wrong is said once.
+fn own(tablespace: u32, in_use: &mut HashSet<u32>) {
+    match owner::own(tablespace) {
+        Ok(()) => drop(in_use.remove(&tablespace)),
+        Err(problem) => {
+            if in_use.insert(tablespace) {
+                let hint = "Stop one of the two servers: they would destroy each other's data.";
+                warning(Code::ERRCODE_LOCK_FILE_EXISTS, problem.to_string(), hint);
+            }
         }
     }
 }

@@ -112,6 +112,7 @@ pub(super) fn create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_
 fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
     let version = shared.version();
     with(|process| {
+        process.directories.hold(shared, key.tablespace)?;
         guard(shared, key.tablespace, key.database)?;
         let making = PathBuffer::making(&key, version, std::process::id());
         let making = making.as_c_str();

@@ -4,13 +4,13 @@
 
 use std::ffi::CString;
 
-use pgshrink_cfs_server::server::set;
-use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
+use pgshrink_cfs_server::server::{begin, set};
+use pgshrink_cfs_server::{GUARD_NAME, Problem, RESERVE_NAME};
 use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
-    FRONT, TABLESPACE, VERSION, close, create, in_a_server, open, page, path, process, read, real, restart,
-    restart_without_fsync, write,
+    FRONT, TABLESPACE, VERSION, close, create, in_a_server, in_two_servers, open, page, path, process, read,
+    real, restart, restart_without_fsync, write,
 };
 
 #[test]
@@ -256,44 +256,31 @@ fn a_directory_is_removed_with_its_guard_and_keeps_it_while_files_are_left() {
 
 #[test]
 fn another_servers_files_are_refused() {
-    in_a_server(|| {
-        let (mut ready, mut done) = ([0; 2], [0; 2]);
-        // SAFETY: arrays of two numbers.
-        unsafe { assert_eq!((libc::pipe(ready.as_mut_ptr()), libc::pipe(done.as_mut_ptr())), (0, 0)) };
-        // SAFETY: the child ends by itself.
-        let first = unsafe { libc::fork() };
-        if first == 0 {
-            let file = create("16401");
-            write(file, 0, &[page(1)]).unwrap();
-            FRONT.sync(file).unwrap();
-            let mut byte = 0u8;
-            // SAFETY: a buffer of one byte.
-            unsafe {
-                libc::write(ready[1], (&raw const byte).cast(), 1);
-                libc::read(done[0], (&raw mut byte).cast(), 1);
-                libc::_exit(0)
-            }
-        }
-        let mut byte = 0u8;
-        // SAFETY: a buffer of one byte.
-        unsafe { libc::read(ready[0], (&raw mut byte).cast(), 1) };
-        // A copy of the data directory, with the same links: another server's memory.
-        restart();
-        process(|| {
-            let file = open("16401");
-            assert_eq!(write(file, 0, &[page(2)]), Err(Errno(libc::EBUSY)));
-        });
-        // SAFETY: as above.
-        unsafe {
-            libc::write(done[1], (&raw const byte).cast(), 1);
-            libc::waitpid(first, std::ptr::null_mut(), 0);
-        }
-        process(|| {
-            let file = open("16401");
-            assert!(read(file, 0, 1) == Ok(vec![page(1)]));
-            assert_eq!(write(file, 0, &[page(2)]), Ok(1));
-        });
-    });
+    // A copy of the data directory, with the same links.
+    in_two_servers(
+        |other_goes_on| {
+            process(|| {
+                let file = create("16401");
+                write(file, 0, &[page(1)]).unwrap();
+                FRONT.sync(file).unwrap();
+                other_goes_on();
+            });
+        },
+        || {
+            process(|| {
+                let opened = FRONT.open(&path("16401"), libc::O_RDWR, 0).unwrap();
+                assert_eq!(opened, Err(Errno(libc::EBUSY)));
+                assert!(matches!(begin(true), Err(Problem::InUse { .. })));
+            });
+        },
+        || {
+            process(|| {
+                let file = open("16401");
+                assert!(read(file, 0, 1) == Ok(vec![page(1)]));
+                assert_eq!(write(file, 0, &[page(2)]), Ok(1));
+            });
+        },
+    );
 }
 
 #[test]

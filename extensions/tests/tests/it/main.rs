@@ -30,5 +30,7 @@ mod regression;
 mod replication;
 mod roles;
 mod session;
+mod suites;
 mod surface;
+mod twin;
 mod upgrade;

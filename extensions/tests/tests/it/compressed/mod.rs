@@ -5,6 +5,8 @@ mod closed;
 mod copies;
 mod crashes;
 mod damage;
+mod full_disk;
+mod owners;
 mod statements;
 
 use std::path::PathBuf;

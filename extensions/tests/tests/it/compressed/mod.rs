@@ -2,6 +2,7 @@
 
 mod backups;
 mod closed;
+mod collection;
 mod crashes;
 mod statements;
 

@@ -1,5 +1,10 @@
 //! What keeps a server from starting with the library, or a call from being done.
 
+use std::io;
+use std::path::PathBuf;
+
+use crate::guard::Content;
+
 /// What is wrong, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +38,22 @@ pub enum Problem {
         /// The directory.
         path: String,
     },
+    /// A directory of a tablespace cannot be looked at, or its guard not be written.
+    #[error("{}: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Containers that were copied while a server wrote to them, or may have been.
+    #[error("the compressed files in \"{}\" may be a copy of a running server's: {}", path.display(), of_guard(*guard))]
+    Copied {
+        /// The directory.
+        path: PathBuf,
+        /// What its guard says, if there is one.
+        guard: Option<Content>,
+    },
     /// Something that the configuration says is out of range.
     #[error("{what} is {found}: {allowed}")]
     Setting {
@@ -43,4 +64,16 @@ pub enum Problem {
         /// What it may be.
         allowed: &'static str,
     },
+}
+
+/// What a guard says, in words.
+fn of_guard(guard: Option<Content>) -> String {
+    let name = crate::GUARD_NAME;
+    match guard {
+        None => format!("the file \"{name}\" is missing"),
+        Some(Content::Unknown) => format!("the file \"{name}\" is empty or damaged"),
+        Some(_) => {
+            format!("the file \"{name}\" says so, and has another inode than the one that the server wrote")
+        }
+    }
 }

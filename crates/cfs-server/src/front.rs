@@ -6,6 +6,8 @@ mod birth;
 mod directory;
 pub(crate) mod sync;
 
+pub(crate) use directory::sweep;
+
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
@@ -20,7 +22,7 @@ use pgshrink_interpose::{
 
 use crate::file::{SegmentFile, ServerOpener, open, stat_of};
 use crate::names::{Locations, Named, PathBuffer, parse};
-use crate::process::{OpenFile, Process, peeked_pages, with};
+use crate::process::{OpenFile, Process, is_of, peeked_pages, with};
 use crate::report::{errno_of, errno_of_page, failure, reported};
 use crate::server::{Shared, is_postmaster, shared};
 
@@ -138,7 +140,13 @@ impl Drop for Owned {
 fn bytes_of(shared: &'static Shared, key: &SegmentKey, descriptor: RawFd) -> u64 {
     let known = if is_postmaster() { None } else { with(|process| look(process, key)).ok().flatten() };
     let file = SegmentFile::borrowed(descriptor, *key, shared);
-    u64::from(known.unwrap_or_else(|| peeked_pages(&file))) * PAGE_BYTES as u64
+    let pages = match known {
+        // Of another segment's container in this one's place the slot has the pages of that one.
+        Some(0) => u32::from(!is_of(&file, key)),
+        Some(pages) => pages,
+        None => peeked_pages(&file, key),
+    };
+    u64::from(pages) * PAGE_BYTES as u64
 }
 
 fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
@@ -317,11 +325,12 @@ impl Front for ServerFront {
             let key = file.key();
             match file.pin(shared.reading(), &opener(shared, descriptor)).map(|pinned| pinned.pages()) {
                 Err(error) if is_gone(&error) => Ok(0),
-                // One that does not open has a size all the same: it can be dropped, and its pages fail.
+                // One that does not open has a size all the same: it can be dropped, and its pages fail, one at
+                // least.
                 Err(error) => {
                     reported(&key, &error);
                     let file = SegmentFile::borrowed(descriptor, key, shared);
-                    Ok(peeked_pages(&file))
+                    Ok(peeked_pages(&file, &key).max(1))
                 }
                 Ok(pages) => Ok(pages),
             }

@@ -19,9 +19,11 @@
 
 pub mod activity;
 pub mod collecting;
+mod databases;
 pub mod error;
 mod file;
 mod front;
+pub mod guard;
 mod host;
 mod names;
 mod process;
@@ -33,7 +35,9 @@ pub mod server;
 pub mod setting;
 pub mod work;
 
+pub use databases::has_containers;
 pub use error::Problem;
 pub use front::ServerFront;
 pub use names::{GUARD_NAME, RESERVE_NAME};
 pub use region::{Room, TABLESPACES_MAX};
+pub use report::last_failure;

@@ -26,6 +26,9 @@ const REMOVING: &str = ".pgshrink-old.";
 /// The file that holds space back for what must not fail on a full filesystem.
 pub const RESERVE_NAME: &str = "pgshrink-reserve";
 
+/// Where a data directory has its tablespaces.
+pub(crate) const LINKS: &str = "pg_tblspc";
+
 /// Where tablespaces are: their OID by the path that is no server's own.
 pub(crate) trait Locations {
     /// The tablespace whose directory has this absolute path.

@@ -194,7 +194,18 @@ pub(crate) fn leave() {
     }
 }
 
-/// Pages of a container that cannot be opened, as far as its roots show; for who asks for a size.
-pub(crate) fn peeked_pages(file: &impl Device) -> u32 {
-    pgshrink_cfs::segment::peek_pages(file)
+/// Whether a container's roots say that it is the segment's.
+pub(crate) fn is_of(file: &impl Device, key: &SegmentKey) -> bool {
+    pgshrink_cfs::segment::clear(file).is_some_and(|root| root.identity == key.identity())
+}
+
+/// Pages of a container that is not open, as its roots show; for who asks for a size. One without a root of this
+/// segment has a page all the same: whoever reads it is told, while an empty file would be read as a table without
+/// rows.
+pub(crate) fn peeked_pages(file: &impl Device, key: &SegmentKey) -> u32 {
+    match pgshrink_cfs::segment::clear(file) {
+        Some(root) if root.identity == key.identity() => root.pages,
+        Some(root) => root.pages.max(1),
+        None => 1,
+    }
 }

@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use pgshrink_cfs::Geometry;
 use pgshrink_cfs::slots::{Capacity, Slots};
@@ -27,7 +27,13 @@ const WORDS_BEFORE_SLOTS: usize = WORDS_OF_SETTINGS + crate::activity::WORDS;
 const WORDS_OF_SETTINGS: usize = (64 << 10) / 8;
 const SERVER: usize = 0;
 const FLAGS: usize = 1;
-const SETTINGS: usize = 8;
+/// The last damage: a count that is odd while it is written, when, length, text.
+const DAMAGE: usize = 8;
+const DAMAGE_TEXT: usize = DAMAGE + 3;
+const DAMAGE_WORDS: usize = 64;
+/// Bytes of a damage's text that are kept.
+const DAMAGE_BYTES: usize = DAMAGE_WORDS * 8;
+const SETTINGS: usize = DAMAGE_TEXT + DAMAGE_WORDS + 1;
 const SETTING_WORDS: usize = 2;
 /// Tablespaces at most that have a setting.
 pub const TABLESPACES_MAX: usize = (WORDS_OF_SETTINGS - SETTINGS) / SETTING_WORDS;
@@ -123,6 +129,47 @@ impl Region {
     /// Whether the server runs without fsync.
     pub(crate) fn rolls_forward(&self) -> bool {
         self.words[FLAGS].load(Ordering::Relaxed) & ROLL_FORWARD != 0
+    }
+
+    /// Whether the server waits until the disk has what was written.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        !self.rolls_forward()
+    }
+
+    /// Keeps what was found damaged, for whichever process says so to a client. `now` is in seconds of any clock.
+    /// One that others are writing at the same time is not kept.
+    pub(crate) fn note_damage(&self, now: u64, text: &[u8]) {
+        let count = &self.words[DAMAGE];
+        let before = count.load(Ordering::Relaxed);
+        let is_taken = before % 2 == 1
+            || count.compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed).is_err();
+        if is_taken {
+            return;
+        }
+        let text = &text[..text.len().min(DAMAGE_BYTES)];
+        self.words[DAMAGE + 1].store(now, Ordering::Relaxed);
+        self.words[DAMAGE + 2].store(text.len() as u64, Ordering::Relaxed);
+        for (word, bytes) in self.words[DAMAGE_TEXT..].iter().zip(text.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+        }
+        count.store(before + 2, Ordering::Release);
+    }
+
+    /// When the last damage was found, and what it was.
+    pub(crate) fn damage(&self) -> Option<(u64, String)> {
+        let before = self.words[DAMAGE].load(Ordering::Acquire);
+        if before == 0 || before % 2 == 1 {
+            return None;
+        }
+        let when = self.words[DAMAGE + 1].load(Ordering::Relaxed);
+        let length = (self.words[DAMAGE + 2].load(Ordering::Relaxed) as usize).min(DAMAGE_BYTES);
+        let words = self.words[DAMAGE_TEXT..][..DAMAGE_WORDS].iter();
+        let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        fence(Ordering::Acquire);
+        let is_whole = self.words[DAMAGE].load(Ordering::Relaxed) == before;
+        is_whole.then(|| (when, String::from_utf8_lossy(&bytes[..length]).into_owned()))
     }
 
     /// Settings that there are: tablespace, and where the setting is.

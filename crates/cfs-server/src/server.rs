@@ -2,6 +2,7 @@
 // Handlers of fork and exit.
 #![allow(unsafe_code)]
 
+use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -12,11 +13,13 @@ use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
 use pgshrink_codec::Choice;
 
 use crate::activity::{Progress, Totals};
+use crate::databases;
 use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::names::VERSION_BYTES_MAX;
 use crate::process;
 use crate::region::{Region, Room};
+use crate::report::errno_of;
 
 /// What the server says of itself.
 #[derive(Clone, Debug)]
@@ -34,8 +37,10 @@ pub struct Config {
     /// Garbage of a file, in percent of its live bytes, above which writers wait and collect; more than
     /// [`pgshrink_cfs::LIMIT_PERCENT_MAX`]: there is no limit.
     pub limit_percent: u32,
-    /// Whether this process is the one that runs after all others and has made the shutdown's checkpoint.
+    /// Whether this process makes checkpoints for all others.
     pub is_checkpointer: fn() -> bool,
+    /// Whether this process, if it ends well, is the last one that writes, and has made the shutdown's checkpoint.
+    pub is_last: fn() -> bool,
     /// Whether this process forks all others, and so must not touch what they share.
     pub is_postmaster: bool,
 }
@@ -48,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) reserve_commits: u64,
     pub(crate) tuning: Tuning,
     is_checkpointer: fn() -> bool,
+    is_last: fn() -> bool,
     version: String,
 }
 
@@ -99,6 +105,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         reserve_commits: for_commits,
         tuning: tuning(config.limit_percent),
         is_checkpointer: config.is_checkpointer,
+        is_last: config.is_last,
         version: config.version,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
@@ -107,7 +114,8 @@ pub fn start(config: Config) -> Result<(), Problem> {
         return Ok(());
     }
     // SAFETY: functions that may run in any child, and at any exit.
-    let handlers = unsafe { (libc::pthread_atfork(None, None, Some(forked)), libc::atexit(ended)) };
+    let handlers =
+        unsafe { (libc::pthread_atfork(None, None, Some(forked)), on_exit(ended, std::ptr::null_mut())) };
     match handlers {
         (0, 0) => Ok(()),
         (errno, _) => Err(Problem::System { call: "pthread_atfork", errno }),
@@ -141,9 +149,11 @@ fn raise_descriptor_limit() {
 /// `fsync`: whether the server waits for the disk. Settings are gone; the caller makes them again ([`set`]).
 ///
 /// # Errors
-/// [`Problem::NotStarted`], [`Problem::System`].
+/// [`Problem::NotStarted`], [`Problem::System`]; [`Problem::Copied`] and [`Problem::Directory`] as of the tablespaces'
+/// directories.
 pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
+    databases::begin(&shared.version)?;
     let mut number = [0u8; 4];
     // SAFETY: a buffer of the length that is given.
     if unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) } != number.len() as isize {
@@ -209,18 +219,26 @@ pub fn fill_reserve(tablespace: u32) -> Result<u64, Problem> {
     Ok(crate::reserve::fill(shared, tablespace).map_err(failed)?)
 }
 
-/// Commits every segment that has something to commit, and says in its root that nothing follows.
+/// Commits every segment that has something to commit, and says in its root that nothing follows; then in the guards
+/// that all are closed. What fails stays what the last commit made of it.
 fn close_all() {
-    let _ = process::with(|process| {
+    let closed = process::with(|process| {
         let shared = process.shared;
-        let keys = process.member.open_segments(false).unwrap_or_default();
+        let keys = process.member.open_segments(false).map_err(|error| errno_of(&error))?;
+        let mut closed = Ok(());
         for key in keys {
             let opener = ServerOpener { shared, descriptor: None };
-            // What fails stays what the last commit made of it.
-            let _ = close(process.member, key, &opener);
+            if let Err(error) = close(process.member, key, &opener) {
+                closed = Err(errno_of(&error));
+            }
         }
-        Ok(())
+        closed
     });
+    if closed.is_ok()
+        && let Some(shared) = shared()
+    {
+        let _ = databases::end(&shared.version);
+    }
 }
 
 fn close(member: &'static process::Joined, key: SegmentKey, opener: &ServerOpener) -> Result<(), Error> {
@@ -232,11 +250,17 @@ extern "C" fn forked() {
     process::forget();
 }
 
-extern "C" fn ended() {
+unsafe extern "C" {
+    /// glibc's: the function runs at exit, with the exit's status.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+extern "C" fn ended(status: c_int, _: *mut c_void) {
     if is_postmaster() {
         return;
     }
-    let closes = shared().is_some_and(Shared::is_checkpointer);
+    // One that fails is no last one: others go on until they are told.
+    let closes = status == 0 && shared().is_some_and(|shared| (shared.is_last)());
     // Nothing may unwind into exit.
     let _ = std::panic::catch_unwind(|| {
         if closes {

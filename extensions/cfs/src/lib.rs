@@ -10,7 +10,7 @@
 //!                                     ^                                              ^
 //!    mend: what the labels say, to files and memory                                 |
 //!    worker: the launcher, which mends; collectors of garbage ----------------------'
-//!    functions, collecting, estimate: what SQL sees
+//!    functions, collecting, estimate: what SQL sees; damage: what a client is told of it
 //! ```
 //!
 //! Rules:
@@ -21,6 +21,7 @@
 //!    ([`labels`], [`mend`]).
 
 mod collecting;
+mod damage;
 mod ddl;
 mod estimate;
 mod functions;
@@ -45,6 +46,7 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     start::check_server();
     start::install();
+    damage::register();
     labels::register();
     ddl::register();
     worker::register();

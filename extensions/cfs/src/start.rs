@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, BackendType};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 
 use pgshrink_cfs_server::server::{self, Config};
-use pgshrink_cfs_server::{Room, ServerFront, saved};
+use pgshrink_cfs_server::{Problem, Room, ServerFront, saved};
 
 use crate::report::{error, fatal, warning};
 use crate::settings;
@@ -89,11 +89,16 @@ unsafe extern "C-unwind" fn shmem_startup() {
         }
     }
     if let Err(problem) = begin() {
-        fatal(
-            Code::ERRCODE_SYSTEM_ERROR,
-            format!("cfs cannot start: {problem}"),
-            "Compressed tables cannot be read without it.",
-        );
+        let (code, hint) = match problem.downcast_ref() {
+            Some(Problem::Copied { .. }) => (
+                Code::ERRCODE_DATA_CORRUPTED,
+                "Files of a running server that were copied one by one are no backup: restore one that pg_basebackup made. \
+                 If these were copied from an atomic snapshot, or while no server was running, say so with \
+                 \"pgshrink cfs accept DIRECTORY\".",
+            ),
+            _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it."),
+        };
+        fatal(code, format!("cfs cannot start: {problem}"), hint);
     }
 }
 
@@ -114,6 +119,7 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         reserve_bytes_max: settings::reserve_bytes(),
         limit_percent: settings::limit_percent(),
         is_checkpointer,
+        is_last,
         is_postmaster,
     })?;
     server::begin(fsync)?;
@@ -135,6 +141,12 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
 fn is_checkpointer() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+/// A server with a single user makes its last checkpoint in its only process.
+fn is_last() -> bool {
+    // SAFETY: reads variables of the process.
+    is_checkpointer() || unsafe { !pg_sys::IsPostmasterEnvironment }
 }
 
 /// `TABLESPACE_VERSION_DIRECTORY`: with the catalog's version, which headers that are bound do not have. It is in

@@ -3,11 +3,12 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::path::Path;
 
 use pgshrink_interpose::{Errno, Listed, Outcome};
 
-use crate::file::{call, open, unlink};
-use crate::front::birth::remove_directory;
+use crate::file::{call, unlink};
+use crate::front::birth::{guard, remove_directory};
 use crate::names::{GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, relation_name};
 use crate::server::Shared;
 
@@ -51,7 +52,7 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
         Named::Relation(_) => return None,
     };
     if let Named::Database { .. } = named {
-        sweep(path.as_c_str());
+        path.as_c_str().to_str().map(|path| sweep(Path::new(path))).unwrap_or_default();
     }
     let was_there = match unlink(hidden.as_c_str()) {
         Ok(()) => true,
@@ -60,21 +61,20 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
     };
     // SAFETY: a string that ends with a zero.
     let removed = call(|| unsafe { libc::rmdir(path.as_c_str().as_ptr()) });
-    if removed.is_err() && was_there && matches!(named, Named::Database { .. }) {
+    if let Named::Database { tablespace, database } = named
+        && removed.is_err()
+        && was_there
+    {
         // Others are in it. The reserve is filled again by a worker.
-        if let Ok(guard) = open(hidden.as_c_str(), libc::O_WRONLY | libc::O_CREAT, 0) {
-            // SAFETY: opened above.
-            unsafe { libc::close(guard) };
-        }
+        let _ = guard(shared, tablespace, database);
     }
     Some(removed.map(drop).map_err(Errno))
 }
 
 /// Removes what processes left in a database's directory that died while they made or removed a container. Not while
 /// others may be doing so: at a server's start, or when the directory goes.
-pub(crate) fn sweep(directory: &CStr) {
-    let Ok(text) = directory.to_str() else { return };
-    let Ok(entries) = std::fs::read_dir(text) else { return };
+pub(crate) fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes())) {
         if let Ok(path) = std::ffi::CString::new(entry.path().into_os_string().into_encoded_bytes()) {
             let _ = remove_directory(&path);

@@ -49,6 +49,7 @@ fn boot() {
         reserve_bytes_max: 8 << 20,
         limit_percent: 100,
         is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
+        is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_postmaster: true,
     };
     start(config).unwrap();
@@ -90,6 +91,11 @@ pub fn open_control_file() -> Result<(), Errno> {
 }
 
 fn forked(work: impl FnOnce()) -> bool {
+    exit_code_of(work) == 0
+}
+
+/// Runs a process to its end; its exit code.
+pub fn exit_code_of(work: impl FnOnce()) -> i32 {
     // SAFETY: the child runs the closure and ends without returning into the test's threads.
     match unsafe { libc::fork() } {
         0 => {
@@ -101,7 +107,7 @@ fn forked(work: impl FnOnce()) -> bool {
             let mut status = 0;
             // SAFETY: a child of this process, and a number to be written to.
             unsafe { libc::waitpid(child, &mut status, 0) };
-            status == 0
+            if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
         }
     }
 }

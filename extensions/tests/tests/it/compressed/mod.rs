@@ -3,7 +3,9 @@
 mod backups;
 mod closed;
 mod collection;
+mod copies;
 mod crashes;
+mod damage;
 mod statements;
 
 use std::path::PathBuf;

@@ -166,11 +166,10 @@ const PLAN: Plan = Plan {
 };
 
 fn run(plan: Plan) -> Figures {
-    let Plan { pages, extent_units, updates_per_commit, skewed, .. } = plan;
+    let Plan { pages, extent_units, updates_per_commit, skewed, ceiling_percent, limit_percent, .. } = plan;
     let file = Memory::default();
     let geometry =
         Geometry { extent_units, extents_max: pages * 512 * 2 / extent_units, ..Geometry::of(pages) };
-    let Plan { ceiling_percent, limit_percent, .. } = plan;
     let tuning = Tuning { ceiling_percent, limit_percent, limit_bytes_min: 1 << 20, ..Tuning::default() };
     let options = Options { geometry, tuning, ..Options::new(pages) };
     let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();

@@ -2,6 +2,7 @@
 
 mod backups;
 mod closed;
+mod collection;
 mod copies;
 mod crashes;
 mod damage;

@@ -5,6 +5,7 @@ mod closed;
 mod copies;
 mod crashes;
 mod damage;
+mod memory;
 mod statements;
 
 use std::path::PathBuf;

@@ -7,6 +7,7 @@ mod copies;
 mod crashes;
 mod damage;
 mod full_disk;
+mod memory;
 mod owners;
 mod statements;
 

@@ -14,6 +14,8 @@ use crate::server::Shared;
 
 const VERSION: u64 = 1;
 const DATABASE: u64 = 2;
+/// How often a reserve is removed that comes back while its directory is removed.
+const RESERVE_TRIES: u32 = 1000;
 
 /// What a listing is known by.
 pub(super) fn number(named: Named) -> Option<u64> {
@@ -66,7 +68,17 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
         Err(errno) => return Some(Err(Errno(errno))),
     };
     // SAFETY: a string that ends with a zero.
-    let removed = call(|| unsafe { libc::rmdir(path.as_c_str().as_ptr()) });
+    let remove = || call(|| unsafe { libc::rmdir(path.as_c_str().as_ptr()) });
+    let mut removed = remove();
+    if let Named::Version { .. } = named {
+        // A worker that fills the reserve may have made it anew.
+        for _ in 0..RESERVE_TRIES {
+            if removed != Err(libc::ENOTEMPTY) || unlink(hidden.as_c_str()).is_err() {
+                break;
+            }
+            removed = remove();
+        }
+    }
     if let Named::Database { tablespace, database } = named
         && removed.is_err()
         && was_there

@@ -388,6 +388,30 @@ fn what_dead_processes_left_goes_at_the_next_start_and_containers_stay() {
 }
 
 #[test]
+fn a_tablespaces_directory_goes_while_a_worker_fills_its_reserve() {
+    in_a_server(|| {
+        process(|| {
+            let version = std::path::Path::new("pg_tblspc").join(TABLESPACE.to_string()).join(VERSION);
+            let directory = CString::new(version.to_str().unwrap()).unwrap();
+            let is_over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let _ = std::fs::write(version.join(RESERVE_NAME), "reserve");
+                    }
+                });
+                for _ in 0..300 {
+                    std::fs::create_dir_all(&version).unwrap();
+                    let _ = std::fs::remove_dir(version.join("5"));
+                    assert_eq!(FRONT.remove_directory(&directory), Some(Ok(())));
+                }
+                is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        });
+    });
+}
+
+#[test]
 fn a_container_that_lost_its_name_with_the_power_counts_as_an_empty_file() {
     in_a_server(|| {
         process(|| {

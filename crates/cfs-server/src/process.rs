@@ -131,10 +131,10 @@ impl Process {
     }
 
     pub(crate) fn drop_file(&mut self, descriptor: RawFd) {
-        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at)) {
-            if let Some(file) = file.take() {
-                self.directories.closed(file.key().tablespace);
-            }
+        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at))
+            && let Some(file) = file.take()
+        {
+            self.directories.closed(file.key().tablespace);
         }
     }
 }

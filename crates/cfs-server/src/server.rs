@@ -146,11 +146,11 @@ fn raise_descriptor_limit() {
 /// `fsync`: whether the server waits for the disk. Settings are gone; the caller makes them again ([`set`]).
 ///
 /// # Errors
-/// [`Problem::NotStarted`], [`Problem::System`]; [`Problem::InUse`], [`Problem::Copied`] and [`Problem::Directory`] as of the tablespaces'
+/// [`Problem::NotStarted`], [`Problem::System`]; [`Problem::Copied`] and [`Problem::Directory`] as of the tablespaces'
 /// directories.
 pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
-    databases::begin(shared)?;
+    databases::begin(&shared.version)?;
     shared.region.begin(shared.number, !fsync)
 }
 

@@ -14,8 +14,8 @@ use crate::guard::{self, Content, State};
 use crate::names::{GUARD_NAME, LINKS, relation_name};
 use crate::owner;
 
-/// Before anything is read: removes what dead processes left, refuses containers that are a copy of a running server's,
-/// and says in the guards that this server is running.
+/// Before anything is read: takes the directories for this server, removes what dead processes left, refuses containers
+/// that are a copy of a running server's, and says in the guards that this server is running.
 pub(crate) fn begin(version: &str) -> Result<(), Problem> {
     for (tablespace, directory) in all(version)? {
         let at = |source| Problem::Directory { path: directory.clone(), source };

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::guard::Content;
+use crate::owner::Owner;
 
 /// What is wrong, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -30,13 +31,14 @@ pub enum Problem {
     #[error("the library is not loaded by the postmaster: add cfs to shared_preload_libraries and restart")]
     NotStarted,
     /// Another server uses the tablespace's directory.
-    #[error(
-        "tablespace directory \"{path}\" is in use by another server; stop that server, or give this one's tablespaces \
-         directories of their own (pg_tblspc)"
-    )]
+    #[error("the tablespace directory \"{}\" is in use by {owner}", path.display())]
     InUse {
         /// The directory.
-        path: String,
+        path: PathBuf,
+        /// What leads this server there.
+        link: String,
+        /// Who has it.
+        owner: Owner,
     },
     /// A directory of a tablespace cannot be looked at, or its guard not be written.
     #[error("{}: {source}", path.display())]

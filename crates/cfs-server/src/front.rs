@@ -2,10 +2,12 @@
 // Pages of the server's memory come as addresses.
 #![allow(unsafe_code)]
 
+mod ahead;
 mod birth;
 mod directory;
 pub(crate) mod sync;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use directory::sweep;
 
 use std::ffi::CStr;
@@ -106,6 +108,7 @@ pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
 fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd, Errno> {
     with(|process| {
         let owned = Owned(descriptor);
+        process.directories.hold(process.shared, key.tablespace)?;
         let file = OpenFile::new(process.member, key, is_read_only).map_err(|error| errno_of(&error))?;
         std::mem::forget(owned);
         process.keep(descriptor, file);
@@ -426,8 +429,12 @@ impl Front for ServerFront {
         let _ = with(|process| {
             let shared = process.shared;
             let file = process.file(descriptor)?;
-            let Ok(pinned) = file.pin(shared.reading(), &opener(shared, descriptor)) else { return Ok(()) };
-            pinned.locations(first, pages, |FileRange { offset, length }| {
+            let OpenFile { segment, ahead, .. } = file;
+            let Ok(pinned) = segment.pin(shared.reading(), &opener(shared, descriptor)) else {
+                return Ok(());
+            };
+            pinned.locations(first, pages, |record| {
+                let Some(FileRange { offset, length }) = ahead.take(record) else { return };
                 // SAFETY: takes numbers.
                 unsafe {
                     libc::posix_fadvise(descriptor, offset as i64, length as i64, libc::POSIX_FADV_WILLNEED)
@@ -520,7 +527,7 @@ fn read_batch(
     let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
     let file = file.ok_or(Errno(libc::EBADF))?;
     let key = file.key();
-    let OpenFile { segment, name, is_read_only } = file;
+    let OpenFile { segment, name, is_read_only, .. } = file;
     let pinned = match segment.pin(shared.reading(), &opener(shared, descriptor)) {
         Err(error) if is_gone(&error) => return Ok(0),
         pinned => pinned,

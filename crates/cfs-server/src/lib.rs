@@ -26,6 +26,7 @@ mod front;
 pub mod guard;
 mod host;
 mod names;
+pub mod owner;
 mod process;
 mod region;
 mod report;

@@ -17,6 +17,7 @@ use crate::databases;
 use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::names::VERSION_BYTES_MAX;
+use crate::owner;
 use crate::process;
 use crate::region::{Region, Room};
 use crate::report::errno_of;
@@ -55,12 +56,18 @@ pub(crate) struct Shared {
     is_checkpointer: fn() -> bool,
     is_last: fn() -> bool,
     version: String,
+    number: u32,
 }
 
 impl Shared {
     /// The version directory's name.
     pub(crate) fn version(&self) -> &[u8] {
         self.version.as_bytes()
+    }
+
+    /// This server's number among those that lock files, for as long as its postmaster lives.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Whether this process makes checkpoints.
@@ -82,7 +89,8 @@ pub(crate) fn is_postmaster() -> bool {
     IS_POSTMASTER.load(Ordering::Relaxed)
 }
 
-/// Makes the memory that processes share. Once, before the first fork; [`begin`] follows.
+/// Makes the memory that processes share, before the first fork; [`begin`] follows. Again after a crash of a process it
+/// changes nothing.
 ///
 /// # Errors
 /// [`Problem::Setting`] for what is out of range; [`Problem::System`], [`Problem::Engine`] where there is no
@@ -93,6 +101,9 @@ pub fn start(config: Config) -> Result<(), Problem> {
     };
     if config.version.is_empty() || config.version.len() > VERSION_BYTES_MAX {
         return setting("name of the version directory", &config.version, "1 to 40 bytes");
+    }
+    if SHARED.get().is_some() {
+        return Ok(());
     }
     let region = Region::new(config.room)?;
     let for_pages = bytes_for_pages(config.dirty_pages_max);
@@ -107,6 +118,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         is_checkpointer: config.is_checkpointer,
         is_last: config.is_last,
         version: config.version,
+        number: random()?,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
     raise_descriptor_limit();
@@ -114,8 +126,9 @@ pub fn start(config: Config) -> Result<(), Problem> {
         return Ok(());
     }
     // SAFETY: functions that may run in any child, and at any exit.
-    let handlers =
-        unsafe { (libc::pthread_atfork(None, None, Some(forked)), on_exit(ended, std::ptr::null_mut())) };
+    let handlers = unsafe {
+        (libc::pthread_atfork(Some(forking), None, Some(forked)), on_exit(ended, std::ptr::null_mut()))
+    };
     match handlers {
         (0, 0) => Ok(()),
         (errno, _) => Err(Problem::System { call: "pthread_atfork", errno }),
@@ -154,12 +167,16 @@ fn raise_descriptor_limit() {
 pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
     databases::begin(&shared.version)?;
+    shared.region.begin(shared.number, !fsync)
+}
+
+fn random() -> Result<u32, Problem> {
     let mut number = [0u8; 4];
     // SAFETY: a buffer of the length that is given.
     if unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) } != number.len() as isize {
         return Err(Problem::System { call: "getrandom", errno: crate::host::errno() });
     }
-    shared.region.begin(u32::from_ne_bytes(number), !fsync)
+    Ok(u32::from_ne_bytes(number))
 }
 
 /// Puts a tablespace's setting in force for all processes: files that are made from now on, and pages that are
@@ -245,8 +262,15 @@ fn close(member: &'static process::Joined, key: SegmentKey, opener: &ServerOpene
     Segment::new(member, key)?.pin(Access::Write, opener)?.close().map(drop)
 }
 
+extern "C" fn forking() {
+    if is_postmaster() {
+        owner::release_removed();
+    }
+}
+
 extern "C" fn forked() {
     IS_POSTMASTER.store(false, Ordering::Relaxed);
+    owner::forget();
     process::forget();
 }
 

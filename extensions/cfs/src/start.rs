@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, BackendType};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 
 use pgshrink_cfs_server::server::{self, Config};
-use pgshrink_cfs_server::{Problem, Room, ServerFront, saved};
+use pgshrink_cfs_server::{Problem, Room, ServerFront, owner, saved};
 
 use crate::report::{error, fatal, warning};
 use crate::settings;
@@ -88,18 +88,25 @@ unsafe extern "C-unwind" fn shmem_startup() {
             next();
         }
     }
-    if let Err(problem) = begin() {
-        let (code, hint) = match problem.downcast_ref() {
-            Some(Problem::Copied { .. }) => (
-                Code::ERRCODE_DATA_CORRUPTED,
-                "Files of a running server that were copied one by one are no backup: restore one that pg_basebackup made. \
-                 If these were copied from an atomic snapshot, or while no server was running, say so with \
-                 \"pgshrink cfs accept DIRECTORY\".",
+    let Err(error) = begin() else { return };
+    let (code, hint) = match error.downcast_ref::<Problem>() {
+        Some(Problem::InUse { link, .. }) => (
+            Code::ERRCODE_LOCK_FILE_EXISTS,
+            format!(
+                "Stop that server, or let {link} of this data directory lead to a copy of the tablespace. Two servers \
+                 on one directory would destroy each other's data."
             ),
-            _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it."),
-        };
-        fatal(code, format!("cfs cannot start: {problem}"), hint);
-    }
+        ),
+        Some(Problem::Copied { .. }) => (
+            Code::ERRCODE_DATA_CORRUPTED,
+            "Files of a running server that were copied one by one are no backup: restore one that pg_basebackup made. \
+             If these were copied from an atomic snapshot, or while no server was running, say so with \
+             \"pgshrink cfs accept DIRECTORY\"."
+                .to_owned(),
+        ),
+        _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it.".to_owned()),
+    };
+    fatal(code, format!("cfs cannot start: {error}"), hint);
 }
 
 fn begin() -> Result<(), Box<dyn std::error::Error>> {
@@ -122,8 +129,13 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         is_last,
         is_postmaster,
     })?;
-    server::begin(fsync)?;
     let saved::Saved { settings, errors } = saved::read_all(Path::new("."))?;
+    // Before anything in their directories is touched.
+    let tablespaces = settings.iter().map(|(tablespace, _)| *tablespace);
+    for tablespace in tablespaces.chain(errors.iter().filter_map(saved::SavedError::tablespace)) {
+        owner::own(tablespace)?;
+    }
+    server::begin(fsync)?;
     for (tablespace, setting) in settings {
         server::set(tablespace, setting.compression)?;
     }

@@ -2,7 +2,7 @@
 //! reserves filled, and the collectors of garbage.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -16,9 +16,10 @@ use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{Next, Pace};
 use pgshrink_cfs_server::collecting::{Collector, Turn, path_of, segments_on_disk};
-use pgshrink_cfs_server::{Problem, server, work};
+use pgshrink_cfs_server::{Problem, owner, server, work};
 
 use crate::collecting::collect_whole;
+use crate::report::warning;
 use crate::{mend, settings};
 
 /// Between two looks of the launcher.
@@ -100,8 +101,11 @@ fn rest(time: Duration) -> bool {
 pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
+    let mut in_use = HashSet::new();
     loop {
+        owner::release_removed();
         for (tablespace, setting) in mend::mend() {
+            own(tablespace, &mut in_use);
             if setting.compression.is_some() {
                 // A tablespace whose directory is not there yet has nothing to keep space for.
                 let _ = server::fill_reserve(tablespace);
@@ -115,6 +119,19 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
         }
         if !rest(LAUNCHER_PERIOD) {
             return;
+        }
+    }
+}
+
+/// Holds the tablespace's directory: CREATE TABLESPACE and redo make it anew. What is wrong is said once.
+fn own(tablespace: u32, in_use: &mut HashSet<u32>) {
+    match owner::own(tablespace) {
+        Ok(()) => drop(in_use.remove(&tablespace)),
+        Err(problem) => {
+            if in_use.insert(tablespace) {
+                let hint = "Stop one of the two servers: they would destroy each other's data.";
+                warning(Code::ERRCODE_LOCK_FILE_EXISTS, problem.to_string(), hint);
+            }
         }
     }
 }

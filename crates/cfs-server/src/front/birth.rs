@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use pgshrink_cfs::segment::NEW_FILE_NAME;
 use pgshrink_cfs::slots::{Segment, SegmentKey};
 use pgshrink_cfs::{Birth, KEY_BYTES, Need};
 use pgshrink_interpose::Errno;
@@ -111,6 +112,7 @@ pub(super) fn create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_
 fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
     let version = shared.version();
     with(|process| {
+        process.directories.hold(shared, key.tablespace)?;
         guard(shared, key.tablespace, key.database)?;
         let making = PathBuffer::making(&key, version, std::process::id());
         let making = making.as_c_str();
@@ -120,11 +122,9 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         let opener = ServerOpener { shared, descriptor: None };
         let birth = Birth { id: random()?, identity: key.identity(), key: [0; KEY_BYTES] };
         let made = Segment::create(process.member, key, &folder, &birth, &opener, shared.options());
-        let own = PathBuffer::segment(&key, version);
         let placed = made.map_err(|error| reported(&key, &error)).and_then(|segment| {
-            // SAFETY: strings that end with a zero.
-            match call(|| unsafe { libc::rename(making.as_ptr(), own.as_c_str().as_ptr()) }) {
-                Ok(_) => Ok(segment),
+            match put_in_place(making, &key, shared) {
+                Ok(()) => Ok(segment),
                 Err(errno) => {
                     process.member.invalidate(&key).map_err(|error| errno_of(&error))?;
                     // Another process was quicker.
@@ -134,7 +134,7 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         });
         match (placed, folder.made.take()) {
             (Ok(segment), Some(descriptor)) => {
-                process.keep(descriptor, OpenFile { segment, name: None, is_read_only: false });
+                process.keep(descriptor, OpenFile::of(segment, false));
                 Ok(descriptor)
             }
             (placed, descriptor) => {
@@ -147,6 +147,26 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
             }
         }
     })
+}
+
+/// Gives a container's directory the segment's name.
+///
+/// A power failure may leave a directory of that name in which the container has the name that it was made under: file systems
+/// promise no order of the two renames. Nobody makes a container under the segment's name, so that one is nobody's.
+fn put_in_place(making: &CStr, key: &SegmentKey, shared: &Shared) -> Result<(), i32> {
+    let own = PathBuffer::segment(key, shared.version());
+    // SAFETY: strings that end with a zero.
+    let rename = || call(|| unsafe { libc::rename(making.as_ptr(), own.as_c_str().as_ptr()) }).map(drop);
+    match rename() {
+        Err(libc::ENOTEMPTY | libc::EEXIST) => {
+            let unfinished = PathBuffer::segment(key, shared.version()).with(NEW_FILE_NAME);
+            match unlink(unfinished.as_c_str()) {
+                Ok(()) => rename(),
+                Err(_) => Err(libc::ENOTEMPTY),
+            }
+        }
+        done => done,
+    }
 }
 
 /// Another process is making the container of an empty directory: waits until it has; its file.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pgshrink_interpose::{Errno, Listed, Outcome};
 
-use crate::file::{call, unlink};
+use crate::file::{call, sync_directory, unlink};
 use crate::front::birth::{guard, remove_directory};
 use crate::names::{GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, relation_name};
 use crate::server::Shared;
@@ -53,6 +53,12 @@ pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
     };
     if let Named::Database { .. } = named {
         path.as_c_str().to_str().map(|path| sweep(Path::new(path))).unwrap_or_default();
+        // After a loss of power, a container that is back without the guard would pass for a copy.
+        if shared.region.waits_for_disk()
+            && let Err(errno) = sync_directory(path.as_c_str())
+        {
+            return Some(Err(Errno(errno)));
+        }
     }
     let was_there = match unlink(hidden.as_c_str()) {
         Ok(()) => true,

@@ -4,13 +4,13 @@
 
 use std::ffi::CString;
 
-use pgshrink_cfs_server::server::set;
-use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
+use pgshrink_cfs_server::server::{begin, set};
+use pgshrink_cfs_server::{GUARD_NAME, Problem, RESERVE_NAME};
 use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
-    FRONT, TABLESPACE, VERSION, close, create, in_a_server, open, page, path, process, read, real, restart,
-    restart_without_fsync, write,
+    FRONT, TABLESPACE, VERSION, close, create, in_a_server, in_two_servers, open, page, path, process, read,
+    real, restart, restart_without_fsync, write,
 };
 
 #[test]
@@ -256,44 +256,31 @@ fn a_directory_is_removed_with_its_guard_and_keeps_it_while_files_are_left() {
 
 #[test]
 fn another_servers_files_are_refused() {
-    in_a_server(|| {
-        let (mut ready, mut done) = ([0; 2], [0; 2]);
-        // SAFETY: arrays of two numbers.
-        unsafe { assert_eq!((libc::pipe(ready.as_mut_ptr()), libc::pipe(done.as_mut_ptr())), (0, 0)) };
-        // SAFETY: the child ends by itself.
-        let first = unsafe { libc::fork() };
-        if first == 0 {
-            let file = create("16401");
-            write(file, 0, &[page(1)]).unwrap();
-            FRONT.sync(file).unwrap();
-            let mut byte = 0u8;
-            // SAFETY: a buffer of one byte.
-            unsafe {
-                libc::write(ready[1], (&raw const byte).cast(), 1);
-                libc::read(done[0], (&raw mut byte).cast(), 1);
-                libc::_exit(0)
-            }
-        }
-        let mut byte = 0u8;
-        // SAFETY: a buffer of one byte.
-        unsafe { libc::read(ready[0], (&raw mut byte).cast(), 1) };
-        // A copy of the data directory, with the same links: another server's memory.
-        restart();
-        process(|| {
-            let file = open("16401");
-            assert_eq!(write(file, 0, &[page(2)]), Err(Errno(libc::EBUSY)));
-        });
-        // SAFETY: as above.
-        unsafe {
-            libc::write(done[1], (&raw const byte).cast(), 1);
-            libc::waitpid(first, std::ptr::null_mut(), 0);
-        }
-        process(|| {
-            let file = open("16401");
-            assert!(read(file, 0, 1) == Ok(vec![page(1)]));
-            assert_eq!(write(file, 0, &[page(2)]), Ok(1));
-        });
-    });
+    // A copy of the data directory, with the same links.
+    in_two_servers(
+        |other_goes_on| {
+            process(|| {
+                let file = create("16401");
+                write(file, 0, &[page(1)]).unwrap();
+                FRONT.sync(file).unwrap();
+                other_goes_on();
+            });
+        },
+        || {
+            process(|| {
+                let opened = FRONT.open(&path("16401"), libc::O_RDWR, 0).unwrap();
+                assert_eq!(opened, Err(Errno(libc::EBUSY)));
+                assert!(matches!(begin(true), Err(Problem::InUse { .. })));
+            });
+        },
+        || {
+            process(|| {
+                let file = open("16401");
+                assert!(read(file, 0, 1) == Ok(vec![page(1)]));
+                assert_eq!(write(file, 0, &[page(2)]), Ok(1));
+            });
+        },
+    );
 }
 
 #[test]
@@ -375,6 +362,43 @@ fn what_dead_processes_left_is_not_listed_and_goes_with_the_directory() {
             let number = FRONT.open_directory(&directory).unwrap();
             assert_eq!(FRONT.listed(number, c"16402.pgshrink-new.77", libc::DT_DIR), Listed::Hidden);
             assert_eq!(FRONT.remove_directory(&directory), Some(Ok(())));
+        });
+    });
+}
+
+#[test]
+fn what_dead_processes_left_goes_at_the_next_start_and_containers_stay() {
+    in_a_server(|| {
+        process(|| {
+            let file = create("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            FRONT.sync(file).unwrap();
+            for name in ["16402.pgshrink-new.77", "16403_fsm.1.pgshrink-old.4194303"] {
+                std::fs::create_dir(real(name)).unwrap();
+                std::fs::write(real(name).join("segment.pgshrink"), "whole or half").unwrap();
+            }
+        });
+        restart();
+        let left = std::fs::read_dir(real("16401").parent().unwrap()).unwrap();
+        let left =
+            left.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_str() != Some(GUARD_NAME));
+        assert_eq!(left.collect::<Vec<_>>(), ["16401"]);
+        process(|| assert!(read(open("16401"), 0, 1) == Ok(vec![page(1)])));
+    });
+}
+
+#[test]
+fn a_container_that_lost_its_name_with_the_power_counts_as_an_empty_file() {
+    in_a_server(|| {
+        process(|| {
+            // The directory's name was durable, the one in it was not.
+            std::fs::create_dir(real("16401")).unwrap();
+            std::fs::write(real("16401").join("segment.pgshrink-new"), "half").unwrap();
+            assert_eq!(FRONT.attributes(&path("16401")).unwrap().unwrap().size, 0);
+            let file = open("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            assert!(read(file, 0, 2) == Ok(vec![page(1)]));
+            assert!(!real("16401").join("segment.pgshrink-new").exists());
         });
     });
 }

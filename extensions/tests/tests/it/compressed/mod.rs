@@ -6,6 +6,9 @@ mod collection;
 mod copies;
 mod crashes;
 mod damage;
+mod full_disk;
+mod memory;
+mod owners;
 mod statements;
 
 use std::path::PathBuf;

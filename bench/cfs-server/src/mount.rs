@@ -1,6 +1,7 @@
 //! A filesystem in a file.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +13,6 @@ use pgshrink_testkit::{TempDir, wait_until};
 #[derive(Debug)]
 pub struct Mount {
     folder: PathBuf,
-    device: String,
     _home: TempDir,
 }
 
@@ -40,7 +40,9 @@ impl Mount {
             detach(&device);
             return Err(error.into());
         }
-        let mounted = Mount { folder, device, _home: home };
+        // The device is busy, so it goes when nothing is mounted from it any more.
+        detach(&device);
+        let mounted = Mount { folder, _home: home };
         std::os::unix::fs::chown(&mounted.folder, Some(owner.uid), Some(owner.gid))?;
         Ok(mounted)
     }
@@ -56,7 +58,19 @@ impl Drop for Mount {
         // A process of the server that has just ended may still be leaving.
         let unmount = || output(command("umount").arg(&self.folder)).is_ok();
         let _ = wait_until(std::time::Duration::from_secs(10), "the filesystem to be unmounted", unmount);
-        detach(&self.device);
+    }
+}
+
+/// Has this program run with mounts of its own, which end with it however it ends. Returns where that cannot be.
+pub fn alone() {
+    const MARK: &str = "PGSHRINK_BENCH_MOUNTS";
+    if !rustix::process::geteuid().is_root() || std::env::var_os(MARK).is_some() {
+        return;
+    }
+    if let Ok(program) = std::env::current_exe() {
+        let mut again = Command::new("unshare");
+        again.arg("--mount").arg(program).args(std::env::args_os().skip(1)).env(MARK, "own");
+        let _ = again.exec();
     }
 }
 

@@ -29,6 +29,11 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         [("shared_buffers", "16MB"), ("effective_io_concurrency", "64"), ("random_page_cost", "1.1")];
     let (sides, left_out) = Side::all(bench.pick(4, 24) << 30, &settings)?;
     table.about.push_str(&left_out);
+    if !bench.full {
+        table
+            .about
+            .push_str(" A quick look: most of this data fits into the limit, and its ratios say little.");
+    }
     for side in &sides {
         side.pgbench_tables(scale)?;
         side.cluster.sql(&format!(

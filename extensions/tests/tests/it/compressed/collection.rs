@@ -100,13 +100,16 @@ fn a_file_stays_below_its_ceiling_when_collectors_are_slow() {
 #[test]
 fn collectors_free_garbage_and_show_what_they_do() {
     Server::each_with_extensions("collectors at work", &MAJORS, |server| {
-        let settings = [("cfs.gc_period", "50ms"), ("cfs.gc_rate", "256kB"), ("autovacuum", "off")];
+        let settings = [("cfs.gc_period", "50ms"), ("cfs.gc_rate", "16kB"), ("autovacuum", "off")];
         let server = Compressed::start(server, &settings);
+        server.sql("select cfs_enable_gc(false)");
         server.sql(CHURNED);
         server.sql(&scatter(0));
+        // A piece is followed by a rest of many seconds, until the rate is raised.
+        server.sql("select cfs_enable_gc(true)");
         let shown = "select count(*) > 0 from cfs_gc_progress p join pg_stat_activity a using (pid)
             where p.relation in ('churned'::regclass, 'churned_pkey'::regclass) and p.tablespace = 'fast' and p.database = 'postgres'
-            and p.phase = 'resting' and p.bytes_total > 0 and p.rate = 262144 and p.started > now() - interval '1 minute'
+            and p.phase = 'resting' and p.bytes_total > 0 and p.rate = 16384 and p.started > now() - interval '10 minutes'
             and a.query = 'collecting garbage of ' || p.path and a.state = 'active' and a.wait_event_type = 'Extension'";
         wait_until(Duration::from_secs(60), "a collector at work", || server.sql(shown) == "t").unwrap();
         server.cluster.set_conf("cfs.gc_rate", "0").unwrap();

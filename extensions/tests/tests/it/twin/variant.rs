@@ -24,12 +24,12 @@ impl Variant {
             fsync: rng.chance(50),
             calm: if rng.chance(30) { 5 } else { 0 },
             checksums: rng.chance(50),
-            shared_buffers: rng.pick(&["1MB", "1MB", "16MB", "128MB"]),
+            shared_buffers: rng.pick::<&str>(&["1MB", "1MB", "16MB", "128MB"]),
             few_files: rng.chance(40),
             few_slots: rng.chance(40),
             little_memory: rng.chance(40),
             eager_collection: rng.chance(70),
-            method: rng.pick(&["worker", "sync"]),
+            method: rng.pick::<&str>(&["worker", "sync"]),
         }
     }
 

@@ -2,10 +2,12 @@
 // Pages of the server's memory come as addresses.
 #![allow(unsafe_code)]
 
+mod ahead;
 mod birth;
 mod directory;
 pub(crate) mod sync;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use directory::sweep;
 
 use std::ffi::CStr;
@@ -427,8 +429,12 @@ impl Front for ServerFront {
         let _ = with(|process| {
             let shared = process.shared;
             let file = process.file(descriptor)?;
-            let Ok(pinned) = file.pin(shared.reading(), &opener(shared, descriptor)) else { return Ok(()) };
-            pinned.locations(first, pages, |FileRange { offset, length }| {
+            let OpenFile { segment, ahead, .. } = file;
+            let Ok(pinned) = segment.pin(shared.reading(), &opener(shared, descriptor)) else {
+                return Ok(());
+            };
+            pinned.locations(first, pages, |record| {
+                let Some(FileRange { offset, length }) = ahead.take(record) else { return };
                 // SAFETY: takes numbers.
                 unsafe {
                     libc::posix_fadvise(descriptor, offset as i64, length as i64, libc::POSIX_FADV_WILLNEED)
@@ -521,7 +527,7 @@ fn read_batch(
     let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
     let file = file.ok_or(Errno(libc::EBADF))?;
     let key = file.key();
-    let OpenFile { segment, name, is_read_only } = file;
+    let OpenFile { segment, name, is_read_only, .. } = file;
     let pinned = match segment.pin(shared.reading(), &opener(shared, descriptor)) {
         Err(error) if is_gone(&error) => return Ok(0),
         pinned => pinned,

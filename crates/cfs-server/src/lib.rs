@@ -8,7 +8,7 @@
 //!                                            |            \
 //!                        process: files that are open      names: paths <-> segments
 //!                                            |
-//!           region: settings, slots     file: containers in files      reserve
+//!     region: settings, slots, activity     file: containers in files      reserve
 //! ```
 //!
 //! * A relation file that is compressed is a directory of that name with a container in it. A server without the
@@ -17,6 +17,8 @@
 //!   is: settings decide about new files and newly written pages.
 //! * In directories that may hold a database's catalogs everything is born plain.
 
+pub mod activity;
+pub mod collecting;
 mod databases;
 pub mod error;
 mod file;

@@ -3,7 +3,9 @@
 //! The server names files relative to its data directory, `pg_tblspc/OID/PG_15_202209061/DATABASE/FILE`; a base
 //! backup names them by the tablespace's location. Nothing here allocates.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::segment::FILE_NAME;
@@ -157,6 +159,11 @@ impl PathBuffer {
     /// The path.
     pub(crate) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+
+    /// The same, for the standard library.
+    pub(crate) fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.bytes[..self.length]))
     }
 
     /// `pg_tblspc/OID`: the link to the tablespace's location, or the directory itself.

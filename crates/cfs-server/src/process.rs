@@ -12,6 +12,7 @@ use pgshrink_cfs::{Device, Error, Workspace};
 use pgshrink_interpose::{Errno, Page};
 
 use crate::file::{SegmentFile, ServerOpener};
+use crate::front::Ahead;
 use crate::front::sync::Checkpoints;
 use crate::host::ServerHost;
 use crate::owner::Directories;
@@ -29,6 +30,8 @@ pub(crate) struct OpenFile {
     pub(crate) name: Option<StoreName>,
     /// Whether the server opened it for reading alone.
     pub(crate) is_read_only: bool,
+    /// What the kernel was asked for last.
+    pub(crate) ahead: Ahead,
 }
 
 impl OpenFile {
@@ -37,7 +40,15 @@ impl OpenFile {
         key: SegmentKey,
         is_read_only: bool,
     ) -> Result<OpenFile, Error> {
-        Ok(OpenFile { segment: Segment::new(member, key)?, name: None, is_read_only })
+        Ok(OpenFile::of(Segment::new(member, key)?, is_read_only))
+    }
+
+    /// A segment that was opened.
+    pub(crate) fn of(
+        segment: Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>,
+        is_read_only: bool,
+    ) -> OpenFile {
+        OpenFile { segment, name: None, is_read_only, ahead: Ahead::default() }
     }
 
     pub(crate) fn key(&self) -> SegmentKey {

@@ -1,7 +1,7 @@
 //! The memory that all processes of a server share: settings of tablespaces, and the slots of open segments.
 //!
 //! ```text
-//!  header, settings of tablespaces (64 KB) | slots (pgshrink_cfs::slots)
+//!  header, settings of tablespaces (64 KB) | what collectors do ([`crate::activity`]) | slots (pgshrink_cfs::slots)
 //! ```
 //!
 //! It is a file in memory (`memfd_create`), made by the postmaster before its first fork and mapped shared. A page
@@ -17,12 +17,14 @@ use pgshrink_cfs::slots::{Capacity, Slots};
 use pgshrink_cfs::units::PAGES_MAX;
 use pgshrink_codec::{Algorithm, Choice, Level};
 
+use crate::activity::Activity;
 use crate::error::Problem;
 use crate::host::errno;
 
 /// Bytes of the region before the slots.
-pub(crate) const BYTES_BEFORE_SLOTS: usize = 64 << 10;
-const WORDS_BEFORE_SLOTS: usize = BYTES_BEFORE_SLOTS / 8;
+pub(crate) const BYTES_BEFORE_SLOTS: usize = WORDS_BEFORE_SLOTS * 8;
+const WORDS_BEFORE_SLOTS: usize = WORDS_OF_SETTINGS + crate::activity::WORDS;
+const WORDS_OF_SETTINGS: usize = (64 << 10) / 8;
 const SERVER: usize = 0;
 const FLAGS: usize = 1;
 /// The last damage: a count that is odd while it is written, when, length, text.
@@ -34,7 +36,7 @@ const DAMAGE_BYTES: usize = DAMAGE_WORDS * 8;
 const SETTINGS: usize = DAMAGE_TEXT + DAMAGE_WORDS + 1;
 const SETTING_WORDS: usize = 2;
 /// Tablespaces at most that have a setting.
-pub const TABLESPACES_MAX: usize = (WORDS_BEFORE_SLOTS - SETTINGS) / SETTING_WORDS;
+pub const TABLESPACES_MAX: usize = (WORDS_OF_SETTINGS - SETTINGS) / SETTING_WORDS;
 /// Records that no root refers to are taken over: the server runs without fsync.
 const ROLL_FORWARD: u64 = 1;
 
@@ -95,7 +97,18 @@ impl Region {
         }
         self.words[SERVER].store(u64::from(server), Ordering::Relaxed);
         self.words[FLAGS].store(if roll_forward { ROLL_FORWARD } else { 0 }, Ordering::Relaxed);
+        self.activity().begin();
         self.slots().map(drop)
+    }
+
+    /// What collectors do and have done.
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::over(&self.words[WORDS_OF_SETTINGS..WORDS_BEFORE_SLOTS])
+    }
+
+    /// A tablespace's place among those that have a setting.
+    pub(crate) fn place(&self, tablespace: u32) -> Option<usize> {
+        self.tablespaces().position(|known| known == tablespace)
     }
 
     /// The slots.
@@ -161,7 +174,7 @@ impl Region {
 
     /// Settings that there are: tablespace, and where the setting is.
     fn entries(&self) -> impl Iterator<Item = (&'static AtomicU64, &'static AtomicU64)> {
-        let words = &self.words[SETTINGS..WORDS_BEFORE_SLOTS];
+        let words = &self.words[SETTINGS..WORDS_OF_SETTINGS];
         words.chunks_exact(SETTING_WORDS).map(|entry| (&entry[0], &entry[1]))
     }
 

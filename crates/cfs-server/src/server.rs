@@ -5,12 +5,14 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
-use pgshrink_cfs::Error;
 use pgshrink_cfs::reserve::{bytes_for_commits, bytes_for_pages};
 use pgshrink_cfs::slots::{Access, Segment, SegmentKey, Usage};
+use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
 use pgshrink_codec::Choice;
 
+use crate::activity::{Progress, Totals};
 use crate::databases;
 use crate::error::Problem;
 use crate::file::ServerOpener;
@@ -33,6 +35,9 @@ pub struct Config {
     pub dirty_pages_max: u64,
     /// Bytes at most that a tablespace's reserve has.
     pub reserve_bytes_max: u64,
+    /// Garbage of a file, in percent of its live bytes, above which writers wait and collect; more than
+    /// [`pgshrink_cfs::LIMIT_PERCENT_MAX`]: there is no limit.
+    pub limit_percent: u32,
     /// Whether this process makes checkpoints for all others.
     pub is_checkpointer: fn() -> bool,
     /// Whether this process, if it ends well, is the last one that writes, and has made the shutdown's checkpoint.
@@ -47,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) backend_memory: usize,
     pub(crate) reserve_pages: u64,
     pub(crate) reserve_commits: u64,
+    pub(crate) tuning: Tuning,
     is_checkpointer: fn() -> bool,
     is_last: fn() -> bool,
     version: String,
@@ -108,6 +114,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         backend_memory: config.backend_memory,
         reserve_pages: for_pages.min(config.reserve_bytes_max - for_commits),
         reserve_commits: for_commits,
+        tuning: tuning(config.limit_percent),
         is_checkpointer: config.is_checkpointer,
         is_last: config.is_last,
         version: config.version,
@@ -125,6 +132,15 @@ pub fn start(config: Config) -> Result<(), Problem> {
     match handlers {
         (0, 0) => Ok(()),
         (errno, _) => Err(Problem::System { call: "pthread_atfork", errno }),
+    }
+}
+
+/// Writers move pages before they are at the limit.
+fn tuning(limit_percent: u32) -> Tuning {
+    Tuning {
+        limit_percent,
+        ceiling_percent: limit_percent.min(LIMIT_PERCENT_MAX) / 5 * 4,
+        ..Tuning::default()
     }
 }
 
@@ -175,6 +191,34 @@ pub fn set(tablespace: u32, compression: Option<Choice>) -> Result<(), Problem> 
 /// The setting in force; the outer `None`: there never was one.
 pub fn setting(tablespace: u32) -> Option<Option<Choice>> {
     shared()?.region.setting(tablespace)
+}
+
+/// Collectors at work.
+pub fn progress() -> Vec<Progress> {
+    shared().map(|shared| shared.region.activity().progress()).unwrap_or_default()
+}
+
+/// What collectors have done, by tablespace, since the server started.
+pub fn totals() -> Vec<Totals> {
+    let Some(shared) = shared() else { return Vec::new() };
+    let activity = shared.region.activity();
+    let tablespaces = shared.region.tablespaces().enumerate();
+    tablespaces.map(|(place, tablespace)| activity.totals(place, tablespace)).collect()
+}
+
+/// When [`totals`] began.
+pub fn totals_since() -> Option<SystemTime> {
+    Some(shared()?.region.activity().since())
+}
+
+/// Whether collection in the background is switched off ([`switch_collection`]).
+pub fn collection_is_off() -> bool {
+    shared().is_some_and(|shared| shared.region.activity().is_off())
+}
+
+/// Switches collection in the background off or on, until the server restarts; returns whether it was off.
+pub fn switch_collection(off: bool) -> bool {
+    shared().is_some_and(|shared| shared.region.activity().switch(off))
 }
 
 /// What the region is used for; `None` in a process that cannot join it.

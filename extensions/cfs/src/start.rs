@@ -124,6 +124,7 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         backend_memory: settings::backend_memory(),
         dirty_pages_max: u64::from(buffers.unsigned_abs()),
         reserve_bytes_max: settings::reserve_bytes(),
+        limit_percent: settings::limit_percent(),
         is_checkpointer,
         is_last,
         is_postmaster,

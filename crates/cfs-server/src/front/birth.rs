@@ -134,7 +134,7 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         });
         match (placed, folder.made.take()) {
             (Ok(segment), Some(descriptor)) => {
-                process.keep(descriptor, OpenFile { segment, name: None, is_read_only: false });
+                process.keep(descriptor, OpenFile::of(segment, false));
                 Ok(descriptor)
             }
             (placed, descriptor) => {

@@ -109,6 +109,7 @@ fn boot() {
         backend_memory: 8 << 20,
         dirty_pages_max: 128,
         reserve_bytes_max: 8 << 20,
+        limit_percent: 100,
         is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_postmaster: true,

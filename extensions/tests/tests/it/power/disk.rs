@@ -300,7 +300,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             fs::set_permissions(path, fs::Permissions::from_mode(0o400))?;
             let read = fs::read(path);
-            fs::set_permissions(path, fs::Permissions::from_mode(0))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o000))?;
             read
         }
         read => read,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pgshrink_testkit::{Cluster, Rng, Seed, Server, ServerBinaries, Stop, TempDir};
+use pgshrink_testkit::{Cluster, Rng, Seed, Server, ServerBinaries, Stop, TempDir, left_out};
 
 use super::disk::{Disk, Failure};
 use super::images::{Images, cluster};
@@ -69,6 +69,12 @@ pub fn prepare(cluster: &Cluster, fast: &Path) {
     let fast = format!("create tablespace fast location '{}' with (compression = 'zstd:1')", fast.display());
     cluster.sql(&format!("create extension cfs; {fast}; {SETUP}")).unwrap();
     cluster.psql().database("pattern").sql(PATTERN).unwrap();
+    for extension in ["amcheck", "pg_visibility"] {
+        if cluster.sql(&format!("create extension {extension}")).is_err() {
+            let why = format!("PostgreSQL {} was built without {extension}", cluster.server().version);
+            left_out("power failures", &why);
+        }
+    }
 }
 
 /// Where the power fails: at any record, or right after one that says that a checkpoint is done.

@@ -19,7 +19,6 @@ const TABLES: usize = 6;
 
 /// Tables, and functions that pay and say what was to be paid.
 pub const SETUP: &str = "
-    create extension amcheck; create extension pg_visibility;
     create tablespace inner_one location '' with (compression = 'lz4');
     create function h(c int, s int, i int) returns int immutable parallel safe language sql
         as $$ select (hashtextextended(c || '/' || s || '/' || i, 0) & 1073741823)::int $$;

@@ -14,6 +14,10 @@ use super::wait_for;
 
 const CHOSEN: &str = include_str!("chosen.txt");
 
+/// Scripts that end any server of a version: the sources of 18 are newer than the server, and what `sqljson` tests ends
+/// a stock 18.4 by SIGSEGV (`SELECT '{"a":1}'::sqljson_mystr IS JSON`).
+const OMITTED: [(u32, Kind, &str); 1] = [(18, Kind::Regress, "sqljson")];
+
 /// The tablespace of both servers.
 const NAME: &str = "twin";
 
@@ -77,25 +81,32 @@ impl Suite {
             make_libraries(server, &folder, made.path());
         }
         let program = program(server, kind, made.path());
-        Suite { kind, schedule: folder.join(schedule), folder, program, made }
+        let mut suite = Suite { kind, schedule: folder.join(schedule), folder, program, made };
+        suite.keep(|script| !OMITTED.contains(&(server.major, kind, script)));
+        suite
     }
 
-    /// The scripts of `chosen.txt` that this version has, in the suite's own order: what it runs at the same time gets on
-    /// with each other.
-    pub fn chosen(server: &ServerBinaries, kind: Kind) -> Suite {
-        let mut suite = Suite::whole(server, kind);
-        let part = CHOSEN.split("\n= ").find_map(|part| part.strip_prefix(&kind.to_string())).unwrap();
-        let chosen: Vec<&str> = part.split_whitespace().collect();
+    /// Leaves scripts out. The others stay in the suite's own order: what it runs at the same time gets on with each
+    /// other.
+    fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
         let mut text = String::new();
-        for line in fs::read_to_string(&suite.schedule).unwrap().lines() {
+        for line in fs::read_to_string(&self.schedule).unwrap().lines() {
             let names = line.strip_prefix("test:").unwrap_or_default().split_whitespace();
-            let names: Vec<&str> = names.filter(|name| chosen.contains(name)).collect();
+            let names: Vec<&str> = names.filter(|name| is_kept(name)).collect();
             if !names.is_empty() {
                 text.push_str(&format!("test: {}\n", names.join(" ")));
             }
         }
-        suite.schedule = suite.made.path().join("schedule");
-        fs::write(&suite.schedule, text).unwrap();
+        self.schedule = self.made.path().join("schedule");
+        fs::write(&self.schedule, text).unwrap();
+    }
+
+    /// The scripts of `chosen.txt` that this version has.
+    pub fn chosen(server: &ServerBinaries, kind: Kind) -> Suite {
+        let mut suite = Suite::whole(server, kind);
+        let part = CHOSEN.split("\n= ").find_map(|part| part.strip_prefix(&kind.to_string())).unwrap();
+        let chosen: Vec<&str> = part.split_whitespace().collect();
+        suite.keep(|script| chosen.contains(&script));
         suite
     }
 

@@ -36,38 +36,58 @@ pub(super) fn listed(directory: u64, name: &CStr, kind: u8) -> Listed {
 
 /// Removes a directory, and the file in it that listings do not show. If there are others it stays as it was.
 pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
-    let (path, hidden) = match named {
+    let version = shared.version();
+    let removed = match named {
         Named::Version { tablespace } => {
-            let path = PathBuffer::version(tablespace, shared.version());
-            let mut hidden = PathBuffer::version(tablespace, shared.version());
-            hidden.push(b"/").push(RESERVE_NAME.as_bytes());
-            (path, hidden)
+            let mut reserve = PathBuffer::version(tablespace, version);
+            reserve.push(b"/").push(RESERVE_NAME.as_bytes());
+            remove_version(PathBuffer::version(tablespace, version).as_c_str(), reserve.as_c_str())
         }
-        Named::Database { tablespace, database } => {
-            let version = shared.version();
-            let path = PathBuffer::database(tablespace, database, version);
-            (path, PathBuffer::in_database(tablespace, database, version, GUARD_NAME))
-        }
+        Named::Database { tablespace, database } => remove_database(
+            PathBuffer::database(tablespace, database, version).as_c_str(),
+            PathBuffer::in_database(tablespace, database, version, GUARD_NAME).as_c_str(),
+        ),
         Named::Relation(_) => return None,
     };
-    if let Named::Database { .. } = named {
-        sweep(path.as_c_str());
-    }
-    let was_there = match unlink(hidden.as_c_str()) {
-        Ok(()) => true,
-        Err(libc::ENOENT) => false,
-        Err(errno) => return Some(Err(Errno(errno))),
-    };
+    Some(removed.map_err(Errno))
+}
+
+fn rmdir(path: &CStr) -> Result<(), i32> {
     // SAFETY: a string that ends with a zero.
-    let removed = call(|| unsafe { libc::rmdir(path.as_c_str().as_ptr()) });
-    if removed.is_err() && was_there && matches!(named, Named::Database { .. }) {
-        // Others are in it. The reserve is filled again by a worker.
-        if let Ok(guard) = open(hidden.as_c_str(), libc::O_WRONLY | libc::O_CREAT, 0) {
-            // SAFETY: opened above.
-            unsafe { libc::close(guard) };
+    call(|| unsafe { libc::rmdir(path.as_ptr()) }).map(drop)
+}
+
+/// A worker fills the reserve meanwhile, and may make its file anew: it is removed as often as it is there.
+fn remove_version(path: &CStr, reserve: &CStr) -> Result<(), i32> {
+    loop {
+        match rmdir(path) {
+            Err(errno @ (libc::ENOTEMPTY | libc::EEXIST)) => match unlink(reserve) {
+                Ok(()) => {}
+                Err(libc::ENOENT) => return Err(errno),
+                Err(errno) => return Err(errno),
+            },
+            done => return done,
         }
     }
-    Some(removed.map(drop).map_err(Errno))
+}
+
+fn remove_database(path: &CStr, guard: &CStr) -> Result<(), i32> {
+    sweep(path);
+    let was_there = match unlink(guard) {
+        Ok(()) => true,
+        Err(libc::ENOENT) => false,
+        Err(errno) => return Err(errno),
+    };
+    let removed = rmdir(path);
+    if removed.is_err()
+        && was_there
+        && let Ok(guard) = open(guard, libc::O_WRONLY | libc::O_CREAT, 0)
+    {
+        // Others are in it.
+        // SAFETY: opened above.
+        unsafe { libc::close(guard) };
+    }
+    removed
 }
 
 /// Removes what processes left in a database's directory that died while they made or removed a container. Not while

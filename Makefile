@@ -40,6 +40,9 @@ test: ## all tests, against real servers and clients
 soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of fuzzing per decoder
 	@tools/setup soak
 	$(CARGO) test --release --workspace --locked -- --ignored --test-threads=1 --nocapture
+	tools/extensions 15 18
+	$(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked -p pgshrink-extension-tests --test it -- \
+	  --ignored --test-threads=1 --nocapture
 	tools/miri
 	fuzz/run $(SOAK_SECONDS)
 

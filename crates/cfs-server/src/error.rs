@@ -1,5 +1,11 @@
 //! What keeps a server from starting with the library, or a call from being done.
 
+use std::io;
+use std::path::PathBuf;
+
+use crate::guard::Content;
+use crate::owner::Owner;
+
 /// What is wrong, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,13 +31,30 @@ pub enum Problem {
     #[error("the library is not loaded by the postmaster: add cfs to shared_preload_libraries and restart")]
     NotStarted,
     /// Another server uses the tablespace's directory.
-    #[error(
-        "tablespace directory \"{path}\" is in use by another server; stop that server, or give this one's tablespaces \
-         directories of their own (pg_tblspc)"
-    )]
+    #[error("the tablespace directory \"{}\" is in use by {owner}", path.display())]
     InUse {
         /// The directory.
-        path: String,
+        path: PathBuf,
+        /// What leads this server there.
+        link: String,
+        /// Who has it.
+        owner: Owner,
+    },
+    /// A directory of a tablespace cannot be looked at, or its guard not be written.
+    #[error("{}: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Containers that were copied while a server wrote to them, or may have been.
+    #[error("the compressed files in \"{}\" may be a copy of a running server's: {}", path.display(), of_guard(*guard))]
+    Copied {
+        /// The directory.
+        path: PathBuf,
+        /// What its guard says, if there is one.
+        guard: Option<Content>,
     },
     /// Something that the configuration says is out of range.
     #[error("{what} is {found}: {allowed}")]
@@ -43,4 +66,16 @@ pub enum Problem {
         /// What it may be.
         allowed: &'static str,
     },
+}
+
+/// What a guard says, in words.
+fn of_guard(guard: Option<Content>) -> String {
+    let name = crate::GUARD_NAME;
+    match guard {
+        None => format!("the file \"{name}\" is missing"),
+        Some(Content::Unknown) => format!("the file \"{name}\" is empty or damaged"),
+        Some(_) => {
+            format!("the file \"{name}\" says so, and has another inode than the one that the server wrote")
+        }
+    }
 }

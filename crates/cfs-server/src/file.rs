@@ -177,6 +177,12 @@ impl Device for SegmentFile {
     fn release_reserve(&self, bytes: u64, need: Need) -> bool {
         crate::reserve::release(self.shared, self.key.tablespace, bytes, need)
     }
+
+    fn note_writer_collected(&self, moved_bytes: u64, commits: u64) {
+        if let Some(place) = self.shared.region.place(self.key.tablespace) {
+            self.shared.region.activity().note_writer(place, moved_bytes, commits);
+        }
+    }
 }
 
 /// What the system says of a file.
@@ -311,7 +317,8 @@ impl Opener<'static> for ServerOpener {
 impl Shared {
     /// How containers are used.
     pub(crate) fn options(&self) -> Options<'static> {
-        Options { geometry: self.region.capacity().geometry, ..Options::new(pgshrink_cfs::PAGES_MAX) }
+        let geometry = self.region.capacity().geometry;
+        Options { geometry, tuning: self.tuning, ..Options::new(pgshrink_cfs::PAGES_MAX) }
     }
 
     /// How a segment is opened by who reads. A server without fsync has its newest records in no root: they are

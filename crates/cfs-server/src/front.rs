@@ -2,9 +2,13 @@
 // Pages of the server's memory come as addresses.
 #![allow(unsafe_code)]
 
+mod ahead;
 mod birth;
 mod directory;
 pub(crate) mod sync;
+
+pub(crate) use ahead::Ahead;
+pub(crate) use directory::sweep;
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -20,7 +24,7 @@ use pgshrink_interpose::{
 
 use crate::file::{SegmentFile, ServerOpener, open, stat_of};
 use crate::names::{Locations, Named, PathBuffer, parse};
-use crate::process::{OpenFile, Process, peeked_pages, with};
+use crate::process::{OpenFile, Process, is_of, peeked_pages, with};
 use crate::report::{errno_of, errno_of_page, failure, reported};
 use crate::server::{Shared, is_postmaster, shared};
 
@@ -104,6 +108,7 @@ pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
 fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd, Errno> {
     with(|process| {
         let owned = Owned(descriptor);
+        process.directories.hold(process.shared, key.tablespace)?;
         let file = OpenFile::new(process.member, key, is_read_only).map_err(|error| errno_of(&error))?;
         std::mem::forget(owned);
         process.keep(descriptor, file);
@@ -138,7 +143,13 @@ impl Drop for Owned {
 fn bytes_of(shared: &'static Shared, key: &SegmentKey, descriptor: RawFd) -> u64 {
     let known = if is_postmaster() { None } else { with(|process| look(process, key)).ok().flatten() };
     let file = SegmentFile::borrowed(descriptor, *key, shared);
-    u64::from(known.unwrap_or_else(|| peeked_pages(&file))) * PAGE_BYTES as u64
+    let pages = match known {
+        // Of another segment's container in this one's place the slot has the pages of that one.
+        Some(0) => u32::from(!is_of(&file, key)),
+        Some(pages) => pages,
+        None => peeked_pages(&file, key),
+    };
+    u64::from(pages) * PAGE_BYTES as u64
 }
 
 fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
@@ -317,11 +328,12 @@ impl Front for ServerFront {
             let key = file.key();
             match file.pin(shared.reading(), &opener(shared, descriptor)).map(|pinned| pinned.pages()) {
                 Err(error) if is_gone(&error) => Ok(0),
-                // One that does not open has a size all the same: it can be dropped, and its pages fail.
+                // One that does not open has a size all the same: it can be dropped, and its pages fail, one at
+                // least.
                 Err(error) => {
                     reported(&key, &error);
                     let file = SegmentFile::borrowed(descriptor, key, shared);
-                    Ok(peeked_pages(&file))
+                    Ok(peeked_pages(&file, &key).max(1))
                 }
                 Ok(pages) => Ok(pages),
             }
@@ -417,8 +429,12 @@ impl Front for ServerFront {
         let _ = with(|process| {
             let shared = process.shared;
             let file = process.file(descriptor)?;
-            let Ok(pinned) = file.pin(shared.reading(), &opener(shared, descriptor)) else { return Ok(()) };
-            pinned.locations(first, pages, |FileRange { offset, length }| {
+            let OpenFile { segment, ahead, .. } = file;
+            let Ok(pinned) = segment.pin(shared.reading(), &opener(shared, descriptor)) else {
+                return Ok(());
+            };
+            pinned.locations(first, pages, |record| {
+                let Some(FileRange { offset, length }) = ahead.take(record) else { return };
                 // SAFETY: takes numbers.
                 unsafe {
                     libc::posix_fadvise(descriptor, offset as i64, length as i64, libc::POSIX_FADV_WILLNEED)
@@ -511,7 +527,7 @@ fn read_batch(
     let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
     let file = file.ok_or(Errno(libc::EBADF))?;
     let key = file.key();
-    let OpenFile { segment, name, is_read_only } = file;
+    let OpenFile { segment, name, is_read_only, .. } = file;
     let pinned = match segment.pin(shared.reading(), &opener(shared, descriptor)) {
         Err(error) if is_gone(&error) => return Ok(0),
         pinned => pinned,

@@ -8,7 +8,7 @@
 //!                                            |            \
 //!                        process: files that are open      names: paths <-> segments
 //!                                            |
-//!           region: settings, slots     file: containers in files      reserve
+//!     region: settings, slots, activity     file: containers in files      reserve
 //! ```
 //!
 //! * A relation file that is compressed is a directory of that name with a container in it. A server without the
@@ -17,11 +17,16 @@
 //!   is: settings decide about new files and newly written pages.
 //! * In directories that may hold a database's catalogs everything is born plain.
 
+pub mod activity;
+pub mod collecting;
+mod databases;
 pub mod error;
 mod file;
 mod front;
+pub mod guard;
 mod host;
 mod names;
+pub mod owner;
 mod process;
 mod region;
 mod report;
@@ -31,7 +36,9 @@ pub mod server;
 pub mod setting;
 pub mod work;
 
+pub use databases::has_containers;
 pub use error::Problem;
 pub use front::ServerFront;
 pub use names::{GUARD_NAME, RESERVE_NAME};
 pub use region::{Room, TABLESPACES_MAX};
+pub use report::last_failure;

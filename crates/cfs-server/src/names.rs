@@ -3,7 +3,9 @@
 //! The server names files relative to its data directory, `pg_tblspc/OID/PG_15_202209061/DATABASE/FILE`; a base
 //! backup names them by the tablespace's location. Nothing here allocates.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::segment::FILE_NAME;
@@ -23,6 +25,9 @@ const MAKING: &str = ".pgshrink-new.";
 const REMOVING: &str = ".pgshrink-old.";
 /// The file that holds space back for what must not fail on a full filesystem.
 pub const RESERVE_NAME: &str = "pgshrink-reserve";
+
+/// Where a data directory has its tablespaces.
+pub(crate) const LINKS: &str = "pg_tblspc";
 
 /// Where tablespaces are: their OID by the path that is no server's own.
 pub(crate) trait Locations {
@@ -154,6 +159,11 @@ impl PathBuffer {
     /// The path.
     pub(crate) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+
+    /// The same, for the standard library.
+    pub(crate) fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.bytes[..self.length]))
     }
 
     /// `pg_tblspc/OID`: the link to the tablespace's location, or the directory itself.

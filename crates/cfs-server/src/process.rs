@@ -12,8 +12,10 @@ use pgshrink_cfs::{Device, Error, Workspace};
 use pgshrink_interpose::{Errno, Page};
 
 use crate::file::{SegmentFile, ServerOpener};
+use crate::front::Ahead;
 use crate::front::sync::Checkpoints;
 use crate::host::ServerHost;
+use crate::owner::Directories;
 use crate::server::{Shared, is_postmaster, shared};
 
 /// A process that has joined.
@@ -28,6 +30,8 @@ pub(crate) struct OpenFile {
     pub(crate) name: Option<StoreName>,
     /// Whether the server opened it for reading alone.
     pub(crate) is_read_only: bool,
+    /// What the kernel was asked for last.
+    pub(crate) ahead: Ahead,
 }
 
 impl OpenFile {
@@ -36,7 +40,15 @@ impl OpenFile {
         key: SegmentKey,
         is_read_only: bool,
     ) -> Result<OpenFile, Error> {
-        Ok(OpenFile { segment: Segment::new(member, key)?, name: None, is_read_only })
+        Ok(OpenFile::of(Segment::new(member, key)?, is_read_only))
+    }
+
+    /// A segment that was opened.
+    pub(crate) fn of(
+        segment: Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>,
+        is_read_only: bool,
+    ) -> OpenFile {
+        OpenFile { segment, name: None, is_read_only, ahead: Ahead::default() }
     }
 
     pub(crate) fn key(&self) -> SegmentKey {
@@ -59,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) workspace: Workspace,
     /// By descriptor.
     pub(crate) files: Vec<Option<Box<OpenFile>>>,
+    /// Of the tablespaces of those files.
+    pub(crate) directories: Directories,
     /// A page on its way: the server changes its own while they are written.
     pub(crate) page: Box<Page>,
     pub(crate) checkpoints: Checkpoints,
@@ -85,6 +99,7 @@ impl Process {
             member,
             workspace,
             files: Vec::new(),
+            directories: Directories::default(),
             page: Box::new([0; _]),
             checkpoints: Checkpoints::default(),
             growth: (0, 0),
@@ -103,6 +118,8 @@ impl Process {
         if self.files.len() <= at {
             self.files.resize_with(at + 1, || None);
         }
+        self.directories.opened(file.key().tablespace);
+        self.drop_file(descriptor);
         self.files[at] = Some(Box::new(file));
     }
 
@@ -125,8 +142,10 @@ impl Process {
     }
 
     pub(crate) fn drop_file(&mut self, descriptor: RawFd) {
-        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at)) {
-            *file = None;
+        if let Some(file) = usize::try_from(descriptor).ok().and_then(|at| self.files.get_mut(at))
+            && let Some(file) = file.take()
+        {
+            self.directories.closed(file.key().tablespace);
         }
     }
 }
@@ -194,7 +213,18 @@ pub(crate) fn leave() {
     }
 }
 
-/// Pages of a container that cannot be opened, as far as its roots show; for who asks for a size.
-pub(crate) fn peeked_pages(file: &impl Device) -> u32 {
-    pgshrink_cfs::segment::peek_pages(file)
+/// Whether a container's roots say that it is the segment's.
+pub(crate) fn is_of(file: &impl Device, key: &SegmentKey) -> bool {
+    pgshrink_cfs::segment::clear(file).is_some_and(|root| root.identity == key.identity())
+}
+
+/// Pages of a container that is not open, as its roots show; for who asks for a size. One without a root of this
+/// segment has a page all the same: whoever reads it is told, while an empty file would be read as a table without
+/// rows.
+pub(crate) fn peeked_pages(file: &impl Device, key: &SegmentKey) -> u32 {
+    match pgshrink_cfs::segment::clear(file) {
+        Some(root) if root.identity == key.identity() => root.pages,
+        Some(root) => root.pages.max(1),
+        None => 1,
+    }
 }

@@ -1,7 +1,7 @@
 //! The memory that all processes of a server share: settings of tablespaces, and the slots of open segments.
 //!
 //! ```text
-//!  header, settings of tablespaces (64 KB) | slots (pgshrink_cfs::slots)
+//!  header, settings of tablespaces (64 KB) | what collectors do ([`crate::activity`]) | slots (pgshrink_cfs::slots)
 //! ```
 //!
 //! It is a file in memory (`memfd_create`), made by the postmaster before its first fork and mapped shared. A page
@@ -10,25 +10,33 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use pgshrink_cfs::Geometry;
 use pgshrink_cfs::slots::{Capacity, Slots};
 use pgshrink_cfs::units::PAGES_MAX;
 use pgshrink_codec::{Algorithm, Choice, Level};
 
+use crate::activity::Activity;
 use crate::error::Problem;
 use crate::host::errno;
 
 /// Bytes of the region before the slots.
-pub(crate) const BYTES_BEFORE_SLOTS: usize = 64 << 10;
-const WORDS_BEFORE_SLOTS: usize = BYTES_BEFORE_SLOTS / 8;
+pub(crate) const BYTES_BEFORE_SLOTS: usize = WORDS_BEFORE_SLOTS * 8;
+const WORDS_BEFORE_SLOTS: usize = WORDS_OF_SETTINGS + crate::activity::WORDS;
+const WORDS_OF_SETTINGS: usize = (64 << 10) / 8;
 const SERVER: usize = 0;
 const FLAGS: usize = 1;
-const SETTINGS: usize = 8;
+/// The last damage: a count that is odd while it is written, when, length, text.
+const DAMAGE: usize = 8;
+const DAMAGE_TEXT: usize = DAMAGE + 3;
+const DAMAGE_WORDS: usize = 64;
+/// Bytes of a damage's text that are kept.
+const DAMAGE_BYTES: usize = DAMAGE_WORDS * 8;
+const SETTINGS: usize = DAMAGE_TEXT + DAMAGE_WORDS + 1;
 const SETTING_WORDS: usize = 2;
 /// Tablespaces at most that have a setting.
-pub const TABLESPACES_MAX: usize = (WORDS_BEFORE_SLOTS - SETTINGS) / SETTING_WORDS;
+pub const TABLESPACES_MAX: usize = (WORDS_OF_SETTINGS - SETTINGS) / SETTING_WORDS;
 /// Records that no root refers to are taken over: the server runs without fsync.
 const ROLL_FORWARD: u64 = 1;
 
@@ -89,7 +97,18 @@ impl Region {
         }
         self.words[SERVER].store(u64::from(server), Ordering::Relaxed);
         self.words[FLAGS].store(if roll_forward { ROLL_FORWARD } else { 0 }, Ordering::Relaxed);
+        self.activity().begin();
         self.slots().map(drop)
+    }
+
+    /// What collectors do and have done.
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::over(&self.words[WORDS_OF_SETTINGS..WORDS_BEFORE_SLOTS])
+    }
+
+    /// A tablespace's place among those that have a setting.
+    pub(crate) fn place(&self, tablespace: u32) -> Option<usize> {
+        self.tablespaces().position(|known| known == tablespace)
     }
 
     /// The slots.
@@ -112,9 +131,50 @@ impl Region {
         self.words[FLAGS].load(Ordering::Relaxed) & ROLL_FORWARD != 0
     }
 
+    /// Whether the server waits until the disk has what was written.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        !self.rolls_forward()
+    }
+
+    /// Keeps what was found damaged, for whichever process says so to a client. `now` is in seconds of any clock.
+    /// One that others are writing at the same time is not kept.
+    pub(crate) fn note_damage(&self, now: u64, text: &[u8]) {
+        let count = &self.words[DAMAGE];
+        let before = count.load(Ordering::Relaxed);
+        let is_taken = before % 2 == 1
+            || count.compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed).is_err();
+        if is_taken {
+            return;
+        }
+        let text = &text[..text.len().min(DAMAGE_BYTES)];
+        self.words[DAMAGE + 1].store(now, Ordering::Relaxed);
+        self.words[DAMAGE + 2].store(text.len() as u64, Ordering::Relaxed);
+        for (word, bytes) in self.words[DAMAGE_TEXT..].iter().zip(text.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+        }
+        count.store(before + 2, Ordering::Release);
+    }
+
+    /// When the last damage was found, and what it was.
+    pub(crate) fn damage(&self) -> Option<(u64, String)> {
+        let before = self.words[DAMAGE].load(Ordering::Acquire);
+        if before == 0 || before % 2 == 1 {
+            return None;
+        }
+        let when = self.words[DAMAGE + 1].load(Ordering::Relaxed);
+        let length = (self.words[DAMAGE + 2].load(Ordering::Relaxed) as usize).min(DAMAGE_BYTES);
+        let words = self.words[DAMAGE_TEXT..][..DAMAGE_WORDS].iter();
+        let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        fence(Ordering::Acquire);
+        let is_whole = self.words[DAMAGE].load(Ordering::Relaxed) == before;
+        is_whole.then(|| (when, String::from_utf8_lossy(&bytes[..length]).into_owned()))
+    }
+
     /// Settings that there are: tablespace, and where the setting is.
     fn entries(&self) -> impl Iterator<Item = (&'static AtomicU64, &'static AtomicU64)> {
-        let words = &self.words[SETTINGS..WORDS_BEFORE_SLOTS];
+        let words = &self.words[SETTINGS..WORDS_OF_SETTINGS];
         words.chunks_exact(SETTING_WORDS).map(|entry| (&entry[0], &entry[1]))
     }
 

@@ -33,6 +33,9 @@ pub(crate) fn failure(key: Option<&SegmentKey>, block: Option<u32>, error: &dyn 
     }
     let _ = write!(out, "{error}");
     let end = out.position() as usize;
+    if let Some(shared) = crate::server::shared() {
+        shared.region.note_damage(now(), &line["pgshrink cfs: ".len()..end]);
+    }
     let mut hasher = DefaultHasher::new();
     line[..end].hash(&mut hasher);
     if LAST.replace(hasher.finish()) == hasher.finish() {
@@ -41,6 +44,23 @@ pub(crate) fn failure(key: Option<&SegmentKey>, block: Option<u32>, error: &dyn 
     line[end] = b'\n';
     // SAFETY: a buffer of the length that is given. Nothing is to be done where it fails.
     unsafe { libc::write(2, line.as_ptr().cast(), end + 1) };
+}
+
+/// Seconds since the machine's start.
+fn now() -> u64 {
+    // SAFETY: all zeros is a value of this struct of numbers, which the call overwrites.
+    unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
+        now.tv_sec.unsigned_abs()
+    }
+}
+
+/// What a process of the server found within the last seconds that kept a page or a file from being had; for the
+/// message to a client, who does not see the log. The process that reads may be another one than the one that says so.
+pub fn last_failure(seconds: u64) -> Option<String> {
+    let (when, text) = crate::server::shared()?.region.damage()?;
+    (now().saturating_sub(when) <= seconds).then_some(text)
 }
 
 /// The error number that says most of what happened.

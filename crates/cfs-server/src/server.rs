@@ -2,19 +2,25 @@
 // Handlers of fork and exit.
 #![allow(unsafe_code)]
 
+use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
-use pgshrink_cfs::Error;
 use pgshrink_cfs::reserve::{bytes_for_commits, bytes_for_pages};
 use pgshrink_cfs::slots::{Access, Segment, SegmentKey, Usage};
+use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
 use pgshrink_codec::Choice;
 
+use crate::activity::{Progress, Totals};
+use crate::databases;
 use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::names::VERSION_BYTES_MAX;
+use crate::owner;
 use crate::process;
 use crate::region::{Region, Room};
+use crate::report::errno_of;
 
 /// What the server says of itself.
 #[derive(Clone, Debug)]
@@ -29,8 +35,13 @@ pub struct Config {
     pub dirty_pages_max: u64,
     /// Bytes at most that a tablespace's reserve has.
     pub reserve_bytes_max: u64,
-    /// Whether this process is the one that runs after all others and has made the shutdown's checkpoint.
+    /// Garbage of a file, in percent of its live bytes, above which writers wait and collect; more than
+    /// [`pgshrink_cfs::LIMIT_PERCENT_MAX`]: there is no limit.
+    pub limit_percent: u32,
+    /// Whether this process makes checkpoints for all others.
     pub is_checkpointer: fn() -> bool,
+    /// Whether this process, if it ends well, is the last one that writes, and has made the shutdown's checkpoint.
+    pub is_last: fn() -> bool,
     /// Whether this process forks all others, and so must not touch what they share.
     pub is_postmaster: bool,
 }
@@ -41,14 +52,22 @@ pub(crate) struct Shared {
     pub(crate) backend_memory: usize,
     pub(crate) reserve_pages: u64,
     pub(crate) reserve_commits: u64,
+    pub(crate) tuning: Tuning,
     is_checkpointer: fn() -> bool,
+    is_last: fn() -> bool,
     version: String,
+    number: u32,
 }
 
 impl Shared {
     /// The version directory's name.
     pub(crate) fn version(&self) -> &[u8] {
         self.version.as_bytes()
+    }
+
+    /// This server's number among those that lock files, for as long as its postmaster lives.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Whether this process makes checkpoints.
@@ -70,7 +89,8 @@ pub(crate) fn is_postmaster() -> bool {
     IS_POSTMASTER.load(Ordering::Relaxed)
 }
 
-/// Makes the memory that processes share. Once, before the first fork; [`begin`] follows.
+/// Makes the memory that processes share, before the first fork; [`begin`] follows. Again after a crash of a process it
+/// changes nothing.
 ///
 /// # Errors
 /// [`Problem::Setting`] for what is out of range; [`Problem::System`], [`Problem::Engine`] where there is no
@@ -82,6 +102,9 @@ pub fn start(config: Config) -> Result<(), Problem> {
     if config.version.is_empty() || config.version.len() > VERSION_BYTES_MAX {
         return setting("name of the version directory", &config.version, "1 to 40 bytes");
     }
+    if SHARED.get().is_some() {
+        return Ok(());
+    }
     let region = Region::new(config.room)?;
     let for_pages = bytes_for_pages(config.dirty_pages_max);
     let commit_bytes = u64::from(region.capacity().geometry.extents_max) * 16 + (1 << 20);
@@ -91,8 +114,11 @@ pub fn start(config: Config) -> Result<(), Problem> {
         backend_memory: config.backend_memory,
         reserve_pages: for_pages.min(config.reserve_bytes_max - for_commits),
         reserve_commits: for_commits,
+        tuning: tuning(config.limit_percent),
         is_checkpointer: config.is_checkpointer,
+        is_last: config.is_last,
         version: config.version,
+        number: random()?,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
     raise_descriptor_limit();
@@ -100,10 +126,21 @@ pub fn start(config: Config) -> Result<(), Problem> {
         return Ok(());
     }
     // SAFETY: functions that may run in any child, and at any exit.
-    let handlers = unsafe { (libc::pthread_atfork(None, None, Some(forked)), libc::atexit(ended)) };
+    let handlers = unsafe {
+        (libc::pthread_atfork(Some(forking), None, Some(forked)), on_exit(ended, std::ptr::null_mut()))
+    };
     match handlers {
         (0, 0) => Ok(()),
         (errno, _) => Err(Problem::System { call: "pthread_atfork", errno }),
+    }
+}
+
+/// Writers move pages before they are at the limit.
+fn tuning(limit_percent: u32) -> Tuning {
+    Tuning {
+        limit_percent,
+        ceiling_percent: limit_percent.min(LIMIT_PERCENT_MAX) / 5 * 4,
+        ..Tuning::default()
     }
 }
 
@@ -125,15 +162,21 @@ fn raise_descriptor_limit() {
 /// `fsync`: whether the server waits for the disk. Settings are gone; the caller makes them again ([`set`]).
 ///
 /// # Errors
-/// [`Problem::NotStarted`], [`Problem::System`].
+/// [`Problem::NotStarted`], [`Problem::System`]; [`Problem::Copied`] and [`Problem::Directory`] as of the tablespaces'
+/// directories.
 pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
+    databases::begin(&shared.version)?;
+    shared.region.begin(shared.number, !fsync)
+}
+
+fn random() -> Result<u32, Problem> {
     let mut number = [0u8; 4];
     // SAFETY: a buffer of the length that is given.
     if unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) } != number.len() as isize {
         return Err(Problem::System { call: "getrandom", errno: crate::host::errno() });
     }
-    shared.region.begin(u32::from_ne_bytes(number), !fsync)
+    Ok(u32::from_ne_bytes(number))
 }
 
 /// Puts a tablespace's setting in force for all processes: files that are made from now on, and pages that are
@@ -148,6 +191,34 @@ pub fn set(tablespace: u32, compression: Option<Choice>) -> Result<(), Problem> 
 /// The setting in force; the outer `None`: there never was one.
 pub fn setting(tablespace: u32) -> Option<Option<Choice>> {
     shared()?.region.setting(tablespace)
+}
+
+/// Collectors at work.
+pub fn progress() -> Vec<Progress> {
+    shared().map(|shared| shared.region.activity().progress()).unwrap_or_default()
+}
+
+/// What collectors have done, by tablespace, since the server started.
+pub fn totals() -> Vec<Totals> {
+    let Some(shared) = shared() else { return Vec::new() };
+    let activity = shared.region.activity();
+    let tablespaces = shared.region.tablespaces().enumerate();
+    tablespaces.map(|(place, tablespace)| activity.totals(place, tablespace)).collect()
+}
+
+/// When [`totals`] began.
+pub fn totals_since() -> Option<SystemTime> {
+    Some(shared()?.region.activity().since())
+}
+
+/// Whether collection in the background is switched off ([`switch_collection`]).
+pub fn collection_is_off() -> bool {
+    shared().is_some_and(|shared| shared.region.activity().is_off())
+}
+
+/// Switches collection in the background off or on, until the server restarts; returns whether it was off.
+pub fn switch_collection(off: bool) -> bool {
+    shared().is_some_and(|shared| shared.region.activity().switch(off))
 }
 
 /// What the region is used for; `None` in a process that cannot join it.
@@ -165,34 +236,55 @@ pub fn fill_reserve(tablespace: u32) -> Result<u64, Problem> {
     Ok(crate::reserve::fill(shared, tablespace).map_err(failed)?)
 }
 
-/// Commits every segment that has something to commit, and says in its root that nothing follows.
+/// Commits every segment that has something to commit, and says in its root that nothing follows; then in the guards
+/// that all are closed. What fails stays what the last commit made of it.
 fn close_all() {
-    let _ = process::with(|process| {
+    let closed = process::with(|process| {
         let shared = process.shared;
-        let keys = process.member.open_segments(false).unwrap_or_default();
+        let keys = process.member.open_segments(false).map_err(|error| errno_of(&error))?;
+        let mut closed = Ok(());
         for key in keys {
             let opener = ServerOpener { shared, descriptor: None };
-            // What fails stays what the last commit made of it.
-            let _ = close(process.member, key, &opener);
+            if let Err(error) = close(process.member, key, &opener) {
+                closed = Err(errno_of(&error));
+            }
         }
-        Ok(())
+        closed
     });
+    if closed.is_ok()
+        && let Some(shared) = shared()
+    {
+        let _ = databases::end(&shared.version);
+    }
 }
 
 fn close(member: &'static process::Joined, key: SegmentKey, opener: &ServerOpener) -> Result<(), Error> {
     Segment::new(member, key)?.pin(Access::Write, opener)?.close().map(drop)
 }
 
+extern "C" fn forking() {
+    if is_postmaster() {
+        owner::release_removed();
+    }
+}
+
 extern "C" fn forked() {
     IS_POSTMASTER.store(false, Ordering::Relaxed);
+    owner::forget();
     process::forget();
 }
 
-extern "C" fn ended() {
+unsafe extern "C" {
+    /// glibc's: the function runs at exit, with the exit's status.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+extern "C" fn ended(status: c_int, _: *mut c_void) {
     if is_postmaster() {
         return;
     }
-    let closes = shared().is_some_and(Shared::is_checkpointer);
+    // One that fails is no last one: others go on until they are told.
+    let closes = status == 0 && shared().is_some_and(|shared| (shared.is_last)());
     // Nothing may unwind into exit.
     let _ = std::panic::catch_unwind(|| {
         if closes {

@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::file::{SegmentFile, ServerOpener, stat_of};
 use crate::front::{Found, find, lstat};
 use crate::names::PathBuffer;
-use crate::process::{OpenFile, Process, Using, with};
+use crate::process::{OpenFile, Process, Using, peeked_pages, with};
 use crate::server::shared;
 
 /// What a segment's file is.
@@ -68,7 +68,7 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
     };
     let stat = stat_of(descriptor);
     let file = SegmentFile::borrowed(descriptor, *key, shared);
-    let peeked = pgshrink_cfs::segment::peek_pages(&file);
+    let peeked = peeked_pages(&file, key);
     // SAFETY: opened by `find` for this alone.
     unsafe { libc::close(descriptor) };
     let stat = stat.map_err(|errno| Problem::System { call: "fstat", errno })?;

@@ -85,6 +85,12 @@ pub trait Device {
         false
     }
 
+    /// A writer has moved so many bytes of other pages, and committed so many times, because there was too much
+    /// garbage: for who keeps statistics.
+    fn note_writer_collected(&self, moved_bytes: u64, commits: u64) {
+        let _ = (moved_bytes, commits);
+    }
+
     /// A place between two steps of the engine: a simulator switches or kills here. Nothing in a shell.
     fn pause(&self) {}
 }

@@ -8,6 +8,7 @@ pub mod dictionaries;
 pub mod group;
 #[doc(hidden)]
 pub mod leaves;
+pub(crate) mod limit;
 pub mod prepared;
 pub mod recovery;
 pub mod reserve;

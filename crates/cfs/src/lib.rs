@@ -23,7 +23,7 @@
 //!   relation shrinks to](estimate).
 //! * [`slots`]: a server's open segments: who has which memory, who uses it, what is evicted.
 //! * `engine`: a segment: [`container`], [`adjacent`] records, commits, [`recovery`], [`collector`],
-//!   [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
+//!   `limit`, [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
 //!   [`mod@reserve`]: what a full filesystem must not stop.
 //! * [`relation`]: names of relation files.
 //! * `shared`: what the processes of a container share: words, locks, who may write where.
@@ -47,7 +47,7 @@ pub mod sim;
 pub mod slots;
 pub mod store;
 
-pub use engine::container::{Container, Options, Scratch, Stored, Tuning};
+pub use engine::container::{Container, LIMIT_PERCENT_MAX, Options, Scratch, Stored, Tuning};
 #[doc(hidden)]
 pub use engine::leaves;
 pub use engine::{

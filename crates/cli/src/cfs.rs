@@ -1,9 +1,10 @@
 //! `pgshrink cfs`: compressed relation files, offline.
 //!
 //! A shell around `pgshrink-cfs`: files, directories, keys, progress and output are here, everything that knows a format
-//! is there. What is there already is never written to, but for the roots of containers by `rekey`: what is made is made beside it,
+//! is there. What is there already is never written to, but for the roots of containers by `rekey`, and guards by `accept`: what is made is made beside it,
 //! and has its name when it is whole (`making`).
 
+mod accept;
 mod check_server;
 mod container;
 mod content;
@@ -108,6 +109,7 @@ pub(crate) fn main(args: &CfsArgs) -> ExitCode {
         CfsCommand::Pack(args) => pack::run(args),
         CfsCommand::Rekey(args) => rekey::run(args),
         CfsCommand::Salvage(args) => salvage::run(args),
+        CfsCommand::Accept(args) => accept::run(args),
         CfsCommand::CheckServer(args) => check_server::run(args),
     };
     match done {

@@ -12,6 +12,7 @@ use crate::report;
 use crate::stage::{self, Stage};
 use crate::step::{Report, Step};
 use crate::supervisor::{COULD_NOT_RUN, INTERRUPTED, PROBLEM, follow_supervisor};
+use crate::tablespaces;
 use crate::terminal::{self, Charset};
 use crate::wire;
 
@@ -19,6 +20,7 @@ use crate::wire;
 fn steps() -> Vec<Box<dyn Step>> {
     let mut steps = wire::steps();
     steps.push(Box::new(documents::Documents));
+    steps.push(Box::new(tablespaces::Tablespaces));
     // Stops the server: the last.
     steps.push(Box::new(pages::Pages));
     steps
@@ -148,8 +150,9 @@ mod tests {
         assert_eq!(exit_code(true, &report(vec![row(true)], &[])), 0);
         assert_eq!(exit_code(true, &report(vec![row(true), row(false)], &[])), 1);
         let documents = Report { documents: vec![row(false)], ..Report::default() };
+        let tablespaces = Report { tablespaces: vec![row(false)], ..Report::default() };
         let pages = Report { pages: vec![row(false)], ..Report::default() };
-        assert_eq!([documents, pages].map(|report| exit_code(true, &report)), [1, 1]);
+        assert_eq!([documents, tablespaces, pages].map(|report| exit_code(true, &report)), [1; 3]);
         assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
         assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
     }

@@ -8,8 +8,8 @@
 //!   zstd:   client ──▶ connector ──▶ relay ──▶ gateway ──▶ server
 //! ```
 //!
-//! The same server then stores the documents of the index as jsonb and as zson, and at the end its files are packed,
-//! unpacked and started on again.
+//! The same server then stores the documents of the index as jsonb and as zson, and the index in a plain and in a
+//! compressed tablespace. At the end its files are packed, unpacked and started on again.
 //!
 //! 1. Nothing is left behind, however it ends: [`supervisor`] owns a directory in which everything happens.
 //! 2. A part of the product adds its rows by adding to [`demo::steps`].
@@ -27,6 +27,7 @@ mod report;
 mod stage;
 mod step;
 mod supervisor;
+mod tablespaces;
 mod terminal;
 mod wire;
 

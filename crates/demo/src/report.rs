@@ -14,8 +14,10 @@ On your own server and client:
   pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"
 Documents, after make install-zson, in your own database:
   CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');
-What packing would save, read-only, beside your own server:
-  pgshrink cfs estimate DATA_DIRECTORY";
+What compressed tablespaces would save, read-only, beside your own server:
+  pgshrink cfs estimate DATA_DIRECTORY
+and, after make install-cfs and shared_preload_libraries = 'cfs':
+  CREATE TABLESPACE fast LOCATION '/data/fast' WITH (compression = 'zstd:1');";
 
 /// One line above, below the header and at the end.
 const UNICODE: TableStyle = lines('─');
@@ -31,6 +33,7 @@ pub(crate) fn print(
     for (heading, rows, heads) in [
         (&report.heading, &report.rows, &WIRE),
         (&report.documents_heading, &report.documents, &DOCUMENTS),
+        (&report.tablespaces_heading, &report.tablespaces, &TABLESPACES),
         (&report.pages_heading, &report.pages, &PAGES),
     ] {
         if !rows.is_empty() {
@@ -78,6 +81,15 @@ const DOCUMENTS: Heads = Heads {
     plain: "bytes\njsonb",
     shrunk: "bytes\nzson",
     ways: ["jsonb", "zson"],
+    cpu: false,
+    timed: true,
+    total: false,
+    digits: 2,
+};
+const TABLESPACES: Heads = Heads {
+    plain: "bytes\nplain",
+    shrunk: "bytes\ncompressed",
+    ways: ["plain", "zstd"],
     cpu: false,
     timed: true,
     total: false,

@@ -29,6 +29,10 @@ pub(crate) struct Report {
     pub(crate) documents_heading: String,
     /// For the table of documents at rest.
     pub(crate) documents: Vec<Row>,
+    /// What the rows of tablespaces are about.
+    pub(crate) tablespaces_heading: String,
+    /// For the table of tablespaces.
+    pub(crate) tablespaces: Vec<Row>,
     /// What the rows of relation files are about.
     pub(crate) pages_heading: String,
     /// For the table of relation files at rest.
@@ -42,7 +46,7 @@ pub(crate) struct Report {
 impl Report {
     /// The rows of all tables.
     pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().chain(&self.documents).chain(&self.pages)
+        self.rows.iter().chain(&self.documents).chain(&self.tablespaces).chain(&self.pages)
     }
 }
 

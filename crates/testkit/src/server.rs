@@ -53,9 +53,12 @@ impl Server {
     }
 
     /// The private copy of the server of this major that has the extensions of this checkout: from
-    /// `tools/extensions`, which must be run again when they change.
+    /// `tools/extensions`, which must be run again when they change. `PGSHRINK_WITH_EXTENSIONS` names the directory of other
+    /// copies.
     pub fn with_extensions(major: u32) -> Result<ServerBinaries, Missing> {
-        let bin = checkout().join(format!("target/servers/with-extensions/pg{major}/bin"));
+        let copies = std::env::var_os("PGSHRINK_WITH_EXTENSIONS").map(PathBuf::from);
+        let copies = copies.unwrap_or_else(|| checkout().join("target/servers/with-extensions"));
+        let bin = copies.join(format!("pg{major}/bin"));
         probe(&bin, major).map_err(|why| {
             let what = format!("PostgreSQL {major} with our extensions");
             let fetch = if major == 15 { "tools/setup test" } else { "tools/fetch-servers" };

@@ -16,7 +16,7 @@ RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_segments_wrapper';
 COMMENT ON FUNCTION cfs_segments(oid, oid) IS 'files of a relation of this database, by its tablespace and filenode';
 
-CREATE FUNCTION cfs_gc_file(tablespace oid, file oid) RETURNS bigint
+CREATE FUNCTION cfs_gc_file(tablespace oid, file oid) RETURNS integer
 LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_gc_file_wrapper';
 REVOKE ALL ON FUNCTION cfs_gc_file(oid, oid) FROM PUBLIC;
 
@@ -66,14 +66,96 @@ SELECT garbage_bytes::double precision / nullif(disk_bytes, 0) FROM cfs_relation
 END;
 COMMENT ON FUNCTION cfs_garbage_ratio(regclass) IS 'share of the bytes on disk that nothing refers to any more';
 
-CREATE FUNCTION cfs_gc_relation(relation regclass) RETURNS bigint
+CREATE FUNCTION cfs_fragmentation(relation regclass) RETURNS double precision
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
-SELECT cfs_gc_file(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) FROM pg_catalog.pg_class c
-WHERE c.oid = relation AND c.reltablespace <> 0;
+SELECT 1 - sum(s.live_bytes)::double precision / nullif(sum(s.disk_bytes), 0)
+FROM pg_catalog.pg_class c
+CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s
+WHERE c.oid = relation AND c.reltablespace <> 0 AND s.form = 'compressed';
+END;
+COMMENT ON FUNCTION cfs_fragmentation(regclass) IS 'share of the bytes on disk that has no page in it: garbage, and space kept for reuse';
+
+-- Collection. Who may run it: superusers, and who maintains tables (pg_maintain, from PostgreSQL 17 on).
+CREATE FUNCTION cfs_gc_relation(relation regclass) RETURNS integer
+LANGUAGE sql STRICT VOLATILE
+BEGIN ATOMIC
+SELECT coalesce((SELECT cfs_gc_file(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) FROM pg_catalog.pg_class c
+WHERE c.oid = relation AND c.reltablespace <> 0), 0);
 END;
 REVOKE ALL ON FUNCTION cfs_gc_relation(regclass) FROM PUBLIC;
-COMMENT ON FUNCTION cfs_gc_relation(regclass) IS 'collects the garbage of a relation''s compressed files now; returns the bytes given back';
+COMMENT ON FUNCTION cfs_gc_relation(regclass) IS 'collects the garbage of a relation''s compressed files now; returns the number of files that had some';
+
+CREATE FUNCTION cfs_start_gc(n_workers integer) RETURNS integer
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_start_gc_wrapper';
+REVOKE ALL ON FUNCTION cfs_start_gc(integer) FROM PUBLIC;
+COMMENT ON FUNCTION cfs_start_gc(integer) IS 'starts workers that collect all compressed files once, and waits for them; returns the number started';
+
+CREATE FUNCTION cfs_enable_gc(enabled boolean) RETURNS boolean
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_enable_gc_wrapper';
+REVOKE ALL ON FUNCTION cfs_enable_gc(boolean) FROM PUBLIC;
+COMMENT ON FUNCTION cfs_enable_gc(boolean) IS 'switches collection in the background until the server restarts; returns whether it was on';
+
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        GRANT EXECUTE ON FUNCTION cfs_gc_file(oid, oid), cfs_gc_relation(regclass), cfs_start_gc(integer) TO pg_maintain;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION cfs_gc_activity_scanned_files() RETURNS bigint
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_gc_activity_scanned_files_wrapper';
+COMMENT ON FUNCTION cfs_gc_activity_scanned_files() IS 'files that collectors have looked at since the server started';
+CREATE FUNCTION cfs_gc_activity_processed_files() RETURNS bigint
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_gc_activity_processed_files_wrapper';
+COMMENT ON FUNCTION cfs_gc_activity_processed_files() IS 'files that collectors have collected since the server started';
+CREATE FUNCTION cfs_gc_activity_processed_pages() RETURNS bigint
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_gc_activity_processed_pages_wrapper';
+COMMENT ON FUNCTION cfs_gc_activity_processed_pages() IS 'pages that collectors have moved since the server started';
+CREATE FUNCTION cfs_gc_activity_processed_bytes() RETURNS bigint
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_gc_activity_processed_bytes_wrapper';
+COMMENT ON FUNCTION cfs_gc_activity_processed_bytes() IS 'bytes that collectors have moved since the server started';
+
+CREATE FUNCTION cfs_gc_progress_rows(
+    OUT pid integer, OUT database oid, OUT tablespace oid, OUT file oid, OUT fork text, OUT segment integer,
+    OUT path text, OUT phase text, OUT bytes_total bigint, OUT bytes_done bigint, OUT pages_moved bigint,
+    OUT bytes_moved bigint, OUT bytes_freed bigint, OUT commits bigint, OUT started double precision,
+    OUT rate bigint, OUT waited_ms double precision)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE ROWS 2 AS 'MODULE_PATHNAME', 'cfs_gc_progress_rows_wrapper';
+
+CREATE VIEW cfs_gc_progress AS
+SELECT p.pid, d.datname AS database, t.spcname AS tablespace,
+       CASE WHEN d.datname = current_database() THEN pg_catalog.pg_filenode_relation(p.tablespace, p.file) END AS relation,
+       p.path, p.fork, p.segment, p.phase, p.bytes_total, p.bytes_done, p.pages_moved, p.bytes_moved, p.bytes_freed,
+       p.commits, pg_catalog.to_timestamp(p.started) AS started, p.rate, p.waited_ms
+FROM cfs_gc_progress_rows() p
+LEFT JOIN pg_catalog.pg_database d ON d.oid = p.database
+LEFT JOIN pg_catalog.pg_tablespace t ON t.oid = p.tablespace;
+COMMENT ON VIEW cfs_gc_progress IS 'collectors of garbage that have a file in hand';
+
+CREATE FUNCTION cfs_stat_gc_rows(
+    OUT tablespace oid, OUT files_scanned bigint, OUT files_collected bigint, OUT pages_moved bigint,
+    OUT bytes_moved bigint, OUT bytes_freed bigint, OUT commits bigint, OUT worked_ms double precision,
+    OUT waited_ms double precision, OUT damaged_pages bigint, OUT bytes_moved_by_writers bigint,
+    OUT commits_by_writers bigint, OUT errors bigint, OUT last_error text, OUT last_error_at double precision,
+    OUT stats_since double precision)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE ROWS 5 AS 'MODULE_PATHNAME', 'cfs_stat_gc_rows_wrapper';
+
+CREATE VIEW cfs_stat_gc AS
+SELECT t.spcname AS tablespace, s.files_scanned, s.files_collected, s.pages_moved, s.bytes_moved, s.bytes_freed, s.commits,
+       s.worked_ms, s.waited_ms, s.damaged_pages, s.bytes_moved_by_writers, s.commits_by_writers, s.errors, s.last_error,
+       pg_catalog.to_timestamp(s.last_error_at) AS last_error_at, pg_catalog.to_timestamp(s.stats_since) AS stats_since
+FROM cfs_stat_gc_rows() s
+JOIN pg_catalog.pg_tablespace t ON t.oid = s.tablespace;
+COMMENT ON VIEW cfs_stat_gc IS 'what collection of garbage has done since the server started, by tablespace';
+
+-- They name files of all databases.
+REVOKE ALL ON FUNCTION cfs_gc_progress_rows(), cfs_stat_gc_rows() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cfs_gc_progress_rows(), cfs_stat_gc_rows() TO pg_monitor;
+GRANT SELECT ON cfs_gc_progress, cfs_stat_gc TO pg_monitor;
 
 CREATE FUNCTION cfs_estimate(
     relation regclass, pages integer DEFAULT 1000,

@@ -5,18 +5,16 @@ use pgrx::iter::TableIterator;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{name, pg_extern};
 use pgshrink_cfs::slots::SegmentKey;
-use pgshrink_cfs::{Budget, Collected};
 use pgshrink_cfs_server::work::{self, Form};
 use pgshrink_cfs_server::{Problem, server};
 
 use crate::report;
 
 /// Forks of a relation that may be compressed or plain.
-const FORKS: [(u8, &str); 4] = [(0, "main"), (1, "fsm"), (2, "vm"), (3, "init")];
-/// Moved at once by a collection that somebody waits for.
-const PIECE_BYTES: u64 = 4 << 20;
+pub const FORKS: [(u8, &str); 4] = [(0, "main"), (1, "fsm"), (2, "vm"), (3, "init")];
 
-fn raise(problem: &Problem) -> ! {
+/// Raises an ERROR.
+pub fn raise(problem: &Problem) -> ! {
     report::error(
         pgrx::PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
         format!("cfs: {problem}"),
@@ -24,7 +22,8 @@ fn raise(problem: &Problem) -> ! {
     )
 }
 
-fn keys(tablespace: Oid, file: Oid, fork: u8) -> impl Iterator<Item = SegmentKey> {
+/// All segments that a fork may have.
+pub fn keys(tablespace: Oid, file: Oid, fork: u8) -> impl Iterator<Item = SegmentKey> {
     // SAFETY: reads a variable of the session.
     let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let (tablespace, relation) = (tablespace.to_u32(), file.to_u32());
@@ -78,41 +77,6 @@ fn cfs_segments(
         }
     }
     TableIterator::new(rows)
-}
-
-/// Collects all garbage of a relation's file down to a tenth, and returns the bytes that went back to the filesystem.
-#[pg_extern]
-fn cfs_gc_file(tablespace: Oid, file: Oid) -> i64 {
-    let mut freed = 0;
-    for (fork, _) in FORKS {
-        for key in keys(tablespace, file, fork) {
-            let info = work::info(&key).unwrap_or_else(|problem| raise(&problem));
-            let Some(info) = info else { break };
-            if matches!(info.form, Form::Container { .. }) {
-                freed += collect(&key, info.disk_bytes);
-            }
-        }
-    }
-    freed
-}
-
-fn collect(key: &SegmentKey, before: u64) -> i64 {
-    let budget = Budget { bytes: PIECE_BYTES, garbage_percent: 10 };
-    loop {
-        pgrx::check_for_interrupts!();
-        let done = work::collect(key, budget).and_then(|found| {
-            work::commit(key)?;
-            Ok(found)
-        });
-        match done.unwrap_or_else(|problem| raise(&problem)) {
-            Some(Collected { moved_records, .. }) if moved_records > 0 => {}
-            _ => break,
-        }
-    }
-    // What the last commit freed is given back by the next look.
-    let _ = work::collect(key, budget);
-    let after = work::info(key).ok().flatten().map_or(0, |info| info.disk_bytes);
-    before as i64 - after as i64
 }
 
 /// Settings in force, as the file layer has them.

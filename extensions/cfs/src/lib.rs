@@ -10,7 +10,7 @@
 //!                                     ^                                              ^
 //!    mend: what the labels say, to files and memory                                 |
 //!    worker: the launcher, which mends; collectors of garbage ----------------------'
-//!    functions, estimate: what SQL sees
+//!    functions, collecting, estimate: what SQL sees; damage: what a client is told of it
 //! ```
 //!
 //! Rules:
@@ -20,6 +20,8 @@
 //! 3. Nothing here writes WAL of its own. A setting is a security label, and what else says it follows that label
 //!    ([`labels`], [`mend`]).
 
+mod collecting;
+mod damage;
 mod ddl;
 mod estimate;
 mod functions;
@@ -44,6 +46,7 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     start::check_server();
     start::install();
+    damage::register();
     labels::register();
     ddl::register();
     worker::register();

@@ -7,7 +7,8 @@ use pgshrink_cfs::{Budget, Rules};
 
 static GC: GucSetting<bool> = GucSetting::<bool>::new(true);
 static GC_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
-static GC_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(32);
+static GC_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(25);
+static GC_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(50);
 static GC_PERIOD_MS: GucSetting<i32> = GucSetting::<i32>::new(5000);
 static GC_DELAY_MS: GucSetting<i32> = GucSetting::<i32>::new(1);
 static GC_RATE_KB: GucSetting<i32> = GucSetting::<i32>::new(32 << 10);
@@ -16,7 +17,12 @@ static BACKEND_MEMORY_KB: GucSetting<i32> = GucSetting::<i32>::new(16 << 10);
 static RESERVE_KB: GucSetting<i32> = GucSetting::<i32>::new(256 << 10);
 
 /// Workers that there may be: the original's limit.
-const GC_WORKERS_MAX: i32 = 100;
+pub const GC_WORKERS_MAX: i32 = 100;
+
+/// Extents that are nearly full are not worth moving, so less garbage than this cannot be promised.
+const GC_LIMIT_MIN: i32 = 20;
+/// Enough for no garbage to be that much.
+const NEVER_PERCENT: u32 = 1_000_000;
 
 /// Tells the server of them; once, when the library is loaded.
 pub fn define() {
@@ -45,12 +51,22 @@ fn define_collection() {
     );
     GucRegistry::define_int_guc(
         c"cfs.gc_threshold",
-        c"Garbage in a file, in percent of its live bytes, from which on it is collected.",
-        c"",
+        c"Share of a file that is garbage, in percent of the whole file, above which it is collected.",
+        c"0 collects all garbage, 100 none: then writers collect at cfs.gc_limit.",
         &GC_THRESHOLD,
-        1,
-        1000,
+        0,
+        100,
         GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"cfs.gc_limit",
+        c"Share of a file that is garbage, in percent of the whole file, at which who writes to it collects and waits.",
+        c"Holds whatever the other settings say. 100: there is no limit.",
+        &GC_LIMIT,
+        GC_LIMIT_MIN,
+        100,
+        GucContext::Postmaster,
         GucFlags::default(),
     );
     GucRegistry::define_int_guc(
@@ -126,6 +142,17 @@ fn milliseconds(time: i32) -> Duration {
     Duration::from_millis(u64::try_from(time).unwrap_or(0))
 }
 
+/// Garbage in percent of live bytes, from its share of the file: 50 % of a file is as much as what lives.
+fn of_live(share: i32) -> u32 {
+    let share = share.clamp(0, 100).unsigned_abs();
+    (share * 100).checked_div(100 - share).unwrap_or(NEVER_PERCENT)
+}
+
+/// `cfs.gc_limit`, in percent of live bytes.
+pub fn limit_percent() -> u32 {
+    of_live(GC_LIMIT.get())
+}
+
 /// `cfs.gc`.
 pub fn collects() -> bool {
     GC.get()
@@ -140,7 +167,7 @@ pub fn workers() -> i32 {
 pub fn rules() -> Rules {
     let defaults = Rules::default();
     Rules {
-        budget: Budget { garbage_percent: GC_THRESHOLD.get().unsigned_abs(), ..defaults.budget },
+        budget: Budget { garbage_percent: of_live(GC_THRESHOLD.get()), ..defaults.budget },
         period: milliseconds(GC_PERIOD_MS.get()),
         delay: milliseconds(GC_DELAY_MS.get()),
         rate: bytes(GC_RATE_KB.get()),

@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, BackendType};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 
 use pgshrink_cfs_server::server::{self, Config};
-use pgshrink_cfs_server::{Room, ServerFront, saved};
+use pgshrink_cfs_server::{Problem, Room, ServerFront, owner, saved};
 
 use crate::report::{error, fatal, warning};
 use crate::settings;
@@ -88,13 +88,25 @@ unsafe extern "C-unwind" fn shmem_startup() {
             next();
         }
     }
-    if let Err(problem) = begin() {
-        fatal(
-            Code::ERRCODE_SYSTEM_ERROR,
-            format!("cfs cannot start: {problem}"),
-            "Compressed tables cannot be read without it.",
-        );
-    }
+    let Err(error) = begin() else { return };
+    let (code, hint) = match error.downcast_ref::<Problem>() {
+        Some(Problem::InUse { link, .. }) => (
+            Code::ERRCODE_LOCK_FILE_EXISTS,
+            format!(
+                "Stop that server, or let {link} of this data directory lead to a copy of the tablespace. Two servers \
+                 on one directory would destroy each other's data."
+            ),
+        ),
+        Some(Problem::Copied { .. }) => (
+            Code::ERRCODE_DATA_CORRUPTED,
+            "Files of a running server that were copied one by one are no backup: restore one that pg_basebackup made. \
+             If these were copied from an atomic snapshot, or while no server was running, say so with \
+             \"pgshrink cfs accept DIRECTORY\"."
+                .to_owned(),
+        ),
+        _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it.".to_owned()),
+    };
+    fatal(code, format!("cfs cannot start: {error}"), hint);
 }
 
 fn begin() -> Result<(), Box<dyn std::error::Error>> {
@@ -112,11 +124,18 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         backend_memory: settings::backend_memory(),
         dirty_pages_max: u64::from(buffers.unsigned_abs()),
         reserve_bytes_max: settings::reserve_bytes(),
+        limit_percent: settings::limit_percent(),
         is_checkpointer,
+        is_last,
         is_postmaster,
     })?;
-    server::begin(fsync)?;
     let saved::Saved { settings, errors } = saved::read_all(Path::new("."))?;
+    // Before anything in their directories is touched.
+    let tablespaces = settings.iter().map(|(tablespace, _)| *tablespace);
+    for tablespace in tablespaces.chain(errors.iter().filter_map(saved::SavedError::tablespace)) {
+        owner::own(tablespace)?;
+    }
+    server::begin(fsync)?;
     for (tablespace, setting) in settings {
         server::set(tablespace, setting.compression)?;
     }
@@ -134,6 +153,12 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
 fn is_checkpointer() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+/// A server with a single user makes its last checkpoint in its only process.
+fn is_last() -> bool {
+    // SAFETY: reads variables of the process.
+    is_checkpointer() || unsafe { !pg_sys::IsPostmasterEnvironment }
 }
 
 /// `TABLESPACE_VERSION_DIRECTORY`: with the catalog's version, which headers that are bound do not have. It is in

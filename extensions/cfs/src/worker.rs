@@ -2,17 +2,24 @@
 //! reserves filled, and the collectors of garbage.
 #![allow(unsafe_code)]
 
+use std::collections::{HashSet, VecDeque};
+use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
+use pgrx::bgworkers::{
+    BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags,
+};
 use pgrx::datum::IntoDatum;
 use pgrx::pg_sys::{self, Datum};
 use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{Next, Pace};
-use pgshrink_cfs_server::{server, work};
+use pgshrink_cfs_server::collecting::{Collector, Turn, path_of, segments_on_disk};
+use pgshrink_cfs_server::{Problem, owner, server, work};
 
+use crate::collecting::collect_whole;
+use crate::report::warning;
 use crate::{mend, settings};
 
 /// Between two looks of the launcher.
@@ -21,33 +28,71 @@ const LAUNCHER_PERIOD: Duration = Duration::from_secs(5);
 const PIECES: u32 = 64;
 /// Unless it is short of slots, a server keeps this share of them open, in percent.
 const OPEN_PERCENT: u32 = 90;
+/// Between two walks over files that nobody has open.
+const WALK_PERIOD: Duration = Duration::from_secs(3600);
+
+const COLLECTOR: &str = "cfs garbage collector";
+
+fn builder(name: &str, function: &str) -> BackgroundWorkerBuilder {
+    BackgroundWorkerBuilder::new(name)
+        .set_type(name)
+        .set_function(function)
+        .set_library("cfs")
+        .set_restart_time(Some(Duration::from_secs(5)))
+        .enable_spi_access()
+        // On a standby as well; after the line above, which sets this too.
+        .set_start_time(BgWorkerStartTime::ConsistentState)
+}
 
 /// Registers the workers; only while the server starts.
 pub fn register() {
-    let worker = |name: &str, function: &str| {
-        BackgroundWorkerBuilder::new(name)
-            .set_type(name)
-            .set_function(function)
-            .set_library("cfs")
-            .set_restart_time(Some(Duration::from_secs(5)))
-            .enable_spi_access()
-            // On a standby as well; after the line above, which sets this too.
-            .set_start_time(BgWorkerStartTime::ConsistentState)
-    };
-    worker("cfs launcher", "cfs_launcher_main").load();
+    builder("cfs launcher", "cfs_launcher_main").load();
     for number in 0..settings::workers() {
-        worker("cfs garbage collector", "cfs_collector_main").set_argument(number.into_datum()).load();
+        builder(COLLECTOR, "cfs_collector_main").set_argument(number.into_datum()).load();
     }
+}
+
+/// Starts a worker that collects its share of all files, one of `count`, and ends.
+pub fn start_once(number: i32, count: i32) -> Option<DynamicBackgroundWorker> {
+    let share = i64::from(count) << 32 | i64::from(number);
+    // SAFETY: reads a variable of the process.
+    let me = unsafe { pg_sys::MyProcPid };
+    let worker = builder(COLLECTOR, "cfs_collector_once_main").set_restart_time(None).set_notify_pid(me);
+    worker.set_argument(share.into_datum()).load_dynamic().ok()
+}
+
+/// Whether a collector other than this process has a file in hand.
+pub fn is_any_at_work() -> bool {
+    server::progress().iter().any(|found| found.segment.is_some() && found.pid != std::process::id())
+}
+
+/// What `pg_stat_activity` shows while a worker waits.
+fn wait_event() -> u32 {
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    {
+        static EVENT: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+        // SAFETY: a string that ends with a zero, in a process that has the server's shared memory.
+        *EVENT.get_or_init(|| unsafe { pg_sys::WaitEventExtensionNew(c"CfsCollectorDelay".as_ptr()) })
+    }
+    #[cfg(not(any(feature = "pg17", feature = "pg18")))]
+    pg_sys::PG_WAIT_EXTENSION
 }
 
 /// What a worker does between two looks: false at its end.
 fn rest(time: Duration) -> bool {
-    let goes_on = BackgroundWorker::wait_latch(Some(time.max(Duration::from_millis(1))));
+    let flags = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    let time = time.max(Duration::from_millis(1)).as_millis().min(i32::MAX as u128) as i64;
+    // SAFETY: the process's own latch.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, flags as i32, time, wait_event());
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    pgrx::check_for_interrupts!();
     if BackgroundWorker::sighup_received() {
         // SAFETY: between statements.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
-    goes_on
+    !BackgroundWorker::sigterm_received()
 }
 
 /// The launcher: labels to files and memory.
@@ -56,8 +101,11 @@ fn rest(time: Duration) -> bool {
 pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
+    let mut in_use = HashSet::new();
     loop {
+        owner::release_removed();
         for (tablespace, setting) in mend::mend() {
+            own(tablespace, &mut in_use);
             if setting.compression.is_some() {
                 // A tablespace whose directory is not there yet has nothing to keep space for.
                 let _ = server::fill_reserve(tablespace);
@@ -75,56 +123,126 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     }
 }
 
+/// Holds the tablespace's directory: CREATE TABLESPACE and redo make it anew. What is wrong is said once.
+fn own(tablespace: u32, in_use: &mut HashSet<u32>) {
+    match owner::own(tablespace) {
+        Ok(()) => drop(in_use.remove(&tablespace)),
+        Err(problem) => {
+            if in_use.insert(tablespace) {
+                let hint = "Stop one of the two servers: they would destroy each other's data.";
+                warning(Code::ERRCODE_LOCK_FILE_EXISTS, problem.to_string(), hint);
+            }
+        }
+    }
+}
+
+/// A collector's share of all segments.
+#[derive(Clone, Copy)]
+struct Share {
+    number: u64,
+    count: u64,
+}
+
+impl Share {
+    fn has(self, key: &SegmentKey) -> bool {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish() % self.count == self.number
+    }
+}
+
+/// Files that nobody has open may have garbage from before the server's start: one is looked at in each period.
+#[derive(Default)]
+struct Walk {
+    left: VecDeque<SegmentKey>,
+    listed: Option<Instant>,
+}
+
+impl Walk {
+    fn next(&mut self, share: Share) -> Option<SegmentKey> {
+        if self.left.is_empty() && self.listed.is_none_or(|listed| listed.elapsed() > WALK_PERIOD) {
+            self.left = segments_on_disk().into_iter().filter(|key| share.has(key)).collect();
+            self.listed = Some(Instant::now());
+        }
+        self.left.pop_front()
+    }
+}
+
 /// A collector: every n-th segment is its own.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cfs_collector_main(argument: Datum) {
-    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    // For pg_stat_activity.
-    BackgroundWorker::connect_worker_to_spi(None, None);
-    let number = argument.value() as u64;
+    let Some(collector) = begin() else { return };
+    let count = u64::from(settings::workers().unsigned_abs()).max(1);
+    let share = Share { number: argument.value() as u64, count };
     let begun = Instant::now();
     let mut pace = Pace::new(settings::rules());
+    let mut walk = Walk::default();
     loop {
-        let mut rested = settings::rules().period;
-        if settings::collects() {
-            let count = u64::from(settings::workers().unsigned_abs()).max(1);
-            let own = |key: &SegmentKey| hash(key) % count == number;
-            for key in work::written_segments().into_iter().filter(own) {
-                pace.set_rules(settings::rules());
-                if !collect(&key, &mut pace, begun) {
+        if is_on() {
+            let mut due: Vec<_> = work::written_segments().into_iter().filter(|key| share.has(key)).collect();
+            due.extend(walk.next(share));
+            for key in due {
+                if !is_on() {
+                    break;
+                }
+                if !collect(&collector, &key, &mut pace, begun) {
                     return;
                 }
-                rested = rested.min(settings::rules().period);
             }
         }
         report("");
-        if !rest(rested) {
+        if !rest(settings::rules().period) {
             return;
         }
     }
 }
 
-fn hash(key: &SegmentKey) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    hasher.finish()
+/// A collector that `cfs_start_gc` has started: all files of its share, once.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn cfs_collector_once_main(argument: Datum) {
+    let Some(collector) = begin() else { return };
+    let share = Share { number: argument.value() as u64 & 0xffff_ffff, count: argument.value() as u64 >> 32 };
+    for key in segments_on_disk().into_iter().filter(|key| share.has(key)) {
+        report(&format!("collecting garbage of {}", path_of(&key)));
+        let mut turn = collector.turn(key, 0);
+        let done = collect_whole(&mut turn, || {
+            pgrx::check_for_interrupts!();
+            !BackgroundWorker::sigterm_received()
+        });
+        drop(turn);
+        done.map_or_else(|problem| note(&key, &problem), drop);
+        if BackgroundWorker::sigterm_received() {
+            return;
+        }
+    }
+}
+
+fn begin() -> Option<Collector> {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    // For pg_stat_activity.
+    BackgroundWorker::connect_worker_to_spi(None, None);
+    Collector::new().ok()
+}
+
+/// Whether collectors are to collect.
+fn is_on() -> bool {
+    settings::collects() && !server::collection_is_off()
 }
 
 /// Collects a segment's garbage in pieces; false if the worker has to end.
-fn collect(key: &SegmentKey, pace: &mut Pace, begun: Instant) -> bool {
+fn collect(collector: &Collector, key: &SegmentKey, pace: &mut Pace, begun: Instant) -> bool {
+    pace.set_rules(settings::rules());
+    let mut turn = collector.turn(*key, pace.rules().rate);
     for piece in 0..PIECES {
         let started = begun.elapsed();
-        let found = match work::collect(key, pace.rules().budget) {
+        let found = match turn.piece(pace.rules().budget) {
             Ok(Some(found)) => found,
-            // Dropped, or to be reported by who needs it.
+            // Dropped.
             Ok(None) => return true,
             Err(problem) => {
-                ereport!(
-                    PgLogLevel::DEBUG1,
-                    Code::ERRCODE_IO_ERROR,
-                    format!("garbage of segment {key} was not collected: {problem}")
-                );
+                note(key, &problem);
                 return true;
             }
         };
@@ -132,24 +250,44 @@ fn collect(key: &SegmentKey, pace: &mut Pace, begun: Instant) -> bool {
         let Next { due, commit } = pace.after(started, begun.elapsed(), &found);
         if commit {
             // What fails is found by the next checkpoint.
-            let _ = work::commit(key);
+            let _ = commit_shown(&mut turn);
         }
-        if is_idle {
+        if is_idle || !is_on() {
             return true;
         }
         if piece == 0 {
-            report(&format!("collecting garbage of segment {key}"));
+            report(&format!("collecting garbage of {}", path_of(key)));
         }
-        if !rest(due.saturating_sub(begun.elapsed())) {
+        if !turn.rest(|| rest(due.saturating_sub(begun.elapsed()))) {
             return false;
         }
+        pace.set_rules(settings::rules());
     }
     true
 }
 
+/// Commits; the wait for the disk is shown as that of a data file's fsync.
+fn commit_shown(turn: &mut Turn<'_>) -> Result<(), Problem> {
+    // SAFETY: the process's own word, which the server reads as one.
+    unsafe { pg_sys::my_wait_event_info.write_volatile(pg_sys::WaitEventIO::WAIT_EVENT_DATA_FILE_SYNC) };
+    let done = turn.commit();
+    // SAFETY: as above.
+    unsafe { pg_sys::my_wait_event_info.write_volatile(0) };
+    done
+}
+
+fn note(key: &SegmentKey, problem: &Problem) {
+    // Once more in `cfs_stat_gc`.
+    ereport!(
+        PgLogLevel::DEBUG1,
+        Code::ERRCODE_IO_ERROR,
+        format!("garbage of segment {key} was not collected: {problem}")
+    );
+}
+
 /// Shows in pg_stat_activity what the worker is doing.
 fn report(text: &str) {
-    let text = std::ffi::CString::new(text).unwrap_or_default();
+    let text = CString::new(text).unwrap_or_default();
     let state = match text.is_empty() {
         true => pg_sys::BackendState::STATE_IDLE,
         false => pg_sys::BackendState::STATE_RUNNING,

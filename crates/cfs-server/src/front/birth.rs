@@ -7,12 +7,14 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use pgshrink_cfs::segment::NEW_FILE_NAME;
 use pgshrink_cfs::slots::{Segment, SegmentKey};
-use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Need};
+use pgshrink_cfs::{Birth, KEY_BYTES, Need};
 use pgshrink_interpose::Errno;
 
 use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
 use crate::front::{Found, find, is_directory};
+use crate::guard;
 use crate::host::errno;
 use crate::names::{GUARD_NAME, PathBuffer};
 use crate::process::{OpenFile, Process, with};
@@ -110,20 +112,19 @@ pub(super) fn create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_
 fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> Result<RawFd, Errno> {
     let version = shared.version();
     with(|process| {
-        guard(shared, &key)?;
+        process.directories.hold(shared, key.tablespace)?;
+        guard(shared, key.tablespace, key.database)?;
         let making = PathBuffer::making(&key, version, std::process::id());
         let making = making.as_c_str();
         // Who may read a file may enter a directory.
         make_directory(making, mode | (mode & 0o444) >> 2 | 0o300)?;
         let folder = SegmentFolder { key, shared, mode, made: Cell::new(None) };
         let opener = ServerOpener { shared, descriptor: None };
-        let birth = Birth { id: random()?, identity: identity(&key), key: [0; KEY_BYTES] };
+        let birth = Birth { id: random()?, identity: key.identity(), key: [0; KEY_BYTES] };
         let made = Segment::create(process.member, key, &folder, &birth, &opener, shared.options());
-        let own = PathBuffer::segment(&key, version);
         let placed = made.map_err(|error| reported(&key, &error)).and_then(|segment| {
-            // SAFETY: strings that end with a zero.
-            match call(|| unsafe { libc::rename(making.as_ptr(), own.as_c_str().as_ptr()) }) {
-                Ok(_) => Ok(segment),
+            match put_in_place(making, &key, shared) {
+                Ok(()) => Ok(segment),
                 Err(errno) => {
                     process.member.invalidate(&key).map_err(|error| errno_of(&error))?;
                     // Another process was quicker.
@@ -133,7 +134,7 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         });
         match (placed, folder.made.take()) {
             (Ok(segment), Some(descriptor)) => {
-                process.keep(descriptor, OpenFile { segment, name: None, is_read_only: false });
+                process.keep(descriptor, OpenFile::of(segment, false));
                 Ok(descriptor)
             }
             (placed, descriptor) => {
@@ -146,6 +147,26 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
             }
         }
     })
+}
+
+/// Gives a container's directory the segment's name.
+///
+/// A power failure may leave a directory of that name in which the container has the name that it was made under: file systems
+/// promise no order of the two renames. Nobody makes a container under the segment's name, so that one is nobody's.
+fn put_in_place(making: &CStr, key: &SegmentKey, shared: &Shared) -> Result<(), i32> {
+    let own = PathBuffer::segment(key, shared.version());
+    // SAFETY: strings that end with a zero.
+    let rename = || call(|| unsafe { libc::rename(making.as_ptr(), own.as_c_str().as_ptr()) }).map(drop);
+    match rename() {
+        Err(libc::ENOTEMPTY | libc::EEXIST) => {
+            let unfinished = PathBuffer::segment(key, shared.version()).with(NEW_FILE_NAME);
+            match unlink(unfinished.as_c_str()) {
+                Ok(()) => rename(),
+                Err(_) => Err(libc::ENOTEMPTY),
+            }
+        }
+        done => done,
+    }
 }
 
 /// Another process is making the container of an empty directory: waits until it has; its file.
@@ -186,11 +207,6 @@ pub(super) fn remove_directory(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-fn identity(key: &SegmentKey) -> Identity {
-    let SegmentKey { tablespace, database, relation, fork, segment } = *key;
-    Identity { tablespace, database, relation, fork, segment }
-}
-
 fn random() -> Result<[u8; 16], Errno> {
     let mut id = [0u8; 16];
     // SAFETY: a buffer of the length that is given.
@@ -198,18 +214,11 @@ fn random() -> Result<[u8; 16], Errno> {
     if got == id.len() as isize { Ok(id) } else { Err(Errno(errno())) }
 }
 
-/// Sees to it that a server without the library cannot copy the database's directory.
-fn guard(shared: &Shared, key: &SegmentKey) -> Result<(), Errno> {
-    let path = PathBuffer::in_database(key.tablespace, key.database, shared.version(), GUARD_NAME);
-    match open(path.as_c_str(), libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0) {
-        Ok(file) => {
-            // SAFETY: opened above.
-            unsafe { libc::close(file) };
-            Ok(())
-        }
-        Err(libc::EEXIST) => Ok(()),
-        Err(errno) => Err(Errno(errno)),
-    }
+/// Sees to it that a server without the library cannot copy the database's directory, and that copies of it are known.
+pub(super) fn guard(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
+    let path = PathBuffer::in_database(tablespace, database, shared.version(), GUARD_NAME);
+    let made = guard::make(path.as_c_str(), shared.region.waits_for_disk());
+    made.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 /// Removes a segment's container and its directory, whatever state they are in: the name first, at once.

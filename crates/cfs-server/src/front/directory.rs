@@ -3,11 +3,12 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::path::Path;
 
 use pgshrink_interpose::{Errno, Listed, Outcome};
 
-use crate::file::{call, open, unlink};
-use crate::front::birth::remove_directory;
+use crate::file::{call, sync_directory, unlink};
+use crate::front::birth::{guard, remove_directory};
 use crate::names::{GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, relation_name};
 use crate::server::Shared;
 
@@ -36,17 +37,9 @@ pub(super) fn listed(directory: u64, name: &CStr, kind: u8) -> Listed {
 
 /// Removes a directory, and the file in it that listings do not show. If there are others it stays as it was.
 pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
-    let version = shared.version();
     let removed = match named {
-        Named::Version { tablespace } => {
-            let mut reserve = PathBuffer::version(tablespace, version);
-            reserve.push(b"/").push(RESERVE_NAME.as_bytes());
-            remove_version(PathBuffer::version(tablespace, version).as_c_str(), reserve.as_c_str())
-        }
-        Named::Database { tablespace, database } => remove_database(
-            PathBuffer::database(tablespace, database, version).as_c_str(),
-            PathBuffer::in_database(tablespace, database, version, GUARD_NAME).as_c_str(),
-        ),
+        Named::Version { tablespace } => remove_version(shared, tablespace),
+        Named::Database { tablespace, database } => remove_database(shared, tablespace, database),
         Named::Relation(_) => return None,
     };
     Some(removed.map_err(Errno))
@@ -57,44 +50,48 @@ fn rmdir(path: &CStr) -> Result<(), i32> {
     call(|| unsafe { libc::rmdir(path.as_ptr()) }).map(drop)
 }
 
-/// A worker fills the reserve meanwhile, and may make its file anew: it is removed as often as it is there.
-fn remove_version(path: &CStr, reserve: &CStr) -> Result<(), i32> {
+/// A worker that fills the reserve may make its file anew meanwhile: it is removed as often as it is there.
+fn remove_version(shared: &Shared, tablespace: u32) -> Result<(), i32> {
+    let path = PathBuffer::version(tablespace, shared.version());
+    let mut reserve = PathBuffer::version(tablespace, shared.version());
+    reserve.push(b"/").push(RESERVE_NAME.as_bytes());
     loop {
-        match rmdir(path) {
-            Err(errno @ (libc::ENOTEMPTY | libc::EEXIST)) => match unlink(reserve) {
-                Ok(()) => {}
+        match rmdir(path.as_c_str()) {
+            Err(errno @ (libc::ENOTEMPTY | libc::EEXIST)) => match unlink(reserve.as_c_str()) {
                 Err(libc::ENOENT) => return Err(errno),
-                Err(errno) => return Err(errno),
+                removed => removed?,
             },
             done => return done,
         }
     }
 }
 
-fn remove_database(path: &CStr, guard: &CStr) -> Result<(), i32> {
-    sweep(path);
-    let was_there = match unlink(guard) {
+fn remove_database(shared: &Shared, tablespace: u32, database: u32) -> Result<(), i32> {
+    let version = shared.version();
+    let path = PathBuffer::database(tablespace, database, version);
+    path.as_c_str().to_str().map(|path| sweep(Path::new(path))).unwrap_or_default();
+    // After a loss of power, a container that is back without the guard would pass for a copy.
+    if shared.region.waits_for_disk() {
+        sync_directory(path.as_c_str())?;
+    }
+    let hidden = PathBuffer::in_database(tablespace, database, version, GUARD_NAME);
+    let was_there = match unlink(hidden.as_c_str()) {
         Ok(()) => true,
         Err(libc::ENOENT) => false,
         Err(errno) => return Err(errno),
     };
-    let removed = rmdir(path);
-    if removed.is_err()
-        && was_there
-        && let Ok(guard) = open(guard, libc::O_WRONLY | libc::O_CREAT, 0)
-    {
+    let removed = rmdir(path.as_c_str());
+    if removed.is_err() && was_there {
         // Others are in it.
-        // SAFETY: opened above.
-        unsafe { libc::close(guard) };
+        let _ = guard(shared, tablespace, database);
     }
     removed
 }
 
 /// Removes what processes left in a database's directory that died while they made or removed a container. Not while
 /// others may be doing so: at a server's start, or when the directory goes.
-pub(crate) fn sweep(directory: &CStr) {
-    let Ok(text) = directory.to_str() else { return };
-    let Ok(entries) = std::fs::read_dir(text) else { return };
+pub(crate) fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes())) {
         if let Ok(path) = std::ffi::CString::new(entry.path().into_os_string().into_encoded_bytes()) {
             let _ = remove_directory(&path);

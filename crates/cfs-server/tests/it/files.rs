@@ -4,13 +4,13 @@
 
 use std::ffi::CString;
 
-use pgshrink_cfs_server::server::set;
-use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
+use pgshrink_cfs_server::server::{begin, set};
+use pgshrink_cfs_server::{GUARD_NAME, Problem, RESERVE_NAME};
 use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
-    FRONT, TABLESPACE, VERSION, close, create, in_a_server, open, page, path, process, read, real, restart,
-    restart_without_fsync, write,
+    FRONT, TABLESPACE, VERSION, close, create, in_a_server, in_two_servers, open, page, path, process, read,
+    real, restart, restart_without_fsync, write,
 };
 
 #[test]
@@ -139,7 +139,7 @@ fn a_damaged_page_is_one_that_the_server_refuses_and_an_error_to_those_who_copy(
 fn a_container_that_does_not_open_can_be_sized_emptied_and_dropped() {
     in_a_server(|| {
         process(|| {
-            for name in ["16401", "16402"] {
+            for name in ["16401", "16402", "16403", "16404"] {
                 let file = create(name);
                 write(file, 0, &[page(1), page(2)]).unwrap();
                 FRONT.sync(file).unwrap();
@@ -148,13 +148,16 @@ fn a_container_that_does_not_open_can_be_sized_emptied_and_dropped() {
         restart();
         std::fs::write(real("16401/segment.pgshrink"), "something else").unwrap();
         std::fs::write(real("16402/segment.pgshrink"), vec![0x55; 100_000]).unwrap();
+        std::fs::copy(real("16404/segment.pgshrink"), real("16403/segment.pgshrink")).unwrap();
         process(|| {
-            for name in ["16401", "16402"] {
+            // One page at least: an empty file would be read as a table without rows.
+            for (name, pages) in [("16401", 1), ("16402", 1), ("16403", 2)] {
+                let size = FRONT.attributes(&path(name)).unwrap().unwrap().size;
+                assert_eq!(size, pages * 8192, "{name}");
                 let file = open(name);
-                assert_eq!(FRONT.pages(file), Ok(0), "{name}");
-                assert!(
-                    read(file, 0, 1).is_ok_and(|pages| pages == [[0xff; _]]) || read(file, 0, 1).is_err()
-                );
+                assert_eq!(FRONT.pages(file), Ok(pages as u32), "{name}");
+                assert!(read(file, 0, 1).unwrap() == [[0xff; _]], "{name}");
+                assert!(write(file, 0, &[page(1)]).is_err(), "{name}");
                 assert!(FRONT.access(&path(name), libc::F_OK).unwrap().is_ok());
             }
             FRONT.truncate_path(&path("16401"), 0).unwrap().unwrap();
@@ -277,44 +280,31 @@ fn a_tablespaces_directory_is_removed_while_its_reserve_is_made_anew() {
 
 #[test]
 fn another_servers_files_are_refused() {
-    in_a_server(|| {
-        let (mut ready, mut done) = ([0; 2], [0; 2]);
-        // SAFETY: arrays of two numbers.
-        unsafe { assert_eq!((libc::pipe(ready.as_mut_ptr()), libc::pipe(done.as_mut_ptr())), (0, 0)) };
-        // SAFETY: the child ends by itself.
-        let first = unsafe { libc::fork() };
-        if first == 0 {
-            let file = create("16401");
-            write(file, 0, &[page(1)]).unwrap();
-            FRONT.sync(file).unwrap();
-            let mut byte = 0u8;
-            // SAFETY: a buffer of one byte.
-            unsafe {
-                libc::write(ready[1], (&raw const byte).cast(), 1);
-                libc::read(done[0], (&raw mut byte).cast(), 1);
-                libc::_exit(0)
-            }
-        }
-        let mut byte = 0u8;
-        // SAFETY: a buffer of one byte.
-        unsafe { libc::read(ready[0], (&raw mut byte).cast(), 1) };
-        // A copy of the data directory, with the same links: another server's memory.
-        restart();
-        process(|| {
-            let file = open("16401");
-            assert_eq!(write(file, 0, &[page(2)]), Err(Errno(libc::EBUSY)));
-        });
-        // SAFETY: as above.
-        unsafe {
-            libc::write(done[1], (&raw const byte).cast(), 1);
-            libc::waitpid(first, std::ptr::null_mut(), 0);
-        }
-        process(|| {
-            let file = open("16401");
-            assert!(read(file, 0, 1) == Ok(vec![page(1)]));
-            assert_eq!(write(file, 0, &[page(2)]), Ok(1));
-        });
-    });
+    // A copy of the data directory, with the same links.
+    in_two_servers(
+        |other_goes_on| {
+            process(|| {
+                let file = create("16401");
+                write(file, 0, &[page(1)]).unwrap();
+                FRONT.sync(file).unwrap();
+                other_goes_on();
+            });
+        },
+        || {
+            process(|| {
+                let opened = FRONT.open(&path("16401"), libc::O_RDWR, 0).unwrap();
+                assert_eq!(opened, Err(Errno(libc::EBUSY)));
+                assert!(matches!(begin(true), Err(Problem::InUse { .. })));
+            });
+        },
+        || {
+            process(|| {
+                let file = open("16401");
+                assert!(read(file, 0, 1) == Ok(vec![page(1)]));
+                assert_eq!(write(file, 0, &[page(2)]), Ok(1));
+            });
+        },
+    );
 }
 
 #[test]
@@ -396,6 +386,43 @@ fn what_dead_processes_left_is_not_listed_and_goes_with_the_directory() {
             let number = FRONT.open_directory(&directory).unwrap();
             assert_eq!(FRONT.listed(number, c"16402.pgshrink-new.77", libc::DT_DIR), Listed::Hidden);
             assert_eq!(FRONT.remove_directory(&directory), Some(Ok(())));
+        });
+    });
+}
+
+#[test]
+fn what_dead_processes_left_goes_at_the_next_start_and_containers_stay() {
+    in_a_server(|| {
+        process(|| {
+            let file = create("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            FRONT.sync(file).unwrap();
+            for name in ["16402.pgshrink-new.77", "16403_fsm.1.pgshrink-old.4194303"] {
+                std::fs::create_dir(real(name)).unwrap();
+                std::fs::write(real(name).join("segment.pgshrink"), "whole or half").unwrap();
+            }
+        });
+        restart();
+        let left = std::fs::read_dir(real("16401").parent().unwrap()).unwrap();
+        let left =
+            left.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_str() != Some(GUARD_NAME));
+        assert_eq!(left.collect::<Vec<_>>(), ["16401"]);
+        process(|| assert!(read(open("16401"), 0, 1) == Ok(vec![page(1)])));
+    });
+}
+
+#[test]
+fn a_container_that_lost_its_name_with_the_power_counts_as_an_empty_file() {
+    in_a_server(|| {
+        process(|| {
+            // The directory's name was durable, the one in it was not.
+            std::fs::create_dir(real("16401")).unwrap();
+            std::fs::write(real("16401").join("segment.pgshrink-new"), "half").unwrap();
+            assert_eq!(FRONT.attributes(&path("16401")).unwrap().unwrap().size, 0);
+            let file = open("16401");
+            write(file, 0, &[page(1)]).unwrap();
+            assert!(read(file, 0, 2) == Ok(vec![page(1)]));
+            assert!(!real("16401").join("segment.pgshrink-new").exists());
         });
     });
 }

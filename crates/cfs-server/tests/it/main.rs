@@ -3,4 +3,5 @@
 
 mod checkpoints;
 mod files;
+mod guards;
 mod server;

@@ -31,6 +31,68 @@ pub fn in_a_server(test: impl FnOnce()) {
     assert!(ended, "the server failed");
 }
 
+/// Runs a server with the data directory of another one: `beside` while `first` waits in the function that it is given,
+/// and `after` when `first` has ended.
+pub fn in_two_servers(first: impl FnOnce(&dyn Fn()), beside: impl FnOnce(), after: impl FnOnce()) {
+    let scratch = TempDir::new().unwrap();
+    let root = scratch.path().to_owned();
+    let ended = forked(|| {
+        make_directories(&root);
+        std::env::set_current_dir(&root).unwrap();
+        let (go, ready, done) = (Pipe::new(), Pipe::new(), Pipe::new());
+        // SAFETY: the child runs the closure and ends without returning into the test's threads.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            go.wait();
+            let run = std::panic::AssertUnwindSafe(|| {
+                boot();
+                first(&|| {
+                    ready.send();
+                    done.wait();
+                });
+            });
+            let failed = std::panic::catch_unwind(run).is_err();
+            // Nobody waits for one that failed.
+            ready.send();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(i32::from(failed)) }
+        }
+        boot();
+        go.send();
+        ready.wait();
+        beside();
+        done.send();
+        let mut status = 0;
+        // SAFETY: a child of this process, and a number to be written to.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0, "the first server failed");
+        after();
+    });
+    assert!(ended, "the server failed");
+}
+
+/// A way to wait for another process.
+struct Pipe([i32; 2]);
+
+impl Pipe {
+    fn new() -> Pipe {
+        let mut ends = [0; 2];
+        // SAFETY: an array of two numbers.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        Pipe(ends)
+    }
+
+    fn send(&self) {
+        // SAFETY: a buffer of one byte.
+        unsafe { libc::write(self.0[1], [0u8].as_ptr().cast(), 1) };
+    }
+
+    fn wait(&self) {
+        // SAFETY: a buffer of one byte.
+        unsafe { libc::read(self.0[0], [0u8].as_mut_ptr().cast(), 1) };
+    }
+}
+
 fn make_directories(root: &Path) {
     let location = root.join("location").join(VERSION).join("5");
     std::fs::create_dir_all(&location).unwrap();
@@ -47,7 +109,9 @@ fn boot() {
         backend_memory: 8 << 20,
         dirty_pages_max: 128,
         reserve_bytes_max: 8 << 20,
+        limit_percent: 100,
         is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
+        is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_postmaster: true,
     };
     start(config).unwrap();
@@ -89,6 +153,11 @@ pub fn open_control_file() -> Result<(), Errno> {
 }
 
 fn forked(work: impl FnOnce()) -> bool {
+    exit_code_of(work) == 0
+}
+
+/// Runs a process to its end; its exit code.
+pub fn exit_code_of(work: impl FnOnce()) -> i32 {
     // SAFETY: the child runs the closure and ends without returning into the test's threads.
     match unsafe { libc::fork() } {
         0 => {
@@ -100,7 +169,7 @@ fn forked(work: impl FnOnce()) -> bool {
             let mut status = 0;
             // SAFETY: a child of this process, and a number to be written to.
             unsafe { libc::waitpid(child, &mut status, 0) };
-            status == 0
+            if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
         }
     }
 }

@@ -6,8 +6,11 @@
 //! new space. A segment that was only appended to has no extent worth moving and costs a look at its map.
 //!
 //! If nobody collects, or not fast enough, writers do: above a ceiling of dead bytes a write is followed by a
-//! small piece of collection. So the file stays below live bytes, ceiling and twice what was written since
-//! the last commit. Writers make no commit and wait for nobody.
+//! small piece of collection. These pieces make no commit and wait for nobody. What they and all other writes
+//! leave behind is free only after a commit: above a limit of dead bytes of every kind a writer waits for
+//! others that collect or commit, commits, and collects until there are fewer. So the file stays below live
+//! bytes and that limit, however late a commit comes, but for what each process writes before it looks
+//! ([`crate::engine::limit`]).
 
 use crate::device::{Device, ProcessTable};
 use crate::engine::container::Container;
@@ -53,7 +56,7 @@ pub struct Collected {
 
 impl Collected {
     /// Dead bytes among live ones, which only moving these frees.
-    fn movable_bytes(&self) -> u64 {
+    pub(crate) fn movable_bytes(&self) -> u64 {
         self.dead_bytes.saturating_sub(self.freed_by_commit_bytes)
     }
 }
@@ -61,12 +64,12 @@ impl Collected {
 /// Bytes at most that a write on a full filesystem gives back before it is tried again.
 const ROOM_PUNCH_BYTES: u64 = 4 << 20;
 
-struct Usage {
+pub(crate) struct Usage {
     /// Units of the records that lie in an extent or reach into it: what emptying it moves at most.
     cost: Vec<u32>,
     /// Extents that may be emptied, the cheapest first.
     victims: Vec<ExtentNumber>,
-    found: Collected,
+    pub(crate) found: Collected,
 }
 
 impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
@@ -111,53 +114,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.commit_now()
     }
 
-    /// After a write: two words are looked at, and rarely more.
-    pub(crate) fn foreground_if_due(&self) {
-        let due = self.state.shared().foreground_at.load();
-        if due == 0 || self.state.used_extents() < due {
-            return;
-        }
-        let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) else { return };
-        if self.state.is_complete() {
-            self.collect_in_foreground(&guard);
-        } else {
-            // A commit may read leaves of the map; a writer does not.
-            self.state.shared().completion_due.store(1);
-        }
-    }
-
-    /// A piece of collection if there is too much garbage, and when to look again. What fails here fails
-    /// where somebody learns of it.
-    fn collect_in_foreground(&self, guard: &CollectorGuard<'_, W>) {
-        let tuning = &self.options.tuning;
-        let budget = Budget { bytes: tuning.foreground_bytes, garbage_percent: tuning.ceiling_percent };
-        let done = self.collect_alone(guard, budget, tuning.ceiling_bytes_min);
-        let left = match done {
-            Ok(found) if found.moved_records == 0 => {
-                self.ceiling_bytes(found.live_bytes).saturating_sub(found.movable_bytes())
-            }
-            Ok(found) => {
-                self.state.count(Counter::ForegroundBytes, found.moved_bytes);
-                tuning.foreground_bytes / 4
-            }
-            Err(_) => tuning.foreground_bytes,
-        };
-        let next = self.state.used_extents() + left / self.options.geometry.extent_bytes() + 1;
-        self.state.shared().foreground_at.store(next);
-    }
-
-    /// Dead bytes from which on writers collect.
-    fn ceiling_bytes(&self, live_bytes: u64) -> u64 {
-        let tuning = &self.options.tuning;
-        tuning.ceiling_bytes_min.max(live_bytes * u64::from(tuning.ceiling_percent) / 100)
-    }
-
-    /// After a commit, when nothing dead waits for one: used extents from which on writers look.
-    pub(crate) fn foreground_from(&self, live_bytes: u64) -> u64 {
-        live_bytes.saturating_add(self.ceiling_bytes(live_bytes)) / self.options.geometry.extent_bytes() + 1
-    }
-
-    fn collect_alone(
+    pub(crate) fn collect_alone(
         &self,
         _: &CollectorGuard<'_, W>,
         budget: Budget,
@@ -183,7 +140,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         Ok(found)
     }
 
-    fn usage(&self) -> Result<Usage, Error> {
+    pub(crate) fn usage(&self) -> Result<Usage, Error> {
         let root = self.root_in_memory()?;
         let extents = self.state.extents_end();
         let closed: Vec<bool> =
@@ -309,7 +266,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Gives back free extents beyond what is kept for reuse, the last in the file first; of a budget's call
     /// no more than sixteen times what it may move.
-    fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
+    pub(crate) fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
         let tuning = &self.options.tuning;
         let extent_bytes = self.options.geometry.extent_bytes();
         let keep = tuning.free_bytes_min.max(live_bytes / tuning.free_divisor.max(1)) / extent_bytes;

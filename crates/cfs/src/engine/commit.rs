@@ -690,9 +690,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         let size = self.options.geometry.extent_units;
         let live_units = counted.sum::<u64>() + uncounted * u64::from(size);
         shared.live_units.store(live_units);
-        shared
-            .foreground_at
-            .store(self.foreground_from(live_units * crate::format::units::UNIT_BYTES as u64));
+        self.set_foreground(live_units * crate::format::units::UNIT_BYTES as u64);
         shared.version_limit.store(draft.root.version_limit.0);
         self.state.store_image(&draft.root.encode(None), guard);
         self.state.count(Counter::Commits, 1);

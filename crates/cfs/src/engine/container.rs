@@ -96,6 +96,11 @@ pub struct Tuning {
     pub ceiling_bytes_min: u64,
     /// Bytes at most of such a piece. The next follows when a quarter as many were written.
     pub foreground_bytes: u64,
+    /// Dead bytes of every kind, in percent of live ones, above which a writer commits and collects until
+    /// there are fewer; more than [`LIMIT_PERCENT_MAX`]: there is no limit.
+    pub limit_percent: u32,
+    /// ... if they are this many at least.
+    pub limit_bytes_min: u64,
     /// By how many bytes the file grows, since all of the map was in memory, before a commit loads the rest
     /// of it again: this many ...
     pub grown_bytes: u64,
@@ -104,6 +109,9 @@ pub struct Tuning {
     /// Opening loads all of the map if one in so many bytes of the file may be free.
     pub sparse_divisor: u64,
 }
+
+/// Limits above this are none.
+pub const LIMIT_PERCENT_MAX: u32 = 10_000;
 
 impl Default for Tuning {
     fn default() -> Tuning {
@@ -117,6 +125,8 @@ impl Default for Tuning {
             ceiling_percent: 80,
             ceiling_bytes_min: 1 << 20,
             foreground_bytes: 128 << 10,
+            limit_percent: 100,
+            limit_bytes_min: 4 << 20,
             grown_bytes: 4 << 20,
             grown_divisor: 16,
             sparse_divisor: 8,
@@ -385,8 +395,8 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Stores a page: one append, one swap of its entry. Durable after the next [`commit`](Self::commit).
     /// Grows the segment as needed; pages in between become empty ones. When there is far too much garbage, a
-    /// piece of collection follows; when the container's own addresses are used up, or the filesystem's space
-    /// where the page is there already, commits and collection come first.
+    /// piece of collection follows, and commits at the limit; when the container's own addresses are used up,
+    /// or the filesystem's space where the page is there already, commits and collection come first.
     ///
     /// `payload` is 1 to [`PAGE_PAYLOAD_MAX`] less [`SEAL_OVERHEAD_MAX`] bytes. `dictionary` is one of
     /// [`add_dictionary`](Self::add_dictionary), or 0.
@@ -414,7 +424,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                 }
                 done => {
                     if done.is_ok() {
-                        self.foreground_if_due();
+                        self.collect_after_write();
                     }
                     return done;
                 }

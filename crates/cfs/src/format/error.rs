@@ -2,6 +2,7 @@
 
 use crate::device::DeviceError;
 use crate::format::key::SegmentKey;
+use crate::format::root::Identity;
 use crate::format::units::{ContainerId, DictionaryNumber};
 
 /// Every failure of the storage engine. No message repeats a part of a page.
@@ -28,6 +29,14 @@ pub enum Error {
     Foreign {
         /// The first bytes.
         found: [u8; 8],
+    },
+    /// Another segment's container in the segment's place.
+    #[error("the container is of segment {found}, in the place of segment {expected}")]
+    OtherSegment {
+        /// The segment whose place it is.
+        expected: Identity,
+        /// What it says it is.
+        found: Identity,
     },
     /// Written by another version of the format.
     #[error("container needs {what} {found:#x}, known is {known:#x}")]
@@ -304,7 +313,7 @@ pub struct Damage {
 impl Error {
     /// Whether stored bytes are damaged, as opposed to unreachable, unknown or wrongly used.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Error::Damaged(_) | Error::Foreign { .. })
+        matches!(self, Error::Damaged(_) | Error::Foreign { .. } | Error::OtherSegment { .. })
     }
 
     /// Whether there is no space, on the device or among the container's addresses.

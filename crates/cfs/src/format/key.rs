@@ -1,6 +1,7 @@
-//! What a server calls a segment. Not in the file: a container is known there by its id.
+//! What a server calls a segment. A container says which one it is, and is known by its id.
 
 use crate::format::error::Error;
+use crate::format::root::Identity;
 
 /// Which segment: what the server calls it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,6 +19,12 @@ pub struct SegmentKey {
 }
 
 impl SegmentKey {
+    /// What the segment's container says it is.
+    pub fn identity(&self) -> Identity {
+        let SegmentKey { tablespace, database, relation, fork, segment } = *self;
+        Identity { tablespace, database, relation, fork, segment }
+    }
+
     pub(crate) fn words(&self) -> [u64; 2] {
         let high = u64::from(self.tablespace) << 32 | u64::from(self.database);
         let low = u64::from(self.relation) << 32 | u64::from(self.fork) << 24 | u64::from(self.segment);
@@ -43,7 +50,6 @@ impl SegmentKey {
 
 impl std::fmt::Display for SegmentKey {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SegmentKey { tablespace, database, relation, fork, segment } = self;
-        write!(out, "{tablespace}/{database}/{relation} fork {fork} segment {segment}")
+        self.identity().fmt(out)
     }
 }

@@ -4,6 +4,8 @@
 //! written once more into the next slot, without waiting. So the only durable root is never under the pen,
 //! and a slot that rots takes nothing back. The layout is in `formats/cfs.md`.
 
+use std::fmt;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -121,6 +123,13 @@ pub struct Identity {
     pub fork: u8,
     /// Number of the segment.
     pub segment: u32,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { tablespace, database, relation, fork, segment } = self;
+        write!(to, "{tablespace}/{database}/{relation} fork {fork} segment {segment}")
+    }
 }
 
 /// Where a record of the map or of a dictionary lies.

@@ -143,6 +143,8 @@ pub struct Shared<W> {
     pub ring: W,
     /// Used extents from which on a writer looks whether there is too much garbage; 0: never.
     pub foreground_at: W,
+    /// Used extents from which on a writer waits until there is less garbage; 0: not yet known.
+    pub limit_at: W,
     /// Extents that are free, about: a process between two steps may make it one off.
     pub free_extents: W,
     /// Where to look for a free extent first.
@@ -204,7 +206,7 @@ pub struct Shared<W> {
 
 pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
-const NAMED_WORDS: usize = 35;
+const NAMED_WORDS: usize = 36;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
 const USED_WORDS: usize = 64 + 5 * LEAF_BITS_WORDS + LEAVES_MAX + DISK_BLOCK_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.

@@ -5,6 +5,7 @@ use crate::engine::container::{Container, Options};
 use crate::engine::recovery::{Birth, Recovery};
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
+use crate::format::root::Identity;
 use crate::format::units::ContainerId;
 use crate::shared::word::Word;
 use crate::slots::processes::{Host, Member, Peer, Pin};
@@ -230,6 +231,11 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
         let container = open_in(self.member, pin.slot, access, opened)?;
         if self.id.is_some_and(|id| id != container.id()) {
             return Err(self.gone());
+        }
+        let (expected, found) = (self.key.identity(), container.identity()?);
+        // One that names no segment may be anywhere.
+        if found != expected && found != Identity::default() {
+            return Err(Error::OtherSegment { expected, found });
         }
         self.id = Some(container.id());
         self.open = Some(OpenAs { slot: pin.slot, generation, container, recovery });

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::{
     Birth, Container, Device, DeviceError, Error, Folder, Geometry, Identity, KEY_BYTES, Options, Recovery,
-    Scratch, Stored, segment,
+    Scratch, Stored, Tuning, segment,
 };
 use pgshrink_testkit::seed::Seed;
 
@@ -37,6 +37,12 @@ fn page(block: u32, generation: u64) -> Vec<u8> {
 
 const PAGES: u32 = 512;
 
+/// Writers use up all addresses: at the usual limit of garbage they would commit before.
+fn unlimited() -> Options<'static> {
+    let tuning = Tuning { limit_percent: u32::MAX, ..Tuning::default() };
+    Options { tuning, ..Options::new(PAGES) }
+}
+
 struct Filled<'d> {
     container: Container<'static, &'d Memory, Alone>,
     generations: Vec<u64>,
@@ -44,13 +50,13 @@ struct Filled<'d> {
 
 impl<'d> Filled<'d> {
     fn new(file: &'d Memory) -> Filled<'d> {
-        let options = Options::new(PAGES);
+        let options = unlimited();
         let container = Container::create(file, Alone, words(options.geometry), &birth(1), options).unwrap();
         Filled { container, generations: vec![0; PAGES as usize] }
     }
 
     fn open(file: &'d Memory, generations: Vec<u64>, recovery: Recovery) -> Filled<'d> {
-        let options = Options::new(PAGES);
+        let options = unlimited();
         let opened = Container::open(file, Alone, words(options.geometry), recovery, options);
         Filled { container: opened.unwrap().0, generations }
     }

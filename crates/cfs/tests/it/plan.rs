@@ -60,6 +60,7 @@ impl Plan {
         // Only what a map checkpoint has written can be unloaded.
         let tuning = Tuning { changes_min: 2, changes_divisor: 500, ..options.tuning };
         let options = if self.unloads { Options { tuning, ..options } } else { options };
+        let options = Options { tuning: self.limited(options.tuning), ..options };
         if self.focus != Focus::Space {
             return options;
         }
@@ -67,6 +68,18 @@ impl Plan {
         let (extent_units, fewest) = if self.seed / 32 % 3 == 2 { (512, 25) } else { (256, 36) };
         let extents_max = fewest + [0, 7, 19, 50][self.seed as usize / 8 % 4];
         Options { geometry: Geometry { extent_units, extents_max, ..options.geometry }, ..options }
+    }
+
+    /// Writers are at the limit of garbage often, rarely, or never. Without fsync never: what is extended while a
+    /// commit runs is not rolled forward.
+    fn limited(&self, tuning: Tuning) -> Tuning {
+        let limit_percent = match self.seed / 2 % 3 {
+            _ if self.fsync_off => u32::MAX,
+            0 => 60,
+            1 => 200,
+            _ => u32::MAX,
+        };
+        Tuning { limit_percent, limit_bytes_min: [12 << 10, 64 << 10][self.seed as usize % 2], ..tuning }
     }
 
     /// How many may extend at the same time.
@@ -159,6 +172,8 @@ pub fn options(fault: Fault, seed: u64) -> Options<'static> {
         ceiling_percent: 40,
         ceiling_bytes_min: 8 << 10,
         foreground_bytes: 8 << 10,
+        limit_percent: u32::MAX,
+        limit_bytes_min: 0,
         // The map is completed soon, late, or by collection and truncation alone.
         grown_bytes: 256 << 10,
         grown_divisor: [64, 4, 0][seed as usize % 3],

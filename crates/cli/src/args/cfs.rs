@@ -31,6 +31,9 @@ Examples:
     pgshrink cfs pack --seal --key-command 'vault read -field=key pg/master' base/16384 sealed
     pgshrink cfs rekey --key-file old.key --new-key-file new.key sealed
 
+  A server that was restored from a snapshot's files:
+    pgshrink cfs accept /var/lib/postgresql/15/main
+
   Before a server with compressed tablespaces is upgraded:
     pgshrink cfs check-server /usr/lib/postgresql/18/bin/postgres
 
@@ -50,6 +53,7 @@ pub enum CfsCommand {
     Pack(PackArgs),
     Rekey(RekeyArgs),
     Salvage(SalvageArgs),
+    Accept(AcceptArgs),
     CheckServer(CheckServerArgs),
 }
 
@@ -240,6 +244,28 @@ pub struct SalvageArgs {
     /// Put pages of zeros in the place of lost ones
     #[arg(long)]
     pub zero_lost: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// Let a server start with containers that were copied.
+///
+/// Files of a running server that are copied one after the other are no backup: their parts are of different moments. A
+/// server with compressed tablespaces does not start on them. It cannot see that a copy was made from an atomic snapshot, or
+/// of a server that had crashed and was not running; you can, and say so with this command. Every page is read first;
+/// directories with damaged containers are not accepted. Run it as the server's user, or as root.
+#[derive(Debug, Clone, Args)]
+pub struct AcceptArgs {
+    /// Data directories, tablespaces, or databases in them
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Write although postmaster.pid names a live process
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,

@@ -7,7 +7,7 @@ use super::manifest::Entry;
 use super::output::{self, Progress};
 use super::tree::Tree;
 use super::walk::{Found, Kind};
-use super::{Failure, Verdict};
+use super::{Failure, Verdict, accept};
 use crate::args::UnpackArgs;
 use pgshrink_cfs::seal::Keyring;
 use std::fs::{self, OpenOptions};
@@ -22,6 +22,11 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     let tree = if args.no_manifest { None } else { Some(Tree::of(source, &mut keyring, random)?) };
     let bar = |bytes| Progress::new(bytes, &args.output);
     let plan = Plan::new(source, &args.dest, false)?;
+    for found in &plan.found {
+        if let Some(suspicion) = accept::suspicion(found)? {
+            return Err(Failure::new(source, suspicion));
+        }
+    }
     if !keyring.is_empty() {
         refuse_plain_files(&plan.found)?;
     }

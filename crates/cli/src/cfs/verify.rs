@@ -7,7 +7,7 @@ use super::manifest::{self, Differences, Entries, Entry, Hashing};
 use super::output::{self, Progress};
 use super::tree::Tree;
 use super::walk::{self, Kind, relative};
-use super::{Failure, Verdict};
+use super::{Failure, Verdict, accept};
 use crate::args::VerifyArgs;
 use pgshrink_cfs::OpenReport;
 use pgshrink_cfs::page::PAGE_SIZE;
@@ -27,6 +27,9 @@ const LISTED_MAX: usize = 100;
 struct Report {
     trees: Vec<Compared>,
     containers: Vec<Verified>,
+    /// Directories whose containers may be of different moments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suspect: Vec<String>,
     /// What could not be looked at, and why: for want of a key, or of the right to read it.
     not_verified: Vec<String>,
 }
@@ -41,13 +44,13 @@ struct Compared {
 
 /// One container.
 #[derive(Serialize)]
-struct Verified {
-    path: String,
+pub(super) struct Verified {
+    pub(super) path: String,
     pages: u32,
     /// Pages that cannot be had.
     damaged_pages: u32,
     /// What is wrong, by page where it is one.
-    damages: Vec<String>,
+    pub(super) damages: Vec<String>,
     /// Damaged pages that these are about.
     #[serde(skip)]
     listed_pages: u32,
@@ -87,7 +90,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
     let Verifier { report, progress, .. } = verifier;
     drop(progress);
     let good = report.containers.iter().all(|verified| verified.damages.is_empty())
-        && report.trees.iter().all(|tree| tree.differences.are_none());
+        && report.trees.iter().all(|tree| tree.differences.are_none())
+        && report.suspect.is_empty();
     output::print(&args.output, &report, text)?;
     report.not_verified.iter().for_each(|failure| eprintln!("pgshrink: not verified: {failure}"));
     match report.not_verified.is_empty() {
@@ -106,6 +110,7 @@ impl Verifier {
         for item in walk::below(path, false)? {
             let name = relative(item.path.strip_prefix(path).unwrap_or(Path::new("")));
             self.progress.at(&item.path);
+            self.report.suspect.extend(accept::suspicion(&item)?);
             let entry = match &item.kind {
                 Kind::Container(file) => self.container(&item.path, file),
                 Kind::Directory | Kind::Followed => Ok(Some(Entry::Directory { followed: None })),
@@ -150,7 +155,7 @@ impl Verifier {
 
 /// An error: it could not be looked at, for want of its key or of the right to read it, or it is plain where
 /// a key was given.
-fn verify(
+pub(super) fn verify(
     path: &Path,
     file: &Path,
     keyring: &mut Keyring,
@@ -253,6 +258,7 @@ fn text(report: &Report) -> String {
     if report.containers.iter().any(|verified| !verified.damages.is_empty()) {
         text.push_str(NEXT_STEP);
     }
+    report.suspect.iter().for_each(|suspect| text.push_str(&format!("{suspect}\n")));
     let pages: u64 = report.containers.iter().map(|verified| u64::from(verified.pages)).sum();
     let bad = report.containers.iter().filter(|verified| !verified.damages.is_empty()).count();
     let count = |of: fn(&Differences) -> usize| -> usize {
@@ -263,6 +269,7 @@ fn text(report: &Report) -> String {
         (count(|differences| differences.missing.len()), "MISSING"),
         (count(|differences| differences.extra.len()), "EXTRA"),
         (count(|differences| differences.changed.len()), "CHANGED"),
+        (report.suspect.len(), "directories MAY BE COPIES OF A RUNNING SERVER'S"),
         (report.not_verified.len(), "NOT VERIFIED"),
     ];
     let found: Vec<String> =

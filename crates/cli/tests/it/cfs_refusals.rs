@@ -310,3 +310,56 @@ fn the_examples_of_the_help_run() {
     }
     assert!(files(&dir.path().join("restore/16384")) == files(&data.join("base/16384")));
 }
+
+/// A packed tree's containers as a server has them: without a manifest, in a directory with a guard.
+fn as_a_server_has_it(dir: &Path) -> PathBuf {
+    let there = dir.join("PG_15_202209061");
+    run(&[&"pack", &data_directory(dir).join("base"), &there], 0);
+    fs::remove_file(there.join(MANIFEST)).unwrap();
+    there
+}
+
+#[test]
+fn a_copy_of_a_running_servers_containers_is_a_problem_until_it_is_accepted() {
+    let dir = TempDir::new().unwrap();
+    let there = as_a_server_has_it(dir.path());
+    let database = there.join("5");
+    // What a server left that was killed, in a file that is a copy of it.
+    pgshrink_cfs_server::guard::accept(&database).unwrap();
+    let guard = database.join(pgshrink_cfs_server::GUARD_NAME);
+    fs::set_permissions(&guard, fs::Permissions::from_mode(0o600)).unwrap();
+    run(&[&"verify", &"--no-manifest", &there], 0);
+    fs::write(&guard, "half").unwrap();
+    let back = dir.path().join("back");
+    let verify = run(&[&"verify", &"--no-manifest", &there], 1);
+    let unpack = run(&[&"unpack", &"--no-manifest", &there, &back], 2);
+    for said in [verify, unpack] {
+        assert!(
+            said.contains("a running server was writing") && said.contains("pgshrink cfs accept"),
+            "{said}"
+        );
+    }
+    assert!(!back.exists());
+    let container = database.join("16384").join(CONTAINER);
+    let whole = fs::read(&container).unwrap();
+    let mut damaged = whole.clone();
+    let end = damaged.len() - 4096;
+    damaged[end..].fill(0x55);
+    fs::write(&container, &damaged).unwrap();
+    let said = run(&[&"accept", &there], 1);
+    assert!(said.contains("not accepted"), "{said}");
+    fs::write(&container, &whole).unwrap();
+    assert!(run(&[&"accept", &there], 0).contains("accepted"));
+    run(&[&"verify", &"--no-manifest", &there], 0);
+    run(&[&"unpack", &"--no-manifest", &there, &back], 0);
+}
+
+#[test]
+fn a_packed_tree_and_a_running_servers_directory_are_not_accepted() {
+    let dir = TempDir::new().unwrap();
+    let (_, plain, _) = sealed_and_plain(dir.path());
+    assert!(run(&[&"accept", &plain], 2).contains("a packed tree"));
+    let there = as_a_server_has_it(&dir.path().join("more"));
+    fs::write(there.join("postmaster.pid"), format!("{}\n", std::process::id())).unwrap();
+    assert!(run(&[&"accept", &there], 2).contains("is alive"));
+}

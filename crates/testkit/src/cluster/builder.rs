@@ -73,6 +73,7 @@ pub struct ClusterBuilder {
     settings: Vec<(String, String)>,
     hba: Vec<String>,
     initdb: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl ClusterBuilder {
@@ -87,6 +88,7 @@ impl ClusterBuilder {
             settings: Vec::new(),
             hba: Vec::new(),
             initdb: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -146,6 +148,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets a variable of the server's environment, as `LD_PRELOAD`.
+    pub fn env(mut self, name: &str, value: impl ToString) -> Self {
+        set(&mut self.environment, name, value.to_string());
+        self
+    }
+
     /// Makes the cluster and starts it.
     pub fn start(self) -> Result<Cluster, Error> {
         let cluster = self.create()?;
@@ -195,6 +203,7 @@ impl ClusterBuilder {
             authority,
             port,
             settings: Mutex::new(settings),
+            environment: Mutex::new(self.environment),
             postmaster: Mutex::default(),
             home,
         })

@@ -52,6 +52,7 @@ pub struct Cluster {
     authority: Option<Arc<Authority>>,
     port: Port,
     settings: Mutex<Vec<(String, String)>>,
+    environment: Mutex<Vec<(String, String)>>,
     postmaster: Mutex<Postmaster>,
     // Last: removed after the postmaster has been stopped.
     home: TempDir,
@@ -144,7 +145,9 @@ impl Cluster {
     /// Starts a stopped server and waits until it accepts connections.
     pub fn start(&self) -> Result<(), Error> {
         self.write_settings()?;
-        self.postmaster().start(&self.owner, &self.server, &self.data_dir(), &self.log_path())
+        let mut command = self.owner.command(self.server.program("postgres"));
+        command.arg("-D").arg(self.data_dir()).envs(self.environment().iter().cloned());
+        self.postmaster().start(command, &self.data_dir(), &self.log_path())
     }
 
     /// Stops the server and waits until it has ended.
@@ -190,6 +193,11 @@ impl Cluster {
         self.write_settings()
     }
 
+    /// Sets a variable of the server's environment for the next start.
+    pub fn set_env(&self, name: &str, value: impl ToString) {
+        set(&mut self.environment(), name, value.to_string());
+    }
+
     /// Has the server read its configuration again and waits until it has logged so.
     pub fn reload(&self) -> Result<(), Error> {
         let before = self.log()?.len();
@@ -233,6 +241,10 @@ impl Cluster {
 
     fn settings(&self) -> MutexGuard<'_, Vec<(String, String)>> {
         self.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn environment(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.environment.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn postmaster(&self) -> MutexGuard<'_, Postmaster> {

@@ -2,15 +2,14 @@
 
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Stop, read_log};
 use crate::error::{Doing, Error};
-use crate::run::{self, Owner};
-use crate::server::ServerBinaries;
+use crate::run;
 use crate::wait::{wait_for, wait_until};
 
 /// Recovery of a killed server under load on a small machine is included.
@@ -27,21 +26,14 @@ pub(super) struct Postmaster {
 }
 
 impl Postmaster {
-    pub(super) fn start(
-        &mut self,
-        owner: &Owner,
-        server: &ServerBinaries,
-        data: &Path,
-        log: &Path,
-    ) -> Result<(), Error> {
+    pub(super) fn start(&mut self, mut command: Command, data: &Path, log: &Path) -> Result<(), Error> {
         if self.is_running() {
             return Err(Error::Usage(format!("the server of {} runs already", data.display())));
         }
         let open_log = || OpenOptions::new().create(true).append(true).open(log);
         let out = open_log().doing(|| format!("opening {}", log.display()))?;
         let err = open_log().doing(|| format!("opening {}", log.display()))?;
-        let mut command = owner.command(server.program("postgres"));
-        command.arg("-D").arg(data).stdin(Stdio::null()).stdout(out).stderr(err);
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
         let mut child = command.spawn().doing(|| "starting postgres".to_owned())?;
         let pid_file = data.join("postmaster.pid");
         let ready = wait_for(START_TIMEOUT, "the server to accept connections", || {

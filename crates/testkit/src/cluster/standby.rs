@@ -106,6 +106,7 @@ impl<'a> StandbyBuilder<'a> {
             authority: primary.authority.clone(),
             port,
             settings: Mutex::new(settings),
+            environment: Mutex::default(),
             postmaster: Mutex::default(),
             home,
         })

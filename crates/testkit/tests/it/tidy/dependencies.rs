@@ -12,7 +12,21 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("gateway", &["codec", "wire", "pgclient"]),
     ("interpose", &[]),
     ("cfs-server", &["codec", "cfs", "interpose"]),
-    ("cli", &["codec", "wire", "cfs", "zson", "backup", "advisor", "pgclient", "gateway", "interpose"]),
+    (
+        "cli",
+        &[
+            "codec",
+            "wire",
+            "cfs",
+            "zson",
+            "backup",
+            "advisor",
+            "pgclient",
+            "gateway",
+            "interpose",
+            "cfs-server",
+        ],
+    ),
     ("testkit", &[]),
     ("demo", &["testkit"]),
 ];

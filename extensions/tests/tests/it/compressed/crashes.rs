@@ -102,7 +102,7 @@ fn a_server_that_dies_under_load_comes_back_with_all_that_it_acknowledged() {
 }
 
 /// Kills a process of the server, whose others end and start again.
-fn kill_one(server: &Compressed, kind: &str) {
+pub fn kill_one(server: &Compressed, kind: &str) {
     let again = "all server processes terminated; reinitializing";
     let count = || server.cluster.log().unwrap().matches(again).count();
     let before = count();

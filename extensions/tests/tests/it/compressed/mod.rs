@@ -2,7 +2,13 @@
 
 mod backups;
 mod closed;
+mod collection;
+mod copies;
 mod crashes;
+mod damage;
+mod full_disk;
+mod memory;
+mod owners;
 mod statements;
 
 use std::path::PathBuf;

@@ -67,8 +67,8 @@ fn ours() -> PathBuf {
 }
 
 fn fetched() -> Result<PathBuf, Missing> {
-    let folder = checkout().join("target/regression/postgresql-15");
-    if folder.join(".complete").exists() {
+    let folder = checkout().join("target/regression/postgresql-15/regress");
+    if folder.is_dir() {
         return Ok(folder);
     }
     let why = format!("no {}", folder.display());

@@ -1,0 +1,55 @@
+//! Servers with little memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pgshrink_bench_report::Result;
+use pgshrink_testkit::{Cluster, Stop};
+
+/// A control group with a limit of memory, the kernel's cache of files included, and a server in it.
+#[derive(Debug)]
+pub struct Group {
+    folder: PathBuf,
+}
+
+impl Group {
+    /// Takes a server and its processes in; those that it starts later are in it too.
+    ///
+    /// # Errors
+    /// It needs root and a memory controller, of the first or second kind of control groups.
+    pub fn of(cluster: &Cluster, name: &str, bytes: u64) -> Result<Group> {
+        let postmaster = cluster.pid().ok_or("the server has no process")?;
+        let (first, second) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
+        let (parent, limit) = match first.is_dir() {
+            true => (first, "memory.limit_in_bytes"),
+            false => (second, "memory.max"),
+        };
+        let folder = parent.join(format!("pgshrink-bench-{}-{name}", std::process::id()));
+        let failed = |what: &str, error| {
+            format!("{what} {}: {error}; this needs root and a memory controller", folder.display())
+        };
+        fs::create_dir(&folder).map_err(|error| failed("making", error))?;
+        let group = Group { folder: folder.clone() };
+        fs::write(folder.join(limit), bytes.to_string()).map_err(|error| failed("limiting", error))?;
+        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
+        for pid in std::iter::once(postmaster.to_string().as_str()).chain(children.split_whitespace()) {
+            fs::write(folder.join("cgroup.procs"), pid).map_err(|error| failed("filling", error))?;
+        }
+        Ok(group)
+    }
+
+    /// Stops the server, which has to leave the group before that can go.
+    ///
+    /// # Errors
+    /// The server's, and the group's if something is left in it.
+    pub fn end(self, cluster: &Cluster) -> Result<()> {
+        cluster.stop(Stop::Fast)?;
+        Ok(fs::remove_dir(&self.folder)?)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+}

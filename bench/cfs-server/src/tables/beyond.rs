@@ -1,0 +1,82 @@
+//! Data larger than memory.
+
+use std::fs;
+
+use pgshrink_bench_report::{Result, Table, Unit};
+use pgshrink_testkit::TempDir;
+
+use super::scan::{ROWS, speed};
+use super::{Bench, HOW, columns};
+use crate::group::Group;
+use crate::rounds::{Line, judge, ours_to_plain, statement, tell, transactions};
+use crate::side::Side;
+
+/// What the server's processes and its buffers of 16 MB take.
+const SERVER_BYTES: u64 = 96 << 20;
+/// The rest of the limit is this part of what the tables take plain.
+const SHARE: f64 = 0.2;
+
+pub(super) fn table(bench: &Bench) -> Result<Table> {
+    let (scale, rows) = bench.pick((10, 500_000), (100, 10_000_000));
+    let about = format!(
+        "pgbench at scale {scale} and a table of {rows} rows; shared buffers of 16 MB, and each server is in a control group whose memory, the \
+        kernel's cache of its files included, is limited to {} MB and a fifth of what the plain tables take. It begins with nothing in that cache.{HOW}",
+        SERVER_BYTES >> 20
+    );
+    let mut table =
+        Table::new("beyond", "Data larger than memory", &about, &columns("TPS or ms", Unit::Average));
+    let settings =
+        [("shared_buffers", "16MB"), ("effective_io_concurrency", "64"), ("random_page_cost", "1.1")];
+    let (sides, left_out) = Side::all(bench.pick(4, 24) << 30, &settings)?;
+    table.about.push_str(&left_out);
+    if !bench.full {
+        table
+            .about
+            .push_str(" A quick look: most of this data fits into the limit, and its ratios say little.");
+    }
+    for side in &sides {
+        side.pgbench_tables(scale)?;
+        side.cluster.sql(&format!(
+            "{ROWS}{rows}) n; create index on rows (cents); vacuum analyze rows; checkpoint"
+        ))?;
+    }
+    let plain = sides[0].number("select sum(pg_relation_size(oid)) from pg_class where oid >= 16384")?;
+    let limit = SERVER_BYTES + (plain * SHARE) as u64;
+    let mut groups = Vec::new();
+    for side in &sides {
+        side.forget()?;
+        groups.push(Group::of(&side.cluster, side.name, limit)?);
+    }
+    let measured = measure(*bench, &mut table, &sides, rows);
+    for (group, side) in groups.into_iter().zip(&sides) {
+        group.end(&side.cluster)?;
+    }
+    measured.map(|()| table)
+}
+
+fn measure(bench: Bench, table: &mut Table, sides: &[Side], rows: u32) -> Result<()> {
+    let (rounds, seconds) = (bench.rounds(), bench.pick(3, 20));
+    let scripts = TempDir::new()?;
+    let script = scripts.path().join("random");
+    fs::write(&script, "\\set c random(0, 99999)\nselect count(note) from rows where cents = :c;\n")?;
+    let script = script.to_string_lossy();
+    let random = transactions(sides, rounds, seconds, &["-c", "2", "-f", &script])?;
+    tell(table, "random reads", sides, &random, 1.0);
+    judge(table, "random reads: TPS to plain", &ours_to_plain(&random, 0), Line::AtLeast(1.5));
+    let bitmap = format!(
+        "set enable_seqscan = off; set enable_indexscan = off;
+        select count(note) from rows where cents between 1000 and {}",
+        // Enough rows for a page in each of a few thousand places.
+        1000 + 400_000_000 / rows.max(1)
+    );
+    let found = statement(sides, rounds, &bitmap, |_| Ok(()))?;
+    tell(table, "bitmap scan", sides, &found, 1e3);
+    judge(table, "bitmap scan with prefetch: speed to plain", &speed(&found), Line::AtLeast(1.5));
+    let found = statement(sides, rounds, "select count(*) from rows", |_| Ok(()))?;
+    tell(table, "sequential scan", sides, &found, 1e3);
+    judge(table, "sequential scan: speed to plain", &speed(&found), Line::AtLeast(2.0));
+    let found = transactions(sides, rounds, seconds, &["-c", "4", "-b", "tpcb-like"])?;
+    tell(table, "tpcb-like", sides, &found, 1.0);
+    judge(table, "tpcb-like: TPS to plain", &ours_to_plain(&found, 0), Line::AtLeast(1.05));
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The directories of databases in the server's tablespaces, looked at when the server starts and when it has stopped.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pgshrink_cfs::relation::number;
+use pgshrink_cfs::segment::FILE_NAME;
+
+use crate::error::Problem;
+use crate::front::sweep;
+use crate::guard::{self, Content, State};
+use crate::names::{GUARD_NAME, LINKS, relation_name};
+use crate::owner;
+
+/// Before anything is read: takes the directories for this server, removes what dead processes left, refuses containers
+/// that are a copy of a running server's, and says in the guards that this server is running.
+pub(crate) fn begin(version: &str) -> Result<(), Problem> {
+    for (tablespace, directory) in all(version)? {
+        let at = |source| Problem::Directory { path: directory.clone(), source };
+        let has_containers = has_containers(&directory).map_err(at)?;
+        if !has_containers && directory.join(GUARD_NAME).symlink_metadata().is_err() {
+            continue;
+        }
+        // What another server has open is not to be touched.
+        owner::own(tablespace)?;
+        sweep(&directory);
+        let found = guard::read(&directory).map_err(at)?;
+        if has_containers && found.is_none_or(Content::is_suspect) {
+            return Err(Problem::Copied { path: absolute(&directory), guard: found });
+        }
+        guard::mark(&directory, State::Running).map_err(at)?;
+    }
+    Ok(())
+}
+
+/// When all containers have been closed: a copy of the files is good from now on, until the next start.
+pub(crate) fn end(version: &str) -> Result<(), Problem> {
+    for (_, directory) in all(version)? {
+        let at = |source| Problem::Directory { path: directory.clone(), source };
+        if guard::read(&directory).map_err(at)?.is_some() {
+            guard::mark(&directory, State::Stopped).map_err(at)?;
+        }
+    }
+    Ok(())
+}
+
+/// All directories of databases, by tablespace; paths from the data directory.
+fn all(version: &str) -> Result<Vec<(u32, PathBuf)>, Problem> {
+    let mut found = Vec::new();
+    for (tablespace, link) in numbered(Path::new(LINKS))? {
+        let databases = numbered(&link.join(version))?.into_iter();
+        found.extend(databases.map(|(_, database)| (tablespace, database)));
+    }
+    Ok(found)
+}
+
+/// What in a directory has a number for a name; nothing where there is no such directory.
+fn numbered(directory: &Path) -> Result<Vec<(u32, PathBuf)>, Problem> {
+    let at = |source| Problem::Directory { path: directory.to_owned(), source };
+    let entries = match fs::read_dir(directory) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        entries => entries.map_err(at)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(at)?;
+        if let Some(oid) = entry.file_name().to_str().and_then(number) {
+            found.push((oid, entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a directory holds a container.
+///
+/// # Errors
+/// The system's.
+pub fn has_containers(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if relation_name(entry.file_name().as_bytes()).is_some()
+            && entry.file_type()?.is_dir()
+            && entry.path().join(FILE_NAME).symlink_metadata().is_ok()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The path as an administrator knows it.
+fn absolute(directory: &Path) -> PathBuf {
+    fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned())
+}

@@ -1,0 +1,160 @@
+//! Power failures at moments of a recording.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pgshrink_testkit::{Cluster, Rng, Seed, Server, ServerBinaries, Stop, TempDir, left_out};
+
+use super::disk::{Disk, Failure};
+use super::images::{Images, cluster};
+use super::names::Rule;
+use super::recording::{self, Kind, records};
+use super::workload::{Acknowledged, PATTERN, Position, Running, SETUP};
+
+/// A run of a server that was recorded.
+struct Run {
+    cluster: Cluster,
+    location: TempDir,
+    /// The recording is in it.
+    scratch: TempDir,
+    before: Disk,
+    acknowledged: Arc<Acknowledged>,
+    /// How long the recording was when the sessions ended.
+    end: Position,
+}
+
+impl Run {
+    fn new(server: &ServerBinaries, checksums: bool, seed: Seed, time: Duration) -> Run {
+        let cluster = cluster(server, checksums);
+        let location = TempDir::owned_by(cluster.owner()).unwrap();
+        let scratch = TempDir::owned_by(cluster.owner()).unwrap();
+        let fast = make_directory(&cluster, &location, "fast");
+        cluster.start().unwrap();
+        prepare(&cluster, &fast);
+        cluster.stop(Stop::Fast).unwrap();
+        let before = Disk::read(&[&cluster.data_dir(), &fast]);
+        let path = scratch.path().join("recording");
+        cluster.set_env("LD_PRELOAD", recording::library().display());
+        cluster.set_env("PGSHRINK_RECORD", path.display());
+        let roots = format!("{}:{}", cluster.data_dir().display(), fast.display());
+        cluster.set_env("PGSHRINK_RECORD_ROOTS", roots);
+        cluster.start().unwrap();
+        let of_client = path.clone();
+        let running = Running::start(&cluster, scratch.path(), seed, move || recording::length(&of_client));
+        std::thread::sleep(time);
+        let acknowledged = running.end();
+        let end = recording::length(&path);
+        cluster.stop(Stop::Fast).unwrap();
+        Run { cluster, location, scratch, before, acknowledged, end }
+    }
+
+    fn recording(&self) -> Vec<u8> {
+        std::fs::read(self.scratch.path().join("recording")).unwrap()
+    }
+}
+
+/// A directory of the server's user.
+pub fn make_directory(cluster: &Cluster, within: &TempDir, name: &str) -> PathBuf {
+    let path = within.path().join(name);
+    std::fs::create_dir(&path).unwrap();
+    if cluster.owner().step_down {
+        std::os::unix::fs::chown(&path, Some(cluster.owner().uid), Some(cluster.owner().gid)).unwrap();
+    }
+    path
+}
+
+/// Makes what the sessions work on.
+pub fn prepare(cluster: &Cluster, fast: &Path) {
+    let fast = format!("create tablespace fast location '{}' with (compression = 'zstd:1')", fast.display());
+    cluster.sql(&format!("create extension cfs; {fast}; {SETUP}")).unwrap();
+    cluster.psql().database("pattern").sql(PATTERN).unwrap();
+    for extension in ["amcheck", "pg_visibility"] {
+        if cluster.sql(&format!("create extension {extension}")).is_err() {
+            let why = format!("PostgreSQL {} was built without {extension}", cluster.server().version);
+            left_out("power failures", &why);
+        }
+    }
+}
+
+/// Where the power fails: at any record, or right after one that says that a checkpoint is done.
+fn moments(run: &Run, bytes: &[u8], count: usize, rng: &mut Rng) -> Vec<Position> {
+    let control = run.before.find("global/pg_control").unwrap();
+    let is_control = |record: &recording::Record<'_>| {
+        record.kind == Kind::SyncEnd && run.before.node_of(record) == Some(control)
+    };
+    let ends: Vec<Position> =
+        records(bytes).filter(is_control).map(|record| record.end).filter(|end| *end < run.end).collect();
+    let any = |rng: &mut Rng| rng.below(run.end as usize) as Position;
+    let mut found: Vec<Position> = (0..count)
+        .map(|nth| match ends.is_empty() || nth % 2 == 0 {
+            true => any(rng),
+            false => (*rng.pick(&ends) + (rng.below(3) * rng.below(1 << 16)) as Position).min(run.end),
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Records a server at work, and starts servers on images of what it had written at so many moments.
+fn power_failures(server: &ServerBinaries, checksums: bool, seed: Seed, time: Duration, count: usize) {
+    let mut rng = seed.rng();
+    let began = Instant::now();
+    let mut run = Run::new(server, checksums, seed, time);
+    let bytes = run.recording();
+    let moments = moments(&run, &bytes, count, &mut rng);
+    let images = Images::new(server, checksums);
+    let mut next = 0;
+    let mut disk = std::mem::replace(&mut run.before, Disk::read(&[]));
+    for record in records(&bytes) {
+        while next < moments.len() && record.end > moments[next] {
+            let failure = match rng.below(4) {
+                0 => Failure::total(*rng.pick(&[Rule::Journal, Rule::Loose])),
+                _ => Failure::random(&mut rng),
+            };
+            let acknowledged = run.acknowledged.until(moments[next]);
+            let wrong = images.try_one(&disk, &failure, &mut rng, &acknowledged);
+            let place = format!("{seed:?}, image {next} at {} of {}, {failure:?}", moments[next], run.end);
+            assert!(wrong.is_empty(), "{place}:\n{}", wrong.join("\n"));
+            next += 1;
+        }
+        disk.apply(&record);
+    }
+    let differences = disk.differences();
+    assert!(differences.is_empty(), "the recording missed something:\n{}", differences.join("\n"));
+    let done: usize = run.acknowledged.until(run.end).iter().sum();
+    println!(
+        "PostgreSQL {}, checksums {}: {} images of {done} transactions and {} MB of changes, {} s",
+        server.version,
+        if checksums { "on" } else { "off" },
+        moments.len(),
+        bytes.len() >> 20,
+        began.elapsed().as_secs()
+    );
+    drop((run.cluster, run.location));
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_power_fails() {
+    let seed = Seed::from_env_or_time();
+    Server::each_with_extensions("power failures", &[15], |server| {
+        for checksums in [true, false] {
+            power_failures(server, checksums, seed, Duration::from_secs(3), 4);
+        }
+    });
+}
+
+/// For `make soak`: `PGSHRINK_POWER_ROUNDS` runs on each major, 30 unless it is set, with 10 images each.
+#[test]
+#[ignore = "minutes"]
+fn nothing_acknowledged_is_lost_in_hundreds_of_power_failures() {
+    let rounds = super::rounds();
+    let mut rng = Seed::from_env_or_time().rng();
+    Server::each_with_extensions("many power failures", &[15, 18], |server| {
+        for round in 0..rounds {
+            let seed = Seed(rng.bits());
+            let time = Duration::from_secs(rng.between(2, 12) as u64);
+            power_failures(server, round % 2 == 0, seed, time, 10);
+        }
+    });
+}

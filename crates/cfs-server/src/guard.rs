@@ -117,28 +117,30 @@ fn open_existing(path: &Path) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(opened?) })
 }
 
-/// Makes a guard of a running server; one that is there is left alone if its content has been written. With `fsync`
-/// the content is durable, the name is with the directory's next fsync.
+/// Makes a guard of a running server, under the name `making` first, which is this process's own; one that is there is
+/// left alone. So it has its name when its content is whole. With `fsync` the content is durable; the name is with the
+/// directory's next fsync.
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn make(path: &CStr, fsync: bool) -> io::Result<()> {
-    match open(path, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0) {
-        // SAFETY: opened for this alone.
-        Ok(descriptor) => write_anew(&unsafe { File::from_raw_fd(descriptor) }, State::Running, fsync),
-        Err(libc::EEXIST) => {
-            let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
-            // Its maker has not got further yet, or was killed.
-            if path.symlink_metadata()?.len() < BYTES as u64 {
-                write_anew(&open_existing(path)?, State::Running, fsync)?;
-            }
-            Ok(())
-        }
-        Err(errno) => Err(io::Error::from_raw_os_error(errno)),
+pub(crate) fn make(path: &CStr, making: &CStr, fsync: bool) -> io::Result<()> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        found => return found.map(drop),
     }
+    let making_path = Path::new(std::ffi::OsStr::from_bytes(making.to_bytes()));
+    // Left by a dead process of the same id.
+    let _ = std::fs::remove_file(making_path);
+    let made = open(making, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0)
+        .map_err(io::Error::from_raw_os_error)?;
+    // SAFETY: opened for this alone.
+    write_anew(&unsafe { File::from_raw_fd(made) }, State::Running, fsync)?;
+    // Where another process was quicker, this one's is as good.
+    std::fs::rename(making_path, path)
 }
 
-/// Writes a whole guard. Two processes that do so at the same time write the same.
+/// Writes a whole guard.
 fn write_anew(file: &File, state: State, fsync: bool) -> io::Result<()> {
     file.write_all_at(text_of(state, identity(file)?).as_bytes(), 0)?;
     if fsync { file.sync_all() } else { Ok(()) }

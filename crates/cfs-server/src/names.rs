@@ -12,7 +12,7 @@ use pgshrink_cfs::segment::FILE_NAME;
 use pgshrink_cfs::slots::SegmentKey;
 
 /// Bytes at most of a path that is made here: three numbers, a version directory, a fork, the longest file name.
-const PATH_BYTES: usize = 192;
+const PATH_BYTES: usize = 224;
 /// Bytes at most of the version directory's name.
 pub(crate) const VERSION_BYTES_MAX: usize = 40;
 
@@ -211,6 +211,13 @@ impl PathBuffer {
         path
     }
 
+    /// A guard while this process makes it.
+    pub(crate) fn making_guard(tablespace: u32, database: u32, version: &[u8], pid: u32) -> PathBuffer {
+        let mut path = PathBuffer::in_database(tablespace, database, version, GUARD_NAME);
+        path.push(MAKING.as_bytes()).push_number(pid);
+        path
+    }
+
     /// A container's directory while this process removes it.
     pub(crate) fn removing(key: &SegmentKey, version: &[u8], pid: u32) -> PathBuffer {
         let mut path = PathBuffer::segment(key, version);
@@ -308,7 +315,7 @@ mod tests {
         let path = PathBuffer::making(&key, &version, u32::MAX).with(pgshrink_cfs::segment::NEW_FILE_NAME);
         let end = b"_init.16777215.pgshrink-new.4294967295/segment.pgshrink-new";
         assert!(path.as_c_str().to_bytes().ends_with(end));
-        let path = PathBuffer::in_database(u32::MAX, u32::MAX, &version, GUARD_NAME);
-        assert!(path.as_c_str().to_bytes().ends_with(GUARD_NAME.as_bytes()));
+        let path = PathBuffer::making_guard(u32::MAX, u32::MAX, &version, u32::MAX);
+        assert!(path.as_c_str().to_bytes().ends_with(b"-cfs.pgshrink-new.4294967295"));
     }
 }

@@ -217,7 +217,8 @@ fn random() -> Result<[u8; 16], Errno> {
 /// Sees to it that a server without the library cannot copy the database's directory, and that copies of it are known.
 pub(super) fn guard(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
     let path = PathBuffer::in_database(tablespace, database, shared.version(), GUARD_NAME);
-    let made = guard::make(path.as_c_str(), shared.region.waits_for_disk());
+    let making = PathBuffer::making_guard(tablespace, database, shared.version(), std::process::id());
+    let made = guard::make(path.as_c_str(), making.as_c_str(), shared.region.waits_for_disk());
     made.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 

@@ -14,8 +14,6 @@ use crate::server::Shared;
 
 const VERSION: u64 = 1;
 const DATABASE: u64 = 2;
-/// How often a reserve is removed that comes back while its directory is removed.
-const RESERVE_TRIES: u32 = 1000;
 
 /// What a listing is known by.
 pub(super) fn number(named: Named) -> Option<u64> {
@@ -39,54 +37,55 @@ pub(super) fn listed(directory: u64, name: &CStr, kind: u8) -> Listed {
 
 /// Removes a directory, and the file in it that listings do not show. If there are others it stays as it was.
 pub(super) fn remove(shared: &Shared, named: Named) -> Outcome<()> {
-    let (path, hidden) = match named {
-        Named::Version { tablespace } => {
-            let path = PathBuffer::version(tablespace, shared.version());
-            let mut hidden = PathBuffer::version(tablespace, shared.version());
-            hidden.push(b"/").push(RESERVE_NAME.as_bytes());
-            (path, hidden)
-        }
-        Named::Database { tablespace, database } => {
-            let version = shared.version();
-            let path = PathBuffer::database(tablespace, database, version);
-            (path, PathBuffer::in_database(tablespace, database, version, GUARD_NAME))
-        }
+    let removed = match named {
+        Named::Version { tablespace } => remove_version(shared, tablespace),
+        Named::Database { tablespace, database } => remove_database(shared, tablespace, database),
         Named::Relation(_) => return None,
     };
-    if let Named::Database { .. } = named {
-        path.as_c_str().to_str().map(|path| sweep(Path::new(path))).unwrap_or_default();
-        // After a loss of power, a container that is back without the guard would pass for a copy.
-        if shared.region.waits_for_disk()
-            && let Err(errno) = sync_directory(path.as_c_str())
-        {
-            return Some(Err(Errno(errno)));
+    Some(removed.map_err(Errno))
+}
+
+fn rmdir(path: &CStr) -> Result<(), i32> {
+    // SAFETY: a string that ends with a zero.
+    call(|| unsafe { libc::rmdir(path.as_ptr()) }).map(drop)
+}
+
+/// A worker that fills the reserve may make its file anew meanwhile: it is removed as often as it is there.
+fn remove_version(shared: &Shared, tablespace: u32) -> Result<(), i32> {
+    let path = PathBuffer::version(tablespace, shared.version());
+    let mut reserve = PathBuffer::version(tablespace, shared.version());
+    reserve.push(b"/").push(RESERVE_NAME.as_bytes());
+    loop {
+        match rmdir(path.as_c_str()) {
+            Err(errno @ (libc::ENOTEMPTY | libc::EEXIST)) => match unlink(reserve.as_c_str()) {
+                Err(libc::ENOENT) => return Err(errno),
+                removed => removed?,
+            },
+            done => return done,
         }
     }
+}
+
+fn remove_database(shared: &Shared, tablespace: u32, database: u32) -> Result<(), i32> {
+    let version = shared.version();
+    let path = PathBuffer::database(tablespace, database, version);
+    path.as_c_str().to_str().map(|path| sweep(Path::new(path))).unwrap_or_default();
+    // After a loss of power, a container that is back without the guard would pass for a copy.
+    if shared.region.waits_for_disk() {
+        sync_directory(path.as_c_str())?;
+    }
+    let hidden = PathBuffer::in_database(tablespace, database, version, GUARD_NAME);
     let was_there = match unlink(hidden.as_c_str()) {
         Ok(()) => true,
         Err(libc::ENOENT) => false,
-        Err(errno) => return Some(Err(Errno(errno))),
+        Err(errno) => return Err(errno),
     };
-    // SAFETY: a string that ends with a zero.
-    let remove = || call(|| unsafe { libc::rmdir(path.as_c_str().as_ptr()) });
-    let mut removed = remove();
-    if let Named::Version { .. } = named {
-        // A worker that fills the reserve may have made it anew.
-        for _ in 0..RESERVE_TRIES {
-            if removed != Err(libc::ENOTEMPTY) || unlink(hidden.as_c_str()).is_err() {
-                break;
-            }
-            removed = remove();
-        }
-    }
-    if let Named::Database { tablespace, database } = named
-        && removed.is_err()
-        && was_there
-    {
-        // Others are in it. The reserve is filled again by a worker.
+    let removed = rmdir(path.as_c_str());
+    if removed.is_err() && was_there {
+        // Others are in it.
         let _ = guard(shared, tablespace, database);
     }
-    Some(removed.map(drop).map_err(Errno))
+    removed
 }
 
 /// Removes what processes left in a database's directory that died while they made or removed a container. Not while
@@ -95,7 +94,8 @@ pub(crate) fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes())) {
         if let Ok(path) = std::ffi::CString::new(entry.path().into_os_string().into_encoded_bytes()) {
-            let _ = remove_directory(&path);
+            // A guard that was being made is a file.
+            let _ = unlink(&path).or_else(|_| remove_directory(&path).map_err(|Errno(errno)| errno));
         }
     }
 }

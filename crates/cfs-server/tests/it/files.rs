@@ -255,6 +255,30 @@ fn a_directory_is_removed_with_its_guard_and_keeps_it_while_files_are_left() {
 }
 
 #[test]
+fn a_tablespaces_directory_is_removed_while_its_reserve_is_made_anew() {
+    in_a_server(|| {
+        process(|| {
+            let directory = format!("pg_tblspc/{TABLESPACE}/{VERSION}");
+            let _ = std::fs::remove_dir_all(&directory);
+            let name = CString::new(directory.clone()).unwrap();
+            for _ in 0..50 {
+                std::fs::create_dir(&directory).unwrap();
+                std::thread::scope(|scope| {
+                    // Until the directory has gone.
+                    let reserve = format!("{directory}/{RESERVE_NAME}");
+                    std::fs::write(&reserve, "").unwrap();
+                    scope.spawn(move || while std::fs::write(&reserve, "").is_ok() {});
+                    assert_eq!(FRONT.remove_directory(&name), Some(Ok(())));
+                });
+            }
+            std::fs::create_dir(&directory).unwrap();
+            std::fs::write(format!("{directory}/else"), "").unwrap();
+            assert_eq!(FRONT.remove_directory(&name), Some(Err(Errno(libc::ENOTEMPTY))));
+        });
+    });
+}
+
+#[test]
 fn another_servers_files_are_refused() {
     // A copy of the data directory, with the same links.
     in_two_servers(

@@ -144,13 +144,15 @@ fn containers_without_a_whole_guard_are_refused_and_an_empty_directory_is_not() 
 }
 
 #[test]
-fn a_guard_whose_maker_was_killed_is_finished_by_the_next_birth() {
+fn a_guard_whose_maker_was_killed_is_not_there_and_its_rest_goes_at_the_next_start() {
     in_a_server(|| {
-        fs::write(real(GUARD_NAME), "").unwrap();
-        set_mode(&real(GUARD_NAME), 0);
+        let rest = real(&format!("{GUARD_NAME}.pgshrink-new.77"));
+        fs::write(&rest, "half").unwrap();
         made();
         assert_eq!(content(), Some(Content::Original(State::Running)));
         assert_eq!(mode(&real(GUARD_NAME)), 0);
+        restart();
+        assert!(!rest.exists());
     });
 }
 

@@ -40,6 +40,8 @@ pub struct Config {
     pub limit_percent: u32,
     /// Whether this process makes checkpoints for all others.
     pub is_checkpointer: fn() -> bool,
+    /// Whether the server asks for fsyncs now: a reload changes it.
+    pub is_fsync_on: fn() -> bool,
     /// Whether this process, if it ends well, is the last one that writes, and has made the shutdown's checkpoint.
     pub is_last: fn() -> bool,
     /// Whether this process forks all others, and so must not touch what they share.
@@ -54,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) reserve_commits: u64,
     pub(crate) tuning: Tuning,
     is_checkpointer: fn() -> bool,
+    is_fsync_on: fn() -> bool,
     is_last: fn() -> bool,
     version: String,
     number: u32,
@@ -68,6 +71,11 @@ impl Shared {
     /// This server's number among those that lock files, for as long as its postmaster lives.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether the server asks for fsyncs.
+    pub(crate) fn is_fsync_on(&self) -> bool {
+        (self.is_fsync_on)()
     }
 
     /// Whether this process makes checkpoints.
@@ -116,6 +124,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         reserve_commits: for_commits,
         tuning: tuning(config.limit_percent),
         is_checkpointer: config.is_checkpointer,
+        is_fsync_on: config.is_fsync_on,
         is_last: config.is_last,
         version: config.version,
         number: random()?,

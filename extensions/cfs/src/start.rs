@@ -126,6 +126,7 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         reserve_bytes_max: settings::reserve_bytes(),
         limit_percent: settings::limit_percent(),
         is_checkpointer,
+        is_fsync_on,
         is_last,
         is_postmaster,
     })?;
@@ -153,6 +154,11 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
 fn is_checkpointer() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+fn is_fsync_on() -> bool {
+    // SAFETY: reads a variable of the process.
+    unsafe { pg_sys::enableFsync }
 }
 
 /// A server with a single user makes its last checkpoint in its only process.

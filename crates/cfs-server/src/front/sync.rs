@@ -153,7 +153,7 @@ fn without_signals<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// The checkpointer is about to write the control file: a checkpoint ends. What the one before served early, and
-/// nobody has committed since, is committed now.
+/// nobody has committed since, is committed now; without fsync all that was written.
 ///
 /// # Errors
 /// The error number of a commit that failed, with which the server stops as it does after a failed fsync.
@@ -165,7 +165,11 @@ pub(super) fn end_of_checkpoint(process: &mut Process) -> Result<(), Errno> {
     let member = process.member;
     let is_due =
         |key: &SegmentKey| member.look(key).is_ok_and(|look| look.is_some_and(|look| look.is_uncommitted));
-    let due: Vec<SegmentKey> = due.into_iter().filter(is_due).collect();
+    let due: Vec<SegmentKey> = match process.shared.is_fsync_on() {
+        true => due.into_iter().filter(is_due).collect(),
+        // A server without fsync asks for none, and its log begins at this checkpoint all the same.
+        false => member.open_segments(true).map_err(|error| errno_of(&error))?,
+    };
     let done = commit_all(process, &due);
     for key in due.iter().filter(|key| !done.contains_key(key)) {
         let opener = ServerOpener { shared: process.shared, descriptor: None };

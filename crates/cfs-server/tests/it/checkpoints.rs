@@ -8,7 +8,7 @@ use pgshrink_interpose::Front;
 
 use crate::server::{
     FRONT, be_checkpointer, close, create, in_a_server, open, open_control_file, page, process, read,
-    restart, write,
+    restart, restart_without_fsync, write,
 };
 
 /// Ends a process as a kill would: nothing is closed.
@@ -130,5 +130,24 @@ fn a_checkpointer_that_ends_well_leaves_closed_containers() {
         });
         restart();
         process(|| assert!(first_page_is("16401", 1)));
+    });
+}
+
+#[test]
+fn a_checkpoint_without_fsync_has_in_the_roots_what_was_written_before_it() {
+    in_a_server(|| {
+        restart_without_fsync();
+        process(|| {
+            let file = create("16401");
+            write(file, 0, &[page(1), page(2)]).unwrap();
+        });
+        process(|| {
+            be_checkpointer();
+            open_control_file().unwrap();
+            end();
+        });
+        // What no root has is not taken over by a server with fsync.
+        restart();
+        process(|| assert!(read(open("16401"), 0, 2).unwrap() == [page(1), page(2)]));
     });
 }

@@ -17,6 +17,7 @@ pub const TABLESPACE: u32 = 16400;
 pub const FRONT: ServerFront = ServerFront;
 
 static IS_CHECKPOINTER: AtomicBool = AtomicBool::new(false);
+static IS_FSYNC_ON: AtomicBool = AtomicBool::new(true);
 
 /// Runs a server of its own, in a data directory of its own; the test fails if the server panics.
 pub fn in_a_server(test: impl FnOnce()) {
@@ -111,6 +112,7 @@ fn boot() {
         reserve_bytes_max: 8 << 20,
         limit_percent: 100,
         is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
+        is_fsync_on: || IS_FSYNC_ON.load(Ordering::Relaxed),
         is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_postmaster: true,
     };
@@ -129,6 +131,7 @@ pub fn restart_without_fsync() {
 }
 
 fn restart_as(fsync: bool) {
+    IS_FSYNC_ON.store(fsync, Ordering::Relaxed);
     begin(fsync).unwrap();
     set(TABLESPACE, Some(Algorithm::Zstd.into())).unwrap();
 }

@@ -11,7 +11,7 @@ use pgshrink_cfs::segment::FILE_NAME;
 use crate::error::Problem;
 use crate::front::sweep;
 use crate::guard::{self, Content, State};
-use crate::names::{GUARD_NAME, LINKS, relation_name};
+use crate::names::{GUARD_NAME, LINKS, is_leftover, relation_name};
 use crate::owner;
 
 /// Before anything is read: takes the directories for this server, removes what dead processes left, refuses containers
@@ -20,12 +20,16 @@ pub(crate) fn begin(version: &str) -> Result<(), Problem> {
     for (tablespace, directory) in all(version)? {
         let at = |source| Problem::Directory { path: directory.clone(), source };
         let has_containers = has_containers(&directory).map_err(at)?;
-        if !has_containers && directory.join(GUARD_NAME).symlink_metadata().is_err() {
+        let has_guard = directory.join(GUARD_NAME).symlink_metadata().is_ok();
+        if !has_containers && !has_guard && !has_leftovers(&directory).map_err(at)? {
             continue;
         }
         // What another server has open is not to be touched.
         owner::own(tablespace)?;
         sweep(&directory);
+        if !has_containers && !has_guard {
+            continue;
+        }
         let found = guard::read(&directory).map_err(at)?;
         if has_containers && found.is_none_or(Content::is_suspect) {
             return Err(Problem::Copied { path: absolute(&directory), guard: found });
@@ -86,6 +90,16 @@ pub fn has_containers(directory: &Path) -> io::Result<bool> {
             && entry.file_type()?.is_dir()
             && entry.path().join(FILE_NAME).symlink_metadata().is_ok()
         {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a process died in this directory while it made or removed something.
+fn has_leftovers(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if is_leftover(entry?.file_name().as_bytes()) {
             return Ok(true);
         }
     }

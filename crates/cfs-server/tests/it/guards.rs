@@ -157,6 +157,18 @@ fn a_guard_whose_maker_was_killed_is_not_there_and_its_rest_goes_at_the_next_sta
 }
 
 #[test]
+fn rests_go_from_a_directory_that_has_neither_container_nor_guard_yet() {
+    in_a_server(|| {
+        let rests = [format!("{GUARD_NAME}.pgshrink-new.77"), "16402.pgshrink-new.77".to_owned()];
+        fs::write(real(&rests[0]), "half").unwrap();
+        fs::create_dir(real(&rests[1])).unwrap();
+        restart();
+        assert!(rests.iter().all(|rest| !real(rest).exists()));
+        assert_eq!(content(), None);
+    });
+}
+
+#[test]
 fn a_last_process_that_fails_does_not_say_that_all_is_closed() {
     in_a_server(|| {
         made();

@@ -32,6 +32,7 @@ mod region;
 mod report;
 mod reserve;
 pub mod saved;
+pub mod secrets;
 pub mod server;
 pub mod setting;
 pub mod work;

@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use pgshrink_cfs::relation::number;
+use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::segment::FILE_NAME;
+use pgshrink_cfs::slots::SegmentKey;
 
 use crate::error::Problem;
 use crate::front::sweep;
@@ -48,6 +49,28 @@ pub(crate) fn end(version: &str) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// All containers of all tablespaces.
+pub(crate) fn containers(version: &str) -> Result<Vec<SegmentKey>, Problem> {
+    let mut found = Vec::new();
+    for (tablespace, directory) in all(version)? {
+        let at = |source| Problem::Directory { path: directory.clone(), source };
+        let database = directory.file_name().and_then(|name| number(name.to_str()?)).unwrap_or(0);
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries.map_err(at)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(at)?;
+            let Some(name) = relation_name(entry.file_name().as_bytes()) else { continue };
+            if entry.path().join(FILE_NAME).symlink_metadata().is_ok() {
+                let RelationName { number: relation, fork, segment } = name;
+                found.push(SegmentKey { tablespace, database, relation, fork, segment });
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// All directories of databases, by tablespace; paths from the data directory.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::guard::Content;
+use crate::keys::KeyProblem;
 use crate::owner::Owner;
 
 /// What is wrong, and what to do about it.
@@ -56,6 +57,9 @@ pub enum Problem {
         /// What its guard says, if there is one.
         guard: Option<Content>,
     },
+    /// A key of encrypted files.
+    #[error(transparent)]
+    Key(#[from] KeyProblem),
     /// Something that the configuration says is out of range.
     #[error("{what} is {found}: {allowed}")]
     Setting {

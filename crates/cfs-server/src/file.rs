@@ -6,11 +6,14 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
+use pgshrink_cfs::seal::RecordSeal;
+use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, Opened, Opener, SegmentKey};
-use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, Options, Recovery};
+use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, Options, Recovery, Seal};
 
 use crate::host::errno;
 use crate::names::PathBuffer;
+use crate::secrets::Kernel;
 use crate::server::Shared;
 
 /// First of the bytes that servers lock: behind all that a file can have.
@@ -25,14 +28,44 @@ pub(crate) struct SegmentFile {
     is_owned: bool,
     key: SegmentKey,
     shared: &'static Shared,
+    /// Where the container is encrypted.
+    seal: Option<Box<RecordSeal<Kernel>>>,
 }
 
 impl SegmentFile {
     /// A file that somebody else closes.
     pub(crate) fn borrowed(descriptor: RawFd, key: SegmentKey, shared: &'static Shared) -> SegmentFile {
-        SegmentFile { descriptor, is_owned: false, key, shared }
+        SegmentFile { descriptor, is_owned: false, key, shared, seal: None }
+    }
+
+    /// A file that this closes.
+    pub(crate) fn owned(descriptor: RawFd, key: SegmentKey, shared: &'static Shared) -> SegmentFile {
+        SegmentFile { descriptor, is_owned: true, key, shared, seal: None }
+    }
+
+    /// Finds the key if the container is encrypted. Without it the engine says which one is needed.
+    fn unlock(&mut self) -> Result<(), DeviceError> {
+        if self.shared.region.current_key_id().is_none() {
+            return Ok(());
+        }
+        // The master key may change between two looks, and the one of before be forgotten.
+        for _ in 0..KEY_TRIES {
+            let Some(root) = clear(self).filter(|root| root.key_id != [0; 16]) else { return Ok(()) };
+            if let Some(master) = self.shared.region.key(&root.key_id) {
+                // One that is damaged is said by who opens the root.
+                if let Ok(data_key) = master.unwrap(&root.id, &root.key) {
+                    let kernel = Kernel::new().map_err(|_| DeviceError::Io(libc::EIO))?;
+                    self.seal = Some(Box::new(data_key.into_seal(root.key_id, kernel)));
+                }
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
+
+/// How often a container's key is looked for.
+const KEY_TRIES: u32 = 3;
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
@@ -178,6 +211,10 @@ impl Device for SegmentFile {
         crate::reserve::release(self.shared, self.key.tablespace, bytes, need)
     }
 
+    fn seal(&self) -> Option<&dyn Seal> {
+        self.seal.as_deref().map(|seal| seal as &dyn Seal)
+    }
+
     fn note_writer_collected(&self, moved_bytes: u64, commits: u64) {
         if let Some(place) = self.shared.region.place(self.key.tablespace) {
             self.shared.region.activity().note_writer(place, moved_bytes, commits);
@@ -238,6 +275,8 @@ pub(crate) struct SegmentFolder {
     pub(crate) shared: &'static Shared,
     pub(crate) mode: libc::mode_t,
     pub(crate) made: Cell<Option<RawFd>>,
+    /// The new container's, where it is to be encrypted.
+    pub(crate) seal: Cell<Option<Box<RecordSeal<Kernel>>>>,
 }
 
 impl SegmentFolder {
@@ -253,12 +292,13 @@ impl Folder for SegmentFolder {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
         let descriptor = open(self.path(name).as_c_str(), flags, self.mode).map_err(failed)?;
         self.made.set(Some(descriptor));
-        Ok(SegmentFile::borrowed(descriptor, self.key, self.shared))
+        let SegmentFolder { key, shared, .. } = *self;
+        Ok(SegmentFile { descriptor, is_owned: false, key, shared, seal: self.seal.take() })
     }
 
     fn open(&self, name: &str) -> Result<SegmentFile, DeviceError> {
         let descriptor = open(self.path(name).as_c_str(), libc::O_RDWR, 0).map_err(failed)?;
-        Ok(SegmentFile { descriptor, is_owned: true, key: self.key, shared: self.shared })
+        Ok(SegmentFile::owned(descriptor, self.key, self.shared))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
@@ -298,7 +338,7 @@ impl Opener<'static> for ServerOpener {
     fn open(&self, key: &SegmentKey) -> Result<Opened<'static, SegmentFile>, DeviceError> {
         let path = PathBuffer::container(key, self.shared.version());
         let opened = open(path.as_c_str(), libc::O_RDWR, 0).map_err(failed)?;
-        let device = match self.descriptor {
+        let mut device = match self.descriptor {
             Some(descriptor) => {
                 // SAFETY: both are open; the first is the server's descriptor of this very segment.
                 let moved = call(|| unsafe { libc::dup3(opened, descriptor, libc::O_CLOEXEC) });
@@ -307,8 +347,9 @@ impl Opener<'static> for ServerOpener {
                 moved.map_err(failed)?;
                 SegmentFile::borrowed(descriptor, *key, self.shared)
             }
-            None => SegmentFile { descriptor: opened, is_owned: true, key: *key, shared: self.shared },
+            None => SegmentFile::owned(opened, *key, self.shared),
         };
+        device.unlock()?;
         let recovery = self.shared.recovery();
         Ok(Opened { device, options: self.shared.options(), recovery })
     }

@@ -474,7 +474,7 @@ fn admit(process: &mut Process, descriptor: RawFd, end: u32) -> Result<(), Errno
 /// How pages of a segment are written now.
 fn writing(shared: &Shared, key: &SegmentKey) -> Writing {
     // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning.
-    let choice = shared.region.setting(key.tablespace).flatten();
+    let choice = shared.region.setting(key.tablespace).and_then(|setting| setting.compression);
     let policy = Policy { choice: choice.unwrap_or(Algorithm::None.into()), ..Policy::default() };
     // What cannot be read back must not be published: there is no other copy.
     Writing { policy, verify: true, ..Writing::default() }

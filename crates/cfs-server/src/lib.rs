@@ -25,6 +25,7 @@ mod file;
 mod front;
 pub mod guard;
 mod host;
+pub mod keys;
 mod names;
 pub mod owner;
 mod process;

@@ -1,8 +1,11 @@
 //! The memory that all processes of a server share: settings of tablespaces, and the slots of open segments.
 //!
 //! ```text
-//!  header, settings of tablespaces (64 KB) | what collectors do ([`crate::activity`]) | slots (pgshrink_cfs::slots)
+//!  header, settings of tablespaces (64 KB) | master keys (4 KB) | what collectors do ([`crate::activity`])
+//!                                         | slots (pgshrink_cfs::slots)
 //! ```
+//!
+//! Master keys are kept from dumps of memory and, where the system allows it, from swap.
 //!
 //! It is a file in memory (`memfd_create`), made by the postmaster before its first fork and mapped shared. A page
 //! of it takes memory when it is touched first, and with `vm.overcommit_memory = 2` counts only then.
@@ -13,18 +16,31 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use pgshrink_cfs::Geometry;
+use pgshrink_cfs::seal::{KeyId, MASTER_KEY_BYTES, MasterKey};
 use pgshrink_cfs::slots::{Capacity, Slots};
 use pgshrink_cfs::units::PAGES_MAX;
 use pgshrink_codec::{Algorithm, Choice, Level};
+use zeroize::Zeroizing;
 
 use crate::activity::Activity;
 use crate::error::Problem;
 use crate::host::errno;
+use crate::setting::Setting;
 
 /// Bytes of the region before the slots.
 pub(crate) const BYTES_BEFORE_SLOTS: usize = WORDS_BEFORE_SLOTS * 8;
-const WORDS_BEFORE_SLOTS: usize = WORDS_OF_SETTINGS + crate::activity::WORDS;
+const WORDS_BEFORE_SLOTS: usize = KEYS_END + crate::activity::WORDS;
 const WORDS_OF_SETTINGS: usize = (64 << 10) / 8;
+/// Master keys: which is current, by its place from 1 on, then the keys. A page of its own.
+const KEYS: usize = WORDS_OF_SETTINGS;
+const KEYS_END: usize = KEYS + PAGE_WORDS;
+const PAGE_WORDS: usize = 4096 / 8;
+/// An id, and [`MasterKey::to_bytes`].
+const KEY_WORDS: usize = (KEY_ID_BYTES + MASTER_KEY_BYTES) / 8;
+const KEY_ID_BYTES: usize = 16;
+/// Master keys at most at the same time.
+pub(crate) const KEYS_MAX: usize = 16;
+const _: () = assert!(1 + KEYS_MAX * KEY_WORDS <= PAGE_WORDS);
 const SERVER: usize = 0;
 const FLAGS: usize = 1;
 /// The last damage: a count that is odd while it is written, when, length, text.
@@ -82,13 +98,27 @@ impl Region {
             }
             std::slice::from_raw_parts(start.cast(), bytes / 8)
         };
-        Ok(Region { memory, words, capacity })
+        let region = Region { memory, words, capacity };
+        region.protect_keys();
+        Ok(region)
     }
 
-    /// Begins a server's life: everything is forgotten but what the caller says now. After a crash of one process
+    /// Keeps the page with the keys out of dumps, and in memory if there is a limit that allows that.
+    fn protect_keys(&self) {
+        let page = &self.words[KEYS..KEYS_END];
+        let (start, bytes) = (page.as_ptr().cast_mut().cast(), size_of_val(page));
+        // SAFETY: a whole page of the mapping, whose content does not change.
+        unsafe {
+            libc::madvise(start, bytes, libc::MADV_DONTDUMP);
+            libc::mlock(start, bytes);
+        }
+    }
+
+    /// Begins a server's life: everything is forgotten but master keys and what the caller says now. After a crash of one process
     /// the postmaster calls this when all others have ended.
     pub(crate) fn begin(&self, server: u32, roll_forward: bool) -> Result<(), Problem> {
         let bytes = (self.words.len() * 8) as i64;
+        let (current, keys) = (self.current_key().map(|key| key.id()), self.keys());
         // SAFETY: takes numbers. The mapping stays valid: the file has its size again before anyone touches it.
         let emptied =
             unsafe { libc::ftruncate(self.memory, 0) == 0 && libc::ftruncate(self.memory, bytes) == 0 };
@@ -98,12 +128,73 @@ impl Region {
         self.words[SERVER].store(u64::from(server), Ordering::Relaxed);
         self.words[FLAGS].store(if roll_forward { ROLL_FORWARD } else { 0 }, Ordering::Relaxed);
         self.activity().begin();
+        self.protect_keys();
+        // The current one last.
+        let (current, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| Some(key.id()) == current);
+        others.iter().chain(&current).try_for_each(|key| self.put_key(key))?;
         self.slots().map(drop)
+    }
+
+    fn key_words(&self) -> impl Iterator<Item = &'static [AtomicU64]> {
+        self.words[KEYS + 1..KEYS_END].chunks_exact(KEY_WORDS).take(KEYS_MAX)
+    }
+
+    /// The master keys. One that is being written is not there yet: its id is a hash of it.
+    pub(crate) fn keys(&self) -> Vec<MasterKey> {
+        self.key_words().filter_map(key_in).collect()
+    }
+
+    /// The master key of this id.
+    pub(crate) fn key(&self, id: &KeyId) -> Option<MasterKey> {
+        self.key_words().find(|words| id_in(words) == *id).and_then(key_in)
+    }
+
+    /// The master key of new files.
+    pub(crate) fn current_key(&self) -> Option<MasterKey> {
+        let place = (self.words[KEYS].load(Ordering::Acquire) as usize).checked_sub(1)?;
+        self.key_words().nth(place).and_then(key_in)
+    }
+
+    /// Its id alone.
+    pub(crate) fn current_key_id(&self) -> Option<KeyId> {
+        let place = (self.words[KEYS].load(Ordering::Acquire) as usize).checked_sub(1)?;
+        self.key_words().nth(place).map(id_in)
+    }
+
+    /// Adds a master key if it is not there, and makes it the one for new files. One process at a time.
+    pub(crate) fn put_key(&self, key: &MasterKey) -> Result<(), Problem> {
+        let known = self.key_words().position(|words| id_in(words) == key.id());
+        let place = known.or_else(|| self.key_words().position(|words| id_in(words) == [0; KEY_ID_BYTES]));
+        let Some((place, words)) = place.and_then(|place| Some((place, self.key_words().nth(place)?))) else {
+            let allowed = "end the change of the master key that is under way, with cfs_rotate_key()";
+            return Err(Problem::Setting {
+                what: "number of master keys",
+                found: KEYS_MAX.to_string(),
+                allowed,
+            });
+        };
+        let (bytes, id) = (key.to_bytes(), key.id());
+        // The id last: who finds it finds the key.
+        for (word, bytes) in words[KEY_ID_BYTES / 8..].iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
+        }
+        for (word, bytes) in words.iter().zip(id.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), Ordering::Release);
+        }
+        self.words[KEYS].store(place as u64 + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Forgets all master keys but this one.
+    pub(crate) fn drop_keys_but(&self, id: &KeyId) {
+        for words in self.key_words().filter(|words| id_in(words) != *id) {
+            words.iter().for_each(|word| word.store(0, Ordering::Release));
+        }
     }
 
     /// What collectors do and have done.
     pub(crate) fn activity(&self) -> Activity {
-        Activity::over(&self.words[WORDS_OF_SETTINGS..WORDS_BEFORE_SLOTS])
+        Activity::over(&self.words[KEYS_END..WORDS_BEFORE_SLOTS])
     }
 
     /// A tablespace's place among those that have a setting.
@@ -178,11 +269,11 @@ impl Region {
         words.chunks_exact(SETTING_WORDS).map(|entry| (&entry[0], &entry[1]))
     }
 
-    /// The setting of a tablespace, of which `None` is "plain"; the outer `None`: there never was one.
-    pub(crate) fn setting(&self, tablespace: u32) -> Option<Option<Choice>> {
+    /// The setting of a tablespace; `None`: there never was one.
+    pub(crate) fn setting(&self, tablespace: u32) -> Option<Setting> {
         let entries = self.entries().take_while(|(oid, _)| oid.load(Ordering::Acquire) != 0);
         let mut found = entries.filter(|(oid, _)| oid.load(Ordering::Relaxed) == u64::from(tablespace));
-        found.next().map(|(_, setting)| choice_of(setting.load(Ordering::Acquire)))
+        found.next().map(|(_, setting)| setting_of(setting.load(Ordering::Acquire)))
     }
 
     /// All tablespaces that have a setting.
@@ -192,7 +283,7 @@ impl Region {
     }
 
     /// Puts a setting in force for all processes.
-    pub(crate) fn set(&self, tablespace: u32, setting: Option<Choice>) -> Result<(), Problem> {
+    pub(crate) fn set(&self, tablespace: u32, setting: Setting) -> Result<(), Problem> {
         for (oid, word) in self.entries() {
             let known = oid.load(Ordering::Acquire);
             if known == 0 {
@@ -213,14 +304,39 @@ impl Region {
     }
 }
 
-fn word_of(setting: Option<Choice>) -> u64 {
-    let Some(Choice { algorithm, level: Level(level) }) = setting else { return 0 };
-    (algorithm as u64 + 1) << 32 | u64::from(level as u32)
+/// Of a setting's word, beside algorithm and level.
+const ENCRYPTED: u64 = 1 << 62;
+
+fn word_of(setting: Setting) -> u64 {
+    let Some(Choice { algorithm, level: Level(level) }) = setting.compression else { return 0 };
+    let encrypted = if setting.is_encrypted { ENCRYPTED } else { 0 };
+    (algorithm as u64 + 1) << 32 | u64::from(level as u32) | encrypted
 }
 
-fn choice_of(word: u64) -> Option<Choice> {
-    let algorithm = *Algorithm::ALL.get(((word >> 32) as usize).checked_sub(1)?)?;
-    Some(Choice { algorithm, level: Level(word as u32 as i32) })
+fn setting_of(word: u64) -> Setting {
+    let choice = (((word & !ENCRYPTED) >> 32) as usize).checked_sub(1).and_then(|place| {
+        let algorithm = *Algorithm::ALL.get(place)?;
+        Some(Choice { algorithm, level: Level(word as u32 as i32) })
+    });
+    Setting { compression: choice, is_encrypted: choice.is_some() && word & ENCRYPTED != 0 }
+}
+
+fn id_in(words: &[AtomicU64]) -> KeyId {
+    let mut id = [0; KEY_ID_BYTES];
+    for (bytes, word) in id.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
+    }
+    id
+}
+
+/// The key in these words, if they are of one.
+fn key_in(words: &[AtomicU64]) -> Option<MasterKey> {
+    let id = id_in(words);
+    let mut bytes = Zeroizing::new([0; MASTER_KEY_BYTES]);
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(&words[KEY_ID_BYTES / 8..]) {
+        bytes.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
+    }
+    MasterKey::from_bytes(&bytes).filter(|key| id != [0; KEY_ID_BYTES] && key.id() == id)
 }
 
 #[cfg(test)]
@@ -233,42 +349,80 @@ mod tests {
         region
     }
 
+    fn compressed() -> Setting {
+        Setting { compression: Some(Algorithm::Zstd.into()), is_encrypted: false }
+    }
+
     #[test]
     fn every_choice_comes_back_from_its_word() {
         for algorithm in Algorithm::ALL {
             let levels = algorithm.levels();
-            for level in [levels.min, levels.default, levels.max] {
-                let choice = Choice { algorithm: *algorithm, level };
-                assert_eq!(choice_of(word_of(Some(choice))), Some(choice));
+            for (level, is_encrypted) in [(levels.min, false), (levels.default, true), (levels.max, true)] {
+                let setting =
+                    Setting { compression: Some(Choice { algorithm: *algorithm, level }), is_encrypted };
+                assert_eq!(setting_of(word_of(setting)), setting);
             }
         }
-        assert_eq!(choice_of(word_of(None)), None);
-        assert_eq!(choice_of(99 << 32), None);
+        assert_eq!(setting_of(word_of(Setting::PLAIN)), Setting::PLAIN);
+        assert_eq!(setting_of(99 << 32), Setting::PLAIN);
     }
 
     #[test]
     fn settings_are_found_changed_and_limited_in_number() {
         let region = region();
         assert_eq!(region.setting(16400), None);
-        region.set(16400, Some(Algorithm::Zstd.into())).unwrap();
-        region.set(16401, None).unwrap();
-        assert_eq!(region.setting(16400), Some(Some(Algorithm::Zstd.into())));
-        assert_eq!(region.setting(16401), Some(None));
-        region.set(16400, None).unwrap();
-        assert_eq!(region.setting(16400), Some(None));
+        region.set(16400, compressed()).unwrap();
+        region.set(16401, Setting::PLAIN).unwrap();
+        assert_eq!(region.setting(16400), Some(compressed()));
+        assert_eq!(region.setting(16401), Some(Setting::PLAIN));
+        region.set(16400, Setting::PLAIN).unwrap();
+        assert_eq!(region.setting(16400), Some(Setting::PLAIN));
         assert_eq!(region.tablespaces().collect::<Vec<_>>(), [16400, 16401]);
         for tablespace in 1..=TABLESPACES_MAX as u32 - 2 {
-            region.set(tablespace, None).unwrap();
+            region.set(tablespace, Setting::PLAIN).unwrap();
         }
-        let full = region.set(99_999, None).unwrap_err();
+        let full = region.set(99_999, Setting::PLAIN).unwrap_err();
         assert!(full.to_string().contains(&TABLESPACES_MAX.to_string()), "{full}");
     }
 
     #[test]
-    fn a_new_begin_forgets_what_was_there() {
+    fn a_new_begin_forgets_what_was_there_but_keys() {
         let region = region();
-        region.set(16400, None).unwrap();
+        region.set(16400, Setting::PLAIN).unwrap();
+        let keys = [1, 2, 3].map(key);
+        keys.iter().for_each(|key| region.put_key(key).unwrap());
+        region.put_key(&keys[1]).unwrap();
         region.begin(8, true).unwrap();
         assert_eq!((region.server(), region.rolls_forward(), region.setting(16400)), (8, true, None));
+        assert_eq!(region.keys().len(), 3);
+        assert_eq!(region.current_key_id(), Some(keys[1].id()));
+    }
+
+    fn key(number: u8) -> MasterKey {
+        MasterKey::from_bytes(&{
+            let mut bytes = [0; MASTER_KEY_BYTES];
+            bytes[0] = number;
+            bytes
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn master_keys_are_found_by_id_dropped_and_limited_in_number() {
+        let region = region();
+        assert!(region.current_key().is_none() && region.current_key_id().is_none());
+        for number in 1..=KEYS_MAX as u8 {
+            region.put_key(&key(number)).unwrap();
+        }
+        assert!(region.put_key(&key(99)).is_err());
+        assert_eq!(region.key(&key(3).id()).map(|found| found.id()), Some(key(3).id()));
+        region.drop_keys_but(&key(16).id());
+        assert_eq!(region.keys().len(), 1);
+        assert!(region.key(&key(3).id()).is_none());
+        assert_eq!(region.current_key().map(|key| key.id()), Some(key(16).id()));
+        // A key that is half written is none.
+        region.key_words().next().unwrap()[0].store(7, Ordering::Relaxed);
+        assert!(region.keys().len() == 1);
+        region.put_key(&key(4)).unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! Settings of tablespaces in the server's data directory: for redo, and for a start, which cannot read catalogs.
 //!
-//! `pg_cfs/OID` is one line: `cfs 1 zstd:1 CHECKSUM`, the checksum a CRC-32 of what is before it, in hexadecimal.
+//! `pg_cfs/OID` is one line: `cfs 1 zstd:1 CHECKSUM`, or `cfs 2 encrypted zstd:1 CHECKSUM`, the checksum a CRC-32 of
+//! what is before it, in hexadecimal.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -12,6 +13,8 @@ use crate::setting::Setting;
 /// The directory, in the server's data directory, which is a server's working directory.
 pub const DIRECTORY: &str = "pg_cfs";
 const HEAD: &str = "cfs 1 ";
+/// Of encrypted tablespaces: versions that do not know of them must not write plain files there.
+const HEAD_ENCRYPTED: &str = "cfs 2 encrypted ";
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +63,8 @@ fn system(path: &Path) -> impl FnOnce(io::Error) -> SavedError {
 }
 
 fn text_of(setting: Setting) -> String {
-    let head = format!("{HEAD}{setting}");
+    let head =
+        format!("{}{}", if setting.is_encrypted { HEAD_ENCRYPTED } else { HEAD }, setting.compression());
     format!("{head} {:08x}\n", crc32fast::hash(head.as_bytes()))
 }
 
@@ -69,7 +73,10 @@ fn parse(text: &str) -> Option<Setting> {
     if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(head.as_bytes()) {
         return None;
     }
-    head.strip_prefix(HEAD)?.parse().ok()
+    match head.strip_prefix(HEAD_ENCRYPTED) {
+        Some(compression) => Setting::encrypted(compression.parse().ok()?),
+        None => head.strip_prefix(HEAD)?.parse().ok(),
+    }
 }
 
 /// Saves a tablespace's setting, durably, in the server whose data directory this is.
@@ -78,11 +85,7 @@ fn parse(text: &str) -> Option<Setting> {
 /// The system's; the old setting is in force then, or the new one.
 pub fn save(data: &Path, tablespace: u32, setting: Setting) -> Result<(), SavedError> {
     let folder = data.join(DIRECTORY);
-    match DirBuilder::new().mode(0o700).create(&folder) {
-        Ok(()) => sync(data)?,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(system(&folder)(error)),
-    }
+    make_directory(data).map_err(system(&folder))?;
     let (new, path) = (folder.join(format!("{tablespace}.new")), folder.join(tablespace.to_string()));
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -92,6 +95,15 @@ pub fn save(data: &Path, tablespace: u32, setting: Setting) -> Result<(), SavedE
     };
     write().map_err(system(&path))?;
     sync(&folder)
+}
+
+/// Makes the directory, durably, if it is not there.
+pub(crate) fn make_directory(data: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(data.join(DIRECTORY)) {
+        Ok(()) => File::open(data)?.sync_all(),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes a tablespace's setting, durably. It need not be there.
@@ -155,6 +167,10 @@ mod tests {
         save(data.path(), 16401, zstd).unwrap();
         save(data.path(), 16400, Setting::PLAIN).unwrap();
         save(data.path(), 16402, zstd).unwrap();
+        let sealed = Setting::encrypted(zstd).unwrap();
+        save(data.path(), 16404, sealed).unwrap();
+        assert_eq!(read_all(data.path()).unwrap().settings.last(), Some(&(16404, sealed)));
+        remove(data.path(), 16404).unwrap();
         remove(data.path(), 16402).unwrap();
         remove(data.path(), 16402).unwrap();
         fs::write(data.path().join(DIRECTORY).join("16403.new"), "half").unwrap();

@@ -10,7 +10,6 @@ use std::time::SystemTime;
 use pgshrink_cfs::reserve::{bytes_for_commits, bytes_for_pages};
 use pgshrink_cfs::slots::{Access, Segment, SegmentKey, Usage};
 use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
-use pgshrink_codec::Choice;
 
 use crate::activity::{Progress, Totals};
 use crate::databases;
@@ -21,6 +20,7 @@ use crate::owner;
 use crate::process;
 use crate::region::{Region, Room};
 use crate::report::errno_of;
+use crate::setting::Setting;
 
 /// What the server says of itself.
 #[derive(Clone, Debug)]
@@ -66,6 +66,11 @@ impl Shared {
     /// The version directory's name.
     pub(crate) fn version(&self) -> &[u8] {
         self.version.as_bytes()
+    }
+
+    /// The same, as a text.
+    pub(crate) fn version_text(&self) -> &str {
+        &self.version
     }
 
     /// This server's number among those that lock files, for as long as its postmaster lives.
@@ -189,16 +194,16 @@ fn random() -> Result<u32, Problem> {
 }
 
 /// Puts a tablespace's setting in force for all processes: files that are made from now on, and pages that are
-/// written. `None`: plain. What is compressed stays readable.
+/// written. What is compressed or encrypted stays readable.
 ///
 /// # Errors
 /// [`Problem::NotStarted`], [`Problem::Tablespaces`].
-pub fn set(tablespace: u32, compression: Option<Choice>) -> Result<(), Problem> {
-    shared().ok_or(Problem::NotStarted)?.region.set(tablespace, compression)
+pub fn set(tablespace: u32, setting: Setting) -> Result<(), Problem> {
+    shared().ok_or(Problem::NotStarted)?.region.set(tablespace, setting)
 }
 
-/// The setting in force; the outer `None`: there never was one.
-pub fn setting(tablespace: u32) -> Option<Option<Choice>> {
+/// The setting in force; `None`: there never was one.
+pub fn setting(tablespace: u32) -> Option<Setting> {
     shared()?.region.setting(tablespace)
 }
 

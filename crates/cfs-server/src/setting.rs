@@ -10,6 +10,8 @@ use pgshrink_codec::{Algorithm, Choice, Level};
 pub struct Setting {
     /// Algorithm and level; `None`: new files are plain.
     pub compression: Option<Choice>,
+    /// Whether new files are encrypted; only with compression.
+    pub is_encrypted: bool,
 }
 
 /// Words for "as recommended", and for "not at all".
@@ -17,6 +19,8 @@ const YES: [&str; 4] = ["true", "on", "yes", "default"];
 const NO: [&str; 4] = ["none", "off", "no", "false"];
 /// What a security label begins with.
 const LABEL: &str = "compression=";
+/// What the label of an encrypted tablespace ends with.
+const LABEL_ENCRYPTED: &str = ", encryption=on";
 
 /// What is recommended: `zstd:1`.
 pub const DEFAULT: Choice = Choice { algorithm: Algorithm::Zstd, level: Level(1) };
@@ -53,7 +57,7 @@ impl SettingError {
                 )
             }
             SettingError::Label(_) => {
-                "Labels look like 'compression=zstd:1' or 'compression=none'. ALTER TABLESPACE … SET (compression = …) makes them."
+                "Labels look like 'compression=zstd:1', 'compression=zstd:1, encryption=on' or 'compression=none'. ALTER TABLESPACE … SET (compression = …) makes them."
                     .into()
             }
         }
@@ -67,20 +71,36 @@ fn algorithms() -> impl Iterator<Item = Algorithm> {
 
 impl Setting {
     /// New files are plain.
-    pub const PLAIN: Setting = Setting { compression: None };
+    pub const PLAIN: Setting = Setting { compression: None, is_encrypted: false };
+    /// New files are compressed as recommended and encrypted: where it is not known what they are to be.
+    pub const SAFE: Setting = Setting { compression: Some(DEFAULT), is_encrypted: true };
+
+    /// With encryption; `None` for what is not compressed.
+    pub fn encrypted(self) -> Option<Setting> {
+        self.compression.is_some().then_some(Setting { is_encrypted: true, ..self })
+    }
+
+    /// The value of the option `compression`.
+    pub fn compression(&self) -> String {
+        self.compression.map_or_else(|| "none".to_owned(), |choice| choice.to_string())
+    }
 
     /// The text of the tablespace's security label.
     pub fn label(&self) -> String {
-        format!("{LABEL}{self}")
+        format!("{LABEL}{}{}", self.compression(), if self.is_encrypted { LABEL_ENCRYPTED } else { "" })
     }
 
-    /// Reads a security label.
+    /// What a security label says.
     ///
     /// # Errors
-    /// [`SettingError::Label`], and as of [`FromStr`].
+    /// [`SettingError`].
     pub fn from_label(label: &str) -> Result<Setting, SettingError> {
-        let value = label.strip_prefix(LABEL).ok_or_else(|| SettingError::Label(label.into()))?;
-        value.parse()
+        let unknown = || SettingError::Label(label.into());
+        let value = label.strip_prefix(LABEL).ok_or_else(unknown)?;
+        match value.strip_suffix(LABEL_ENCRYPTED) {
+            Some(value) => value.parse::<Setting>()?.encrypted().ok_or_else(unknown),
+            None => value.parse(),
+        }
     }
 }
 
@@ -90,7 +110,7 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Setting, SettingError> {
         let word = text.trim().to_ascii_lowercase();
         if YES.contains(&word.as_str()) {
-            return Ok(Setting { compression: Some(DEFAULT) });
+            return Ok(Setting { compression: Some(DEFAULT), is_encrypted: false });
         }
         if NO.contains(&word.as_str()) {
             return Ok(Setting::PLAIN);
@@ -119,16 +139,13 @@ impl FromStr for Setting {
                 Choice::new(algorithm, level).map_err(|_| wrong())?
             }
         };
-        Ok(Setting { compression: Some(choice) })
+        Ok(Setting { compression: Some(choice), is_encrypted: false })
     }
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.compression {
-            Some(choice) => choice.fmt(f),
-            None => f.write_str("none"),
-        }
+        write!(f, "{}{}", self.compression(), if self.is_encrypted { ", encrypted" } else { "" })
     }
 }
 
@@ -163,6 +180,14 @@ mod tests {
         for text in ["zstd:-7", "lz4:1", "none", "snappy"] {
             let setting: Setting = text.parse().unwrap();
             assert_eq!(Setting::from_label(&setting.label()), Ok(setting));
+            let sealed = setting.encrypted();
+            assert_eq!(sealed.is_none(), text == "none");
+            assert!(sealed.is_none_or(|sealed| Setting::from_label(&sealed.label()) == Ok(sealed)));
+        }
+        for label in
+            ["compression=none, encryption=on", "compression=zstd:1, encryption=off", "encryption=on"]
+        {
+            assert!(Setting::from_label(label).is_err(), "{label}");
         }
         assert!(matches!(Setting::from_label("secret"), Err(SettingError::Label(_))));
         assert!(matches!(Setting::from_label("compression=gzip"), Err(SettingError::Word(_))));

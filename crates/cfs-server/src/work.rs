@@ -5,6 +5,7 @@
 // A descriptor that is closed.
 #![allow(unsafe_code)]
 
+use pgshrink_cfs::seal::{KeyId, KeySlot};
 use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::{Budget, Collected, Error, Stats};
 use pgshrink_interpose::Errno;
@@ -136,6 +137,29 @@ pub fn commit(key: &SegmentKey) -> Result<Option<()>, Problem> {
 /// As of the container.
 pub fn unload_idle(key: &SegmentKey) -> Result<Option<u32>, Problem> {
     absent_is_none(using(key, Access::Read, |pinned| pinned.unload_idle()))
+}
+
+/// Gives an encrypted container's data key another wrap, durably, so that no root of its ring carries the old one.
+/// `None`: the container is not there, or is another one than that of this id by now.
+///
+/// # Errors
+/// As of the container.
+pub(crate) fn rekey(
+    key: &SegmentKey,
+    id: &[u8; 16],
+    key_id: KeyId,
+    slot: KeySlot,
+) -> Result<Option<()>, Problem> {
+    let rekeyed = using(key, Access::Write, |pinned| {
+        if pinned.id() != *id {
+            return Ok(None);
+        }
+        // Each writes two of the three roots.
+        pinned.rekey(key_id, slot)?;
+        pinned.rekey(key_id, slot)?;
+        Ok(Some(()))
+    });
+    absent_is_none(rekeyed).map(Option::flatten)
 }
 
 fn absent_is_none<T>(done: Result<T, Problem>) -> Result<Option<T>, Problem> {

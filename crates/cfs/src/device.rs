@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::seal::Seal;
+
 /// Where an operation of the world outside failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
@@ -89,6 +91,13 @@ pub trait Device {
     /// garbage: for who keeps statistics.
     fn note_writer_collected(&self, moved_bytes: u64, commits: u64) {
         let _ = (moved_bytes, commits);
+    }
+
+    /// The seal that the file was opened with, where each file has its own and [`Options::seal`] is none.
+    ///
+    /// [`Options::seal`]: crate::Options::seal
+    fn seal(&self) -> Option<&dyn Seal> {
+        None
     }
 
     /// A place between two steps of the engine: a simulator switches or kills here. Nothing in a shell.

@@ -51,7 +51,7 @@ mod stretch;
 pub use aead::{DataKey, NONCE_BYTES, OVERHEAD_BYTES, RecordSeal, TAG_BYTES};
 pub use error::{HexId, KeyError};
 pub use keyring::Keyring;
-pub use master::{KEY_SLOT_BYTES, KeyId, KeySlot, MasterKey};
+pub use master::{KEY_SLOT_BYTES, KeyId, KeySlot, MASTER_KEY_BYTES, MasterKey, Recipe};
 pub use random::Random;
 pub use secret::{SECRET_BYTES_MAX, Secret, is_private};
 pub use stretch::{Stretch, StretchCost};

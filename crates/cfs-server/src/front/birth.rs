@@ -5,20 +5,23 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use pgshrink_cfs::seal::{DataKey, KEY_SLOT_BYTES, KeyId, KeySlot, RecordSeal};
 use pgshrink_cfs::segment::NEW_FILE_NAME;
-use pgshrink_cfs::slots::{Segment, SegmentKey};
-use pgshrink_cfs::{Birth, KEY_BYTES, Need};
+use pgshrink_cfs::slots::{Access, Segment, SegmentKey};
+use pgshrink_cfs::{Birth, DeviceError, Error, Need};
 use pgshrink_interpose::Errno;
 
-use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
+use crate::file::{SegmentFile, SegmentFolder, ServerOpener, call, open, unlink};
 use crate::front::{Found, find, is_directory};
 use crate::guard;
-use crate::host::errno;
+use crate::host::{ServerHost, errno};
 use crate::names::{GUARD_NAME, PathBuffer};
 use crate::process::{OpenFile, Process, with};
 use crate::report::{errno_of, reported};
+use crate::secrets::Kernel;
 use crate::server::{Shared, is_postmaster};
 
 /// Bytes of a path that are remembered.
@@ -51,7 +54,9 @@ pub(super) fn note_source(path: &CStr) {
 /// Whether a file that is made now is to be a container.
 pub(super) fn is_compressed(shared: &Shared, key: &SegmentKey) -> bool {
     // Nothing but files of temporary relations is made there, and those are not ours.
-    if is_postmaster() || shared.region.setting(key.tablespace).flatten().is_none() {
+    if is_postmaster()
+        || shared.region.setting(key.tablespace).is_none_or(|setting| setting.compression.is_none())
+    {
         return false;
     }
     let version = shared.version();
@@ -118,9 +123,13 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         let making = making.as_c_str();
         // Who may read a file may enter a directory.
         make_directory(making, mode | (mode & 0o444) >> 2 | 0o300)?;
-        let folder = SegmentFolder { key, shared, mode, made: Cell::new(None) };
+        let id = random()?;
+        let Lock { seal, slot, born } = lock_of(shared, &key, &id).inspect_err(|_| {
+            let _ = remove_directory(making);
+        })?;
+        let folder = SegmentFolder { key, shared, mode, made: Cell::new(None), seal: Cell::new(seal) };
         let opener = ServerOpener { shared, descriptor: None };
-        let birth = Birth { id: random()?, identity: key.identity(), key: [0; KEY_BYTES] };
+        let birth = Birth { id, identity: key.identity(), key: slot };
         let made = Segment::create(process.member, key, &folder, &birth, &opener, shared.options());
         let placed = made.map_err(|error| reported(&key, &error)).and_then(|segment| {
             match put_in_place(making, &key, shared) {
@@ -133,8 +142,10 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
             }
         });
         match (placed, folder.made.take()) {
-            (Ok(segment), Some(descriptor)) => {
+            (Ok(mut segment), Some(descriptor)) => {
+                let kept = follow_key(shared, &id, born.as_ref(), &mut segment, &opener);
                 process.keep(descriptor, OpenFile::of(segment, false));
+                kept.map_err(|error| reported(&key, &error))?;
                 Ok(descriptor)
             }
             (placed, descriptor) => {
@@ -147,6 +158,60 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
             }
         }
     })
+}
+
+/// A handle of a container that was made.
+type NewSegment = Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>;
+
+/// A new container's key, and how its root carries it.
+struct Lock {
+    seal: Option<Box<RecordSeal<Kernel>>>,
+    slot: KeySlot,
+    /// The key itself, and the id of the master key that wraps it.
+    born: Option<(DataKey, KeyId)>,
+}
+
+/// The key of a new container; none where the tablespace is not encrypted.
+///
+/// # Errors
+/// EACCES where it is, and the server has no key.
+fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Errno> {
+    let is_encrypted = shared.region.setting(key.tablespace).is_some_and(|setting| setting.is_encrypted);
+    if !is_encrypted {
+        return Ok(Lock { seal: None, slot: [0; KEY_SLOT_BYTES], born: None });
+    }
+    let Some(master) = shared.region.current_key() else {
+        let why = format!("tablespace {} is encrypted and the server has no key", key.tablespace);
+        crate::report::failure(Some(key), None, &why);
+        return Err(Errno(libc::EACCES));
+    };
+    let kernel = Kernel::new().map_err(|_| Errno(libc::EIO))?;
+    let (data_key, slot) = master.new_data_key(id, &kernel);
+    let born = Some((data_key.clone(), master.id()));
+    Ok(Lock { seal: Some(Box::new(data_key.into_seal(master.id(), kernel))), slot, born })
+}
+
+/// The master key may have changed before the new container had its name: who changes it has not seen this one.
+fn follow_key(
+    shared: &Shared,
+    id: &[u8; 16],
+    born: Option<&(DataKey, KeyId)>,
+    segment: &mut NewSegment,
+    opener: &ServerOpener,
+) -> Result<(), Error> {
+    let Some((data_key, master)) = born else { return Ok(()) };
+    let Some(current) = shared.region.current_key().filter(|current| current.id() != *master) else {
+        return Ok(());
+    };
+    let kernel = Kernel::new().map_err(|_| {
+        let source = DeviceError::Io(libc::EIO);
+        Error::Device { operation: "getrandom", offset: 0, length: 0, source }
+    })?;
+    let slot = current.wrap(id, data_key, &kernel);
+    let pinned = segment.pin(Access::Write, opener)?;
+    // Each writes two of the three roots.
+    pinned.rekey(current.id(), slot)?;
+    pinned.rekey(current.id(), slot)
 }
 
 /// Gives a container's directory the segment's name.

@@ -5,12 +5,13 @@
 use std::ffi::CString;
 
 use pgshrink_cfs_server::server::{begin, set};
+use pgshrink_cfs_server::setting::Setting;
 use pgshrink_cfs_server::{GUARD_NAME, Problem, RESERVE_NAME};
 use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
     FRONT, TABLESPACE, VERSION, close, create, in_a_server, in_two_servers, open, page, path, process, read,
-    real, restart, restart_without_fsync, write,
+    real, restart, restart_without_fsync, setting, write,
 };
 
 #[test]
@@ -183,11 +184,11 @@ fn plain_tablespaces_databases_own_directories_and_other_forks_stay_plain() {
             // A later segment of a plain file.
             std::fs::write(real("16404"), "plain").unwrap();
             assert!(!is_ours("16404.1"));
-            set(TABLESPACE, None).unwrap();
+            set(TABLESPACE, Setting::PLAIN).unwrap();
             assert!(!is_ours("16405"));
             // What is compressed stays so.
             close(open("16401"));
-            set(TABLESPACE, Some(pgshrink_codec::Algorithm::Lz4.into())).unwrap();
+            set(TABLESPACE, setting(false)).unwrap();
             std::fs::write(real("PG_VERSION"), "15\n").unwrap();
             assert!(!is_ours("16406"));
         });

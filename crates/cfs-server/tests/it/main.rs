@@ -4,4 +4,5 @@
 mod checkpoints;
 mod files;
 mod guards;
+mod keys;
 mod server;

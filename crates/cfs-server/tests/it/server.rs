@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgshrink_cfs_server::server::{Config, begin, set, start};
+use pgshrink_cfs_server::setting::Setting;
 use pgshrink_cfs_server::{Room, ServerFront};
 use pgshrink_codec::Algorithm;
 use pgshrink_interpose::{Errno, Front, Page, PagesToRead, PagesToWrite};
@@ -133,7 +134,12 @@ pub fn restart_without_fsync() {
 fn restart_as(fsync: bool) {
     IS_FSYNC_ON.store(fsync, Ordering::Relaxed);
     begin(fsync).unwrap();
-    set(TABLESPACE, Some(Algorithm::Zstd.into())).unwrap();
+    set(TABLESPACE, setting(false)).unwrap();
+}
+
+/// Compressed, and encrypted or not.
+pub fn setting(is_encrypted: bool) -> Setting {
+    Setting { compression: Some(Algorithm::Zstd.into()), is_encrypted }
 }
 
 /// Runs a process of the server to its end; whether it ended well.

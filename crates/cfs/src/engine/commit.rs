@@ -650,7 +650,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
 
     /// Writes a root into the next superblock slot of the ring.
     pub(crate) fn put_root(&self, _: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
-        let disk_block = root.encode(self.options.seal);
+        let disk_block = root.encode(self.seal());
         let ring = self.next_in_ring();
         self.state.shared().ring.store(ring);
         let offset = ring * DISK_BLOCK_BYTES as u64;
@@ -700,7 +700,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     /// Not waited for, and not missed if it fails: the root is durable.
     pub(crate) fn copy_root(&self, _: &CommitGuard<'_, W>, root: &Root) {
         let ring = self.next_in_ring();
-        if self.device.pwrite(&root.encode(self.options.seal), ring * DISK_BLOCK_BYTES as u64).is_ok() {
+        if self.device.pwrite(&root.encode(self.seal()), ring * DISK_BLOCK_BYTES as u64).is_ok() {
             self.state.shared().ring.store(ring);
             self.state.count(Counter::MapBytes, DISK_BLOCK_BYTES as u64);
         }

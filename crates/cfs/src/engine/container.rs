@@ -65,7 +65,7 @@ pub struct Options<'a> {
     pub geometry: Geometry,
     /// When map records are written.
     pub tuning: Tuning,
-    /// The container's key.
+    /// The container's key; `None`: its file's ([`Device::seal`]), if that has one.
     pub seal: Option<&'a dyn Seal>,
     /// Nothing is written, not even the raised epoch.
     pub read_only: bool,
@@ -135,6 +135,11 @@ impl Default for Tuning {
 }
 
 impl<'a> Options<'a> {
+    /// The container's seal: these options' or its file's.
+    pub(crate) fn seal_of<'s>(&'s self, device: &'s impl Device) -> Option<&'s dyn Seal> {
+        self.seal.or_else(|| device.seal())
+    }
+
     /// For segments of `pages_max` pages, without a key.
     pub fn new(pages_max: u32) -> Options<'a> {
         Options {
@@ -281,7 +286,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let PageRecord { page: PageKind { block, mode, dictionary }, header, span } = found;
         let (mode, dictionary) = (*mode, *dictionary);
         let stored = &record[HEADER_BYTES..HEADER_BYTES + header.payload_len];
-        let Some(seal) = self.options.seal else {
+        let Some(seal) = self.seal() else {
             return Ok(Stored::Record { mode, dictionary, payload: stored });
         };
         let length = seal.open(&record::associated(&self.id, header), stored, opened);
@@ -552,12 +557,17 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         done.map_err(|error| if is_of_versions || error == Error::Poisoned { error } else { failure })
     }
 
+    /// What the container is sealed with.
+    pub(crate) fn seal(&self) -> Option<&dyn Seal> {
+        self.options.seal_of(&self.device)
+    }
+
     /// Puts payload, sealed if there is a key, behind room for the header.
     pub(crate) fn build(&self, kind: Kind, version: Version, payload: &[u8], out: &mut Vec<u8>) -> Header {
         out.clear();
         out.resize(HEADER_BYTES, 0);
         let header = Header { kind, payload_len: payload.len(), version };
-        match self.options.seal {
+        match self.seal() {
             None => out.extend_from_slice(payload),
             Some(seal) => seal.seal(&record::associated(&self.id, &header), payload, out),
         }

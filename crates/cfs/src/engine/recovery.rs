@@ -107,7 +107,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
             epoch_start: Version(1),
             end: HEAD.end(),
             known_end: HEAD.end(),
-            key_id: options.seal.map(|seal| seal.key_id()).unwrap_or_default(),
+            key_id: container.seal().map(|seal| seal.key_id()).unwrap_or_default(),
             key: birth.key,
             ..Root::default()
         };
@@ -121,7 +121,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     }
 
     fn begin(&self, guard: &CommitGuard<'_, W>, root: &Root) -> Result<(), Error> {
-        let disk_block = root.encode(self.options.seal);
+        let disk_block = root.encode(self.seal());
         self.device
             .pwrite(&disk_block, 0)
             .map_err(|source| Error::device("write", 0, DISK_BLOCK_BYTES, source))?;

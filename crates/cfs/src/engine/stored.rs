@@ -44,7 +44,7 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
             broken += 1;
             continue;
         }
-        match Root::decode(&slot, options.seal, options.fault) {
+        match Root::decode(&slot, options.seal_of(device), options.fault) {
             Ok(root) => {
                 *sequence = root.sequence.0;
                 whole += 1;
@@ -118,7 +118,7 @@ pub(crate) fn read_map(
         let (expected_tag, found) = (place.tag.into(), header.version.0);
         return Err(damage(Reason::OtherSequence { expected_tag, found }));
     }
-    let Some(seal) = options.seal else {
+    let Some(seal) = options.seal_of(device) else {
         return Ok(bytes.split_off(HEADER_BYTES));
     };
     let mut opened = vec![0; header.payload_len];

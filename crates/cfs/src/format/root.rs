@@ -345,10 +345,12 @@ impl Root {
         let body = if is_image || root.key_id == [0; 16] {
             stored
         } else {
-            let seal = seal.filter(|seal| seal.key_id() == root.key_id);
-            let seal = seal.ok_or(Error::KeyMissing { needed: root.key_id })?;
+            let missing = Error::KeyMissing { needed: root.key_id };
+            let seal = seal.ok_or(missing.clone())?;
+            // The data key stays when the master key changes: who opened the container before goes on with it.
             let length = seal.open(&slot[COVERED_AT..BOUND_END], stored, &mut opened);
-            &opened[..length.ok_or_else(|| damage(Reason::Seal))?]
+            let is_its_key = seal.key_id() == root.key_id;
+            &opened[..length.ok_or_else(|| if is_its_key { damage(Reason::Seal) } else { missing })?]
         };
         root.take_body(body).ok_or_else(|| damage(Reason::Content))?;
         root.validate()?;

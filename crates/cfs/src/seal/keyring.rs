@@ -74,6 +74,11 @@ impl Keyring {
         Ok(&self.made[at].1)
     }
 
+    /// A key that was made before, by its id: after [`data_key`](Self::data_key) that of the container.
+    pub fn made(&self, id: &KeyId) -> Option<&MasterKey> {
+        self.made.iter().map(|(_, made)| made).find(|made| made.id() == *id)
+    }
+
     /// The key that a secret gives for slots that `stretch` stands in; none if it is of the other kind.
     fn made_of(&mut self, index: usize, stretch: &Option<Stretch>) -> Result<Option<&MasterKey>, KeyError> {
         let same = |(of, made): &(usize, MasterKey)| *of == index && made.stretch() == stretch.as_ref();

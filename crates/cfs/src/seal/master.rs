@@ -25,6 +25,28 @@ const TAG_AT: usize = KEY_AT + 32;
 const RESERVED_AT: usize = TAG_AT + TAG_BYTES;
 const _: () = assert!(RESERVED_AT == 88 && RESERVED_AT <= KEY_SLOT_BYTES);
 
+/// Bytes of [`MasterKey::to_bytes`].
+pub const MASTER_KEY_BYTES: usize = 32 + RECIPE_BYTES;
+const RECIPE_BYTES: usize = 8 + STRETCH_BYTES;
+
+/// How a master key is made of its secret, public: as it is, or stretched with this salt at this cost.
+///
+/// Eight bytes of which the first is the derivation, 0 or 1, then the stretch as a key slot has it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Recipe(pub [u8; RECIPE_BYTES]);
+
+impl Recipe {
+    fn stretch(&self) -> Result<Option<Stretch>, KeyError> {
+        let mut bytes = [0; STRETCH_BYTES];
+        bytes.copy_from_slice(&self.0[8..]);
+        match self.0[0] {
+            NOT_STRETCHED => Ok(None),
+            ARGON2ID => Stretch::from_bytes(&bytes).map(Some),
+            found => Err(KeyError::Unsupported { what: "derivation", found, known: ARGON2ID }),
+        }
+    }
+}
+
 /// Set apart from anything else that is hashed or authenticated with the same bytes.
 const ID_LABEL: &[u8] = b"pgshrink cfs master key id 1";
 const WRAP_LABEL: &[u8] = b"pgshrink cfs data key wrap 1";
@@ -79,6 +101,41 @@ impl MasterKey {
     /// Its id, as roots name it.
     pub fn id(&self) -> KeyId {
         self.id
+    }
+
+    /// The key for memory that processes share, and how it was made; [`from_bytes`](Self::from_bytes) reads it.
+    pub fn to_bytes(&self) -> Zeroizing<[u8; MASTER_KEY_BYTES]> {
+        let mut bytes = Zeroizing::new([0; MASTER_KEY_BYTES]);
+        bytes[..32].copy_from_slice(self.key.as_slice());
+        bytes[32..].copy_from_slice(&self.recipe().0);
+        bytes
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) gave; `None` where these bytes cannot be of a key.
+    pub fn from_bytes(bytes: &[u8; MASTER_KEY_BYTES]) -> Option<MasterKey> {
+        let mut recipe = Recipe::default();
+        recipe.0.copy_from_slice(&bytes[32..]);
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(&bytes[..32]);
+        recipe.stretch().ok().map(|stretch| Self::of(key, stretch))
+    }
+
+    /// How it is made of its secret: nothing of the key itself.
+    pub fn recipe(&self) -> Recipe {
+        let mut recipe = Recipe::default();
+        if let Some(stretch) = &self.stretch {
+            recipe.0[0] = ARGON2ID;
+            recipe.0[8..].copy_from_slice(&stretch.to_bytes());
+        }
+        recipe
+    }
+
+    /// The key that `secret` gives by this recipe; none if it is of the other kind.
+    ///
+    /// # Errors
+    /// [`KeyError::Memory`], [`KeyError::Slot`], [`KeyError::Unsupported`].
+    pub fn by_recipe(secret: &Secret, recipe: &Recipe) -> Result<Option<MasterKey>, KeyError> {
+        Self::made(secret, recipe.stretch()?)
     }
 
     pub(super) fn stretch(&self) -> Option<&Stretch> {

@@ -351,12 +351,18 @@ fn moved_and_rekeyed_containers_say_so_in_the_clear() {
     container.rekey([6; 16], [8; pgshrink_cfs::KEY_BYTES]).unwrap();
     let clear = segment::clear(&file).unwrap();
     assert_eq!((clear.key_id, clear.key), ([6; 16], [8; pgshrink_cfs::KEY_BYTES]));
-    assert!(matches!(bench.open(), Err(Error::KeyMissing { needed }) if needed == [6; 16]));
-    // The same data key under its new name: the roots from before are no hindrance.
-    let seal = TestSeal { name: 6, ..TestSeal::new(5, || 1000) };
-    bench.options.seal = Some(Box::leak(Box::new(seal)));
-    let (container, _) = bench.open().unwrap();
-    assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+    let other = Box::leak(Box::new(TestSeal::new(7, || 1000)));
+    for wrong in [None, Some(other as &dyn pgshrink_cfs::Seal)] {
+        bench.options.seal = wrong;
+        assert!(matches!(bench.open(), Err(Error::KeyMissing { needed }) if needed == [6; 16]));
+    }
+    // The same data key under either name: the roots from before are no hindrance, nor is one who had it before.
+    for name in [6, 5] {
+        let seal = TestSeal { name, ..TestSeal::new(5, || 1000) };
+        bench.options.seal = Some(Box::leak(Box::new(seal)));
+        let (container, _) = bench.open().unwrap();
+        assert_eq!(read(&container, 0).unwrap(), content(0, 1));
+    }
 }
 
 fn has_repeats(seal: &TestSeal) -> bool {

@@ -11,7 +11,7 @@ use pgshrink_cfs::slots::SegmentKey;
 
 use crate::error::Problem;
 use crate::front::sweep;
-use crate::guard::{self, Content, State};
+use crate::guard::{self, State};
 use crate::names::{GUARD_NAME, LINKS, is_leftover, relation_name};
 use crate::owner;
 
@@ -32,7 +32,7 @@ pub(crate) fn begin(version: &str) -> Result<(), Problem> {
             continue;
         }
         let found = guard::read(&directory).map_err(at)?;
-        if has_containers && found.is_none_or(Content::is_suspect) {
+        if has_containers && found.is_none_or(guard::Content::is_suspect) {
             return Err(Problem::Copied { path: absolute(&directory), guard: found });
         }
         guard::mark(&directory, State::Running).map_err(at)?;
@@ -49,6 +49,28 @@ pub(crate) fn end(version: &str) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// What a tablespace's directories hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Content {
+    /// A database's catalogs: it is the database's default tablespace.
+    pub has_catalogs: bool,
+    /// Files of relations, compressed or plain.
+    pub has_relations: bool,
+}
+
+/// Looks at a tablespace's directories.
+pub(crate) fn content(version: &str, wanted: u32) -> Result<Content, Problem> {
+    let mut content = Content::default();
+    for (_, directory) in all(version)?.into_iter().filter(|(tablespace, _)| *tablespace == wanted) {
+        let at = |source| Problem::Directory { path: directory.clone(), source };
+        content.has_catalogs |= directory.join("PG_VERSION").symlink_metadata().is_ok();
+        for entry in fs::read_dir(&directory).map_err(at)? {
+            content.has_relations |= relation_name(entry.map_err(at)?.file_name().as_bytes()).is_some();
+        }
+    }
+    Ok(content)
 }
 
 /// All containers of all tablespaces.

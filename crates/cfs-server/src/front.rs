@@ -50,6 +50,10 @@ impl Locations for Shared {
     fn is_known(&self, tablespace: u32) -> bool {
         self.region.setting(tablespace).is_some()
     }
+
+    fn becomes_known(&self, tablespace: u32) -> bool {
+        self.is_redo() && crate::asking::ask(&self.region, tablespace)
+    }
 }
 
 /// Reads a path; `None` where it is none of ours.

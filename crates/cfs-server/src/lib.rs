@@ -18,6 +18,7 @@
 //! * In directories that may hold a database's catalogs everything is born plain.
 
 pub mod activity;
+mod asking;
 pub mod collecting;
 mod databases;
 pub mod error;

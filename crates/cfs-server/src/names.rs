@@ -35,6 +35,12 @@ pub(crate) trait Locations {
     fn tablespace_at(&self, directory: &[u8]) -> Option<u32>;
     /// Whether the tablespace may have compressed files.
     fn is_known(&self, tablespace: u32) -> bool;
+
+    /// Asks for a tablespace that is not known, and waits for the answer.
+    fn becomes_known(&self, tablespace: u32) -> bool {
+        let _ = tablespace;
+        false
+    }
 }
 
 /// What a path inside a known tablespace names.
@@ -69,16 +75,18 @@ pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> 
         }
         None => return None,
     };
-    if !locations.is_known(tablespace) {
-        return None;
-    }
+    let is_known = locations.is_known(tablespace);
     if inside.is_empty() {
-        return Some(Named::Version { tablespace });
+        return is_known.then_some(Named::Version { tablespace });
     }
     let (database, file) = split(inside).unwrap_or((inside, b""));
     let database = number(std::str::from_utf8(database).ok()?)?;
     if file.is_empty() {
-        return Some(Named::Database { tablespace, database });
+        return is_known.then_some(Named::Database { tablespace, database });
+    }
+    // The first file of a relation is made when the tablespace's transaction has committed, its directories before.
+    if !is_known && !locations.becomes_known(tablespace) {
+        return None;
     }
     let name = relation_name(file)?;
     let RelationName { number: relation, fork, segment } = name;

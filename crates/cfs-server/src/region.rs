@@ -40,9 +40,14 @@ const KEY_WORDS: usize = (KEY_ID_BYTES + MASTER_KEY_BYTES) / 8;
 const KEY_ID_BYTES: usize = 16;
 /// Master keys at most at the same time.
 pub(crate) const KEYS_MAX: usize = 16;
-const _: () = assert!(1 + KEYS_MAX * KEY_WORDS <= PAGE_WORDS);
+const _: () = assert!(KEYS_MAX * KEY_WORDS < PAGE_WORDS);
 const SERVER: usize = 0;
 const FLAGS: usize = 1;
+/// Questions of redo, and how many the launcher has answered ([`crate::asking`]).
+const ASKED: usize = 2;
+const ANSWERED: usize = 3;
+/// Whether there is a launcher.
+const LOOKED_AFTER: usize = 4;
 /// The last damage: a count that is odd while it is written, when, length, text.
 const DAMAGE: usize = 8;
 const DAMAGE_TEXT: usize = DAMAGE + 3;
@@ -225,6 +230,32 @@ impl Region {
     /// Whether the server waits until the disk has what was written.
     pub(crate) fn waits_for_disk(&self) -> bool {
         !self.rolls_forward()
+    }
+
+    /// Asks the launcher to look at the settings; the question's number.
+    pub(crate) fn ask(&self) -> u64 {
+        self.words[ASKED].fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Questions so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.words[ASKED].load(Ordering::Acquire)
+    }
+
+    /// Questions that were answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.words[ANSWERED].load(Ordering::Acquire)
+    }
+
+    /// The launcher has looked after so many questions.
+    pub(crate) fn answer(&self, questions: u64) {
+        self.words[ANSWERED].store(questions, Ordering::Release);
+        self.words[LOOKED_AFTER].store(1, Ordering::Release);
+    }
+
+    /// Whether the launcher has looked since the server started.
+    pub(crate) fn is_looked_after(&self) -> bool {
+        self.words[LOOKED_AFTER].load(Ordering::Acquire) != 0
     }
 
     /// Keeps what was found damaged, for whichever process says so to a client. `now` is in seconds of any clock.

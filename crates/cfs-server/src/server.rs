@@ -13,6 +13,7 @@ use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
 
 use crate::activity::{Progress, Totals};
 use crate::databases;
+pub use crate::databases::Content;
 use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::names::VERSION_BYTES_MAX;
@@ -44,6 +45,8 @@ pub struct Config {
     pub is_fsync_on: fn() -> bool,
     /// Whether this process, if it ends well, is the last one that writes, and has made the shutdown's checkpoint.
     pub is_last: fn() -> bool,
+    /// Whether this process replays WAL.
+    pub is_redo: fn() -> bool,
     /// Whether this process forks all others, and so must not touch what they share.
     pub is_postmaster: bool,
 }
@@ -58,6 +61,7 @@ pub(crate) struct Shared {
     is_checkpointer: fn() -> bool,
     is_fsync_on: fn() -> bool,
     is_last: fn() -> bool,
+    is_redo: fn() -> bool,
     version: String,
     number: u32,
 }
@@ -81,6 +85,11 @@ impl Shared {
     /// Whether the server asks for fsyncs.
     pub(crate) fn is_fsync_on(&self) -> bool {
         (self.is_fsync_on)()
+    }
+
+    /// Whether this process replays WAL.
+    pub(crate) fn is_redo(&self) -> bool {
+        (self.is_redo)()
     }
 
     /// Whether this process makes checkpoints.
@@ -131,6 +140,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         is_checkpointer: config.is_checkpointer,
         is_fsync_on: config.is_fsync_on,
         is_last: config.is_last,
+        is_redo: config.is_redo,
         version: config.version,
         number: random()?,
     };
@@ -205,6 +215,27 @@ pub fn set(tablespace: u32, setting: Setting) -> Result<(), Problem> {
 /// The setting in force; `None`: there never was one.
 pub fn setting(tablespace: u32) -> Option<Setting> {
     shared()?.region.setting(tablespace)
+}
+
+/// How often redo has asked for settings that it does not know; who looks at the labels afterwards says so with
+/// [`answer`].
+pub fn asked() -> u64 {
+    shared().map_or(0, |shared| shared.region.asked())
+}
+
+/// All settings of labels that could be seen when [`asked`] gave this number are in force.
+pub fn answer(asked: u64) {
+    if let Some(shared) = shared() {
+        shared.region.answer(asked);
+    }
+}
+
+/// What a tablespace's directories hold.
+///
+/// # Errors
+/// [`Problem::NotStarted`], [`Problem::Directory`].
+pub fn content(tablespace: u32) -> Result<Content, Problem> {
+    databases::content(&shared().ok_or(Problem::NotStarted)?.version, tablespace)
 }
 
 /// Collectors at work.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use pgshrink_cfs::seal::{KeyId, KeySlot};
+use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::{Budget, Collected, Error, Stats};
 use pgshrink_interpose::Errno;
@@ -42,6 +43,8 @@ pub struct SegmentInfo {
     pub disk_bytes: u64,
     /// What it is.
     pub form: Form,
+    /// The master key that it needs, if it is encrypted.
+    pub key_id: Option<KeyId>,
 }
 
 /// What there is of a segment; `None` where there is no such file. Opens a container for reading, which writes
@@ -57,19 +60,21 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
         Found::Container(descriptor) => descriptor,
         Found::Unborn => {
             let form = Form::Plain;
-            return Ok(Some(SegmentInfo { virtual_bytes: 0, disk_bytes: 0, form }));
+            return Ok(Some(SegmentInfo { virtual_bytes: 0, disk_bytes: 0, form, key_id: None }));
         }
         Found::Nothing | Found::Plain => {
             return Ok(lstat(own.as_c_str()).map(|stat| SegmentInfo {
                 virtual_bytes: stat.st_size as u64,
                 disk_bytes: stat.st_blocks as u64 * 512,
                 form: Form::Plain,
+                key_id: None,
             }));
         }
     };
     let stat = stat_of(descriptor);
     let file = SegmentFile::borrowed(descriptor, *key, shared);
     let peeked = peeked_pages(&file, key);
+    let key_id = clear(&file).map(|root| root.key_id).filter(|id| *id != [0; 16]);
     // SAFETY: opened by `find` for this alone.
     unsafe { libc::close(descriptor) };
     let stat = stat.map_err(|errno| Problem::System { call: "fstat", errno })?;
@@ -79,7 +84,7 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
     });
     let (pages, form) = looked.unwrap_or((peeked, Form::Unreadable));
     let (virtual_bytes, disk_bytes) = (u64::from(pages) * 8192, stat.st_blocks as u64 * 512);
-    Ok(Some(SegmentInfo { virtual_bytes, disk_bytes, form }))
+    Ok(Some(SegmentInfo { virtual_bytes, disk_bytes, form, key_id }))
 }
 
 /// Runs an operation on a segment, which is opened by name if need be.

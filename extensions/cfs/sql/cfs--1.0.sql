@@ -11,18 +11,27 @@ COMMENT ON FUNCTION cfs_setting_in_force(oid) IS 'compression of new files and p
 CREATE FUNCTION cfs_segments(
     tablespace oid, file oid,
     OUT fork text, OUT segment integer, OUT form text, OUT virtual_bytes bigint, OUT disk_bytes bigint,
-    OUT live_bytes bigint, OUT garbage_bytes bigint, OUT dictionaries integer)
+    OUT live_bytes bigint, OUT garbage_bytes bigint, OUT dictionaries integer, OUT key_id text)
 RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_segments_wrapper';
 COMMENT ON FUNCTION cfs_segments(oid, oid) IS 'files of a relation of this database, by its tablespace and filenode';
+
+CREATE FUNCTION cfs_rotate_key() RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'cfs_rotate_key_wrapper';
+REVOKE ALL ON FUNCTION cfs_rotate_key() FROM PUBLIC;
+COMMENT ON FUNCTION cfs_rotate_key() IS 'makes the key that cfs.key_command or cfs.key_file gives now the master key of all encrypted files; returns their number';
+
+CREATE FUNCTION cfs_known_keys(OUT id text, OUT is_current boolean) RETURNS SETOF record
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'cfs_known_keys_wrapper';
+COMMENT ON FUNCTION cfs_known_keys() IS 'ids of the master keys that the server has';
 
 CREATE FUNCTION cfs_gc_file(tablespace oid, file oid) RETURNS integer
 LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_gc_file_wrapper';
 REVOKE ALL ON FUNCTION cfs_gc_file(oid, oid) FROM PUBLIC;
 
 CREATE VIEW cfs_tablespaces AS
-SELECT t.oid, t.spcname AS name, substr(l.label, length('compression=') + 1) AS compression,
-       cfs_setting_in_force(t.oid) AS in_force
+SELECT t.oid, t.spcname AS name, split_part(substr(l.label, length('compression=') + 1), ',', 1) AS compression,
+       l.label LIKE '%, encryption=on' AS encryption, cfs_setting_in_force(t.oid) AS in_force
 FROM pg_catalog.pg_tablespace t
 LEFT JOIN pg_catalog.pg_shseclabel l
        ON l.objoid = t.oid AND l.classoid = 'pg_catalog.pg_tablespace'::pg_catalog.regclass AND l.provider = 'cfs'
@@ -35,7 +44,8 @@ SELECT c.oid::pg_catalog.regclass AS relation, t.spcname AS tablespace,
        sum(s.virtual_bytes)::bigint AS virtual_bytes, sum(s.disk_bytes)::bigint AS disk_bytes,
        round(sum(s.virtual_bytes) / nullif(sum(s.disk_bytes), 0), 2) AS ratio,
        sum(s.garbage_bytes)::bigint AS garbage_bytes, max(s.dictionaries) AS dictionaries,
-       count(*) FILTER (WHERE s.form = 'unreadable') AS unreadable
+       count(*) FILTER (WHERE s.form = 'unreadable') AS unreadable,
+       count(*) FILTER (WHERE s.key_id IS NULL) = 0 AS encrypted
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_tablespace t ON t.oid = c.reltablespace
 CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s

@@ -1,4 +1,4 @@
-//! `CREATE TABLESPACE … WITH (compression = …)` and `ALTER TABLESPACE … SET (compression = …)`.
+//! `CREATE TABLESPACE … WITH (compression = …, encryption = …)` and `ALTER TABLESPACE … SET (…)`.
 //!
 //! The server knows no such option. So it is taken out of a copy of the statement, the server runs the rest, and the
 //! setting becomes the tablespace's label, in the same transaction.
@@ -11,9 +11,10 @@ use std::ffi::CStr;
 
 use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_sys::{self, NodeTag, Oid};
-use pgshrink_cfs_server::setting::Setting;
+use pgshrink_cfs_server::server;
+use pgshrink_cfs_server::setting::{DEFAULT, Setting};
 
-use crate::{labels, report};
+use crate::{labels, mend, report};
 
 /// The server's own way, and other libraries' hooks, called past pgrx's guard.
 type Hook = pg_sys::ProcessUtility_hook_type;
@@ -55,11 +56,43 @@ enum Then {
     /// Give the tablespace of this name its label.
     Label {
         name: *const std::ffi::c_char,
-        setting: Setting,
+        wanted: Wanted,
         is_new: bool,
     },
     /// Forget the tablespace.
     Dropped(Oid),
+}
+
+/// Our options of a statement.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    compression: Option<Setting>,
+    is_encrypted: Option<bool>,
+}
+
+impl Wanted {
+    /// The setting that follows from the one of before.
+    fn after(self, before: Setting) -> Setting {
+        let plain = Setting { is_encrypted: false, ..before };
+        let compression = self.compression.unwrap_or(plain);
+        if !self.is_encrypted.unwrap_or(before.is_encrypted) {
+            return compression;
+        }
+        // Alone it brings compression along.
+        let recommended = Setting { compression: Some(DEFAULT), ..compression };
+        let compression = if self.compression.is_none() && compression.compression.is_none() {
+            recommended
+        } else {
+            compression
+        };
+        compression.encrypted().unwrap_or_else(|| {
+            report::error(
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                "cannot encrypt a tablespace with \"compression\" = \"none\": plain files are never encrypted",
+                "Give another compression, or set encryption = off as well.",
+            )
+        })
+    }
 }
 
 /// See the header.
@@ -82,6 +115,8 @@ unsafe extern "C-unwind" fn process_utility(
             NodeTag::T_CreateTableSpaceStmt
                 | NodeTag::T_AlterTableSpaceOptionsStmt
                 | NodeTag::T_DropTableSpaceStmt
+                | NodeTag::T_CreatedbStmt
+                | NodeTag::T_AlterDatabaseStmt
         );
         if is_ours {
             (pstmt, then) = guarded(|| prepare(pstmt, tag));
@@ -121,6 +156,10 @@ fn prepare(pstmt: *mut pg_sys::PlannedStmt, tag: NodeTag) -> (*mut pg_sys::Plann
             let then = if tablespace == Oid::INVALID { Then::Nothing } else { Then::Dropped(tablespace) };
             return (pstmt, then);
         }
+        if let Some(options) = database_options((*pstmt).utilityStmt, tag) {
+            refuse_catalogs(options);
+            return (pstmt, Then::Nothing);
+        }
         let is_new = tag == NodeTag::T_CreateTableSpaceStmt;
         if !list(*options_of((*pstmt).utilityStmt, is_new)).any(|option| is_ours(option)) {
             return (pstmt, Then::Nothing);
@@ -134,33 +173,86 @@ fn prepare(pstmt: *mut pg_sys::PlannedStmt, tag: NodeTag) -> (*mut pg_sys::Plann
             let alter = statement.cast::<pg_sys::AlterTableSpaceOptionsStmt>();
             ((*alter).tablespacename, (*alter).isReset)
         };
-        let (mut kept, mut setting) = (std::ptr::null_mut(), None);
+        let (mut kept, mut wanted) = (std::ptr::null_mut(), Wanted::default());
         for option in list(*options) {
             if !is_ours(option) {
                 kept = pg_sys::lappend(kept, option.cast());
                 continue;
             }
-            refuse_encryption(option);
+            wanted.take(option, is_reset);
+        }
+        *options = kept;
+        if is_new && wanted.after(Setting::PLAIN).is_encrypted {
+            labels::check_encryption(None);
+        }
+        (pstmt, Then::Label { name, wanted, is_new })
+    }
+}
+
+impl Wanted {
+    /// Reads an option of ours.
+    ///
+    /// # Safety
+    /// An option of the server's.
+    unsafe fn take(&mut self, option: *mut pg_sys::DefElem, is_reset: bool) {
+        // SAFETY: by the caller.
+        unsafe {
+            let name = CStr::from_ptr((*option).defname).to_string_lossy();
             if is_reset && !(*option).arg.is_null() {
                 // As the server says it of its own.
                 report::error(
                     Code::ERRCODE_SYNTAX_ERROR,
                     "RESET must not include values for parameters",
-                    "Write RESET (compression).",
+                    format!("Write RESET ({name})."),
                 );
             }
-            if setting.is_some() {
+            let is_compression = name == "compression";
+            if if is_compression { self.compression.is_some() } else { self.is_encrypted.is_some() } {
                 report::error(
                     Code::ERRCODE_SYNTAX_ERROR,
-                    "parameter \"compression\" specified more than once",
+                    format!("parameter \"{name}\" specified more than once"),
                     "Give it once.",
                 );
             }
-            setting = Some(if is_reset { Setting::PLAIN } else { value_of(option) });
+            if is_compression {
+                self.compression = Some(if is_reset { Setting::PLAIN } else { value_of(option) });
+            } else {
+                // Raises an ERROR as the server's own options do.
+                self.is_encrypted = Some(!is_reset && pg_sys::defGetBoolean(option));
+            }
         }
-        *options = kept;
-        let then = setting.map_or(Then::Nothing, |setting| Then::Label { name, setting, is_new });
-        (pstmt, then)
+    }
+}
+
+/// The options of a statement that makes a database or moves it.
+unsafe fn database_options(statement: *mut pg_sys::Node, tag: NodeTag) -> Option<*mut pg_sys::List> {
+    // SAFETY: a statement of the kind that the tag says.
+    unsafe {
+        match tag {
+            NodeTag::T_CreatedbStmt => Some((*statement.cast::<pg_sys::CreatedbStmt>()).options),
+            NodeTag::T_AlterDatabaseStmt => Some((*statement.cast::<pg_sys::AlterDatabaseStmt>()).options),
+            _ => None,
+        }
+    }
+}
+
+/// Everything is plain in a database's default tablespace, so that is no encrypted one.
+unsafe fn refuse_catalogs(options: *mut pg_sys::List) {
+    // SAFETY: by the caller: options of the server's.
+    unsafe {
+        for option in list(options) {
+            if CStr::from_ptr((*option).defname).to_bytes() != b"tablespace" || (*option).arg.is_null() {
+                continue;
+            }
+            let tablespace = pg_sys::get_tablespace_oid(pg_sys::defGetString(option), true);
+            if server::setting(tablespace.to_u32()).is_some_and(|setting| setting.is_encrypted) {
+                report::error(
+                    Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+                    "an encrypted tablespace cannot be a database's default: catalogs, and tables beside them, stay plain",
+                    "Leave the database in another one, and set default_tablespace for its tables.",
+                );
+            }
+        }
     }
 }
 
@@ -192,17 +284,6 @@ unsafe fn is_ours(option: *mut pg_sys::DefElem) -> bool {
     }
 }
 
-unsafe fn refuse_encryption(option: *mut pg_sys::DefElem) {
-    // SAFETY: an option of the server's.
-    if unsafe { CStr::from_ptr((*option).defname) }.to_bytes() == b"encryption" {
-        report::error(
-            Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-            "encryption of tablespaces is not supported by this version of cfs",
-            "Leave the option out.",
-        );
-    }
-}
-
 unsafe fn value_of(option: *mut pg_sys::DefElem) -> Setting {
     // SAFETY: an option of the server's.
     unsafe {
@@ -221,13 +302,27 @@ fn finish(then: Then) {
     match then {
         Then::Nothing => {}
         Then::Dropped(tablespace) => labels::dropped(tablespace),
-        Then::Label { name, setting, is_new } => {
+        Then::Label { name, wanted, is_new } => {
             // SAFETY: in the statement's transaction; the name is of the copy, which lives as long as the statement.
             let tablespace = unsafe {
                 pg_sys::CommandCounterIncrement();
                 pg_sys::get_tablespace_oid(name, false)
             };
-            labels::set(tablespace, setting, is_new);
+            labels::set(tablespace, wanted_setting(tablespace, wanted, is_new), is_new);
         }
     }
+}
+
+/// What the statement makes of the tablespace's setting.
+fn wanted_setting(tablespace: Oid, wanted: Wanted, is_new: bool) -> Setting {
+    if is_new {
+        return wanted.after(Setting::PLAIN);
+    }
+    mend::lock(tablespace);
+    let before = labels::read(tablespace).unwrap_or(Setting::PLAIN);
+    let setting = wanted.after(before);
+    if setting.is_encrypted && !before.is_encrypted && !labels::is_of_catalogs(tablespace) {
+        labels::check_encryption(Some(tablespace));
+    }
+    setting
 }

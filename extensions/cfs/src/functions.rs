@@ -1,12 +1,15 @@
 //! What SQL sees of compressed files.
 #![allow(unsafe_code)]
 
+use std::path::Path;
+
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{name, pg_extern};
+use pgshrink_cfs::seal::{HexId, KeyId};
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs_server::work::{self, Form};
-use pgshrink_cfs_server::{Problem, server};
+use pgshrink_cfs_server::{Problem, keys, server};
 
 use crate::report;
 
@@ -28,6 +31,11 @@ pub fn keys(tablespace: Oid, file: Oid, fork: u8) -> impl Iterator<Item = Segmen
     let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let (tablespace, relation) = (tablespace.to_u32(), file.to_u32());
     (0..).map(move |segment| SegmentKey { tablespace, database, relation, fork, segment })
+}
+
+/// A key's id, as every message has it.
+fn hex(id: KeyId) -> String {
+    HexId(id).to_string()
 }
 
 /// The version of the library.
@@ -53,6 +61,7 @@ fn cfs_segments(
         name!(live_bytes, Option<i64>),
         name!(garbage_bytes, Option<i64>),
         name!(dictionaries, Option<i32>),
+        name!(key_id, Option<String>),
     ),
 > {
     let mut rows = Vec::new();
@@ -73,7 +82,18 @@ fn cfs_segments(
             };
             let (virtual_bytes, disk_bytes) = (info.virtual_bytes as i64, info.disk_bytes as i64);
             let segment = key.segment as i32;
-            rows.push((fork_name, segment, form, virtual_bytes, disk_bytes, live, garbage, dictionaries));
+            let key_id = info.key_id.map(hex);
+            rows.push((
+                fork_name,
+                segment,
+                form,
+                virtual_bytes,
+                disk_bytes,
+                live,
+                garbage,
+                dictionaries,
+                key_id,
+            ));
         }
     }
     TableIterator::new(rows)
@@ -82,6 +102,30 @@ fn cfs_segments(
 /// Settings in force, as the file layer has them.
 #[pg_extern]
 fn cfs_setting_in_force(tablespace: Oid) -> Option<String> {
-    let setting = server::setting(tablespace.to_u32())?;
-    Some(pgshrink_cfs_server::setting::Setting { compression: setting }.to_string())
+    server::setting(tablespace.to_u32()).map(|setting| setting.to_string())
+}
+
+/// Fetches the master key anew and wraps the key of every encrypted file with it; returns their number.
+#[pg_extern]
+fn cfs_rotate_key() -> i64 {
+    // SAFETY: in a transaction.
+    if !unsafe { pg_sys::superuser() } {
+        report::error(
+            pgrx::PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            "permission denied to change the master key",
+            "Only superusers may do this.",
+        );
+    }
+    crate::mend::lock_keys();
+    let sources = crate::settings::key_sources();
+    let rotated = keys::rotate(Path::new("."), &sources, || {
+        pgrx::check_for_interrupts!();
+    });
+    rotated.unwrap_or_else(|problem| raise(&problem)).files as i64
+}
+
+/// Master keys that the server has.
+#[pg_extern]
+fn cfs_known_keys() -> TableIterator<'static, (name!(id, String), name!(is_current, bool))> {
+    TableIterator::new(keys::known().into_iter().map(|key| (key.id, key.is_current)))
 }

@@ -13,9 +13,9 @@ use std::path::Path;
 use pgrx::pg_sys::{self, Oid, XactEvent};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 use pgshrink_cfs_server::setting::{Setting, SettingError};
-use pgshrink_cfs_server::{saved, server};
+use pgshrink_cfs_server::{keys, saved, server};
 
-use crate::{mend, report};
+use crate::{functions, mend, report};
 
 /// The provider's name.
 pub const PROVIDER: &CStr = c"cfs";
@@ -66,11 +66,63 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
     if !label.is_null() {
         // SAFETY: a string of the server's.
         let text = unsafe { CStr::from_ptr(label) }.to_string_lossy();
-        if let Err(error) = Setting::from_label(&text) {
-            raise(&error);
+        match Setting::from_label(&text) {
+            Ok(setting) if setting != Setting::PLAIN && is_of_catalogs(object.objectId) => {
+                refuse_catalogs(object.objectId)
+            }
+            Ok(setting) if setting.is_encrypted => check_encryption(Some(object.objectId)),
+            Ok(_) => {}
+            Err(error) => raise(&error),
         }
     }
     PENDING.with_borrow_mut(|pending| pending.touched.push(object.objectId.to_u32()));
+}
+
+/// Whether these are the tablespaces of the server's own, in which nothing is compressed.
+pub fn is_of_catalogs(tablespace: Oid) -> bool {
+    [pg_sys::DEFAULTTABLESPACE_OID, pg_sys::GLOBALTABLESPACE_OID].contains(&tablespace)
+}
+
+fn refuse_catalogs(tablespace: Oid) -> ! {
+    let name = if tablespace == pg_sys::GLOBALTABLESPACE_OID { "pg_global" } else { "pg_default" };
+    report::error(
+        Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+        format!("files of tablespace \"{name}\" are always plain: catalogs are among them"),
+        "Make a tablespace with CREATE TABLESPACE … WITH (compression = …), and move tables to it with ALTER TABLE … SET \
+         TABLESPACE.",
+    )
+}
+
+/// Raises an ERROR where a tablespace cannot be encrypted, and warns of what is not by this alone. `None`: a new one.
+pub fn check_encryption(tablespace: Option<Oid>) {
+    if !keys::has_key() {
+        report::error(
+            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "cannot encrypt a tablespace: the server has no key",
+            "Make one with \"openssl rand -hex 32\", set cfs.key_command or cfs.key_file to where it is, and restart \
+             the server.",
+        );
+    }
+    let Some(tablespace) = tablespace else { return };
+    let was_encrypted = server::setting(tablespace.to_u32()).is_some_and(|setting| setting.is_encrypted);
+    if was_encrypted {
+        return;
+    }
+    let content = server::content(tablespace.to_u32()).unwrap_or_else(|problem| functions::raise(&problem));
+    if content.has_catalogs {
+        report::error(
+            Code::ERRCODE_OBJECT_IN_USE,
+            "cannot encrypt the default tablespace of a database: its catalogs, and tables beside them, stay plain",
+            "Make another tablespace for the tables, and give it to them with ALTER TABLE … SET TABLESPACE.",
+        );
+    }
+    if content.has_relations {
+        report::warning(
+            Code::ERRCODE_WARNING,
+            "files that the tablespace has already stay as they are: only new ones are encrypted",
+            "VACUUM FULL, CLUSTER and REINDEX make new files; cfs_relations shows which relations are encrypted.",
+        );
+    }
 }
 
 fn address(tablespace: Oid) -> pg_sys::ObjectAddress {
@@ -79,6 +131,9 @@ fn address(tablespace: Oid) -> pg_sys::ObjectAddress {
 
 /// Sets a tablespace's label, in the transaction that runs.
 pub fn set(tablespace: Oid, setting: Setting, is_new: bool) {
+    if setting != Setting::PLAIN && is_of_catalogs(tablespace) {
+        refuse_catalogs(tablespace);
+    }
     let label = CString::new(setting.label()).unwrap_or_default();
     let object = address(tablespace);
     // Until file and memory have followed: statements at the same time, and the launcher, come one after another.
@@ -105,9 +160,11 @@ pub fn dropped(tablespace: Oid) {
     PENDING.with_borrow_mut(|pending| pending.dropped.push(tablespace.to_u32()));
 }
 
-/// A label of a later version may mean what is not known here, and plain is always allowed.
+/// A label of a later version may mean what is not known here, and plain is always allowed but where it would show
+/// what is to be encrypted.
 pub fn understood(label: &str) -> Setting {
-    Setting::from_label(label).unwrap_or(Setting::PLAIN)
+    let unknown = if label.contains("encryption=on") { Setting::SAFE } else { Setting::PLAIN };
+    Setting::from_label(label).unwrap_or(unknown)
 }
 
 /// The setting that a tablespace's label says; `None`: it has no label.
@@ -175,7 +232,7 @@ fn apply() {
 /// Makes file and memory say what the label says.
 pub fn follow(tablespace: u32, setting: Setting) {
     note(saved::save(Path::new("."), tablespace, setting), tablespace);
-    if let Err(problem) = server::set(tablespace, setting.compression) {
+    if let Err(problem) = server::set(tablespace, setting) {
         report::warning(
             Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
             format!("compression of tablespace {tablespace} is not in force: {problem}"),
@@ -188,7 +245,7 @@ pub fn follow(tablespace: u32, setting: Setting) {
 pub fn forget(tablespace: u32) {
     note(saved::remove(Path::new("."), tablespace), tablespace);
     if server::setting(tablespace).is_some() {
-        let _ = server::set(tablespace, None);
+        let _ = server::set(tablespace, Setting::PLAIN);
     }
 }
 

@@ -53,7 +53,7 @@ pub fn mend() -> BTreeMap<u32, Setting> {
 
 /// Whether a tablespace's file and memory say what its label says, or plain where it has none.
 fn agrees(tablespace: u32, label: Option<Setting>, file: Option<Setting>) -> bool {
-    let memory = server::setting(tablespace).map(|compression| Setting { compression });
+    let memory = server::setting(tablespace);
     match label {
         Some(label) => file == Some(label) && memory == Some(label),
         None => file.is_none() || (is_there(tablespace) && file == Some(Setting::PLAIN) && memory == file),
@@ -86,6 +86,13 @@ pub fn lock(tablespace: Oid) {
     let mode = pg_sys::ShareUpdateExclusiveLock as i32;
     // SAFETY: in a transaction.
     unsafe { pg_sys::LockSharedObject(pg_sys::TableSpaceRelationId, tablespace, 0, mode) };
+}
+
+/// Keeps others from changing the master key until the transaction ends.
+pub fn lock_keys() {
+    let mode = pg_sys::ShareUpdateExclusiveLock as i32;
+    // SAFETY: in a transaction. No tablespace has this number.
+    unsafe { pg_sys::LockSharedObject(pg_sys::TableSpaceRelationId, Oid::INVALID, 0, mode) };
 }
 
 fn try_lock(tablespace: u32) -> bool {

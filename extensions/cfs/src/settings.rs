@@ -1,9 +1,11 @@
 //! The extension's settings (GUCs).
 
+use std::ffi::CString;
 use std::time::Duration;
 
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgshrink_cfs::{Budget, Rules};
+use pgshrink_cfs_server::keys::Sources;
 
 static GC: GucSetting<bool> = GucSetting::<bool>::new(true);
 static GC_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
@@ -15,6 +17,11 @@ static GC_RATE_KB: GucSetting<i32> = GucSetting::<i32>::new(32 << 10);
 static SEGMENTS_MAX: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static BACKEND_MEMORY_KB: GucSetting<i32> = GucSetting::<i32>::new(16 << 10);
 static RESERVE_KB: GucSetting<i32> = GucSetting::<i32>::new(256 << 10);
+
+static KEY_COMMAND: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+static OLD_KEY_COMMAND: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+static OLD_KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
 /// Workers that there may be: the original's limit.
 pub const GC_WORKERS_MAX: i32 = 100;
@@ -28,6 +35,44 @@ const NEVER_PERCENT: u32 = 1_000_000;
 pub fn define() {
     define_collection();
     define_limits();
+    define_keys();
+}
+
+fn define_keys() {
+    let define = |name, short, long, setting| {
+        GucRegistry::define_string_guc(
+            name,
+            short,
+            long,
+            setting,
+            GucContext::Sighup,
+            GucFlags::SUPERUSER_ONLY,
+        );
+    };
+    define(
+        c"cfs.key_command",
+        c"Command that prints the master key of encrypted tablespaces.",
+        c"Runs when the server starts, and in cfs_rotate_key().",
+        &KEY_COMMAND,
+    );
+    define(
+        c"cfs.key_file",
+        c"File with the master key of encrypted tablespaces.",
+        c"Read when the server starts, and in cfs_rotate_key(), where cfs.key_command is not set.",
+        &KEY_FILE,
+    );
+    define(
+        c"cfs.old_key_command",
+        c"Command that prints the master key of before an unfinished change.",
+        c"Runs when the server starts.",
+        &OLD_KEY_COMMAND,
+    );
+    define(
+        c"cfs.old_key_file",
+        c"File with the master key of before an unfinished change.",
+        c"Read when the server starts.",
+        &OLD_KEY_FILE,
+    );
 }
 
 fn define_collection() {
@@ -146,6 +191,20 @@ fn milliseconds(time: i32) -> Duration {
 fn of_live(share: i32) -> u32 {
     let share = share.clamp(0, 100).unsigned_abs();
     (share * 100).checked_div(100 - share).unwrap_or(NEVER_PERCENT)
+}
+
+/// Where keys are.
+pub fn key_sources() -> Sources {
+    let text = |setting: &GucSetting<Option<CString>>| {
+        let text = setting.get()?.to_string_lossy().into_owned();
+        (!text.is_empty()).then_some(text)
+    };
+    Sources {
+        command: text(&KEY_COMMAND),
+        file: text(&KEY_FILE).map(Into::into),
+        old_command: text(&OLD_KEY_COMMAND),
+        old_file: text(&OLD_KEY_FILE).map(Into::into),
+    }
 }
 
 /// `cfs.gc_limit`, in percent of live bytes.

@@ -8,7 +8,8 @@ use pgrx::pg_sys::{self, BackendType};
 use pgrx::{PgSqlErrorCode as Code, pg_guard};
 
 use pgshrink_cfs_server::server::{self, Config};
-use pgshrink_cfs_server::{Problem, Room, ServerFront, owner, saved};
+use pgshrink_cfs_server::setting::Setting;
+use pgshrink_cfs_server::{Problem, Room, ServerFront, keys, owner, saved, secrets};
 
 use crate::report::{error, fatal, warning};
 use crate::settings;
@@ -104,6 +105,12 @@ unsafe extern "C-unwind" fn shmem_startup() {
              \"pgshrink cfs accept DIRECTORY\"."
                 .to_owned(),
         ),
+        Some(Problem::Key(_)) => (
+            Code::ERRCODE_CONFIG_FILE_ERROR,
+            "Set cfs.key_command or cfs.key_file to where the key is. If the master key was being changed, set \
+             cfs.old_key_command or cfs.old_key_file to where the key of before is, too."
+                .to_owned(),
+        ),
         _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it.".to_owned()),
     };
     fatal(code, format!("cfs cannot start: {error}"), hint);
@@ -128,24 +135,40 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         is_checkpointer,
         is_fsync_on,
         is_last,
+        is_redo,
         is_postmaster,
     })?;
-    let saved::Saved { settings, errors } = saved::read_all(Path::new("."))?;
+    let saved::Saved { settings: known, errors } = saved::read_all(Path::new("."))?;
     // Before anything in their directories is touched.
-    let tablespaces = settings.iter().map(|(tablespace, _)| *tablespace);
+    let tablespaces = known.iter().map(|(tablespace, _)| *tablespace);
     for tablespace in tablespaces.chain(errors.iter().filter_map(saved::SavedError::tablespace)) {
         owner::own(tablespace)?;
     }
     server::begin(fsync)?;
-    for (tablespace, setting) in settings {
-        server::set(tablespace, setting.compression)?;
+    let encrypted: Vec<_> =
+        known.iter().filter(|(_, setting)| setting.is_encrypted).map(|(tablespace, _)| *tablespace).collect();
+    keys::begin(Path::new("."), &settings::key_sources(), &encrypted)?;
+    // Not for the commands that the server runs.
+    // SAFETY: the process has one thread while the server starts.
+    unsafe { std::env::remove_var(secrets::VARIABLE) };
+    for (tablespace, setting) in known {
+        server::set(tablespace, setting)?;
     }
     for error in errors {
         // What is compressed can be read all the same, and the launcher knows the label.
+        // With a key it may be encrypted, and is taken for that.
+        let setting = if keys::has_key() { Setting::SAFE } else { Setting::PLAIN };
         if let Some(tablespace) = error.tablespace() {
-            server::set(tablespace, None)?;
+            server::set(tablespace, setting)?;
         }
-        let hint = "New files of the tablespace are plain until the cfs launcher has saved its setting anew.";
+        let hint = match setting.is_encrypted {
+            true => {
+                "New files of the tablespace are encrypted until the cfs launcher has saved its setting anew."
+            }
+            false => {
+                "New files of the tablespace are plain until the cfs launcher has saved its setting anew."
+            }
+        };
         warning(Code::ERRCODE_IO_ERROR, error.to_string(), hint);
     }
     Ok(())
@@ -154,6 +177,11 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
 fn is_checkpointer() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+fn is_redo() -> bool {
+    // SAFETY: reads a variable of the process.
+    unsafe { pg_sys::MyBackendType == BackendType::B_STARTUP }
 }
 
 fn is_fsync_on() -> bool {

@@ -26,6 +26,8 @@ use crate::{mend, settings};
 const LAUNCHER_PERIOD: Duration = Duration::from_secs(5);
 /// Pieces of one file at most before a collector looks at the next one.
 const PIECES: u32 = 64;
+/// Between two looks whether redo has asked.
+const STANDBY_PERIOD: Duration = Duration::from_millis(100);
 /// Unless it is short of slots, a server keeps this share of them open, in percent.
 const OPEN_PERCENT: u32 = 90;
 /// Between two walks over files that nobody has open.
@@ -104,7 +106,10 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     let mut in_use = HashSet::new();
     loop {
         owner::release_removed();
-        for (tablespace, setting) in mend::mend() {
+        let asked = server::asked();
+        let labelled = mend::mend();
+        server::answer(asked);
+        for (tablespace, setting) in labelled {
             own(tablespace, &mut in_use);
             if setting.compression.is_some() {
                 // A tablespace whose directory is not there yet has nothing to keep space for.
@@ -117,8 +122,24 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
                 let _ = work::close_idle(keep);
             }
         }
-        if !rest(LAUNCHER_PERIOD) {
+        if !rest_until_asked(asked) {
             return;
+        }
+    }
+}
+
+/// Rests, on a standby until redo asks for settings; false at the worker's end.
+fn rest_until_asked(asked: u64) -> bool {
+    let begun = Instant::now();
+    loop {
+        // SAFETY: reads what all processes share.
+        let is_standby = unsafe { pg_sys::RecoveryInProgress() };
+        let left = LAUNCHER_PERIOD.saturating_sub(begun.elapsed());
+        if !rest(if is_standby { left.min(STANDBY_PERIOD) } else { left }) {
+            return false;
+        }
+        if server::asked() != asked || begun.elapsed() >= LAUNCHER_PERIOD || !is_standby {
+            return true;
         }
     }
 }

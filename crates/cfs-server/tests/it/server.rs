@@ -115,6 +115,7 @@ fn boot() {
         is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_fsync_on: || IS_FSYNC_ON.load(Ordering::Relaxed),
         is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
+        is_redo: || false,
         is_postmaster: true,
     };
     start(config).unwrap();

@@ -6,10 +6,10 @@ use pgshrink_testkit::{Seed, Stop, wait_until};
 
 use super::{Compressed, on_each_major};
 
-const ACCOUNTS: u32 = 20_000;
+pub const ACCOUNTS: u32 = 20_000;
 
 /// Accounts, whose balances are to be the sum of what was paid, and an index that every payment changes.
-const TABLES: &str =
+pub const TABLES: &str =
     "create table account (id int primary key using index tablespace fast, balance bigint not null default 0,
     filler char(80) default '') with (fillfactor = 80) tablespace fast;
     create index on account (balance) tablespace fast;
@@ -30,7 +30,7 @@ const SUMS: &str = "select (select sum(balance) from account) is not distinct fr
 const VICTIMS: [&str; 4] = ["client backend", "checkpointer", "background writer", "cfs garbage collector"];
 
 /// Each balance is the sum of its payments, by the heap and by both indexes.
-fn check(server: &Compressed) {
+pub fn check(server: &Compressed) {
     assert_eq!(server.sql(SUMS), format!("t|{ACCOUNTS}"));
     let wrong = "with paid as materialized (select account, sum(amount) as total from payment group by account)
         select count(*) from account a left join paid on paid.account = a.id where balance <> coalesce(total, 0)";
@@ -59,7 +59,7 @@ fn check(server: &Compressed) {
 }
 
 /// Sessions that pay until the server goes.
-fn load(server: &Compressed, sessions: usize) -> Vec<std::thread::JoinHandle<()>> {
+pub fn load(server: &Compressed, sessions: usize) -> Vec<std::thread::JoinHandle<()>> {
     (0..sessions)
         .map(|_| {
             let psql = server.cluster.psql();

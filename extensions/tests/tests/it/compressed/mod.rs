@@ -6,6 +6,7 @@ mod collection;
 mod copies;
 mod crashes;
 mod damage;
+mod encryption;
 mod full_disk;
 mod memory;
 mod owners;
@@ -42,15 +43,16 @@ impl Compressed {
         for (name, value) in settings {
             builder = builder.conf(name, value);
         }
-        let cluster = builder.start().unwrap();
+        Compressed::of(builder.start().unwrap(), "compression = 'zstd:1'")
+    }
+
+    /// In a cluster that has the library, with the options of the tablespace.
+    pub fn of(cluster: Cluster, options: &str) -> Compressed {
         let location = TempDir::owned_by(cluster.owner()).unwrap();
         let started = Compressed { cluster, location };
         let fast = started.directory("fast");
         started.sql("create extension cfs");
-        started.sql(&format!(
-            "create tablespace fast location '{}' with (compression = 'zstd:1')",
-            fast.display()
-        ));
+        started.sql(&format!("create tablespace fast location '{}' with ({options})", fast.display()));
         started
     }
 

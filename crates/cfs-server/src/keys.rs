@@ -4,7 +4,7 @@
 //! `pg_cfs/keys` lists the keys that files may need, by id and recipe (nothing of the keys themselves): a line each,
 //! `key ID RECIPE` in hexadecimal, the one for new files first, between `cfs keys 1` and a CRC-32 of what is before
 //! it. So a start tells a wrong key without looking into every file; only where a listed key is not given, or
-//! the list is lost, it looks.
+//! the list is lost, it looks into all; else into one of each database, as others may have come from the offline tool.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -201,11 +201,11 @@ pub fn begin(data: &Path, sources: &Sources, encrypted: &[u32]) -> Result<(), Pr
     }
     let listed = read_list(data)?;
     let mut keys = made_of(&secrets, listed.as_deref().unwrap_or_default())?;
-    let all = listed.as_deref().unwrap_or_default();
-    let is_known = |keys: &[MasterKey], id: &KeyId| keys.iter().any(|key| key.id() == *id);
-    let is_complete = listed.is_some() && all.iter().all(|(id, _)| is_known(&keys, id));
-    let is_new = !list_is_there && encrypted.is_empty();
-    if !is_complete && !is_new {
+    let is_complete = match &listed {
+        Some(listed) => listed.iter().all(|(id, _)| is_known(&keys, id)) && samples_open(shared, &keys)?,
+        None => !list_is_there && encrypted.is_empty(),
+    };
+    if !is_complete {
         find_needed(shared, secrets, &mut keys)?;
     }
     if keys.is_empty() {
@@ -237,6 +237,18 @@ fn made_of(secrets: &[Secret], listed: &[(KeyId, Recipe)]) -> Result<Vec<MasterK
     Ok(made)
 }
 
+fn is_known(keys: &[MasterKey], id: &KeyId) -> bool {
+    keys.iter().any(|key| key.id() == *id)
+}
+
+/// Whether one file of each database needs a key that is there: others may have come from the offline tool.
+fn samples_open(shared: &'static Shared, keys: &[MasterKey]) -> Result<bool, Problem> {
+    let mut containers = databases::containers(shared.version_text())?;
+    containers.dedup_by_key(|key| (key.tablespace, key.database));
+    let roots = containers.iter().filter_map(|key| root_of(shared, key));
+    Ok(roots.into_iter().all(|root| root.key_id == [0; 16] || is_known(keys, &root.key_id)))
+}
+
 /// Looks into every file of every tablespace for keys that are not there.
 fn find_needed(
     shared: &'static Shared,
@@ -246,7 +258,7 @@ fn find_needed(
     let mut keyring = Keyring::new(secrets);
     for key in databases::containers(shared.version_text())? {
         let Some(root) = root_of(shared, &key) else { continue };
-        if root.key_id == [0; 16] || keys.iter().any(|known| known.id() == root.key_id) {
+        if root.key_id == [0; 16] || is_known(keys, &root.key_id) {
             continue;
         }
         let opened = keyring.data_key(&root.id, &root.key_id, &root.key);

@@ -56,12 +56,7 @@ fn what_is_refused_names_what_is_allowed_and_leaves_nothing_behind() {
             ("compression = 1", "22023", "invalid value for \"compression\": \"1\"", "zstd"),
             ("compression = 'zstd:99'", "22023", "invalid level", "Levels of zstd are"),
             ("compression = 'pglz:1'", "22023", "invalid level", "pglz has no levels"),
-            (
-                "encryption = on",
-                "0A000",
-                "encryption of tablespaces is not supported",
-                "Leave the option out",
-            ),
+            ("encryption = on", "55000", "the server has no key", "openssl rand -hex 32"),
             ("compression = lz4, compression = zstd", "42601", "specified more than once", ""),
             ("compression = lz4, unknown = 1", "22023", "unrecognized parameter \"unknown\"", ""),
         ];

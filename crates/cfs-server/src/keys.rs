@@ -5,9 +5,13 @@
 //! `key ID RECIPE` in hexadecimal, the one for new files first, between `cfs keys 1` and a CRC-32 of what is before
 //! it. So a start tells a wrong key without looking into every file; only where a listed key is not given, or
 //! the list is lost, it looks into all; else into one of each database, as others may have come from the offline tool.
+// A lock.
+#![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +22,7 @@ use pgshrink_cfs::slots::SegmentKey;
 use crate::collecting::path_of;
 use crate::databases;
 use crate::error::Problem;
-use crate::file::SegmentFile;
+use crate::file::{SegmentFile, call, open};
 use crate::front::{Found, find};
 use crate::saved::DIRECTORY;
 use crate::secrets::{self, Kernel, SecretError};
@@ -26,6 +30,7 @@ use crate::server::{Shared, shared};
 use crate::work;
 
 const FILE_NAME: &str = "keys";
+const DIRECTORY_PATH: &CStr = c"pg_cfs";
 const HEAD: &str = "cfs keys 1\n";
 /// More than a rotation after the other can leave.
 const LISTED_MAX: usize = crate::region::KEYS_MAX;
@@ -321,20 +326,56 @@ pub fn rotate(data: &Path, sources: &Sources, mut interrupted: impl FnMut()) -> 
     shared.region.put_key(&new)?;
     let random = Kernel::new().map_err(KeyProblem::from)?;
     let mut rotated = Rotated { files: 0, id: HexId(new.id()).to_string() };
-    loop {
-        let before = rotated.files;
-        for key in databases::containers(shared.version_text())? {
-            interrupted();
-            rotated.files += u64::from(rewrap(shared, &key, &new, &random)?);
-        }
-        // Files that were made meanwhile looked for the new key when they had their name.
-        if rotated.files == before {
-            break;
-        }
+    // Files that are being made under the key of before have their names, or never will.
+    Births::wait_for_all(&mut interrupted)?;
+    for key in databases::containers(shared.version_text())? {
+        interrupted();
+        rotated.files += u64::from(rewrap(shared, &key, &new, &random)?);
     }
     write_list(data, &[(new.id(), new.recipe())])?;
     shared.region.drop_keys_but(&new.id());
     Ok(rotated)
+}
+
+/// Held while an encrypted file is made, from the look for the current master key until the file has its name. The system
+/// releases it when the process dies. It is a shared lock of `pg_cfs`, which is there when there are keys.
+pub(crate) struct Births {
+    directory: OwnedFd,
+}
+
+impl Births {
+    /// Waits for who is waiting for all.
+    pub(crate) fn share() -> Result<Births, i32> {
+        let births = Births::open()?;
+        births.lock(libc::LOCK_SH).map(|_| births)
+    }
+
+    /// Waits until nobody holds one that was taken before.
+    fn wait_for_all(interrupted: &mut impl FnMut()) -> Result<(), Problem> {
+        let failed = |errno| Problem::System { call: "flock of pg_cfs", errno };
+        let births = Births::open().map_err(failed)?;
+        while !births.lock(libc::LOCK_EX | libc::LOCK_NB).map_err(failed)? {
+            interrupted();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn open() -> Result<Births, i32> {
+        let directory = open(DIRECTORY_PATH, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        // SAFETY: opened for this alone.
+        Ok(Births { directory: unsafe { OwnedFd::from_raw_fd(directory) } })
+    }
+
+    /// False: others have it.
+    fn lock(&self, mode: i32) -> Result<bool, i32> {
+        // SAFETY: takes numbers.
+        match call(|| unsafe { libc::flock(self.directory.as_raw_fd(), mode) }) {
+            Ok(_) => Ok(true),
+            Err(libc::EWOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
 }
 
 /// Wraps one file's data key with `new`; whether there was anything to do.

@@ -5,19 +5,19 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use pgshrink_cfs::seal::{DataKey, KEY_SLOT_BYTES, KeyId, KeySlot, RecordSeal};
+use pgshrink_cfs::seal::{KEY_SLOT_BYTES, KeySlot, RecordSeal};
 use pgshrink_cfs::segment::NEW_FILE_NAME;
-use pgshrink_cfs::slots::{Access, Segment, SegmentKey};
-use pgshrink_cfs::{Birth, DeviceError, Error, Need};
+use pgshrink_cfs::slots::{Segment, SegmentKey};
+use pgshrink_cfs::{Birth, Need};
 use pgshrink_interpose::Errno;
 
-use crate::file::{SegmentFile, SegmentFolder, ServerOpener, call, open, unlink};
+use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
 use crate::front::{Found, find, is_directory};
 use crate::guard;
-use crate::host::{ServerHost, errno};
+use crate::host::errno;
+use crate::keys::Births;
 use crate::names::{GUARD_NAME, PathBuffer};
 use crate::process::{OpenFile, Process, with};
 use crate::report::{errno_of, reported};
@@ -124,7 +124,7 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
         // Who may read a file may enter a directory.
         make_directory(making, mode | (mode & 0o444) >> 2 | 0o300)?;
         let id = random()?;
-        let Lock { seal, slot, born } = lock_of(shared, &key, &id).inspect_err(|_| {
+        let Lock { seal, slot, _births } = lock_of(shared, &key, &id).inspect_err(|_| {
             let _ = remove_directory(making);
         })?;
         let folder = SegmentFolder { key, shared, mode, made: Cell::new(None), seal: Cell::new(seal) };
@@ -142,10 +142,8 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
             }
         });
         match (placed, folder.made.take()) {
-            (Ok(mut segment), Some(descriptor)) => {
-                let kept = follow_key(shared, &id, born.as_ref(), &mut segment, &opener);
+            (Ok(segment), Some(descriptor)) => {
                 process.keep(descriptor, OpenFile::of(segment, false));
-                kept.map_err(|error| reported(&key, &error))?;
                 Ok(descriptor)
             }
             (placed, descriptor) => {
@@ -160,15 +158,12 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
     })
 }
 
-/// A handle of a container that was made.
-type NewSegment = Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>;
-
 /// A new container's key, and how its root carries it.
 struct Lock {
     seal: Option<Box<RecordSeal<Kernel>>>,
     slot: KeySlot,
-    /// The key itself, and the id of the master key that wraps it.
-    born: Option<(DataKey, KeyId)>,
+    /// Until the container has its name: who changes the master key waits.
+    _births: Option<Births>,
 }
 
 /// The key of a new container; none where the tablespace is not encrypted.
@@ -178,8 +173,9 @@ struct Lock {
 fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Errno> {
     let is_encrypted = shared.region.setting(key.tablespace).is_some_and(|setting| setting.is_encrypted);
     if !is_encrypted {
-        return Ok(Lock { seal: None, slot: [0; KEY_SLOT_BYTES], born: None });
+        return Ok(Lock { seal: None, slot: [0; KEY_SLOT_BYTES], _births: None });
     }
+    let births = shared.region.current_key_id().map(|_| Births::share()).transpose().map_err(Errno)?;
     let Some(master) = shared.region.current_key() else {
         let why = format!("tablespace {} is encrypted and the server has no key", key.tablespace);
         crate::report::failure(Some(key), None, &why);
@@ -187,31 +183,8 @@ fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Err
     };
     let kernel = Kernel::new().map_err(|_| Errno(libc::EIO))?;
     let (data_key, slot) = master.new_data_key(id, &kernel);
-    let born = Some((data_key.clone(), master.id()));
-    Ok(Lock { seal: Some(Box::new(data_key.into_seal(master.id(), kernel))), slot, born })
-}
-
-/// The master key may have changed before the new container had its name: who changes it has not seen this one.
-fn follow_key(
-    shared: &Shared,
-    id: &[u8; 16],
-    born: Option<&(DataKey, KeyId)>,
-    segment: &mut NewSegment,
-    opener: &ServerOpener,
-) -> Result<(), Error> {
-    let Some((data_key, master)) = born else { return Ok(()) };
-    let Some(current) = shared.region.current_key().filter(|current| current.id() != *master) else {
-        return Ok(());
-    };
-    let kernel = Kernel::new().map_err(|_| {
-        let source = DeviceError::Io(libc::EIO);
-        Error::Device { operation: "getrandom", offset: 0, length: 0, source }
-    })?;
-    let slot = current.wrap(id, data_key, &kernel);
-    let pinned = segment.pin(Access::Write, opener)?;
-    // Each writes two of the three roots.
-    pinned.rekey(current.id(), slot)?;
-    pinned.rekey(current.id(), slot)
+    let seal = Some(Box::new(data_key.into_seal(master.id(), kernel)));
+    Ok(Lock { seal, slot, _births: births })
 }
 
 /// Gives a container's directory the segment's name.

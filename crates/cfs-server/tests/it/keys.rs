@@ -285,3 +285,73 @@ fn a_change_of_the_master_key_that_was_interrupted_needs_both_keys_and_is_ended_
         },
     );
 }
+
+#[test]
+fn a_change_of_the_master_key_waits_for_files_that_are_being_made_and_they_for_its_begin() {
+    in_a_server(|| {
+        begin_encrypted(&given(key(7)));
+        process(|| make("16401"));
+        let old = key_of("16401");
+        let lock = |kind| {
+            let directory = fs::File::open("pg_cfs").unwrap();
+            // SAFETY: takes numbers.
+            assert_eq!(unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&directory), kind) }, 0);
+            directory
+        };
+        let unlock = |directory: &fs::File| {
+            // SAFETY: takes numbers.
+            assert_eq!(unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(directory), libc::LOCK_UN) }, 0);
+        };
+        // As the maker of a file holds it.
+        let held = lock(libc::LOCK_SH);
+        process(|| {
+            let mut waits = 0;
+            let interrupted = || {
+                waits += 1;
+                if waits == 20 {
+                    assert_eq!(key_of("16401"), old);
+                    unlock(&held);
+                }
+            };
+            assert_eq!(keys::rotate(Path::new("."), &given(key(8)), interrupted).unwrap().files, 1);
+            assert_ne!(key_of("16401"), old);
+            assert!(waits >= 20, "{waits}");
+        });
+        drop(held);
+        let held = lock(libc::LOCK_EX);
+        // SAFETY: the child makes a file and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let made = std::panic::catch_unwind(|| make("16402"));
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(i32::from(made.is_err())) }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!real("16402").exists());
+        unlock(&held);
+        let mut status = 0;
+        // SAFETY: a child of this process, and a number to be written to.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert!(status == 0 && key_of("16402") == Some(current()));
+    });
+}
+
+#[test]
+fn files_of_a_key_that_is_not_listed_are_found_at_start() {
+    in_two_servers(
+        |_| {
+            begin_encrypted(&given(key(7)));
+            fs::copy(LIST, "list7").unwrap();
+            process(|| drop(keys::rotate(Path::new("."), &given(key(8)), || {}).unwrap()));
+            process(|| make("16401"));
+        },
+        || {},
+        || {
+            fs::copy("list7", LIST).unwrap();
+            let refused = begin(&given(key(7))).unwrap_err();
+            assert!(refused.contains("/5/16401\""), "{refused}");
+            begin_encrypted(&Sources { file: Some(key(7)), old_file: Some(key(8)), ..Sources::default() });
+            process(|| assert!(is_whole("16401")));
+        },
+    );
+}

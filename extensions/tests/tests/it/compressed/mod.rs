@@ -19,6 +19,9 @@ use pgshrink_testkit::{Cluster, Psql, Server, ServerBinaries, TempDir};
 /// The majors that the library is for.
 pub const MAJORS: [u32; 2] = [15, 18];
 
+/// Prints a key of 64 digits.
+pub const KEY_COMMAND: &str = "printf %064d 7";
+
 /// A server with a compressed tablespace, for one test.
 pub struct Compressed {
     pub cluster: Cluster,

@@ -9,7 +9,7 @@ use super::check::{check, complaints, leftovers};
 use super::disk::{Disk, Failure};
 
 /// Settings of servers under test. `plain` are those of a server that makes and finds no containers.
-pub const SETTINGS: [(&str, &str); 19] = [
+pub const SETTINGS: [(&str, &str); 20] = [
     ("shared_preload_libraries", "cfs"),
     ("allow_in_place_tablespaces", "on"),
     ("shared_buffers", "2MB"),
@@ -29,6 +29,7 @@ pub const SETTINGS: [(&str, &str); 19] = [
     ("cfs.gc_threshold", "10"),
     ("cfs.gc_rate", "0"),
     ("cfs.reserve_size", "1MB"),
+    ("cfs.key_command", crate::compressed::KEY_COMMAND),
 ];
 
 /// A cluster that has never run.

@@ -66,7 +66,13 @@ pub fn make_directory(cluster: &Cluster, within: &TempDir, name: &str) -> PathBu
 
 /// Makes what the sessions work on.
 pub fn prepare(cluster: &Cluster, fast: &Path) {
-    let fast = format!("create tablespace fast location '{}' with (compression = 'zstd:1')", fast.display());
+    // Encrypted on servers without checksums.
+    let has_checksums = cluster.sql("show data_checksums").unwrap() == "on";
+    let encryption = if has_checksums { "off" } else { "on" };
+    let fast = format!(
+        "create tablespace fast location '{}' with (compression = 'zstd:1', encryption = {encryption})",
+        fast.display()
+    );
     cluster.sql(&format!("create extension cfs; {fast}; {SETUP}")).unwrap();
     cluster.psql().database("pattern").sql(PATTERN).unwrap();
     for extension in ["amcheck", "pg_visibility"] {

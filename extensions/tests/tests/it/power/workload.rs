@@ -268,7 +268,7 @@ fn change(table: &str, exists: bool, rng: &mut Rng) -> Step {
         )),
         17 => Step::Statement(format!(
             "alter tablespace fast set (compression = {})",
-            rng.pick(&["'zstd:1'", "'zstd:9'", "lz4", "'zlib:1'", "none", "pglz"])
+            rng.pick(&["'zstd:1'", "'zstd:9'", "lz4", "zstd, encryption = on", "none, encryption = off", "pglz"])
         )),
         18 => Step::Statement(
             "create tablespace short_lived location '' with (compression = 'zstd:2');

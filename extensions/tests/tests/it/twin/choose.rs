@@ -300,9 +300,11 @@ fn temporary(rng: &mut Rng, table: &str) -> String {
 /// A setting of the tablespace, and what the twin does in its place.
 pub fn compression(rng: &mut Rng) -> (String, &'static str) {
     let ours = if rng.chance(15) {
-        "alter tablespace fast reset (compression)".to_owned()
+        "alter tablespace fast reset (compression, encryption)".to_owned()
     } else {
-        format!("alter tablespace fast set (compression = '{}')", rng.pick(&ALGORITHMS))
+        let algorithm = *rng.pick(&ALGORITHMS);
+        let rest = if algorithm == "none" { ", encryption = off" } else { "" };
+        format!("alter tablespace fast set (compression = '{algorithm}'{rest})")
     };
     (ours, "alter tablespace fast set (random_page_cost = 4)")
 }

@@ -52,7 +52,12 @@ fn both(twins: &Twins, database: &str, sql: &[String]) -> Step<()> {
 /// Does something with a database; `job` says what, should the server go.
 pub fn step(twins: &Twins, rng: &mut Rng, mark: u64, job: &mut Option<Job>) -> Step<()> {
     let there = names(&twins.twin);
+    // Databases are not in encrypted tablespaces. No statement of a run turns encryption on.
+    let encrypted =
+        "select tools.cfs_setting_in_force(oid) like '%encrypted' from pg_tablespace where spcname = 'fast'";
+    let is_refused = twins.ours.sql(encrypted).map_err(|_| Halt::Crash)? == "t";
     let space = *rng.pick(&["fast", "pg_default"]);
+    let space = if is_refused { "pg_default" } else { space };
     let strategy = *rng.pick(&["wal_log", "file_copy"]);
     let name = if there.is_empty() { "d0".to_owned() } else { rng.pick(&there).clone() };
     let choice = if there.is_empty() { 0 } else { rng.below(10) };
@@ -61,7 +66,7 @@ pub fn step(twins: &Twins, rng: &mut Rng, mark: u64, job: &mut Option<Job>) -> S
             let new = format!("d{}", rng.below(4));
             let from = if rng.chance(70) { &name } else { "template0" };
             let from = if there.is_empty() || new == from { "template0" } else { from };
-            let space = if rng.chance(25) { " tablespace fast" } else { "" };
+            let space = if rng.chance(25) && !is_refused { " tablespace fast" } else { "" };
             format!("create database {new} template {from} strategy {strategy}{space}")
         }
         2 => format!("alter database {name} set tablespace {space}"),

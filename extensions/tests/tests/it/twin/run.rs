@@ -47,7 +47,11 @@ fn start(server: &ServerBinaries, variant: &Variant, library: bool) -> (Cluster,
     }
     let cluster = builder.start().unwrap();
     let place = TempDir::owned_by(cluster.owner()).unwrap();
-    let with = if library { " with (compression = 'zstd:1')" } else { "" };
+    let with = match (library, variant.encrypted) {
+        (false, _) => "",
+        (true, false) => " with (compression = 'zstd:1')",
+        (true, true) => " with (compression = 'zstd:1', encryption = on)",
+    };
     let sql = format!("create tablespace fast location '{}'{with}", place.path().display());
     cluster.sql(&sql).unwrap();
     cluster.sql("create table marker (n bigint)").unwrap();

@@ -14,6 +14,7 @@ pub struct Variant {
     little_memory: bool,
     eager_collection: bool,
     method: &'static str,
+    pub encrypted: bool,
 }
 
 impl Variant {
@@ -30,6 +31,7 @@ impl Variant {
             little_memory: rng.chance(40),
             eager_collection: rng.chance(70),
             method: rng.pick::<&str>(&["worker", "sync"]),
+            encrypted: rng.chance(50),
         }
     }
 
@@ -59,6 +61,9 @@ impl Variant {
             return all;
         }
         all.extend([("shared_preload_libraries", "cfs"), ("checkpoint_timeout", "30s")]);
+        if self.encrypted {
+            all.push(("cfs.key_command", crate::compressed::KEY_COMMAND));
+        }
         if self.few_slots {
             all.push(("cfs.max_open_segments", "64"));
         }

@@ -103,7 +103,7 @@ pub struct InfoArgs {
 ///
 /// What is in a tree is compared with the manifest that `pack` writes last: files that are missing, extra or changed are
 /// named, those outside of containers too. Every page of every container is read and decoded; each damage is named with
-/// block and place. A tree without a manifest is refused: its `pack` was interrupted. With a key, all of it must be sealed.
+/// block and place. A tree without a manifest is refused: its `pack` was interrupted. With a key, all of it must be sealed, except with --allow-plain.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// Packed trees, or directories or containers in them
@@ -112,6 +112,9 @@ pub struct VerifyArgs {
     /// Check the containers that are there, and nothing else
     #[arg(long)]
     pub no_manifest: bool,
+    /// With a key, take what is plain as well: a server's encrypted tablespace has such files
+    #[arg(long)]
+    pub allow_plain: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,
@@ -154,7 +157,8 @@ pub struct EstimateArgs {
 ///
 /// Copies SOURCE to DEST, each container as the plain file it stands for, byte for byte as it was packed; other files as
 /// they are. What is damaged is left out and named, and so is what the manifest lists and is not there. DEST has its name
-/// when all of it is durable; until then it is DEST.incomplete. With a key, all of SOURCE must be sealed.
+/// when all of it is durable; until then it is DEST.incomplete. With a key, all of SOURCE must be sealed, except with
+/// --allow-plain.
 #[derive(Debug, Clone, Args)]
 pub struct UnpackArgs {
     /// A container, a segment's directory, or a directory with such
@@ -164,6 +168,9 @@ pub struct UnpackArgs {
     /// Unpack what is there, without asking whether all is
     #[arg(long)]
     pub no_manifest: bool,
+    /// With a key, take what is plain as well: a server's encrypted tablespace has such files
+    #[arg(long)]
+    pub allow_plain: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,

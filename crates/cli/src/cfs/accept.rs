@@ -68,7 +68,8 @@ pub(super) fn run(args: &AcceptArgs) -> Result<Verdict, Failure> {
         if found.is_none_or(Content::is_suspect) {
             for (path, file) in &containers {
                 progress.at(path);
-                let verified = verify::verify(path, file, &mut keyring, random, &progress)?;
+                let verified =
+                    verify::verify(path, file, &mut keyring, random, container::Plain::Taken, &progress)?;
                 damaged.extend(Some(verified).filter(|verified| !verified.damages.is_empty()));
             }
             if damaged.is_empty() {

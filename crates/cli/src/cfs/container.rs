@@ -132,6 +132,19 @@ pub(crate) fn is_sealed(head: &Clear) -> bool {
     head.key_id != [0; 16]
 }
 
+/// What is not sealed although a key was given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plain {
+    Refused,
+    Taken,
+}
+
+impl Plain {
+    pub(crate) fn taken_if(is_taken: bool) -> Plain {
+        if is_taken { Plain::Taken } else { Plain::Refused }
+    }
+}
+
 /// Fails on a container that is not sealed although a key was given.
 pub(crate) fn refuse_plain(path: &Path, head: &Clear, keyring: &Keyring) -> Result<(), Failure> {
     if keyring.is_empty() || is_sealed(head) {

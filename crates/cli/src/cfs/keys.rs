@@ -34,7 +34,7 @@ pub(crate) fn not_sealed(path: &Path, found: &str) -> Failure {
     let reason = format!(
         "expected something sealed, as a key was given; found {found}. If it was packed without --seal, leave \
          --key-file, --key-command and {VARIABLE} away; if it was packed with --seal, somebody replaced it: take \
-         another copy"
+         another copy. Of a server's encrypted tablespace some files are always plain: --allow-plain takes them"
     );
     Failure::new(path, reason)
 }

@@ -27,13 +27,13 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
             return Err(Failure::new(source, suspicion));
         }
     }
-    if !keyring.is_empty() {
+    if !keyring.is_empty() && !args.allow_plain {
         refuse_plain_files(&plan.found)?;
     }
     let (mut copied, making) = plan.mirror(bar, |found, to, progress| match &found.kind {
         Kind::Container(file) => {
             let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
-            let done = unpack(found, file, to, &mut keyring, random);
+            let done = unpack(found, file, to, &mut keyring, random, args.allow_plain);
             progress.add(bytes);
             done
         }
@@ -75,13 +75,16 @@ fn unpack(
     to: &Path,
     keyring: &mut Keyring,
     random: Kernel,
+    allow_plain: bool,
 ) -> Result<Done, Failure> {
     let failed = |reason: String| Ok(Done::Failed(format!("{}: {reason}", found.path.display())));
     let head = match head_of(file) {
         Ok(head) => head,
         Err(failure) => return failed(failure.to_string()),
     };
-    refuse_plain(&found.path, &head, keyring)?;
+    if !allow_plain {
+        refuse_plain(&found.path, &head, keyring)?;
+    }
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(&found.path, reason))?;
     let mut reader = match means.open(file) {
         Ok((reader, _)) => reader,

@@ -1,6 +1,6 @@
 //! `pgshrink cfs verify`.
 
-use super::container::{Means, head_of, refuse_plain};
+use super::container::{Means, Plain, head_of, refuse_plain};
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::{self, Differences, Entries, Entry, Hashing};
@@ -65,6 +65,7 @@ pub(super) struct Verified {
 struct Verifier {
     keyring: Keyring,
     random: Kernel,
+    plain: Plain,
     progress: Progress,
     report: Report,
 }
@@ -81,7 +82,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
     let sizes =
         containers.iter().filter_map(|(_, file)| head_of(file).ok()).map(|head| u64::from(head.pages));
     let progress = Progress::new(sizes.sum::<u64>() * PAGE_SIZE as u64, &args.output);
-    let mut verifier = Verifier { keyring, random, progress, report: Report::default() };
+    let plain = Plain::taken_if(args.allow_plain);
+    let mut verifier = Verifier { keyring, random, plain, progress, report: Report::default() };
     for path in &args.paths {
         if let Err(failure) = verifier.path(path, !args.no_manifest) {
             verifier.report.not_verified.push(failure.to_string());
@@ -115,7 +117,9 @@ impl Verifier {
                 Kind::Container(file) => self.container(&item.path, file),
                 Kind::Directory | Kind::Followed => Ok(Some(Entry::Directory { followed: None })),
                 Kind::Manifest(_) => continue,
-                Kind::Relation(_) | Kind::Other if !self.keyring.is_empty() => {
+                Kind::Relation(_) | Kind::Other
+                    if !self.keyring.is_empty() && self.plain == Plain::Refused =>
+                {
                     Err(keys::not_sealed(&item.path, "a plain file"))
                 }
                 _ if tree.is_none() => continue,
@@ -146,7 +150,7 @@ impl Verifier {
 
     /// None: it has damage.
     fn container(&mut self, path: &Path, file: &Path) -> Result<Option<Entry>, Failure> {
-        let verified = verify(path, file, &mut self.keyring, self.random, &self.progress)?;
+        let verified = verify(path, file, &mut self.keyring, self.random, self.plain, &self.progress)?;
         let entry = verified.entry.clone();
         self.report.containers.push(verified);
         Ok(entry)
@@ -160,6 +164,7 @@ pub(super) fn verify(
     file: &Path,
     keyring: &mut Keyring,
     random: Kernel,
+    plain: Plain,
     progress: &Progress,
 ) -> Result<Verified, Failure> {
     // Whether it can be read at all, and whether somebody writes to it, is not the container's fault.
@@ -181,7 +186,9 @@ pub(super) fn verify(
         }
     };
     verified.pages = head.pages;
-    refuse_plain(path, &head, keyring)?;
+    if plain == Plain::Refused {
+        refuse_plain(path, &head, keyring)?;
+    }
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(path, reason))?;
     let (mut reader, report) = match means.open(file) {
         Ok(opened) => opened,

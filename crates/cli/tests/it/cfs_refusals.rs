@@ -85,6 +85,31 @@ fn with_a_key_what_is_not_sealed_is_an_error() {
     assert!(run(&[&"verify", &plain], 0).contains("all whole"));
 }
 
+#[test]
+fn with_a_key_plain_files_are_taken_only_when_that_is_said() {
+    let dir = TempDir::new().unwrap();
+    let (sealed, plain, key) = sealed_and_plain(dir.path());
+    // As a server's encrypted tablespace: sealed containers, one that is not, and plain files.
+    let mixed = dir.path().join("mixed");
+    fs::create_dir(&mixed).unwrap();
+    copy(&sealed.join("base/5/16384"), &mixed.join("16384"));
+    copy(&plain.join("base/5/16384"), &mixed.join("16390"));
+    fs::write(mixed.join("16384_vm"), pages(1)).unwrap();
+    both_refuse(&mixed, &key, &["--no-manifest"], "--allow-plain");
+    let with: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"--no-manifest", &"--allow-plain", &"--key-file", &key];
+    let said = run(&[&[&"verify" as &dyn AsRef<std::ffi::OsStr>, &mixed], &with[..]].concat(), 0);
+    assert!(said.contains("2 containers"), "{said}");
+    let back = dir.path().join("back");
+    run(&[&[&"unpack" as &dyn AsRef<std::ffi::OsStr>, &mixed, &back], &with[..]].concat(), 0);
+    assert_eq!(fs::read(back.join("16384")).unwrap(), fs::read(back.join("16390")).unwrap());
+    assert_eq!(fs::read(back.join("16384_vm")).unwrap(), pages(1));
+    // Damage is damage all the same, and a wrong key is one.
+    let other = crate::cfs_trees::key(dir.path(), "other", &"5b".repeat(32));
+    let output =
+        cfs(&[&"verify", &"--no-manifest", &"--allow-plain", &"--key-file", &other, &mixed]).output();
+    assert!(ended(&output.unwrap(), 2).contains("none is that key"));
+}
+
 /// A relation's file in a database's directory of its own.
 fn plain_relation(dir: &Path) -> PathBuf {
     let database = dir.join("base/7");

@@ -123,6 +123,41 @@ fn encrypted_tables_survive_kills_under_load() {
     });
 }
 
+/// Statements, and what is said of them.
+const REFUSED: [(&str, &str); 10] = [
+    (
+        "alter tablespace fast set (compression = none)",
+        "cannot encrypt a tablespace with \"compression\" = \"none\"",
+    ),
+    ("alter tablespace fast set (encryption = maybe)", "encryption requires a Boolean value"),
+    (
+        "alter tablespace fast set (encryption = on, encryption = off)",
+        "parameter \"encryption\" specified more than once",
+    ),
+    ("alter tablespace fast reset (encryption = on)", "RESET must not include values for parameters"),
+    ("create database d tablespace fast", "an encrypted tablespace cannot be a database's default"),
+    (
+        "alter database template1 set tablespace fast",
+        "an encrypted tablespace cannot be a database's default",
+    ),
+    (
+        "alter tablespace pg_default set (encryption = on)",
+        "files of tablespace \"pg_default\" are always plain",
+    ),
+    (
+        "alter tablespace pg_global set (compression = 'zstd:1')",
+        "files of tablespace \"pg_global\" are always plain",
+    ),
+    (
+        "security label for cfs on tablespace pg_default is 'compression=zstd:1'",
+        "files of tablespace \"pg_default\" are always plain",
+    ),
+    (
+        "security label for cfs on tablespace fast is 'compression=none, encryption=on'",
+        "invalid security label",
+    ),
+];
+
 #[test]
 fn options_that_cannot_be_are_refused_and_labels_come_back_from_a_dump() {
     on_each("options of encryption", |server| {
@@ -132,39 +167,7 @@ fn options_that_cannot_be_are_refused_and_labels_come_back_from_a_dump() {
             server.sql("select compression, encryption, in_force from cfs_tablespaces"),
             "zstd:1|t|zstd:1, encrypted"
         );
-        for (statement, error) in [
-            (
-                "alter tablespace fast set (compression = none)",
-                "cannot encrypt a tablespace with \"compression\" = \"none\"",
-            ),
-            ("alter tablespace fast set (encryption = maybe)", "encryption requires a Boolean value"),
-            (
-                "alter tablespace fast set (encryption = on, encryption = off)",
-                "parameter \"encryption\" specified more than once",
-            ),
-            ("alter tablespace fast reset (encryption = on)", "RESET must not include values for parameters"),
-            ("create database d tablespace fast", "an encrypted tablespace cannot be a database's default"),
-            (
-                "alter database template1 set tablespace fast",
-                "an encrypted tablespace cannot be a database's default",
-            ),
-            (
-                "alter tablespace pg_default set (encryption = on)",
-                "files of tablespace \"pg_default\" are always plain",
-            ),
-            (
-                "alter tablespace pg_global set (compression = 'zstd:1')",
-                "files of tablespace \"pg_global\" are always plain",
-            ),
-            (
-                "security label for cfs on tablespace pg_default is 'compression=zstd:1'",
-                "files of tablespace \"pg_default\" are always plain",
-            ),
-            (
-                "security label for cfs on tablespace fast is 'compression=none, encryption=on'",
-                "invalid security label",
-            ),
-        ] {
+        for (statement, error) in REFUSED {
             let said = server.fails(statement);
             assert!(said.contains(error), "{statement}\n{said}");
         }

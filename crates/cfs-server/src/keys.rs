@@ -30,6 +30,7 @@ use crate::server::{Shared, shared};
 use crate::work;
 
 const FILE_NAME: &str = "keys";
+const LOCK_NAME: &str = "keys.lock";
 const DIRECTORY_PATH: &CStr = c"pg_cfs";
 const HEAD: &str = "cfs keys 1\n";
 /// More than a rotation after the other can leave.
@@ -305,13 +306,14 @@ pub fn of_segment(key: &SegmentKey) -> Option<String> {
 }
 
 /// Fetches the key anew and wraps the data key of every encrypted file with it, while others go on. What was done
-/// before an interruption stays done: again goes on with the rest. One at a time is the caller's business, as is
-/// `interrupted`, which is asked between files and may leave by an error of its own.
+/// before an interruption stays done: again goes on with the rest. `interrupted` is asked between files and while this
+/// waits for another change; it may leave by an error of its own.
 ///
 /// # Errors
 /// [`KeyProblem`]; [`Problem::Engine`] of the first file that cannot be written, which keeps the key that it has.
 pub fn rotate(data: &Path, sources: &Sources, mut interrupted: impl FnMut()) -> Result<Rotated, Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
+    let _alone = alone(data, &mut interrupted)?;
     let secrets = sources.secrets().map_err(KeyProblem::from)?;
     let listed = read_list(data)?.unwrap_or_default();
     let made = made_of(&secrets[..secrets.len().min(1)], &listed)?.into_iter().next();
@@ -376,6 +378,24 @@ impl Births {
             Err(errno) => Err(errno),
         }
     }
+}
+
+/// One change at a time, also on a standby, where a session has no lock of the server's for that.
+fn alone(data: &Path, interrupted: &mut impl FnMut()) -> Result<File, Problem> {
+    let path = data.join(DIRECTORY).join(LOCK_NAME);
+    let failed = |source| KeyProblem::List { path: path.clone(), source };
+    crate::saved::make_directory(data).map_err(failed)?;
+    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+    let file = options.open(&path).map_err(failed)?;
+    // SAFETY: takes numbers.
+    while let Err(errno) = call(|| unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+        if errno != libc::EWOULDBLOCK {
+            return Err(Problem::System { call: "flock of pg_cfs/keys.lock", errno });
+        }
+        interrupted();
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(file)
 }
 
 /// Wraps one file's data key with `new`; whether there was anything to do.

@@ -116,7 +116,6 @@ fn cfs_rotate_key() -> i64 {
             "Only superusers may do this.",
         );
     }
-    crate::mend::lock_keys();
     let sources = crate::settings::key_sources();
     let rotated = keys::rotate(Path::new("."), &sources, || {
         pgrx::check_for_interrupts!();

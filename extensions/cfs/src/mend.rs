@@ -88,13 +88,6 @@ pub fn lock(tablespace: Oid) {
     unsafe { pg_sys::LockSharedObject(pg_sys::TableSpaceRelationId, tablespace, 0, mode) };
 }
 
-/// Keeps others from changing the master key until the transaction ends.
-pub fn lock_keys() {
-    let mode = pg_sys::ShareUpdateExclusiveLock as i32;
-    // SAFETY: in a transaction. No tablespace has this number.
-    unsafe { pg_sys::LockSharedObject(pg_sys::TableSpaceRelationId, Oid::INVALID, 0, mode) };
-}
-
 fn try_lock(tablespace: u32) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: NO_DATABASE,

@@ -292,6 +292,20 @@ fn a_change_of_the_master_key_waits_for_files_that_are_being_made_and_they_for_i
         begin_encrypted(&given(key(7)));
         process(|| make("16401"));
         let old = key_of("16401");
+        // Another change is under way.
+        let other = fs::File::create("pg_cfs/keys.lock").unwrap();
+        other.lock().unwrap();
+        process(|| {
+            let mut waits = 0;
+            let interrupted = || {
+                waits += 1;
+                assert!(waits < 3, "it waits");
+            };
+            let rotate = || keys::rotate(Path::new("."), &given(key(8)), interrupted).map(drop);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(rotate)).is_err());
+        });
+        drop(other);
+        assert_eq!(key_of("16401"), old);
         let lock = |kind| {
             let directory = fs::File::open("pg_cfs").unwrap();
             // SAFETY: takes numbers.

@@ -13,7 +13,7 @@ use super::{Compressed, MAJORS, sum, table};
 /// A file of the server's user, with a key of 32 bytes that are all this one.
 fn key(cluster: &Cluster, byte: u8) -> PathBuf {
     let path = cluster.socket_dir().join(format!("key{byte}"));
-    fs::write(&path, format!("{byte:02x}\n").trim().repeat(32)).unwrap();
+    fs::write(&path, format!("{byte:02x}").repeat(32)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let owner = cluster.owner();
     if owner.step_down {
@@ -349,6 +349,15 @@ fn a_standby_has_a_key_of_its_own_and_encrypts_what_it_makes_from_the_first_file
         assert_eq!(standby.sql(before).unwrap(), "t");
         let current = "select id from cfs_known_keys()";
         assert_ne!(standby.sql(current).unwrap(), primary.sql(current).unwrap());
+        // Its key is its own to change.
+        let old = standby.sql(current).unwrap();
+        standby.set_conf("cfs.key_file", key(&standby, 10).display()).unwrap();
+        standby.restart().expect_err("the new key opens no file yet");
+        standby.set_conf("cfs.old_key_file", key(&standby, 9).display()).unwrap();
+        standby.start().unwrap();
+        let files: u32 = standby.sql("select cfs_rotate_key()").unwrap().parse().unwrap();
+        assert!(files >= 4 && standby.sql(current).unwrap() != old, "{files}");
+        standby.set_conf("cfs.old_key_file", "").unwrap();
         standby.kill().unwrap();
         standby.start().unwrap();
         standby.promote().unwrap();

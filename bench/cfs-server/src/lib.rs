@@ -18,8 +18,19 @@ use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
-pub const ORDER: &[&str] =
-    &["init", "corpora", "buffers", "page-cache", "beyond", "scan", "checkpoint", "latency", "drop", "idle"];
+pub const ORDER: &[&str] = &[
+    "init",
+    "corpora",
+    "buffers",
+    "page-cache",
+    "encryption",
+    "beyond",
+    "scan",
+    "checkpoint",
+    "latency",
+    "drop",
+    "idle",
+];
 
 /// Puts a finished table on the page and on the terminal.
 pub fn publish(arguments: &Arguments, table: Table) -> Result<()> {

@@ -16,6 +16,9 @@ const RESERVE_NAME: &str = "pgshrink-reserve";
 /// The compression of both that compress.
 const CHOICE: &str = "zstd:1";
 
+/// Prints a key.
+const KEY_COMMAND: &str = "printf %064d 7";
+
 /// A setting of servers and its value.
 pub type Setting<'a> = (&'a str, &'a str);
 
@@ -43,6 +46,8 @@ pub enum Kind {
     Plain,
     /// The library, a compressed tablespace.
     Ours,
+    /// The library, an encrypted tablespace.
+    Encrypted,
     /// A stock server, a filesystem that compresses.
     Btrfs,
     /// The library, and nothing compressed.
@@ -130,19 +135,24 @@ impl Side {
         let quiet = [("autovacuum", "off"), ("synchronize_seqscans", "off"), ("jit", "off")];
         let rare = [("max_wal_size", "32GB"), ("checkpoint_timeout", "1h")];
         let alone = [("max_parallel_workers_per_gather", "0"), ("max_locks_per_transaction", "256")];
-        let library = matches!(kind, Kind::Ours | Kind::Idle).then_some(("shared_preload_libraries", "cfs"));
-        for (name, value) in quiet.iter().chain(&rare).chain(&alone).chain(&library).chain(settings) {
+        let has_library = matches!(kind, Kind::Ours | Kind::Encrypted | Kind::Idle);
+        let library = has_library.then_some(("shared_preload_libraries", "cfs"));
+        let key = (kind == Kind::Encrypted).then_some(("cfs.key_command", KEY_COMMAND));
+        for (name, value) in
+            quiet.iter().chain(&rare).chain(&alone).chain(&library).chain(&key).chain(settings)
+        {
             builder = builder.conf(name, value);
         }
         let (name, options) = match kind {
             Kind::Plain => ("plain", String::new()),
             Kind::Ours => ("ours", format!(" with (compression = '{CHOICE}')")),
+            Kind::Encrypted => ("encrypted", format!(" with (compression = '{CHOICE}', encryption = on)")),
             Kind::Btrfs => ("btrfs", String::new()),
             Kind::Idle => ("library loaded", String::new()),
         };
         let cluster = builder.start()?;
         let side = Side { name, cluster, location, _home: home };
-        if library.is_some() {
+        if has_library {
             side.cluster.sql("create extension cfs")?;
         }
         let place = side.location.display();

@@ -21,6 +21,7 @@ pub const TABLES: &[(&str, Make)] = &[
     ("corpora", corpora::table),
     ("buffers", transactions::buffers),
     ("page-cache", transactions::page_cache),
+    ("encryption", transactions::encryption),
     ("beyond", beyond::table),
     ("scan", scan::table),
     ("checkpoint", checkpoint::table),

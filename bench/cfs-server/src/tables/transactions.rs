@@ -4,7 +4,7 @@ use pgshrink_bench_report::{Result, Table, Unit};
 
 use super::{Bench, HOW, columns};
 use crate::rounds::{Line, judge, ours_to_plain, tell, transactions};
-use crate::side::Side;
+use crate::side::{Kind, Side};
 
 /// What is run, in words and for pgbench.
 const KINDS: [(&str, &str); 2] = [("-S", "select-only"), ("tpcb-like", "tpcb-like")];
@@ -55,6 +55,32 @@ pub(super) fn page_cache(bench: &Bench) -> Result<Table> {
         let found = transactions(&sides, bench.rounds(), bench.pick(3, 10), &arguments)?;
         tell(&mut table, what, &sides, &found, 1.0);
         judge(&mut table, &format!("{what}: TPS to plain"), &ours_to_plain(&found, 0), Line::AtLeast(line));
+    }
+    Ok(table)
+}
+
+/// Encrypted tables beside compressed ones.
+pub(super) fn encryption(bench: &Bench) -> Result<Table> {
+    let scale = bench.pick(5, 50);
+    let about = format!(
+        "pgbench, prepared statements, {CLIENTS} clients, scale {scale}, in a compressed tablespace (*ours*) and in an encrypted one; shared buffers of \
+        8 MB hold little, the kernel's cache all, so that nearly every page is decrypted.{HOW} *To plain* is here to the tablespace that is not encrypted."
+    );
+    let mut table =
+        Table::new("encryption", "Encrypted tablespaces", &about, &columns("TPS", Unit::PerSecond));
+    let mut sides = Vec::new();
+    for kind in [Kind::Ours, Kind::Encrypted] {
+        let side = Side::start(kind, 0, &[("shared_buffers", "8MB")])?;
+        side.pgbench_tables(scale)?;
+        side.empty_buffers()?;
+        sides.push(side);
+    }
+    for (what, builtin) in KINDS {
+        let arguments = ["-c", CLIENTS, "-b", builtin];
+        let found = transactions(&sides, bench.rounds(), bench.pick(3, 10), &arguments)?;
+        tell(&mut table, what, &sides, &found, 1.0);
+        let tps = ours_to_plain(&found, 0);
+        judge(&mut table, &format!("{what}: TPS, encrypted to not"), &tps, Line::AtLeast(0.95));
     }
     Ok(table)
 }

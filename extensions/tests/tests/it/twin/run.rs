@@ -257,7 +257,7 @@ impl Run {
     pub fn look(&mut self) -> Result<(), String> {
         check::log(&self.twins.ours)?;
         let left = check::leftovers(&self.twins.ours, &self.location)?;
-        match left.difference(&self.tolerated).next() {
+        match check::intolerable(&left, &self.tolerated) {
             Some(file) => Err(format!("{file} is in the tablespace and belongs to no relation")),
             None => Ok(()),
         }

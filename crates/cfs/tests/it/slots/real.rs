@@ -221,14 +221,38 @@ fn a_command_that_writes_is_waited_for_and_not_for_ever() {
     drop(command);
     let file = open();
     assert_eq!(file.try_lock(LockMode::Exclusive), Ok(true));
-    let mut handle = Segment::new(&member, key(7)).unwrap();
+    let host = Ending { command: RefCell::new(None), waits: Cell::new(0) };
+    let (_, memory) = anonymous(capacity(2, 4).words());
+    let waits = Member::enter(Slots::over(memory, capacity(2, 4)).unwrap(), &host).unwrap();
+    let mut handle = Segment::new(&waits, key(7)).unwrap();
     assert_eq!(handle.pin(Access::Read, &server).map(drop), Err(Error::InUse));
-    let ends = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        drop(file);
-    });
+    assert_eq!(host.waits.replace(0), 500);
+    host.command.replace(Some(file));
     handle.pin(Access::Read, &server).unwrap();
-    ends.join().unwrap();
+    assert_eq!(host.waits.get(), 3);
+}
+
+/// A process during whose third wait a command ends.
+struct Ending {
+    command: RefCell<Option<FileDevice>>,
+    waits: Cell<u32>,
+}
+
+impl Host for Ending {
+    fn me(&self) -> ProcessName {
+        Running.me()
+    }
+
+    fn is_running(&self, process: ProcessName) -> bool {
+        Running.is_running(process)
+    }
+
+    fn relax(&self) {
+        self.waits.set(self.waits.get() + 1);
+        if self.waits.get() == 3 {
+            drop(self.command.take());
+        }
+    }
 }
 
 /// Files in memory.

@@ -69,7 +69,7 @@ pub(super) fn run(args: &AcceptArgs) -> Result<Verdict, Failure> {
             for (path, file) in &containers {
                 progress.at(path);
                 let verified =
-                    verify::verify(path, file, &mut keyring, random, container::Plain::Taken, &progress)?;
+                    verify::verify(path, file, &mut keyring, random, container::Plain::OfServer, &progress)?;
                 damaged.extend(Some(verified).filter(|verified| !verified.damages.is_empty()));
             }
             if damaged.is_empty() {

@@ -68,6 +68,21 @@ impl Means {
 
     /// Opens for reading alone.
     pub(crate) fn open(&self, path: &Path) -> Result<(Reader<'_>, Option<OpenReport>), Failure> {
+        let (reader, report) = self.open_of_server(path)?;
+        if let Some(report) = report.as_ref().filter(|report| report.may_be_older()) {
+            let older = format!(
+                "expected two whole roots at least, found one, and {} bytes behind what it refers to: later commits may be \
+                lost, unless there was none yet; pgshrink cfs salvage finds their pages",
+                report.discarded_bytes
+            );
+            return Err(Failure::new(path, older));
+        }
+        Ok((reader, report))
+    }
+
+    /// The same of a server's file, which may have been made since the last checkpoint before a crash: it has one root
+    /// then, and the server's log has its pages.
+    pub(crate) fn open_of_server(&self, path: &Path) -> Result<(Reader<'_>, Option<OpenReport>), Failure> {
         let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
         let bytes = file.size().map_err(|error| Failure::new(path, error))?;
         if bytes < ROOTS_BYTES as u64 {
@@ -78,14 +93,6 @@ impl Means {
         }
         let opened = Container::open(file, Alone, &self.words, Recovery::Discard, self.options(true));
         let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
-        if let Some(report) = report.as_ref().filter(|report| report.may_be_older()) {
-            let older = format!(
-                "expected two whole roots at least, found one, and {} bytes behind what it refers to: later commits may be \
-                lost, unless there was none yet; pgshrink cfs salvage finds their pages",
-                report.discarded_bytes
-            );
-            return Err(Failure::new(path, older));
-        }
         Ok((Reader::new(container, path)?, report))
     }
 
@@ -137,6 +144,8 @@ pub(crate) fn is_sealed(head: &Clear) -> bool {
 pub(crate) enum Plain {
     Refused,
     Taken,
+    /// Taken; and these are a crashed server's own files, which its log makes whole.
+    OfServer,
 }
 
 impl Plain {

@@ -190,7 +190,8 @@ pub(super) fn verify(
         refuse_plain(path, &head, keyring)?;
     }
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(path, reason))?;
-    let (mut reader, report) = match means.open(file) {
+    let opened = if plain == Plain::OfServer { means.open_of_server(file) } else { means.open(file) };
+    let (mut reader, report) = match opened {
         Ok(opened) => opened,
         Err(failure) => {
             verified.damages.push(failure.to_string());

@@ -61,7 +61,7 @@ pub use policy::{dictionary_policy, estimate, pace};
 pub use shared::{allocator, lock, region, state, word};
 
 pub use adjacent::FileRange;
-pub use collector::{Budget, Collected};
+pub use collector::{Anew, Budget, Collected};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
 pub use engine::commit::{Committed, Moment};
 pub use error::{Damage, Error, Part, Reason};

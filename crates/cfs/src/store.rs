@@ -49,11 +49,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{Alone, Device, ProcessTable};
 use crate::engine::adjacent::FileRange;
+use crate::engine::collector::Anew;
 use crate::engine::container::{Container, Stored};
 use crate::fault::Fault;
 use crate::format::error::Error as ContainerError;
 use crate::format::root::Identity;
-use crate::format::units::{DictionaryNumber, PAGES_MAX};
+use crate::format::units::{DictionaryNumber, PAGES_MAX, UNIT_BYTES};
 use crate::page::{Mode, PAGE_SIZE, PageDictionary, Policy};
 use crate::shared::word::Word;
 use cache::Name;
@@ -240,8 +241,8 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
         Pages { container, name }
     }
 
-    /// A block's number in its relation.
-    fn in_relation(&self, block: u32) -> u32 {
+    /// A block's number in its relation, which its check sum is computed with.
+    pub fn in_relation(&self, block: u32) -> u32 {
         self.name.identity.segment.wrapping_mul(PAGES_MAX).wrapping_add(block)
     }
 
@@ -462,6 +463,49 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
         }
         let dictionary = how.dictionary.filter(|_| mode.has_dictionary()).unwrap_or(0);
         Ok(StoredAs { mode, dictionary, payload_len: payload.len() })
+    }
+
+    /// The container's newest dictionary, ready for writing so. `None`: there is none, the algorithm has no use for
+    /// one, or this workspace cannot have it; then it is not tried again for as long as it is the newest.
+    pub fn ready_dictionary(&self, how: &Writing, workspace: &mut Workspace) -> Option<DictionaryNumber> {
+        let choice = how.policy.choice;
+        let number = self.container.newest_dictionary().filter(|_| PageDictionary::usable_with(choice))?;
+        let (name, codecs) = (self.name(number), &mut workspace.codecs);
+        if codecs.refused == Some((name, choice)) {
+            return None;
+        }
+        let ready = codecs.load(self.container, name, 0).and_then(|slot| codecs.prepare(slot, choice, 0));
+        if ready.is_err() {
+            codecs.refused = Some((name, choice));
+        }
+        ready.is_ok().then_some(number)
+    }
+
+    /// Stores a page as it would be written now, if that takes less space ([`Container::store_anew`]). Only the
+    /// dictionary and the algorithm are looked at for whether that may be: pages that were written so are left alone.
+    ///
+    /// # Errors
+    /// As of [`Container::store_anew`], [`read`](Self::read) and [`write`](Self::write).
+    pub fn store_anew(&self, block: u32, how: &Writing, workspace: &mut Workspace) -> Result<bool, Error> {
+        let Workspace { scratch, codecs, .. } = workspace;
+        let mut page = [0; PAGE_SIZE];
+        self.container.store_anew(block, scratch, |stored| {
+            let Stored::Record { mode, dictionary, payload } = stored else { return Ok(None) };
+            let algorithm =
+                Mode::from_byte(mode).map_err(|source| Error::Page { block, source })?.algorithm();
+            if algorithm == how.policy.choice.algorithm && dictionary == how.dictionary.unwrap_or(0) {
+                return Ok(None);
+            }
+            self.decode(block, stored, &mut page, codecs)?;
+            let anew = self.encode(block, &page, how, codecs)?;
+            let units = |bytes: usize| bytes.div_ceil(UNIT_BYTES);
+            let is_less = anew.mode != Mode::ZERO && units(anew.payload_len) < units(payload.len());
+            Ok(is_less.then(|| Anew {
+                mode: anew.mode.byte(),
+                dictionary: anew.dictionary,
+                payload: codecs.payload.clone(),
+            }))
+        })
     }
 
     /// Makes a dictionary durable in the container, with a commit, and returns the number to write by; the

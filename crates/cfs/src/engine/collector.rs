@@ -13,14 +13,14 @@
 //! ([`crate::engine::limit`]).
 
 use crate::device::{Device, ProcessTable};
-use crate::engine::container::Container;
+use crate::engine::container::{Container, Scratch, Stored};
 use crate::engine::leaves;
 use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::Error;
-use crate::format::record::RECORD_BYTES_MAX;
+use crate::format::record::{Kind, PageKind, RECORD_BYTES_MAX};
 use crate::format::root::{HEAD, Place};
-use crate::format::units::{Block, ExtentNumber, Span, UNIT_BYTES};
+use crate::format::units::{Block, DictionaryNumber, ExtentNumber, Span, UNIT_BYTES};
 use crate::shared::allocator::{ExtentState, Purpose};
 use crate::shared::lock::{CollectorGuard, CommitGuard};
 use crate::shared::state::Counter;
@@ -33,6 +33,17 @@ pub struct Budget {
     pub bytes: u64,
     /// Dead bytes, in percent of live ones, up to which nothing is moved.
     pub garbage_percent: u32,
+}
+
+/// Another form of a page that is stored ([`Container::store_anew`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Anew {
+    /// As of [`Container::write`].
+    pub mode: u8,
+    /// As of [`Container::write`].
+    pub dictionary: DictionaryNumber,
+    /// As of [`Container::write`].
+    pub payload: Vec<u8>,
 }
 
 /// What a call of [`Container::collect`] did, and found.
@@ -61,6 +72,13 @@ impl Collected {
     }
 }
 
+/// Of so many parts of an extent ...
+const FULLEST_OF: u32 = 32;
+/// ... so many may be live in one that is worth emptying, ...
+pub(crate) const FULL: u32 = 28;
+/// ... or so many, where nothing else is to be done.
+const NEARLY_FULL: u32 = 30;
+
 /// Bytes at most that a write on a full filesystem gives back before it is tried again.
 const ROOM_PUNCH_BYTES: u64 = 4 << 20;
 
@@ -80,12 +98,25 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::Damaged`] where the map cannot be completed, [`Error::Device`], [`Error::AddressSpace`] where
     /// nothing is left to move to.
     pub fn collect(&self, budget: Budget) -> Result<Collected, Error> {
+        self.collect_up_to(budget, FULL)
+    }
+
+    /// As [`collect`](Self::collect), and empties extents too that are nearly full: of a segment that nobody writes
+    /// to, where what is moved is moved once.
+    ///
+    /// # Errors
+    /// As it.
+    pub fn collect_tightly(&self, budget: Budget) -> Result<Collected, Error> {
+        self.collect_up_to(budget, NEARLY_FULL)
+    }
+
+    fn collect_up_to(&self, budget: Budget, fullest: u32) -> Result<Collected, Error> {
         self.check_writable()?;
         let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) else {
             return Ok(Collected::default());
         };
         self.complete()?;
-        let mut found = self.collect_alone(&guard, budget, 0)?;
+        let mut found = self.collect_alone(&guard, budget, fullest, 0)?;
         found.punched_bytes = self.punch(found.live_bytes, budget.bytes)?;
         Ok(found)
     }
@@ -102,7 +133,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let bytes = bytes.max(2 * RECORD_BYTES_MAX as u64);
         if let Some(guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) {
             self.complete()?;
-            match self.collect_alone(&guard, Budget { bytes, garbage_percent: 0 }, 0) {
+            match self.collect_alone(&guard, Budget { bytes, garbage_percent: 0 }, FULL, 0) {
                 // What was moved before is worth the commit.
                 Ok(_) | Err(Error::AddressSpace { .. }) => {}
                 Err(error) => return Err(error),
@@ -118,9 +149,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         &self,
         _: &CollectorGuard<'_, W>,
         budget: Budget,
+        fullest: u32,
         dead_bytes_min: u64,
     ) -> Result<Collected, Error> {
-        let usage = self.usage()?;
+        let usage = self.usage(fullest)?;
         let mut found = usage.found;
         let worth = found.movable_bytes() * 100 > found.live_bytes * u64::from(budget.garbage_percent);
         if worth && found.movable_bytes() >= dead_bytes_min {
@@ -140,7 +172,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         Ok(found)
     }
 
-    pub(crate) fn usage(&self) -> Result<Usage, Error> {
+    pub(crate) fn usage(&self, fullest: u32) -> Result<Usage, Error> {
         let root = self.root_in_memory()?;
         let extents = self.state.extents_end();
         let closed: Vec<bool> =
@@ -168,10 +200,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                 }
             }
         }
-        Ok(self.choose(&live, cost, &closed, &fixed))
+        Ok(self.choose(&live, cost, &closed, &fixed, fullest))
     }
 
-    fn choose(&self, live: &[u32], cost: Vec<u32>, closed: &[bool], fixed: &[bool]) -> Usage {
+    fn choose(&self, live: &[u32], cost: Vec<u32>, closed: &[bool], fixed: &[bool], fullest: u32) -> Usage {
         let size = self.options.geometry.extent_units;
         let mut found = Collected::default();
         let mut victims = Vec::new();
@@ -184,7 +216,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
             found.dead_bytes += dead;
             if *count == 0 {
                 found.freed_by_commit_bytes += dead;
-            } else if !fixed[extent] && *count <= size / 8 * 7 {
+            } else if !fixed[extent] && *count <= size / FULLEST_OF * fullest {
                 victims.push(ExtentNumber(extent as u32));
             }
         }
@@ -264,6 +296,55 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         Ok(self.state.replace(block, original, copy))
     }
 
+    /// Stores a page as `encode` makes of what is stored, unless that says `None` or a writer is quicker: another mode,
+    /// dictionary and payload of the same page. An ordinary append and a compare-and-swap, as a collector's move, with
+    /// the version of the record that it replaces: it is the same page. False: it is stored as it was. So while another
+    /// process collects.
+    ///
+    /// `encode` is given the block as it is stored, and runs while collection waits.
+    ///
+    /// # Errors
+    /// As of `encode`; [`Error::Damaged`] where the map cannot be completed or the record cannot be read;
+    /// [`Error::Device`], of a full disk too; [`Error::AddressSpace`]. The page is what it was.
+    pub fn store_anew<E: From<Error>>(
+        &self,
+        block: u32,
+        scratch: &mut Scratch,
+        encode: impl FnOnce(Stored<'_>) -> Result<Option<Anew>, E>,
+    ) -> Result<bool, E> {
+        self.check_writable()?;
+        let Some(_guard) = CollectorGuard::try_lock(self.state.shared(), &self.processes) else {
+            return Ok(false);
+        };
+        self.complete()?;
+        let block = Block(block);
+        if block.0 >= self.pages() {
+            return Ok(false);
+        }
+        let original = self.state.entry(block);
+        if original.record_span().is_none() {
+            return Ok(false);
+        }
+        let found = match self.read_at(original, block, &mut scratch.record) {
+            Ok(found) => found,
+            Err(_) if self.state.entry(block).clean() != original.clean() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let stored = self.open_payload(&found, &scratch.record, &mut scratch.opened)?;
+        let Some(Anew { mode, dictionary, payload }) = encode(stored)? else { return Ok(false) };
+        let _inside = match self.state.enter_dictionary(dictionary) {
+            Err(Error::DictionaryRetired(_) | Error::DictionaryMissing(_)) => return Ok(false),
+            inside => inside?,
+        };
+        let version = found.header.version;
+        let kind = Kind::Page(PageKind { block, mode, dictionary });
+        let header = self.build(kind, version, &payload, &mut scratch.record);
+        let reserved = self.append(&header, &mut scratch.record, Purpose::Page, None)?;
+        self.state.count(Counter::MovedBytes, header.units().bytes() as u64);
+        self.device.pause();
+        Ok(self.state.replace(block, original, Entry::record(reserved.span(), version)))
+    }
+
     /// Gives back free extents beyond what is kept for reuse, the last in the file first; of a budget's call
     /// no more than sixteen times what it may move.
     pub(crate) fn punch(&self, live_bytes: u64, budget_bytes: u64) -> Result<u64, Error> {
@@ -273,6 +354,17 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let free = |extent: &ExtentNumber| self.state.extent(*extent).state == ExtentState::Free;
         let free: Vec<ExtentNumber> = (0..self.state.extents_end()).map(ExtentNumber).filter(free).collect();
         self.punch_extents(free.into_iter().skip(keep as usize).rev(), budget_bytes.saturating_mul(16))
+    }
+
+    /// Gives all free extents back: of a segment that nobody writes to. Returns their bytes.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn give_back(&self) -> Result<u64, Error> {
+        self.check_writable()?;
+        let is_free = |extent: &ExtentNumber| self.state.extent(*extent).state == ExtentState::Free;
+        let free = (0..self.state.extents_end()).rev().map(ExtentNumber).filter(is_free);
+        self.punch_extents(free, u64::MAX)
     }
 
     /// Gives free extents to a filesystem that is full, the last in the file first.

@@ -151,6 +151,11 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         Ok(self.known_dictionaries()?.iter().map(|known| known.number).collect())
     }
 
+    /// The newest dictionary that pages may be written with. A look at a few words of shared memory: for every write.
+    pub fn newest_dictionary(&self) -> Option<DictionaryNumber> {
+        Some(self.state.newest_open()).filter(|number| *number != 0)
+    }
+
     /// How many pages need the dictionary. A damaged page may: it counts. Reads every page's record, which is
     /// what a collector does of a whole segment; nothing on the path of a write pays for it.
     ///
@@ -188,6 +193,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Retires a dictionary, and drops it, with a commit, if no page needs it and nobody is about to write
     /// one. False: it is still needed; to be asked again when pages were written.
+    ///
+    /// Not for a container whose pages were [stored anew](Self::store_anew): what is left of such a page's former
+    /// record has its version, and salvage may find it.
     ///
     /// # Errors
     /// [`Error::DictionaryMissing`]; as [`commit`](Self::commit) otherwise.

@@ -13,7 +13,7 @@
 //!   is reported to who reads those pages, or to the next fsync.
 
 use crate::device::{Device, ProcessTable};
-use crate::engine::collector::{Budget, Collected};
+use crate::engine::collector::{Budget, Collected, FULL};
 use crate::engine::container::{Container, LIMIT_PERCENT_MAX};
 use crate::format::error::Error;
 use crate::shared::lock::CollectorGuard;
@@ -54,7 +54,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     fn collect_in_foreground(&self, guard: &CollectorGuard<'_, W>) {
         let tuning = &self.options.tuning;
         let budget = Budget { bytes: tuning.foreground_bytes, garbage_percent: tuning.ceiling_percent };
-        let done = self.collect_alone(guard, budget, tuning.ceiling_bytes_min);
+        let done = self.collect_alone(guard, budget, FULL, tuning.ceiling_bytes_min);
         let left = match done {
             Ok(found) if found.moved_records == 0 => {
                 self.ceiling_bytes(found.live_bytes).saturating_sub(found.movable_bytes())
@@ -91,7 +91,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     fn keep_limit_alone(&self, guard: &CollectorGuard<'_, W>) -> Result<(), Error> {
         let shared = self.state.shared();
         self.complete()?;
-        let mut found = self.usage()?.found;
+        let mut found = self.usage(FULL)?.found;
         for _ in 0..ROUNDS_MAX {
             let limit = self.in_extents(found.live_bytes.saturating_add(self.limit_bytes(found.live_bytes)));
             shared.limit_at.store(limit);
@@ -105,7 +105,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                 bytes: self.options.tuning.foreground_bytes,
                 garbage_percent: self.options.tuning.ceiling_percent / 2,
             };
-            found = self.collect_alone(guard, budget, 0)?;
+            found = self.collect_alone(guard, budget, FULL, 0)?;
             self.count_in_foreground(&found, 1);
             if found.moved_records == 0 && self.state.used_extents() >= used {
                 break;

@@ -207,6 +207,23 @@ impl DictionaryPolicy {
     }
 }
 
+/// The blocks to sample for the first dictionary of a relation of so many pages: most are its first pages, one in
+/// four, which is to judge, is from anywhere. None of a relation too small for a dictionary.
+pub fn first_blocks(pages: u64) -> impl Iterator<Item = u64> {
+    let samples = SAMPLES_MAX as u64;
+    let count = if pages < samples { 0 } else { samples };
+    (0..count).map(move |index| {
+        let is_judge = index as usize % JUDGES == JUDGES - 1;
+        if is_judge { index * pages / samples } else { index - index / JUDGES as u64 }
+    })
+}
+
+/// The blocks to sample for another dictionary: from anywhere.
+pub fn later_blocks(pages: u64) -> impl Iterator<Item = u64> {
+    let samples = (SAMPLES_MAX as u64).min(pages);
+    (0..samples).map(move |index| index * pages / samples)
+}
+
 fn allocated(payload_len: usize) -> u64 {
     (HEADER_BYTES + payload_len).next_multiple_of(UNIT_BYTES) as u64
 }

@@ -116,6 +116,12 @@ impl<'m, W: Word> SharedState<'m, W> {
         self.gate(number).is_some_and(|gate| gate.load() & RETIRED != 0)
     }
 
+    /// The number that was given out last of those that pages may be written with; 0: there is none.
+    pub(crate) fn newest_open(&self) -> DictionaryNumber {
+        let words = self.shared().gates.iter().map(Word::load);
+        words.filter(|word| word & RETIRED == 0).map(number_in).max().unwrap_or(0)
+    }
+
     /// Whether somebody may still publish a page with it. Once no after it was retired, no for ever.
     pub fn has_writers(&self, number: DictionaryNumber) -> bool {
         self.gate(number).is_some_and(|gate| gate.load() & INSIDE != 0)

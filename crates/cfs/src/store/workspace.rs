@@ -44,6 +44,8 @@ pub(super) struct Codecs {
     /// Bytes at most of the contexts that were made, by algorithm.
     writers: [usize; ALGORITHMS],
     readers: [usize; ALGORITHMS],
+    /// The last newest dictionary that could not be had for writing.
+    pub(super) refused: Option<(Name, Choice)>,
     /// The last choice that contexts were made for, and the dictionary's size.
     ready: Option<(Choice, usize)>,
 }
@@ -77,6 +79,7 @@ impl Workspace {
             fixed: alone + run.memory_size(),
             writers: [0; ALGORITHMS],
             readers: [0; ALGORITHMS],
+            refused: None,
             ready: None,
         };
         Ok(Workspace { scratch: Scratch::new(), run, codecs })

@@ -56,6 +56,7 @@ fn a_thousand_crashes_break_no_promise() {
     let tally = many(0..105, PLAIN);
     assert!(tally.crashes >= 1000);
     assert!(tally.collections > 0 && tally.punches > 0 && tally.foreground_collections > 0, "{tally:?}");
+    assert!(tally.stored_anew > 100, "{tally:?}");
 }
 
 #[test]

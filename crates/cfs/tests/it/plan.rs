@@ -138,6 +138,8 @@ tally! {
     /// Leaves of the map that were taken out of memory.
     unloaded_leaves,
     punches,
+    /// Pages stored anew.
+    stored_anew,
     /// Collections that found that writers had moved records.
     foreground_collections,
     kills,

@@ -8,14 +8,6 @@ use std::path::Path;
 /// A page with its number in the relation.
 pub(super) type Sample = (u32, [u8; PAGE_SIZE]);
 
-/// The blocks to sample of a relation of so many pages: most are its first pages, one in four, which is to
-/// judge, is from anywhere. None of a relation too small for a dictionary.
-pub(super) fn sampled(pages: u64) -> impl Iterator<Item = u64> {
-    let samples = u64::from(Thresholds::default().first_pages);
-    let count = if pages < samples { 0 } else { samples };
-    (0..count).map(move |index| if index % 4 == 3 { index * pages / samples } else { index - index / 4 })
-}
-
 /// A dictionary trained on these, if it pays for pages that are encoded so, and what will decide on the next
 /// one.
 pub(super) fn first(

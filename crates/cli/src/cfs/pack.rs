@@ -13,7 +13,7 @@ use super::{Failure, Verdict, running, tree};
 use crate::args::PackArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::dictionaries::DICTIONARIES_MAX;
-use pgshrink_cfs::dictionary_policy::DictionaryPolicy;
+use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, first_blocks};
 use pgshrink_cfs::page::{self, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 use pgshrink_cfs::seal::{Keyring, Random};
 use pgshrink_cfs::store::{self, Writing};
@@ -188,7 +188,7 @@ impl Packing {
             return Ok(());
         }
         let mut samples: Vec<Sample> = Vec::new();
-        for block in dictionary::sampled(plain.pages.into()) {
+        for block in first_blocks(plain.pages.into()) {
             let (block, mut page) = (block as u32, [0; PAGE_SIZE]);
             plain.page(block, &mut page)?;
             samples.push((plain.in_relation(block), page));

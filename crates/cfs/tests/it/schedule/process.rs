@@ -8,7 +8,7 @@ use pgshrink_cfs::group::{self, SyncAll};
 use pgshrink_cfs::prepared::SyncJob;
 use pgshrink_cfs::sim::DiskFile;
 use pgshrink_cfs::word::Word;
-use pgshrink_cfs::{Budget, Container, Error, ProcessTable, Recovery, Scratch};
+use pgshrink_cfs::{Anew, Budget, Container, Error, ProcessTable, Recovery, Scratch};
 
 use super::World;
 use super::clock::{self, Injected, Why};
@@ -276,6 +276,7 @@ impl Process {
             Operation::Truncate if fsync_off => {}
             Operation::Truncate => self.truncate(container),
             Operation::Commit => self.commit(container),
+            Operation::Collect if world.draw(3) == 0 => self.store_anew(container, scratch),
             Operation::Collect => self.collect(container),
             Operation::Unload => self.unload(container),
             Operation::Dictionary if fsync_off => self.load(container),
@@ -572,6 +573,28 @@ impl Process {
             }
         }
         world.count(|tally| tally.groups += 1);
+    }
+
+    /// Stores pages anew, with another dictionary or none.
+    fn store_anew(&self, container: &Open, scratch: &mut Scratch) {
+        let world = &self.world;
+        for _ in 0..1 + world.draw(4) {
+            let block = world.draw(world.pages_max() as usize) as u32;
+            let (number, name) = self.loaded().choose(|bound| world.draw(bound));
+            let done = container.store_anew(block, scratch, |stored| {
+                let Some((write, _)) = write_of(block, stored) else {
+                    return Err(Error::PastEnd { block, pages: 0 });
+                };
+                world.vocabulary.note_anew(write, (number != 0).then_some(name));
+                let (mode, payload) = (write as u8, payload_of(block, write));
+                Ok(Some(Anew { mode, dictionary: number, payload }))
+            });
+            match done {
+                Ok(is_stored) => world.count(|tally| tally.stored_anew += u64::from(is_stored)),
+                Err(Error::PastEnd { .. }) => panic!("block {block} is stored as what nobody wrote"),
+                Err(error) => return self.expect_failure("store anew", &error),
+            }
+        }
     }
 
     fn collect(&self, container: &Open) {

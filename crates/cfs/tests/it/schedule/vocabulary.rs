@@ -3,7 +3,7 @@
 //! long as it is there.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pgshrink_cfs::dictionaries::DictionaryName;
 use pgshrink_cfs::{Error, Scratch, Stored};
@@ -21,6 +21,8 @@ pub struct Vocabulary {
     names: RefCell<u64>,
     /// By write; writes without a dictionary are not in it.
     of_write: RefCell<BTreeMap<u64, u64>>,
+    /// What pages may have been stored anew with, or without.
+    anew: RefCell<BTreeSet<(u64, Option<u64>)>>,
 }
 
 impl Vocabulary {
@@ -40,6 +42,11 @@ impl Vocabulary {
     /// It was made without one after all.
     pub fn forget(&self, write: u64) {
         self.of_write.borrow_mut().remove(&write);
+    }
+
+    /// Its page may be stored anew with this one.
+    pub fn note_anew(&self, write: u64, name: Option<u64>) {
+        self.anew.borrow_mut().insert((write, name));
     }
 
     fn of(&self, write: u64) -> Option<u64> {
@@ -104,7 +111,7 @@ impl Loaded {
             },
         };
         let expected = vocabulary.of(write);
-        Ok(if found == expected {
+        Ok(if found == expected || vocabulary.anew.borrow().contains(&(write, found)) {
             Ok(true)
         } else {
             Err(format!("write {write} was made with dictionary {expected:?} and is read with {found:?}"))

@@ -1,7 +1,7 @@
 //! Dictionaries kept by a workspace: each container's own.
 
 use super::*;
-use pgshrink_cfs::Scratch;
+use pgshrink_cfs::{Anew, Scratch};
 
 /// A container whose dictionary 1 is this one, and a page that needs it.
 fn with(id: u8, fault: Fault, of: u8) -> (Bench, Store) {
@@ -168,4 +168,103 @@ fn warming_for_an_algorithm_without_dictionaries_leaves_the_dictionary_alone() {
         store.warm(&how, &mut workspace).unwrap();
         assert_eq!(workspace.dictionaries(), 0);
     }
+}
+
+/// Pages that a dictionary would serve, written without one.
+fn without() -> (Bench, Store, Workspace) {
+    let bench = Bench::new(crate::plan::options(Fault::None, 0));
+    let store = PageStore::new(bench.create(1)).unwrap();
+    let mut workspace = workspace();
+    for block in 0..4 {
+        store.write(block, &mentioning(3, block), &Writing::default(), &mut workspace).unwrap();
+    }
+    store.write(4, &[0; 8192], &Writing::default(), &mut workspace).unwrap();
+    let mut noise = [0; 8192];
+    let mut rng = Seed(5).rng();
+    noise.fill_with(|| rng.below(256) as u8);
+    store.write(5, &noise, &Writing::default(), &mut workspace).unwrap();
+    store.container().commit().unwrap();
+    (bench, store, workspace)
+}
+
+#[test]
+fn pages_are_stored_anew_with_a_dictionary_and_stay_what_they_are() {
+    let (bench, store, mut workspace) = without();
+    let how = Writing { verify: true, ..Writing::default() };
+    assert_eq!(store.pages().ready_dictionary(&how, &mut workspace), None);
+    let number = store.add_dictionary(&dictionary(3)).unwrap();
+    assert_eq!(store.pages().ready_dictionary(&how, &mut workspace), Some(number));
+    let how = Writing { dictionary: Some(number), ..how };
+    let before: Vec<Page> = (0..6).map(|block| read(&store, block, &mut workspace).unwrap()).collect();
+    let anew = |workspace: &mut Workspace| -> Vec<bool> {
+        (0..7).map(|block| store.pages().store_anew(block, &how, workspace).unwrap()).collect()
+    };
+    // Neither a page of zeros, nor one that becomes no smaller, nor one that is not there.
+    assert_eq!(anew(&mut workspace), [true, true, true, true, false, false, false]);
+    assert_eq!(anew(&mut workspace), [false; 7], "once");
+    assert_eq!(store.container().dictionary_uses(number).unwrap(), 4);
+    for beyond in [6, pgshrink_cfs::PAGES_MAX, u32::MAX] {
+        assert_eq!(store.pages().store_anew(beyond, &how, &mut workspace), Ok(false), "{beyond}");
+    }
+    store.container().commit().unwrap();
+    let (container, _) = bench.open().unwrap();
+    for store in [&store, &PageStore::new(container).unwrap()] {
+        for (block, page) in (0..).zip(&before) {
+            assert!(read(store, block, &mut workspace).unwrap() == *page, "block {block}");
+        }
+    }
+}
+
+#[test]
+fn pages_of_another_algorithm_are_stored_anew_without_a_dictionary_too() {
+    let (_bench, store, mut workspace) = without();
+    let page = mentioning(3, 2);
+    store.write(2, &page, &by(Algorithm::Lz4, 1), &mut workspace).unwrap();
+    let how = by(Algorithm::Zstd, 9);
+    let mut anew = |block| store.pages().store_anew(block, &how, &mut workspace);
+    assert_eq!([anew(2), anew(2), anew(1)], [Ok(true), Ok(false), Ok(false)]);
+    assert!(read(&store, 2, &mut workspace).unwrap() == page);
+}
+
+#[test]
+fn who_writes_a_page_while_it_is_stored_anew_wins() {
+    let (_bench, store, mut workspace) = without();
+    let number = store.add_dictionary(&dictionary(3)).unwrap();
+    let how = Writing { dictionary: Some(number), ..Writing::default() };
+    let newer = mentioning(3, 40);
+    let done = store.container().store_anew(1, &mut Scratch::new(), |_| {
+        store.write(1, &newer, &how, &mut workspace).unwrap();
+        Ok::<_, pgshrink_cfs::Error>(Some(Anew { mode: 1, dictionary: 0, payload: vec![1; 50] }))
+    });
+    assert_eq!(done, Ok(false));
+    assert!(read(&store, 1, &mut workspace).unwrap() == newer);
+    // Cut off meanwhile.
+    let done = store.container().store_anew(5, &mut Scratch::new(), |_| {
+        store.container().truncate(3).unwrap();
+        Ok::<_, pgshrink_cfs::Error>(Some(Anew { mode: 1, dictionary: 0, payload: vec![1; 50] }))
+    });
+    assert_eq!(done, Ok(false));
+    store.container().extend(6).unwrap();
+    assert!(read(&store, 5, &mut workspace).unwrap() == [0; 8192]);
+}
+
+#[test]
+fn a_dictionary_that_is_retired_or_too_large_for_the_workspace_is_not_ready() {
+    let (_bench, store, mut workspace) = without();
+    let first = store.add_dictionary(&dictionary(3)).unwrap();
+    let second = store.add_dictionary(&dictionary(4)).unwrap();
+    let how = Writing::default();
+    assert_eq!(store.pages().ready_dictionary(&how, &mut workspace), Some(second));
+    store.container().retire_dictionary(second).unwrap();
+    assert_eq!(store.pages().ready_dictionary(&how, &mut workspace), Some(first));
+    assert_eq!(store.pages().ready_dictionary(&by(Algorithm::Zlib, 1), &mut workspace), None);
+    // With room for pages alone.
+    let (page, how) = (mentioning(3, 9), Writing { verify: true, ..how });
+    let mut narrow = (64..)
+        .filter_map(|kilobytes| Workspace::new(kilobytes << 12).ok())
+        .find_map(|mut narrow| store.write(0, &page, &how, &mut narrow).is_ok().then_some(narrow))
+        .unwrap();
+    assert_eq!(store.pages().ready_dictionary(&how, &mut narrow), None);
+    store.write(0, &page, &Writing { verify: true, ..how }, &mut narrow).unwrap();
+    assert_eq!(store.pages().ready_dictionary(&how, &mut narrow), None);
 }

@@ -4,6 +4,7 @@ use super::relations::Relation;
 use crate::cfs::Failure;
 use crate::cfs::dictionary::{self, Sample};
 use crate::cfs::output::Progress;
+use pgshrink_cfs::dictionary_policy::first_blocks;
 use pgshrink_cfs::estimate::{Allocation, BATCH_PAGES, Estimate, Method};
 use pgshrink_cfs::page::{self, PAGE_SIZE, PageCodec, PageDictionary, Policy};
 use std::collections::BTreeMap;
@@ -109,7 +110,7 @@ type Batch = Vec<(u32, [u8; PAGE_SIZE])>;
 /// For each policy its dictionary, if one pays.
 fn trained(relation: &Relation, plan: &Plan) -> Result<Vec<Option<PageDictionary>>, Failure> {
     let mut samples: Vec<Sample> = Vec::new();
-    let blocks = dictionary::sampled(if plan.dictionary { relation.pages() } else { 0 });
+    let blocks = first_blocks(if plan.dictionary { relation.pages() } else { 0 });
     for block in blocks {
         relation.read(block..block + 1, |block, page| {
             samples.push((block as u32, *page));

@@ -84,6 +84,8 @@ pub enum Phase {
     Committing,
     /// Rests, by the rate and the delay.
     Resting,
+    /// Trains a dictionary, or stores older pages anew with it.
+    Training,
 }
 
 /// A collector at work.
@@ -205,6 +207,7 @@ impl Activity {
                 1 => Phase::Moving,
                 2 => Phase::Committing,
                 3 => Phase::Resting,
+                4 => Phase::Training,
                 _ => Phase::Idle,
             };
             let key = SegmentKey {
@@ -358,6 +361,14 @@ impl Reporter {
         self.activity.add(place, Sum::FreedBytes, found.punched_bytes);
         self.activity.add(place, Sum::Damaged, found.damaged_records);
         self.activity.add(place, Sum::Worked, took.as_micros() as u64);
+    }
+
+    /// Pages were stored anew.
+    pub(crate) fn note_stored(&self, place: Option<usize>, pages: u32, took: Duration) {
+        self.add(Now::MovedPages, pages.into());
+        if let Some(place) = place {
+            self.activity.add(place, Sum::Worked, took.as_micros() as u64);
+        }
     }
 
     /// It has committed.

@@ -2,6 +2,7 @@
 //!
 //! Which files, and when, is the caller's business ([`pgshrink_cfs::Pace`]); so is waiting.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use pgshrink_cfs::relation::{RelationName, number};
@@ -13,6 +14,7 @@ use crate::activity::{Phase, Reporter};
 use crate::error::Problem;
 use crate::names::{PathBuffer, relation_name};
 use crate::server::{Shared, shared};
+use crate::training::{Trained, Trainer};
 use crate::work;
 
 /// A process that collects, shown to others as long as this lives.
@@ -28,6 +30,71 @@ pub struct Turn<'c> {
     place: Option<usize>,
     pieces: u64,
     has_done: bool,
+    rests: bool,
+}
+
+/// Which files nobody writes to: they are packed tightly, once, and then left alone for as long as that lasts.
+#[derive(Default)]
+pub struct Resting {
+    files: HashMap<SegmentKey, Seen>,
+}
+
+/// What a look at a file found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rest {
+    /// It was written to of late.
+    Not,
+    /// Nobody has written to it for a while.
+    Since,
+    /// It was packed, and nobody has written to it since.
+    Settled,
+}
+
+struct Seen {
+    written: u64,
+    since: Instant,
+    is_settled: bool,
+}
+
+/// So long nobody has written to a file that rests.
+const RESTING: Duration = Duration::from_secs(10);
+/// Files at most that are remembered.
+const FILES_MAX: usize = 16 << 10;
+
+impl Resting {
+    /// Whether a file rests, of which a look finds that so many bytes were written to it since it was opened.
+    pub fn look(&mut self, key: &SegmentKey, written: u64, now: Instant) -> Rest {
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+        }
+        let new = || Seen { written, since: now, is_settled: false };
+        let seen = self.files.entry(*key).or_insert_with(new);
+        if seen.written != written {
+            *seen = new();
+        }
+        match seen.is_settled {
+            true => Rest::Settled,
+            false if now.duration_since(seen.since) >= RESTING => Rest::Since,
+            false => Rest::Not,
+        }
+    }
+
+    /// Whether the last look found that a file rests.
+    pub fn is_at_rest(&self, key: &SegmentKey, now: Instant) -> bool {
+        self.files.get(key).is_some_and(|seen| now.duration_since(seen.since) >= RESTING)
+    }
+
+    /// A file that rests was packed, until it is written to.
+    pub fn settle(&mut self, key: &SegmentKey) {
+        if let Some(seen) = self.files.get_mut(key) {
+            seen.is_settled = true;
+        }
+    }
+
+    /// A file was changed in the background.
+    pub fn disturb(&mut self, key: &SegmentKey) {
+        self.files.remove(key);
+    }
 }
 
 /// All compressed segments of tablespaces that have a setting, by their files: those too that nobody has opened
@@ -75,11 +142,16 @@ impl Collector {
     pub fn turn(&self, key: SegmentKey, rate: u64) -> Turn<'_> {
         self.reporter.begin(&key, rate);
         let place = self.shared.region.place(key.tablespace);
-        Turn { collector: self, key, place, pieces: 0, has_done: false }
+        Turn { collector: self, key, place, pieces: 0, has_done: false, rests: false }
     }
 }
 
 impl Turn<'_> {
+    /// The file rests ([`Resting`]): it is worth more work.
+    pub fn rests(&mut self) {
+        self.rests = true;
+    }
+
     /// Collects a piece ([`work::collect`]).
     ///
     /// # Errors
@@ -88,13 +160,43 @@ impl Turn<'_> {
         let reporter = &self.collector.reporter;
         reporter.phase(Phase::Moving);
         let begun = Instant::now();
-        let found = self.noted(work::collect(&self.key, budget))?;
+        let found = self.noted(work::collect(&self.key, budget, self.rests))?;
         if let Some(found) = &found {
             reporter.note(self.place, found, self.pieces == 0, begun.elapsed());
             self.has_done |= found.moved_records > 0 || found.punched_bytes > 0;
             self.pieces += 1;
         }
         Ok(found)
+    }
+
+    /// Gives all free space of a file that rests back ([`work::give_back`]).
+    ///
+    /// # Errors
+    /// As it; counted.
+    pub fn give_back(&mut self) -> Result<(), Problem> {
+        let begun = Instant::now();
+        let punched_bytes = self.noted(work::give_back(&self.key))?.unwrap_or(0);
+        if punched_bytes > 0 {
+            let found = Collected { punched_bytes, ..Collected::default() };
+            self.collector.reporter.note(self.place, &found, false, begun.elapsed());
+            self.has_done = true;
+        }
+        Ok(())
+    }
+
+    /// Looks after the file's dictionary, and older pages ([`Trainer::piece`]). `None`: there is nothing to do.
+    ///
+    /// # Errors
+    /// As it; counted.
+    pub fn train(&mut self, trainer: &mut Trainer, may_train: bool) -> Result<Option<Trained>, Problem> {
+        let reporter = &self.collector.reporter;
+        reporter.phase(Phase::Training);
+        let begun = Instant::now();
+        let done = self.noted(trainer.piece(&self.key, may_train, self.rests))?;
+        if let Some(Trained { stored, .. }) = done {
+            reporter.note_stored(self.place, stored, begun.elapsed());
+        }
+        Ok(done)
     }
 
     /// Makes durable what was moved ([`work::commit`]).
@@ -133,5 +235,33 @@ impl Drop for Turn<'_> {
             self.collector.reporter.note_file(self.place);
         }
         self.collector.reporter.phase(Phase::Idle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_rests_when_nothing_was_written_to_it_for_a_while() {
+        let key = |relation| SegmentKey { tablespace: 1, database: 2, relation, fork: 0, segment: 0 };
+        let (mut resting, start) = (Resting::default(), Instant::now());
+        let mut look =
+            |relation, written, periods| resting.look(&key(relation), written, start + RESTING * periods);
+        assert_eq!(look(7, 100, 0), Rest::Not);
+        assert_eq!(look(7, 100, 1), Rest::Since);
+        assert_eq!(look(8, 100, 1), Rest::Not, "another file");
+        // Written to, and counted from the begin after it was opened again.
+        assert_eq!(look(7, 101, 2), Rest::Not);
+        assert_eq!(look(7, 3, 3), Rest::Not);
+        assert_eq!(look(7, 3, 4), Rest::Since);
+        resting.settle(&key(7));
+        let mut look = |written, periods| resting.look(&key(7), written, start + RESTING * periods);
+        assert_eq!(look(3, 5), Rest::Settled);
+        assert_eq!(look(4, 6), Rest::Not);
+        assert_eq!(look(4, 7), Rest::Since);
+        resting.settle(&key(7));
+        resting.disturb(&key(7));
+        assert_eq!(resting.look(&key(7), 4, start + RESTING * 8), Rest::Not);
     }
 }

@@ -22,6 +22,9 @@ pub enum Problem {
     /// The storage engine's own.
     #[error(transparent)]
     Engine(#[from] pgshrink_cfs::Error),
+    /// Pages that could not be read, encoded or written.
+    #[error(transparent)]
+    Page(pgshrink_cfs::store::Error),
     /// Too many tablespaces have had a setting.
     #[error("{limit} tablespaces have a compression setting, which is the limit")]
     Tablespaces {

@@ -37,6 +37,7 @@ pub mod saved;
 pub mod secrets;
 pub mod server;
 pub mod setting;
+pub mod training;
 pub mod work;
 
 pub use databases::has_containers;

@@ -64,6 +64,9 @@ impl OpenFile {
 /// Pages by which files may grow between two looks at the filesystem.
 const GROWTH_STEP: u32 = 16;
 
+/// Pages that are written in recovery between two such looks.
+const ROOM_STEP: u32 = 1024;
+
 /// What a process has.
 pub(crate) struct Process {
     pub(crate) shared: &'static Shared,
@@ -78,6 +81,8 @@ pub(crate) struct Process {
     pub(crate) checkpoints: Checkpoints,
     /// Pages by which files of a tablespace may grow before it is looked again whether there is space.
     growth: (u32, u32),
+    /// Pages that may be written to a tablespace in recovery before it is looked again whether there is room.
+    room: Option<(u32, u32, bool)>,
 }
 
 impl Process {
@@ -103,6 +108,7 @@ impl Process {
             page: Box::new([0; _]),
             checkpoints: Checkpoints::default(),
             growth: (0, 0),
+            room: None,
         })
     }
 
@@ -139,6 +145,21 @@ impl Process {
         }
         self.growth = (tablespace, GROWTH_STEP);
         Ok(())
+    }
+
+    /// Whether a page that is written in recovery may take more space than it will in the end.
+    pub(crate) fn has_room(&mut self, tablespace: u32) -> bool {
+        match &mut self.room {
+            Some((known, left, is_roomy)) if *known == tablespace && *left > 0 => {
+                *left -= 1;
+                *is_roomy
+            }
+            _ => {
+                let is_roomy = crate::reserve::is_roomy(self.shared, tablespace);
+                self.room = Some((tablespace, ROOM_STEP, is_roomy));
+                is_roomy
+            }
+        }
     }
 
     pub(crate) fn drop_file(&mut self, descriptor: RawFd) {

@@ -60,6 +60,7 @@ const SETTING_WORDS: usize = 2;
 pub const TABLESPACES_MAX: usize = (WORDS_OF_SETTINGS - SETTINGS) / SETTING_WORDS;
 /// Records that no root refers to are taken over: the server runs without fsync.
 const ROLL_FORWARD: u64 = 1;
+const RECOVERING: u64 = 2;
 
 /// The mapped region.
 #[derive(Clone, Copy)]
@@ -225,6 +226,19 @@ impl Region {
     /// Whether the server runs without fsync.
     pub(crate) fn rolls_forward(&self) -> bool {
         self.words[FLAGS].load(Ordering::Relaxed) & ROLL_FORWARD != 0
+    }
+
+    /// Whether recovery from a crash has begun, and nobody has noticed its end.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.words[FLAGS].load(Ordering::Relaxed) & RECOVERING != 0
+    }
+
+    pub(crate) fn begin_recovery(&self) {
+        self.words[FLAGS].fetch_or(RECOVERING, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_recovery(&self) {
+        self.words[FLAGS].fetch_and(!RECOVERING, Ordering::Relaxed);
     }
 
     /// Whether the server waits until the disk has what was written.

@@ -86,6 +86,17 @@ pub(crate) fn fill(shared: &Shared, tablespace: u32) -> Result<u64, DeviceError>
     reserve(shared, tablespace, libc::O_CREAT)?.fill()
 }
 
+/// One in so many of a filesystem's bytes is free where there is room to spare.
+const ROOMY_SHARE: u64 = 10;
+
+/// Whether the tablespace's filesystem has room for pages that take more space than they will in the end.
+pub(crate) fn is_roomy(shared: &Shared, tablespace: u32) -> bool {
+    let path = PathBuffer::version(tablespace, shared.version());
+    let directory = open(path.as_c_str(), libc::O_RDONLY | libc::O_DIRECTORY, 0).map(File);
+    let found = directory.and_then(|directory| space(directory.0));
+    found.is_ok_and(|(free, all)| free >= all / ROOMY_SHARE)
+}
+
 /// Whether files of the tablespace may grow. A page that the server adds is of zeros, which takes no space; it
 /// takes some when it is written out, which must not fail. So growing is what fails, as long as the filesystem has
 /// not enough for all pages that the server may have in memory. What cannot be looked at stops nobody.

@@ -47,6 +47,8 @@ pub struct Config {
     pub is_last: fn() -> bool,
     /// Whether this process replays WAL.
     pub is_redo: fn() -> bool,
+    /// Whether the server has not ended its recovery.
+    pub is_recovering: fn() -> bool,
     /// Whether this process forks all others, and so must not touch what they share.
     pub is_postmaster: bool,
 }
@@ -62,6 +64,7 @@ pub(crate) struct Shared {
     is_fsync_on: fn() -> bool,
     is_last: fn() -> bool,
     is_redo: fn() -> bool,
+    is_recovering: fn() -> bool,
     version: String,
     number: u32,
 }
@@ -90,6 +93,18 @@ impl Shared {
     /// Whether this process replays WAL.
     pub(crate) fn is_redo(&self) -> bool {
         (self.is_redo)()
+    }
+
+    /// Whether the server recovers from a crash, and nobody can connect yet.
+    pub(crate) fn is_recovering(&self) -> bool {
+        if !self.region.is_recovering() {
+            return false;
+        }
+        let is_recovering = (self.is_recovering)();
+        if !is_recovering {
+            self.region.end_recovery();
+        }
+        is_recovering
     }
 
     /// Whether this process makes checkpoints.
@@ -141,6 +156,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         is_fsync_on: config.is_fsync_on,
         is_last: config.is_last,
         is_redo: config.is_redo,
+        is_recovering: config.is_recovering,
         version: config.version,
         number: random()?,
     };
@@ -192,6 +208,14 @@ pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
     databases::begin(&shared.version)?;
     shared.region.begin(shared.number, !fsync)
+}
+
+/// The server is about to replay the log of a crash, if there was one: until it has ([`Config::is_recovering`]), pages
+/// are written in a form that takes little time, and stored anew later.
+pub fn begin_recovery() {
+    if let Some(shared) = shared() {
+        shared.region.begin_recovery();
+    }
 }
 
 fn random() -> Result<u32, Problem> {

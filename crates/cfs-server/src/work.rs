@@ -119,13 +119,33 @@ pub fn written_segments() -> Vec<SegmentKey> {
     found.unwrap_or_default()
 }
 
-/// Moves some of a segment's live records out of mostly dead extents ([`pgshrink_cfs::Container::collect`]).
-/// `None`: there is no such container.
+/// Moves some of a segment's live records out of mostly dead extents ([`pgshrink_cfs::Container::collect`]), or out of
+/// all that are not full, for a segment that rests. `None`: there is no such container.
 ///
 /// # Errors
 /// As of the container, which the caller may skip: nothing is lost by garbage that stays.
-pub fn collect(key: &SegmentKey, budget: Budget) -> Result<Option<Collected>, Problem> {
-    absent_is_none(using(key, Access::Write, |pinned| pinned.collect(budget)))
+pub fn collect(key: &SegmentKey, budget: Budget, rests: bool) -> Result<Option<Collected>, Problem> {
+    absent_is_none(using(key, Access::Write, |pinned| match rests {
+        true => pinned.collect_tightly(budget),
+        false => pinned.collect(budget),
+    }))
+}
+
+/// Gives all of a segment's free space back to the filesystem, for one that nobody writes to
+/// ([`pgshrink_cfs::Container::give_back`]).
+///
+/// # Errors
+/// As of the container.
+pub fn give_back(key: &SegmentKey) -> Result<Option<u64>, Problem> {
+    absent_is_none(using(key, Access::Write, |pinned| pinned.give_back()))
+}
+
+/// Bytes that were written to a segment since it was opened: for who looks whether it is still written to.
+///
+/// # Errors
+/// As of the container.
+pub fn written_bytes(key: &SegmentKey) -> Result<Option<u64>, Problem> {
+    absent_is_none(using(key, Access::Write, |pinned| Ok(pinned.stats().written_bytes)))
 }
 
 /// Makes durable what was written to a segment, and gives back space that waited for that.
@@ -167,7 +187,7 @@ pub(crate) fn rekey(
     absent_is_none(rekeyed).map(Option::flatten)
 }
 
-fn absent_is_none<T>(done: Result<T, Problem>) -> Result<Option<T>, Problem> {
+pub(crate) fn absent_is_none<T>(done: Result<T, Problem>) -> Result<Option<T>, Problem> {
     use pgshrink_cfs::DeviceError::NotFound;
     match done {
         Err(Problem::Engine(

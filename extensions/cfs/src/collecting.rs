@@ -142,6 +142,7 @@ fn cfs_gc_progress_rows() -> TableIterator<
             Phase::Moving => "moving pages",
             Phase::Committing => "committing",
             Phase::Resting => "resting",
+            Phase::Training => "training",
         };
         Some((
             found.pid as i32,

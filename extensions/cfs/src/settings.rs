@@ -8,6 +8,7 @@ use pgshrink_cfs::{Budget, Rules};
 use pgshrink_cfs_server::keys::Sources;
 
 static GC: GucSetting<bool> = GucSetting::<bool>::new(true);
+static DICTIONARIES: GucSetting<bool> = GucSetting::<bool>::new(true);
 static GC_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 static GC_THRESHOLD: GucSetting<i32> = GucSetting::<i32>::new(25);
 static GC_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(50);
@@ -147,6 +148,14 @@ fn define_collection() {
 }
 
 fn define_limits() {
+    GucRegistry::define_bool_guc(
+        c"cfs.dictionaries",
+        c"Trains dictionaries for compressed files, and gives them to older pages, in the background.",
+        c"Off: no new ones are trained; files that have one go on with it.",
+        &DICTIONARIES,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
     GucRegistry::define_int_guc(
         c"cfs.max_open_segments",
         c"Compressed segments of 1 GB or less that can be open at the same time.",
@@ -217,9 +226,19 @@ pub fn collects() -> bool {
     GC.get()
 }
 
+/// `cfs.dictionaries`.
+pub fn trains() -> bool {
+    DICTIONARIES.get()
+}
+
 /// `cfs.gc_workers`.
 pub fn workers() -> i32 {
     GC_WORKERS.get()
+}
+
+/// Whether `cfs.gc_threshold` lets anything be collected.
+pub fn has_threshold() -> bool {
+    GC_THRESHOLD.get() < 100
 }
 
 /// How garbage is collected.

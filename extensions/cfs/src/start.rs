@@ -136,6 +136,7 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         is_fsync_on,
         is_last,
         is_redo,
+        is_recovering,
         is_postmaster,
     })?;
     let saved::Saved { settings: known, errors } = saved::read_all(Path::new("."))?;
@@ -145,6 +146,11 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         owner::own(tablespace)?;
     }
     server::begin(fsync)?;
+    // A standby replays for ever, and an archive for long.
+    let is_replica = ["standby.signal", "recovery.signal"].iter().any(|name| Path::new(name).exists());
+    if is_postmaster && !is_replica {
+        server::begin_recovery();
+    }
     let encrypted: Vec<_> =
         known.iter().filter(|(_, setting)| setting.is_encrypted).map(|(tablespace, _)| *tablespace).collect();
     keys::begin(Path::new("."), &settings::key_sources(), &encrypted)?;
@@ -182,6 +188,11 @@ fn is_checkpointer() -> bool {
 fn is_redo() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_STARTUP }
+}
+
+fn is_recovering() -> bool {
+    // SAFETY: looks at shared memory that every process has which writes.
+    unsafe { pg_sys::RecoveryInProgress() }
 }
 
 fn is_fsync_on() -> bool {

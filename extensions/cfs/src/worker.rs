@@ -14,8 +14,9 @@ use pgrx::datum::IntoDatum;
 use pgrx::pg_sys::{self, Datum};
 use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
-use pgshrink_cfs::{Next, Pace};
-use pgshrink_cfs_server::collecting::{Collector, Turn, path_of, segments_on_disk};
+use pgshrink_cfs::{Next, Pace, Rules};
+use pgshrink_cfs_server::collecting::{Collector, Rest, Resting, Turn, path_of, segments_on_disk};
+use pgshrink_cfs_server::training::Trainer;
 use pgshrink_cfs_server::{Problem, owner, server, work};
 
 use crate::collecting::collect_whole;
@@ -26,6 +27,8 @@ use crate::{mend, settings};
 const LAUNCHER_PERIOD: Duration = Duration::from_secs(5);
 /// Pieces of one file at most before a collector looks at the next one.
 const PIECES: u32 = 64;
+/// Garbage in percent of live bytes that a file may have to which nobody writes.
+const RESTING_PERCENT: u32 = 1;
 /// Between two looks whether redo has asked.
 const STANDBY_PERIOD: Duration = Duration::from_millis(100);
 /// Unless it is short of slots, a server keeps this share of them open, in percent.
@@ -199,6 +202,7 @@ pub extern "C-unwind" fn cfs_collector_main(argument: Datum) {
     let begun = Instant::now();
     let mut pace = Pace::new(settings::rules());
     let mut walk = Walk::default();
+    let (mut trainer, mut resting) = (Trainer::default(), Resting::default());
     loop {
         if is_on() {
             let mut due: Vec<_> = work::written_segments().into_iter().filter(|key| share.has(key)).collect();
@@ -207,7 +211,9 @@ pub extern "C-unwind" fn cfs_collector_main(argument: Datum) {
                 if !is_on() {
                     break;
                 }
-                if !collect(&collector, &key, &mut pace, begun) {
+                if !collect(&collector, &key, &mut pace, &mut resting, begun)
+                    || !train(&collector, &key, &mut trainer, &mut resting)
+                {
                     return;
                 }
             }
@@ -253,9 +259,23 @@ fn is_on() -> bool {
 }
 
 /// Collects a segment's garbage in pieces; false if the worker has to end.
-fn collect(collector: &Collector, key: &SegmentKey, pace: &mut Pace, begun: Instant) -> bool {
-    pace.set_rules(settings::rules());
+fn collect(
+    collector: &Collector,
+    key: &SegmentKey,
+    pace: &mut Pace,
+    resting: &mut Resting,
+    begun: Instant,
+) -> bool {
+    let written = work::written_bytes(key).ok().flatten();
+    let rests = match written.map(|written| resting.look(key, written, Instant::now())) {
+        Some(Rest::Settled) => return true,
+        rest => rest == Some(Rest::Since),
+    };
+    pace.set_rules(rules(rests));
     let mut turn = collector.turn(*key, pace.rules().rate);
+    if rests && settings::has_threshold() {
+        turn.rests();
+    }
     for piece in 0..PIECES {
         let started = begun.elapsed();
         let found = match turn.piece(pace.rules().budget) {
@@ -269,9 +289,14 @@ fn collect(collector: &Collector, key: &SegmentKey, pace: &mut Pace, begun: Inst
         };
         let is_idle = found.moved_records == 0 && found.punched_bytes == 0;
         let Next { due, commit } = pace.after(started, begun.elapsed(), &found);
-        if commit {
+        if commit || is_idle && rests {
             // What fails is found by the next checkpoint.
             let _ = commit_shown(&mut turn);
+        }
+        if is_idle && rests {
+            // What was moved last is durable, and its former space free.
+            turn.give_back().unwrap_or_else(|problem| note(key, &problem));
+            resting.settle(key);
         }
         if is_idle || !is_on() {
             return true;
@@ -282,7 +307,47 @@ fn collect(collector: &Collector, key: &SegmentKey, pace: &mut Pace, begun: Inst
         if !turn.rest(|| rest(due.saturating_sub(begun.elapsed()))) {
             return false;
         }
-        pace.set_rules(settings::rules());
+        pace.set_rules(rules(rests));
+    }
+    true
+}
+
+/// A file that nobody writes to is collected to the last, once; unless nothing is to be collected.
+fn rules(rests: bool) -> Rules {
+    let mut rules = settings::rules();
+    if rests && settings::has_threshold() {
+        rules.budget.garbage_percent = rules.budget.garbage_percent.min(RESTING_PERCENT);
+    }
+    rules
+}
+
+/// Looks after the dictionary of a segment, in pieces; false if the worker has to end.
+fn train(collector: &Collector, key: &SegmentKey, trainer: &mut Trainer, resting: &mut Resting) -> bool {
+    let mut turn = collector.turn(*key, 0);
+    if resting.is_at_rest(key, Instant::now()) {
+        turn.rests();
+    }
+    for _ in 0..PIECES {
+        let started = Instant::now();
+        let done = match turn.train(trainer, settings::trains()) {
+            Ok(Some(done)) => done,
+            Ok(None) => return true,
+            Err(problem) => {
+                note(key, &problem);
+                return true;
+            }
+        };
+        resting.disturb(key);
+        if done.is_new {
+            report(&format!("storing pages of {} with its dictionary", path_of(key)));
+        }
+        if !done.goes_on || !is_on() {
+            return true;
+        }
+        // Half of a processor at most.
+        if !turn.rest(|| rest(started.elapsed().max(settings::rules().delay))) {
+            return false;
+        }
     }
     true
 }
@@ -299,11 +364,7 @@ fn commit_shown(turn: &mut Turn<'_>) -> Result<(), Problem> {
 
 fn note(key: &SegmentKey, problem: &Problem) {
     // Once more in `cfs_stat_gc`.
-    ereport!(
-        PgLogLevel::DEBUG1,
-        Code::ERRCODE_IO_ERROR,
-        format!("garbage of segment {key} was not collected: {problem}")
-    );
+    ereport!(PgLogLevel::DEBUG1, Code::ERRCODE_IO_ERROR, format!("work on segment {key}: {problem}"));
 }
 
 /// Shows in pg_stat_activity what the worker is doing.

@@ -96,13 +96,16 @@ fn settled(side: &Side) -> Result<f64> {
     if side.name != "ours" {
         return Ok(bytes);
     }
+    let mut still = 0;
     for _ in 0..SETTLES_MAX {
         std::thread::sleep(SETTLED);
         let now = side.bytes_on_disk()?;
-        if now >= bytes * 0.995 {
-            return Ok(now);
-        }
+        still = if (now / bytes - 1.0).abs() < 0.005 { still + 1 } else { 0 };
         bytes = now;
+        // Files are packed when they have rested.
+        if still == 2 {
+            break;
+        }
     }
     Ok(bytes)
 }

@@ -116,6 +116,7 @@ fn boot() {
         is_fsync_on: || IS_FSYNC_ON.load(Ordering::Relaxed),
         is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_redo: || false,
+        is_recovering: || false,
         is_postmaster: true,
     };
     start(config).unwrap();

@@ -55,7 +55,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
 }
 
 fn measure(bench: Bench, table: &mut Table, sides: &[Side], rows: u32) -> Result<()> {
-    let (rounds, seconds) = (bench.rounds(), bench.pick(3, 20));
+    let (rounds, seconds) = (bench.rounds(), bench.pick(3, 8));
     let scripts = TempDir::new()?;
     let script = scripts.path().join("random");
     fs::write(&script, "\\set c random(0, 99999)\nselect count(note) from rows where cents = :c;\n")?;

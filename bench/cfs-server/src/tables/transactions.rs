@@ -28,7 +28,7 @@ pub(super) fn buffers(bench: &Bench) -> Result<Table> {
     }
     for (what, builtin) in KINDS {
         let arguments = ["-c", CLIENTS, "-b", builtin];
-        let found = transactions(&sides, bench.rounds(), bench.pick(3, 10), &arguments)?;
+        let found = transactions(&sides, bench.rounds(), bench.pick(3, 6), &arguments)?;
         tell(&mut table, what, &sides, &found, 1.0);
         let backends = ours_to_plain(&found, 1);
         judge(&mut table, &format!("{what}: CPU of backends per transaction"), &backends, Line::AtMost(1.02));
@@ -52,7 +52,7 @@ pub(super) fn page_cache(bench: &Bench) -> Result<Table> {
     let sides = prepared(&mut table, scale, "8MB")?;
     for ((what, builtin), line) in KINDS.into_iter().zip([0.85, 0.95]) {
         let arguments = ["-c", CLIENTS, "-b", builtin];
-        let found = transactions(&sides, bench.rounds(), bench.pick(3, 10), &arguments)?;
+        let found = transactions(&sides, bench.rounds(), bench.pick(3, 6), &arguments)?;
         tell(&mut table, what, &sides, &found, 1.0);
         judge(&mut table, &format!("{what}: TPS to plain"), &ours_to_plain(&found, 0), Line::AtLeast(line));
     }
@@ -77,7 +77,7 @@ pub(super) fn encryption(bench: &Bench) -> Result<Table> {
     }
     for (what, builtin) in KINDS {
         let arguments = ["-c", CLIENTS, "-b", builtin];
-        let found = transactions(&sides, bench.rounds(), bench.pick(3, 10), &arguments)?;
+        let found = transactions(&sides, bench.rounds(), bench.pick(3, 6), &arguments)?;
         tell(&mut table, what, &sides, &found, 1.0);
         let tps = ours_to_plain(&found, 0);
         judge(&mut table, &format!("{what}: TPS, encrypted to not"), &tps, Line::AtLeast(0.95));

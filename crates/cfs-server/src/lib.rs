@@ -37,6 +37,7 @@ pub mod saved;
 pub mod secrets;
 pub mod server;
 pub mod setting;
+pub mod spare;
 pub mod training;
 pub mod work;
 

@@ -33,6 +33,11 @@ mod start;
 mod worker;
 
 use pgrx::prelude::*;
+use pgshrink_cfs_server::spare::Spare;
+use std::alloc::System;
+
+#[global_allocator]
+static MEMORY: Spare<System> = Spare::beside(System);
 
 pg_module_magic!();
 

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use pgshrink_testkit::{Cluster, Missing, Server, ServerBinaries, TempDir, checkout, run};
+use pgshrink_testkit::{Cluster, Missing, Server, ServerBinaries, TempDir, checkout, run, skipped};
 
 use super::wait_for;
 
 const CHOSEN: &str = include_str!("chosen.txt");
 
-/// Scripts that end any server of a version: the sources of 18 are newer than the server, and what `sqljson` tests ends
-/// a stock 18.4 by SIGSEGV (`SELECT '{"a":1}'::sqljson_mystr IS JSON`).
-const OMITTED: [(u32, Kind, &str); 1] = [(18, Kind::Regress, "sqljson")];
+/// Scripts that end any server of a version by SIGSEGV. The sources of 18 are newer than the server, and test what a
+/// stock 18.4 does not survive: `SELECT '{"a":1}'::sqljson_mystr IS JSON`, and `satisfies_hash_partition` with
+/// `VARIADIC NULL`.
+const OMITTED: [(u32, Kind, &str); 2] = [(18, Kind::Regress, "sqljson"), (18, Kind::Regress, "hash_part")];
 
 /// The tablespace of both servers.
 const NAME: &str = "twin";
@@ -43,12 +44,18 @@ impl fmt::Display for Kind {
 pub struct Sources;
 
 impl Sources {
-    /// Looks whether those of all majors are here.
-    pub fn find(majors: &[u32]) -> Result<(), Missing> {
-        let lacks = |major: &&u32| !Sources::of(**major).join("isolation").is_dir();
-        let Some(major) = majors.iter().find(lacks) else { return Ok(()) };
-        let why = format!("no {}", Sources::of(*major).display());
-        Err(Missing::new("PostgreSQL's own tests", why, "tools/fetch-regression"))
+    /// Of these majors those that are here; the others are skipped.
+    pub fn of_majors(test: &str, majors: &[u32]) -> Vec<u32> {
+        let is_here = |major: &u32| {
+            let folder = Sources::of(*major);
+            let is_here = folder.join("isolation").is_dir();
+            if !is_here {
+                let why = format!("no {}", folder.display());
+                skipped(test, &Missing::new("PostgreSQL's own tests", why, "tools/fetch-regression"));
+            }
+            is_here
+        };
+        majors.iter().copied().filter(is_here).collect()
     }
 
     fn of(major: u32) -> PathBuf {
@@ -244,6 +251,13 @@ impl Twin {
         let unexpected = outputs.iter().filter(|(script, said)| !is_expected(&expected, script, said));
         let unexpected = unexpected.map(|(script, _)| script.clone()).collect();
         Results { outputs, unexpected, time }
+    }
+
+    /// What the log says of processes that ended by a signal, and of what they were doing.
+    pub fn ends(&self) -> Vec<String> {
+        let log = self.cluster.log().unwrap();
+        let says = |line: &&str| line.contains("terminated by signal") || line.contains("Failed process was");
+        log.lines().filter(says).map(str::to_owned).collect()
     }
 
     fn database(&self, suite: &Suite) -> &'static str {

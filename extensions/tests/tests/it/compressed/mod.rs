@@ -9,6 +9,7 @@ mod damage;
 mod dictionaries;
 mod encryption;
 mod full_disk;
+mod large;
 mod memory;
 mod owners;
 mod statements;

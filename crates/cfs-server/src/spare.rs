@@ -1,8 +1,8 @@
 //! Memory that a process has set aside for when the system has none left.
 //!
 //! Everything that is allocated here comes from the system as long as it has some. When it refuses, a pool in the
-//! library's own data serves: enough for what a read or a write of pages allocates, which is a dictionary and its
-//! digest, a part of a map, a file's entry in some tables. Calls of the server that fail for want of memory say so on
+//! library's own data serves: enough for what a read or a write of pages allocates, which is a dictionary,
+//! a part of a map, a file's entry in some tables. Calls of the server that fail for want of memory say so on
 //! their own (ENOMEM), where they have something to return; the pool is for the rest:
 //! PostgreSQL reads where an ending process is the end of the server, and Rust ends a process that gets no memory.
 //!

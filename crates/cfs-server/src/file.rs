@@ -231,20 +231,34 @@ pub(crate) fn stat_of(descriptor: RawFd) -> Result<libc::stat, i32> {
     }
 }
 
+/// A call for a lock of bytes; whether they are free.
+fn lock_of_bytes(
+    descriptor: RawFd,
+    command: i32,
+    kind: i32,
+    (from, length): (i64, i64),
+) -> Result<bool, i32> {
+    let mut lock = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: from,
+        l_len: length,
+        l_pid: 0,
+    };
+    // SAFETY: the struct lives across the call, which writes to it alone.
+    call(|| unsafe { libc::fcntl(descriptor, command, &raw mut lock) })
+        .map(|_| lock.l_type == libc::F_UNLCK as i16)
+}
+
+/// Whether no server's byte is locked.
+pub(crate) fn is_free_of_servers(descriptor: RawFd) -> Result<bool, i32> {
+    lock_of_bytes(descriptor, libc::F_OFD_GETLK, libc::F_WRLCK, (LOCKS_AT, LOCKS))
+}
+
 /// Locks the server's byte for reading, and says whether no other server's is locked.
 pub(crate) fn lock_for_server(descriptor: RawFd, server: u32) -> Result<bool, i32> {
-    let lock = |command, kind: i32, from: i64, length: i64| {
-        let mut lock = libc::flock {
-            l_type: kind as i16,
-            l_whence: libc::SEEK_SET as i16,
-            l_start: from,
-            l_len: length,
-            l_pid: 0,
-        };
-        // SAFETY: the struct lives across the call, which writes to it alone.
-        call(|| unsafe { libc::fcntl(descriptor, command, &raw mut lock) })
-            .map(|_| lock.l_type == libc::F_UNLCK as i16)
-    };
+    let lock =
+        |command, kind: i32, from: i64, length: i64| lock_of_bytes(descriptor, command, kind, (from, length));
     let own = LOCKS_AT + i64::from(server);
     match lock(libc::F_OFD_SETLK, libc::F_RDLCK, own, 1) {
         Err(libc::EAGAIN | libc::EACCES) => return Ok(false),
@@ -261,10 +275,14 @@ pub(crate) fn lock_for_server(descriptor: RawFd, server: u32) -> Result<bool, i3
     Ok(is_alone)
 }
 
+/// Makes the names in a container's directory durable.
+pub(crate) fn sync_own_directory(key: &SegmentKey, shared: &Shared) -> Result<(), DeviceError> {
+    sync_directory(PathBuffer::segment(key, shared.version()).as_c_str()).map_err(failed)
+}
+
 fn sync_names(key: &SegmentKey, shared: &Shared) -> Result<(), DeviceError> {
-    let version = shared.version();
-    sync_directory(PathBuffer::segment(key, version).as_c_str()).map_err(failed)?;
-    let above = PathBuffer::database(key.tablespace, key.database, version);
+    sync_own_directory(key, shared)?;
+    let above = PathBuffer::database(key.tablespace, key.database, shared.version());
     sync_directory(above.as_c_str()).map_err(failed)
 }
 

@@ -325,6 +325,9 @@ pub fn rotate(data: &Path, sources: &Sources, mut interrupted: impl FnMut()) -> 
     list.extend(listed.into_iter().filter(|(id, _)| *id != new.id()));
     list.truncate(LISTED_MAX);
     write_list(data, &list)?;
+    // Those that are given beside it, for files that an interrupted change has left.
+    let others = made_of(&secrets, &list)?.into_iter().filter(|key| key.id() != new.id());
+    others.rev().try_for_each(|key| shared.region.put_key(&key))?;
     shared.region.put_key(&new)?;
     let random = Kernel::new().map_err(KeyProblem::from)?;
     let mut rotated = Rotated { files: 0, id: HexId(new.id()).to_string() };

@@ -16,6 +16,7 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use pgshrink_interpose::Errno;
 
 use crate::error::Problem;
-use crate::file::{call, lock_for_server, open, stat_of};
+use crate::file::{call, is_free_of_servers, lock_for_server, open, stat_of};
 use crate::names::PathBuffer;
 use crate::region::TABLESPACES_MAX;
 use crate::report::failure;
@@ -39,11 +40,16 @@ pub struct Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.named("another server"))
+    }
+}
+
+impl Owner {
+    /// What it is called, and what is known of it.
+    pub fn named(&self, noun: &str) -> String {
         match &self.process {
-            Some((pid, data)) => {
-                write!(f, "another server: process {pid}, data directory \"{}\"", data.display())
-            }
-            None => f.write_str("another server"),
+            Some((pid, data)) => format!("{noun}: process {pid}, data directory \"{}\"", data.display()),
+            None => noun.to_owned(),
         }
     }
 }
@@ -83,6 +89,14 @@ fn claim(shared: &Shared, tablespace: u32) -> Result<Option<Directory>, Owner> {
         Ok(false) => Err(owner_of(&directory)),
         Err(_) => Ok(None),
     }
+}
+
+/// The server that has a tablespace's version directory, if one has: for a program that is no server.
+pub fn user_of(directory: &Path) -> Option<Owner> {
+    let path = std::ffi::CString::new(directory.as_os_str().as_bytes()).ok()?;
+    let directory = open(&path, libc::O_RDONLY | libc::O_DIRECTORY, 0).map(Directory).ok()?;
+    let is_free = is_free_of_servers(directory.0).unwrap_or(true);
+    (!is_free).then(|| owner_of(&directory))
 }
 
 /// Looks for a process of another server that has the directory locked.

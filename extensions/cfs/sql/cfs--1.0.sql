@@ -45,7 +45,8 @@ SELECT c.oid::pg_catalog.regclass AS relation, t.spcname AS tablespace,
        round(sum(s.virtual_bytes) / nullif(sum(s.disk_bytes), 0), 2) AS ratio,
        sum(s.garbage_bytes)::bigint AS garbage_bytes, max(s.dictionaries) AS dictionaries,
        count(*) FILTER (WHERE s.form = 'unreadable') AS unreadable,
-       count(*) FILTER (WHERE s.key_id IS NULL) = 0 AS encrypted
+       -- Visibility maps are plain everywhere.
+       count(*) FILTER (WHERE s.key_id IS NULL AND s.fork <> 'vm') = 0 AS encrypted
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_tablespace t ON t.oid = c.reltablespace
 CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s

@@ -49,6 +49,7 @@ pub extern "C-unwind" fn _PG_init() {
     std::panic::set_hook(Box::new(|_| {}));
     start::require_preload();
     settings::define();
+    start::reserve_setting_names();
     start::check_server();
     start::install();
     damage::register();

@@ -151,8 +151,13 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
     if is_postmaster && !is_replica {
         server::begin_recovery();
     }
-    let encrypted: Vec<_> =
-        known.iter().filter(|(_, setting)| setting.is_encrypted).map(|(tablespace, _)| *tablespace).collect();
+    // What redo has dropped may have its setting here for a while.
+    let is_there = |tablespace: u32| Path::new(&format!("pg_tblspc/{tablespace}")).symlink_metadata().is_ok();
+    let encrypted: Vec<_> = known
+        .iter()
+        .filter(|(tablespace, setting)| setting.is_encrypted && is_there(*tablespace))
+        .map(|(tablespace, _)| *tablespace)
+        .collect();
     keys::begin(Path::new("."), &settings::key_sources(), &encrypted)?;
     // Not for the commands that the server runs.
     // SAFETY: the process has one thread while the server starts.
@@ -183,6 +188,12 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
 fn is_checkpointer() -> bool {
     // SAFETY: reads a variable of the process.
     unsafe { pg_sys::MyBackendType == BackendType::B_CHECKPOINTER }
+}
+
+/// A misspelt `cfs.` setting is an error from here on, and a warning for those that are there.
+pub fn reserve_setting_names() {
+    // SAFETY: a constant string; while the server loads the library.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"cfs".as_ptr()) };
 }
 
 fn is_redo() -> bool {

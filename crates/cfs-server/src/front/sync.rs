@@ -21,7 +21,7 @@ use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::{Device, Error, Moment};
 use pgshrink_interpose::Errno;
 
-use crate::file::{SegmentFile, ServerOpener};
+use crate::file::{SegmentFile, ServerOpener, sync_own_directory};
 use crate::front::{is_gone, opener};
 use crate::process::{OpenFile, Process, Using};
 use crate::report::{errno_of, reported};
@@ -70,7 +70,9 @@ pub(super) fn sync(process: &mut Process, descriptor: RawFd) -> Result<(), Errno
         // be on the disk.
         None => {
             let file = SegmentFile::borrowed(descriptor, key, shared);
-            file.fdatasync().and_then(|()| file.sync_dir()).map_err(|source| {
+            // Recovery begins with an fsync of every file, and of the directories above them when it is through.
+            let names = || if shared.is_redo() { sync_own_directory(&key, shared) } else { file.sync_dir() };
+            file.fdatasync().and_then(|()| names()).map_err(|source| {
                 errno_of(&Error::Device { operation: "fsync", offset: 0, length: 0, source })
             })
         }

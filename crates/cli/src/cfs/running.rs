@@ -1,6 +1,7 @@
 //! Whether a server runs on files that are to be copied or written to.
 
 use super::{Failure, walk};
+use pgshrink_cfs_server::owner;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::ffi::OsString;
@@ -15,17 +16,21 @@ const LEVELS_MAX: usize = 6;
 const LINKS_MAX: usize = 40;
 
 /// Fails if a server's postmaster.pid lies in the directory or above it and its process is alive, or above a
-/// link of a data directory that the path leads through. A tablespace that is named by its own place has none
-/// above it.
+/// link of a data directory that the path leads through; and if a server with the extension has a tablespace's
+/// directory. A tablespace without compressed files that is named by its own place says nothing.
 pub(crate) fn refuse(path: &Path, force: bool) -> Result<(), Failure> {
     if force {
         return Ok(());
     }
     let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
     let links = links_through(&from_root(path));
+    for entry in fs::read_dir(&real).into_iter().flatten().flatten() {
+        refuse_owned(&entry.path())?;
+    }
     for place in links.iter().chain([&real]) {
         for folder in place.ancestors().take(LEVELS_MAX) {
             let file = folder.join(FILE_NAME);
+            refuse_owned(folder)?;
             match fs::read_to_string(&file) {
                 Ok(text) => refuse_alive(&file, &text)?,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
@@ -70,6 +75,21 @@ fn links_through(path: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Fails if it is a tablespace's directory that a server with the extension has.
+fn refuse_owned(folder: &Path) -> Result<(), Failure> {
+    let is_version = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"PG_"));
+    match is_version.then(|| owner::user_of(folder)).flatten() {
+        None => Ok(()),
+        Some(owner) => Err(Failure::new(
+            folder,
+            format!(
+                "is in use by {}. Stop it, or work on a copy; --force if it is no server",
+                owner.named("a server")
+            ),
+        )),
+    }
 }
 
 fn refuse_alive(file: &Path, text: &str) -> Result<(), Failure> {

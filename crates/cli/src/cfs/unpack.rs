@@ -10,6 +10,7 @@ use super::walk::{Found, Kind};
 use super::{Failure, Verdict, accept};
 use crate::args::UnpackArgs;
 use pgshrink_cfs::seal::Keyring;
+use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,12 +22,17 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     let source = super::walk::segment_of(&args.source);
     let tree = if args.no_manifest { None } else { Some(Tree::of(source, &mut keyring, random)?) };
     let bar = |bytes| Progress::new(bytes, &args.output);
-    let plan = Plan::new(source, &args.dest, false)?;
+    let mut plan = Plan::new(source, &args.dest, false)?;
     for found in &plan.found {
         if let Some(suspicion) = accept::suspicion(found)? {
             return Err(Failure::new(source, suspicion));
         }
     }
+    // A server's own files beside its containers, which only it may read and only it has a use for.
+    plan.found.retain(|found| {
+        let name = found.path.file_name().unwrap_or_default();
+        found.kind != Kind::Other || name != GUARD_NAME && name != RESERVE_NAME
+    });
     if !keyring.is_empty() && !args.allow_plain {
         refuse_plain_files(&plan.found)?;
     }

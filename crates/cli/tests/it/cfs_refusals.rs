@@ -397,3 +397,39 @@ fn a_packed_tree_and_a_running_servers_directory_are_not_accepted() {
     fs::write(there.join("postmaster.pid"), format!("{}\n", std::process::id())).unwrap();
     assert!(run(&[&"accept", &there], 2).contains("is alive"));
 }
+
+#[test]
+fn a_tablespace_that_a_server_has_is_not_changed() {
+    let dir = TempDir::new().unwrap();
+    let there = as_a_server_has_it(dir.path());
+    // As a server holds the directory; there is no postmaster.pid above it.
+    let held = fs::File::open(&there).unwrap();
+    rustix::fs::fcntl_lock(&held, rustix::fs::FlockOperation::LockShared).unwrap();
+    let key = dir.path().join("key");
+    fs::write(&key, "07".repeat(32)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    for place in [dir.path(), &there, &there.join("5")] {
+        for said in [
+            run(&[&"accept", &place], 2),
+            run(&[&"rekey", &"--key-file", &key, &"--new-key-file", &key, &place], 2),
+        ] {
+            assert!(said.contains("is in use by a server"), "{said}");
+        }
+    }
+    drop(held);
+    assert!(run(&[&"accept", &there], 0).contains("accepted"));
+}
+
+#[test]
+fn a_servers_own_files_are_not_unpacked() {
+    let dir = TempDir::new().unwrap();
+    let there = as_a_server_has_it(dir.path());
+    let (guard, reserve) = (pgshrink_cfs_server::GUARD_NAME, pgshrink_cfs_server::RESERVE_NAME);
+    pgshrink_cfs_server::guard::accept(&there.join("5")).unwrap();
+    fs::write(there.join(reserve), [0; 8192]).unwrap();
+    let back = dir.path().join("back");
+    run(&[&"unpack", &"--no-manifest", &there, &back], 0);
+    let unpacked = files(&back);
+    assert!(!unpacked.is_empty());
+    assert!(unpacked.iter().all(|(path, _)| !path.ends_with(guard) && !path.ends_with(reserve)));
+}

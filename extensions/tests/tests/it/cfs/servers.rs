@@ -41,6 +41,7 @@ fn settings_have_defaults_limits_and_units() {
         let vague = "select count(*) from pg_settings where name like 'cfs.%' and (short_desc = '' or short_desc not like '%.')";
         assert_eq!(sql(cluster, vague), "0");
         failure(cluster.psql(), "55P02", "set cfs.max_open_segments = 100");
+        failure(cluster.psql(), "42602", "set cfs.gc_treshold = 5");
         let workers = "select count(*) from pg_stat_activity where backend_type like 'cfs %'";
         assert_eq!(sql(cluster, workers), "2");
         assert!(!cluster.log_contains("FATAL"), "{}", cluster.log().unwrap());

@@ -88,6 +88,8 @@ fn nothing_of_an_encrypted_table_is_readable_on_the_disk_and_it_works_as_any_oth
         let fast = server.location.path().join("fast");
         assert!(shows(&plain, &word) && shows(&plain, &big), "the search finds nothing");
         assert!(!shows(&fast, &word) && !shows(&fast, &big));
+        // Its visibility map is plain.
+        server.sql("vacuum in_fast");
         let found = server
             .sql("select relation, encrypted from cfs_relations where not encrypted and tablespace = 'fast'");
         assert_eq!(found, "");
@@ -251,6 +253,23 @@ fn a_server_without_the_key_or_with_another_one_does_not_start_and_says_which_it
         .unwrap();
         server.sql("create table more tablespace fast as select * from t");
         assert_eq!(server.sql("select encrypted from cfs_relations where relation = 'more'::regclass"), "t");
+    });
+}
+
+#[test]
+fn the_setting_of_a_tablespace_that_is_gone_asks_for_no_key() {
+    on_each("a setting that is left over", |server| {
+        let oid = server.sql("select oid from pg_tablespace where spcname = 'fast'");
+        let file = server.cluster.data_dir().join("pg_cfs").join(oid);
+        let setting = fs::read(&file).unwrap();
+        server.sql("drop tablespace fast");
+        server.cluster.stop(Stop::Fast).unwrap();
+        // As on a standby, where redo has dropped it and nobody has looked since.
+        fs::write(&file, setting).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        server.cluster.set_conf("cfs.key_file", "").unwrap();
+        server.cluster.start().unwrap();
+        server.sql("create table t as select 1 as i");
     });
 }
 

@@ -17,6 +17,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use pgshrink_cfs::group::{self, GROUP_MAX, Threads};
+use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::{Device, Error, Moment};
 use pgshrink_interpose::Errno;
@@ -70,8 +71,9 @@ pub(super) fn sync(process: &mut Process, descriptor: RawFd) -> Result<(), Errno
         // be on the disk.
         None => {
             let file = SegmentFile::borrowed(descriptor, key, shared);
-            // Recovery begins with an fsync of every file, and of the directories above them when it is through.
-            let names = || if shared.is_redo() { sync_own_directory(&key, shared) } else { file.sync_dir() };
+            // Recovery begins with an fsync of every file, and later of the directory that has it. Most have been synced before.
+            let is_named = clear(&file).is_some_and(|root| root.is_whole && root.is_named);
+            let names = || if is_named { sync_own_directory(&key, shared) } else { file.sync_dir() };
             file.fdatasync().and_then(|()| names()).map_err(|source| {
                 errno_of(&Error::Device { operation: "fsync", offset: 0, length: 0, source })
             })

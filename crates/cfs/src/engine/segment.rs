@@ -58,6 +58,8 @@ pub struct Clear {
     pub epoch: u32,
     /// Whether nothing was written after this root.
     pub is_closed: bool,
+    /// Whether the file's name was durable before this root was written.
+    pub is_named: bool,
     /// Which master key wraps the data key; zeros: not sealed.
     pub key_id: [u8; 16],
     /// The wrapped data key.
@@ -76,8 +78,20 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
     });
     let (root, is_whole) = slots.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
     let Root { container: id, identity, pages, pages_max, epoch, key_id, key, .. } = root;
-    let (is_closed, sequence) = (root.closed, root.sequence.0);
-    Some(Clear { id, identity, pages, pages_max, sequence, epoch, is_closed, key_id, key, is_whole })
+    let (is_closed, is_named, sequence) = (root.closed, root.named, root.sequence.0);
+    Some(Clear {
+        id,
+        identity,
+        pages,
+        pages_max,
+        sequence,
+        epoch,
+        is_closed,
+        is_named,
+        key_id,
+        key,
+        is_whole,
+    })
 }
 
 /// Pages of the segment as far as can be made out; 0 otherwise.

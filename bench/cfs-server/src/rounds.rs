@@ -12,13 +12,13 @@ pub struct Found<const N: usize>(pub [Samples; N]);
 pub fn in_turn<const N: usize>(
     sides: &[Side],
     rounds: usize,
-    mut measure: impl FnMut(&Side) -> Result<[f64; N]>,
+    mut measure: impl FnMut(&Side, usize) -> Result<[f64; N]>,
 ) -> Result<Vec<Found<N>>> {
     let mut found: Vec<Found<N>> =
         sides.iter().map(|_| Found(std::array::from_fn(|_| Samples::default()))).collect();
     for round in 0..=rounds {
         for at in (0..sides.len()).map(|at| (at + round) % sides.len()) {
-            let numbers = measure(&sides[at])?;
+            let numbers = measure(&sides[at], round)?;
             if round > 0 {
                 found[at].0.iter_mut().zip(numbers).for_each(|(samples, number)| samples.push(number));
             }
@@ -42,7 +42,7 @@ pub fn transactions(
 ) -> Result<Vec<Transactions>> {
     let seconds = seconds.to_string();
     let arguments = [&["-n", "-M", "prepared", "-T", &seconds], arguments].concat();
-    in_turn(sides, rounds, |side| {
+    in_turn(sides, rounds, |side, _| {
         let before = side.usage()?;
         let printed = side.pgbench(&arguments)?;
         side.cluster.sql("checkpoint")?;
@@ -52,28 +52,23 @@ pub fn transactions(
     })
 }
 
-/// Runs a statement in each round, in a session of its own, after `prepare`.
-pub fn statement(
-    sides: &[Side],
-    rounds: usize,
-    sql: &str,
-    prepare: impl Fn(&Side) -> Result<()>,
-) -> Result<Vec<Statement>> {
-    let mut answers = vec![String::new(); sides.len()];
-    let found = in_turn(sides, rounds, |side| {
-        prepare(side)?;
+/// Runs a statement in each round, which counts from 0, in a session of its own.
+pub fn statement(sides: &[Side], rounds: usize, sql: impl Fn(usize) -> String) -> Result<Vec<Statement>> {
+    let mut answers = vec![Vec::new(); sides.len()];
+    let found = in_turn(sides, rounds, |side, round| {
+        let sql = sql(round);
         let before = side.usage()?;
         let begin = std::time::Instant::now();
-        let answer = side.cluster.sql(sql)?;
+        let answer = side.cluster.sql(&sql)?;
         let seconds = begin.elapsed().as_secs_f64();
         let used = side.usage()?.since(before);
         if let Some(at) = sides.iter().position(|other| other.name == side.name) {
-            answers[at] = answer;
+            answers[at].push(answer);
         }
         Ok(of_each(seconds, used, 1.0))
     })?;
     if answers.iter().any(|answer| *answer != answers[0]) {
-        return Err(format!("different answers to {sql}: {answers:?}").into());
+        return Err(format!("different answers to {}: {answers:?}", sql(0)).into());
     }
     Ok(found)
 }

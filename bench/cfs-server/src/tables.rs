@@ -6,6 +6,7 @@ mod corpora;
 mod drop;
 mod idle;
 mod init;
+mod instructions;
 mod latency;
 mod scan;
 mod transactions;
@@ -28,6 +29,7 @@ pub const TABLES: &[(&str, Make)] = &[
     ("latency", latency::table),
     ("drop", drop::table),
     ("idle", idle::table),
+    ("instructions", instructions::table),
 ];
 
 /// How long a run may be.

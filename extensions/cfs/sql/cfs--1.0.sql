@@ -45,8 +45,8 @@ SELECT c.oid::pg_catalog.regclass AS relation, t.spcname AS tablespace,
        round(sum(s.virtual_bytes) / nullif(sum(s.disk_bytes), 0), 2) AS ratio,
        sum(s.garbage_bytes)::bigint AS garbage_bytes, max(s.dictionaries) AS dictionaries,
        count(*) FILTER (WHERE s.form = 'unreadable') AS unreadable,
-       -- Visibility maps are plain everywhere.
-       count(*) FILTER (WHERE s.key_id IS NULL AND s.fork <> 'vm') = 0 AS encrypted
+       -- Visibility maps and the empty images of unlogged relations are plain everywhere.
+       count(*) FILTER (WHERE s.key_id IS NULL AND s.fork NOT IN ('vm', 'init')) = 0 AS encrypted
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_tablespace t ON t.oid = c.reltablespace
 CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s
@@ -57,13 +57,19 @@ GRANT SELECT ON cfs_relations TO PUBLIC;
 CREATE FUNCTION cfs_relation_size(relation regclass) RETURNS bigint
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
-SELECT coalesce(sum(s.disk_bytes), 0)::bigint
+SELECT CASE
+    -- pg_default and pg_global, which never are compressed.
+    WHEN p.tablespace IN (1663, 1664) THEN
+        (SELECT sum(pg_catalog.pg_relation_size(c.oid, fork)) FROM unnest(ARRAY['main', 'fsm', 'vm', 'init']) fork)
+    ELSE coalesce((SELECT sum(s.disk_bytes) FROM cfs_segments(p.tablespace, pg_catalog.pg_relation_filenode(c.oid)) s), 0)
+    END::bigint
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_database d ON d.datname = current_database()
-CROSS JOIN LATERAL cfs_segments(coalesce(nullif(c.reltablespace, 0), d.dattablespace), pg_catalog.pg_relation_filenode(c.oid)) s
-WHERE c.oid = relation AND s.form <> 'plain';
+CROSS JOIN LATERAL (SELECT coalesce(nullif(c.reltablespace, 0), d.dattablespace) AS tablespace) p
+WHERE c.oid = relation;
 END;
-COMMENT ON FUNCTION cfs_relation_size(regclass) IS 'bytes on disk of a relation''s compressed files; pg_relation_size is what they stand for';
+COMMENT ON FUNCTION cfs_relation_size(regclass) IS
+    'bytes on disk of all forks of a relation; pg_relation_size is what they stand for. Null: there is no such relation';
 
 CREATE FUNCTION cfs_compression_ratio(relation regclass) RETURNS double precision
 LANGUAGE sql STRICT VOLATILE
@@ -80,7 +86,7 @@ COMMENT ON FUNCTION cfs_garbage_ratio(regclass) IS 'share of the bytes on disk t
 CREATE FUNCTION cfs_fragmentation(relation regclass) RETURNS double precision
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
-SELECT 1 - sum(s.live_bytes)::double precision / nullif(sum(s.disk_bytes), 0)
+SELECT greatest(1 - sum(s.live_bytes)::double precision / nullif(sum(s.disk_bytes), 0), 0)
 FROM pg_catalog.pg_class c
 CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s
 WHERE c.oid = relation AND c.reltablespace <> 0 AND s.form = 'compressed';
@@ -91,11 +97,12 @@ COMMENT ON FUNCTION cfs_fragmentation(regclass) IS 'share of the bytes on disk t
 CREATE FUNCTION cfs_gc_relation(relation regclass) RETURNS integer
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
-SELECT coalesce((SELECT cfs_gc_file(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) FROM pg_catalog.pg_class c
-WHERE c.oid = relation AND c.reltablespace <> 0), 0);
+SELECT sum(CASE WHEN c.reltablespace <> 0 THEN coalesce(cfs_gc_file(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)), 0) ELSE 0 END)::integer
+FROM pg_catalog.pg_class c
+WHERE c.oid = relation OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(relation) t);
 END;
 REVOKE ALL ON FUNCTION cfs_gc_relation(regclass) FROM PUBLIC;
-COMMENT ON FUNCTION cfs_gc_relation(regclass) IS 'collects the garbage of a relation''s compressed files now; returns the number of files that had some';
+COMMENT ON FUNCTION cfs_gc_relation(regclass) IS 'collects the garbage of the compressed files of a relation, or of its partitions, now; returns the number of files that had some. Null: there is no such relation';
 
 CREATE FUNCTION cfs_start_gc(n_workers integer) RETURNS integer
 LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_start_gc_wrapper';

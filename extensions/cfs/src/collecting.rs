@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::Oid;
-use pgrx::{name, pg_extern};
+use pgrx::{PgSqlErrorCode, name, pg_extern};
 use pgshrink_cfs::Budget;
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs_server::activity::{Phase, Progress, Totals};
@@ -13,7 +13,7 @@ use pgshrink_cfs_server::collecting::{Collector, Turn, path_of};
 use pgshrink_cfs_server::{Problem, server, work};
 
 use crate::functions::{FORKS, keys, raise};
-use crate::{settings, worker};
+use crate::{report, settings, worker};
 
 /// Moved at once by a collection that somebody waits for.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -75,7 +75,14 @@ pub fn collect_whole(turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> Result<
 /// Starts workers that collect everything once, and waits for them; returns how many could be started.
 #[pg_extern]
 fn cfs_start_gc(n_workers: i32) -> i32 {
-    let count = n_workers.clamp(0, settings::GC_WORKERS_MAX);
+    let (count, max) = (n_workers, settings::GC_WORKERS_MAX);
+    if !(1..=max).contains(&count) {
+        report::error(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("number of workers is {count}"),
+            format!("Choose 1 to {max}."),
+        );
+    }
     let started: Vec<_> = (0..count).map_while(|number| worker::start_once(number, count)).collect();
     let number = started.len() as i32;
     for worker in started {

@@ -76,7 +76,8 @@ fn cfs_segments(
                 Form::Container { stats, dictionaries } => {
                     let live = stats.live_bytes;
                     let used = stats.allocated_bytes.saturating_sub(stats.free_bytes);
-                    let garbage = used.saturating_sub(live);
+                    // What is allocated may not be written yet.
+                    let garbage = used.min(info.disk_bytes).saturating_sub(live);
                     ("compressed", Some(live as i64), Some(garbage as i64), Some(dictionaries as i32))
                 }
             };

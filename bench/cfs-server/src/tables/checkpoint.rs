@@ -26,7 +26,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         ))?;
         side.pgbench_tables(10)?;
     }
-    let found = in_turn(&sides, bench.rounds(), |side| {
+    let found = in_turn(&sides, bench.rounds(), |side, _| {
         side.cluster.sql(&format!(
             "do $$ begin for i in 1..{relations} loop
             execute format('update many_%s set h = md5(h) where n = 600', i); end loop; end $$"
@@ -35,7 +35,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     })?;
     told(&mut table, "checkpoint", &sides, &found, 1.5);
     let transactions = (changes / 4).to_string();
-    let found = in_turn(&sides, bench.rounds(), |side| {
+    let found = in_turn(&sides, bench.rounds(), |side, _| {
         side.cluster.sql("checkpoint")?;
         side.pgbench(&["-n", "-M", "prepared", "-c", "4", "-t", &transactions])?;
         side.cluster.kill()?;

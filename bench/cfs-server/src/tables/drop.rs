@@ -37,7 +37,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             }
         };
         for what in ["truncate", "drop table"] {
-            let found = in_turn(&sides, bench.rounds(), |side| {
+            let found = in_turn(&sides, bench.rounds(), |side, _| {
                 fill(side, megabytes)?;
                 let begin = Instant::now();
                 side.cluster.sql(&format!("{what} large"))?;

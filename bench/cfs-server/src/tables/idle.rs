@@ -4,7 +4,7 @@ use pgshrink_bench_report::{Result, Table, Unit};
 
 use super::scan::ROWS;
 use super::{Bench, HOW, columns};
-use crate::rounds::{Line, judge, ours_to_plain, statement, tell, transactions};
+use crate::rounds::{statement, tell, transactions};
 use crate::side::{Kind, Side};
 
 const CLIENTS: &str = "2";
@@ -33,15 +33,8 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         let arguments = ["-c", CLIENTS, "-b", builtin];
         let found = transactions(&sides, bench.rounds(), bench.pick(3, 10), &arguments)?;
         tell(&mut table, builtin, &sides, &found, 1.0);
-        let server = ours_to_plain(&found, 2);
-        judge(
-            &mut table,
-            &format!("{builtin}: CPU of the server per transaction"),
-            &server,
-            Line::AtMost(1.005),
-        );
     }
-    let found = statement(&sides, bench.rounds(), "select count(*) from rows", |_| Ok(()))?;
+    let found = statement(&sides, bench.rounds(), |_| "select count(*) from rows".to_owned())?;
     tell(&mut table, "a scan", &sides, &found, 1e3);
     let pages = sides[0].number("select pg_relation_size('rows') / 8192")?;
     let more = found[1].0[1].median() - found[0].0[1].median();

@@ -27,7 +27,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let (sides, left_out) = Side::all(u64::from(scale) << 26, &[("shared_buffers", "512MB")])?;
     table.about.push_str(&left_out);
     let scale = scale.to_string();
-    let found = in_turn(&sides, bench.rounds(), |side| {
+    let found = in_turn(&sides, bench.rounds(), |side, _| {
         side.cluster.sql(
             "drop table if exists pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers; checkpoint",
         )?;

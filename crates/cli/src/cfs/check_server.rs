@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 
 /// Versions of PostgreSQL whose file calls have been read.
 const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
+/// Of these, major versions that the library's tests do not run with.
+const UNTESTED: [u32; 2] = [16, 17];
 
 const OTHER_BUILD: &str = "use a build of PostgreSQL 15 to 18 for x86-64 with glibc, such as that of Debian or \
                            apt.postgresql.org, or keep compressed tablespaces away from this server";
@@ -181,6 +183,11 @@ fn look_at_version(report: &mut Report) {
         let next = "stay with a supported version, or take a pgshrink that knows this one; before an upgrade, move \
                     compressed relations to an ordinary tablespace";
         report.problem("version", "PostgreSQL 15, 16, 17 or 18", format!("PostgreSQL {version}"), next);
+    }
+    if digits.parse().is_ok_and(|major| UNTESTED.contains(&major)) {
+        report.notes.push(format!(
+            "PostgreSQL {digits} is not tested with compressed tablespaces yet; 15 and 18 are"
+        ));
     }
 }
 

@@ -146,3 +146,39 @@ fn tablespaces_inside_the_data_directory_work_and_so_does_a_single_user_server()
         assert_eq!(server.sql("select sum(i) from t"), "50015001");
     });
 }
+
+#[test]
+fn functions_answer_for_relations_of_every_kind() {
+    on_each_major("relations of every kind", |server| {
+        server.sql(
+            "create table parted (i int, v text) partition by range (i) tablespace fast;
+             select cfs_enable_gc(false);
+             create table low partition of parted for values from (0) to (5000) with (fillfactor = 45) tablespace fast;
+             create table high partition of parted for values from (5000) to (30000) with (fillfactor = 45) tablespace fast;
+             insert into parted select i, md5(i::text) || md5((i + 1)::text) || md5((i + 2)::text) || md5((i + 3)::text) from generate_series(0, 29999) i;
+             create unlogged table passing (i int primary key using index tablespace fast) tablespace fast;
+             create table outside (i int); insert into outside select generate_series(1, 1000);
+             create view seen as select 1",
+        );
+        // Not written by a checkpoint yet, and never negative.
+        assert_eq!(
+            server.sql("select bool_and(cfs_fragmentation(relation) between 0 and 1) from cfs_relations"),
+            "t"
+        );
+        server.sql(
+            "checkpoint; update parted set v = md5(v) || substr(v, 33) where i / 90 % 3 = 0; checkpoint",
+        );
+        let collected = "select cfs_gc_relation('parted') > 0, cfs_gc_relation('outside'), cfs_gc_relation('seen'), cfs_gc_relation(999999) is null";
+        assert_eq!(server.sql(collected), "t|0|0|t");
+        let sizes = "select cfs_relation_size('outside') = sum(pg_relation_size('outside', f)), cfs_relation_size('pg_class') > 0,
+            cfs_relation_size('pg_database') > 0, cfs_relation_size('seen'), cfs_relation_size('parted'), cfs_relation_size(999999) is null
+            from unnest(array['main', 'fsm', 'vm', 'init']) f";
+        assert_eq!(server.sql(sizes), "t|t|t|0|0|t");
+        let same = "select bool_and(cfs_relation_size(relation) = disk_bytes), bool_and(garbage_bytes <= disk_bytes) from cfs_relations";
+        assert_eq!(server.sql(same), "t|t");
+        for workers in ["0", "-1", "1000"] {
+            let said = server.fails(&format!("select cfs_start_gc({workers})"));
+            assert!(said.contains("22023") && said.contains("Choose 1 to 100."), "{workers}: {said}");
+        }
+    });
+}

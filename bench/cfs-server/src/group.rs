@@ -1,6 +1,7 @@
-//! Servers with little memory.
+//! Servers with little memory, and with a slow disk.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pgshrink_bench_report::Result;
@@ -31,10 +32,7 @@ impl Group {
         fs::create_dir(&folder).map_err(|error| failed("making", error))?;
         let group = Group { folder: folder.clone() };
         fs::write(folder.join(limit), bytes.to_string()).map_err(|error| failed("limiting", error))?;
-        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
-        for pid in std::iter::once(postmaster.to_string().as_str()).chain(children.split_whitespace()) {
-            fs::write(folder.join("cgroup.procs"), pid).map_err(|error| failed("filling", error))?;
-        }
+        fill(&folder, postmaster).map_err(|error| failed("filling", error))?;
         Ok(group)
     }
 
@@ -45,6 +43,59 @@ impl Group {
     pub fn end(self, cluster: &Cluster) -> Result<()> {
         cluster.stop(Stop::Fast)?;
         Ok(fs::remove_dir(&self.folder)?)
+    }
+}
+
+/// A server with its processes, and those that it starts later.
+fn fill(folder: &Path, postmaster: u32) -> std::io::Result<()> {
+    let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
+    for pid in std::iter::once(postmaster.to_string().as_str()).chain(children.split_whitespace()) {
+        fs::write(folder.join("cgroup.procs"), pid)?;
+    }
+    Ok(())
+}
+
+/// A control group whose processes read from one disk at a limited rate, while it is there.
+#[derive(Debug)]
+pub struct SlowDisk {
+    folder: PathBuf,
+}
+
+impl SlowDisk {
+    /// Takes a server in that reads the files of `place`. Writes are not limited.
+    ///
+    /// # Errors
+    /// It needs root, the first kind of control groups, and a filesystem on a disk as a whole.
+    pub fn of(cluster: &Cluster, place: &Path, bytes: u64, reads: u64) -> Result<SlowDisk> {
+        let postmaster = cluster.pid().ok_or("the server has no process")?;
+        let device = fs::metadata(place)?.dev();
+        let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        let name = format!("pgshrink-bench-{}-{postmaster}", std::process::id());
+        let folder = Path::new("/sys/fs/cgroup/blkio").join(name);
+        let failed = |error| {
+            format!(
+                "limiting {device} in {}: {error}; this needs root and a blkio controller",
+                folder.display()
+            )
+        };
+        fs::create_dir(&folder).map_err(failed)?;
+        let disk = SlowDisk { folder: folder.clone() };
+        for (limit, number) in [("read_bps", bytes), ("read_iops", reads)] {
+            let file = folder.join(format!("blkio.throttle.{limit}_device"));
+            fs::write(file, format!("{device} {number}")).map_err(failed)?;
+        }
+        fill(&folder, postmaster).map_err(failed)?;
+        Ok(disk)
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        let Ok(processes) = fs::read_to_string(self.folder.join("cgroup.procs")) else { return };
+        for pid in processes.lines() {
+            let _ = fs::write("/sys/fs/cgroup/blkio/cgroup.procs", pid);
+        }
+        let _ = fs::remove_dir(&self.folder);
     }
 }
 

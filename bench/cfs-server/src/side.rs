@@ -29,7 +29,8 @@ pub struct Side {
     pub name: &'static str,
     /// The server. It ends before its tablespace goes.
     pub cluster: Cluster,
-    location: PathBuf,
+    /// The tablespace's directory.
+    pub location: PathBuf,
     _home: Home,
 }
 

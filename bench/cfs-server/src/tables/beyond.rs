@@ -7,7 +7,7 @@ use pgshrink_testkit::TempDir;
 
 use super::scan::{ROWS, speed};
 use super::{Bench, HOW, columns};
-use crate::group::Group;
+use crate::group::{Group, SlowDisk};
 use crate::rounds::{Line, judge, ours_to_plain, statement, tell, transactions};
 use crate::side::Side;
 
@@ -16,12 +16,23 @@ const SERVER_BYTES: u64 = 96 << 20;
 /// The rest of the limit is this part of what the tables take plain.
 const SHARE: f64 = 0.2;
 
+/// Of a slow disk, in a second: what a gp3 volume of EC2 has by default.
+const DISK_BYTES: u64 = 125_000_000;
+/// Likewise.
+const DISK_READS: u64 = 3000;
+
+/// Of the table itself: an index has what count(*) needs.
+const SCAN: &str = "set enable_indexonlyscan = off; set enable_indexscan = off; set enable_bitmapscan = off;
+    select count(*) from rows";
+
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let (scale, rows) = bench.pick((10, 500_000), (100, 10_000_000));
     let about = format!(
         "pgbench at scale {scale} and a table of {rows} rows; shared buffers of 16 MB, and each server is in a control group whose memory, the \
-        kernel's cache of its files included, is limited to {} MB and a fifth of what the plain tables take. It begins with nothing in that cache.{HOW}",
-        SERVER_BYTES >> 20
+        kernel's cache of its files included, is limited to {} MB and a fifth of what the plain tables take. It begins with nothing in that cache. *slow disk*: reads are \
+        limited to {} MB and {DISK_READS} in a second, as those of a gp3 volume of EC2 are by default; else the disk is the machine's.{HOW}",
+        SERVER_BYTES >> 20,
+        DISK_BYTES / 1_000_000
     );
     let mut table =
         Table::new("beyond", "Data larger than memory", &about, &columns("TPS or ms", Unit::Average));
@@ -65,7 +76,7 @@ fn measure(bench: Bench, table: &mut Table, sides: &[Side], rows: u32) -> Result
     judge(table, "random reads: TPS to plain", &ours_to_plain(&random, 0), Line::AtLeast(1.5));
     // Enough rows for a page in each of a few thousand places, and other rows in each round.
     let many = 400_000_000 / rows.max(1);
-    let bitmap = |round: usize| {
+    let bitmap = move |round: usize| {
         let from = 1000 + u32::try_from(round).unwrap_or(0) * 8 * many % 90_000;
         let to = from + many;
         format!(
@@ -73,15 +84,29 @@ fn measure(bench: Bench, table: &mut Table, sides: &[Side], rows: u32) -> Result
             select count(note) from rows where cents between {from} and {to}"
         )
     };
-    let found = statement(sides, rounds, bitmap)?;
-    tell(table, "bitmap scan", sides, &found, 1e3);
-    judge(table, "bitmap scan with prefetch: speed to plain", &speed(&found), Line::AtLeast(1.5));
-    // The table itself: an index has what count(*) needs.
-    let scan = "set enable_indexonlyscan = off; set enable_indexscan = off; set enable_bitmapscan = off;
-        select count(*) from rows";
-    let found = statement(sides, rounds, |_| scan.to_owned())?;
-    tell(table, "sequential scan", sides, &found, 1e3);
-    judge(table, "sequential scan: speed to plain", &speed(&found), Line::AtLeast(2.0));
+    let scans = |table: &mut Table, sides: &[Side], disk: &str| -> Result<()> {
+        let found = statement(sides, rounds, bitmap)?;
+        tell(table, &format!("bitmap scan{disk}"), sides, &found, 1e3);
+        let what = format!("bitmap scan with prefetch{disk}: speed to plain");
+        judge(table, &what, &speed(&found), Line::AtLeast(1.5));
+        let found = statement(sides, rounds, |_| SCAN.to_owned())?;
+        tell(table, &format!("sequential scan{disk}"), sides, &found, 1e3);
+        judge(table, &format!("sequential scan{disk}: speed to plain"), &speed(&found), Line::AtLeast(2.0));
+        Ok(())
+    };
+    scans(table, sides, "")?;
+    // A loop device's reads are not those of the server: btrfs is left out.
+    let slow: Result<Vec<SlowDisk>> = sides[..2]
+        .iter()
+        .map(|side| SlowDisk::of(&side.cluster, &side.location, DISK_BYTES, DISK_READS))
+        .collect();
+    match slow {
+        Ok(slow) => {
+            scans(table, &sides[..2], ", slow disk")?;
+            drop(slow);
+        }
+        Err(reason) => table.about.push_str(&format!(" The slow disk is left out: {reason}.")),
+    }
     let found = transactions(sides, rounds, seconds, &["-c", "4", "-b", "tpcb-like"])?;
     tell(table, "tpcb-like", sides, &found, 1.0);
     judge(table, "tpcb-like: TPS to plain", &ours_to_plain(&found, 0), Line::AtLeast(1.05));

@@ -12,7 +12,7 @@ use crate::rounds::{Line, judge};
 use crate::side::{Kind, Side};
 
 /// Where a tool of valgrind says how many instructions it has seen.
-const COUNTED: &str = "I refs:";
+const COUNTED: &str = " refs:";
 const PLAIN: [&str; 2] = ["-c", "shared_preload_libraries="];
 const LOADED: [&str; 2] = ["-c", "shared_preload_libraries=cfs"];
 

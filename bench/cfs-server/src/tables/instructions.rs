@@ -17,7 +17,7 @@ const PLAIN: [&str; 2] = ["-c", "shared_preload_libraries="];
 const LOADED: [&str; 2] = ["-c", "shared_preload_libraries=cfs"];
 
 pub(super) fn table(bench: &Bench) -> Result<Table> {
-    let (scale, count) = bench.pick((2, 500), (10, 2000));
+    let (scale, count) = bench.pick((2, 500), (10, 1000));
     let about = format!(
         "A server alone (`postgres --single`) under valgrind's cachegrind, with the library and without, with the same data: \
         pgbench at scale {scale}, shared buffers of 1 MB, so that most pages of each transaction are read by a hooked call. *-S* and *tpcb-like* \

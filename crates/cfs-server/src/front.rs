@@ -108,6 +108,18 @@ pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
     }
 }
 
+/// Whether a directory without a container is no trace of a process that died. The log tells of every relation that is
+/// made: redo ends what a crash has left, so that later on nothing refers to a first segment that has no file. Forks
+/// and later segments are made without a record.
+fn is_lost(shared: &Shared, key: &SegmentKey) -> bool {
+    key.fork == 0 && key.segment == 0 && !shared.is_redo() && !shared.is_recovering()
+}
+
+/// Whether an error to open a container's file is that file's, and another one may be opened.
+pub(crate) fn is_of_the_file(errno: i32) -> bool {
+    !matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+}
+
 /// Takes a container's file, just opened, for one that the server has open.
 fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd, Errno> {
     with(|process| {
@@ -208,6 +220,10 @@ impl Front for ServerFront {
                 Err(Errno(libc::EEXIST))
             }
             Found::Container(descriptor) => keep(key, descriptor, is_read_only),
+            Found::Unborn if flags & libc::O_CREAT == 0 && is_lost(shared, &key) => {
+                failure(Some(&key), None, &"the container's file is missing from its directory");
+                Err(Errno(libc::ENOENT))
+            }
             Found::Unborn => match birth::create(shared, key, 0o600) {
                 Err(Errno(libc::EEXIST)) => birth::wait_for_other(shared, &key)
                     .and_then(|descriptor| keep(key, descriptor, is_read_only)),
@@ -252,6 +268,8 @@ impl Front for ServerFront {
     fn truncate_path(&self, path: &CStr, size: u64) -> Outcome<()> {
         let (shared, key) = relation(path)?;
         let descriptor = match find(shared, &key) {
+            // The server is dropping the relation, and its file goes with its name.
+            Err(Errno(errno)) if size == 0 && is_of_the_file(errno) => return Some(Ok(())),
             Err(errno) => return Some(Err(errno)),
             Ok(Found::Nothing | Found::Plain) => return None,
             Ok(Found::Unborn) => return Some(Ok(())),
@@ -281,6 +299,8 @@ impl Front for ServerFront {
     fn unlink(&self, path: &CStr) -> Outcome<()> {
         let (shared, key) = relation(path)?;
         match find(shared, &key) {
+            // It need not be opened to be removed.
+            Err(Errno(errno)) if is_of_the_file(errno) => {}
             Err(errno) => return Some(Err(errno)),
             Ok(Found::Nothing | Found::Plain) => return None,
             Ok(Found::Unborn) => {}

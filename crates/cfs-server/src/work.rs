@@ -13,7 +13,7 @@ use pgshrink_interpose::Errno;
 
 use crate::error::Problem;
 use crate::file::{SegmentFile, ServerOpener, stat_of};
-use crate::front::{Found, find, lstat};
+use crate::front::{Found, find, is_of_the_file, lstat};
 use crate::names::PathBuffer;
 use crate::process::{OpenFile, Process, Using, peeked_pages, with};
 use crate::server::shared;
@@ -54,7 +54,13 @@ pub struct SegmentInfo {
 /// [`Problem::NotStarted`]; [`Problem::System`] where the system does not say.
 pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
-    let found = find(shared, key).map_err(|Errno(errno)| Problem::System { call: "open", errno })?;
+    let found = match find(shared, key) {
+        Err(Errno(errno)) if is_of_the_file(errno) => {
+            let form = Form::Unreadable;
+            return Ok(Some(SegmentInfo { virtual_bytes: 0, disk_bytes: 0, form, key_id: None }));
+        }
+        found => found.map_err(|Errno(errno)| Problem::System { call: "open", errno })?,
+    };
     let own = PathBuffer::segment(key, shared.version());
     let descriptor = match found {
         Found::Container(descriptor) => descriptor,

@@ -308,7 +308,13 @@ fn finish(then: Then) {
                 pg_sys::CommandCounterIncrement();
                 pg_sys::get_tablespace_oid(name, false)
             };
-            labels::set(tablespace, wanted_setting(tablespace, wanted, is_new), is_new);
+            let setting = wanted_setting(tablespace, wanted, is_new);
+            let is_compressed = setting.compression.is_some();
+            labels::set(tablespace, setting, is_new);
+            if is_new && is_compressed {
+                // At once: a filesystem may fill before the launcher looks. It tries again, and says nothing either.
+                let _ = server::fill_reserve(tablespace.to_u32());
+            }
         }
     }
 }

@@ -95,3 +95,52 @@ fn other(server: &Compressed, file: &Path) -> PathBuf {
     let other = beside.find(|name| is_main(name) && !own.ends_with(name)).unwrap();
     own.with_file_name(other).join("segment.pgshrink")
 }
+
+#[test]
+fn a_container_that_is_missing_is_an_error_and_no_empty_table() {
+    on_each_major("missing containers", |server| {
+        let file = made(server);
+        fs::rename(&file, file.with_file_name("elsewhere")).unwrap();
+        server.cluster.start().unwrap();
+        for statement in ["select count(*) from t", "insert into t values (0)"] {
+            let said = server.fails(statement);
+            assert!(said.contains("58P01") && said.contains("could not open file"), "{said}");
+        }
+        assert!(!file.exists());
+        assert_eq!(server.sql("select count(*) from other"), "1");
+        server.cluster.stop(Stop::Fast).unwrap();
+        fs::rename(file.with_file_name("elsewhere"), &file).unwrap();
+        // What is made without a record may be there without a container after a crash.
+        let free_space = PathBuf::from(format!("{}_fsm", file.parent().unwrap().display()));
+        fs::remove_dir_all(&free_space).unwrap();
+        fs::create_dir(&free_space).unwrap();
+        let owner = server.cluster.owner();
+        std::os::unix::fs::chown(&free_space, Some(owner.uid), Some(owner.gid)).unwrap();
+        server.cluster.start().unwrap();
+        server.sql("insert into t select i, '' from generate_series(20001, 30000) i; vacuum t");
+        assert_eq!(server.sql("select count(*) from t"), "30000");
+        fs::remove_file(&file).unwrap();
+        server.cluster.restart().unwrap();
+        server.sql("drop table t; checkpoint");
+        assert!(!file.parent().unwrap().exists());
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_does_not_keep_the_view_from_telling_of_others() {
+    use std::os::unix::fs::PermissionsExt;
+    on_each_major("unreadable files in the view", |server| {
+        let file = made(server);
+        let set_mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(0);
+        server.cluster.start().unwrap();
+        let view = "select relation, unreadable from cfs_relations where relation::text in ('t', 'other') order by relation::text";
+        assert_eq!(server.sql(view), "other|0\nt|1");
+        assert_eq!(server.sql("select cfs_gc_relation('t')"), "0");
+        assert!(server.fails("select count(*) from t").contains("42501"));
+        // A file that cannot be opened goes with its name.
+        server.sql("truncate t; insert into t values (1)");
+        server.sql("checkpoint");
+        assert!(!file.parent().unwrap().exists());
+    });
+}

@@ -95,17 +95,21 @@ fn a_removed_file_reads_as_empty_through_old_descriptors_and_its_name_is_free() 
 fn a_directory_that_a_dead_process_left_counts_as_an_empty_file() {
     in_a_server(|| {
         process(|| {
-            std::fs::create_dir(real("16401")).unwrap();
-            assert_eq!(FRONT.attributes(&path("16401")).unwrap().unwrap().size, 0);
+            std::fs::create_dir(real("16401_fsm")).unwrap();
+            assert_eq!(FRONT.attributes(&path("16401_fsm")).unwrap().unwrap().size, 0);
             let exclusive = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-            assert_eq!(FRONT.open(&path("16401"), exclusive, 0o600), Some(Err(Errno(libc::EEXIST))));
-            let file = open("16401");
+            assert_eq!(FRONT.open(&path("16401_fsm"), exclusive, 0o600), Some(Err(Errno(libc::EEXIST))));
+            let file = open("16401_fsm");
             assert_eq!(FRONT.pages(file), Ok(0));
             write(file, 0, &[page(1)]).unwrap();
             assert!(read(file, 0, 2) == Ok(vec![page(1)]));
-            std::fs::create_dir(real("16402")).unwrap();
-            FRONT.unlink(&path("16402")).unwrap().unwrap();
-            assert!(!real("16402").exists());
+            // Nothing refers to a relation whose first file was not made, unless somebody removed it.
+            std::fs::create_dir(real("16403")).unwrap();
+            assert_eq!(FRONT.open(&path("16403"), libc::O_RDWR, 0), Some(Err(Errno(libc::ENOENT))));
+            assert!(FRONT.open(&path("16403"), libc::O_RDWR | libc::O_CREAT, 0o600).unwrap().is_ok());
+            std::fs::create_dir(real("16402_fsm")).unwrap();
+            FRONT.unlink(&path("16402_fsm")).unwrap().unwrap();
+            assert!(!real("16402_fsm").exists());
         });
     });
 }
@@ -443,13 +447,13 @@ fn a_container_that_lost_its_name_with_the_power_counts_as_an_empty_file() {
     in_a_server(|| {
         process(|| {
             // The directory's name was durable, the one in it was not.
-            std::fs::create_dir(real("16401")).unwrap();
-            std::fs::write(real("16401").join("segment.pgshrink-new"), "half").unwrap();
-            assert_eq!(FRONT.attributes(&path("16401")).unwrap().unwrap().size, 0);
-            let file = open("16401");
+            std::fs::create_dir(real("16401_fsm")).unwrap();
+            std::fs::write(real("16401_fsm").join("segment.pgshrink-new"), "half").unwrap();
+            assert_eq!(FRONT.attributes(&path("16401_fsm")).unwrap().unwrap().size, 0);
+            let file = open("16401_fsm");
             write(file, 0, &[page(1)]).unwrap();
             assert!(read(file, 0, 2) == Ok(vec![page(1)]));
-            assert!(!real("16401").join("segment.pgshrink-new").exists());
+            assert!(!real("16401_fsm").join("segment.pgshrink-new").exists());
         });
     });
 }

@@ -170,8 +170,7 @@ fn on_a_full_filesystem(binaries: &ServerBinaries, filesystem: &Filesystem) {
     fs::remove_file(filesystem.root().join("ballast")).unwrap();
     server.sql("create index on keep (m) tablespace small");
     assert_eq!(server.sql(&super::sum("keep")), before);
-    let panicked = server.cluster.log_contains("PANIC");
-    assert!(!panicked, "{}", server.cluster.log().unwrap());
+    assert!(!server.cluster.log_contains("PANIC"), "{}", server.cluster.log().unwrap());
 
     server.sql("drop table keep; drop tablespace small");
     wait_until(Duration::from_secs(60), "nothing to be open in a dropped tablespace", || {

@@ -56,6 +56,8 @@ struct Seen {
     is_settled: bool,
 }
 
+/// Bytes written to a file that are worth a request to write them.
+const WRITEBACK_BYTES: u64 = 256 << 10;
 /// So long nobody has written to a file that rests.
 const RESTING: Duration = Duration::from_secs(10);
 /// Files at most that are remembered.
@@ -138,6 +140,12 @@ impl Collector {
         Ok(Collector { shared, reporter: Reporter::new(shared.region.activity()) })
     }
 
+    /// From now on this process rests while it moves records, so that it takes half of a processor at most, and
+    /// that in short bursts.
+    pub fn in_background(&self) {
+        crate::host::collect_in_background();
+    }
+
     /// Begins with a file; `rate` is shown to who looks.
     pub fn turn(&self, key: SegmentKey, rate: u64) -> Turn<'_> {
         self.reporter.begin(&key, rate);
@@ -197,6 +205,13 @@ impl Turn<'_> {
             reporter.note_stored(self.place, stored, begun.elapsed());
         }
         Ok(done)
+    }
+
+    /// Has the kernel begin to write what a commit would wait for, where that is worth it
+    /// ([`work::begin_writeback`]); whether it did.
+    pub fn begin_writeback(&self) -> bool {
+        // Why it could not is said by the commit.
+        work::begin_writeback(&self.key, WRITEBACK_BYTES).unwrap_or(false)
     }
 
     /// Makes durable what was moved ([`work::commit`]).

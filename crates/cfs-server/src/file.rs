@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgshrink_cfs::seal::RecordSeal;
 use pgshrink_cfs::segment::clear;
@@ -30,17 +31,28 @@ pub(crate) struct SegmentFile {
     shared: &'static Shared,
     /// Where the container is encrypted.
     seal: Option<Box<RecordSeal<Kernel>>>,
+    /// Whether this opening has its locks, which go with it.
+    is_locked: AtomicBool,
 }
 
 impl SegmentFile {
     /// A file that somebody else closes.
     pub(crate) fn borrowed(descriptor: RawFd, key: SegmentKey, shared: &'static Shared) -> SegmentFile {
-        SegmentFile { descriptor, is_owned: false, key, shared, seal: None }
+        SegmentFile {
+            descriptor,
+            is_owned: false,
+            key,
+            shared,
+            seal: None,
+            is_locked: AtomicBool::new(false),
+        }
     }
 
     /// A file that this closes.
     pub(crate) fn owned(descriptor: RawFd, key: SegmentKey, shared: &'static Shared) -> SegmentFile {
-        SegmentFile { descriptor, is_owned: true, key, shared, seal: None }
+        let mut file = SegmentFile::borrowed(descriptor, key, shared);
+        file.is_owned = true;
+        file
     }
 
     /// Finds the key if the container is encrypted. Without it the engine says which one is needed.
@@ -198,13 +210,18 @@ impl Device for SegmentFile {
     /// so neither mode keeps out the server's own processes, and both keep out others. The file is locked for
     /// sharing as well, against commands of the tool that write.
     fn try_lock(&self, _: LockMode) -> Result<bool, DeviceError> {
+        if self.is_locked.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         // SAFETY: takes numbers.
         match call(|| unsafe { libc::flock(self.descriptor, libc::LOCK_SH | libc::LOCK_NB) }) {
             Ok(_) => {}
             Err(libc::EWOULDBLOCK) => return Ok(false),
             Err(error) => return Err(failed(error)),
         }
-        lock_for_server(self.descriptor, self.shared.region.server()).map_err(failed)
+        let is_locked = lock_for_server(self.descriptor, self.shared.region.server()).map_err(failed)?;
+        self.is_locked.store(is_locked, Ordering::Relaxed);
+        Ok(is_locked)
     }
 
     fn release_reserve(&self, bytes: u64, need: Need) -> bool {
@@ -311,7 +328,9 @@ impl Folder for SegmentFolder {
         let descriptor = open(self.path(name).as_c_str(), flags, self.mode).map_err(failed)?;
         self.made.set(Some(descriptor));
         let SegmentFolder { key, shared, .. } = *self;
-        Ok(SegmentFile { descriptor, is_owned: false, key, shared, seal: self.seal.take() })
+        let mut file = SegmentFile::borrowed(descriptor, key, shared);
+        file.seal = self.seal.take();
+        Ok(file)
     }
 
     fn open(&self, name: &str) -> Result<SegmentFile, DeviceError> {

@@ -446,9 +446,6 @@ impl Front for ServerFront {
     }
 
     fn advise(&self, descriptor: RawFd, first: u32, pages: u32, advice: Advice) {
-        if advice == Advice::WriteBack {
-            return;
-        }
         let _ = with(|process| {
             let shared = process.shared;
             let file = process.file(descriptor)?;
@@ -456,6 +453,11 @@ impl Front for ServerFront {
             let Ok(pinned) = segment.pin(shared.reading(), &opener(shared, descriptor)) else {
                 return Ok(());
             };
+            if advice == Advice::WriteBack {
+                // Its records lie together, wherever its pages do. What fails is said by the fsync that follows.
+                let _ = pinned.begin_writeback(WRITEBACK_BYTES);
+                return Ok(());
+            }
             pinned.locations(first, pages, |record| {
                 let Some(FileRange { offset, length }) = ahead.take(record) else { return };
                 // SAFETY: takes numbers.
@@ -472,6 +474,10 @@ impl Front for ServerFront {
         Ok(Attributes { stat, size: u64::from(self.pages(descriptor)?) * PAGE_BYTES as u64 })
     }
 }
+
+/// Bytes that a file takes before the kernel is asked to write them: as many as the server writes between two
+/// such requests (`checkpoint_flush_after`).
+const WRITEBACK_BYTES: u64 = 256 << 10;
 
 fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
     ServerOpener { shared, descriptor: Some(descriptor) }

@@ -2,14 +2,20 @@
 // System calls with buffers.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use pgshrink_cfs::slots::{Host, ProcessName};
 
 /// Pause of those who wait for a lock.
 const PAUSE_NANOSECONDS: i64 = 100_000;
+/// So long a collector in the background works before it rests for as long: it takes half of a processor, and a
+/// writer that waits for it waits for less than a transaction takes.
+const BURST: Duration = Duration::from_micros(250);
 /// The start time's place among the fields behind the command's name, which is field 2.
 const START_FIELD: usize = 22 - 3;
 
@@ -31,6 +37,24 @@ impl ServerHost {
     }
 }
 
+/// Whether this process collects in the background.
+static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// When it last began to work.
+    static BURST_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// From now on this process rests while it collects.
+pub(crate) fn collect_in_background() {
+    IN_BACKGROUND.store(true, Ordering::Relaxed);
+}
+
+/// What to rest after a burst that was begun so long ago; it may have rested since.
+fn due_rest(elapsed: Duration) -> Option<Duration> {
+    (elapsed >= BURST).then(|| elapsed.min(BURST * 4))
+}
+
 impl Host for ServerHost {
     fn me(&self) -> ProcessName {
         self.name
@@ -47,6 +71,21 @@ impl Host for ServerHost {
         let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NANOSECONDS };
         // SAFETY: reads one struct, and writes to none. A signal may shorten it.
         unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+    }
+
+    fn after_move(&self) {
+        if !IN_BACKGROUND.load(Ordering::Relaxed) {
+            return;
+        }
+        let began = BURST_BEGAN.get();
+        match began.map(|began| due_rest(began.elapsed())) {
+            Some(None) => {}
+            Some(Some(rest)) => {
+                std::thread::sleep(rest);
+                BURST_BEGAN.set(Some(Instant::now()));
+            }
+            None => BURST_BEGAN.set(Some(Instant::now())),
+        }
     }
 
     fn give_back(&self, words: Range<usize>) -> bool {
@@ -117,6 +156,16 @@ pub(crate) fn errno() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_collector_in_the_background_rests_for_as_long_as_it_worked() {
+        let micros = Duration::from_micros;
+        assert_eq!(due_rest(micros(249)), None);
+        assert_eq!(due_rest(micros(250)), Some(micros(250)));
+        assert_eq!(due_rest(micros(700)), Some(micros(700)));
+        // It has done something else since.
+        assert_eq!(due_rest(Duration::from_secs(5)), Some(micros(1000)));
+    }
 
     #[test]
     fn the_start_time_is_found_behind_any_command_name() {

@@ -110,7 +110,15 @@ fn owner_of(directory: &Directory) -> Owner {
         let data = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         (Some(&data) != own.as_ref()).then_some((pid, data))
     });
-    Owner { process: named.min() }
+    let process = named.min().map(|(pid, data)| (postmaster_of(&data).unwrap_or(pid), data));
+    Owner { process }
+}
+
+/// The process that a data directory's lock file names: any of the server's may hold the lock.
+fn postmaster_of(data: &Path) -> Option<u32> {
+    let text = std::fs::read_to_string(data.join("postmaster.pid")).ok()?;
+    // That of a single-user server is negative.
+    text.lines().next()?.trim().trim_start_matches('-').parse().ok()
 }
 
 /// The process of a line of `/proc/locks` that is about a `flock` on this inode:

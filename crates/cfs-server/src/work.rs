@@ -154,6 +154,16 @@ pub fn written_bytes(key: &SegmentKey) -> Result<Option<u64>, Problem> {
     absent_is_none(using(key, Access::Write, |pinned| Ok(pinned.stats().written_bytes)))
 }
 
+/// Has the kernel begin to write what a commit would wait for ([`pgshrink_cfs::Container::begin_writeback`]), where
+/// that is at least `bytes`; whether it did.
+///
+/// # Errors
+/// As of the container.
+pub fn begin_writeback(key: &SegmentKey, bytes: u64) -> Result<bool, Problem> {
+    let begun = absent_is_none(using(key, Access::Write, |pinned| pinned.begin_writeback(bytes)));
+    Ok(begun?.unwrap_or(false))
+}
+
 /// Makes durable what was written to a segment, and gives back space that waited for that.
 ///
 /// # Errors

@@ -138,6 +138,10 @@ pub trait ProcessTable {
 
     /// Lets others run, before a lock is tried again: yields or sleeps a little.
     fn relax(&self);
+
+    /// Collection has moved a record or given an extent back, and goes on: who collects in the background may rest
+    /// here, so that writers wait for no long run of these. Nothing but the collector's lock is held.
+    fn after_move(&self) {}
 }
 
 /// A process that has the container to itself. Its threads may share it.

@@ -29,6 +29,8 @@ const LAUNCHER_PERIOD: Duration = Duration::from_secs(5);
 const PIECES: u32 = 64;
 /// Garbage in percent of live bytes that a file may have to which nobody writes.
 const RESTING_PERCENT: u32 = 1;
+/// So long the kernel has been writing before a commit waits for the rest.
+const WRITEBACK_TIME: Duration = Duration::from_millis(50);
 /// Between two looks whether redo has asked.
 const STANDBY_PERIOD: Duration = Duration::from_millis(100);
 /// Unless it is short of slots, a server keeps this share of them open, in percent.
@@ -197,6 +199,7 @@ impl Walk {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cfs_collector_main(argument: Datum) {
     let Some(collector) = begin() else { return };
+    collector.in_background();
     let count = u64::from(settings::workers().unsigned_abs()).max(1);
     let share = Share { number: argument.value() as u64, count };
     let begun = Instant::now();
@@ -289,7 +292,11 @@ fn collect(
         };
         let is_idle = found.moved_records == 0 && found.punched_bytes == 0;
         let Next { due, commit } = pace.after(started, begun.elapsed(), &found);
-        if commit || is_idle && rests {
+        let is_commit_due = commit || is_idle && rests;
+        if turn.begin_writeback() && is_commit_due && !turn.rest(|| rest(WRITEBACK_TIME)) {
+            return false;
+        }
+        if is_commit_due {
             // What fails is found by the next checkpoint.
             let _ = commit_shown(&mut turn);
         }

@@ -118,29 +118,47 @@ fn in_checkpoint(process: &mut Process, descriptor: RawFd, key: SegmentKey) -> R
 /// Commits segments together; returns those that are committed, each with the moment before. What fails is left to
 /// who asks for it.
 fn commit_all(process: &mut Process, keys: &[SegmentKey]) -> HashMap<SegmentKey, Moment> {
-    let shared = process.shared;
-    let member = process.member;
-    let opener = ServerOpener { shared, descriptor: None };
+    let (shared, member) = (process.shared, process.member);
     // Others need slots meanwhile.
     let group_max = GROUP_MAX.min(shared.region.capacity().segments_max as usize / 4).max(1);
     let mut moments = HashMap::with_capacity(keys.len());
-    for group in keys.chunks(group_max) {
-        let handles = group.iter().filter_map(|key| OpenFile::new(member, *key, false).ok());
-        let mut files: Vec<OpenFile> = handles.collect();
-        let pinned: Vec<(SegmentKey, Using<'_>)> = files
-            .iter_mut()
-            .filter_map(|file| Some((file.key(), file.pin(Access::Write, &opener).ok()?)))
-            .collect();
-        let before: Vec<Moment> = pinned.iter().map(|(_, pinned)| pinned.moment()).collect();
-        let containers: Vec<_> = pinned.iter().map(|(_, pinned)| &**pinned).collect();
-        let done = without_signals(|| group::commit(&containers, &Threads::default()));
-        for (((key, _), moment), done) in pinned.iter().zip(before).zip(done) {
-            if done.is_ok() {
-                moments.insert(*key, moment);
-            }
-        }
+    let mut left: HashSet<SegmentKey> = keys.iter().copied().collect();
+    // What the checkpoint has just written is open: nothing is opened again.
+    let mut is_due = |file: &OpenFile| !file.is_read_only && left.remove(&file.key());
+    let open: Vec<usize> = (0..process.files.len())
+        .filter(|at| process.files[*at].as_deref().is_some_and(&mut is_due))
+        .collect();
+    for group in open.chunks(group_max) {
+        let (first, last) = (group[0], group[group.len() - 1]);
+        let files = (first..).zip(&mut process.files[first..=last]);
+        let files = files.filter(|(at, _)| group.binary_search(at).is_ok());
+        let pinned = files.filter_map(|(at, file)| {
+            let file = file.as_deref_mut()?;
+            Some((file.key(), file.pin(Access::Write, &opener(shared, at as RawFd)).ok()?))
+        });
+        commit_group(pinned.collect(), &mut moments);
+    }
+    let left: Vec<SegmentKey> = left.into_iter().collect();
+    for group in left.chunks(group_max) {
+        let by_name = ServerOpener { shared, descriptor: None };
+        let files = group.iter().filter_map(|key| OpenFile::new(member, *key, false).ok());
+        let mut files: Vec<OpenFile> = files.collect();
+        let pinned =
+            files.iter_mut().filter_map(|file| Some((file.key(), file.pin(Access::Write, &by_name).ok()?)));
+        commit_group(pinned.collect(), &mut moments);
     }
     moments
+}
+
+fn commit_group(group: Vec<(SegmentKey, Using<'_>)>, moments: &mut HashMap<SegmentKey, Moment>) {
+    let before: Vec<Moment> = group.iter().map(|(_, pinned)| pinned.moment()).collect();
+    let containers: Vec<_> = group.iter().map(|(_, pinned)| &**pinned).collect();
+    let done = without_signals(|| group::commit(&containers, &Threads::default()));
+    for (((key, _), moment), done) in group.iter().zip(before).zip(done) {
+        if done.is_ok() {
+            moments.insert(*key, moment);
+        }
+    }
 }
 
 /// Threads inherit the mask: a signal of the server must not be handled on one of them.

@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
-use pgshrink_interpose::Front;
+use pgshrink_cfs::slots::SegmentKey;
+use pgshrink_cfs_server::work;
+use pgshrink_interpose::{Advice, Front};
 
 use crate::server::{
-    FRONT, be_checkpointer, close, create, in_a_server, open, open_control_file, page, process, read,
-    restart, restart_without_fsync, write,
+    FRONT, TABLESPACE, be_checkpointer, close, create, in_a_server, open, open_control_file, page, path,
+    process, read, restart, restart_without_fsync, write,
 };
 
 /// Ends a process as a kill would: nothing is closed.
@@ -67,6 +69,70 @@ fn the_first_fsync_of_a_checkpoint_commits_everything_and_another_processes_comm
         process(|| {
             assert!(first_page_is("16401", 2));
             assert!(names().skip(1).all(|name| first_page_is(&name, 1)));
+        });
+    });
+}
+
+#[test]
+fn a_checkpoint_commits_through_the_files_that_its_process_has_open() {
+    in_a_server(|| {
+        process(|| {
+            be_checkpointer();
+            let mut kept = Vec::new();
+            for name in names() {
+                let file = create(&name);
+                write(file, 0, &[page(1)]).unwrap();
+                kept.push(file);
+                // Once more, and for reading.
+                kept.push(open(&name));
+                kept.push(FRONT.open(&path(&name), libc::O_RDONLY, 0).unwrap().unwrap());
+            }
+            let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+            let before = descriptors();
+            FRONT.sync(kept[0]).unwrap();
+            assert_eq!(descriptors(), before);
+            end();
+        });
+        restart();
+        process(|| assert!(names().all(|name| first_page_is(&name, 1))));
+    });
+}
+
+fn key(name: &str) -> SegmentKey {
+    let relation = name.parse().unwrap();
+    SegmentKey { tablespace: TABLESPACE, database: 5, relation, fork: 0, segment: 0 }
+}
+
+/// Bytes that the kernel was asked to write before a commit.
+fn writeback_bytes(name: &str) -> u64 {
+    match work::info(&key(name)).unwrap().unwrap().form {
+        work::Form::Container { stats, .. } => stats.writeback_bytes,
+        form => panic!("{form:?}"),
+    }
+}
+
+#[test]
+fn the_kernel_writes_what_a_checkpoint_has_written_before_its_fsync_asks() {
+    in_a_server(|| {
+        process(|| {
+            let file = create("16401");
+            let pages: Vec<_> = (0..40).map(page).collect();
+            write(file, 0, &pages).unwrap();
+            FRONT.advise(file, 0, 40, Advice::WriteBack);
+            assert_eq!(writeback_bytes("16401"), 0, "not worth a request");
+            let pages: Vec<_> = (0..200).map(page).collect();
+            write(file, 0, &pages).unwrap();
+            FRONT.advise(file, 0, 1, Advice::WillNeed);
+            assert_eq!(writeback_bytes("16401"), 0);
+            FRONT.advise(file, 0, 1, Advice::WriteBack);
+            assert!(writeback_bytes("16401") > 256 << 10);
+            // By a collector, once there is as much again.
+            let begun = || work::begin_writeback(&key("16401"), 256 << 10).unwrap();
+            assert!(!begun());
+            write(file, 0, &pages).unwrap();
+            assert!(begun());
+            close(file);
+            assert!(!work::begin_writeback(&key("16499"), 1).unwrap(), "there is no such file");
         });
     });
 }

@@ -257,6 +257,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                     found.moved_records += 1;
                     found.moved_bytes += bytes;
                     self.state.count(Counter::MovedBytes, bytes);
+                    self.processes.after_move();
                 }
                 Ok(false) => {}
                 // A long record needs extents in a row. A shorter one may still find room.
@@ -392,6 +393,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                 self.state.end_punch(extent, done.is_ok());
                 done.map_err(|source| Error::device("punch", offset, extent_bytes as usize, source))?;
                 punched += extent_bytes;
+                self.processes.after_move();
             }
         }
         self.state.count(Counter::PunchedBytes, punched);

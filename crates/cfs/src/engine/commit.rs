@@ -188,6 +188,33 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         self.commit_changing(|root| (root.key_id, root.key) = (key_id, slot))
     }
 
+    /// Asks the medium to begin writing what the next commit will wait for, if that is at least `bytes` of pages
+    /// more than when any process last did: so that who commits, and who shares the medium, waits in many small
+    /// portions and not in a large one. Does nothing while somebody holds the commit lock. Returns whether it asked.
+    ///
+    /// # Errors
+    /// As of a failed fsync ([`commit`](Self::commit)).
+    pub fn begin_writeback(&self, bytes: u64) -> Result<bool, Error> {
+        self.check_writable()?;
+        let counter = |counter| self.state.counter(counter);
+        let due = || {
+            (counter(Counter::WrittenBytes) + counter(Counter::MovedBytes))
+                .saturating_sub(counter(Counter::WritebackBytes))
+        };
+        if due() < bytes.max(1) || self.state.shared().poisoned.load() != 0 {
+            return Ok(false);
+        }
+        let Some(_guard) = self.try_lock_commit() else { return Ok(false) };
+        let shared = self.state.shared();
+        if shared.unfinished.load() != IDLE {
+            // Another process died in a commit: the next one finds out what that means.
+            return Ok(false);
+        }
+        self.state.count(Counter::WritebackBytes, due());
+        sync_with(shared, self.options.fault, || self.device.begin_writeback(), "begin of writeback")?;
+        Ok(true)
+    }
+
     fn commit_changing(&self, change: impl FnOnce(&mut Root)) -> Result<(), Error> {
         self.check_writable()?;
         let guard = self.lock_commit();

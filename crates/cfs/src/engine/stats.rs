@@ -19,6 +19,8 @@ pub struct Stats {
     pub foreground_collected_bytes: u64,
     /// Bytes of roots, leaves, indexes, deltas and dictionaries written.
     pub map_bytes: u64,
+    /// Bytes of pages that the medium was asked to write before a commit waits for them.
+    pub writeback_bytes: u64,
     /// Bytes given back to the filesystem.
     pub punched_bytes: u64,
     /// Roots made durable by commits.
@@ -60,6 +62,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
             moved_bytes: self.state.counter(Counter::MovedBytes),
             foreground_collected_bytes: self.state.counter(Counter::ForegroundBytes),
             map_bytes: self.state.counter(Counter::MapBytes),
+            writeback_bytes: self.state.counter(Counter::WritebackBytes),
             punched_bytes: self.state.counter(Counter::PunchedBytes),
             commits: self.state.counter(Counter::Commits),
             map_checkpoints: self.state.counter(Counter::MapCheckpoints),

@@ -332,6 +332,7 @@ pub(crate) enum Counter {
     Damages,
     ForegroundBytes,
     RoomMade,
+    WritebackBytes,
 }
 
-const _: () = assert!((Counter::RoomMade as usize) < crate::shared::region::COUNTERS);
+const _: () = assert!((Counter::WritebackBytes as usize) < crate::shared::region::COUNTERS);

@@ -72,6 +72,9 @@ pub trait Host {
     /// Lets others run: sleeps a little, 50 microseconds to a millisecond. Signals are left pending.
     fn relax(&self);
 
+    /// As [`ProcessTable::after_move`].
+    fn after_move(&self) {}
+
     /// Gives the memory of these words of the region back, so that they read as zeros (`FALLOC_FL_PUNCH_HOLE`
     /// of the memfd). They are whole pages of memory if pages are of 4 KB. False: not done, the engine zeroes
     /// them itself.
@@ -92,6 +95,10 @@ impl<H: Host> Host for &H {
 
     fn relax(&self) {
         (*self).relax();
+    }
+
+    fn after_move(&self) {
+        (*self).after_move();
     }
 
     fn give_back(&self, words: std::ops::Range<usize>) -> bool {
@@ -124,6 +131,10 @@ impl<H: Host> ProcessTable for Peer<H> {
 
     fn relax(&self) {
         self.host.relax();
+    }
+
+    fn after_move(&self) {
+        self.host.after_move();
     }
 }
 

@@ -11,8 +11,8 @@ use pgshrink_cfs::prepared::SyncJob;
 use pgshrink_cfs::sim::{DiskFile, FaultRates};
 use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{
-    Birth, Container, Device, DeviceError, Error, Folder, Identity, KEY_BYTES, ProcessTable, Recovery,
-    Scratch, segment,
+    Birth, Budget, Container, Device, DeviceError, Error, Folder, Identity, KEY_BYTES, ProcessTable,
+    Recovery, Scratch, segment,
 };
 use pgshrink_testkit::TempDir;
 
@@ -195,6 +195,102 @@ fn a_begin_of_writeback_that_fails_once_fails_the_commit_whatever_the_fsync_says
         assert!(matches!(done[0], Err(Error::Device { .. })) && done[1].is_ok(), "{failing}: {done:?}");
         assert_eq!(opened[0].commit(), Err(Error::Poisoned));
     }
+}
+
+#[test]
+fn writeback_is_begun_for_what_is_new_and_only_while_nobody_commits() {
+    let (_, containers) = containers(1);
+    let container = &containers[0];
+    let written = container.stats().written_bytes;
+    assert_eq!(container.begin_writeback(written + 1), Ok(false));
+    assert_eq!(container.stats().writeback_bytes, 0);
+    assert_eq!(container.begin_writeback(written), Ok(true));
+    assert_eq!(container.stats().writeback_bytes, written);
+    assert_eq!(container.begin_writeback(0), Ok(false), "nothing is new");
+    put(container, 2, 1);
+    let prepared = container.prepare_commit().unwrap();
+    assert!(prepared.is_some());
+    drop(prepared);
+    // Whoever held the lock has left a failed commit.
+    assert_eq!(container.begin_writeback(1), Ok(false));
+    container.commit().unwrap();
+    assert_eq!(container.begin_writeback(1), Ok(true));
+    assert_eq!(container.stats().writeback_bytes, container.stats().written_bytes);
+    assert_eq!(container.commit().unwrap().sequence, None);
+}
+
+#[test]
+fn a_begin_of_writeback_that_fails_between_commits_is_a_failed_fsync() {
+    let (benches, containers) = containers(1);
+    benches[0].disk.set_faults(FaultRates { sync: 1_000_000, ..FaultRates::default() });
+    let failed = containers[0].begin_writeback(1);
+    benches[0].disk.set_faults(FaultRates::default());
+    assert!(matches!(failed, Err(Error::Device { .. })), "{failed:?}");
+    assert_eq!(containers[0].commit(), Err(Error::Poisoned));
+    assert_eq!(containers[0].begin_writeback(1), Ok(false));
+    assert_eq!(read(&after_power_loss(&benches[0]), 0), Ok(content(0, 0)));
+}
+
+#[test]
+fn writeback_is_not_begun_while_another_process_holds_the_commit_lock() {
+    let (benches, _) = containers(1);
+    let words = benches[0].words();
+    let relax = || panic!("it does not wait");
+    let file = benches[0].disk.open(segment::FILE_NAME).unwrap();
+    let options = benches[0].options;
+    let (container, _) =
+        Container::open(file, Waiting(1, &relax), words, Recovery::Discard, options).unwrap();
+    put(&container, 1, 2);
+    let shared = SharedState::new(words, options.geometry).unwrap().shared();
+    shared.commit_lock.store(2, Ordering::SeqCst);
+    assert_eq!(container.begin_writeback(1), Ok(false));
+    shared.commit_lock.store(0, Ordering::SeqCst);
+    assert_eq!(container.begin_writeback(1), Ok(true));
+}
+
+/// Counts the places between moves.
+struct Counting<'a>(&'a Cell<u32>);
+
+impl ProcessTable for Counting<'_> {
+    fn me(&self) -> u64 {
+        1
+    }
+
+    fn is_alive(&self, _: u64) -> bool {
+        true
+    }
+
+    fn relax(&self) {}
+
+    fn after_move(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn who_collects_may_rest_after_each_record_moved_and_each_extent_given_back() {
+    let bench = Bench::small();
+    drop(bench.create(1));
+    let moves = Cell::new(0);
+    let file = bench.disk.open(segment::FILE_NAME).unwrap();
+    let (container, _) =
+        Container::open(file, Counting(&moves), bench.words(), Recovery::Discard, bench.options).unwrap();
+    for generation in 0..40 {
+        (0..16)
+            .filter(|block| generation == 0 || block % 4 != 0)
+            .for_each(|block| put(&container, block, generation));
+    }
+    container.commit().unwrap();
+    assert_eq!(moves.get(), 0);
+    let found = container.collect(Budget { bytes: 1 << 20, garbage_percent: 0 }).unwrap();
+    assert!(found.moved_records > 0, "{found:?}");
+    assert!(u64::from(moves.get()) >= found.moved_records);
+    container.commit().unwrap();
+    let before = moves.get();
+    let extent_bytes = u64::from(bench.options.geometry.extent_units) * 16;
+    let given_back = container.give_back().unwrap();
+    assert!(given_back > 0);
+    assert_eq!(u64::from(moves.get() - before), given_back / extent_bytes);
 }
 
 #[test]

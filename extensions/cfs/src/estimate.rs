@@ -50,7 +50,15 @@ impl Relation {
     fn open(oid: Oid) -> Relation {
         // SAFETY: in a transaction; the server's own check of the number.
         unsafe {
-            let relation = Relation(pg_sys::relation_open(oid, pg_sys::AccessShareLock as i32));
+            let relation = pg_sys::try_relation_open(oid, pg_sys::AccessShareLock as i32);
+            if relation.is_null() {
+                report::error(
+                    Code::ERRCODE_UNDEFINED_TABLE,
+                    format!("no relation has the OID {}", oid.to_u32()),
+                    "Name a table, an index, a materialized view, or a partition.",
+                );
+            }
+            let relation = Relation(relation);
             let class = *(*relation.0).rd_rel;
             let name = std::ffi::CStr::from_ptr(class.relname.data.as_ptr()).to_string_lossy().into_owned();
             if !matches!(class.relkind as u8, b'r' | b'i' | b't' | b'm' | b'S') {

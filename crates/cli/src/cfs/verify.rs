@@ -20,6 +20,10 @@ use std::path::{Path, PathBuf};
 const NEXT_STEP: &str = "next step: take the damaged containers from another copy, or pgshrink cfs salvage SOURCE DEST, \
      one after the other, for the pages that are whole\n";
 
+/// What is said of a relation's directory without a container.
+const MISSING: &str = "the relation's container, segment.pgshrink, is missing from its directory; \
+     next step: take it from another copy, unless the relation was being dropped when the server crashed";
+
 /// Damages of one container that are listed; the rest is counted.
 const LISTED_MAX: usize = 100;
 
@@ -113,6 +117,10 @@ impl Verifier {
             let name = relative(item.path.strip_prefix(path).unwrap_or(Path::new("")));
             self.progress.at(&item.path);
             self.report.suspect.extend(accept::suspicion(&item)?);
+            if walk::lacks_container(&item) {
+                let path = item.path.display();
+                self.report.not_verified.push(format!("{path}: {MISSING}"));
+            }
             let entry = match &item.kind {
                 Kind::Container(file) => self.container(&item.path, file),
                 Kind::Directory | Kind::Followed => Ok(Some(Entry::Directory { followed: None })),

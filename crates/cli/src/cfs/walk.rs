@@ -118,6 +118,13 @@ fn file(path: &Path) -> Found {
     Found { path: path.to_owned(), kind: relation.map_or(Kind::Other, Kind::Relation) }
 }
 
+/// Whether this is the directory of a relation's container that has none.
+pub(crate) fn lacks_container(found: &Found) -> bool {
+    let name = found.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_relation = RelationName::parse(name).is_some() && found.path.parent().is_some_and(is_database);
+    found.kind == Kind::Directory && is_relation
+}
+
 /// Whether relation files lie in this directory: numbers as names are also those of transaction status files.
 fn is_database(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();

@@ -147,6 +147,28 @@ fn missing_extra_and_changed_files_are_named_by_verify_and_by_unpack() {
 }
 
 #[test]
+fn the_directory_of_a_relation_without_its_container_is_not_called_whole() {
+    let dir = TempDir::new().unwrap();
+    let data = data_directory(dir.path());
+    let there = dir.path().join("there");
+    run(&[&"pack", &data, &there], 0);
+    // Directories that are no relation's.
+    fs::create_dir_all(there.join("base/6")).unwrap();
+    fs::create_dir_all(there.join("base/5/pgsql_tmp")).unwrap();
+    assert!(run(&[&"verify", &"--no-manifest", &there], 0).contains("all whole"));
+    for name in ["16500", "16500_fsm", "16500.3"] {
+        let empty = there.join("base/5").join(name);
+        fs::create_dir(&empty).unwrap();
+        let said = run(&[&"verify", &"--no-manifest", &there], 2);
+        assert!(
+            said.contains(&empty.display().to_string()) && said.contains("segment.pgshrink, is missing"),
+            "{said}"
+        );
+        fs::remove_dir(&empty).unwrap();
+    }
+}
+
+#[test]
 fn a_tree_without_its_manifest_is_refused() {
     let dir = TempDir::new().unwrap();
     let data = data_directory(dir.path());

@@ -45,6 +45,8 @@ fn who_may_not_read_a_table_may_not_estimate_it() {
         failure(reader(), "42501", "select * from cfs_estimate('policed')");
         failure(cluster.psql(), "42809", "select * from cfs_estimate('v')");
         failure(cluster.psql(), "22023", "select * from cfs_estimate('t', 0)");
+        failure(cluster.psql(), "42P01", "select * from cfs_estimate(0)");
+        failure(cluster.psql(), "42P01", "select * from cfs_estimate(4294967295)");
         cluster.psql().user("guided").sql("select * from cfs_estimate('t')").unwrap();
         sql(cluster, "grant select on t to reader; select * from cfs_estimate('s')");
         reader().sql("select * from cfs_estimate('t')").unwrap();

@@ -30,6 +30,7 @@ pub const ORDER: &[&str] = &[
     "latency",
     "drop",
     "idle",
+    "instructions",
 ];
 
 /// Puts a finished table on the page and on the terminal.

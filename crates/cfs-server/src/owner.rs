@@ -110,11 +110,14 @@ fn owner_of(directory: &Directory) -> Owner {
         let data = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         (Some(&data) != own.as_ref()).then_some((pid, data))
     });
-    let process = named.min().map(|(pid, data)| (postmaster_of(&data).unwrap_or(pid), data));
-    Owner { process }
+    let mut named: Vec<(u32, PathBuf)> = named.collect();
+    named.sort();
+    // Any process of the server may hold the lock, also when its postmaster has gone.
+    let postmaster = named.iter().position(|(pid, data)| postmaster_of(data) == Some(*pid)).unwrap_or(0);
+    Owner { process: (postmaster < named.len()).then(|| named.swap_remove(postmaster)) }
 }
 
-/// The process that a data directory's lock file names: any of the server's may hold the lock.
+/// The process that a data directory's lock file names.
 fn postmaster_of(data: &Path) -> Option<u32> {
     let text = std::fs::read_to_string(data.join("postmaster.pid")).ok()?;
     // That of a single-user server is negative.

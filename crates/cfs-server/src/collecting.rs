@@ -56,8 +56,6 @@ struct Seen {
     is_settled: bool,
 }
 
-/// Bytes written to a file that are worth a request to write them.
-const WRITEBACK_BYTES: u64 = 256 << 10;
 /// So long nobody has written to a file that rests.
 const RESTING: Duration = Duration::from_secs(10);
 /// Files at most that are remembered.
@@ -211,7 +209,7 @@ impl Turn<'_> {
     /// ([`work::begin_writeback`]); whether it did.
     pub fn begin_writeback(&self) -> bool {
         // Why it could not is said by the commit.
-        work::begin_writeback(&self.key, WRITEBACK_BYTES).unwrap_or(false)
+        work::begin_writeback(&self.key, work::WRITEBACK_BYTES).unwrap_or(false)
     }
 
     /// Makes durable what was moved ([`work::commit`]).

@@ -455,7 +455,7 @@ impl Front for ServerFront {
             };
             if advice == Advice::WriteBack {
                 // Its records lie together, wherever its pages do. What fails is said by the fsync that follows.
-                let _ = pinned.begin_writeback(WRITEBACK_BYTES);
+                let _ = pinned.begin_writeback(crate::work::WRITEBACK_BYTES);
                 return Ok(());
             }
             pinned.locations(first, pages, |record| {
@@ -474,10 +474,6 @@ impl Front for ServerFront {
         Ok(Attributes { stat, size: u64::from(self.pages(descriptor)?) * PAGE_BYTES as u64 })
     }
 }
-
-/// Bytes that a file takes before the kernel is asked to write them: as many as the server writes between two
-/// such requests (`checkpoint_flush_after`).
-const WRITEBACK_BYTES: u64 = 256 << 10;
 
 fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
     ServerOpener { shared, descriptor: Some(descriptor) }

@@ -18,6 +18,10 @@ use crate::names::PathBuffer;
 use crate::process::{OpenFile, Process, Using, peeked_pages, with};
 use crate::server::shared;
 
+/// Bytes that are written to a file before the kernel is asked to write them to the disk: as many as the server
+/// writes between two such requests (`checkpoint_flush_after`).
+pub(crate) const WRITEBACK_BYTES: u64 = 256 << 10;
+
 /// What a segment's file is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Form {

@@ -114,15 +114,18 @@ fn file(path: &Path) -> Found {
     if name == manifest::NAME {
         return Found { path: path.to_owned(), kind: Kind::Manifest(None) };
     }
-    let relation = RelationName::parse(name).filter(|_| path.parent().is_some_and(is_database));
-    Found { path: path.to_owned(), kind: relation.map_or(Kind::Other, Kind::Relation) }
+    Found { path: path.to_owned(), kind: relation(path).map_or(Kind::Other, Kind::Relation) }
 }
 
 /// Whether this is the directory of a relation's container that has none.
 pub(crate) fn lacks_container(found: &Found) -> bool {
-    let name = found.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let is_relation = RelationName::parse(name).is_some() && found.path.parent().is_some_and(is_database);
-    found.kind == Kind::Directory && is_relation
+    found.kind == Kind::Directory && relation(&found.path).is_some()
+}
+
+/// The relation whose name this is, in a database's directory.
+fn relation(path: &Path) -> Option<RelationName> {
+    let name = path.file_name().and_then(OsStr::to_str)?;
+    RelationName::parse(name).filter(|_| path.parent().is_some_and(is_database))
 }
 
 /// Whether relation files lie in this directory: numbers as names are also those of transaction status files.

@@ -54,12 +54,22 @@ struct Seen {
     written: u64,
     since: Instant,
     is_settled: bool,
+    /// Bytes moved since then.
+    moved: u64,
 }
 
 /// So long nobody has written to a file that rests.
 const RESTING: Duration = Duration::from_secs(10);
+/// Bytes that may be moved of the smallest file.
+const MOVED_MIN: u64 = 64 << 10;
 /// Files at most that are remembered.
 const FILES_MAX: usize = 16 << 10;
+
+/// Whether so many bytes moved of a file are enough, of which so many are live: everything was moved more than once, and what is left
+/// cannot be freed. Records of a small file may leave more than a tenth of its extents empty however they are placed.
+pub fn is_in_vain(moved_bytes: u64, live_bytes: u64) -> bool {
+    moved_bytes > live_bytes.saturating_mul(2).saturating_add(MOVED_MIN)
+}
 
 impl Resting {
     /// Whether a file rests, of which a look finds that so many bytes were written to it since it was opened.
@@ -67,7 +77,7 @@ impl Resting {
         if self.files.len() >= FILES_MAX {
             self.files.clear();
         }
-        let new = || Seen { written, since: now, is_settled: false };
+        let new = || Seen { written, since: now, is_settled: false, moved: 0 };
         let seen = self.files.entry(*key).or_insert_with(new);
         if seen.written != written {
             *seen = new();
@@ -89,6 +99,13 @@ impl Resting {
         if let Some(seen) = self.files.get_mut(key) {
             seen.is_settled = true;
         }
+    }
+
+    /// So many bytes of a file that rests were moved, of which so many are live; whether more would be [in vain](is_in_vain).
+    pub fn moved(&mut self, key: &SegmentKey, bytes: u64, live_bytes: u64) -> bool {
+        let Some(seen) = self.files.get_mut(key) else { return false };
+        seen.moved += bytes;
+        is_in_vain(seen.moved, live_bytes)
     }
 
     /// A file was changed in the background.
@@ -254,6 +271,19 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moving_is_in_vain_when_everything_was_moved_twice() {
+        let key = SegmentKey { tablespace: 1, database: 2, relation: 7, fork: 0, segment: 0 };
+        let (mut resting, now) = (Resting::default(), Instant::now());
+        assert!(!resting.moved(&key, 1 << 40, 1000), "it was not looked at");
+        resting.look(&key, 100, now);
+        let rounds = (1..).find(|_| resting.moved(&key, 10_000, 100_000)).unwrap();
+        assert_eq!(rounds, (200_000 + MOVED_MIN) / 10_000 + 1);
+        // Written to, it begins anew.
+        resting.look(&key, 101, now);
+        assert!(!resting.moved(&key, 10_000, 100_000));
+    }
 
     #[test]
     fn a_file_rests_when_nothing_was_written_to_it_for_a_while() {

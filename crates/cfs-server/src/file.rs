@@ -94,6 +94,7 @@ pub(crate) fn failed(errno: i32) -> DeviceError {
         libc::ENOSPC | libc::EDQUOT => DeviceError::NoSpace,
         libc::ENOENT => DeviceError::NotFound,
         libc::EEXIST => DeviceError::Exists,
+        libc::EMFILE | libc::ENFILE => DeviceError::NoDescriptor,
         other => DeviceError::Io(other),
     }
 }

@@ -112,7 +112,7 @@ impl Sources {
             found.push(secrets::of_command(command, "cfs.key_command")?);
         }
         if let Some(file) = &self.file {
-            found.push(secrets::of_file(file)?);
+            found.push(secrets::of_regular_file(file)?);
         }
         if found.is_empty()
             && let Some(value) = std::env::var_os(secrets::VARIABLE)
@@ -123,7 +123,7 @@ impl Sources {
             found.push(secrets::of_command(command, "cfs.old_key_command")?);
         }
         if let Some(file) = &self.old_file {
-            found.push(secrets::of_file(file)?);
+            found.push(secrets::of_regular_file(file)?);
         }
         Ok(found)
     }

@@ -21,6 +21,7 @@ pub mod activity;
 mod asking;
 pub mod collecting;
 mod databases;
+mod descriptors;
 pub mod error;
 mod file;
 mod front;

@@ -11,6 +11,7 @@ use pgshrink_cfs::store::StoreName;
 use pgshrink_cfs::{Device, Error, Workspace};
 use pgshrink_interpose::{Errno, Page};
 
+use crate::descriptors;
 use crate::file::{SegmentFile, ServerOpener};
 use crate::front::Ahead;
 use crate::front::sync::Checkpoints;
@@ -87,6 +88,7 @@ pub(crate) struct Process {
 
 impl Process {
     fn join(shared: &'static Shared) -> Result<Process, Errno> {
+        descriptors::give_back();
         let host = ServerHost::of_this_process(shared.region.memory).ok_or(Errno(libc::EIO))?;
         let slots = shared.region.slots().map_err(|_| Errno(libc::EIO))?;
         // As long as the process: handles of segments refer to it.

@@ -70,6 +70,7 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
         Error::Device { source: DeviceError::Io(errno), .. } => *errno,
         Error::Device { source: DeviceError::NotFound, .. } => libc::ENOENT,
         Error::Device { source: DeviceError::Exists, .. } => libc::EEXIST,
+        Error::Device { source: DeviceError::NoDescriptor, .. } => libc::EMFILE,
         Error::SlotsFull { .. } => libc::ENFILE,
         Error::Limit { .. } => libc::EFBIG,
         Error::KeyMissing { .. } => libc::EACCES,

@@ -64,14 +64,32 @@ impl Random for Kernel {
 /// # Errors
 /// It cannot be read, others may read it, or it holds no key.
 pub fn of_file(path: &Path) -> Result<Secret, SecretError> {
+    read(path, OFlags::empty())
+}
+
+/// As [`of_file`], of a regular file alone: a server does not wait for who writes to a pipe.
+///
+/// # Errors
+/// As [`of_file`]; it is another kind of file.
+pub fn of_regular_file(path: &Path) -> Result<Secret, SecretError> {
+    read(path, OFlags::NONBLOCK)
+}
+
+fn read(path: &Path, flags: OFlags) -> Result<Secret, SecretError> {
     let place = path.display().to_string();
     let failed = |error: io::Error| SecretError::new(&place, error);
     // A terminal does not become the server's.
-    let flags = OFlags::NOCTTY.bits().cast_signed();
+    let is_regular_alone = flags.contains(OFlags::NONBLOCK);
+    let flags = (OFlags::NOCTTY | flags).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {
         let reason = "expected a file with the key, found a directory; name the file in it";
+        return Err(SecretError::new(&place, reason));
+    }
+    if is_regular_alone && !metadata.is_file() {
+        let reason = "expected a regular file with the key, found a pipe or a device; for a key that a program gives, set \
+                      cfs.key_command";
         return Err(SecretError::new(&place, reason));
     }
     if !is_private(metadata.mode(), metadata.uid() == 0) {
@@ -141,6 +159,17 @@ mod tests {
         }
         assert!(of_file(directory.path()).unwrap_err().to_string().contains("found a directory"));
         assert!(of_file(&directory.path().join("none")).is_err());
+        assert!(of_regular_file(&path).unwrap_err().to_string().contains("others may read"));
+    }
+
+    #[test]
+    fn a_server_does_not_wait_for_who_writes_to_a_pipe() {
+        let directory = TempDir::new().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero")] {
+            assert!(of_regular_file(path).unwrap_err().to_string().contains("found a pipe or a device"));
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
 use crate::activity::{Progress, Totals};
 use crate::databases;
 pub use crate::databases::Content;
+use crate::descriptors;
 use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::names::VERSION_BYTES_MAX;
@@ -161,7 +162,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         number: random()?,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
-    raise_descriptor_limit();
+    descriptors::reserve();
     if SHARED.set(shared).is_err() {
         return Ok(());
     }
@@ -181,20 +182,6 @@ fn tuning(limit_percent: u32) -> Tuning {
         limit_percent,
         ceiling_percent: limit_percent.min(LIMIT_PERCENT_MAX) / 5 * 4,
         ..Tuning::default()
-    }
-}
-
-/// Groups of commits and openings after an eviction take descriptors that the server does not count.
-fn raise_descriptor_limit() {
-    const MORE: libc::rlim_t = 512;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a struct that the first call writes to and the second one reads. Where the limit cannot be raised,
-    // groups are smaller.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY {
-            limit.rlim_cur = limit.rlim_cur.saturating_add(MORE).min(limit.rlim_max);
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
     }
 }
 

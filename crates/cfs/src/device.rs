@@ -19,6 +19,9 @@ pub enum DeviceError {
     /// A file of that name is there already.
     #[error("file exists")]
     Exists,
+    /// The process, or the system, has no file descriptor left for it (EMFILE, ENFILE). Nothing was tried.
+    #[error("no file descriptor left")]
+    NoDescriptor,
     /// Anything else, with the system's error number.
     #[error("input/output error {0}")]
     Io(i32),

@@ -9,7 +9,7 @@ use pgrx::{PgSqlErrorCode, name, pg_extern};
 use pgshrink_cfs::Budget;
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs_server::activity::{Phase, Progress, Totals};
-use pgshrink_cfs_server::collecting::{Collector, Turn, path_of};
+use pgshrink_cfs_server::collecting::{Collector, Turn, is_in_vain, path_of};
 use pgshrink_cfs_server::{Problem, server, work};
 
 use crate::functions::{FORKS, keys, raise};
@@ -45,11 +45,11 @@ fn cfs_gc_file(tablespace: Oid, file: Oid) -> i32 {
     collected
 }
 
-/// Collects a file until there is nothing more to be moved, and commits; whether there was anything to do, unless
+/// Collects a file until there is nothing more to be moved, or moving frees nothing more, and commits; whether there was anything to do, unless
 /// `goes_on` said no.
 pub fn collect_whole(turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> Result<bool, Problem> {
     let budget = Budget { bytes: PIECE_BYTES, garbage_percent: GARBAGE_PERCENT };
-    let mut has_done = false;
+    let (mut has_done, mut moved_bytes) = (false, 0);
     while goes_on() {
         let Some(found) = turn.piece(budget)? else { return Ok(has_done) };
         if found.live_bytes == 0 {
@@ -63,7 +63,8 @@ pub fn collect_whole(turn: &mut Turn<'_>, goes_on: impl Fn() -> bool) -> Result<
             break;
         }
         turn.commit()?;
-        if found.moved_records == 0 {
+        moved_bytes += found.moved_bytes;
+        if found.moved_records == 0 || is_in_vain(moved_bytes, found.live_bytes) {
             // What the commit freed is given back.
             turn.piece(budget)?;
             break;

@@ -5,6 +5,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pgrx::bgworkers::{
@@ -99,7 +100,16 @@ fn rest(time: Duration) -> bool {
         // SAFETY: between statements.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
-    !BackgroundWorker::sigterm_received()
+    !is_ending()
+}
+
+/// Whether the process was told to end. Once it was, this stays so: pgrx forgets it when it has said so.
+fn is_ending() -> bool {
+    static IS_ENDING: AtomicBool = AtomicBool::new(false);
+    if BackgroundWorker::sigterm_received() {
+        IS_ENDING.store(true, Ordering::Relaxed);
+    }
+    IS_ENDING.load(Ordering::Relaxed)
 }
 
 /// The launcher: labels to files and memory.
@@ -234,16 +244,19 @@ pub extern "C-unwind" fn cfs_collector_main(argument: Datum) {
 pub extern "C-unwind" fn cfs_collector_once_main(argument: Datum) {
     let Some(collector) = begin() else { return };
     let share = Share { number: argument.value() as u64 & 0xffff_ffff, count: argument.value() as u64 >> 32 };
+    // It may have been started although collection is off, but ends with it.
+    let was_off = server::collection_is_off();
+    let is_over = || is_ending() || !was_off && server::collection_is_off();
     for key in segments_on_disk().into_iter().filter(|key| share.has(key)) {
         report(&format!("collecting garbage of {}", path_of(&key)));
         let mut turn = collector.turn(key, 0);
         let done = collect_whole(&mut turn, || {
             pgrx::check_for_interrupts!();
-            !BackgroundWorker::sigterm_received()
+            !is_over()
         });
         drop(turn);
         done.map_or_else(|problem| note(&key, &problem), drop);
-        if BackgroundWorker::sigterm_received() {
+        if is_over() {
             return;
         }
     }
@@ -300,12 +313,16 @@ fn collect(
             // What fails is found by the next checkpoint.
             let _ = commit_shown(&mut turn);
         }
-        if is_idle && rests {
+        let is_over = is_idle || rests && resting.moved(key, found.moved_bytes, found.live_bytes);
+        if is_over && rests {
+            if !is_idle {
+                let _ = commit_shown(&mut turn);
+            }
             // What was moved last is durable, and its former space free.
             turn.give_back().unwrap_or_else(|problem| note(key, &problem));
             resting.settle(key);
         }
-        if is_idle || !is_on() {
+        if is_over || !is_on() {
             return true;
         }
         if piece == 0 {

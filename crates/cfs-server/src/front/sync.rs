@@ -22,6 +22,7 @@ use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::{Device, Error, Moment};
 use pgshrink_interpose::Errno;
 
+use crate::descriptors;
 use crate::file::{SegmentFile, ServerOpener, sync_own_directory};
 use crate::front::{is_gone, opener};
 use crate::process::{OpenFile, Process, Using};
@@ -119,9 +120,14 @@ fn in_checkpoint(process: &mut Process, descriptor: RawFd, key: SegmentKey) -> R
 /// who asks for it.
 fn commit_all(process: &mut Process, keys: &[SegmentKey]) -> HashMap<SegmentKey, Moment> {
     let (shared, member) = (process.shared, process.member);
+    let mut moments = HashMap::with_capacity(keys.len());
+    // Each thread may have to open a directory. Where that cannot be, each fsync commits one segment.
+    let spare = descriptors::left().saturating_sub(Threads::default().count);
+    if spare == 0 {
+        return moments;
+    }
     // Others need slots meanwhile.
     let group_max = GROUP_MAX.min(shared.region.capacity().segments_max as usize / 4).max(1);
-    let mut moments = HashMap::with_capacity(keys.len());
     let mut left: HashSet<SegmentKey> = keys.iter().copied().collect();
     // What the checkpoint has just written is open: nothing is opened again.
     let mut is_due = |file: &OpenFile| !file.is_read_only && left.remove(&file.key());
@@ -139,7 +145,7 @@ fn commit_all(process: &mut Process, keys: &[SegmentKey]) -> HashMap<SegmentKey,
         commit_group(pinned.collect(), &mut moments);
     }
     let left: Vec<SegmentKey> = left.into_iter().collect();
-    for group in left.chunks(group_max) {
+    for group in left.chunks(group_max.min(spare)) {
         let by_name = ServerOpener { shared, descriptor: None };
         let files = group.iter().filter_map(|key| OpenFile::new(member, *key, false).ok());
         let mut files: Vec<OpenFile> = files.collect();

@@ -98,7 +98,7 @@ impl<D: Device, W: Word> SyncJob<'_, D, W> {
     }
 }
 
-/// An fsync whose failure is the end of all commits. For who holds the commit lock, or works for who does.
+/// An fsync whose failure is the end of all commits, unless it was not even tried. For who holds the commit lock, or works for who does.
 pub(crate) fn sync_with<W: Word>(
     shared: &Shared<W>,
     fault: Fault,
@@ -112,6 +112,10 @@ pub(crate) fn sync_with<W: Word>(
         shared.unfinished.store(before);
         return Ok(());
     };
+    if source == DeviceError::NoDescriptor {
+        shared.unfinished.store(before);
+        return Err(Error::device(what, 0, 0, source));
+    }
     if fault.is(Fault::FsyncErrorSwallowed) || fault.is(Fault::FsyncRetried) {
         shared.unfinished.store(before);
         let again = if fault.is(Fault::FsyncRetried) { call() } else { Ok(()) };

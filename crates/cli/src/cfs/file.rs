@@ -135,6 +135,7 @@ fn failed(error: &io::Error) -> DeviceError {
         Some(Errno::NOSPC | Errno::DQUOT) => DeviceError::NoSpace,
         Some(Errno::NOENT) => DeviceError::NotFound,
         Some(Errno::EXIST) => DeviceError::Exists,
+        Some(Errno::MFILE | Errno::NFILE) => DeviceError::NoDescriptor,
         Some(other) => DeviceError::Io(other.raw_os_error()),
         None => DeviceError::Io(Errno::IO.raw_os_error()),
     }

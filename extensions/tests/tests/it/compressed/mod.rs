@@ -6,6 +6,7 @@ mod collection;
 mod copies;
 mod crashes;
 mod damage;
+mod descriptors;
 mod dictionaries;
 mod encryption;
 mod full_disk;

@@ -291,7 +291,8 @@ impl Twin {
                 for t in select oid::regclass from pg_class where relkind in ('r', 'm', 't') and relpersistence <> 't'
                     and (relpages > 0 or pg_relation_size(oid) > 0)
                 loop begin execute 'select count(*) from ' || t; exception
-                    when insufficient_privilege or undefined_function or object_not_in_prerequisite_state then null; end;
+                    when insufficient_privilege or undefined_function or object_not_in_prerequisite_state
+                        or assert_failure then null; end;
                 end loop; end $$";
             psql().sql(read).unwrap_or_else(|error| panic!("{database}: {error}\n{}", self.end_of_log()));
             if psql().sql("create extension if not exists amcheck").is_ok() {

@@ -171,6 +171,9 @@ pub struct UnpackArgs {
     /// With a key, take what is plain as well: a server's encrypted tablespace has such files
     #[arg(long)]
     pub allow_plain: bool,
+    /// Read although a server runs on these files
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,
@@ -251,6 +254,9 @@ pub struct SalvageArgs {
     /// Put pages of zeros in the place of lost ones
     #[arg(long)]
     pub zero_lost: bool,
+    /// Read although a server runs on these files
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,

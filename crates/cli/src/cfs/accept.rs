@@ -65,16 +65,14 @@ pub(super) fn run(args: &AcceptArgs) -> Result<Verdict, Failure> {
     for (directory, containers) in directories {
         let found = guard::read(&directory).map_err(Failure::reading(&directory))?;
         let mut damaged = Vec::new();
-        if found.is_none_or(Content::is_suspect) {
-            for (path, file) in &containers {
-                progress.at(path);
-                let verified =
-                    verify::verify(path, file, &mut keyring, random, container::Plain::OfServer, &progress)?;
-                damaged.extend(Some(verified).filter(|verified| !verified.damages.is_empty()));
-            }
-            if damaged.is_empty() {
-                guard::accept(&directory).map_err(Failure::reading(&directory))?;
-            }
+        for (path, file) in &containers {
+            progress.at(path);
+            let verified =
+                verify::verify(path, file, &mut keyring, random, container::Plain::OfServer, &progress)?;
+            damaged.extend(Some(verified).filter(|verified| !verified.damages.is_empty()));
+        }
+        if damaged.is_empty() && found.is_none_or(Content::is_suspect) {
+            guard::accept(&directory).map_err(Failure::reading(&directory))?;
         }
         done.push(Accepted {
             accepted: damaged.is_empty(),

@@ -7,7 +7,7 @@ use super::keys::{self, Kernel};
 use super::making::Making;
 use super::output::{self, Progress};
 use super::pack::{Packing, birth};
-use super::{Failure, Verdict, tree, walk};
+use super::{Failure, Verdict, running, tree, walk};
 use crate::args::SalvageArgs;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::PAGE_SIZE;
@@ -47,6 +47,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
     let [(_, file)] = containers.as_slice() else {
         return Err(Failure::new(&args.source, "name one container"));
     };
+    running::refuse(&args.source, args.force)?;
     refuse_existing(&args.dest)?;
     let mut keyring = keys::keyring(&args.key)?;
     let random = Kernel::new()?;

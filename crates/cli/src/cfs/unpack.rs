@@ -7,7 +7,7 @@ use super::manifest::Entry;
 use super::output::{self, Progress};
 use super::tree::Tree;
 use super::walk::{Found, Kind};
-use super::{Failure, Verdict, accept};
+use super::{Failure, Verdict, accept, running};
 use crate::args::UnpackArgs;
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
@@ -17,6 +17,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
+    running::refuse(&args.source, args.force)?;
     let mut keyring = keys::keyring(&args.key)?;
     let random = Kernel::new()?;
     let source = super::walk::segment_of(&args.source);

@@ -7,7 +7,7 @@ use super::manifest::{self, Differences, Entries, Entry, Hashing};
 use super::output::{self, Progress};
 use super::tree::Tree;
 use super::walk::{self, Kind, relative};
-use super::{Failure, Verdict, accept};
+use super::{Failure, Verdict, accept, running};
 use crate::args::VerifyArgs;
 use pgshrink_cfs::OpenReport;
 use pgshrink_cfs::page::PAGE_SIZE;
@@ -99,6 +99,13 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
         && report.trees.iter().all(|tree| tree.differences.are_none())
         && report.suspect.is_empty();
     output::print(&args.output, &report, text)?;
+    if report.containers.iter().any(|verified| !verified.damages.is_empty()) {
+        for failure in args.paths.iter().filter_map(|path| running::refuse(path, false).err()) {
+            eprintln!(
+                "pgshrink: note: {failure}. A container that a server is writing to may look damaged: look again after CHECKPOINT"
+            );
+        }
+    }
     report.not_verified.iter().for_each(|failure| eprintln!("pgshrink: not verified: {failure}"));
     match report.not_verified.is_empty() {
         false if good => Ok(Verdict::Unknown),
@@ -113,7 +120,8 @@ impl Verifier {
         let tree = if with_manifest { Some(Tree::of(path, &mut self.keyring, self.random)?) } else { None };
         let mut found = Entries::new();
         let mut unknown = Vec::new();
-        for item in walk::below(path, false)? {
+        // A tree lists its links as what they are; a server's go on elsewhere.
+        for item in walk::below(path, tree.is_none())? {
             let name = relative(item.path.strip_prefix(path).unwrap_or(Path::new("")));
             self.progress.at(&item.path);
             self.report.suspect.extend(accept::suspicion(&item)?);

@@ -375,6 +375,15 @@ fn a_copy_of_a_running_servers_containers_is_a_problem_until_it_is_accepted() {
     assert!(said.contains("not accepted"), "{said}");
     fs::write(&container, &whole).unwrap();
     assert!(run(&[&"accept", &there], 0).contains("accepted"));
+    // Accepted before, and damaged since.
+    fs::write(&container, &damaged).unwrap();
+    assert!(run(&[&"accept", &there], 1).contains("not accepted"));
+    // By way of a data directory.
+    let data = TempDir::new().unwrap();
+    fs::create_dir(data.path().join("pg_tblspc")).unwrap();
+    std::os::unix::fs::symlink(dir.path(), data.path().join("pg_tblspc/16399")).unwrap();
+    assert!(run(&[&"verify", &"--no-manifest", &data.path()], 1).contains("1 DAMAGED"));
+    fs::write(&container, &whole).unwrap();
     run(&[&"verify", &"--no-manifest", &there], 0);
     run(&[&"unpack", &"--no-manifest", &there, &back], 0);
     // A server that crashed before its first checkpoint after it had made a file: the log has the pages.
@@ -412,6 +421,8 @@ fn a_tablespace_that_a_server_has_is_not_changed() {
         for said in [
             run(&[&"accept", &place], 2),
             run(&[&"rekey", &"--key-file", &key, &"--new-key-file", &key, &place], 2),
+            run(&[&"unpack", &"--no-manifest", &place, &dir.path().join("back")], 2),
+            run(&[&"salvage", &there.join("5/16384"), &dir.path().join("back")], 2),
         ] {
             assert!(said.contains("is in use by a server"), "{said}");
         }

@@ -71,6 +71,37 @@ fn files_grow_by_writing_behind_the_end_and_by_being_extended() {
 }
 
 #[test]
+fn a_file_that_is_emptied_as_it_is_opened_is_empty() {
+    in_a_server(|| {
+        process(|| {
+            let file = create("16401");
+            write(file, 0, &[page(1), page(2)]).unwrap();
+            for flags in [libc::O_RDWR | libc::O_TRUNC, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC] {
+                write(file, 0, &[page(1), page(2)]).unwrap();
+                let again = FRONT.open(&path("16401"), flags, 0o600).unwrap().unwrap();
+                assert_eq!((FRONT.pages(again), FRONT.pages(file)), (Ok(0), Ok(0)), "{flags:o}");
+                close(again);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_by_name_is_cut_for_good() {
+    in_a_server(|| {
+        process(|| {
+            let file = create("16401");
+            write(file, 0, &(0..600).map(page).collect::<Vec<_>>()).unwrap();
+            FRONT.sync(file).unwrap();
+            // The server is dropping the relation, and wants the space now: the file goes with the next checkpoint.
+            FRONT.truncate_path(&path("16401"), 0).unwrap().unwrap();
+        });
+        restart();
+        process(|| assert_eq!(FRONT.pages(open("16401")), Ok(0)));
+    });
+}
+
+#[test]
 fn a_removed_file_reads_as_empty_through_old_descriptors_and_its_name_is_free() {
     in_a_server(|| {
         process(|| {

@@ -22,7 +22,7 @@ pub(super) enum Kind {
 impl Secret {
     /// 64 hexadecimal digits or 44 characters of base64 are a key of 32 bytes, whatever blanks and ends of
     /// line are around them; anything else is a passphrase, of 12 bytes at least, of which one end of line is
-    /// taken off. What looks like a key that was cut is refused rather than stretched.
+    /// taken off. What looks like a key that was cut, or like two, is refused rather than stretched.
     ///
     /// # Errors
     /// [`KeyError::Secret`] for what is empty, too short or too long to be either.
@@ -30,6 +30,13 @@ impl Secret {
         let bare = text.trim_ascii();
         if let Some(key) = hexadecimal(bare).or_else(|| base64(bare)) {
             return Ok(Secret(Kind::Key(key)));
+        }
+        let is_key =
+            |line: &[u8]| hexadecimal(line.trim_ascii()).or_else(|| base64(line.trim_ascii())).is_some();
+        if text.split(|byte| *byte == b'\n').any(is_key) {
+            return Err(KeyError::Secret {
+                reason: "expected one key, found a line with a key and others beside it",
+            });
         }
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
@@ -107,6 +114,11 @@ mod tests {
         }
         assert_eq!(kind(" AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8= \n"), Ok("key"));
         assert!(matches!(kind(&format!(" {}\n\n", &hex[1..])), Err(KeyError::Secret { .. })));
+        // One key was appended to another.
+        for two in [format!("{hex}\n{hex}\n"), format!("correct horse battery\n{hex}")] {
+            assert!(matches!(kind(&two), Err(KeyError::Secret { .. })), "{two:?}");
+        }
+        assert_eq!(kind("correct horse battery\nstaple"), Ok("passphrase"));
         assert_eq!(kind("correct horse battery"), Ok("passphrase"));
         for refused in ["", "\n", "short", &hex[1..], &format!("{hex}0"), &"x".repeat(1025)] {
             assert!(matches!(kind(refused), Err(KeyError::Secret { .. })), "{refused}");

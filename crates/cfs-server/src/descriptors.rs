@@ -30,13 +30,19 @@ fn limit() -> Option<libc::rlimit> {
     (got == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit)
 }
 
-/// In the postmaster, before the server counts.
-pub(crate) fn reserve() {
+/// How many are taken, of a limit, by a server that uses `files_max` at most: what it leaves need not be taken.
+fn needed(limit: libc::rlim_t, files_max: u32) -> usize {
+    let left = limit.saturating_sub(files_max.into()) as usize;
+    RESERVED_MAX.saturating_sub(left).min((limit / RESERVED_PART) as usize)
+}
+
+/// In the postmaster, before the server counts. It uses `files_max` at most (`max_files_per_process`).
+pub(crate) fn reserve(files_max: u32) {
     let Some(mut limit) = limit() else { return };
     limit.rlim_cur = limit.rlim_cur.saturating_add(MORE).min(limit.rlim_max);
     // SAFETY: a struct that the call reads. Where it fails, the limit is what it was.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    let count = RESERVED_MAX.min((limit.rlim_cur / RESERVED_PART) as usize);
+    let count = needed(limit.rlim_cur, files_max);
     for place in &RESERVED[..count] {
         place.store(open(c"/dev/null", libc::O_RDONLY, 0).unwrap_or(-1), Ordering::Relaxed);
     }
@@ -60,4 +66,18 @@ pub(crate) fn left() -> usize {
     let Some(limit) = limit() else { return usize::MAX };
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     (limit.rlim_cur as usize).saturating_sub(open + KEPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_taken_where_the_server_would_use_all_of_them() {
+        // Few files, and the usual number of them, under a high limit: enough are left.
+        assert_eq!((needed(1024, 64), needed(4096, 1000)), (0, 0));
+        assert_eq!((needed(1024, 1000), needed(1024, 100_000)), (16, 40));
+        // A server needs 48.
+        assert_eq!((needed(256, 1000), needed(100, 1000), needed(80, 1000)), (16, 6, 5));
+    }
 }

@@ -31,6 +31,8 @@ pub struct Config {
     pub version: String,
     /// How much there may be at the same time.
     pub room: Room,
+    /// Files that the server has open at most in each process, by its own count.
+    pub files_max: u32,
     /// Bytes at most for codecs and dictionaries of each process.
     pub backend_memory: usize,
     /// Pages that a checkpoint may have to write on a full filesystem: the shared buffers.
@@ -162,7 +164,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         number: random()?,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
-    descriptors::reserve();
+    descriptors::reserve(config.files_max);
     if SHARED.set(shared).is_err() {
         return Ok(());
     }

@@ -133,6 +133,8 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         reserve_bytes_max: settings::reserve_bytes(),
         limit_percent: settings::limit_percent(),
         is_checkpointer,
+        // SAFETY: a setting, read in the postmaster.
+        files_max: unsafe { pg_sys::max_files_per_process }.unsigned_abs(),
         is_fsync_on,
         is_last,
         is_redo,

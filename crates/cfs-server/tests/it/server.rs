@@ -113,6 +113,7 @@ fn boot() {
         reserve_bytes_max: 8 << 20,
         limit_percent: 100,
         is_checkpointer: || IS_CHECKPOINTER.load(Ordering::Relaxed),
+        files_max: 1000,
         is_fsync_on: || IS_FSYNC_ON.load(Ordering::Relaxed),
         is_last: || IS_CHECKPOINTER.load(Ordering::Relaxed),
         is_redo: || false,

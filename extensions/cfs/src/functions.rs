@@ -121,7 +121,12 @@ fn cfs_rotate_key() -> i64 {
     let rotated = keys::rotate(Path::new("."), &sources, || {
         pgrx::check_for_interrupts!();
     });
-    rotated.unwrap_or_else(|problem| raise(&problem)).files as i64
+    if let Err(problem) = &rotated {
+        // A cancelled statement's signal ends the key command too.
+        pgrx::check_for_interrupts!();
+        raise(problem);
+    }
+    rotated.map_or(0, |rotated| rotated.files as i64)
 }
 
 /// Master keys that the server has.

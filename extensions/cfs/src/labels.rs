@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 
 use pgrx::pg_sys::{self, Oid, XactEvent};
@@ -34,7 +35,18 @@ struct Pending {
 }
 
 thread_local! {
-    static PENDING: RefCell<Pending> = RefCell::default();
+    /// Never destroyed: a process that ends by exit(3) aborts its transaction after its thread's values are gone.
+    static PENDING: ManuallyDrop<RefCell<Pending>> = const { ManuallyDrop::new(RefCell::new(Pending::NONE)) };
+}
+
+impl Pending {
+    const NONE: Pending =
+        Pending { touched: Vec::new(), made: Vec::new(), dropped: Vec::new(), decided: Vec::new() };
+}
+
+/// Uses what this process's transaction has done.
+fn pending<T>(use_it: impl FnOnce(&mut Pending) -> T) -> T {
+    PENDING.with(|pending| use_it(&mut pending.borrow_mut()))
 }
 
 /// Tells the server of the provider, and of what has to be done at a transaction's end.
@@ -75,7 +87,7 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
             Err(error) => raise(&error),
         }
     }
-    PENDING.with_borrow_mut(|pending| pending.touched.push(object.objectId.to_u32()));
+    pending(|pending| pending.touched.push(object.objectId.to_u32()));
 }
 
 /// Whether these are the tablespaces of the server's own, in which nothing is compressed.
@@ -142,7 +154,7 @@ pub fn set(tablespace: Oid, setting: Setting, is_new: bool) {
     unsafe { pg_sys::SetSecurityLabel(&object, PROVIDER.as_ptr(), label.as_ptr()) };
     let number = tablespace.to_u32();
     if is_new {
-        PENDING.with_borrow_mut(|pending| pending.made.push(number));
+        pending(|pending| pending.made.push(number));
         // Before the commit: after a crash redo makes the tablespace, and its files, again.
         if let Err(error) = saved::save(Path::new("."), number, setting) {
             report::error(
@@ -152,12 +164,12 @@ pub fn set(tablespace: Oid, setting: Setting, is_new: bool) {
             );
         }
     }
-    PENDING.with_borrow_mut(|pending| pending.touched.push(number));
+    pending(|pending| pending.touched.push(number));
 }
 
 /// A tablespace is being dropped.
 pub fn dropped(tablespace: Oid) {
-    PENDING.with_borrow_mut(|pending| pending.dropped.push(tablespace.to_u32()));
+    pending(|pending| pending.dropped.push(tablespace.to_u32()));
 }
 
 /// A label of a later version may mean what is not known here, and plain is always allowed but where it would show
@@ -183,7 +195,7 @@ unsafe extern "C-unwind" fn at_transaction_end(event: XactEvent::Type, _argument
     match event {
         XactEvent::XACT_EVENT_PRE_COMMIT => decide(),
         XactEvent::XACT_EVENT_PRE_PREPARE => {
-            let is_pending = PENDING.with_borrow(|pending| !pending.touched.is_empty());
+            let is_pending = pending(|pending| !pending.touched.is_empty());
             if is_pending {
                 report::error(
                     Code::ERRCODE_FEATURE_NOT_SUPPORTED,
@@ -194,7 +206,7 @@ unsafe extern "C-unwind" fn at_transaction_end(event: XactEvent::Type, _argument
         }
         XactEvent::XACT_EVENT_COMMIT => apply(),
         XactEvent::XACT_EVENT_ABORT => {
-            let pending = PENDING.take();
+            let pending = pending(std::mem::take);
             for tablespace in pending.made {
                 note(saved::remove(Path::new("."), tablespace), tablespace);
             }
@@ -205,7 +217,7 @@ unsafe extern "C-unwind" fn at_transaction_end(event: XactEvent::Type, _argument
 
 /// Reads the labels as they will be committed.
 fn decide() {
-    let touched = PENDING.with_borrow_mut(|pending| std::mem::take(&mut pending.touched));
+    let touched = pending(|pending| std::mem::take(&mut pending.touched));
     if !touched.is_empty() {
         // What the last statement did is to be seen.
         // SAFETY: in a transaction that is about to commit.
@@ -214,13 +226,13 @@ fn decide() {
     for tablespace in touched {
         // A label that was taken away leaves what is compressed readable: the setting is kept, as plain.
         let setting = read(Oid::from(tablespace)).unwrap_or(Setting::PLAIN);
-        PENDING.with_borrow_mut(|pending| pending.decided.push((tablespace, setting)));
+        pending(|pending| pending.decided.push((tablespace, setting)));
     }
 }
 
 /// After the commit: no errors any more.
 fn apply() {
-    let Pending { decided, dropped, .. } = PENDING.take();
+    let Pending { decided, dropped, .. } = pending(std::mem::take);
     for (tablespace, setting) in decided {
         follow(tablespace, setting);
     }

@@ -55,6 +55,12 @@ impl Making {
         self.folder.join("made")
     }
 
+    /// Leaves it where it was made, because something of it is missing, and returns that place. Nothing gets the name.
+    pub(crate) fn leave(mut self) -> PathBuf {
+        self.is_finished = true;
+        self.path()
+    }
+
     /// Gives it its name, durably. Its content is durable already.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let failed = |error: Errno| Failure::new(&self.dest, std::io::Error::from(error));

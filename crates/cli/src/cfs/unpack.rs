@@ -62,7 +62,13 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
     }
     // Where the one container that was named has damage, nothing was made.
     if making.path().symlink_metadata().is_ok() {
-        making.finish()?;
+        if copied.verdict() == Verdict::Good {
+            making.finish()?;
+        } else {
+            let dest = args.dest.display();
+            let place = making.leave().display().to_string();
+            copied.notes.push(format!("{dest} was not made; what could be unpacked is in {place}"));
+        }
     }
     output::print(&args.output, &copied, |copied| copied.text(source, "containers unpacked"))?;
     Ok(copied.verdict())

@@ -181,10 +181,15 @@ fn damage_is_named_and_what_is_left_is_salvaged() {
         said.contains("next step: take the damaged containers from another copy, or pgshrink cfs salvage")
     );
 
-    // Unpacking leaves the relation out, and says so.
+    // Unpacking leaves the relation out, says so, and what is left does not get the name of a whole one.
     let back = dir.path().join("unpacked");
-    assert!(run(&[&"unpack", &there, &back], 1).contains("LEFT OUT"));
-    assert!(!back.join(database().orders.to_string()).exists());
+    let said = run(&[&"unpack", &there, &back], 1);
+    let partial = dir.path().join("unpacked.incomplete/made");
+    assert!(
+        said.contains("LEFT OUT") && said.contains(&format!("unpacked is in {}", partial.display())),
+        "{said}"
+    );
+    assert!(!back.exists() && !partial.join(database().orders.to_string()).exists());
 
     let new = dir.path().join("salvaged");
     let report = json(&[&"salvage", &segment, &new], 1);

@@ -327,6 +327,15 @@ fn the_master_key_changes_under_load_and_the_old_one_opens_nothing_any_more() {
         assert!(server.fails("set role some_user; select cfs_rotate_key()").contains("permission denied"));
         let hidden = server.fails("set role some_user; show cfs.key_file");
         assert!(hidden.contains("must be superuser") || hidden.contains("permission denied"), "{hidden}");
+        // A command that takes too long is cancelled with its statement, and that is what the error says.
+        server.cluster.set_conf("cfs.key_command", "sleep 60").unwrap();
+        server.cluster.reload().unwrap();
+        wait_until(Duration::from_secs(30), "the setting", || {
+            server.cluster.sql("show cfs.key_command").is_ok_and(|command| command == "sleep 60")
+        })
+        .unwrap();
+        let said = server.fails("set statement_timeout = 500; select cfs_rotate_key()");
+        assert!(said.contains("canceling statement due to statement timeout"), "{said}");
     });
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Draft {
 
 impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     /// Makes durable everything that was written, extended or truncated before the call, by any process.
-    /// Readers and writers go on meanwhile. Costs no fdatasync where nothing changed since the last commit.
+    /// Readers and writers go on meanwhile. Costs no fdatasync where nothing was written since the last commit.
     ///
     /// # Errors
     /// After an error it is not known what a power failure would leave, except that it is the last commit's
@@ -294,9 +294,12 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         }
         let is_as_before = snapshot.changed.is_empty() && snapshot.pages == base.pages;
         // A writer was refused a version: the limit is raised by a root.
-        let is_used_up = shared.next_version.load() > shared.version_limit.load();
+        let is_used_up = self.state.next_version().0 > shared.version_limit.load();
         let is_due = anew || is_changed || is_used_up || !base.named || shared.map_checkpoint_due.load() != 0;
-        let is_root_due = closed && !base.closed;
+        // Pages that were written and cut off again leave records that only a newer root distinguishes from pages
+        // that are to be rolled forward.
+        let is_outdated = base.versions_start() != self.state.next_version();
+        let is_root_due = is_outdated || (closed && !base.closed);
         if is_due || is_root_due || !is_as_before {
             let is_data_synced = late || (is_as_before && !is_due);
             let draft = self.draft_root(guard, &base, RootPlan { closed, anew }, &mut snapshot)?;
@@ -363,7 +366,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         let next = match closed {
             // None at all, so that the next opening skips none.
             true => self.state.end_versions(guard),
-            false => Version(self.state.shared().next_version.load()),
+            false => self.state.next_version(),
         };
         let allowed = 1 << VERSION_BITS;
         let over = Error::Limit { what: "versions of a container's life", found: next.0, allowed };

@@ -554,8 +554,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     fn unrooted_records(&self, root: &Root, size: u64) -> Result<Vec<Unrooted>, Error> {
         let is_injected = self.options.fault.is(Fault::StaleEpochRolledForward);
         let epoch = if is_injected { Version(0) } else { root.epoch_start }..root.version_limit;
-        let ahead = if root.closed { 0 } else { crate::format::root::VERSIONS_AHEAD };
-        let after_root = if is_injected { 0 } else { root.version_limit.0.saturating_sub(ahead) };
+        let after_root = if is_injected { Version(0) } else { root.versions_start() };
         // A dictionary is dropped when its last page was written anew: such a record is not the newest.
         let is_known =
             |number| number == 0 || root.dictionaries.iter().any(|dictionary| dictionary.number == number);
@@ -585,7 +584,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
                 true => self
                     .read_at(known, block, &mut buffer)
                     .map_or(true, |record| record.header.version < version),
-                false => version.0 >= after_root,
+                false => version >= after_root,
             };
             if is_newer {
                 kept.push(Unrooted { block, entry, version });
@@ -625,7 +624,7 @@ pub(crate) fn has_uncommitted<W: Word>(live: &SharedState<'_, W>) -> bool {
     let is_unsettled = shared.poisoned.load() != 0 || shared.unfinished.load() != IDLE;
     let size = live.size();
     // A root that cannot be read here is none that it could be compared with.
-    let is_in_root = |root: Root| root.pages == size.pages;
+    let is_in_root = |root: Root| root.pages == size.pages && root.versions_start() == live.next_version();
     let is_committed = || Root::decode_image(&live.image()).is_ok_and(is_in_root);
     let is_dirty = || live.entries(size.pages).any(|(_, entry)| entry.is_dirty());
     is_unsettled || size.is_cutting || !is_committed() || is_dirty()

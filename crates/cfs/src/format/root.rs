@@ -227,6 +227,11 @@ impl Root {
         (BODY_MAX - BODY_FIXED - taken) / ITEM_BYTES
     }
 
+    /// Versions from here on were given out after the root was written, or while it was.
+    pub(crate) fn versions_start(&self) -> Version {
+        Version(self.version_limit.0.saturating_sub(if self.closed { 0 } else { VERSIONS_AHEAD }))
+    }
+
     /// Records that it leads to by itself: deltas, index and dictionaries. Leaves are in the index; one that
     /// has no index, as a small segment's, gives a place without a span for it.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {

@@ -155,6 +155,11 @@ impl<'m, W: Word> SharedState<'m, W> {
         (version < self.shared().version_limit.load()).then_some(Version(version))
     }
 
+    /// The version that is given out next, or would be if there were one.
+    pub(crate) fn next_version(&self) -> Version {
+        Version(self.shared().next_version.load())
+    }
+
     /// Lets no version be given out until the next commit, and returns the first that was not.
     pub fn end_versions(&self, _: &CommitGuard<'_, W>) -> Version {
         self.shared().version_limit.store(0);

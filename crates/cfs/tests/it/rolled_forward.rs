@@ -97,3 +97,20 @@ fn a_page_that_was_cut_off_before_the_root_is_not_rolled_forward() {
     container.extend(3).unwrap();
     assert_eq!(read(&container, 2).unwrap(), Vec::<u8>::new());
 }
+
+/// As long as before, and nothing is marked as changed.
+#[test]
+fn a_page_that_came_and_went_between_two_commits_is_not_rolled_forward() {
+    for pages in [0, 3] {
+        let bench = Bench::small();
+        let container = bench.create(1);
+        (0..pages).for_each(|block| write(&container, block, 1));
+        container.commit().unwrap();
+        (pages..pages + 4).for_each(|block| write(&container, block, 2));
+        container.truncate(pages).unwrap();
+        assert!(container.commit().unwrap().sequence.is_some());
+        assert_eq!(container.commit().unwrap().sequence, None);
+        let (container, rolled) = roll_forward(&bench);
+        assert_eq!((rolled, container.pages()), (0, pages));
+    }
+}

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use pgshrink_testkit::{Seed, Stop, wait_until};
+use pgshrink_testkit::{Seed, Server, Stop, wait_until};
 
-use super::{Compressed, on_each_major};
+use super::{Compressed, MAJORS, on_each_major};
 
 pub const ACCOUNTS: u32 = 20_000;
 
@@ -136,6 +136,33 @@ fn pages_that_only_hint_bits_changed_are_whole_after_a_crash() {
                 "50000|1250025000|50000"
             );
             server.sql("update t set w = w where i % 100 = 0");
+        }
+    });
+}
+
+/// With `fsync = off` nobody asks for a commit, and the file is as long as at the last one.
+#[test]
+fn what_vacuum_cut_off_does_not_return_after_a_crash() {
+    Server::each_with_extensions("a cut before a crash", &MAJORS, |binaries| {
+        for fsync in ["on", "off"] {
+            let server = Compressed::start(
+                binaries,
+                &[("fsync", fsync), ("shared_buffers", "1MB"), ("cfs.gc_workers", "0")],
+            );
+            assert_eq!(server.sql("show fsync"), fsync);
+            server.sql(
+                "create table t (id int, w text) tablespace fast;
+                create table other as select i, repeat('x', 200) from generate_series(1, 20000) i; checkpoint",
+            );
+            // Most of it is written out, as it is more than the buffers hold.
+            server.sql("begin; insert into t select i, repeat(md5(i::text), 8) from generate_series(1, 2000) i; rollback");
+            let pages = "select pg_relation_size('t') / 8192";
+            assert!(server.sql(pages).parse::<u32>().unwrap() > 50);
+            server.sql("select count(*) from other; vacuum t; checkpoint");
+            assert_eq!(server.sql(pages), "0");
+            server.cluster.stop(Stop::Immediate).unwrap();
+            server.cluster.start().unwrap();
+            assert_eq!(server.sql(pages), "0", "fsync = {fsync}");
         }
     });
 }

@@ -51,10 +51,13 @@ fn same(what: &str, twins: &Twins, ask: impl Fn(&Psql) -> Result<String, String>
     if ours != twin { Err(format!("{what}\n  ours: {ours}\n  twin: {twin}")) } else { Ok(()) }
 }
 
-/// Pages that the server sees, where nothing has happened that lets two servers put rows into other places.
+/// Pages that the server sees, where nothing has happened that lets two servers put rows into other places. Not of SP-GiST,
+/// which chooses among equal nodes at random.
 pub fn sizes(twins: &Twins) -> Result<(), String> {
-    let sizes = "select relname, pg_relation_size(oid), pg_relation_size(nullif(reltoastrelid, 0)), pg_indexes_size(oid)
-        from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'm') order by 1";
+    let sizes = "select relname, pg_relation_size(oid), pg_relation_size(nullif(reltoastrelid, 0)),
+        (select sum(pg_table_size(i.oid)) from pg_index join pg_class i on i.oid = indexrelid join pg_am a on a.oid = i.relam
+            where indrelid = c.oid and amname <> 'spgist')
+        from pg_class c where relnamespace = 'public'::regnamespace and relkind in ('r', 'm') order by 1";
     same("sizes", twins, |psql| must(psql, sizes))
 }
 

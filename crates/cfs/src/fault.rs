@@ -60,6 +60,12 @@ pub enum Fault {
     DictionaryDroppedUnderWriter,
     /// Against I13: the number of a dropped dictionary is given out again.
     DictionaryNumberReused,
+    /// Against B2: a state in which writers use the base ends although one may be writing.
+    FrozenWithoutWaiting,
+    /// Against B3: a copy replaces whatever the entry holds by then.
+    BaseCopyOverwrites,
+    /// Against B4 and B5: the base is never synced.
+    BaseNotSynced,
     /// Against P3: the codec's payload is not the page's.
     CodecLies,
     /// Against P4: dictionaries are kept by number alone.
@@ -76,10 +82,6 @@ pub enum Fault {
     ScanBeforeExchange,
     /// Against L2: only those are seen that the last exchange has given their name.
     HoldersOfOneName,
-    /// Against L2: the base stops changing while calls on it are under way.
-    FlipsUnderWriter,
-    /// Against L2: the base is changed although somebody has taken frozen back.
-    FrozenNotHeld,
     /// Against L2: pages have returned while others write them.
     WholeWithoutFreezing,
     /// Against L3: the base's name is not durable before the exchange.

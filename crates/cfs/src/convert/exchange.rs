@@ -131,7 +131,8 @@ fn exchange<S: Site>(site: &S, expected: Inode) -> Result<(), ConvertError> {
 
 /// Makes R, a container whose durable root says that the base has all pages, the base. The caller holds a lock as
 /// for [`exchange_in`]. `leave` says in shared memory that the container is on its way out, so that nobody flips
-/// it; with false that it is not.
+/// it; with false that it is not. It refuses a container of which an fsync has failed: fsyncs of the plain file would
+/// succeed.
 ///
 /// 1. What an earlier attempt has left is removed; R must be this container.
 /// 2. In memory it is marked as left. It has a base that is R from the exchange on: who still uses the container
@@ -147,7 +148,7 @@ fn exchange<S: Site>(site: &S, expected: Inode) -> Result<(), ConvertError> {
 pub fn exchange_out<S: Site>(
     site: &S,
     exchanged: Exchanged<S::Directory>,
-    leave: impl Fn(bool),
+    leave: impl Fn(bool) -> Result<(), Error>,
 ) -> Result<Inode, ConvertError> {
     let new = Name::New(site.me());
     remove_leftover(site, new)?;
@@ -158,13 +159,13 @@ pub fn exchange_out<S: Site>(
         return Err(ConvertError::Base { expected: "the one that all pages are in", found: Some(found) });
     }
 
-    leave(true);
+    leave(true)?;
     let linked = site.link_base(&directory).during("link the base to", new);
     let exchanged = linked.and_then(|()| check(site, new, base)).and_then(|()| exchange(site, container));
     if let Err(error) = exchanged {
         if !matches!(error, ConvertError::NotExchangedBack { .. }) {
-            leave(false);
             let _ = remove_leftover(site, new);
+            leave(false)?;
         }
         return Err(error);
     }

@@ -359,9 +359,11 @@ impl Server {
                 (met.map(|found| found.inode), done)
             },
             |(met, done)| {
-                let is_same = look().map(|found| found.inode) == met;
+                let now = look().map(|found| found.inode);
+                // A container that was removed while it was being opened: its number may be another's by now.
+                let is_gone = matches!(done, Err(DeviceError::NotFound)) && now.is_ok();
                 let is_other = matches!(done, Err(IS_DIRECTORY | NOT_DIRECTORY));
-                (is_same && !is_other).then_some((met, done))
+                (now == met && !is_gone && !is_other).then_some((met, done))
             },
         );
         done

@@ -60,6 +60,12 @@ pub enum Fault {
     DictionaryDroppedUnderWriter,
     /// Against I13: the number of a dropped dictionary is given out again.
     DictionaryNumberReused,
+    /// Against B2: a state in which writers use the base ends although one may be writing.
+    FrozenWithoutWaiting,
+    /// Against B3: a copy replaces whatever the entry holds by then.
+    BaseCopyOverwrites,
+    /// Against B4 and B5: the base is never synced.
+    BaseNotSynced,
     /// Against P3: the codec's payload is not the page's.
     CodecLies,
     /// Against P4: dictionaries are kept by number alone.

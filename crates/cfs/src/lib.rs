@@ -51,7 +51,8 @@ pub use engine::container::{Container, LIMIT_PERCENT_MAX, Options, Scratch, Stor
 #[doc(hidden)]
 pub use engine::leaves;
 pub use engine::{
-    adjacent, collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment, stats,
+    adjacent, base, collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment,
+    stats,
 };
 #[doc(hidden)]
 pub use format::{decoders, entry};
@@ -63,10 +64,11 @@ pub use shared::{allocator, lock, region, state, word};
 pub use adjacent::FileRange;
 pub use collector::{Anew, Budget, Collected};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
+pub use engine::base::Moved;
 pub use engine::commit::{Committed, Moment};
 pub use error::{Damage, Error, Part, Reason};
 pub use format::record::PAGE_PAYLOAD_MAX;
-pub use format::root::{Identity, KEY_BYTES};
+pub use format::root::{Base, Identity, KEY_BYTES};
 pub use pace::{Next, Pace, Rules};
 pub use recovery::{Birth, OpenReport, Recovery};
 pub use salvage::Salvaged;

@@ -72,6 +72,12 @@ pub trait Device {
     /// Cuts the file to `size` bytes. Not used to grow.
     fn truncate(&self, size: u64) -> Result<(), DeviceError>;
 
+    /// Which base the calls that follow mean. A segment may have one after the other, all of one name: a descriptor
+    /// that was opened for another number than this is of a file that is gone.
+    fn use_base(&self, number: u64) {
+        let _ = number;
+    }
+
     /// As [`pread`](Self::pread), of the base: the plain file beside the container.
     ///
     /// # Errors

@@ -135,10 +135,16 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         }
     }
 
+    /// The device, for calls on the base that there is now.
+    pub(crate) fn base_device(&self) -> &D {
+        self.device.use_base(self.state.shared().base_number.load());
+        &self.device
+    }
+
     /// Whole pages of the base. A part of one at its end is none, as in the server.
     fn base_pages(&self) -> Result<u32, Error> {
         let size =
-            self.device.base_size().map_err(|source| Error::device("size of the base", 0, 0, source))?;
+            self.base_device().base_size().map_err(|source| Error::device("size of the base", 0, 0, source))?;
         let (found, allowed) = (size / PAGE, u64::from(self.options.geometry.pages_max));
         if found > allowed {
             return Err(Error::Limit { what: "pages of the base", found, allowed });
@@ -152,7 +158,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::Device`]; [`Error::Damaged`] where the base ends before it.
     pub fn read_base(&self, block: u32, page: &mut [u8]) -> Result<(), Error> {
         let offset = u64::from(block) * PAGE;
-        let got = self.device.base_pread(page, offset);
+        let got = self.base_device().base_pread(page, offset);
         let got = got.map_err(|source| Error::device("read of the base", offset, page.len(), source))?;
         if got < page.len() {
             let reason = Reason::CutOff { expected: page.len() as u64, found: got as u64 };
@@ -168,7 +174,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::Device`].
     pub fn read_whole(&self, block: u32, pages: &mut [u8]) -> Result<u32, Error> {
         let offset = u64::from(block) * PAGE;
-        let got = self.device.base_pread(pages, offset);
+        let got = self.base_device().base_pread(pages, offset);
         let got = got.map_err(|source| Error::device("read of the base", offset, pages.len(), source))?;
         Ok((got / PAGE_SIZE) as u32)
     }
@@ -196,7 +202,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         if found > allowed {
             return Err(Error::Limit { what: "block of a page", found, allowed });
         }
-        let put = self.device.base_pwrite(page, offset);
+        let put = self.base_device().base_pwrite(page, offset);
         put.map_err(|source| Error::device("write of the base", offset, PAGE_SIZE, source))?;
         self.device.pause();
         // After the write: who sees it counted and syncs has it on the disk.
@@ -229,7 +235,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     fn cut_base(&self, pages: u32) -> Result<(), Error> {
         let size = u64::from(pages) * PAGE;
-        let cut = self.device.base_truncate(size);
+        let cut = self.base_device().base_truncate(size);
         cut.map_err(|source| Error::device("truncate of the base", size, 0, source))?;
         self.state.shared().base_writes.add(1);
         Ok(())
@@ -320,10 +326,14 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
                 known: 0,
             });
         }
-        self.base_pages()?;
         let word = &self.state.shared().base;
         let guard = self.lock_commit();
         let found = word.load();
+        if Base::of_word(found) == Base::None {
+            // Descriptors of one before are not of this one. Nobody uses either yet.
+            self.state.shared().base_number.add(1);
+        }
+        self.base_pages()?;
         let can = matches!(Base::of_word(found), Base::None | Base::Leaving) && found & LEFT == 0;
         if !can || word.swap_if(found, Base::Returning.word()).is_err() {
             return Ok(false);

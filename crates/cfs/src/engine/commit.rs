@@ -318,7 +318,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
             return Ok(Some(Prepared { container: self, lock, number, draft, snapshot, due }));
         }
         if self.state.has_unsynced_base() {
-            sync_base(shared, self.options.fault, &self.device)?;
+            sync_base(shared, self.options.fault, self.base_device())?;
         }
         // The root refers to just what the map in memory does: what neither does is free.
         self.count_map(&base, None, &mut snapshot.usage);

@@ -91,6 +91,7 @@ impl<D: Device, W: Word> SyncJob<'_, D, W> {
 
     fn sync(&self) -> Result<(), Error> {
         if self.due.base {
+            self.device.use_base(self.shared.base_number.load());
             sync_base(self.shared, self.fault, self.device)?;
         }
         if self.due.data {

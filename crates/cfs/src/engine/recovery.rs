@@ -240,7 +240,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         self.set_id(found.root.container);
         self.check_size(&found.root)?;
         if found.root.base != Base::None {
-            self.device.base_size().map_err(|source| base_missing(found.root.base, source))?;
+            self.base_device().base_size().map_err(|source| base_missing(found.root.base, source))?;
         }
         self.load_root(guard, &found.root)?;
         self.fit_to_base(guard, &mut found.root)?;

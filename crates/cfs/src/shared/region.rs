@@ -187,6 +187,8 @@ pub struct Shared<W> {
     pub base_writes: W,
     /// How many of these the last fsync of the base was for, at least.
     pub base_synced: W,
+    /// How many bases were made since the container was opened.
+    pub base_number: W,
     /// What the caller keeps about how pages are written, as in the root.
     pub policy: W,
     /// What is counted (`state::Counter`).
@@ -214,7 +216,7 @@ pub struct Shared<W> {
 
 pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
-const NAMED_WORDS: usize = 40;
+const NAMED_WORDS: usize = 41;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
 const USED_WORDS: usize = 64 + 5 * LEAF_BITS_WORDS + LEAVES_MAX + DISK_BLOCK_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.

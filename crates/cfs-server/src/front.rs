@@ -8,7 +8,8 @@ mod directory;
 pub(crate) mod sync;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use directory::sweep;
+pub(crate) use birth::guard_durably;
+pub(crate) use directory::{Sweep, sweep};
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -19,14 +20,16 @@ use pgshrink_cfs::store::{Error as StoreError, Pages, StoreName, StoredAs, Writi
 use pgshrink_cfs::{Error, FileRange, Workspace};
 use pgshrink_codec::Algorithm;
 use pgshrink_interpose::{
-    Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
+    Advice, Attributes, Errno, Front, Listed, Moment, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
 };
 
+use crate::databases;
 use crate::file::{SegmentFile, ServerOpener, open, stat_of};
-use crate::names::{Locations, Named, PathBuffer, parse};
+use crate::names::{Locations, Named, PathBuffer, may_be_relation, parse, parse_form};
 use crate::process::{OpenFile, Process, is_of, peeked_pages, with};
 use crate::report::{errno_of, errno_of_page, failure, reported};
 use crate::server::{Shared, is_postmaster, shared};
+use crate::setting::DEFAULT;
 
 /// Pages at most that are read at once: 1 MB, the server's longest vectored call.
 const BATCH: usize = 128;
@@ -36,19 +39,25 @@ const BATCH: usize = 128;
 pub struct ServerFront;
 
 impl Locations for Shared {
+    fn data_directory(&self) -> &[u8] {
+        self.data_directory()
+    }
+
     fn tablespace_at(&self, directory: &[u8]) -> Option<u32> {
-        self.region.tablespaces().find(|tablespace| {
-            let mut target = [0u8; libc::PATH_MAX as usize];
-            let link = PathBuffer::link(*tablespace);
-            // SAFETY: a string that ends with a zero; a buffer of the length that is given.
-            let length =
-                unsafe { libc::readlink(link.as_c_str().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-            usize::try_from(length).is_ok_and(|length| target.get(..length) == Some(directory))
-        })
+        let noted = self.region.noted();
+        let is_at = |tablespace: &u32| leads_to(*tablespace, directory);
+        let mut known = self.region.tablespaces().chain(noted.tablespaces());
+        // Which ones there are is not known.
+        let others = || noted.is_full().then(|| databases::linked().into_iter().find(is_at)).flatten();
+        known.find(is_at).or_else(others)
     }
 
     fn is_known(&self, tablespace: u32) -> bool {
         self.region.setting(tablespace).is_some()
+    }
+
+    fn is_noted(&self, tablespace: u32, database: u32) -> bool {
+        self.region.noted().has(tablespace, database)
     }
 
     fn becomes_known(&self, tablespace: u32) -> bool {
@@ -56,14 +65,28 @@ impl Locations for Shared {
     }
 }
 
+/// Whether a tablespace's link leads to this directory.
+fn leads_to(tablespace: u32, directory: &[u8]) -> bool {
+    let mut target = [0u8; libc::PATH_MAX as usize];
+    let link = PathBuffer::link(tablespace);
+    // SAFETY: a string that ends with a zero; a buffer of the length that is given.
+    let length =
+        unsafe { libc::readlink(link.as_c_str().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+    usize::try_from(length).is_ok_and(|length| target.get(..length) == Some(directory))
+}
+
 /// Reads a path; `None` where it is none of ours.
 fn named(path: &CStr) -> Option<(&'static Shared, Named)> {
     let bytes = path.to_bytes();
-    // Most paths are in base/ or global/.
-    if !matches!(bytes.first(), Some(b'p' | b'/' | b'.')) {
+    let first = bytes.first();
+    if !matches!(first, Some(b'b' | b'p' | b'/' | b'.')) {
         return None;
     }
     let shared = shared()?;
+    // Most paths are in base/, and most servers have no container there.
+    if first == Some(&b'b') && shared.region.noted().is_empty() {
+        return None;
+    }
     parse(bytes, shared.version(), shared).map(|named| (shared, named))
 }
 
@@ -87,15 +110,32 @@ pub(crate) enum Found {
     Container(RawFd),
 }
 
-/// Looks what is in a segment's place.
+/// How often a look at a segment's place is begun anew at most.
+const LOOKS: u32 = 20;
+
+/// Looks what is in a segment's place. A file that is exchanged for one of another kind meanwhile is either of them, and
+/// not a directory that has lost its container together with its name.
 pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
+    for _ in 1..LOOKS {
+        let generation = shared.generation();
+        match look_at(shared, key)? {
+            Found::Unborn if !shared.is_still(generation) => {}
+            found => return Ok(found),
+        }
+    }
+    look_at(shared, key)
+}
+
+fn look_at(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
     let container = PathBuffer::container(key, shared.version());
     let open = || open(container.as_c_str(), libc::O_RDWR, 0);
     let mut opened = open();
     if opened == Err(libc::ENOENT) {
         let own = PathBuffer::segment(key, shared.version());
-        if !is_directory(own.as_c_str()) {
-            return Ok(Found::Nothing);
+        match lstat(own.as_c_str()) {
+            None => return Ok(Found::Nothing),
+            Some(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFDIR => return Ok(Found::Plain),
+            Some(_) => {}
         }
         // It may have got its name in between.
         opened = open();
@@ -186,12 +226,27 @@ pub(crate) fn is_gone(error: &Error) -> bool {
 }
 
 impl Front for ServerFront {
+    fn moment(&self, path: &CStr) -> Option<Moment> {
+        may_be_relation(path.to_bytes()).then(|| Some(Moment(shared()?.generation()))).flatten()
+    }
+
+    fn is_still(&self, Moment(generation): Moment) -> bool {
+        shared().is_none_or(|shared| shared.is_still(generation))
+    }
+
+    fn may_manage(&self, path: &CStr) -> bool {
+        relation(path).is_some()
+    }
+
     fn open(&self, path: &CStr, flags: i32, mode: libc::mode_t) -> Outcome<RawFd> {
         let is_read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        // A container beside a `PG_VERSION` is copied as a plain file is.
+        if is_read_only {
+            birth::note_source(path);
+        }
         let Some((shared, key)) = relation(path) else {
-            if is_read_only {
-                birth::note_source(path);
-            } else if Shared::is_control_file(path.to_bytes())
+            if !is_read_only
+                && Shared::is_control_file(path.to_bytes())
                 && shared().is_some_and(Shared::is_checkpointer)
             {
                 return with(sync::end_of_checkpoint).err().map(Err);
@@ -204,9 +259,6 @@ impl Front for ServerFront {
         };
         let opened = match found {
             Found::Nothing | Found::Plain => {
-                if is_read_only {
-                    birth::note_source(path);
-                }
                 let is_made = matches!(found, Found::Nothing) && flags & libc::O_CREAT != 0;
                 if !is_made || !birth::is_compressed(shared, &key) {
                     return None;
@@ -267,33 +319,13 @@ impl Front for ServerFront {
 
     fn truncate_path(&self, path: &CStr, size: u64) -> Outcome<()> {
         let (shared, key) = relation(path)?;
-        let descriptor = match find(shared, &key) {
-            // The server is dropping the relation, and its file goes with its name.
-            Err(Errno(errno)) if size == 0 && is_of_the_file(errno) => return Some(Ok(())),
-            Err(errno) => return Some(Err(errno)),
-            Ok(Found::Nothing | Found::Plain) => return None,
-            Ok(Found::Unborn) => return Some(Ok(())),
-            Ok(Found::Container(descriptor)) => Owned(descriptor),
-        };
-        Some(with(|process| {
-            let opener = ServerOpener { shared, descriptor: None };
-            let mut file = OpenFile::new(process.member, key, false).map_err(|e| errno_of(&e))?;
-            let cut = file.pin(Access::Write, &opener).and_then(|pinned| {
-                pinned.truncate(size.div_ceil(PAGE_BYTES as u64) as u32)?;
-                // The server wants the space now: it has dropped the relation.
-                pinned.commit().map(drop)
-            });
-            match cut {
-                Err(error) if is_gone(&error) => Ok(()),
-                // A damaged container has to be dropped as well. Its file goes with its name.
-                Err(error) if size == 0 => {
-                    reported(&key, &error);
-                    drop(file);
-                    birth::empty(process, &key, descriptor.0)
-                }
-                done => done.map_err(|error| reported(&key, &error)),
+        let mut looks = 1;
+        loop {
+            match truncate_found(shared, key, size)? {
+                Err(EXCHANGED) if looks < LOOKS => looks += 1,
+                done => return Some(done),
             }
-        }))
+        }
     }
 
     fn unlink(&self, path: &CStr) -> Outcome<()> {
@@ -330,8 +362,9 @@ impl Front for ServerFront {
     }
 
     fn open_directory(&self, path: &CStr) -> Option<u64> {
-        let (_, named) = named(path)?;
-        directory::number(named)
+        // By its form alone: the directory may have its first container while it is listed.
+        let shared = shared()?;
+        directory::number(parse_form(path.to_bytes(), shared.version(), shared.data_directory())?)
     }
 
     fn listed(&self, directory: u64, name: &CStr, kind: u8) -> Listed {
@@ -475,6 +508,41 @@ impl Front for ServerFront {
     }
 }
 
+/// What an open by name gives when the container had its name a moment ago, and a plain file has it now.
+const EXCHANGED: Errno = Errno(libc::ENOTDIR);
+
+/// Cuts what is in a segment's place, or fails with [`EXCHANGED`].
+fn truncate_found(shared: &'static Shared, key: SegmentKey, size: u64) -> Outcome<()> {
+    let descriptor = match find(shared, &key) {
+        // The server is dropping the relation, and its file goes with its name.
+        Err(Errno(errno)) if size == 0 && is_of_the_file(errno) => return Some(Ok(())),
+        Err(errno) => return Some(Err(errno)),
+        Ok(Found::Nothing | Found::Plain) => return None,
+        Ok(Found::Unborn) => return Some(Ok(())),
+        Ok(Found::Container(descriptor)) => Owned(descriptor),
+    };
+    Some(with(|process| {
+        let opener = ServerOpener { shared, descriptor: None };
+        let mut file = OpenFile::new(process.member, key, false).map_err(|e| errno_of(&e))?;
+        let cut = file.pin(Access::Write, &opener).and_then(|pinned| {
+            pinned.truncate(size.div_ceil(PAGE_BYTES as u64) as u32)?;
+            // The server wants the space now: it has dropped the relation.
+            pinned.commit().map(drop)
+        });
+        match cut {
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if errno_of(&error) == EXCHANGED => Err(EXCHANGED),
+            // A damaged container has to be dropped as well. Its file goes with its name.
+            Err(error) if size == 0 => {
+                reported(&key, &error);
+                drop(file);
+                birth::empty(process, &key, descriptor.0)
+            }
+            done => done.map_err(|error| reported(&key, &error)),
+        }
+    }))
+}
+
 fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
     ServerOpener { shared, descriptor: Some(descriptor) }
 }
@@ -498,8 +566,10 @@ fn admit(process: &mut Process, descriptor: RawFd, end: u32) -> Result<(), Errno
 
 /// How pages of a segment are written now, but for the dictionary.
 pub(crate) fn writing(shared: &Shared, key: &SegmentKey) -> Writing {
-    // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning.
-    let choice = shared.region.setting(key.tablespace).and_then(|setting| setting.compression);
+    // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning. One of
+    // a tablespace that never had a setting was made on its own.
+    let setting = shared.region.setting(key.tablespace);
+    let choice = setting.map_or(Some(DEFAULT), |setting| setting.compression);
     let policy = Policy { choice: choice.unwrap_or(Algorithm::None.into()), ..Policy::default() };
     // What cannot be read back must not be published: there is no other copy.
     Writing { policy, verify: true, ..Writing::default() }

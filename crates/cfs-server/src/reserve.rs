@@ -1,4 +1,9 @@
 //! Each tablespace's reserve: a file in its version directory.
+//!
+//! Tablespaces without a setting have none, nor has `base/`: nobody fills it. Containers there may grow as long as the
+//! filesystem has as much free as the reserve would hold, but nothing keeps plain files from taking that. Where they
+//! have taken all of it, what would have drawn on the reserve fails with ENOSPC. A checkpoint that fails so is repeated
+//! and succeeds when there is space again; the log keeps what it has not written, so nothing is lost.
 // System calls.
 #![allow(unsafe_code)]
 

@@ -1,7 +1,11 @@
 //! The one moment at which everybody stands still.
 
+use crate::device::Device;
 use crate::fault::Fault;
 use crate::format::error::Error;
+use crate::format::root::Base;
+use crate::shared::word::Word;
+use crate::slots::{Host, Pinned};
 
 /// A segment's slot in shared memory, pinned by the worker.
 pub trait Flip {
@@ -79,4 +83,30 @@ pub fn flip(slot: &impl Flip, to: Phase, mut wait: impl FnMut() -> bool) -> Resu
         slot.thaw();
     }
     Ok(if changed? { Flipped::Done } else { Flipped::Busy })
+}
+
+impl<D: Device, H: Host, W: Word> Flip for Pinned<'_, '_, D, H, W> {
+    fn freeze(&self) -> bool {
+        (**self).freeze()
+    }
+
+    fn is_quiet(&self) -> bool {
+        Pinned::is_quiet(self)
+    }
+
+    fn change(&self, to: Phase) -> Result<bool, Error> {
+        match (to, self.base()) {
+            (Phase::Leaving, Base::Whole) => self.begin_leaving(),
+            (Phase::Leaving, _) => self.turn_round(),
+            (Phase::Whole, _) => self.become_whole(),
+        }
+    }
+
+    fn thaw(&self) {
+        (**self).thaw();
+    }
+
+    fn fault(&self) -> Fault {
+        self.options.fault
+    }
 }

@@ -285,11 +285,10 @@ impl Slot {
             && self.base_word().swap_if(Base::Leaving as u64, Base::None as u64).is_ok()
     }
 
-    /// The container is on its way out, or is not any more.
-    pub fn leave(&self, leaves: bool) -> bool {
+    /// The segment's name is the base's again.
+    pub fn leave(&self) {
         let whole = Base::Whole as u64;
-        let (from, to) = if leaves { (whole, whole | LEFT) } else { (whole | LEFT, whole) };
-        !self.is_poisoned() && self.base_word().swap_if(from, to).is_ok()
+        let _ = self.base_word().swap_if(whole, whole | LEFT);
     }
 }
 

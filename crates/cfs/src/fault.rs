@@ -94,6 +94,8 @@ pub enum Fault {
     SweptWithoutSegment,
     /// Against L4: the base is unlinked before a root is durable that does not need it.
     BaseUnlinkedEarly,
+    /// Against L5: a container's base is opened by the segment's name, which may be another container's.
+    BaseOpenedByName,
     /// Against L5: names are not compared with the inode that was looked at.
     NameNotChecked,
 }

@@ -123,7 +123,11 @@ impl World {
         self.kernel.file_of(directory, CONTAINER).map(|file| self.attach(directory, file))
     }
 
-    fn exchanged(&self, _: &Exchanged<Folder>) {}
+    /// What an injected fault goes by instead of looking again.
+    fn keep_exchanged(&self, exchanged: Exchanged<Folder>) {
+        let directory = exchanged.directory.file;
+        *self.exchanged.borrow_mut() = Some((directory, exchanged));
+    }
 
     fn take_exchanged(&self, directory: File) -> Option<Exchanged<Folder>> {
         let taken = self.exchanged.borrow_mut().take();
@@ -142,6 +146,15 @@ impl World {
             *self.truth.borrow_mut() = Truth::of(incarnation, &pages);
             self.tally(|tally| tally.relations += 1);
         });
+    }
+
+    /// What form the segment has.
+    fn form(&self) -> String {
+        let container = self.kernel.file_of(ABOVE, SEGMENT).and_then(|found| {
+            let file = self.kernel.file_of(found, CONTAINER)?;
+            clock::quietly(|| self.kernel.root(file))
+        });
+        container.map_or("plain".to_owned(), |root| format!("base {:?}", root.base))
     }
 
     /// The pages of the segment after a crash, as who opens it finds them.
@@ -181,10 +194,8 @@ impl World {
         for (page, history) in self.truth.borrow().pages.iter().enumerate() {
             let found = pages.get(page).copied().unwrap_or(0);
             if !history.may_be_after_crash(found) {
-                return Err(format!(
-                    "after a crash page {page} is {found}, may be {:?}",
-                    history.after_crash()
-                ));
+                let (form, allowed) = (self.form(), history.after_crash());
+                return Err(format!("after a crash, {form}: page {page} is {found}, may be {allowed:?}"));
             }
         }
         Ok(())

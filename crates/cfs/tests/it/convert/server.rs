@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use pgshrink_cfs::DeviceError;
 use pgshrink_cfs::convert::{BASE_NAME, Call, Kind};
+use pgshrink_cfs::fault::Fault;
 
 use super::World;
 use super::kernel::{ABOVE, Descriptor, File, IS_DIRECTORY, NOT_DIRECTORY, NOT_EMPTY, note};
@@ -147,7 +148,8 @@ impl Server {
                 None => continue,
             };
             slot.pin(self.index);
-            if !slot.has_left() || (self.is_faithful && self.has_base(slot)) {
+            let is_by_name = self.world.fault == Fault::BaseOpenedByName;
+            if !slot.has_left() || (self.is_faithful && (is_by_name || self.has_base(slot))) {
                 return Ok(Way::Container(slot));
             }
             slot.unpin(self.index);
@@ -197,7 +199,18 @@ impl Server {
                     *base = None;
                 }
                 None => {
-                    let opened = self.world.kernel.open(self.pid, slot.directory, BASE_NAME, true)?;
+                    let kernel = &self.world.kernel;
+                    let opened = match self.world.fault {
+                        Fault::BaseOpenedByName => match kernel.open_directory(ABOVE, SEGMENT) {
+                            Ok(directory) => {
+                                let opened = kernel.open(self.pid, directory, BASE_NAME, true);
+                                kernel.release(directory);
+                                opened?
+                            }
+                            Err(_) => kernel.open(self.pid, ABOVE, SEGMENT, true)?,
+                        },
+                        _ => kernel.open(self.pid, slot.directory, BASE_NAME, true)?,
+                    };
                     *base = Some((opened.0, number));
                 }
             }

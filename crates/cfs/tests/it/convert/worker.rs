@@ -137,7 +137,9 @@ impl Worker {
             match exchange_in(&worker.place, found.inode) {
                 Ok(exchanged) => {
                     worker.world.tally(|tally| tally.exchanged_in += 1);
-                    worker.world.exchanged(&exchanged);
+                    if worker.world.fault == Fault::ScanBeforeExchange {
+                        worker.world.keep_exchanged(exchanged);
+                    }
                     Ok(())
                 }
                 // A worker that has ended has left a name; it is swept later.

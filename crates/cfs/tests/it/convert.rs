@@ -1,12 +1,14 @@
 //! Segments that change their form while a server uses them: switched at every call of a simulated kernel and at
 //! every operation on a shared word, killed, and left by the power, by one seed.
 
+mod engine;
 mod faults;
 mod kernel;
 mod protocol;
 mod server;
 mod site;
 mod slot;
+mod small;
 mod truth;
 mod worker;
 
@@ -14,14 +16,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pgshrink_cfs::convert::{BASE_NAME, ConvertError, Exchanged, Generation, Name, remove_leftover};
+use pgshrink_cfs::convert::{BASE_NAME, ConvertError, Exchanged, Generation, remove_leftover};
 use pgshrink_cfs::fault::Fault;
 use pgshrink_testkit::seed::{Rng, Seed};
 
-use self::kernel::{ABOVE, File, Kernel};
+use self::engine::Opened;
+use self::kernel::{ABOVE, Descriptor, File, Kernel};
 use self::server::Server;
 use self::site::{CONTAINER, Folder, Place, SEGMENT};
 use self::slot::{Base, Entry, PAGES_MAX, Slot, WORDS};
+use self::small::Small;
 use self::truth::Truth;
 use self::worker::Worker;
 use crate::coroutine::Coroutine;
@@ -37,6 +41,8 @@ struct Plan {
     seed: u64,
     turns: u64,
     fault: Fault,
+    /// The segment is cut often, and by path.
+    cuts: bool,
 }
 
 #[derive(Default, Debug, Clone, Copy)]
@@ -69,7 +75,7 @@ struct World {
     exchanged: RefCell<Option<(File, Exchanged<Folder>)>>,
     violation: RefCell<Option<String>>,
     tally: RefCell<Tally>,
-    fault: Fault,
+    plan: Plan,
 }
 
 impl World {
@@ -95,8 +101,24 @@ impl World {
     }
 
     fn generation(&self) -> Generation<'static, SimWord> {
-        Generation::over(&self.words()[0]).with_fault(self.fault)
+        Generation::over(&self.words()[0]).with_fault(self.plan.fault)
     }
+
+    /// A container that a process has opened the file of.
+    fn open_container(
+        self: &Rc<World>,
+        pid: u64,
+        index: usize,
+        directory: File,
+        (descriptor, file): (Descriptor, File),
+    ) -> Box<dyn Opened> {
+        let slot = self.attach(directory, file);
+        let is_faithful = self.draw(2) == 0;
+        Box::new(Small { world: self.clone(), pid, index, descriptor, base: None, slot, is_faithful })
+    }
+
+    /// The segment's name has gone, and is about to be given to another.
+    fn forget_segment(&self, _: u64) {}
 
     /// The slot of a container.
     fn attach(&self, directory: File, file: File) -> Slot {
@@ -114,7 +136,7 @@ impl World {
         if let Some(base) = base.filter(|_| root.is_all_returned()) {
             root.entries.truncate(base.len());
         }
-        let slot = Slot::new(words, directory, file, &root, self.fault);
+        let slot = Slot::new(words, directory, file, &root, self.plan.fault);
         self.slots.borrow_mut().insert(file, slot);
         slot
     }
@@ -312,7 +334,7 @@ fn run(plan: Plan) -> Result<Tally, String> {
         exchanged: RefCell::default(),
         violation: RefCell::default(),
         tally: RefCell::default(),
-        fault: plan.fault,
+        plan,
     });
     let is_traced = std::env::var("CONVERT_TRACE").is_ok_and(|seed| seed == plan.seed.to_string());
     kernel::trace(is_traced);
@@ -362,7 +384,8 @@ fn schedule(world: &Rc<World>, plan: Plan) -> Result<(), String> {
 fn many(seeds: std::ops::Range<u64>, turns: u64) -> Tally {
     let mut all = Tally::default();
     for seed in seeds {
-        let tally = run(Plan { seed, turns, fault: Fault::None }).unwrap_or_else(|what| panic!("{what}"));
+        let tally = run(Plan { seed, turns, fault: Fault::None, cuts: seed % 4 == 0 })
+            .unwrap_or_else(|what| panic!("{what}"));
         all.exchanged_in += tally.exchanged_in;
         all.exchanged_out += tally.exchanged_out;
         all.flips += tally.flips;

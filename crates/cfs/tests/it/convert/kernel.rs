@@ -450,7 +450,7 @@ impl Kernel {
         let style = state.rng.below(4);
         note(|| format!("the power fails, {style}"));
         for node in &mut state.nodes {
-            let mut keeps = |rng: &mut Rng| match style {
+            let keeps = |rng: &mut Rng| match style {
                 0 => false,
                 1 => true,
                 _ => rng.below(2) == 0,

@@ -180,7 +180,7 @@ impl Site for Place {
     }
 
     fn fault(&self) -> Fault {
-        self.world.fault
+        self.world.plan.fault
     }
 }
 

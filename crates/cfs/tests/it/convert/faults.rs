@@ -16,7 +16,7 @@ const TURNS: u64 = 2000;
 /// it says.
 fn caught(fault: Fault, parts: &[&str]) {
     let cuts = fault == Fault::ChangeLooksOnce;
-    let plan = |seed, fault| Plan { seed, turns: TURNS, fault, cuts };
+    let plan = |seed, fault| Plan { seed, turns: TURNS, fault, cuts, is_real: false };
     let found =
         |seed| run(plan(seed, fault)).err().filter(|what| parts.iter().all(|part| what.contains(part)));
     let first = (0..SEEDS).find_map(|seed| found(seed).map(|what| (seed, what)));

@@ -98,7 +98,8 @@ impl Site for Place {
     fn make_container(&self, directory: &Folder) -> Result<(), Error> {
         let root = Root { base: Base::Whole, entries: Vec::new() };
         let made = self.kernel().make_container(directory.file, CONTAINER, root);
-        made.map(drop).map_err(|source| failed("create", source))
+        let file = made.map_err(|source| failed("create", source))?;
+        self.world.real.as_ref().map_or(Ok(()), |real| real.make(file))
     }
 
     fn look_at_base(&self, directory: &Folder) -> Result<Option<Found>, DeviceError> {

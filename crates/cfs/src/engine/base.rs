@@ -404,11 +404,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
             let reason = Reason::CutOff { expected: u64::from(there + behind) * PAGE, found: offset };
             return Err(Damage { part: Part::Base, block: Some(there), offset, length, reason }.into());
         }
-        root.pages = root.pages.min(there);
+        root.cut(there);
         self.state.set_pages(root.pages);
         self.state.shared().load_limit.store(root.pages.into());
         self.state.clear_entries_above(guard);
-        root.inline.retain(|(block, _)| block.0 < root.pages);
         Ok(())
     }
 
@@ -574,6 +573,14 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.put_into_base(block.0, &page)?;
         self.device.pause();
         Ok(self.put_in_place(block, original, Entry::in_base(version), 0))
+    }
+}
+
+impl Root {
+    /// Takes the pages behind these away.
+    pub(crate) fn cut(&mut self, pages: u32) {
+        self.pages = self.pages.min(pages);
+        self.inline.retain(|(block, _)| block.0 < self.pages);
     }
 }
 

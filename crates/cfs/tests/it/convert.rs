@@ -47,6 +47,8 @@ struct Plan {
     cuts: bool,
     /// With the engine's own containers and slots.
     is_real: bool,
+    /// Turns between two crashes, about.
+    kills: usize,
 }
 
 #[derive(Default, Debug, Clone, Copy)]
@@ -182,16 +184,19 @@ impl World {
         });
     }
 
+    fn container_file(&self) -> Option<File> {
+        let segment = self.kernel.file_of(ABOVE, SEGMENT)?;
+        self.kernel.file_of(segment, CONTAINER)
+    }
+
     /// What form the segment has.
     fn form(self: &Rc<World>) -> String {
         if self.real.is_some() {
             return self.recovered_real().map_or_else(|what| what, |(form, _)| form);
         }
-        let container = self.kernel.file_of(ABOVE, SEGMENT).and_then(|found| {
-            let file = self.kernel.file_of(found, CONTAINER)?;
-            clock::quietly(|| self.kernel.root(file))
-        });
-        container.map_or("plain".to_owned(), |root| format!("base {:?}", root.base))
+        let file = self.container_file();
+        let root = file.and_then(|file| clock::quietly(|| self.kernel.root(file)));
+        root.map_or("plain".to_owned(), |root| format!("base {:?}", root.base))
     }
 
     /// The pages of the segment after a crash, as who opens it finds them.
@@ -234,7 +239,7 @@ impl World {
         if let Some(pages) = self.kernel.pages(found) {
             return Ok(("plain".to_owned(), pages));
         }
-        let file = self.kernel.file_of(found, CONTAINER).ok_or("the container has no file")?;
+        let file = self.container_file().ok_or("the container has no file")?;
         let real = self.real.as_ref().ok_or("no engine")?;
         real.recovered(self, found, file)
     }
@@ -343,6 +348,9 @@ fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
     world.check()?;
     // A server that starts after a crash syncs all files.
     world.kernel.sync_all();
+    if let (Some(real), Some(file)) = (&world.real, world.container_file()) {
+        real.sync(file).map_err(|error| error.to_string())?;
+    }
     let pages = world.recovered()?;
     let incarnation = world.truth.borrow().incarnation;
     *world.truth.borrow_mut() = Truth::of(incarnation, &pages);
@@ -418,7 +426,7 @@ fn schedule(world: &Rc<World>, plan: Plan) -> Result<(), String> {
                 real.end(ended.pid);
             }
         }
-        if world.must_restart.get() || turn + 1 == plan.turns || world.draw(400) == 0 {
+        if world.must_restart.get() || turn + 1 == plan.turns || world.draw(plan.kills) == 0 {
             restart(world, &mut seats).map_err(|what| format!("turn {turn}: {what}"))?;
         }
     }
@@ -428,7 +436,8 @@ fn schedule(world: &Rc<World>, plan: Plan) -> Result<(), String> {
 fn many(seeds: std::ops::Range<u64>, turns: u64, is_real: bool) -> Tally {
     let mut all = Tally::default();
     for seed in seeds {
-        let plan = Plan { seed, turns, fault: Fault::None, cuts: seed % 4 == 0, is_real };
+        let kills = [400, 100][seed as usize / 4 % 2];
+        let plan = Plan { seed, turns, fault: Fault::None, cuts: seed % 4 == 0, is_real, kills };
         let tally = run(plan).unwrap_or_else(|what| panic!("{what}"));
         all.exchanged_in += tally.exchanged_in;
         all.exchanged_out += tally.exchanged_out;

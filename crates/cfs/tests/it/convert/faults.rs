@@ -12,11 +12,15 @@ use super::{Plan, run};
 const SEEDS: u64 = 4000;
 const TURNS: u64 = 2000;
 
+fn caught(fault: Fault, parts: &[&str]) {
+    caught_in(fault, parts, false);
+}
+
 /// The first schedule that breaks what the fault is against, and finds nothing without the fault. `parts` are what
 /// it says.
-fn caught(fault: Fault, parts: &[&str]) {
+fn caught_in(fault: Fault, parts: &[&str], is_real: bool) {
     let cuts = fault == Fault::ChangeLooksOnce;
-    let plan = |seed, fault| Plan { seed, turns: TURNS, fault, cuts, is_real: false };
+    let plan = |seed, fault| Plan { seed, turns: TURNS, fault, cuts, is_real, kills: 400 };
     let found =
         |seed| run(plan(seed, fault)).err().filter(|what| parts.iter().all(|part| what.contains(part)));
     let first = (0..SEEDS).find_map(|seed| found(seed).map(|what| (seed, what)));
@@ -109,4 +113,25 @@ fn b4_a_base_not_synced_before_the_first_root_is_caught() {
 #[test]
 fn b4_a_page_that_has_returned_before_it_is_durable_is_caught() {
     caught(Fault::BaseNotSynced, &["after a crash, base Returning"]);
+}
+
+#[test]
+fn b2_an_engine_that_does_not_wait_for_writers_of_the_base_is_caught() {
+    caught_in(Fault::FrozenWithoutWaiting, &["reads as"], true);
+}
+
+#[test]
+fn b3_an_engine_whose_copies_overwrite_is_caught() {
+    caught_in(Fault::BaseCopyOverwrites, &["reads as"], true);
+}
+
+#[test]
+fn b4_an_engine_that_does_not_sync_the_base_is_caught() {
+    caught_in(Fault::BaseNotSynced, &["after a crash, base Leaving"], true);
+    caught_in(Fault::BaseNotSynced, &["after a crash, base Returning"], true);
+}
+
+#[test]
+fn l2_a_writable_descriptor_of_before_is_caught_with_the_engine_too() {
+    caught_in(Fault::HoldersIgnored, &["reads as"], true);
 }

@@ -127,6 +127,11 @@ impl Real {
         self.memory.clear();
     }
 
+    /// As a server that starts after a crash does with all files.
+    pub fn sync(&self, file: File) -> Done<()> {
+        clock::quietly(|| self.disk.open(&name(file))?.quiet().fdatasync())
+    }
+
     /// A process has ended.
     pub fn end(&self, pid: u64) {
         if let Some((_, start)) = self.members.borrow_mut().remove(&pid) {
@@ -428,9 +433,12 @@ impl Engine {
         let Engine { world, segment, opener, directory, scratch, .. } = self;
         let pinned = match segment.pin(access, opener) {
             Ok(pinned) => pinned,
-            Err(Error::Device { source: DeviceError::NotFound, .. } | Error::SegmentGone { .. }) => {
-                return Err(GONE);
-            }
+            // The last: the name was given to another between the look at the slots and the opening.
+            Err(
+                Error::Device { source: DeviceError::NotFound, .. }
+                | Error::SegmentGone { .. }
+                | Error::OtherContainer { .. },
+            ) => return Err(GONE),
             Err(error) => return Err(failure(world, &error)),
         };
         if pinned.has_left() || pinned.device().directory != *directory {

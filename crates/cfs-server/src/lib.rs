@@ -22,6 +22,7 @@
 pub mod activity;
 mod asking;
 pub mod collecting;
+pub mod convert;
 mod databases;
 mod descriptors;
 mod directories;

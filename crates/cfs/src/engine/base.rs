@@ -143,8 +143,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Whole pages of the base. A part of one at its end is none, as in the server.
     fn base_pages(&self) -> Result<u32, Error> {
-        let size =
-            self.base_device().base_size().map_err(|source| Error::device("size of the base", 0, 0, source))?;
+        let size = self
+            .base_device()
+            .base_size()
+            .map_err(|source| Error::device("size of the base", 0, 0, source))?;
         let (found, allowed) = (size / PAGE, u64::from(self.options.geometry.pages_max));
         if found > allowed {
             return Err(Error::Limit { what: "pages of the base", found, allowed });
@@ -214,7 +216,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     ///
     /// # Errors
     /// [`Error::Device`]: after one of them a part of the pages may be there.
-    pub fn extend_whole(&self, pages: u32) -> Result<(), Error> {
+    pub(crate) fn extend_whole(&self, pages: u32) -> Result<(), Error> {
         for block in self.base_pages()?..pages {
             self.put_into_base(block, &[0; PAGE_SIZE])?;
         }
@@ -225,12 +227,24 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub fn truncate_whole(&self, pages: u32) -> Result<(), Error> {
+    pub(crate) fn truncate_whole(&self, pages: u32) -> Result<(), Error> {
         self.check_writable()?;
         if pages < self.base_pages()? {
             self.cut_base(pages)?;
         }
         Ok(())
+    }
+
+    /// Gives the space of a base back whose segment is being dropped: it was cut to nothing, and that is durable.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn drop_base(&self) -> Result<(), Error> {
+        self.check_writable()?;
+        if self.base() == Base::None || self.page_count()? > 0 {
+            return Ok(());
+        }
+        self.cut_base(0)
     }
 
     fn cut_base(&self, pages: u32) -> Result<(), Error> {
@@ -438,6 +452,12 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     pub fn leave(&self) -> bool {
         let word = &self.state.shared().base;
         word.swap_if(Base::Whole.word(), Base::Whole.word() | LEFT).is_ok()
+    }
+
+    /// Takes [`leave`](Self::leave) back.
+    pub fn stay(&self) -> bool {
+        let word = &self.state.shared().base;
+        word.swap_if(Base::Whole.word() | LEFT, Base::Whole.word()).is_ok()
     }
 
     /// Whether [`leave`](Self::leave) was called.

@@ -48,6 +48,7 @@ mod generation;
 mod leftovers;
 mod settle;
 
+pub use crate::engine::segment::BASE_NAME;
 pub use error::ConvertError;
 pub use exchange::{Exchanged, exchange_in, exchange_out, finish, make_base};
 pub use flip::{Flip, Flipped, Phase, flip};
@@ -62,8 +63,6 @@ use crate::fault::Fault;
 use crate::format::error::Error;
 use crate::shared::word::Word;
 
-/// The base's name in the container's directory. Its end is no number, so that no tool takes it for a segment.
-pub const BASE_NAME: &str = "base.pgshrink";
 /// What follows R in the name of what is about to be exchanged with it; a process's id follows.
 pub const NEW_SUFFIX: &str = ".pgshrink-new.";
 

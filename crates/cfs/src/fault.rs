@@ -82,10 +82,6 @@ pub enum Fault {
     ScanBeforeExchange,
     /// Against L2: only those are seen that the last exchange has given their name.
     HoldersOfOneName,
-    /// Against L2: the base stops changing while calls on it are under way.
-    FlipsUnderWriter,
-    /// Against L2: the base is changed although somebody has taken frozen back.
-    FrozenNotHeld,
     /// Against L2: pages have returned while others write them.
     WholeWithoutFreezing,
     /// Against L3: the base's name is not durable before the exchange.
@@ -98,6 +94,8 @@ pub enum Fault {
     SweptWithoutSegment,
     /// Against L4: the base is unlinked before a root is durable that does not need it.
     BaseUnlinkedEarly,
+    /// Against L5: a container's base is opened by the segment's name, which may be another container's.
+    BaseOpenedByName,
     /// Against L5: names are not compared with the inode that was looked at.
     NameNotChecked,
 }

@@ -21,8 +21,8 @@
 //!   of memory.
 //! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a
 //!   relation shrinks to](estimate).
-//! * [`slots`]: a server's open segments: who has which memory, who uses it, what is evicted.
 //! * [`convert`]: how a live segment changes its form: names, descriptors, the order of syncs.
+//! * [`slots`]: a server's open segments: who has which memory, who uses it, what is evicted.
 //! * `engine`: a segment: [`container`], [`adjacent`] records, commits, [`recovery`], [`collector`],
 //!   `limit`, [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
 //!   [`mod@reserve`]: what a full filesystem must not stop.

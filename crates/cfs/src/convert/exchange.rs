@@ -130,13 +130,12 @@ fn exchange<S: Site>(site: &S, expected: Inode) -> Result<(), ConvertError> {
 }
 
 /// Makes R, a container whose durable root says that the base has all pages, the base. The caller holds a lock as
-/// for [`exchange_in`]. `leave` says in shared memory that the container is on its way out, so that nobody flips
-/// it; with false that it is not.
+/// for [`exchange_in`]; no fsync of the container has failed, as fsyncs of the plain file would succeed. `leave` says
+/// in shared memory that the container has left ([`Container::leave`](crate::Container::leave)).
 ///
 /// 1. What an earlier attempt has left is removed; R must be this container.
-/// 2. In memory it is marked as left. It has a base that is R from the exchange on: who still uses the container
-///    goes to the same file.
-/// 3. The base gets the new name, and that is exchanged with R.
+/// 2. The base gets the new name, and that is exchanged with R. Who still uses the container goes to the same file.
+/// 3. The container is marked as left: who had no descriptor of its base opens the segment by its name.
 /// 4. The directory above is synced: only then may the container lose its files, as R may be the container again
 ///    after a loss of power.
 /// 5. What was R is removed. If something fails from here on, [`remove_leftover`] does it later.
@@ -147,7 +146,7 @@ fn exchange<S: Site>(site: &S, expected: Inode) -> Result<(), ConvertError> {
 pub fn exchange_out<S: Site>(
     site: &S,
     exchanged: Exchanged<S::Directory>,
-    leave: impl Fn(bool),
+    leave: impl FnOnce(),
 ) -> Result<Inode, ConvertError> {
     let new = Name::New(site.me());
     remove_leftover(site, new)?;
@@ -158,16 +157,15 @@ pub fn exchange_out<S: Site>(
         return Err(ConvertError::Base { expected: "the one that all pages are in", found: Some(found) });
     }
 
-    leave(true);
     let linked = site.link_base(&directory).during("link the base to", new);
     let exchanged = linked.and_then(|()| check(site, new, base)).and_then(|()| exchange(site, container));
     if let Err(error) = exchanged {
         if !matches!(error, ConvertError::NotExchangedBack { .. }) {
-            leave(false);
             let _ = remove_leftover(site, new);
         }
         return Err(error);
     }
+    leave();
     drop(directory);
     remove_leftover(site, new)?;
     Ok(base)

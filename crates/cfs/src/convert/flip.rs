@@ -1,7 +1,11 @@
 //! The one moment at which everybody stands still.
 
+use crate::device::Device;
 use crate::fault::Fault;
 use crate::format::error::Error;
+use crate::format::root::Base;
+use crate::shared::word::Word;
+use crate::slots::{Host, Pinned};
 
 /// A segment's slot in shared memory, pinned by the worker.
 pub trait Flip {
@@ -13,15 +17,13 @@ pub trait Flip {
     /// set before pins are looked at; both by operations that no processor delays.
     fn is_quiet(&self) -> bool;
 
-    /// Takes frozen for itself, by compare-and-swap: from now on nobody takes it back who has waited for long.
-    /// False: somebody already has.
-    fn hold(&self) -> bool;
-
-    /// Changes what the base is, with nobody else there.
+    /// Changes what the base is, with nobody else there: whatever it prepares counts from one compare-and-swap on
+    /// that also ends frozen. False: somebody who has waited for long has taken frozen back before, or `to` cannot
+    /// be reached; then nothing has changed.
     ///
     /// # Errors
     /// Then nothing has changed.
-    fn change(&self, to: Phase) -> Result<(), Error>;
+    fn change(&self, to: Phase) -> Result<bool, Error>;
 
     /// Ends frozen, if it is this worker's. Harmless if somebody has taken it back.
     fn thaw(&self);
@@ -36,8 +38,8 @@ pub trait Flip {
 /// What a flip makes of the base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// From `Whole`, or from `Returning` when a return is turned round. The segment is as long as the base; each
-    /// of its pages is in the base, and that never changes again.
+    /// From `Whole`: the segment is as long as the base, and each of its pages is in the base. Or from `Returning`
+    /// when a return is turned round: pages are where they are. The base never changes again.
     Leaving,
     /// From `Returning`, if each page is in the base. The base is cut to the segment's size and has all pages.
     Whole,
@@ -48,7 +50,7 @@ pub enum Phase {
 pub enum Flipped {
     /// It is done, in memory. The next commit makes it durable.
     Done,
-    /// Others had the slot pinned for too long. To be tried later.
+    /// Others had the slot pinned for too long, or not all pages have returned. To be tried later.
     Busy,
 }
 
@@ -57,29 +59,54 @@ pub enum Flipped {
 /// 1. Frozen. Nobody begins a call on the segment.
 /// 2. Until nobody has it pinned: calls on the base that have begun have ended. `wait` sleeps a little; false: it
 ///    has been long enough, and frozen is taken back. Nothing has changed then.
-/// 3. Frozen is held. Who has waited too long takes it back; between step 2 and the change that would let him in.
-/// 4. The change.
-/// 5. Not frozen any more, whatever came of it.
+/// 3. The change. Who has waited too long takes frozen back even now; so the change counts only if frozen is still
+///    there at its last step, which ends it.
 ///
 /// # Errors
 /// As [`Flip::change`].
 pub fn flip(slot: &impl Flip, to: Phase, mut wait: impl FnMut() -> bool) -> Result<Flipped, Error> {
     if to == Phase::Whole && slot.fault().is(Fault::WholeWithoutFreezing) {
-        return slot.change(to).map(|()| Flipped::Done);
+        slot.freeze();
+        return Ok(if slot.change(to)? { Flipped::Done } else { Flipped::Busy });
     }
     if !slot.freeze() {
         return Ok(Flipped::Busy);
     }
-    while !slot.is_quiet() && !slot.fault().is(Fault::FlipsUnderWriter) {
+    while !slot.is_quiet() {
         if !wait() {
             slot.thaw();
             return Ok(Flipped::Busy);
         }
     }
-    if !slot.hold() && !slot.fault().is(Fault::FrozenNotHeld) {
-        return Ok(Flipped::Busy);
-    }
     let changed = slot.change(to);
-    slot.thaw();
-    changed.map(|()| Flipped::Done)
+    if !matches!(changed, Ok(true)) {
+        slot.thaw();
+    }
+    Ok(if changed? { Flipped::Done } else { Flipped::Busy })
+}
+
+impl<D: Device, H: Host, W: Word> Flip for Pinned<'_, '_, D, H, W> {
+    fn freeze(&self) -> bool {
+        (**self).freeze()
+    }
+
+    fn is_quiet(&self) -> bool {
+        Pinned::is_quiet(self)
+    }
+
+    fn change(&self, to: Phase) -> Result<bool, Error> {
+        match (to, self.base()) {
+            (Phase::Leaving, Base::Whole) => self.begin_leaving(),
+            (Phase::Leaving, _) => self.turn_round(),
+            (Phase::Whole, _) => self.become_whole(),
+        }
+    }
+
+    fn thaw(&self) {
+        (**self).thaw();
+    }
+
+    fn fault(&self) -> Fault {
+        self.options.fault
+    }
 }

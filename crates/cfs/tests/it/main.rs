@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod base;
+mod convert;
 mod copies;
 mod coroutine;
 mod crashes;

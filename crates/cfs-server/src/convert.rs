@@ -173,7 +173,7 @@ impl Policy {
     fn new(choice: Option<Choice>, returns: bool) -> Policy {
         let choice = choice.and_then(|Choice { algorithm, level: Level(level) }| {
             let place = Algorithm::ALL.iter().position(|each| *each == algorithm)? as u32;
-            Some(place + 1 | (level as u32 & LEVEL_MASK) << 8)
+            Some((place + 1) | ((level as u32 & LEVEL_MASK) << 8))
         });
         Policy(choice.unwrap_or(0) | if returns { RETURNS } else { 0 })
     }
@@ -310,15 +310,8 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     using_engine(key, Access::Write, |pinned| pinned.commit())?;
     let place = Place::open(&site).map_err(problem)?;
     shared.region.note_returned();
-    let leave = |leaves| {
-        let _ = using_engine(key, Access::Write, |pinned| {
-            if leaves {
-                pinned.leave()
-            } else {
-                pinned.stay()
-            };
-            Ok(())
-        });
+    let leave = || {
+        let _ = using_engine(key, Access::Write, |pinned| Ok(pinned.leave()));
     };
     exchange_out(&site, place, leave).map_err(problem)?;
     with(|process| process.member.invalidate(key).map(drop).map_err(|error| crate::report::errno_of(&error)))

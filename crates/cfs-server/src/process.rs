@@ -10,7 +10,7 @@ use pgshrink_cfs::Base;
 use pgshrink_cfs::slots::{Access, Member, Pinned, Segment, SegmentKey};
 use pgshrink_cfs::store::StoreName;
 use pgshrink_cfs::{Device, Error, Workspace};
-use pgshrink_interpose::{Errno, Page};
+use pgshrink_interpose::{Errno, PAGE_BYTES, Page};
 
 use crate::descriptors;
 use crate::file::{SegmentFile, ServerOpener};

@@ -454,12 +454,6 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         word.swap_if(Base::Whole.word(), Base::Whole.word() | LEFT).is_ok()
     }
 
-    /// Takes [`leave`](Self::leave) back.
-    pub fn stay(&self) -> bool {
-        let word = &self.state.shared().base;
-        word.swap_if(Base::Whole.word() | LEFT, Base::Whole.word()).is_ok()
-    }
-
     /// Whether [`leave`](Self::leave) was called.
     pub fn has_left(&self) -> bool {
         self.state.has_left()

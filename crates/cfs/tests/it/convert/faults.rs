@@ -16,7 +16,8 @@ const TURNS: u64 = 2000;
 /// it says.
 fn caught(fault: Fault, parts: &[&str]) {
     let plan = |seed, fault| Plan { seed, turns: TURNS, fault };
-    let found = |seed| run(plan(seed, fault)).err().filter(|what| parts.iter().all(|part| what.contains(part)));
+    let found =
+        |seed| run(plan(seed, fault)).err().filter(|what| parts.iter().all(|part| what.contains(part)));
     let first = (0..SEEDS).find_map(|seed| found(seed).map(|what| (seed, what)));
     let (seed, what) = first.unwrap_or_else(|| panic!("{fault:?} passed {SEEDS} schedules"));
     println!("{fault:?} after {} runs: {what}", seed + 1);

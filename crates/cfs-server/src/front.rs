@@ -5,12 +5,15 @@
 mod ahead;
 mod birth;
 mod directory;
+mod place;
 mod plain;
 pub(crate) mod sync;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use birth::{guard_durably, lock_of, random};
 pub(crate) use directory::{Sweep, sweep};
+pub(crate) use place::{Found, find, lstat};
+use place::{LOOKS, is_directory, named, relation};
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -25,9 +28,8 @@ use pgshrink_interpose::{
 };
 
 use crate::convert;
-use crate::databases;
-use crate::file::{SegmentFile, ServerOpener, open, stat_of};
-use crate::names::{Locations, Named, PathBuffer, may_be_relation, parse, parse_form};
+use crate::file::{SegmentFile, ServerOpener, stat_of};
+use crate::names::{PathBuffer, may_be_relation, parse_form};
 use crate::process::{OpenFile, PlainFile, Process, is_of, peeked_pages, pin, with};
 use crate::report::{errno_of, errno_of_page, failure, reported};
 use crate::server::{Shared, is_postmaster, shared};
@@ -39,116 +41,6 @@ const BATCH: usize = 128;
 /// The files of this server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerFront;
-
-impl Locations for Shared {
-    fn data_directory(&self) -> &[u8] {
-        self.data_directory()
-    }
-
-    fn tablespace_at(&self, directory: &[u8]) -> Option<u32> {
-        let noted = self.region.noted();
-        let is_at = |tablespace: &u32| leads_to(*tablespace, directory);
-        let mut known = self.region.tablespaces().chain(noted.tablespaces());
-        // Which ones there are is not known.
-        let others = || noted.is_full().then(|| databases::linked().into_iter().find(is_at)).flatten();
-        known.find(is_at).or_else(others)
-    }
-
-    fn is_known(&self, tablespace: u32) -> bool {
-        self.region.setting(tablespace).is_some()
-    }
-
-    fn is_noted(&self, tablespace: u32, database: u32) -> bool {
-        self.region.noted().has(tablespace, database)
-    }
-
-    fn becomes_known(&self, tablespace: u32) -> bool {
-        self.is_redo() && crate::asking::ask(&self.region, tablespace)
-    }
-}
-
-/// Whether a tablespace's link leads to this directory.
-fn leads_to(tablespace: u32, directory: &[u8]) -> bool {
-    let mut target = [0u8; libc::PATH_MAX as usize];
-    let link = PathBuffer::link(tablespace);
-    // SAFETY: a string that ends with a zero; a buffer of the length that is given.
-    let length =
-        unsafe { libc::readlink(link.as_c_str().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-    usize::try_from(length).is_ok_and(|length| target.get(..length) == Some(directory))
-}
-
-/// Reads a path; `None` where it is none of ours.
-fn named(path: &CStr) -> Option<(&'static Shared, Named)> {
-    let bytes = path.to_bytes();
-    let first = bytes.first();
-    if !matches!(first, Some(b'b' | b'p' | b'/' | b'.')) {
-        return None;
-    }
-    let shared = shared()?;
-    // Most paths are in base/, and most servers have no container there.
-    if first == Some(&b'b') && shared.region.noted().is_empty() {
-        return None;
-    }
-    parse(bytes, shared.version(), shared).map(|named| (shared, named))
-}
-
-fn relation(path: &CStr) -> Option<(&'static Shared, SegmentKey)> {
-    match named(path)? {
-        (shared, Named::Relation(key)) => Some((shared, key)),
-        _ => None,
-    }
-}
-
-/// What is in a segment's place.
-pub(crate) enum Found {
-    /// Nothing.
-    Nothing,
-    /// A plain file.
-    Plain,
-    /// A directory without a container: a process died while it made the file or removed it. It counts as an
-    /// empty file, as a plain one would be there.
-    Unborn,
-    /// A container; its file, just opened.
-    Container(RawFd),
-}
-
-/// How often a look at a segment's place is begun anew at most.
-const LOOKS: u32 = 20;
-
-/// Looks what is in a segment's place. A file that is exchanged for one of another kind meanwhile is either of them, and
-/// not a directory that has lost its container together with its name.
-pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
-    for _ in 1..LOOKS {
-        let generation = shared.generation();
-        match look_at(shared, key)? {
-            Found::Unborn if !shared.is_still(generation) => {}
-            found => return Ok(found),
-        }
-    }
-    look_at(shared, key)
-}
-
-fn look_at(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
-    let container = PathBuffer::container(key, shared.version());
-    let open = || open(container.as_c_str(), libc::O_RDWR, 0);
-    let mut opened = open();
-    if opened == Err(libc::ENOENT) {
-        let own = PathBuffer::segment(key, shared.version());
-        match lstat(own.as_c_str()) {
-            None => return Ok(Found::Nothing),
-            Some(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFDIR => return Ok(Found::Plain),
-            Some(_) => {}
-        }
-        // It may have got its name in between.
-        opened = open();
-    }
-    match opened {
-        Ok(descriptor) => Ok(Found::Container(descriptor)),
-        Err(libc::ENOTDIR) => Ok(Found::Plain),
-        Err(libc::ENOENT) => Ok(Found::Unborn),
-        Err(errno) => Err(Errno(errno)),
-    }
-}
 
 /// Whether a directory without a container is no trace of a process that died. The log tells of every relation that is
 /// made: redo ends what a crash has left, so that later on nothing refers to a first segment that has no file. Forks
@@ -172,19 +64,6 @@ fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd,
         process.keep(descriptor, file);
         Ok(descriptor)
     })
-}
-
-/// What the system says of a name.
-pub(crate) fn lstat(path: &CStr) -> Option<libc::stat> {
-    // SAFETY: a string that ends with a zero; all zeros is a value of this struct of numbers.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        (libc::lstat(path.as_ptr(), &mut stat) == 0).then_some(stat)
-    }
-}
-
-fn is_directory(path: &CStr) -> bool {
-    lstat(path).is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
 }
 
 /// A descriptor that is closed when nobody has taken it.

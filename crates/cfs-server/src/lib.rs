@@ -20,6 +20,7 @@
 pub mod activity;
 mod asking;
 pub mod collecting;
+pub mod convert;
 mod databases;
 mod descriptors;
 pub mod error;
@@ -30,6 +31,7 @@ mod host;
 pub mod keys;
 mod names;
 pub mod owner;
+pub mod policy;
 mod process;
 mod region;
 mod report;

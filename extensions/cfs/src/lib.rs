@@ -20,16 +20,20 @@
 //! 3. Nothing here writes WAL of its own. A setting is a security label, and what else says it follows that label
 //!    ([`labels`], [`mend`]).
 
+mod board;
 mod collecting;
+mod conversion;
 mod damage;
 mod ddl;
 mod estimate;
 mod functions;
 mod labels;
+mod members;
 mod mend;
 mod report;
 mod settings;
 mod start;
+mod targets;
 mod worker;
 
 use pgrx::prelude::*;
@@ -52,6 +56,7 @@ pub extern "C-unwind" fn _PG_init() {
     start::reserve_setting_names();
     start::check_server();
     start::install();
+    board::register();
     damage::register();
     labels::register();
     ddl::register();

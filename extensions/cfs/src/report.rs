@@ -19,3 +19,9 @@ pub fn fatal(code: PgSqlErrorCode, message: impl Into<String>, hint: impl Into<S
 pub fn warning(code: PgSqlErrorCode, message: impl Into<String>, hint: impl Into<String>) {
     ErrorReport::new(code, message.into(), "cfs").set_hint(hint).report(PgLogLevel::WARNING);
 }
+
+/// Says what the session may want to know.
+pub fn notice(message: impl Into<String>, hint: impl Into<String>) {
+    let code = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+    ErrorReport::new(code, message.into(), "cfs").set_hint(hint).report(PgLogLevel::NOTICE);
+}

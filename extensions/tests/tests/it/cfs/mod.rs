@@ -1,5 +1,6 @@
 //! cfs in real servers: what statements say and leave behind.
 
+mod conversions;
 mod crashes;
 mod errors;
 mod estimate;

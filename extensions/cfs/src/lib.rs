@@ -10,6 +10,11 @@
 //!                                     ^                                              ^
 //!    mend: what the labels say, to files and memory                                 |
 //!    worker: the launcher, which mends; collectors of garbage ----------------------'
+//!
+//!    targets, conversion: settings of tables and databases --> labels, board (a word to the launcher)
+//!    dispatching: the launcher starts a dispatcher for a database --> dispatcher: members' files that lack their form
+//!    converter: workers that bring these files to it
+//!
 //!    functions, collecting, estimate: what SQL sees; damage: what a client is told of it
 //! ```
 //!
@@ -23,8 +28,11 @@
 mod board;
 mod collecting;
 mod conversion;
+mod converter;
 mod damage;
 mod ddl;
+mod dispatcher;
+mod dispatching;
 mod estimate;
 mod functions;
 mod labels;

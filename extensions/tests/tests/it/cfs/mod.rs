@@ -2,6 +2,7 @@
 
 mod conversions;
 mod crashes;
+mod dispatching;
 mod errors;
 mod estimate;
 mod options;

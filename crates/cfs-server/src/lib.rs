@@ -34,6 +34,7 @@ mod host;
 pub mod keys;
 mod names;
 pub mod owner;
+pub mod policy;
 mod process;
 mod region;
 mod report;

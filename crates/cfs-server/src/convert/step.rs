@@ -41,6 +41,8 @@ struct Local {
     next: u32,
     /// Pages moved since the last commit.
     moved: u32,
+    /// Pages that are to be moved, about.
+    left: u32,
     trained: bool,
     failed: bool,
 }
@@ -102,6 +104,7 @@ impl Converter {
             settling: Settling::default(),
             next: 0,
             moved: 0,
+            left: 0,
             trained: false,
             failed: false,
         };
@@ -305,8 +308,13 @@ fn move_in(
         block = if block + 1 < pages { block + 1 } else { 0 };
     }
     local.next = block;
-    let (there, _) = pinned.in_base(0, pages)?;
-    found.left = if base == Base::Leaving { there } else { pages - there };
+    // Writers move pages too, and growth adds some: it is counted anew when nothing seems to be left.
+    local.left = local.left.saturating_sub(found.moved);
+    if local.left == 0 || looked >= pages {
+        let (there, _) = pinned.in_base(0, pages)?;
+        local.left = if base == Base::Leaving { there } else { pages - there };
+    }
+    found.left = local.left;
     if local.moved >= COMMIT_PAGES {
         local.moved = 0;
         pinned.commit()?;

@@ -117,6 +117,8 @@ pub enum FormNow {
     Compressed,
     /// On its way back.
     Decompressing,
+    /// On its way back, and only who has a lock of the relation can go on ([`begin_return`]).
+    Returned,
 }
 
 /// What a file is.
@@ -360,6 +362,7 @@ pub fn form(key: &SegmentKey) -> Result<Option<FileForm>, Problem> {
         return Ok(pages.map(plain));
     };
     let form = match (base, policy.returns()) {
+        (Base::None | Base::Whole, true) => FormNow::Returned,
         (_, true) => FormNow::Decompressing,
         (Base::None, false) => FormNow::Compressed,
         (_, false) => FormNow::Compressing,
@@ -367,6 +370,15 @@ pub fn form(key: &SegmentKey) -> Result<Option<FileForm>, Problem> {
     let key_id = crate::work::info(key)?.and_then(|info| info.key_id);
     let (choice, pages) = (policy.choice(), u64::from(pages));
     Ok(Some(FileForm { form, choice, pages, is_encrypted: key_id.is_some() }))
+}
+
+/// Databases in which [`begin_return`] is to be called for a file.
+pub fn databases_due() -> Vec<u32> {
+    let mut due: Vec<u32> =
+        progress().iter().filter(|found| found.is_leaving).map(|found| found.key.database).collect();
+    due.sort_unstable();
+    due.dedup();
+    due
 }
 
 /// Whether the worker is to emit `PROCSIGNAL_BARRIER_SMGRRELEASE` now; asked once.

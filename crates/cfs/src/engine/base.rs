@@ -38,6 +38,9 @@ const LEFT: u64 = 1 << 9;
 /// How long the engine's calls on a base are, in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
 
+/// The operation of an error that says that the base has no size to be had.
+pub const BASE_SIZE: &str = "size of the base";
+
 /// What became of a page that was to change its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
@@ -146,7 +149,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let size = self
             .base_device()
             .base_size()
-            .map_err(|source| Error::device("size of the base", 0, 0, source))?;
+            .map_err(|source| Error::device(BASE_SIZE, 0, 0, source))?;
         let (found, allowed) = (size / PAGE, u64::from(self.options.geometry.pages_max));
         if found > allowed {
             return Err(Error::Limit { what: "pages of the base", found, allowed });

@@ -148,6 +148,8 @@ fn all(version: &str) -> Result<Vec<(u32, PathBuf)>, Problem> {
         let databases = numbered(&link.join(version))?.into_iter();
         found.extend(databases.map(|(_, database)| (tablespace, database)));
     }
+    // What is none keeps no server from starting.
+    found.retain(|(_, directory)| directory.is_dir());
     Ok(found)
 }
 

@@ -87,6 +87,11 @@ impl SegmentFile {
         Ok(opened)
     }
 
+    /// The seal of a container that is being made.
+    pub(crate) fn set_seal(&mut self, seal: Option<Box<RecordSeal<Kernel>>>) {
+        self.seal = seal;
+    }
+
     /// Closes the base, so that its space is free once it has no name: nothing is in it any more.
     pub(crate) fn let_go_of_base(&self) {
         self.base.close();

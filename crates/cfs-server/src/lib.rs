@@ -22,6 +22,7 @@
 pub mod activity;
 mod asking;
 pub mod collecting;
+pub mod convert;
 mod databases;
 mod descriptors;
 mod directories;
@@ -33,6 +34,7 @@ mod host;
 pub mod keys;
 mod names;
 pub mod owner;
+pub mod policy;
 mod process;
 mod region;
 mod report;

@@ -38,35 +38,119 @@ LEFT JOIN pg_catalog.pg_shseclabel l
 WHERE l.label IS NOT NULL OR cfs_setting_in_force(t.oid) IS NOT NULL;
 GRANT SELECT ON cfs_tablespaces TO PUBLIC;
 
--- Relations with a file of their own in a tablespace that has a setting.
+-- Settings of tables, and conversion.
+CREATE FUNCTION cfs_set(relation regclass, compression text) RETURNS void
+LANGUAGE c VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_set_wrapper';
+COMMENT ON FUNCTION cfs_set(regclass, text) IS
+    'sets the compression of a table or materialized view, with indexes, TOAST table and partitions; null: it has none of its own';
+
+CREATE FUNCTION cfs_compress_relation(relation regclass, compression text DEFAULT NULL) RETURNS bigint
+LANGUAGE c VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_compress_relation_wrapper';
+COMMENT ON FUNCTION cfs_compress_relation(regclass, text) IS
+    'compresses a table in the background, while it is used; returns the bytes that are to be converted';
+
+CREATE FUNCTION cfs_decompress_relation(relation regclass) RETURNS bigint
+LANGUAGE c STRICT VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_decompress_relation_wrapper';
+COMMENT ON FUNCTION cfs_decompress_relation(regclass) IS
+    'makes a table plain in the background, while it is used; returns the bytes that are to be converted';
+
+CREATE FUNCTION cfs_cancel(relation regclass) RETURNS bigint
+LANGUAGE c STRICT VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_cancel_wrapper';
+COMMENT ON FUNCTION cfs_cancel(regclass) IS
+    'turns a conversion that is under way round; returns the number of files that go back';
+
+CREATE FUNCTION cfs_wait(relation regclass, timeout interval DEFAULT NULL) RETURNS boolean
+LANGUAGE c VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_wait_wrapper';
+COMMENT ON FUNCTION cfs_wait(regclass, interval) IS
+    'waits until all files of a table have the form that its setting says; false: the time was over before';
+
+CREATE FUNCTION cfs_compress_database(name name, compression text DEFAULT 'zstd:1') RETURNS void
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_compress_database_wrapper';
+COMMENT ON FUNCTION cfs_compress_database(name, text) IS
+    'compresses the tables of a database in the background, and those that are made later';
+
+CREATE FUNCTION cfs_decompress_database(name name) RETURNS void
+LANGUAGE c STRICT VOLATILE AS 'MODULE_PATHNAME', 'cfs_decompress_database_wrapper';
+COMMENT ON FUNCTION cfs_decompress_database(name) IS 'makes the tables of a database plain in the background';
+
+CREATE FUNCTION cfs_members(
+    relations oid[], OUT relation oid, OUT table_oid oid, OUT setting text, OUT source text) RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_members_wrapper';
+COMMENT ON FUNCTION cfs_members(oid[]) IS 'the table that each relation follows, the setting in force, and what it comes from';
+
+CREATE FUNCTION cfs_container_files(OUT tablespace oid, OUT file oid) RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_container_files_wrapper';
+COMMENT ON FUNCTION cfs_container_files() IS 'files of this database that are compressed, by their tablespace and filenode';
+
+CREATE FUNCTION cfs_progress_rows(
+    OUT pid integer, OUT database oid, OUT tablespace oid, OUT file oid, OUT path text, OUT fork text,
+    OUT segment integer, OUT direction text, OUT state text, OUT pages bigint, OUT pages_done bigint,
+    OUT bytes_written bigint, OUT started double precision, OUT waits_for text)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'cfs_progress_rows_wrapper';
+
+CREATE VIEW cfs_progress AS
+SELECT p.pid, d.datname AS database, t.spcname AS tablespace,
+       CASE WHEN d.datname = current_database() THEN pg_catalog.pg_filenode_relation(
+           CASE WHEN p.tablespace = d.dattablespace THEN 0 ELSE p.tablespace END, p.file) END AS relation,
+       p.path, p.fork, p.segment, p.direction, p.state, p.pages, p.pages_done, p.pages * 8192 AS bytes_before,
+       p.bytes_written,
+       (p.pages_done * 8192 / greatest(extract(epoch FROM clock_timestamp()) - p.started, 0.001))::bigint AS rate,
+       pg_catalog.to_timestamp(p.started) AS started, p.waits_for
+FROM cfs_progress_rows() p
+LEFT JOIN pg_catalog.pg_database d ON d.oid = p.database
+LEFT JOIN pg_catalog.pg_tablespace t ON t.oid = p.tablespace;
+COMMENT ON VIEW cfs_progress IS 'files that are being compressed or decompressed';
+REVOKE ALL ON FUNCTION cfs_progress_rows() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cfs_progress_rows() TO pg_monitor;
+GRANT SELECT ON cfs_progress TO pg_monitor;
+
+-- Where a relation's files are. Null: it has none of its own.
+CREATE VIEW cfs_places AS
+SELECT c.oid, pg_catalog.pg_relation_filenode(c.oid) AS file,
+       coalesce(nullif(c.reltablespace, 0), d.dattablespace) AS tablespace
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_database d ON d.datname = current_database();
+
+-- Relations with a file of their own in a tablespace that has a setting, and those with compressed files elsewhere.
 CREATE VIEW cfs_relations AS
+WITH found AS MATERIALIZED (
+    SELECT c.oid, c.reltablespace AS tablespace, pg_catalog.pg_relation_filenode(c.oid) AS file
+    FROM pg_catalog.pg_class c
+    WHERE c.reltablespace IN (SELECT t.oid FROM pg_catalog.pg_tablespace t WHERE cfs_setting_in_force(t.oid) IS NOT NULL)
+      AND c.relkind IN ('r', 'i', 't', 'm', 'S')
+    UNION
+    SELECT c.oid, f.tablespace, f.file
+    FROM cfs_container_files() f
+    JOIN pg_catalog.pg_database d ON d.datname = current_database()
+    JOIN pg_catalog.pg_class c ON c.relfilenode = f.file
+                              AND c.reltablespace = CASE WHEN f.tablespace = d.dattablespace THEN 0 ELSE f.tablespace END
+)
 SELECT c.oid::pg_catalog.regclass AS relation, t.spcname AS tablespace,
        sum(s.virtual_bytes)::bigint AS virtual_bytes, sum(s.disk_bytes)::bigint AS disk_bytes,
        round(sum(s.virtual_bytes) / nullif(sum(s.disk_bytes), 0), 2) AS ratio,
        sum(s.garbage_bytes)::bigint AS garbage_bytes, max(s.dictionaries) AS dictionaries,
        count(*) FILTER (WHERE s.form = 'unreadable') AS unreadable,
        -- Visibility maps and the empty images of unlogged relations are plain everywhere.
-       count(*) FILTER (WHERE s.key_id IS NULL AND s.fork NOT IN ('vm', 'init')) = 0 AS encrypted
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_tablespace t ON t.oid = c.reltablespace
-CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s
-WHERE cfs_setting_in_force(t.oid) IS NOT NULL
-GROUP BY c.oid, t.spcname;
+       count(*) FILTER (WHERE s.key_id IS NULL AND s.fork NOT IN ('vm', 'init')) = 0 AS encrypted,
+       m.setting, m.source AS set_by
+FROM found c
+JOIN pg_catalog.pg_tablespace t ON t.oid = c.tablespace
+CROSS JOIN LATERAL cfs_segments(c.tablespace, c.file) s
+LEFT JOIN cfs_members((SELECT pg_catalog.array_agg(f.oid) FROM found f)) m ON m.relation = c.oid
+GROUP BY c.oid, t.spcname, m.setting, m.source;
 GRANT SELECT ON cfs_relations TO PUBLIC;
 
 CREATE FUNCTION cfs_relation_size(relation regclass) RETURNS bigint
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
-SELECT CASE
-    -- pg_default and pg_global, which never are compressed.
-    WHEN p.tablespace IN (1663, 1664) THEN
-        (SELECT sum(pg_catalog.pg_relation_size(c.oid, fork)) FROM unnest(ARRAY['main', 'fsm', 'vm', 'init']) fork)
-    ELSE coalesce((SELECT sum(s.disk_bytes) FROM cfs_segments(p.tablespace, pg_catalog.pg_relation_filenode(c.oid)) s), 0)
-    END::bigint
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_database d ON d.datname = current_database()
-CROSS JOIN LATERAL (SELECT coalesce(nullif(c.reltablespace, 0), d.dattablespace) AS tablespace) p
-WHERE c.oid = relation;
+SELECT coalesce(
+    (SELECT sum(s.disk_bytes) FROM cfs_segments(p.tablespace, p.file) s WHERE p.oid >= 16384),
+    -- Catalogs, which never are compressed, and what has no files.
+    (SELECT sum(pg_catalog.pg_relation_size(p.oid, fork)) FROM unnest(ARRAY['main', 'fsm', 'vm', 'init']) fork),
+    0)::bigint
+FROM cfs_places p
+WHERE p.oid = relation;
 END;
 COMMENT ON FUNCTION cfs_relation_size(regclass) IS
     'bytes on disk of all forks of a relation; pg_relation_size is what they stand for. Null: there is no such relation';
@@ -87,9 +171,9 @@ CREATE FUNCTION cfs_fragmentation(relation regclass) RETURNS double precision
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
 SELECT greatest(1 - sum(s.live_bytes)::double precision / nullif(sum(s.disk_bytes), 0), 0)
-FROM pg_catalog.pg_class c
-CROSS JOIN LATERAL cfs_segments(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)) s
-WHERE c.oid = relation AND c.reltablespace <> 0 AND s.form = 'compressed';
+FROM cfs_places p
+CROSS JOIN LATERAL cfs_segments(p.tablespace, p.file) s
+WHERE p.oid = relation AND s.form = 'compressed';
 END;
 COMMENT ON FUNCTION cfs_fragmentation(regclass) IS 'share of the bytes on disk that has no page in it: garbage, and space kept for reuse';
 
@@ -97,9 +181,9 @@ COMMENT ON FUNCTION cfs_fragmentation(regclass) IS 'share of the bytes on disk t
 CREATE FUNCTION cfs_gc_relation(relation regclass) RETURNS integer
 LANGUAGE sql STRICT VOLATILE
 BEGIN ATOMIC
-SELECT sum(CASE WHEN c.reltablespace <> 0 THEN coalesce(cfs_gc_file(c.reltablespace, pg_catalog.pg_relation_filenode(c.oid)), 0) ELSE 0 END)::integer
-FROM pg_catalog.pg_class c
-WHERE c.oid = relation OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(relation) t);
+SELECT sum(CASE WHEN p.oid < 16384 THEN 0 ELSE coalesce(cfs_gc_file(p.tablespace, p.file), 0) END)::integer
+FROM cfs_places p
+WHERE p.oid = relation OR p.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(relation) t);
 END;
 REVOKE ALL ON FUNCTION cfs_gc_relation(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION cfs_gc_relation(regclass) IS 'collects the garbage of the compressed files of a relation, or of its partitions, now; returns the number of files that had some. Null: there is no such relation';

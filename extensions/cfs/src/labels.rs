@@ -1,4 +1,4 @@
-//! Settings of tablespaces: a shared security label, which is the truth; a file in the data directory, which redo
+//! Labels, and settings of tablespaces: a shared security label, which is the truth; a file in the data directory, which redo
 //! and a start can read; and the server's memory, which is in force.
 //!
 //! A statement changes the label, as any transaction changes a catalog. Before its commit it is read once more, with
@@ -16,7 +16,7 @@ use pgrx::{PgSqlErrorCode as Code, pg_guard};
 use pgshrink_cfs_server::setting::{Setting, SettingError};
 use pgshrink_cfs_server::{keys, saved, server};
 
-use crate::{functions, mend, report};
+use crate::{board, functions, mend, report, targets};
 
 /// The provider's name.
 pub const PROVIDER: &CStr = c"cfs";
@@ -32,6 +32,8 @@ struct Pending {
     dropped: Vec<u32>,
     /// Settings as they are at the commit.
     decided: Vec<(u32, Setting)>,
+    /// Databases that got a label, or in which a relation got one.
+    converted: Vec<u32>,
 }
 
 thread_local! {
@@ -40,8 +42,13 @@ thread_local! {
 }
 
 impl Pending {
-    const NONE: Pending =
-        Pending { touched: Vec::new(), made: Vec::new(), dropped: Vec::new(), decided: Vec::new() };
+    const NONE: Pending = Pending {
+        touched: Vec::new(),
+        made: Vec::new(),
+        dropped: Vec::new(),
+        decided: Vec::new(),
+        converted: Vec::new(),
+    };
 }
 
 /// Uses what this process's transaction has done.
@@ -69,11 +76,11 @@ unsafe extern "C-unwind" fn relabel(object: *const pg_sys::ObjectAddress, label:
     // SAFETY: the server's, valid for the call.
     let object = unsafe { *object };
     if object.classId != pg_sys::TableSpaceRelationId {
-        report::error(
-            Code::ERRCODE_WRONG_OBJECT_TYPE,
-            "security labels for provider \"cfs\" are for tablespaces only",
-            "A table is compressed by the tablespace that it is in.",
-        );
+        // SAFETY: a string of the server's, or none.
+        let text = (!label.is_null()).then(|| unsafe { CStr::from_ptr(label) }.to_string_lossy());
+        targets::check_label(&object, text.as_deref());
+        note_conversion(targets::database_of(&object));
+        return;
     }
     if !label.is_null() {
         // SAFETY: a string of the server's.
@@ -137,6 +144,16 @@ pub fn check_encryption(tablespace: Option<Oid>) {
     }
 }
 
+/// At the commit the launcher is to look at a database.
+pub fn note_conversion(database: Oid) {
+    pending(|pending| pending.converted.push(database.to_u32()));
+}
+
+/// Whether this transaction has changed a setting of the session's database, or of a relation in it.
+pub fn has_changed(database: Oid) -> bool {
+    pending(|pending| pending.converted.contains(&database.to_u32()))
+}
+
 fn address(tablespace: Oid) -> pg_sys::ObjectAddress {
     pg_sys::ObjectAddress { classId: pg_sys::TableSpaceRelationId, objectId: tablespace, objectSubId: 0 }
 }
@@ -195,11 +212,11 @@ unsafe extern "C-unwind" fn at_transaction_end(event: XactEvent::Type, _argument
     match event {
         XactEvent::XACT_EVENT_PRE_COMMIT => decide(),
         XactEvent::XACT_EVENT_PRE_PREPARE => {
-            let is_pending = pending(|pending| !pending.touched.is_empty());
+            let is_pending = pending(|pending| !pending.touched.is_empty() || !pending.converted.is_empty());
             if is_pending {
                 report::error(
                     Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-                    "cannot PREPARE a transaction that changed a tablespace's compression",
+                    "cannot PREPARE a transaction that changed the compression of a tablespace, table or database",
                     "Change it in a transaction of its own.",
                 );
             }
@@ -232,13 +249,14 @@ fn decide() {
 
 /// After the commit: no errors any more.
 fn apply() {
-    let Pending { decided, dropped, .. } = pending(std::mem::take);
+    let Pending { decided, dropped, converted, .. } = pending(std::mem::take);
     for (tablespace, setting) in decided {
         follow(tablespace, setting);
     }
     for tablespace in dropped {
         forget(tablespace);
     }
+    converted.into_iter().for_each(board::put);
 }
 
 /// Makes file and memory say what the label says.

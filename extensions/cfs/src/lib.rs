@@ -10,6 +10,11 @@
 //!                                     ^                                              ^
 //!    mend: what the labels say, to files and memory                                 |
 //!    worker: the launcher, which mends; collectors of garbage ----------------------'
+//!
+//!    targets, conversion: settings of tables and databases --> labels, board (a word to the launcher)
+//!    dispatching: the launcher starts a dispatcher for a database --> dispatcher: members' files that lack their form
+//!    converter: workers that bring these files to it
+//!
 //!    functions, collecting, estimate: what SQL sees; damage: what a client is told of it
 //! ```
 //!
@@ -20,16 +25,23 @@
 //! 3. Nothing here writes WAL of its own. A setting is a security label, and what else says it follows that label
 //!    ([`labels`], [`mend`]).
 
+mod board;
 mod collecting;
+mod conversion;
+mod converter;
 mod damage;
 mod ddl;
+mod dispatcher;
+mod dispatching;
 mod estimate;
 mod functions;
 mod labels;
+mod members;
 mod mend;
 mod report;
 mod settings;
 mod start;
+mod targets;
 mod worker;
 
 use pgrx::prelude::*;
@@ -52,6 +64,7 @@ pub extern "C-unwind" fn _PG_init() {
     start::reserve_setting_names();
     start::check_server();
     start::install();
+    board::register();
     damage::register();
     labels::register();
     ddl::register();

@@ -19,3 +19,14 @@ pub fn fatal(code: PgSqlErrorCode, message: impl Into<String>, hint: impl Into<S
 pub fn warning(code: PgSqlErrorCode, message: impl Into<String>, hint: impl Into<String>) {
     ErrorReport::new(code, message.into(), "cfs").set_hint(hint).report(PgLogLevel::WARNING);
 }
+
+/// Says what the session may want to know.
+pub fn notice(message: impl Into<String>, hint: impl Into<String>) {
+    let code = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+    ErrorReport::new(code, message.into(), "cfs").set_hint(hint).report(PgLogLevel::NOTICE);
+}
+
+/// Says something at a level of the caller's choice, below an ERROR.
+pub fn log(level: PgLogLevel, code: PgSqlErrorCode, message: impl Into<String>, hint: impl Into<String>) {
+    ErrorReport::new(code, message.into(), "cfs").set_hint(hint).report(level);
+}

@@ -1,11 +1,15 @@
 //! The extension's settings (GUCs).
 
-use std::ffi::CString;
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::time::Duration;
 
-use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::pg_sys::{self, GucSource};
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, pg_guard};
 use pgshrink_cfs::{Budget, Rules};
 use pgshrink_cfs_server::keys::Sources;
+use pgshrink_cfs_server::setting::Setting;
 
 static GC: GucSetting<bool> = GucSetting::<bool>::new(true);
 static DICTIONARIES: GucSetting<bool> = GucSetting::<bool>::new(true);
@@ -24,6 +28,15 @@ static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::ne
 static OLD_KEY_COMMAND: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 static OLD_KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
+static CONVERT: GucSetting<bool> = GucSetting::<bool>::new(true);
+static CONVERT_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(1);
+static CONVERT_RATE_KB: GucSetting<i32> = GucSetting::<i32>::new(0);
+static NODE_COMPRESSION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+static NAPTIME_S: GucSetting<i32> = GucSetting::<i32>::new(30);
+
+/// Converters that there may be.
+const CONVERT_WORKERS_MAX: i32 = 16;
+
 /// Workers that there may be: the original's limit.
 pub const GC_WORKERS_MAX: i32 = 100;
 
@@ -37,6 +50,85 @@ pub fn define() {
     define_collection();
     define_limits();
     define_keys();
+    define_conversion();
+}
+
+fn define_conversion() {
+    GucRegistry::define_bool_guc(
+        c"cfs.convert",
+        c"Compresses and decompresses relations in the background where their setting says so.",
+        c"Off: no conversion begins, and those under way wait as they are.",
+        &CONVERT,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"cfs.convert_workers",
+        c"Number of background workers that convert files.",
+        c"Each needs space for one more file of up to 1 GB.",
+        &CONVERT_WORKERS,
+        0,
+        CONVERT_WORKERS_MAX,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"cfs.convert_rate",
+        c"Bytes per second at most that each of these workers converts, counted uncompressed; 0: no limit.",
+        c"",
+        &CONVERT_RATE_KB,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_KB,
+    );
+    GucRegistry::define_int_guc(
+        c"cfs.naptime",
+        c"Time between two looks at a database for relations that are to be converted.",
+        c"Changed settings are looked at when they are committed; new and grown files are found by these looks.",
+        &NAPTIME_S,
+        1,
+        24 * 3600,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    // SAFETY: hooks that live as long as the library.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"cfs.node_compression",
+            c"Compression of all tables of this server, whatever their own settings are; empty: their own.",
+            c"Not replicated: it compresses a standby whose primary is plain.",
+            &NODE_COMPRESSION,
+            GucContext::Sighup,
+            GucFlags::default(),
+            Some(check_node_compression),
+            None,
+            None,
+        );
+    }
+}
+
+/// Whether a value of `cfs.node_compression` means something.
+#[pg_guard]
+unsafe extern "C-unwind" fn check_node_compression(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: GucSource::Type,
+) -> bool {
+    // SAFETY: the server's: a place with a string that ends with a zero, or none.
+    unsafe {
+        if (*value).is_null() {
+            return true;
+        }
+        let text = CStr::from_ptr(*value).to_string_lossy();
+        let Err(error) = text.parse::<Setting>() else { return true };
+        if text.trim().is_empty() {
+            return true;
+        }
+        let hint = CString::new(error.hint()).unwrap_or_default();
+        pg_sys::GUC_check_errhint_string = pg_sys::pstrdup(hint.as_ptr());
+        false
+    }
 }
 
 fn define_keys() {
@@ -214,6 +306,31 @@ pub fn key_sources() -> Sources {
         old_command: text(&OLD_KEY_COMMAND),
         old_file: text(&OLD_KEY_FILE).map(Into::into),
     }
+}
+
+/// `cfs.convert`.
+pub fn converts() -> bool {
+    CONVERT.get()
+}
+
+/// `cfs.convert_workers`.
+pub fn converters() -> i32 {
+    CONVERT_WORKERS.get()
+}
+
+/// `cfs.convert_rate` in bytes per second; 0: no limit.
+pub fn convert_rate() -> u64 {
+    bytes(CONVERT_RATE_KB.get())
+}
+
+/// `cfs.node_compression`; `None`: labels decide.
+pub fn node_compression() -> Option<Setting> {
+    NODE_COMPRESSION.get()?.to_string_lossy().parse().ok()
+}
+
+/// `cfs.naptime`.
+pub fn naptime() -> Duration {
+    Duration::from_secs(NAPTIME_S.get().max(1).unsigned_abs().into())
 }
 
 /// `cfs.gc_limit`, in percent of live bytes.

@@ -12,7 +12,7 @@ use pgshrink_cfs_server::setting::Setting;
 use pgshrink_cfs_server::{Problem, Room, ServerFront, keys, owner, saved, secrets};
 
 use crate::report::{error, fatal, warning};
-use crate::settings;
+use crate::{board, settings};
 
 static FRONT: ServerFront = ServerFront;
 /// Processes beside those that `MaxBackends` counts: auxiliary ones and workers of asynchronous I/O.
@@ -89,6 +89,7 @@ unsafe extern "C-unwind" fn shmem_startup() {
             next();
         }
     }
+    board::begin();
     let Err(error) = begin() else { return };
     let (code, hint) = match error.downcast_ref::<Problem>() {
         Some(Problem::InUse { link, .. }) => (

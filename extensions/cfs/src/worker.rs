@@ -1,5 +1,5 @@
 //! Background workers: the launcher, which makes files and memory follow the labels of tablespaces and keeps their
-//! reserves filled, and the collectors of garbage.
+//! reserves filled, and the collectors of garbage. What converts files is in [`crate::converter`] and [`crate::dispatcher`].
 #![allow(unsafe_code)]
 
 use std::collections::{HashSet, VecDeque};
@@ -21,8 +21,9 @@ use pgshrink_cfs_server::training::Trainer;
 use pgshrink_cfs_server::{Problem, owner, server, work};
 
 use crate::collecting::collect_whole;
+use crate::dispatching::Dispatching;
 use crate::report::warning;
-use crate::{mend, settings};
+use crate::{board, mend, settings};
 
 /// Between two looks of the launcher.
 const LAUNCHER_PERIOD: Duration = Duration::from_secs(5);
@@ -41,7 +42,8 @@ const WALK_PERIOD: Duration = Duration::from_secs(3600);
 
 const COLLECTOR: &str = "cfs garbage collector";
 
-fn builder(name: &str, function: &str) -> BackgroundWorkerBuilder {
+/// A worker of the library's.
+pub fn builder(name: &str, function: &str) -> BackgroundWorkerBuilder {
     BackgroundWorkerBuilder::new(name)
         .set_type(name)
         .set_function(function)
@@ -57,6 +59,9 @@ pub fn register() {
     builder("cfs launcher", "cfs_launcher_main").load();
     for number in 0..settings::workers() {
         builder(COLLECTOR, "cfs_collector_main").set_argument(number.into_datum()).load();
+    }
+    for number in 0..settings::converters() {
+        builder("cfs converter", "cfs_converter_main").set_argument(number.into_datum()).load();
     }
 }
 
@@ -87,7 +92,7 @@ fn wait_event() -> u32 {
 }
 
 /// What a worker does between two looks: false at its end.
-fn rest(time: Duration) -> bool {
+pub fn rest(time: Duration) -> bool {
     let flags = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     let time = time.max(Duration::from_millis(1)).as_millis().min(i32::MAX as u128) as i64;
     // SAFETY: the process's own latch.
@@ -104,7 +109,7 @@ fn rest(time: Duration) -> bool {
 }
 
 /// Whether the process was told to end. Once it was, this stays so: pgrx forgets it when it has said so.
-fn is_ending() -> bool {
+pub fn is_ending() -> bool {
     static IS_ENDING: AtomicBool = AtomicBool::new(false);
     if BackgroundWorker::sigterm_received() {
         IS_ENDING.store(true, Ordering::Relaxed);
@@ -119,12 +124,14 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
     let mut in_use = HashSet::new();
+    let mut dispatching = Dispatching::default();
+    board::listen();
     loop {
         owner::release_removed();
         let asked = server::asked();
         let labelled = mend::mend();
         server::answer(asked);
-        for (tablespace, setting) in labelled {
+        for (&tablespace, setting) in &labelled {
             own(tablespace, &mut in_use);
             if setting.compression.is_some() {
                 // A tablespace whose directory is not there yet has nothing to keep space for.
@@ -137,23 +144,25 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
                 let _ = work::close_idle(keep);
             }
         }
-        if !rest_until_asked(asked) {
+        dispatching.follow(labelled);
+        if !rest_until_asked(asked, &mut dispatching) {
             return;
         }
     }
 }
 
-/// Rests, on a standby until redo asks for settings; false at the worker's end.
-fn rest_until_asked(asked: u64) -> bool {
+/// Rests, on a standby until redo asks for settings, and starts dispatchers meanwhile; false at the worker's end.
+fn rest_until_asked(asked: u64, dispatching: &mut Dispatching) -> bool {
     let begun = Instant::now();
     loop {
+        dispatching.look();
         // SAFETY: reads what all processes share.
         let is_standby = unsafe { pg_sys::RecoveryInProgress() };
-        let left = LAUNCHER_PERIOD.saturating_sub(begun.elapsed());
+        let left = LAUNCHER_PERIOD.saturating_sub(begun.elapsed()).min(dispatching.rest());
         if !rest(if is_standby { left.min(STANDBY_PERIOD) } else { left }) {
             return false;
         }
-        if server::asked() != asked || begun.elapsed() >= LAUNCHER_PERIOD || !is_standby {
+        if server::asked() != asked || begun.elapsed() >= LAUNCHER_PERIOD {
             return true;
         }
     }
@@ -172,15 +181,18 @@ fn own(tablespace: u32, in_use: &mut HashSet<u32>) {
     }
 }
 
-/// A collector's share of all segments.
+/// A worker's share of all segments.
 #[derive(Clone, Copy)]
-struct Share {
-    number: u64,
-    count: u64,
+pub struct Share {
+    /// Which.
+    pub number: u64,
+    /// Of how many.
+    pub count: u64,
 }
 
 impl Share {
-    fn has(self, key: &SegmentKey) -> bool {
+    /// Whether a segment is in it.
+    pub fn has(self, key: &SegmentKey) -> bool {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         hasher.finish() % self.count == self.number
@@ -262,10 +274,15 @@ pub extern "C-unwind" fn cfs_collector_once_main(argument: Datum) {
     }
 }
 
-fn begin() -> Option<Collector> {
+/// Begins a worker that has no database.
+pub fn begin_worker() {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     // For pg_stat_activity.
     BackgroundWorker::connect_worker_to_spi(None, None);
+}
+
+fn begin() -> Option<Collector> {
+    begin_worker();
     Collector::new().ok()
 }
 
@@ -392,7 +409,7 @@ fn note(key: &SegmentKey, problem: &Problem) {
 }
 
 /// Shows in pg_stat_activity what the worker is doing.
-fn report(text: &str) {
+pub fn report(text: &str) {
     let text = CString::new(text).unwrap_or_default();
     let state = match text.is_empty() {
         true => pg_sys::BackendState::STATE_IDLE,

@@ -159,18 +159,18 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
 }
 
 /// A new container's key, and how its root carries it.
-struct Lock {
-    seal: Option<Box<RecordSeal<Kernel>>>,
-    slot: KeySlot,
+pub(crate) struct Lock {
+    pub(crate) seal: Option<Box<RecordSeal<Kernel>>>,
+    pub(crate) slot: KeySlot,
     /// Until the container has its name: who changes the master key waits.
-    _births: Option<Births>,
+    pub(crate) _births: Option<Births>,
 }
 
 /// The key of a new container; none where the tablespace is not encrypted.
 ///
 /// # Errors
 /// EACCES where it is, and the server has no key.
-fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Errno> {
+pub(crate) fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Errno> {
     let is_encrypted = shared.region.setting(key.tablespace).is_some_and(|setting| setting.is_encrypted);
     if !is_encrypted {
         return Ok(Lock { seal: None, slot: [0; KEY_SLOT_BYTES], _births: None });
@@ -253,7 +253,7 @@ pub(super) fn discard(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-fn random() -> Result<[u8; 16], Errno> {
+pub(crate) fn random() -> Result<[u8; 16], Errno> {
     let mut id = [0u8; 16];
     // SAFETY: a buffer of the length that is given.
     let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };

@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pgshrink_cfs_server::DEFAULT_TABLESPACE;
 use pgshrink_cfs_server::server::{begin_exchange, enter_directory};
 use pgshrink_interpose::hooks::hook_of;
-use pgshrink_interpose::prepare;
+use pgshrink_interpose::{Front, prepare};
 
 use crate::elsewhere::made;
-use crate::server::{FRONT, close, in_a_server, page, process, write};
-use pgshrink_interpose::Front;
+use crate::server::{FRONT, close, in_a_server, page, path, process, write};
 
 const NAME: &CStr = c"base/5/16401";
 const OTHER: &CStr = c"base/5/16401.pgshrink-new.77";
@@ -91,10 +90,14 @@ fn make_dummies() {
 }
 
 fn exchange() {
+    exchange_of(NAME, OTHER);
+}
+
+fn exchange_of(name: &CStr, other: &CStr) {
     let _exchanging = begin_exchange().unwrap();
     // SAFETY: strings. It fails where one of the two is not there.
     unsafe {
-        let (name, other) = (NAME.as_ptr(), OTHER.as_ptr());
+        let (name, other) = (name.as_ptr(), other.as_ptr());
         libc::syscall(
             libc::SYS_renameat2,
             libc::AT_FDCWD,
@@ -247,4 +250,98 @@ fn a_file_that_is_removed_across_an_exchange_is_gone_whatever_it_was() {
         },
         true,
     );
+}
+
+#[test]
+fn an_exchange_that_never_ends_keeps_nobody_from_files_and_directories() {
+    in_a_server(|| {
+        process(|| {
+            prepare(&FRONT).unwrap();
+            enter_directory(DEFAULT_TABLESPACE, 5).unwrap();
+            make();
+            // As of a process that is stopped amid it.
+            let _exchanging = begin_exchange().unwrap();
+            let open = hook!("open", fn(*const c_char, c_int, c_int) -> c_int);
+            let opened = |path: &CStr, flags: c_int| {
+                // SAFETY: a string.
+                let fd = unsafe { open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
+                if fd >= 0 { Ok(fd) } else { Err(errno()) }
+            };
+            let plain = c"base/5/16402";
+            let create = libc::O_RDWR | libc::O_CREAT;
+            assert!(opened(plain, create | libc::O_EXCL).is_ok_and(|fd| !is_managed(fd)));
+            assert_eq!(opened(plain, create | libc::O_EXCL), Err(libc::EEXIST));
+            assert!(opened(plain, create).is_ok() && opened(plain, libc::O_RDONLY).is_ok());
+            assert_eq!(opened(c"base/5/16403", libc::O_RDWR), Err(libc::ENOENT));
+            assert!(opened(NAME, libc::O_RDWR).is_ok_and(is_managed));
+            for directory in [c"base/5", c"./base/5", c"pg_tblspc/16400", c"."] {
+                assert!(opened(directory, libc::O_RDONLY).is_ok(), "{directory:?}");
+            }
+            assert_eq!(opened(c"base/5", libc::O_RDWR), Err(libc::EISDIR));
+            let truncate = hook!("truncate", fn(*const c_char, libc::off_t) -> c_int);
+            let unlink = hook!("unlink", fn(*const c_char) -> c_int);
+            let rename = hook!("rename", fn(*const c_char, *const c_char) -> c_int);
+            // SAFETY: strings.
+            unsafe {
+                assert_eq!(truncate(plain.as_ptr(), 8192), 0);
+                assert_eq!(rename(plain.as_ptr(), c"base/5/16404".as_ptr()), 0);
+                assert_eq!((rename(plain.as_ptr(), NAME.as_ptr()), errno()), (-1, libc::EPERM));
+                assert_eq!((unlink(plain.as_ptr()), errno()), (-1, libc::ENOENT));
+                assert_eq!((unlink(c"base/5".as_ptr()), errno()), (-1, libc::EISDIR));
+                assert_eq!(unlink(NAME.as_ptr()), 0);
+            }
+        });
+    });
+}
+
+/// A whole conversion and the way back, of files without pages: what had the name goes after each exchange.
+fn convert_and_back(name: &CStr, other: &CStr) {
+    let (text, beside) = (name.to_str().unwrap(), other.to_str().unwrap());
+    let container = format!("{beside}/segment.pgshrink");
+    fs::create_dir(beside).unwrap();
+    fs::write(&container, "").unwrap();
+    exchange_of(name, other);
+    fs::remove_file(beside).unwrap();
+    fs::write(beside, "plain").unwrap();
+    exchange_of(name, other);
+    fs::remove_file(&container).unwrap();
+    fs::remove_dir(beside).unwrap();
+    assert!(fs::symlink_metadata(text).unwrap().is_file());
+}
+
+#[test]
+fn a_container_that_goes_after_its_exchange_is_never_taken_for_one_that_was_not_made() {
+    in_a_server(|| {
+        process(|| {
+            prepare(&FRONT).unwrap();
+            // Where files are born compressed: one that is taken for missing would be made.
+            let (name, other) = (path("16401"), path("16401.pgshrink-new.77"));
+            fs::write(name.to_str().unwrap(), "plain").unwrap();
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        convert_and_back(&name, &other);
+                    }
+                });
+                let open = hook!("open", fn(*const c_char, c_int, c_int) -> c_int);
+                let close = hook!("close", fn(c_int) -> c_int);
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    for round in 0..ROUNDS {
+                        let flags = if round.is_multiple_of(2) { libc::O_CREAT } else { 0 };
+                        // SAFETY: a string, and a descriptor that is closed once.
+                        unsafe {
+                            let fd = open(name.as_ptr(), flags | libc::O_RDWR | libc::O_CLOEXEC, 0o600);
+                            assert!(fd >= 0, "round {round}: error {}", errno());
+                            assert_eq!(stat_of(fd).st_mode & libc::S_IFMT, libc::S_IFREG);
+                            close(fd);
+                        }
+                    }
+                }));
+                is_over.store(true, Ordering::Relaxed);
+                done.unwrap();
+            });
+            assert!(fs::metadata(name.to_str().unwrap()).unwrap().is_file());
+        });
+    });
 }

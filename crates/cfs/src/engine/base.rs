@@ -38,6 +38,9 @@ const LEFT: u64 = 1 << 9;
 /// How long the engine's calls on a base are, in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
 
+/// The operation of an error that says that the base has no size to be had.
+pub const BASE_SIZE: &str = "size of the base";
+
 /// What became of a page that was to change its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
@@ -146,7 +149,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let size = self
             .base_device()
             .base_size()
-            .map_err(|source| Error::device("size of the base", 0, 0, source))?;
+            .map_err(|source| Error::device(BASE_SIZE, 0, 0, source))?;
         let (found, allowed) = (size / PAGE, u64::from(self.options.geometry.pages_max));
         if found > allowed {
             return Err(Error::Limit { what: "pages of the base", found, allowed });
@@ -216,7 +219,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     ///
     /// # Errors
     /// [`Error::Device`]: after one of them a part of the pages may be there.
-    pub fn extend_whole(&self, pages: u32) -> Result<(), Error> {
+    pub(crate) fn extend_whole(&self, pages: u32) -> Result<(), Error> {
         for block in self.base_pages()?..pages {
             self.put_into_base(block, &[0; PAGE_SIZE])?;
         }
@@ -227,12 +230,24 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub fn truncate_whole(&self, pages: u32) -> Result<(), Error> {
+    pub(crate) fn truncate_whole(&self, pages: u32) -> Result<(), Error> {
         self.check_writable()?;
         if pages < self.base_pages()? {
             self.cut_base(pages)?;
         }
         Ok(())
+    }
+
+    /// Gives the space of a base back whose segment is being dropped: it was cut to nothing, and that is durable.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn drop_base(&self) -> Result<(), Error> {
+        self.check_writable()?;
+        if self.base() == Base::None || self.page_count()? > 0 {
+            return Ok(());
+        }
+        self.cut_base(0)
     }
 
     fn cut_base(&self, pages: u32) -> Result<(), Error> {

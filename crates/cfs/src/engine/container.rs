@@ -497,6 +497,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// [`Error::Limit`] for more pages than the segment can have; [`Error::ReadOnly`].
     pub fn extend(&self, pages: u32) -> Result<(), Error> {
+        if self.base() == Base::Whole {
+            return self.extend_whole(pages);
+        }
         if pages <= self.pages() {
             return Ok(());
         }
@@ -658,6 +661,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::ReadOnly`], [`Error::OtherContainer`].
     pub fn truncate(&self, pages: u32) -> Result<(), Error> {
         self.check_writable()?;
+        if self.base() == Base::Whole {
+            return self.truncate_whole(pages);
+        }
         let guard = self.lock_commit();
         self.device.pause();
         if self.options.fault.is(Fault::TruncationForgotten) {

@@ -86,8 +86,8 @@ fn pages_leave_the_base_while_they_are_read_written_cut_and_added() {
     // While it is whole, everything goes there.
     write(&store, 3, 2, &mut w);
     write(&store, 10, 2, &mut w);
-    store.container().extend_whole(13).unwrap();
-    store.container().truncate_whole(12).unwrap();
+    store.container().extend(13).unwrap();
+    store.container().truncate(12).unwrap();
     check(&store, &[1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 2, 0], &mut w);
     store.container().commit().unwrap();
     leave(&store);
@@ -205,8 +205,7 @@ fn run(seed: u64, fault: Fault) -> Result<(), String> {
             5 => {
                 let to = rng.below(pages + 1) as u32;
                 let c = store.container();
-                if base == Base::Whole { c.truncate_whole(to) } else { c.truncate(to) }
-                    .map_err(|e| e.to_string())?;
+                c.truncate(to).map_err(|e| e.to_string())?;
                 sizes.push(to as usize);
                 // What comes back there is zeros, or what was there if the cut is lost.
                 may_be.iter_mut().skip(to as usize).for_each(|page| page.push(0));
@@ -214,8 +213,7 @@ fn run(seed: u64, fault: Fault) -> Result<(), String> {
             6 => {
                 let to = (pages as u32 + rng.below(3) as u32).min(40);
                 let c = store.container();
-                if base == Base::Whole { c.extend_whole(to) } else { c.extend(to) }
-                    .map_err(|e| e.to_string())?;
+                c.extend(to).map_err(|e| e.to_string())?;
                 may_be.resize(may_be.len().max(to as usize), vec![0]);
                 may_be[pages..to as usize].iter_mut().for_each(|page| page.push(0));
                 // A base grows page by page.

@@ -1,6 +1,8 @@
 //! cfs in real servers: what statements say and leave behind.
 
+mod conversions;
 mod crashes;
+mod dispatching;
 mod errors;
 mod estimate;
 mod options;

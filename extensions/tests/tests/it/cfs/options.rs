@@ -104,8 +104,7 @@ fn a_label_has_the_effect_of_the_option_and_stands_on_nothing_else() {
         for (sqlstate, statement) in [
             ("22023", "security label for cfs on tablespace t is 'secret'"),
             ("22023", "security label for cfs on tablespace t is 'compression=gzip'"),
-            ("42809", "security label for cfs on table r is 'compression=lz4'"),
-            ("42809", "security label for cfs on database postgres is 'compression=lz4'"),
+            ("42809", "security label for cfs on schema public is 'compression=lz4'"),
             ("42809", "security label for cfs on role postgres is null"),
         ] {
             failure(cluster.psql(), sqlstate, statement);

@@ -34,6 +34,11 @@ fn settings_have_defaults_limits_and_units() {
             "cfs.gc_period|5s",
             "cfs.max_open_segments|10000",
             "cfs.backend_memory|16MB",
+            "cfs.convert|on",
+            "cfs.convert_rate|0",
+            "cfs.convert_workers|1",
+            "cfs.naptime|30s",
+            "cfs.node_compression|",
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line} in {shown}");
         }
@@ -43,7 +48,7 @@ fn settings_have_defaults_limits_and_units() {
         failure(cluster.psql(), "55P02", "set cfs.max_open_segments = 100");
         failure(cluster.psql(), "42602", "set cfs.gc_treshold = 5");
         let workers = "select count(*) from pg_stat_activity where backend_type like 'cfs %'";
-        assert_eq!(sql(cluster, workers), "2");
+        assert_eq!(sql(cluster, workers), "3");
         assert!(!cluster.log_contains("FATAL"), "{}", cluster.log().unwrap());
     });
 }

@@ -1,0 +1,241 @@
+//! The dispatcher: a worker that looks at one database's relations, and begins conversions of files that do not have
+//! the form that their setting says.
+//!
+//! Only a process that is connected to a database knows which relation a file is of. It must not stay: CREATE
+//! DATABASE … TEMPLATE and DROP DATABASE wait five seconds for others to go. So it looks for three at most, and the
+//! launcher ([`crate::dispatching`]) starts it again, to go on where it ended.
+//!
+//! It waits for no lock. A relation that somebody else has locked altogether is left for the next look. What it holds, it
+//! holds in a transaction for each relation, without waiting for anything but the disk.
+#![allow(unsafe_code)]
+
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
+use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
+use pgshrink_cfs::slots::SegmentKey;
+use pgshrink_cfs_server::convert::{self, Exchanged};
+use pgshrink_cfs_server::policy::Wanted;
+use pgshrink_cfs_server::{Problem, server};
+
+use crate::board::{self, Ended};
+use crate::members::{self, Lacks, Member, Which};
+use crate::worker::is_ending;
+use crate::{report, settings, targets};
+
+/// So long it is connected at most, and one relation's files.
+const TIME: Duration = Duration::from_secs(3);
+/// Files at most that are in the midst of a conversion.
+pub const IN_FLIGHT_MAX: usize = 64;
+
+/// A look at the session's database.
+struct Look {
+    begun: Instant,
+    /// Files that are compressed, by their tablespace.
+    containers: HashMap<u32, HashSet<u32>>,
+    has_told: bool,
+}
+
+/// The worker's main function; its argument is the database's OID.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    BackgroundWorker::connect_worker_to_spi_by_oid(Some(Oid::from(argument.value() as u32)), None);
+    override_settings();
+    let mut look = Look { begun: Instant::now(), containers: HashMap::new(), has_told: false };
+    let cursor = board::cursor();
+    let found = BackgroundWorker::transaction(AssertUnwindSafe(|| look.survey(cursor)));
+    let ended = match found {
+        None => Ended::Nothing,
+        Some(found) => look.at(&found, cursor),
+    };
+    board::end(ended);
+}
+
+/// What the database's owner has set is not for this process, which is a superuser's.
+fn override_settings() {
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    const NEWER: &[(&std::ffi::CStr, &std::ffi::CStr)] = &[(c"transaction_timeout", c"0")];
+    #[cfg(not(any(feature = "pg17", feature = "pg18")))]
+    const NEWER: &[(&std::ffi::CStr, &std::ffi::CStr)] = &[];
+    let settings = [
+        (c"search_path", c""),
+        (c"statement_timeout", c"0"),
+        (c"lock_timeout", c"0"),
+        (c"idle_in_transaction_session_timeout", c"0"),
+        (c"default_transaction_isolation", c"read committed"),
+        (c"jit", c"off"),
+    ];
+    for (name, value) in settings.iter().chain(NEWER) {
+        let (context, source) = (pg_sys::GucContext::PGC_SUSET, pg_sys::GucSource::PGC_S_OVERRIDE);
+        // SAFETY: strings that end with a zero, of settings that the server has.
+        unsafe { pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, source) };
+    }
+}
+
+impl Look {
+    /// The relations behind this one, in a transaction; `None`: nothing says that any is to be compressed, and none
+    /// is.
+    fn survey(&mut self, cursor: u32) -> Option<Vec<Member>> {
+        // SAFETY: reads a variable of the session.
+        let database = unsafe { pg_sys::MyDatabaseId };
+        let tablespaces = members::tablespaces();
+        for tablespace in &tablespaces {
+            let files = convert::container_files(*tablespace, database.to_u32());
+            if !files.is_empty() {
+                self.containers.insert(*tablespace, files.into_iter().collect());
+            }
+        }
+        let compresses = |tablespace: &u32| {
+            server::setting(*tablespace).is_some_and(|setting| setting.compression.is_some())
+        };
+        let is_worth_it = !self.containers.is_empty()
+            || settings::node_compression().is_some_and(|node| node.compression.is_some())
+            || targets::database_label(database).is_some()
+            || tablespaces.iter().any(compresses)
+            || members::has_labels();
+        is_worth_it.then(|| members::find(Which::After(Oid::from(cursor))))
+    }
+
+    /// Looks at relations, one after the other.
+    fn at(&mut self, found: &[Member], cursor: u32) -> Ended {
+        let mut last = cursor;
+        for member in found {
+            pgrx::check_for_interrupts!();
+            if is_ending() || self.begun.elapsed() >= TIME {
+                return Ended::At(last);
+            }
+            if self.lacks_anything(member) {
+                if convert::in_flight() >= IN_FLIGHT_MAX {
+                    return Ended::At(last);
+                }
+                let is_whole = BackgroundWorker::transaction(AssertUnwindSafe(|| self.convert(member)));
+                if !is_whole {
+                    return Ended::At(last);
+                }
+            }
+            last = member.relation.to_u32();
+        }
+        Ended::Whole
+    }
+
+    /// Whether a relation has a file of another form than it is to have; without a lock.
+    fn lacks_anything(&mut self, member: &Member) -> bool {
+        let wanted = member.settings.wanted();
+        let has_container = || {
+            let files = self.containers.get(&member.tablespace.to_u32());
+            files.is_some_and(|files| files.contains(&member.file.to_u32()))
+        };
+        match wanted {
+            Wanted::Leave => return false,
+            Wanted::Plain if !has_container() => return false,
+            Wanted::Plain | Wanted::Compressed(_) => {}
+        }
+        match members::files(member.tablespace, member.file) {
+            Ok(files) => files.iter().any(|(_, form)| members::lacks(wanted, form) != Lacks::Nothing),
+            Err(problem) => {
+                self.note(member, &problem);
+                false
+            }
+        }
+    }
+
+    /// Begins conversions of a relation's files, in a transaction; false: it goes on in another look.
+    fn convert(&mut self, member: &Member) -> bool {
+        // SAFETY: in a transaction, at whose end the lock goes.
+        if !unsafe { pg_sys::ConditionalLockRelationOid(member.relation, pg_sys::AccessShareLock as i32) } {
+            return true;
+        }
+        // It may have got another file, or be gone, before it was locked.
+        let Some((tablespace, file)) = place_of(member.relation) else { return true };
+        let wanted = member.settings.wanted();
+        let files = match members::files(tablespace, file) {
+            Ok(files) => files,
+            Err(problem) => {
+                self.note(member, &problem);
+                return true;
+            }
+        };
+        for (key, form) in files {
+            let lacks = members::lacks(wanted, &form);
+            if lacks == Lacks::Nothing {
+                continue;
+            }
+            if convert::in_flight() >= IN_FLIGHT_MAX || self.begun.elapsed() >= TIME {
+                return false;
+            }
+            if let Err(problem) = begin(member, &key, lacks, wanted) {
+                self.note(member, &problem);
+            }
+        }
+        true
+    }
+
+    /// The first problem of a look is told; others are likely the same.
+    fn note(&mut self, member: &Member, problem: &Problem) {
+        let level = if self.has_told { PgLogLevel::DEBUG1 } else { PgLogLevel::LOG };
+        self.has_told = true;
+        let message = format!("cfs cannot convert relation {}: {problem}", member.relation.to_u32());
+        report::log(level, Code::ERRCODE_IO_ERROR, message, "It is tried again after cfs.naptime.");
+    }
+}
+
+/// Where a locked relation's file is; `None`: it has none that may be converted.
+fn place_of(relation: Oid) -> Option<(Oid, Oid)> {
+    if relation.to_u32() < targets::FIRST_OID {
+        return None;
+    }
+    // SAFETY: in a transaction; a tuple of this catalog, copied before it is released.
+    let form = unsafe {
+        let key = pg_sys::SysCacheIdentifier::RELOID as i32;
+        let tuple = pg_sys::SearchSysCache1(key, Datum::from(relation));
+        if tuple.is_null() {
+            return None;
+        }
+        let form = *pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_class>();
+        pg_sys::ReleaseSysCache(tuple);
+        form
+    };
+    let is_fit = matches!(form.relkind as u8, b'r' | b'm' | b't' | b'i')
+        && matches!(form.relpersistence as u8, b'p' | b'u')
+        && !form.relisshared
+        && form.relfilenode != Oid::INVALID;
+    is_fit.then(|| (members::tablespace_of(form.reltablespace), form.relfilenode))
+}
+
+/// Begins what a file lacks. The relation is locked.
+fn begin(member: &Member, key: &SegmentKey, lacks: Lacks, wanted: Wanted) -> Result<(), Problem> {
+    let choice = match wanted {
+        Wanted::Compressed(choice) => choice,
+        Wanted::Plain | Wanted::Leave => None,
+    };
+    let (what, done) = match lacks {
+        Lacks::Nothing => return Ok(()),
+        Lacks::Compression => {
+            let exchanged = convert::exchange(key, choice)?;
+            let done = match exchanged {
+                Exchanged::Done => "begun",
+                Exchanged::IsContainer => "it is a container",
+                Exchanged::TooSmall => "it is too small",
+                Exchanged::Missing => "it is missing",
+                Exchanged::Busy(why) => why,
+            };
+            ("compress", done)
+        }
+        Lacks::Return => ("decompress", if convert::begin_return(key)? { "begun" } else { "it is plain" }),
+        Lacks::Choice => {
+            ("recompress", if convert::set_choice(key, choice)? { "begun" } else { "it is plain" })
+        }
+    };
+    let (relation, path) = (member.relation.to_u32(), convert::path_of(key));
+    ereport!(
+        PgLogLevel::DEBUG1,
+        Code::ERRCODE_SUCCESSFUL_COMPLETION,
+        format!("cfs dispatcher: {what} \"{path}\" of relation {relation}: {done}")
+    );
+    Ok(())
+}

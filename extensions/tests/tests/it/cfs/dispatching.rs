@@ -1,0 +1,234 @@
+//! Which files a dispatcher asks to convert: those of tables whose setting says so, and never a catalog's.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pgshrink_testkit::{Cluster, Server, ServerBinaries, wait_until};
+
+use super::{MAJORS, sql};
+
+/// What a dispatcher asked for, by its line in the log.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Asked {
+    what: String,
+    path: String,
+    relation: u32,
+}
+
+/// A cluster whose log tells what dispatchers ask for.
+fn telling(server: &ServerBinaries) -> Cluster {
+    Cluster::builder()
+        .server(server)
+        .conf("shared_preload_libraries", "cfs")
+        .conf("allow_in_place_tablespaces", "on")
+        .conf("log_min_messages", "debug1")
+        .conf("cfs.naptime", "1")
+        .conf("autovacuum", "off")
+        .start()
+        .unwrap()
+}
+
+fn on_each_major(test: &str, mut run: impl FnMut(&Cluster)) {
+    Server::each_with_extensions(test, &MAJORS, |server| run(&telling(server)));
+}
+
+/// All that was asked for.
+fn asked(cluster: &Cluster) -> BTreeSet<Asked> {
+    let log = cluster.log().unwrap();
+    let asked = log.lines().filter_map(|line| {
+        let (what, rest) = line.split_once("cfs dispatcher: ")?.1.split_once(" \"")?;
+        let (path, rest) = rest.split_once("\" of relation ")?;
+        let relation = rest.split_once(':')?.0.parse().ok()?;
+        Some(Asked { what: what.to_owned(), path: path.to_owned(), relation })
+    });
+    asked.collect()
+}
+
+#[track_caller]
+fn wait_for(cluster: &Cluster, what: &str, is_there: impl Fn(&BTreeSet<Asked>) -> bool) {
+    let waited = wait_until(Duration::from_secs(30), what, || is_there(&asked(cluster)));
+    waited.unwrap_or_else(|error| panic!("{error}\n{:?}\n{}", asked(cluster), cluster.log().unwrap()));
+}
+
+/// Paths of relations' first files.
+fn paths(cluster: &Cluster, database: &str, query: &str) -> BTreeSet<String> {
+    let query = format!("select pg_relation_filepath(oid) from pg_class where {query}");
+    cluster.psql().database(database).sql(&query).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn asked_paths(cluster: &Cluster) -> BTreeSet<String> {
+    asked(cluster).into_iter().map(|asked| asked.path).collect()
+}
+
+const ROWS: &str = "
+    create table t (i int primary key, big text);
+    alter table t alter big set storage external;
+    create unlogged table u (i int primary key);
+    create table few (i int);
+    create temp table passing (i int);
+    create materialized view m as select generate_series(1, 9000) i;
+    create table p (i int) partition by range (i);
+    create table low partition of p for values from (0) to (5000);
+    create table high partition of p for values from (5000) to (10000);
+    create index on p (i);
+    insert into t select i, repeat(md5(i::text), 200) from generate_series(1, 3000) i;
+    insert into u select generate_series(1, 9000);
+    insert into few values (1);
+    insert into passing select generate_series(1, 9000);
+    insert into p select generate_series(0, 9999);
+";
+
+#[test]
+fn a_table_is_asked_for_with_its_index_and_toast_and_nothing_else_is() {
+    on_each_major("one table", |cluster| {
+        sql(cluster, &format!("create extension cfs; {ROWS}"));
+        assert!(asked(cluster).is_empty());
+        sql(cluster, "select cfs_compress_relation('t')");
+        let t =
+            "oid in ('t'::regclass, 't_pkey'::regclass) or relname ~ ('^pg_toast_' || 't'::regclass::oid)";
+        let expected = paths(cluster, "postgres", t);
+        assert_eq!(expected.len(), 4);
+        wait_for(cluster, "the table's files", |_| asked_paths(cluster) == expected);
+        // Partitions follow their table, each with its indexes.
+        sql(cluster, "select cfs_set('p', 'lz4'), cfs_set('high', 'none')");
+        let low = paths(cluster, "postgres", "relname like 'low%'");
+        assert_eq!(low.len(), 2);
+        wait_for(cluster, "the partition", |_| low.is_subset(&asked_paths(cluster)));
+        // A new file of the table, after the label.
+        sql(cluster, "vacuum full t");
+        let rewritten = paths(cluster, "postgres", "oid = 't'::regclass");
+        wait_for(cluster, "the new file", |_| rewritten.is_subset(&asked_paths(cluster)));
+        let all = asked_paths(cluster);
+        let others =
+            paths(cluster, "postgres", "relname in ('u', 'u_pkey', 'few', 'm', 'high', 'high_i_idx')");
+        assert!(all.is_disjoint(&others), "{all:?} {others:?}");
+        assert!(asked(cluster).iter().all(|asked| asked.what == "compress"), "{:?}", asked(cluster));
+    });
+}
+
+#[test]
+fn all_of_a_database_is_asked_for_and_never_a_catalog_also_after_catalogs_were_rewritten() {
+    on_each_major("a database", |cluster| {
+        // In a database without the extension.
+        sql(cluster, "create extension cfs; create database d; select cfs_compress_database('d')");
+        let d = || cluster.psql().database("d");
+        d().sql(ROWS).unwrap();
+        let user = "oid >= 16384 and relpersistence in ('p', 'u') and relkind in ('r', 'i', 'm', 't')
+            and pg_relation_size(oid) > 4 * 8192";
+        let expected = paths(cluster, "d", user);
+        assert!(expected.len() >= 9, "{expected:?}");
+        wait_for(cluster, "the database's files", |_| asked_paths(cluster) == expected);
+        // Catalogs get files with new numbers, above those of tables.
+        let mut catalogs = BTreeSet::new();
+        for _ in 0..3 {
+            d().sql("vacuum full; create table later as select generate_series(1, 9000) i").unwrap();
+            catalogs.extend(paths(cluster, "d", "oid < 16384 and pg_relation_filenode(oid) is not null"));
+            let later = paths(cluster, "d", "relname = 'later'");
+            wait_for(cluster, "a table that is made later", |_| later.is_subset(&asked_paths(cluster)));
+            d().sql("drop table later").unwrap();
+        }
+        let numbers: Vec<u32> =
+            catalogs.iter().filter_map(|path| path.rsplit('/').next()?.parse().ok()).collect();
+        assert!(numbers.iter().filter(|number| **number > 16384).count() > 50, "{numbers:?}");
+        for asked in asked(cluster) {
+            assert!(asked.relation >= 16384, "{asked:?}");
+            let main = asked.path.split("_fsm").next().unwrap().to_owned();
+            assert!(!catalogs.contains(&main), "{asked:?}");
+        }
+        // Other databases are left alone.
+        let own = sql(cluster, "select oid from pg_database where datname = 'd'");
+        assert!(asked_paths(cluster).iter().all(|path| path.starts_with(&format!("base/{own}/"))));
+    });
+}
+
+#[test]
+fn a_database_whose_default_tablespace_is_compressed_keeps_its_catalogs_plain() {
+    on_each_major("a compressed default tablespace", |cluster| {
+        sql(cluster, "create tablespace fast location '' with (compression = 'zstd:1')");
+        sql(cluster, "create database d tablespace fast");
+        cluster.psql().database("d").sql(ROWS).unwrap();
+        cluster.psql().database("d").sql("vacuum full").unwrap();
+        let t = paths(cluster, "d", "relname = 't'");
+        wait_for(cluster, "the table", |_| t.is_subset(&asked_paths(cluster)));
+        std::thread::sleep(Duration::from_secs(2));
+        let catalogs = paths(cluster, "d", "oid < 16384 and pg_relation_filenode(oid) is not null");
+        assert!(asked_paths(cluster).is_disjoint(&catalogs));
+        assert!(asked(cluster).iter().all(|asked| asked.relation >= 16384));
+    });
+}
+
+#[test]
+fn a_pause_and_a_lock_are_respected_and_nobody_waits_for_a_dispatcher() {
+    on_each_major("pauses and locks", |cluster| {
+        sql(cluster, &format!("create extension cfs; {ROWS}"));
+        sql(cluster, "alter system set cfs.convert = off; select pg_reload_conf(); select pg_sleep(0.5)");
+        sql(cluster, "select cfs_compress_relation('u')");
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(asked(cluster).is_empty());
+        std::thread::scope(|scope| {
+            scope.spawn(|| sql(cluster, "begin; lock table u; select pg_sleep(4); commit"));
+            std::thread::sleep(Duration::from_millis(500));
+            sql(cluster, "alter system reset cfs.convert; select pg_reload_conf()");
+            sql(cluster, "select cfs_compress_relation('m')");
+            let m = paths(cluster, "postgres", "relname = 'm'");
+            wait_for(cluster, "the other table", |_| m.is_subset(&asked_paths(cluster)));
+            let locks = "select count(*) from pg_locks where not granted";
+            assert_eq!(sql(cluster, locks), "0");
+            let u = paths(cluster, "postgres", "relname = 'u'");
+            assert!(u.is_disjoint(&asked_paths(cluster)), "a locked relation was asked for");
+            wait_for(cluster, "what was locked", |_| u.is_subset(&asked_paths(cluster)));
+        });
+    });
+}
+
+#[test]
+fn databases_are_copied_and_dropped_while_dispatchers_look_at_them() {
+    on_each_major("copies of a database", |cluster| {
+        sql(cluster, "create extension cfs; create database d; select cfs_compress_database('d', 'lz4')");
+        cluster.psql().database("d").sql(
+            "do $$ begin for n in 1..300 loop execute format('create table t%s as select generate_series(1, 3000) i', n); end loop; end $$",
+        )
+        .unwrap();
+        for round in 0..4 {
+            // Every label is a reason to look.
+            sql(cluster, "select cfs_compress_database('d', 'zstd:2')");
+            sql(
+                cluster,
+                &format!(
+                    "create database copy{round} template d; select cfs_compress_database('copy{round}')"
+                ),
+            );
+            std::thread::sleep(Duration::from_millis(300));
+            sql(cluster, &format!("drop database copy{round}"));
+        }
+        sql(cluster, "drop database d");
+        let workers = "select count(*) from pg_stat_activity where backend_type = 'cfs dispatcher'";
+        wait_until(Duration::from_secs(10), "the last dispatcher", || sql(cluster, workers) == "0").unwrap();
+    });
+}
+
+#[test]
+fn a_standby_compresses_by_its_own_setting_and_follows_labels_without_it() {
+    Server::each_with_extensions("a standby's own setting", &MAJORS, |server| {
+        let primary = telling(server);
+        sql(&primary, &format!("create extension cfs; {ROWS}"));
+        let standby = primary.standby().conf("cfs.node_compression", "zstd:2").start().unwrap();
+        let all = paths(&primary, "postgres", "relname in ('t', 't_pkey', 'm', 'low', 'high')");
+        wait_for(&standby, "the standby's files", |_| all.is_subset(&asked_paths(&standby)));
+        assert!(asked(&primary).is_empty());
+        assert!(asked(&standby).iter().all(|asked| asked.relation >= 16384));
+        // A label that arrives by WAL, where the node has no setting.
+        sql(&standby, "alter system set cfs.node_compression = ''; select pg_reload_conf()");
+        sql(
+            &primary,
+            "create table late as select generate_series(1, 9000) i; select cfs_compress_relation('late')",
+        );
+        let late = paths(&primary, "postgres", "relname = 'late'");
+        wait_for(&standby, "the labelled table", |_| late.is_subset(&asked_paths(&standby)));
+        assert!(
+            !standby.log_contains("FATAL") && !standby.log_contains("PANIC"),
+            "{}",
+            standby.log().unwrap()
+        );
+    });
+}

@@ -146,10 +146,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Whole pages of the base. A part of one at its end is none, as in the server.
     fn base_pages(&self) -> Result<u32, Error> {
-        let size = self
-            .base_device()
-            .base_size()
-            .map_err(|source| Error::device(BASE_SIZE, 0, 0, source))?;
+        let size = self.base_device().base_size().map_err(|source| Error::device(BASE_SIZE, 0, 0, source))?;
         let (found, allowed) = (size / PAGE, u64::from(self.options.geometry.pages_max));
         if found > allowed {
             return Err(Error::Limit { what: "pages of the base", found, allowed });

@@ -1,5 +1,5 @@
-//! Segments that change their form while a server uses them: switched at every call of a simulated kernel and at
-//! every operation on a shared word, killed, and left by the power, by one seed.
+//! Segments that change their form while a server uses them: switched at every call of a simulated kernel and
+//! at every operation on a shared word, killed, and left by the power, by one seed.
 
 mod engine;
 mod faults;
@@ -86,6 +86,30 @@ struct World {
 }
 
 impl World {
+    fn new(plan: Plan) -> World {
+        let mut rng = Seed(plan.seed).rng();
+        let kernel_rng = Seed(rng.bits()).rng();
+        let is_failing = rng.below(4) == 0 && !plan.is_real;
+        World {
+            kernel: Kernel::new(kernel_rng),
+            memory: Memory::new(1 + SLOTS * WORDS),
+            slots: RefCell::default(),
+            slots_used: Cell::new(0),
+            rng: RefCell::new(rng),
+            truth: RefCell::new(Truth::of(0, &[])),
+            numbers: Cell::new(0),
+            barriers: Cell::new(0),
+            relations: Cell::new(0),
+            must_restart: Cell::new(false),
+            is_failing,
+            exchanged: RefCell::default(),
+            violation: RefCell::default(),
+            tally: RefCell::default(),
+            plan,
+            real: plan.is_real.then(|| Real::new(plan.seed, plan.fault)),
+        }
+    }
+
     fn draw(&self, bound: usize) -> usize {
         self.rng.borrow_mut().below(bound)
     }
@@ -363,27 +387,7 @@ fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
 }
 
 fn run(plan: Plan) -> Result<Tally, String> {
-    let mut rng = Seed(plan.seed).rng();
-    let kernel_rng = Seed(rng.bits()).rng();
-    let is_failing = rng.below(4) == 0 && !plan.is_real;
-    let world = Rc::new(World {
-        kernel: Kernel::new(kernel_rng),
-        memory: Memory::new(1 + SLOTS * WORDS),
-        slots: RefCell::default(),
-        slots_used: Cell::new(0),
-        rng: RefCell::new(rng),
-        truth: RefCell::new(Truth::of(0, &[])),
-        numbers: Cell::new(0),
-        barriers: Cell::new(0),
-        relations: Cell::new(0),
-        must_restart: Cell::new(false),
-        is_failing,
-        exchanged: RefCell::default(),
-        violation: RefCell::default(),
-        tally: RefCell::default(),
-        plan,
-        real: plan.is_real.then(|| Real::new(plan.seed, plan.fault)),
-    });
+    let world = Rc::new(World::new(plan));
     let is_traced = std::env::var("CONVERT_TRACE").is_ok_and(|seed| seed == plan.seed.to_string());
     kernel::trace(is_traced);
     world.make_relation();

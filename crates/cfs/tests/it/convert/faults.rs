@@ -1,5 +1,5 @@
-//! Every protection of the protocol left out once, to prove that the schedules would notice. They are run from seed 0
-//! on until one finds it; how many were needed when this was written:
+//! Every protection of the protocol left out once, to prove that the schedules would notice. They are run
+//! from seed 0 on until one finds it; how many were needed when this was written:
 //!
 //! | invariant | what is left out | runs |
 //! |---|---|---|
@@ -16,8 +16,8 @@ fn caught(fault: Fault, parts: &[&str]) {
     caught_in(fault, parts, false);
 }
 
-/// The first schedule that breaks what the fault is against, and finds nothing without the fault. `parts` are what
-/// it says.
+/// The first schedule that breaks what the fault is against, and finds nothing without the fault. `parts` are
+/// what it says.
 fn caught_in(fault: Fault, parts: &[&str], is_real: bool) {
     let cuts = fault == Fault::ChangeLooksOnce;
     let plan = |seed, fault| Plan { seed, turns: TURNS, fault, cuts, is_real, kills: 400 };

@@ -3,11 +3,12 @@
 //! What it does that a program does not expect:
 //! * A path is resolved at one moment and the rest is done later. Another process may run in between.
 //! * A file's number is used again as soon as no name and no descriptor has it.
-//! * Until a directory is synced, the medium has any subset of what was done to its names, each call whole or not
-//!   at all; a call that needs another one has no effect without it. Until a file is synced, it has any subset of
-//!   what was written.
-//! * An fsync of a file covers what was written before it was called. One that fails leaves a part on the medium
-//!   and calls all clean; who had the file open learns of it, once. One of a directory leaves all to be done.
+//! * Until a directory is synced, the medium has any subset of what was done to its names, each call whole or
+//!   not at all; a call that needs another one has no effect without it. Until a file is synced, it has any
+//!   subset of what was written.
+//! * An fsync of a file covers what was written before it was called. One that fails leaves a part on the
+//!   medium and calls all clean; who had the file open learns of it, once. One of a directory leaves all to
+//!   be done.
 //! * A descriptor is shown under the name that it was opened by, as that name is now.
 
 use std::cell::RefCell;
@@ -418,7 +419,8 @@ impl Kernel {
         });
     }
 
-    /// The descriptors that can write of the file that has the number, and the names that they are shown under.
+    /// The descriptors that can write of the file that has the number, and the names that they are shown
+    /// under.
     pub fn writable_names(&self, inode: Inode) -> Vec<(u64, String)> {
         // One process after the other, as a look into `/proc` goes.
         let processes: BTreeSet<u64> =

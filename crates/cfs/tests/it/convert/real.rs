@@ -495,10 +495,7 @@ impl Opened for Engine {
     }
 
     fn truncate(&mut self, pages: usize) -> Done<()> {
-        self.pinned(Access::Write, |container, _| match container.base() {
-            EngineBase::Whole => container.truncate_whole(pages as u32),
-            _ => container.truncate(pages as u32).map(drop),
-        })
+        self.pinned(Access::Write, |container, _| container.truncate(pages as u32))
     }
 
     fn commit(&mut self, _: bool) -> Done<()> {

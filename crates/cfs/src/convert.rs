@@ -200,6 +200,10 @@ pub trait Site {
     /// of `/proc/PID/fd/N`) begins with R and [`NEW_SUFFIX`]. With *any* process's id: a descriptor keeps the
     /// name that an earlier exchange gave it, when the file has been R again since. Names of the container
     /// that is R now begin otherwise.
+    ///
+    /// One look at all processes may do for many files, but only while [`Generation::steady`] is what it was before
+    /// that look began. That it was begun after this segment was first seen is not enough: the segment may have
+    /// become a plain file since, and a container again.
     fn holders(&self, inode: Inode) -> Result<Holders, DeviceError>;
 
     /// Asks all server processes to close their files (`PROCSIGNAL_BARRIER_SMGRRELEASE`); waits for none.

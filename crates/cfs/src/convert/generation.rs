@@ -62,6 +62,13 @@ impl<'a, W: Word> Generation<'a, W> {
         UnderWay(self.word)
     }
 
+    /// The generation, if no exchange is under way. While it is this, no name changes its form: what was seen of
+    /// all files since then, as who has them open, holds for each that had been exchanged by then.
+    pub fn steady(&self) -> Option<u64> {
+        let word = self.word.load();
+        word.is_multiple_of(ENDED).then_some(word)
+    }
+
     /// Does something by a name. `attempt` does it once, by what the name has: a descriptor, a size, an
     /// error, all of them are results. `check` is asked only where an exchange may have come in between. It
     /// looks at the name and gives the result back if the name still has the file that the attempt has met;

@@ -25,7 +25,7 @@ use self::engine::Opened;
 use self::kernel::{ABOVE, Descriptor, File, Kernel};
 use self::real::Real;
 use self::server::Server;
-use self::site::{CONTAINER, Folder, Place, SEGMENT};
+use self::site::{CONTAINER, Folder, Place, SEGMENT, Seen};
 use self::slot::{Base, Entry, PAGES_MAX, Slot, WORDS};
 use self::small::Small;
 use self::truth::Truth;
@@ -78,6 +78,7 @@ struct World {
     relations: Cell<u64>,
     must_restart: Cell<bool>,
     is_failing: bool,
+    seen: RefCell<Option<Seen>>,
     exchanged: RefCell<Option<(File, Exchanged<Folder>)>>,
     violation: RefCell<Option<String>>,
     tally: RefCell<Tally>,
@@ -102,6 +103,7 @@ impl World {
             relations: Cell::new(0),
             must_restart: Cell::new(false),
             is_failing,
+            seen: RefCell::default(),
             exchanged: RefCell::default(),
             violation: RefCell::default(),
             tally: RefCell::default(),
@@ -315,6 +317,7 @@ fn kill(world: &World, seats: &mut Vec<Seat>) {
 fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
     kill(world, seats);
     *world.exchanged.borrow_mut() = None;
+    *world.seen.borrow_mut() = None;
     world.kernel.set_failing(0);
     let is_power = world.draw(2) == 0;
     world.tally(|tally| {

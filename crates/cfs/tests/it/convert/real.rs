@@ -1,22 +1,25 @@
 //! A process's way to the engine's own container, through the slots, over the simulated kernel.
 
+mod file;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use pgshrink_cfs::convert::{BASE_NAME, Flipped, Phase, flip};
+use pgshrink_cfs::convert::{Flipped, Phase, flip};
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::fault::Fault;
-use pgshrink_cfs::sim::{Disk, DiskFile};
+use pgshrink_cfs::sim::Disk;
 use pgshrink_cfs::slots::{
     Access, Capacity, Host, Member, Opened as FileOpened, Opener, Pinned, ProcessName, Segment, SegmentKey,
     Slots,
 };
 use pgshrink_cfs::{
     Anew, Base as EngineBase, Birth, Container, Device, DeviceError, Error, Folder, Geometry, Identity,
-    KEY_BYTES, LockMode, Options, Recovery, Scratch, Stored, Tuning,
+    KEY_BYTES, Options, Recovery, Scratch, Stored, Tuning,
 };
 
+use self::file::KernelFile;
 use super::World;
 use super::engine::{GONE, Opened};
 use super::kernel::{ABOVE, Descriptor, FAILED, File, NOT_DIRECTORY};
@@ -236,150 +239,6 @@ fn whole<P: pgshrink_cfs::ProcessTable>(
     let mut bytes = [0; 8192];
     let count = container.read_whole(page, &mut bytes)?;
     Ok(if count == 0 { 0 } else { value_of(&bytes) })
-}
-
-/// A container's file, and the base beside it.
-pub struct KernelFile {
-    world: Rc<World>,
-    pid: u64,
-    directory: File,
-    descriptor: Option<Descriptor>,
-    container: DiskFile,
-    base: RefCell<Option<(Descriptor, u64)>>,
-    number: Cell<u64>,
-}
-
-impl KernelFile {
-    fn new(
-        world: &Rc<World>,
-        pid: u64,
-        directory: File,
-        descriptor: Option<Descriptor>,
-        container: DiskFile,
-    ) -> KernelFile {
-        KernelFile {
-            world: world.clone(),
-            pid,
-            directory,
-            descriptor,
-            container,
-            base: RefCell::new(None),
-            number: Cell::new(0),
-        }
-    }
-
-    fn base(&self) -> Done<Descriptor> {
-        let number = self.number.get();
-        let kept = *self.base.borrow();
-        match kept {
-            Some((descriptor, known)) if known == number => return Ok(descriptor),
-            Some((descriptor, _)) => {
-                *self.base.borrow_mut() = None;
-                self.world.kernel.close(descriptor);
-            }
-            None => {}
-        }
-        let (opened, _) = self.world.kernel.open(self.pid, self.directory, BASE_NAME, true)?;
-        *self.base.borrow_mut() = Some((opened, number));
-        Ok(opened)
-    }
-
-    fn is_worker(&self) -> bool {
-        self.pid as usize % 10 == super::SERVERS
-    }
-}
-
-impl Drop for KernelFile {
-    fn drop(&mut self) {
-        if clock::is_dead() {
-            return;
-        }
-        for descriptor in self.base.take().map(|(base, _)| base).into_iter().chain(self.descriptor) {
-            self.world.kernel.close(descriptor);
-        }
-        if self.descriptor.is_some() {
-            self.world.kernel.release(self.directory);
-        }
-    }
-}
-
-impl Device for KernelFile {
-    fn pread(&self, buffer: &mut [u8], offset: u64) -> Done<usize> {
-        self.container.pread(buffer, offset)
-    }
-
-    fn pwrite(&self, bytes: &[u8], offset: u64) -> Done<()> {
-        self.container.pwrite(bytes, offset)
-    }
-
-    fn fdatasync(&self) -> Done<()> {
-        self.container.fdatasync()
-    }
-
-    fn size(&self) -> Done<u64> {
-        self.container.size()
-    }
-
-    fn truncate(&self, size: u64) -> Done<()> {
-        self.container.truncate(size)
-    }
-
-    fn punch_hole(&self, offset: u64, length: u64) -> Done<()> {
-        self.container.punch_hole(offset, length)
-    }
-
-    /// The names are the kernel's; the disk's are durable from the start.
-    fn sync_dir(&self) -> Done<()> {
-        self.world.kernel.sync(self.directory)
-    }
-
-    fn try_lock(&self, mode: LockMode) -> Done<bool> {
-        self.container.try_lock(mode)
-    }
-
-    fn use_base(&self, number: u64) {
-        self.number.set(number);
-    }
-
-    fn base_pread(&self, buffer: &mut [u8], offset: u64) -> Done<usize> {
-        let base = self.base()?;
-        let first = (offset / 8192) as usize;
-        let mut got = 0;
-        for (page, bytes) in (first..).zip(buffer.chunks_mut(8192)) {
-            let Some(value) = self.world.kernel.pread(base, page) else { break };
-            bytes.copy_from_slice(&page_of(value)[..bytes.len()]);
-            got += bytes.len();
-        }
-        Ok(got)
-    }
-
-    fn base_pwrite(&self, bytes: &[u8], offset: u64) -> Done<()> {
-        let base = self.base()?;
-        self.world.kernel.pwrite(base, (offset / 8192) as usize, value_of(bytes))
-    }
-
-    fn base_fdatasync(&self) -> Done<()> {
-        let base = self.base()?;
-        if self.is_worker() {
-            return self.world.kernel.sync(self.world.kernel.file_behind(base));
-        }
-        self.world.kernel.fsync(base)
-    }
-
-    fn base_size(&self) -> Done<u64> {
-        let base = self.base()?;
-        Ok(self.world.kernel.size_of(base) as u64 * 8192)
-    }
-
-    fn base_truncate(&self, size: u64) -> Done<()> {
-        let base = self.base()?;
-        self.world.kernel.ftruncate(base, (size / 8192) as usize);
-        Ok(())
-    }
-
-    fn pause(&self) {
-        self.container.pause();
-    }
 }
 
 /// Opens the segment's container by its name.

@@ -61,7 +61,8 @@ impl Worker {
             ConvertError::Engine(Error::Device { source, .. }) => *source == DeviceError::Io(5),
             _ => false,
         };
-        if !is_dropped && !(is_failing && self.world.is_failing) {
+        let is_expected = is_dropped || (is_failing && self.world.is_failing);
+        if !is_expected {
             self.world.complain(format!("worker: {error}"));
         }
     }

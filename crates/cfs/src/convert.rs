@@ -201,9 +201,9 @@ pub trait Site {
     /// name that an earlier exchange gave it, when the file has been R again since. Names of the container
     /// that is R now begin otherwise.
     ///
-    /// One look at all processes may do for many files, but only while [`Generation::steady`] is what it was before
-    /// that look began. That it was begun after this segment was first seen is not enough: the segment may have
-    /// become a plain file since, and a container again.
+    /// One look at all processes may do for many files, but only while [`Generation::steady`] is what it was
+    /// before that look began. That it was begun after this segment was first seen is not enough: the segment
+    /// may have become a plain file since, and a container again.
     fn holders(&self, inode: Inode) -> Result<Holders, DeviceError>;
 
     /// Asks all server processes to close their files (`PROCSIGNAL_BARRIER_SMGRRELEASE`); waits for none.

@@ -62,8 +62,8 @@ impl<'a, W: Word> Generation<'a, W> {
         UnderWay(self.word)
     }
 
-    /// The generation, if no exchange is under way. While it is this, no name changes its form: what was seen of
-    /// all files since then, as who has them open, holds for each that had been exchanged by then.
+    /// The generation, if no exchange is under way. While it is this, no name changes its form: what was seen
+    /// of all files since then, as who has them open, holds for each that had been exchanged by then.
     pub fn steady(&self) -> Option<u64> {
         let word = self.word.load();
         word.is_multiple_of(ENDED).then_some(word)

@@ -1,5 +1,5 @@
-//! Every protection of the protocol left out once, to prove that the schedules would notice. They are run from seed
-//! 0 on until one finds it; how many were needed when this was written:
+//! Every protection of the protocol left out once, to prove that the schedules would notice. They are run
+//! from seed 0 on until one finds it; how many were needed when this was written:
 //!
 //! | invariant | what is injected | runs |
 //! |---|---|---|

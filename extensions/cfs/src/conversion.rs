@@ -44,7 +44,7 @@ fn sum(table: Oid, is_it: impl Fn(Wanted, &FileForm) -> bool) -> (i64, i64) {
 
 /// Bytes of files that do not have the form that their setting says.
 fn bytes_to_convert(table: Oid) -> i64 {
-    sum(table, |wanted, form| !members::is_done(wanted, form)).1
+    sum(table, |wanted, form| !wanted.is_met_by(form)).1
 }
 
 /// Says what keeps a setting from having an effect.
@@ -71,7 +71,8 @@ fn warn_of_node(is_to_be_compressed: bool) {
 
 /// The setting of a table: its own; null takes it away.
 #[pg_extern]
-fn cfs_set(relation: Oid, compression: Option<&str>) {
+fn cfs_set(relation: Option<Oid>, compression: Option<&str>) {
+    let Some(relation) = relation else { return };
     let setting = compression.map(parse);
     targets::claim(relation);
     if let Some(setting) = setting
@@ -84,7 +85,8 @@ fn cfs_set(relation: Oid, compression: Option<&str>) {
 
 /// Compresses a table; returns the bytes that are to be compressed.
 #[pg_extern]
-fn cfs_compress_relation(relation: Oid, compression: Option<&str>) -> i64 {
+fn cfs_compress_relation(relation: Option<Oid>, compression: Option<&str>) -> Option<i64> {
+    let relation = relation?;
     let wanted = compression.map(parse);
     if wanted.is_some_and(|wanted| wanted.compression.is_none()) {
         report::error(
@@ -96,7 +98,7 @@ fn cfs_compress_relation(relation: Oid, compression: Option<&str>) -> i64 {
     targets::claim(relation);
     compress(relation, wanted);
     warn_of_node(true);
-    bytes_to_convert(relation)
+    Some(bytes_to_convert(relation))
 }
 
 /// Gives a claimed table a setting that compresses: the one that is wanted, or that it has, or the recommended one.
@@ -133,11 +135,9 @@ fn cfs_decompress_relation(relation: Oid) -> i64 {
 #[pg_extern]
 fn cfs_cancel(relation: Oid) -> i64 {
     targets::claim(relation);
-    let to_compress = |wanted: Wanted, form: &FileForm| {
-        matches!(wanted, Wanted::Compressed(_)) && !members::is_done(wanted, form)
-    };
-    let to_return =
-        |wanted: Wanted, form: &FileForm| wanted == Wanted::Plain && !members::is_done(wanted, form);
+    let to_compress =
+        |wanted: Wanted, form: &FileForm| matches!(wanted, Wanted::Compressed(_)) && !wanted.is_met_by(form);
+    let to_return = |wanted: Wanted, form: &FileForm| wanted == Wanted::Plain && !wanted.is_met_by(form);
     if sum(relation, to_compress).0 > 0 {
         check_can_return(relation);
         // Without a label of its own it may still be compressed by another setting.
@@ -159,7 +159,7 @@ fn cfs_cancel(relation: Oid) -> i64 {
         );
         return 0;
     }
-    sum(relation, |wanted, form| !members::is_done(wanted, form)).0
+    sum(relation, |wanted, form| !wanted.is_met_by(form)).0
 }
 
 fn is_partitioned(relation: Oid) -> bool {
@@ -191,7 +191,8 @@ fn cfs_decompress_database(name: &std::ffi::CStr) {
 
 /// Waits until all files of a table have the form that their setting says; false when the time is over before.
 #[pg_extern]
-fn cfs_wait(relation: Oid, timeout: Option<Interval>) -> bool {
+fn cfs_wait(relation: Option<Oid>, timeout: Option<Interval>) -> Option<bool> {
+    let relation = relation?;
     // SAFETY: reads a variable of the session.
     if labels::has_changed(unsafe { pg_sys::MyDatabaseId }) {
         report::error(
@@ -213,8 +214,9 @@ fn cfs_wait(relation: Oid, timeout: Option<Interval>) -> bool {
     });
     let begun = Instant::now();
     loop {
-        if sum(relation, |wanted, form| !members::is_done(wanted, form)).0 == 0 {
-            return true;
+        let looked = Instant::now();
+        if sum(relation, |wanted, form| !wanted.is_met_by(form)).0 == 0 {
+            return Some(true);
         }
         if !settings::converts() || settings::converters() == 0 {
             report::error(
@@ -224,9 +226,10 @@ fn cfs_wait(relation: Oid, timeout: Option<Interval>) -> bool {
             );
         }
         if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
-            return false;
+            return Some(false);
         }
-        pause(LOOK_PERIOD);
+        // Of a database with very many relations a look takes long.
+        pause(LOOK_PERIOD.max(looked.elapsed() * 5));
     }
 }
 

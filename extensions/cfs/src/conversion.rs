@@ -3,6 +3,7 @@
 //! A function changes a label and nothing else. Workers make files follow it, after the commit.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pgrx::datum::Interval;
@@ -137,28 +138,40 @@ fn cfs_cancel(relation: Oid) -> i64 {
     targets::claim(relation);
     let to_compress =
         |wanted: Wanted, form: &FileForm| matches!(wanted, Wanted::Compressed(_)) && !wanted.is_met_by(form);
-    let to_return = |wanted: Wanted, form: &FileForm| wanted == Wanted::Plain && !wanted.is_met_by(form);
-    if sum(relation, to_compress).0 > 0 {
-        check_can_return(relation);
-        // Without a label of its own it may still be compressed by another setting.
-        targets::set_relation(relation, None);
-        let goes_on = members::find(Which::Of(relation))
-            .iter()
-            .any(|member| member.table == relation && member.settings.wanted() != Wanted::Plain);
-        if goes_on || is_partitioned(relation) {
-            targets::set_relation(relation, Some(Setting::PLAIN));
+    // What its files were written with.
+    let choice = Cell::new(DEFAULT);
+    let to_return = |wanted: Wanted, form: &FileForm| {
+        let is_it = wanted == Wanted::Plain && !wanted.is_met_by(form);
+        if let Some(own) = form.choice.filter(|_| is_it) {
+            choice.set(own);
         }
-        warn_of_node(false);
+        is_it
+    };
+    let is_compressing = sum(relation, to_compress).0 > 0;
+    let setting = if is_compressing {
+        check_can_return(relation);
+        Setting::PLAIN
     } else if sum(relation, to_return).0 > 0 {
-        compress(relation, None);
-        warn_of_node(true);
+        Setting { compression: Some(choice.get()), is_encrypted: false }
     } else {
         report::notice(
             "no conversion of the relation is under way",
             "cfs_progress shows all that are; cfs_compress_relation and cfs_decompress_relation begin one.",
         );
         return 0;
+    };
+    // Without a label of its own it may be as it is to be, by another setting or by none.
+    targets::set_relation(relation, None);
+    let is_right = |wanted| match wanted {
+        Wanted::Plain => is_compressing,
+        Wanted::Compressed(_) => !is_compressing,
+        Wanted::Leave => false,
+    };
+    let mut own = members::find(Which::Of(relation)).into_iter().filter(|member| member.table == relation);
+    if is_partitioned(relation) || !own.all(|member| is_right(member.settings.wanted())) {
+        targets::set_relation(relation, Some(setting));
     }
+    warn_of_node(!is_compressing);
     sum(relation, |wanted, form| !wanted.is_met_by(form)).0
 }
 

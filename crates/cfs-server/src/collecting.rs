@@ -2,17 +2,17 @@
 //!
 //! Which files, and when, is the caller's business ([`pgshrink_cfs::Pace`]); so is waiting.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use pgshrink_cfs::relation::{RelationName, number};
-use pgshrink_cfs::segment::FILE_NAME;
+use pgshrink_cfs::relation::number;
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{Budget, Collected};
 
 use crate::activity::{Phase, Reporter};
+use crate::databases::{self, containers_in};
 use crate::error::Problem;
-use crate::names::{PathBuffer, relation_name};
+use crate::names::PathBuffer;
 use crate::server::{Shared, shared};
 use crate::training::{Trained, Trainer};
 use crate::work;
@@ -114,24 +114,29 @@ impl Resting {
     }
 }
 
-/// All compressed segments of tablespaces that have a setting, by their files: those too that nobody has opened
-/// since the server started. What cannot be listed is left out.
+/// All compressed segments of tablespaces that have a setting and of other directories that may have some, by their
+/// files: those too that nobody has opened since the server started. What cannot be listed is left out.
 pub fn segments_on_disk() -> Vec<SegmentKey> {
     let Some(shared) = shared() else { return Vec::new() };
     let mut found = Vec::new();
-    for tablespace in shared.region.tablespaces() {
-        for database in databases_in(&PathBuffer::version(tablespace, shared.version())) {
-            let directory = PathBuffer::database(tablespace, database, shared.version());
-            let Ok(entries) = std::fs::read_dir(directory.as_path()) else { continue };
-            let containers = entries.flatten().filter(|entry| entry.path().join(FILE_NAME).exists());
-            found.extend(containers.filter_map(|entry| {
-                let name = relation_name(entry.file_name().as_encoded_bytes())?;
-                let RelationName { number: relation, fork, segment } = name;
-                Some(SegmentKey { tablespace, database, relation, fork, segment })
-            }));
-        }
+    for (tablespace, database) in directories(shared) {
+        let directory = PathBuffer::database(tablespace, database, shared.version());
+        let _ = containers_in(directory.as_path(), (tablespace, database), &mut found);
     }
     found
+}
+
+/// Directories of databases that may have containers.
+fn directories(shared: &Shared) -> BTreeSet<(u32, u32)> {
+    let noted = shared.region.noted();
+    if noted.is_full() {
+        return databases::all_numbered(shared.version_text()).unwrap_or_default().into_iter().collect();
+    }
+    let of_setting = shared.region.tablespaces().flat_map(|tablespace| {
+        let databases = databases_in(&PathBuffer::version(tablespace, shared.version()));
+        databases.into_iter().map(move |database| (tablespace, database))
+    });
+    of_setting.chain(noted.directories()).collect()
 }
 
 fn databases_in(directory: &PathBuffer) -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! The directories of databases in the server's tablespaces, looked at when the server starts and when it has stopped.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,25 @@ use pgshrink_cfs::segment::FILE_NAME;
 use pgshrink_cfs::slots::SegmentKey;
 
 use crate::error::Problem;
-use crate::front::sweep;
+use crate::front::{Sweep, sweep};
 use crate::guard::{self, State};
-use crate::names::{GUARD_NAME, LINKS, is_leftover, relation_name};
+use crate::names::{BASE, DEFAULT_TABLESPACE, GUARD_NAME, LINKS, is_leftover, relation_name};
 use crate::owner;
 
 /// Before anything is read: takes the directories for this server, removes what dead processes left, refuses containers
-/// that are a copy of a running server's, and says in the guards that this server is running.
-pub(crate) fn begin(version: &str) -> Result<(), Problem> {
+/// that are a copy of a running server's, and says in the guards that this server is running. Returns the directories
+/// that have a guard.
+pub(crate) fn begin(version: &str) -> Result<Vec<(u32, u32)>, Problem> {
+    let mut guarded = Vec::new();
     for (tablespace, directory) in all(version)? {
         let at = |source| Problem::Directory { path: directory.clone(), source };
-        let has_containers = has_containers(&directory).map_err(at)?;
-        let has_guard = directory.join(GUARD_NAME).symlink_metadata().is_ok();
-        if !has_containers && !has_guard && !has_leftovers(&directory).map_err(at)? {
+        let Seen { has_containers, has_guard, has_leftovers } = Seen::of(&directory).map_err(at)?;
+        if !has_containers && !has_guard && !has_leftovers {
             continue;
         }
         // What another server has open is not to be touched.
         owner::own(tablespace)?;
-        sweep(&directory);
+        sweep(&directory, Sweep::KeepPages);
         if !has_containers && !has_guard {
             continue;
         }
@@ -36,8 +37,43 @@ pub(crate) fn begin(version: &str) -> Result<(), Problem> {
             return Err(Problem::Copied { path: absolute(&directory), guard: found });
         }
         guard::mark(&directory, State::Running).map_err(at)?;
+        guarded.push((tablespace, database_of(&directory)));
     }
-    Ok(())
+    Ok(guarded)
+}
+
+/// What a look at a directory finds, in one walk: it may have many plain files.
+#[derive(Default)]
+struct Seen {
+    has_containers: bool,
+    has_guard: bool,
+    /// A process died here while it made or removed something.
+    has_leftovers: bool,
+}
+
+impl Seen {
+    fn of(directory: &Path) -> io::Result<Seen> {
+        let mut seen = Seen::default();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            seen.has_guard |= name == GUARD_NAME;
+            seen.has_leftovers |= is_leftover(name.as_bytes());
+            seen.has_containers = seen.has_containers || is_container(&entry)?;
+        }
+        Ok(seen)
+    }
+}
+
+/// Whether an entry of a database's directory is a container.
+fn is_container(entry: &DirEntry) -> io::Result<bool> {
+    Ok(relation_name(entry.file_name().as_bytes()).is_some()
+        && entry.file_type()?.is_dir()
+        && entry.path().join(FILE_NAME).symlink_metadata().is_ok())
+}
+
+fn database_of(directory: &Path) -> u32 {
+    directory.file_name().and_then(|name| number(name.to_str()?)).unwrap_or(0)
 }
 
 /// When all containers have been closed: a copy of the files is good from now on, until the next start.
@@ -78,31 +114,54 @@ pub(crate) fn containers(version: &str) -> Result<Vec<SegmentKey>, Problem> {
     let mut found = Vec::new();
     for (tablespace, directory) in all(version)? {
         let at = |source| Problem::Directory { path: directory.clone(), source };
-        let database = directory.file_name().and_then(|name| number(name.to_str()?)).unwrap_or(0);
-        let entries = match fs::read_dir(&directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            entries => entries.map_err(at)?,
-        };
-        for entry in entries {
-            let entry = entry.map_err(at)?;
-            let Some(name) = relation_name(entry.file_name().as_bytes()) else { continue };
-            if entry.path().join(FILE_NAME).symlink_metadata().is_ok() {
-                let RelationName { number: relation, fork, segment } = name;
-                found.push(SegmentKey { tablespace, database, relation, fork, segment });
-            }
+        match containers_in(&directory, (tablespace, database_of(&directory)), &mut found) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            done => done.map_err(at)?,
         }
     }
     Ok(found)
 }
 
+/// The containers of a database's directory.
+pub(crate) fn containers_in(
+    directory: &Path,
+    (tablespace, database): (u32, u32),
+    found: &mut Vec<SegmentKey>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let Some(name) = relation_name(entry.file_name().as_bytes()) else { continue };
+        // One that goes meanwhile is none.
+        if is_container(&entry).unwrap_or(false) {
+            let RelationName { number: relation, fork, segment } = name;
+            found.push(SegmentKey { tablespace, database, relation, fork, segment });
+        }
+    }
+    Ok(())
+}
+
 /// All directories of databases, by tablespace; paths from the data directory.
 fn all(version: &str) -> Result<Vec<(u32, PathBuf)>, Problem> {
-    let mut found = Vec::new();
+    let base = numbered(Path::new(BASE))?.into_iter();
+    let mut found: Vec<_> = base.map(|(_, database)| (DEFAULT_TABLESPACE, database)).collect();
     for (tablespace, link) in numbered(Path::new(LINKS))? {
         let databases = numbered(&link.join(version))?.into_iter();
         found.extend(databases.map(|(_, database)| (tablespace, database)));
     }
+    // What is none keeps no server from starting.
+    found.retain(|(_, directory)| directory.is_dir());
     Ok(found)
+}
+
+/// Tablespaces that the data directory has links of.
+pub(crate) fn linked() -> Vec<u32> {
+    numbered(Path::new(LINKS)).unwrap_or_default().into_iter().map(|(tablespace, _)| tablespace).collect()
+}
+
+/// All directories of databases: tablespace and database.
+pub(crate) fn all_numbered(version: &str) -> Result<Vec<(u32, u32)>, Problem> {
+    let found = all(version)?.into_iter();
+    Ok(found.map(|(tablespace, directory)| (tablespace, database_of(&directory))).collect())
 }
 
 /// What in a directory has a number for a name; nothing where there is no such directory.
@@ -130,21 +189,7 @@ fn numbered(directory: &Path) -> Result<Vec<(u32, PathBuf)>, Problem> {
 /// The system's.
 pub fn has_containers(directory: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if relation_name(entry.file_name().as_bytes()).is_some()
-            && entry.file_type()?.is_dir()
-            && entry.path().join(FILE_NAME).symlink_metadata().is_ok()
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a process died in this directory while it made or removed something.
-fn has_leftovers(directory: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(directory)? {
-        if is_leftover(entry?.file_name().as_bytes()) {
+        if is_container(&entry?)? {
             return Ok(true);
         }
     }

@@ -22,6 +22,19 @@ pub enum Problem {
     /// The storage engine's own.
     #[error(transparent)]
     Engine(#[from] pgshrink_cfs::Error),
+    /// A file cannot change its form.
+    #[error(transparent)]
+    Conversion(pgshrink_cfs::convert::ConvertError),
+    /// The filesystem has less space than a conversion needs.
+    #[error("{needed} bytes are needed on the filesystem of {path}, and {found} are free")]
+    Space {
+        /// The file.
+        path: String,
+        /// Bytes that the conversion may take.
+        needed: u64,
+        /// Bytes that are free, without the reserve.
+        found: u64,
+    },
     /// Pages that could not be read, encoded or written.
     #[error(transparent)]
     Page(pgshrink_cfs::store::Error),

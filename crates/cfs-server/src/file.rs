@@ -5,10 +5,10 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use pgshrink_cfs::seal::RecordSeal;
-use pgshrink_cfs::segment::clear;
+use pgshrink_cfs::segment::{BASE_NAME, clear};
 use pgshrink_cfs::slots::{Access, Opened, Opener, SegmentKey};
 use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, Options, Recovery, Seal};
 
@@ -33,6 +33,27 @@ pub(crate) struct SegmentFile {
     seal: Option<Box<RecordSeal<Kernel>>>,
     /// Whether this opening has its locks, which go with it.
     is_locked: AtomicBool,
+    base: BaseFile,
+}
+
+/// The plain file beside a container: its descriptor, or -1, and which of the segment's bases it was opened for.
+struct BaseFile {
+    descriptor: AtomicI32,
+    number: AtomicU64,
+}
+
+impl BaseFile {
+    const fn none() -> BaseFile {
+        BaseFile { descriptor: AtomicI32::new(-1), number: AtomicU64::new(0) }
+    }
+
+    fn close(&self) {
+        let descriptor = self.descriptor.swap(-1, Ordering::Relaxed);
+        if descriptor >= 0 {
+            // SAFETY: opened by `SegmentFile::base` for this alone.
+            unsafe { libc::close(descriptor) };
+        }
+    }
 }
 
 impl SegmentFile {
@@ -45,7 +66,35 @@ impl SegmentFile {
             shared,
             seal: None,
             is_locked: AtomicBool::new(false),
+            base: BaseFile::none(),
         }
+    }
+
+    /// The base, opened by name if need be. Where the segment's name has it, it is a plain file again, and that is it.
+    fn base(&self) -> Result<RawFd, DeviceError> {
+        let known = self.base.descriptor.load(Ordering::Relaxed);
+        if known >= 0 {
+            return Ok(known);
+        }
+        let version = self.shared.version();
+        let path = PathBuffer::segment(&self.key, version).with(BASE_NAME);
+        let opened = match open(path.as_c_str(), libc::O_RDWR, 0) {
+            Err(libc::ENOTDIR) => open(PathBuffer::segment(&self.key, version).as_c_str(), libc::O_RDWR, 0),
+            opened => opened,
+        };
+        let opened = opened.map_err(failed)?;
+        self.base.descriptor.store(opened, Ordering::Relaxed);
+        Ok(opened)
+    }
+
+    /// The seal of a container that is being made.
+    pub(crate) fn set_seal(&mut self, seal: Option<Box<RecordSeal<Kernel>>>) {
+        self.seal = seal;
+    }
+
+    /// Closes the base, so that its space is free once it has no name: nothing is in it any more.
+    pub(crate) fn let_go_of_base(&self) {
+        self.base.close();
     }
 
     /// A file that this closes.
@@ -81,6 +130,7 @@ const KEY_TRIES: u32 = 3;
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
+        self.base.close();
         if self.is_owned {
             // SAFETY: it was opened for this, and nobody else has its number.
             unsafe { libc::close(self.descriptor) };
@@ -131,43 +181,87 @@ pub(crate) fn sync_directory(path: &CStr) -> Result<(), i32> {
     }
 }
 
+/// Reads until the buffer is full or the file ends.
+fn read_at(descriptor: RawFd, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+    let mut got = 0;
+    while got < buffer.len() {
+        let rest = &mut buffer[got..];
+        let at = (offset + got as u64) as i64;
+        // SAFETY: a buffer of the length that is given.
+        let more = call(|| unsafe { libc::pread(descriptor, rest.as_mut_ptr().cast(), rest.len(), at) });
+        match more.map_err(failed)? {
+            0 => break,
+            more => got += more as usize,
+        }
+    }
+    Ok(got)
+}
+
+/// Writes all of it.
+fn write_at(descriptor: RawFd, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+    let mut put = 0;
+    while put < bytes.len() {
+        let rest = &bytes[put..];
+        let at = (offset + put as u64) as i64;
+        // SAFETY: a buffer of the length that is given.
+        let more = call(|| unsafe { libc::pwrite(descriptor, rest.as_ptr().cast(), rest.len(), at) });
+        match more.map_err(failed)? {
+            0 => return Err(DeviceError::NoSpace),
+            more => put += more as usize,
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the disk has the file's content.
+fn sync_content(descriptor: RawFd) -> Result<(), DeviceError> {
+    // Not again after an error: the kernel may have given up the pages that it could not write.
+    // SAFETY: takes a number.
+    if unsafe { libc::fdatasync(descriptor) } == 0 { Ok(()) } else { Err(failed(errno())) }
+}
+
+fn set_size(descriptor: RawFd, size: u64) -> Result<(), DeviceError> {
+    // SAFETY: takes numbers.
+    call(|| unsafe { libc::ftruncate(descriptor, size as i64) }).map(drop).map_err(failed)
+}
+
 impl Device for SegmentFile {
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
-        let mut got = 0;
-        while got < buffer.len() {
-            let rest = &mut buffer[got..];
-            let at = (offset + got as u64) as i64;
-            // SAFETY: a buffer of the length that is given.
-            let more =
-                call(|| unsafe { libc::pread(self.descriptor, rest.as_mut_ptr().cast(), rest.len(), at) });
-            match more.map_err(failed)? {
-                0 => break,
-                more => got += more as usize,
-            }
-        }
-        Ok(got)
+        read_at(self.descriptor, buffer, offset)
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
-        let mut put = 0;
-        while put < bytes.len() {
-            let rest = &bytes[put..];
-            let at = (offset + put as u64) as i64;
-            // SAFETY: a buffer of the length that is given.
-            let more =
-                call(|| unsafe { libc::pwrite(self.descriptor, rest.as_ptr().cast(), rest.len(), at) });
-            match more.map_err(failed)? {
-                0 => return Err(DeviceError::NoSpace),
-                more => put += more as usize,
-            }
+        write_at(self.descriptor, bytes, offset)
+    }
+
+    fn use_base(&self, number: u64) {
+        if self.base.number.swap(number, Ordering::Relaxed) != number {
+            self.base.close();
         }
-        Ok(())
+    }
+
+    fn base_pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        read_at(self.base()?, buffer, offset)
+    }
+
+    fn base_pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        write_at(self.base()?, bytes, offset)
+    }
+
+    fn base_fdatasync(&self) -> Result<(), DeviceError> {
+        sync_content(self.base()?)
+    }
+
+    fn base_size(&self) -> Result<u64, DeviceError> {
+        stat_of(self.base()?).map(|stat| stat.st_size as u64).map_err(failed)
+    }
+
+    fn base_truncate(&self, size: u64) -> Result<(), DeviceError> {
+        set_size(self.base()?, size)
     }
 
     fn fdatasync(&self) -> Result<(), DeviceError> {
-        // Not again after an error: the kernel may have given up the pages that it could not write.
-        // SAFETY: takes a number.
-        if unsafe { libc::fdatasync(self.descriptor) } == 0 { Ok(()) } else { Err(failed(errno())) }
+        sync_content(self.descriptor)
     }
 
     fn begin_writeback(&self) -> Result<(), DeviceError> {
@@ -188,8 +282,7 @@ impl Device for SegmentFile {
     }
 
     fn truncate(&self, size: u64) -> Result<(), DeviceError> {
-        // SAFETY: takes numbers.
-        call(|| unsafe { libc::ftruncate(self.descriptor, size as i64) }).map(drop).map_err(failed)
+        set_size(self.descriptor, size)
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
@@ -375,7 +468,11 @@ impl Opener<'static> for ServerOpener {
 
     fn open(&self, key: &SegmentKey) -> Result<Opened<'static, SegmentFile>, DeviceError> {
         let path = PathBuffer::container(key, self.shared.version());
-        let opened = open(path.as_c_str(), libc::O_RDWR, 0).map_err(failed)?;
+        let opened = match open(path.as_c_str(), libc::O_RDWR, 0) {
+            // A plain file by now.
+            Err(libc::ENOTDIR) => return Err(DeviceError::NotFound),
+            opened => opened.map_err(failed)?,
+        };
         let mut device = match self.descriptor {
             Some(descriptor) => {
                 // SAFETY: both are open; the first is the server's descriptor of this very segment.

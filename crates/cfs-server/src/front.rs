@@ -5,28 +5,36 @@
 mod ahead;
 mod birth;
 mod directory;
+mod place;
+mod plain;
 pub(crate) mod sync;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use directory::sweep;
+pub(crate) use birth::{guard_durably, lock_of, random};
+pub(crate) use directory::{Sweep, sweep};
+pub(crate) use place::{Found, find, lstat};
+use place::{LOOKS, is_directory, named, relation};
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
+use pgshrink_cfs::base::BASE_SIZE;
 use pgshrink_cfs::page::{Policy, TransformPolicy};
 use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::store::{Error as StoreError, Pages, StoreName, StoredAs, Writing};
 use pgshrink_cfs::{Error, FileRange, Workspace};
 use pgshrink_codec::Algorithm;
 use pgshrink_interpose::{
-    Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
+    Advice, Attributes, Errno, Front, Listed, Moment, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
 };
 
-use crate::file::{SegmentFile, ServerOpener, open, stat_of};
-use crate::names::{Locations, Named, PathBuffer, parse};
-use crate::process::{OpenFile, Process, is_of, peeked_pages, with};
+use crate::convert;
+use crate::file::{SegmentFile, ServerOpener, stat_of};
+use crate::names::{PathBuffer, may_be_relation, parse_form};
+use crate::process::{OpenFile, PlainFile, Process, is_of, peeked_pages, pin, with};
 use crate::report::{errno_of, errno_of_page, failure, reported};
 use crate::server::{Shared, is_postmaster, shared};
+use crate::setting::DEFAULT;
 
 /// Pages at most that are read at once: 1 MB, the server's longest vectored call.
 const BATCH: usize = 128;
@@ -34,79 +42,6 @@ const BATCH: usize = 128;
 /// The files of this server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerFront;
-
-impl Locations for Shared {
-    fn tablespace_at(&self, directory: &[u8]) -> Option<u32> {
-        self.region.tablespaces().find(|tablespace| {
-            let mut target = [0u8; libc::PATH_MAX as usize];
-            let link = PathBuffer::link(*tablespace);
-            // SAFETY: a string that ends with a zero; a buffer of the length that is given.
-            let length =
-                unsafe { libc::readlink(link.as_c_str().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-            usize::try_from(length).is_ok_and(|length| target.get(..length) == Some(directory))
-        })
-    }
-
-    fn is_known(&self, tablespace: u32) -> bool {
-        self.region.setting(tablespace).is_some()
-    }
-
-    fn becomes_known(&self, tablespace: u32) -> bool {
-        self.is_redo() && crate::asking::ask(&self.region, tablespace)
-    }
-}
-
-/// Reads a path; `None` where it is none of ours.
-fn named(path: &CStr) -> Option<(&'static Shared, Named)> {
-    let bytes = path.to_bytes();
-    // Most paths are in base/ or global/.
-    if !matches!(bytes.first(), Some(b'p' | b'/' | b'.')) {
-        return None;
-    }
-    let shared = shared()?;
-    parse(bytes, shared.version(), shared).map(|named| (shared, named))
-}
-
-fn relation(path: &CStr) -> Option<(&'static Shared, SegmentKey)> {
-    match named(path)? {
-        (shared, Named::Relation(key)) => Some((shared, key)),
-        _ => None,
-    }
-}
-
-/// What is in a segment's place.
-pub(crate) enum Found {
-    /// Nothing.
-    Nothing,
-    /// A plain file.
-    Plain,
-    /// A directory without a container: a process died while it made the file or removed it. It counts as an
-    /// empty file, as a plain one would be there.
-    Unborn,
-    /// A container; its file, just opened.
-    Container(RawFd),
-}
-
-/// Looks what is in a segment's place.
-pub(crate) fn find(shared: &Shared, key: &SegmentKey) -> Result<Found, Errno> {
-    let container = PathBuffer::container(key, shared.version());
-    let open = || open(container.as_c_str(), libc::O_RDWR, 0);
-    let mut opened = open();
-    if opened == Err(libc::ENOENT) {
-        let own = PathBuffer::segment(key, shared.version());
-        if !is_directory(own.as_c_str()) {
-            return Ok(Found::Nothing);
-        }
-        // It may have got its name in between.
-        opened = open();
-    }
-    match opened {
-        Ok(descriptor) => Ok(Found::Container(descriptor)),
-        Err(libc::ENOTDIR) => Ok(Found::Plain),
-        Err(libc::ENOENT) => Ok(Found::Unborn),
-        Err(errno) => Err(Errno(errno)),
-    }
-}
 
 /// Whether a directory without a container is no trace of a process that died. The log tells of every relation that is
 /// made: redo ends what a crash has left, so that later on nothing refers to a first segment that has no file. Forks
@@ -130,19 +65,6 @@ fn keep(key: SegmentKey, descriptor: RawFd, is_read_only: bool) -> Result<RawFd,
         process.keep(descriptor, file);
         Ok(descriptor)
     })
-}
-
-/// What the system says of a name.
-pub(crate) fn lstat(path: &CStr) -> Option<libc::stat> {
-    // SAFETY: a string that ends with a zero; all zeros is a value of this struct of numbers.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        (libc::lstat(path.as_ptr(), &mut stat) == 0).then_some(stat)
-    }
-}
-
-fn is_directory(path: &CStr) -> bool {
-    lstat(path).is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
 }
 
 /// A descriptor that is closed when nobody has taken it.
@@ -174,7 +96,7 @@ fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
         // Its roots may be older than its pages.
         let opener = ServerOpener { shared, descriptor: None };
         let opened = OpenFile::new(process.member, *key, true);
-        return Ok(opened.and_then(|mut file| Ok(file.pin(shared.reading(), &opener)?.pages())).ok());
+        return Ok(opened.and_then(|mut file| file.pin(shared.reading(), &opener)?.page_count()).ok());
     }
     let look = process.member.look(key).map_err(|error| errno_of(&error))?;
     Ok(look.and_then(|look| look.pages))
@@ -182,16 +104,31 @@ fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
 
 /// Whether the handle's file was removed: it reads as empty then, as the server left it.
 pub(crate) fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::SegmentGone { .. })
+    matches!(error, Error::SegmentGone { .. }) || sync::is_absent(error)
 }
 
 impl Front for ServerFront {
+    fn moment(&self, path: &CStr) -> Option<Moment> {
+        may_be_relation(path.to_bytes()).then(|| Some(Moment(shared()?.generation()))).flatten()
+    }
+
+    fn is_still(&self, Moment(generation): Moment) -> bool {
+        shared().is_none_or(|shared| shared.is_still(generation))
+    }
+
+    fn may_manage(&self, path: &CStr) -> bool {
+        relation(path).is_some()
+    }
+
     fn open(&self, path: &CStr, flags: i32, mode: libc::mode_t) -> Outcome<RawFd> {
         let is_read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        // A container beside a `PG_VERSION` is copied as a plain file is.
+        if is_read_only {
+            birth::note_source(path);
+        }
         let Some((shared, key)) = relation(path) else {
-            if is_read_only {
-                birth::note_source(path);
-            } else if Shared::is_control_file(path.to_bytes())
+            if !is_read_only
+                && Shared::is_control_file(path.to_bytes())
                 && shared().is_some_and(Shared::is_checkpointer)
             {
                 return with(sync::end_of_checkpoint).err().map(Err);
@@ -204,9 +141,6 @@ impl Front for ServerFront {
         };
         let opened = match found {
             Found::Nothing | Found::Plain => {
-                if is_read_only {
-                    birth::note_source(path);
-                }
                 let is_made = matches!(found, Found::Nothing) && flags & libc::O_CREAT != 0;
                 if !is_made || !birth::is_compressed(shared, &key) {
                     return None;
@@ -267,33 +201,13 @@ impl Front for ServerFront {
 
     fn truncate_path(&self, path: &CStr, size: u64) -> Outcome<()> {
         let (shared, key) = relation(path)?;
-        let descriptor = match find(shared, &key) {
-            // The server is dropping the relation, and its file goes with its name.
-            Err(Errno(errno)) if size == 0 && is_of_the_file(errno) => return Some(Ok(())),
-            Err(errno) => return Some(Err(errno)),
-            Ok(Found::Nothing | Found::Plain) => return None,
-            Ok(Found::Unborn) => return Some(Ok(())),
-            Ok(Found::Container(descriptor)) => Owned(descriptor),
-        };
-        Some(with(|process| {
-            let opener = ServerOpener { shared, descriptor: None };
-            let mut file = OpenFile::new(process.member, key, false).map_err(|e| errno_of(&e))?;
-            let cut = file.pin(Access::Write, &opener).and_then(|pinned| {
-                pinned.truncate(size.div_ceil(PAGE_BYTES as u64) as u32)?;
-                // The server wants the space now: it has dropped the relation.
-                pinned.commit().map(drop)
-            });
-            match cut {
-                Err(error) if is_gone(&error) => Ok(()),
-                // A damaged container has to be dropped as well. Its file goes with its name.
-                Err(error) if size == 0 => {
-                    reported(&key, &error);
-                    drop(file);
-                    birth::empty(process, &key, descriptor.0)
-                }
-                done => done.map_err(|error| reported(&key, &error)),
+        let mut looks = 1;
+        loop {
+            match truncate_found(shared, key, size)? {
+                Err(EXCHANGED) if looks < LOOKS => looks += 1,
+                done => return Some(done),
             }
-        }))
+        }
     }
 
     fn unlink(&self, path: &CStr) -> Outcome<()> {
@@ -330,8 +244,9 @@ impl Front for ServerFront {
     }
 
     fn open_directory(&self, path: &CStr) -> Option<u64> {
-        let (_, named) = named(path)?;
-        directory::number(named)
+        // By its form alone: the directory may have its first container while it is listed.
+        let shared = shared()?;
+        directory::number(parse_form(path.to_bytes(), shared.version(), shared.data_directory())?)
     }
 
     fn listed(&self, directory: u64, name: &CStr, kind: u8) -> Listed {
@@ -346,111 +261,59 @@ impl Front for ServerFront {
     }
 
     fn pages(&self, descriptor: RawFd) -> Result<u32, Errno> {
-        with(|process| {
-            let shared = process.shared;
-            let file = process.file(descriptor)?;
-            let key = file.key();
-            match file.pin(shared.reading(), &opener(shared, descriptor)).map(|pinned| pinned.pages()) {
-                Err(error) if is_gone(&error) => Ok(0),
-                // One that does not open has a size all the same: it can be dropped, and its pages fail, one at
-                // least.
-                Err(error) => {
-                    reported(&key, &error);
-                    let file = SegmentFile::borrowed(descriptor, key, shared);
-                    Ok(peeked_pages(&file, &key).max(1))
-                }
-                Ok(pages) => Ok(pages),
-            }
-        })
+        on_file(descriptor, |process| pages_of(process, descriptor), plain::pages, 0)
     }
 
     fn read(&self, descriptor: RawFd, first: u32, pages: &mut PagesToRead<'_>) -> Result<u32, Errno> {
-        with(|process| {
-            let mut done = 0;
-            while pages.len() > 0 {
-                let batch = pages.len().min(BATCH);
-                match read_batch(process, descriptor, first + done, pages) {
-                    Ok(got) => {
-                        done += got;
-                        if (got as usize) < batch {
-                            break;
-                        }
-                    }
-                    Err(_) if done > 0 => break,
-                    Err(errno) => return Err(errno),
-                }
-            }
-            Ok(done)
-        })
+        // Nothing of the buffers is used before it is known which of the two it is.
+        let pages = std::cell::RefCell::new(pages);
+        let from_container =
+            |process: &mut Process| read_all(process, descriptor, first, &mut pages.borrow_mut());
+        on_file(descriptor, from_container, |plain| plain::read(plain, first, &mut pages.borrow_mut()), 0)
     }
 
     fn write(&self, descriptor: RawFd, first: u32, pages: &mut PagesToWrite<'_>) -> Result<u32, Errno> {
-        with(|process| {
-            let shared = process.shared;
-            process.checkpoints.end_cycle();
-            let end = first.saturating_add(pages.len() as u32);
-            admit(process, descriptor, end)?;
-            let is_brief = shared.is_recovering() && has_room(process, descriptor);
-            let Process { files, workspace, page, .. } = process;
-            let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
-            let file = file.ok_or(Errno(libc::EBADF))?;
-            let key = file.key();
-            let OpenFile { segment, name, .. } = file;
-            let pinned = segment.pin(Access::Write, &opener(shared, descriptor));
-            let pinned = pinned.map_err(|error| reported(&key, &error))?;
-            let name = name_of(name, &pinned, &key)?;
-            let mut how = writing(shared, &key);
-            if is_brief && how.policy.choice.algorithm != Algorithm::None {
-                how = brief();
-            } else {
-                how.dictionary = Pages::over(&pinned, name).ready_dictionary(&how, workspace);
-            }
-            let mut done = 0;
-            for address in pages {
-                // SAFETY: a page of the caller's, valid for reads. Others may set bits in it meanwhile, so it is
-                // copied by volatile loads' equal, one copy, and only the copy is looked at.
-                unsafe { std::ptr::copy_nonoverlapping(address, &raw mut **page, 1) };
-                match write_page((&pinned, name), (&key, first + done), page, &how, workspace) {
-                    Ok(_) => done += 1,
-                    Err(_) if done > 0 => break,
-                    Err(error) => {
-                        let errno = errno_of_page(&error);
-                        if errno.0 != libc::ENOSPC {
-                            failure(Some(&key), Some(first + done), &error);
-                        }
-                        return Err(errno);
-                    }
-                }
-            }
-            Ok(done)
-        })
-    }
-
-    fn extend(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
-        with(|process| admit(process, descriptor, pages))?;
-        change(descriptor, |pinned| pinned.extend(pages))
-    }
-
-    fn truncate(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
-        with(|process| admit(process, descriptor, pages))?;
-        change(
+        let pages = std::cell::RefCell::new(pages);
+        let to_container =
+            |process: &mut Process| write_all(process, descriptor, first, &mut pages.borrow_mut());
+        let gone = Err(Errno(libc::EIO));
+        on_file_or(
             descriptor,
-            |pinned| {
-                if pages > pinned.pages() { pinned.extend(pages) } else { pinned.truncate(pages) }
-            },
+            to_container,
+            |plain| plain::write(plain, first, &mut pages.borrow_mut()),
+            gone,
         )
     }
 
+    fn extend(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
+        let in_container = |process: &mut Process| {
+            admit(process, descriptor, pages)?;
+            change(process, descriptor, |pinned| pinned.extend(pages))
+        };
+        on_file_or(descriptor, in_container, |plain| plain::extend(plain, pages), Err(Errno(libc::EIO)))
+    }
+
+    fn truncate(&self, descriptor: RawFd, pages: u32) -> Result<(), Errno> {
+        let in_container = |process: &mut Process| {
+            admit(process, descriptor, pages)?;
+            change(process, descriptor, |pinned| match pages > pinned.page_count()? {
+                true => pinned.extend(pages),
+                false => pinned.truncate(pages),
+            })
+        };
+        on_file_or(descriptor, in_container, |plain| plain::truncate(plain, pages), Err(Errno(libc::EIO)))
+    }
+
     fn sync(&self, descriptor: RawFd) -> Result<(), Errno> {
-        with(|process| sync::sync(process, descriptor))
+        on_file(descriptor, |process| sync::sync(process, descriptor), plain::sync, ())
     }
 
     fn advise(&self, descriptor: RawFd, first: u32, pages: u32, advice: Advice) {
-        let _ = with(|process| {
+        let in_container = |process: &mut Process| {
             let shared = process.shared;
             let file = process.file(descriptor)?;
             let OpenFile { segment, ahead, .. } = file;
-            let Ok(pinned) = segment.pin(shared.reading(), &opener(shared, descriptor)) else {
+            let Ok(pinned) = pin(segment, shared.reading(), &opener(shared, descriptor)) else {
                 return Ok(());
             };
             if advice == Advice::WriteBack {
@@ -466,13 +329,52 @@ impl Front for ServerFront {
                 };
             });
             Ok(())
-        });
+        };
+        let _ = on_file(descriptor, in_container, |_| Ok(()), ());
     }
 
     fn descriptor_attributes(&self, descriptor: RawFd) -> Result<Attributes, Errno> {
         let stat = stat_of(descriptor).map_err(Errno)?;
         Ok(Attributes { stat, size: u64::from(self.pages(descriptor)?) * PAGE_BYTES as u64 })
     }
+}
+
+/// What an open by name gives when the container had its name a moment ago, and a plain file has it now.
+const EXCHANGED: Errno = Errno(libc::ENOTDIR);
+
+/// Cuts what is in a segment's place, or fails with [`EXCHANGED`].
+fn truncate_found(shared: &'static Shared, key: SegmentKey, size: u64) -> Outcome<()> {
+    let descriptor = match find(shared, &key) {
+        // The server is dropping the relation, and its file goes with its name.
+        Err(Errno(errno)) if size == 0 && is_of_the_file(errno) => return Some(Ok(())),
+        Err(errno) => return Some(Err(errno)),
+        Ok(Found::Nothing | Found::Plain) => return None,
+        Ok(Found::Unborn) => return Some(Ok(())),
+        Ok(Found::Container(descriptor)) => Owned(descriptor),
+    };
+    Some(with(|process| {
+        let opener = ServerOpener { shared, descriptor: None };
+        let mut file = OpenFile::new(process.member, key, false).map_err(|e| errno_of(&e))?;
+        let cut = file.pin(Access::Write, &opener).and_then(|pinned| {
+            pinned.truncate(size.div_ceil(PAGE_BYTES as u64) as u32)?;
+            // The server wants the space now: it has dropped the relation.
+            pinned.commit()?;
+            if size == 0 { pinned.drop_base() } else { Ok(()) }
+        });
+        match cut {
+            Err(error) if is_gone(&error) => {
+                let is_plain = matches!(find(shared, &key), Ok(Found::Plain));
+                if is_plain { Err(EXCHANGED) } else { Ok(()) }
+            }
+            // A damaged container has to be dropped as well. Its file goes with its name.
+            Err(error) if size == 0 => {
+                reported(&key, &error);
+                drop(file);
+                birth::empty(process, &key, descriptor.0)
+            }
+            done => done.map_err(|error| reported(&key, &error)),
+        }
+    }))
 }
 
 fn opener(shared: &'static Shared, descriptor: RawFd) -> ServerOpener {
@@ -488,7 +390,10 @@ fn admit(process: &mut Process, descriptor: RawFd, end: u32) -> Result<(), Errno
     let file = process.file(descriptor)?;
     let tablespace = file.key().tablespace;
     // What cannot be opened is reported by who goes on.
-    let pages = file.pin(shared.reading(), &opener(shared, descriptor)).map_or(end, |pinned| pinned.pages());
+    let pages = file
+        .pin(shared.reading(), &opener(shared, descriptor))
+        .and_then(|pinned| pinned.page_count())
+        .unwrap_or(end);
     match end.checked_sub(pages) {
         None | Some(0) => Ok(()),
         _ if end <= SMALL_PAGES => Ok(()),
@@ -497,9 +402,18 @@ fn admit(process: &mut Process, descriptor: RawFd, end: u32) -> Result<(), Errno
 }
 
 /// How pages of a segment are written now, but for the dictionary.
-pub(crate) fn writing(shared: &Shared, key: &SegmentKey) -> Writing {
-    // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning.
-    let choice = shared.region.setting(key.tablespace).and_then(|setting| setting.compression);
+pub(crate) fn writing(shared: &Shared, key: &SegmentKey, policy: u32) -> Writing {
+    if let Some(choice) = convert::choice_of(policy) {
+        return Writing {
+            policy: Policy { choice, ..Policy::default() },
+            verify: true,
+            ..Writing::default()
+        };
+    }
+    // A container whose tablespace is plain by now goes on with what compresses at no cost worth mentioning. One of
+    // a tablespace that never had a setting was made on its own.
+    let setting = shared.region.setting(key.tablespace);
+    let choice = setting.map_or(Some(DEFAULT), |setting| setting.compression);
     let policy = Policy { choice: choice.unwrap_or(Algorithm::None.into()), ..Policy::default() };
     // What cannot be read back must not be published: there is no other copy.
     Writing { policy, verify: true, ..Writing::default() }
@@ -565,16 +479,146 @@ fn name_of(
 }
 
 fn change(
+    process: &mut Process,
     descriptor: RawFd,
     operation: impl FnOnce(&crate::process::Using<'_>) -> Result<(), Error>,
 ) -> Result<(), Errno> {
+    let shared = process.shared;
+    let file = process.file(descriptor)?;
+    let key = file.key();
+    match file.pin(Access::Write, &opener(shared, descriptor)) {
+        Err(error) if is_gone(&error) => Err(GONE),
+        pinned => pinned.and_then(|pinned| operation(&pinned)).map_err(|error| reported(&key, &error)),
+    }
+}
+
+/// What an operation on a container ends with that is no more: removed, or a plain file again. No error of libc.
+pub(crate) const GONE: Errno = Errno(i32::MIN);
+
+/// Does something to an open file: to its container, or to the plain file that it has become meanwhile. `removed`: what
+/// it comes to where there is neither any more.
+fn on_file<T>(
+    descriptor: RawFd,
+    container: impl Fn(&mut Process) -> Result<T, Errno>,
+    plain: impl Fn(RawFd) -> Result<T, Errno>,
+    removed: T,
+) -> Result<T, Errno> {
+    on_file_or(descriptor, container, plain, Ok(removed))
+}
+
+fn on_file_or<T>(
+    descriptor: RawFd,
+    container: impl Fn(&mut Process) -> Result<T, Errno>,
+    plain: impl Fn(RawFd) -> Result<T, Errno>,
+    removed: Result<T, Errno>,
+) -> Result<T, Errno> {
     with(|process| {
-        let shared = process.shared;
-        let file = process.file(descriptor)?;
-        let key = file.key();
-        let pinned = file.pin(Access::Write, &opener(shared, descriptor));
-        pinned.and_then(|pinned| operation(&pinned)).map_err(|error| reported(&key, &error))
+        if let Some(PlainFile(file)) = &process.file(descriptor)?.plain {
+            return plain(*file);
+        }
+        match container(process) {
+            Err(GONE) => {}
+            done => return done,
+        }
+        match plain::take_up(process, descriptor)? {
+            plain::Now::Plain(file) => plain(file),
+            // It was made a container again.
+            plain::Now::Container => match container(process) {
+                Err(GONE) => removed,
+                done => done,
+            },
+            plain::Now::Removed => removed,
+        }
     })
+}
+
+fn pages_of(process: &mut Process, descriptor: RawFd) -> Result<u32, Errno> {
+    let shared = process.shared;
+    let file = process.file(descriptor)?;
+    let key = file.key();
+    match file.pin(shared.reading(), &opener(shared, descriptor)).and_then(|pinned| pinned.page_count()) {
+        Err(error) if is_gone(&error) => Err(GONE),
+        // The base does not say its size: a wrong one would be worse than none.
+        Err(error @ Error::Device { operation: BASE_SIZE, .. }) => Err(reported(&key, &error)),
+        // One that does not open has a size all the same: it can be dropped, and its pages fail, one at
+        // least.
+        Err(error) => {
+            reported(&key, &error);
+            let file = SegmentFile::borrowed(descriptor, key, shared);
+            Ok(peeked_pages(&file, &key).max(1))
+        }
+        Ok(pages) => Ok(pages),
+    }
+}
+
+fn read_all(
+    process: &mut Process,
+    descriptor: RawFd,
+    first: u32,
+    pages: &mut PagesToRead<'_>,
+) -> Result<u32, Errno> {
+    let mut done = 0;
+    while pages.len() > 0 {
+        let batch = pages.len().min(BATCH);
+        match read_batch(process, descriptor, first + done, pages) {
+            Ok(got) => {
+                done += got;
+                if (got as usize) < batch {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+fn write_all(
+    process: &mut Process,
+    descriptor: RawFd,
+    first: u32,
+    pages: &mut PagesToWrite<'_>,
+) -> Result<u32, Errno> {
+    let shared = process.shared;
+    process.checkpoints.end_cycle();
+    let end = first.saturating_add(pages.len() as u32);
+    admit(process, descriptor, end)?;
+    let is_brief = shared.is_recovering() && has_room(process, descriptor);
+    let Process { files, workspace, page, .. } = process;
+    let file = files.get_mut(descriptor as usize).and_then(Option::as_deref_mut);
+    let file = file.ok_or(Errno(libc::EBADF))?;
+    let key = file.key();
+    let OpenFile { segment, name, .. } = file;
+    let pinned = match pin(segment, Access::Write, &opener(shared, descriptor)) {
+        Err(error) if is_gone(&error) => return Err(GONE),
+        pinned => pinned.map_err(|error| reported(&key, &error))?,
+    };
+    let name = name_of(name, &pinned, &key)?;
+    let mut how = writing(shared, &key, pinned.policy());
+    if is_brief && how.policy.choice.algorithm != Algorithm::None {
+        how = brief();
+    } else {
+        how.dictionary = Pages::over(&pinned, name).ready_dictionary(&how, workspace);
+    }
+    let mut done = 0;
+    for address in pages {
+        // SAFETY: a page of the caller's, valid for reads. Others may set bits in it meanwhile, so it is
+        // copied by volatile loads' equal, one copy, and only the copy is looked at.
+        unsafe { std::ptr::copy_nonoverlapping(address, &raw mut **page, 1) };
+        match write_page((&pinned, name), (&key, first + done), page, &how, workspace) {
+            Ok(_) => done += 1,
+            Err(_) if done > 0 => break,
+            Err(error) => {
+                let errno = errno_of_page(&error);
+                if errno.0 != libc::ENOSPC {
+                    failure(Some(&key), Some(first + done), &error);
+                }
+                return Err(errno);
+            }
+        }
+    }
+    Ok(done)
 }
 
 /// Reads at most [`BATCH`] pages.
@@ -590,8 +634,8 @@ fn read_batch(
     let file = file.ok_or(Errno(libc::EBADF))?;
     let key = file.key();
     let OpenFile { segment, name, is_read_only, .. } = file;
-    let pinned = match segment.pin(shared.reading(), &opener(shared, descriptor)) {
-        Err(error) if is_gone(&error) => return Ok(0),
+    let pinned = match pin(segment, shared.reading(), &opener(shared, descriptor)) {
+        Err(error) if is_gone(&error) => return Err(GONE),
         pinned => pinned,
     };
     let pinned = match pinned {
@@ -604,7 +648,8 @@ fn read_batch(
         Err(error) => return Err(reported(&key, &error)),
     };
     let name = name_of(name, &pinned, &key)?;
-    let count = pages.len().min(BATCH).min(pinned.pages().saturating_sub(first) as usize);
+    let there = pinned.page_count().map_err(|error| reported(&key, &error))?;
+    let count = pages.len().min(BATCH).min(there.saturating_sub(first) as usize);
     let mut taken: [Option<&mut Page>; BATCH] = [const { None }; BATCH];
     for (place, page) in taken.iter_mut().zip(pages.take(count)) {
         *place = Some(page);

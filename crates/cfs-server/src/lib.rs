@@ -16,6 +16,8 @@
 //! * A file is *born* compressed if its tablespace's setting says so when the server makes it, and stays what it
 //!   is: settings decide about new files and newly written pages.
 //! * In directories that may hold a database's catalogs everything is born plain.
+//! * Containers may lie in `base/` and in tablespaces without a setting too, in directories that were noted for that
+//!   (`directories`). Nothing is born compressed there.
 
 pub mod activity;
 mod asking;
@@ -23,6 +25,7 @@ pub mod collecting;
 pub mod convert;
 mod databases;
 mod descriptors;
+mod directories;
 pub mod error;
 mod file;
 mod front;
@@ -45,8 +48,9 @@ pub mod training;
 pub mod work;
 
 pub use databases::has_containers;
+pub use directories::{DIRECTORIES_MAX, Exchanging};
 pub use error::Problem;
 pub use front::ServerFront;
-pub use names::{GUARD_NAME, RESERVE_NAME};
+pub use names::{DEFAULT_TABLESPACE, GUARD_NAME, RESERVE_NAME};
 pub use region::{Room, TABLESPACES_MAX};
 pub use report::last_failure;

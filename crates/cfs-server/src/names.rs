@@ -1,7 +1,9 @@
 //! Paths of a server's tablespaces: which segment a path is of, and the path of a segment.
 //!
-//! The server names files relative to its data directory, `pg_tblspc/OID/PG_15_202209061/DATABASE/FILE`; a base
-//! backup names them by the tablespace's location. Nothing here allocates.
+//! The server names files relative to its data directory, `base/DATABASE/FILE` or
+//! `pg_tblspc/OID/PG_15_202209061/DATABASE/FILE`; a base backup names the latter by the tablespace's location. SQL
+//! functions that read files take any path, and so those that begin with the data directory's. What is in `global/` is
+//! never ours. Nothing here allocates.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -26,15 +28,28 @@ const REMOVING: &str = ".pgshrink-old.";
 /// The file that holds space back for what must not fail on a full filesystem.
 pub const RESERVE_NAME: &str = "pgshrink-reserve";
 
+/// The file beside a container in which some of its pages are, or all.
+pub(crate) const BASE_NAME: &str = "base.pgshrink";
+
+/// `pg_default`: the tablespace whose databases are in [`BASE`]. It has no version directory, no link, no setting and
+/// no reserve.
+pub const DEFAULT_TABLESPACE: u32 = 1663;
+/// Where a data directory has the databases of [`DEFAULT_TABLESPACE`].
+pub(crate) const BASE: &str = "base";
+
 /// Where a data directory has its tablespaces.
 pub(crate) const LINKS: &str = "pg_tblspc";
 
 /// Where tablespaces are: their OID by the path that is no server's own.
 pub(crate) trait Locations {
+    /// The data directory's absolute path.
+    fn data_directory(&self) -> &[u8];
     /// The tablespace whose directory has this absolute path.
     fn tablespace_at(&self, directory: &[u8]) -> Option<u32>;
-    /// Whether the tablespace may have compressed files.
+    /// Whether the tablespace may have compressed files, in any directory.
     fn is_known(&self, tablespace: u32) -> bool;
+    /// Whether this directory of a database may have compressed files, whatever is known of its tablespace.
+    fn is_noted(&self, tablespace: u32, database: u32) -> bool;
 
     /// Asks for a tablespace that is not known, and waits for the answer.
     fn becomes_known(&self, tablespace: u32) -> bool {
@@ -43,7 +58,7 @@ pub(crate) trait Locations {
     }
 }
 
-/// What a path inside a known tablespace names.
+/// What a path names where there may be compressed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
     /// The version directory.
@@ -62,30 +77,34 @@ fn is_compressed(fork: u8) -> bool {
 
 /// Reads a path. `version`: the version directory's name.
 pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> Option<Named> {
-    // A base backup walks the data directory as ".".
-    let path = path.strip_prefix(b"./").unwrap_or(path);
-    let (tablespace, inside) = match path.strip_prefix(b"pg_tblspc/") {
-        Some(rest) => {
-            let (oid, inside) = split(rest)?;
-            (number(std::str::from_utf8(oid).ok()?)?, strip_version(inside, version)?)
-        }
-        None if path.first() == Some(&b'/') => {
-            let at = find_version(path, version)?;
-            (locations.tablespace_at(&path[..at])?, strip_version(&path[at + 1..], version)?)
-        }
-        None => return None,
+    let path = in_data_directory(path, locations.data_directory());
+    let (tablespace, inside) = if let Some(inside) = path.strip_prefix(b"base/") {
+        (DEFAULT_TABLESPACE, inside)
+    } else if let Some(rest) = path.strip_prefix(b"pg_tblspc/") {
+        let (oid, inside) = split(rest)?;
+        let oid = number(std::str::from_utf8(oid).ok()?).filter(|oid| *oid != DEFAULT_TABLESPACE);
+        (oid?, strip_version(inside, version)?)
+    } else if path.first() == Some(&b'/') {
+        let at = find_version(path, version)?;
+        (locations.tablespace_at(&path[..at])?, strip_version(&path[at + 1..], version)?)
+    } else {
+        return None;
     };
-    let is_known = locations.is_known(tablespace);
+    let is_known = tablespace != DEFAULT_TABLESPACE && locations.is_known(tablespace);
     if inside.is_empty() {
         return is_known.then_some(Named::Version { tablespace });
     }
     let (database, file) = split(inside).unwrap_or((inside, b""));
     let database = number(std::str::from_utf8(database).ok()?)?;
     if file.is_empty() {
-        return is_known.then_some(Named::Database { tablespace, database });
+        let is_ours = is_known || locations.is_noted(tablespace, database);
+        return is_ours.then_some(Named::Database { tablespace, database });
     }
     // The first file of a relation is made when the tablespace's transaction has committed, its directories before.
-    if !is_known && !locations.becomes_known(tablespace) {
+    let is_ours = is_known
+        || tablespace != DEFAULT_TABLESPACE && locations.becomes_known(tablespace)
+        || locations.is_noted(tablespace, database);
+    if !is_ours {
         return None;
     }
     let name = relation_name(file)?;
@@ -94,15 +113,72 @@ pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> 
     is_compressed(fork).then_some(Named::Relation(key))
 }
 
+/// The path from the data directory on, where it is in there. A base backup walks the data directory as ".". A
+/// tablespace's location may be in the data directory too, and is not meant.
+fn in_data_directory<'p>(path: &'p [u8], data: &[u8]) -> &'p [u8] {
+    if let Some(inside) = path.strip_prefix(b"./") {
+        return inside;
+    }
+    let inside = path.strip_prefix(data).filter(|_| !data.is_empty());
+    let inside = inside.and_then(|inside| inside.strip_prefix(b"/"));
+    let is_meant = |inside: &&[u8]| inside.starts_with(b"base/") || inside.starts_with(b"pg_tblspc/");
+    inside.filter(is_meant).unwrap_or(path)
+}
+
+/// Any place: for who asks what a path is by its form alone.
+struct Anywhere<'d>(&'d [u8]);
+
+impl Locations for Anywhere<'_> {
+    fn data_directory(&self) -> &[u8] {
+        self.0
+    }
+
+    fn tablespace_at(&self, _: &[u8]) -> Option<u32> {
+        Some(0)
+    }
+
+    fn is_known(&self, _: u32) -> bool {
+        true
+    }
+
+    fn is_noted(&self, _: u32, _: u32) -> bool {
+        true
+    }
+}
+
+/// What a path would name if there were compressed files everywhere. The tablespace of an absolute one is not told.
+pub(crate) fn parse_form(path: &[u8], version: &[u8], data: &[u8]) -> Option<Named> {
+    parse(path, version, &Anywhere(data))
+}
+
+/// Whether a path may be a relation's file in a place that may have containers: a look at its two ends.
+pub(crate) fn may_be_relation(path: &[u8]) -> bool {
+    let is_in = match path.first() {
+        Some(b'b') => path.starts_with(b"base/"),
+        Some(b'p') => path.starts_with(b"pg_tblspc/"),
+        first => matches!(first, Some(b'/' | b'.')),
+    };
+    is_in && (path.last().is_some_and(u8::is_ascii_digit) || path.ends_with(b"_fsm"))
+}
+
 /// A relation's file as it may be in a database's directory.
 pub(crate) fn relation_name(file: &[u8]) -> Option<RelationName> {
     RelationName::parse(std::str::from_utf8(file).ok()?)
 }
 
-/// Whether this is what a process left that died while it made or removed a container.
+/// Whether this is what a process left that died while it made or removed a container, or exchanged one.
 pub(crate) fn is_leftover(file: &[u8]) -> bool {
-    let has = |mark: &str| file.windows(mark.len()).any(|window| window == mark.as_bytes());
-    has(MAKING) || has(REMOVING)
+    find_mark(file, MAKING).is_some() || find_mark(file, REMOVING).is_some()
+}
+
+/// The relation's file that a leftover was to be, or that was to be this one; `None` of any other.
+pub(crate) fn leftover_of(file: &[u8]) -> Option<&[u8]> {
+    let made = &file[..find_mark(file, MAKING)?];
+    relation_name(made).map(|_| made)
+}
+
+fn find_mark(file: &[u8], mark: &str) -> Option<usize> {
+    file.windows(mark.len()).position(|window| window == mark.as_bytes())
 }
 
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -174,15 +250,22 @@ impl PathBuffer {
         Path::new(OsStr::from_bytes(&self.bytes[..self.length]))
     }
 
-    /// `pg_tblspc/OID`: the link to the tablespace's location, or the directory itself.
+    /// `pg_tblspc/OID`: the link to the tablespace's location, or the directory itself. [`DEFAULT_TABLESPACE`] has
+    /// none.
     pub(crate) fn link(tablespace: u32) -> PathBuffer {
         let mut path = PathBuffer::new();
         path.push(b"pg_tblspc/").push_number(tablespace);
         path
     }
 
-    /// A tablespace's directory of this version.
+    /// A tablespace's directory of this version, in which its databases have theirs; [`BASE`] is that of
+    /// [`DEFAULT_TABLESPACE`].
     pub(crate) fn version(tablespace: u32, version: &[u8]) -> PathBuffer {
+        if tablespace == DEFAULT_TABLESPACE {
+            let mut path = PathBuffer::new();
+            path.push(BASE.as_bytes());
+            return path;
+        }
         let mut path = PathBuffer::link(tablespace);
         path.push(b"/").push(version);
         path
@@ -254,6 +337,14 @@ mod tests {
     struct Known;
 
     impl Locations for Known {
+        fn data_directory(&self) -> &[u8] {
+            b"/data/here"
+        }
+
+        fn is_noted(&self, tablespace: u32, database: u32) -> bool {
+            [(DEFAULT_TABLESPACE, 5), (16500, 5)].contains(&(tablespace, database))
+        }
+
         fn tablespace_at(&self, directory: &[u8]) -> Option<u32> {
             (directory == b"/data/fast").then_some(16400)
         }
@@ -280,6 +371,63 @@ mod tests {
     }
 
     #[test]
+    fn files_in_noted_directories_are_recognised_in_base_and_in_other_tablespaces() {
+        let key = |tablespace| SegmentKey { tablespace, database: 5, relation: 16401, fork: 0, segment: 2 };
+        let expected = Some(Named::Relation(key(DEFAULT_TABLESPACE)));
+        for path in ["base/5/16401.2", "./base/5/16401.2", "/data/here/base/5/16401.2"] {
+            assert_eq!(parsed(path), expected, "{path}");
+        }
+        let path = PathBuffer::segment(&key(DEFAULT_TABLESPACE), VERSION);
+        assert_eq!(path.as_c_str(), c"base/5/16401.2");
+        assert_eq!(PathBuffer::version(DEFAULT_TABLESPACE, VERSION).as_c_str(), c"base");
+        let directory = Some(Named::Database { tablespace: DEFAULT_TABLESPACE, database: 5 });
+        assert_eq!(parsed("base/5"), directory);
+        assert_eq!(parsed("./base/5/"), directory);
+        let other = "pg_tblspc/16500/PG_15_202209061/5/16401.2";
+        assert_eq!(parsed(other), Some(Named::Relation(key(16500))));
+        assert_eq!(PathBuffer::segment(&key(16500), VERSION).as_c_str().to_str(), Ok(other));
+        assert_eq!(parsed(&format!("/data/here/{other}")), parsed(other));
+        for (path, is_database) in [
+            ("base/7", true),
+            ("./base/7", true),
+            ("/data/here/base/7", true),
+            ("pg_tblspc/1/PG_15_202209061/7", true),
+            ("/anywhere/PG_15_202209061/7", true),
+            ("/data/here/location/PG_15_202209061/7", true),
+            ("/data/here/basement/PG_15_202209061/7", true),
+            ("/anywhere/7", false),
+            ("global", false),
+            ("pg_wal", false),
+        ] {
+            let found = parse_form(path.as_bytes(), VERSION, b"/data/here");
+            assert_eq!(matches!(found, Some(Named::Database { .. })), is_database, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_relations_file_is_told_by_its_ends() {
+        for path in ["base/5/16401", "./base/5/16401.1", "pg_tblspc/1/x/5/16401_fsm", "/data/x/5/7"] {
+            assert!(may_be_relation(path.as_bytes()), "{path}");
+        }
+        for path in ["", "base", "base/5/PG_VERSION", "global/1262", "pg_wal/00000001", "pg_xact/0000"] {
+            assert!(!may_be_relation(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn leftovers_say_which_file_they_are_beside() {
+        for (name, beside) in [
+            ("16401.pgshrink-new.7", Some("16401")),
+            ("16401_fsm.2.pgshrink-new.7", Some("16401_fsm.2")),
+            ("16401.pgshrink-old.7", None),
+            ("x.pgshrink-new.7", None),
+        ] {
+            assert!(is_leftover(name.as_bytes()));
+            assert_eq!(leftover_of(name.as_bytes()), beside.map(str::as_bytes), "{name}");
+        }
+    }
+
+    #[test]
     fn directories_are_recognised_and_nothing_else_is() {
         let (tablespace, database) = (16400, 5);
         assert_eq!(parsed("pg_tblspc/16400/PG_15_202209061"), Some(Named::Version { tablespace }));
@@ -288,8 +436,21 @@ mod tests {
         assert_eq!(parsed("pg_tblspc/16400/PG_15_202209061/5"), directory);
         assert_eq!(parsed("/data/fast/PG_15_202209061/5/"), directory);
         for other in [
-            "base/5/16401",
+            "base/6/16401",
+            "base/6",
+            "base",
+            "base/",
+            "base/pgsql_tmp/pgsql_tmp1.0",
+            "base/5/PG_VERSION",
+            "base/5/16401_vm",
             "global/1262",
+            "/data/here/global/1262",
+            "/data/heretic/base/5/16401",
+            "/base/5/16401",
+            "pg_tblspc/16500/PG_15_202209061",
+            "pg_tblspc/16500/PG_15_202209061/6",
+            "pg_tblspc/16500/PG_15_202209061/6/16401",
+            "pg_tblspc/1663/PG_15_202209061/5/16401",
             "pg_tblspc/16400",
             "pg_tblspc/16499/PG_15_202209061/5/16401",
             "pg_tblspc/16400/PG_14_202107181/5/16401",

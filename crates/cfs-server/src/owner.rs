@@ -10,7 +10,8 @@
 //!    that outlives its postmaster is noticed.
 //! 3. A directory that was removed is let go, so that its filesystem can be unmounted.
 //! 4. Who holds a directory has a shared `flock` on it too. It keeps nobody out; `/proc/locks` shows its process.
-//! 5. Where a filesystem has no locks on directories, files are refused one by one.
+//! 5. `base/` is the data directory's own, and `postmaster.pid` keeps a second server out of that: nothing is locked.
+//! 6. Where a filesystem has no locks on directories, files are refused one by one.
 // System calls.
 #![allow(unsafe_code)]
 
@@ -25,7 +26,7 @@ use pgshrink_interpose::Errno;
 
 use crate::error::Problem;
 use crate::file::{call, is_free_of_servers, lock_for_server, open, stat_of};
-use crate::names::PathBuffer;
+use crate::names::{DEFAULT_TABLESPACE, PathBuffer};
 use crate::region::TABLESPACES_MAX;
 use crate::report::failure;
 use crate::server::{Shared, shared};
@@ -72,11 +73,15 @@ impl Drop for Directory {
     }
 }
 
-/// Takes a tablespace's directory for this server. `None` where there is none, or no way to lock it.
+/// Takes a tablespace's directory for this server. `None` where there is none, or no way to lock it, or no need to.
 ///
 /// # Errors
 /// The server that has it.
 fn claim(shared: &Shared, tablespace: u32) -> Result<Option<Directory>, Owner> {
+    // `postmaster.pid` guards what is in the data directory.
+    if tablespace == DEFAULT_TABLESPACE {
+        return Ok(None);
+    }
     let path = PathBuffer::version(tablespace, shared.version());
     let opened = open(path.as_c_str(), libc::O_RDONLY | libc::O_DIRECTORY, 0);
     let Ok(directory) = opened.map(Directory) else { return Ok(None) };

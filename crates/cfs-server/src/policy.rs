@@ -102,7 +102,9 @@ impl Wanted {
             }
             (Wanted::Plain, _) => Lacks::Nothing,
             (Wanted::Compressed(_), FormNow::Plain) if file.pages <= SMALL_PAGES => Lacks::Nothing,
-            (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing) => Lacks::Compression,
+            (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing | FormNow::Returned) => {
+                Lacks::Compression
+            }
             (Wanted::Compressed(choice), _) if choice != file.choice => Lacks::Choice,
             (Wanted::Compressed(_), _) => Lacks::Nothing,
         }
@@ -191,6 +193,8 @@ mod tests {
             (Wanted::Plain, FormNow::Compressing, "zstd:3", 5, Lacks::Return, false),
             (Wanted::Plain, FormNow::Compressed, "zstd:3", 1, Lacks::Return, false),
             (Wanted::Plain, FormNow::Decompressing, "zstd:3", 5, Lacks::Nothing, false),
+            (Wanted::Plain, FormNow::Returned, "zstd:3", 5, Lacks::Return, false),
+            (zstd, FormNow::Returned, "zstd:3", 5, Lacks::Compression, false),
             (Wanted::Leave, FormNow::Plain, "none", 5, Lacks::Nothing, true),
             (Wanted::Leave, FormNow::Compressing, "zstd:3", 5, Lacks::Nothing, true),
         ] {

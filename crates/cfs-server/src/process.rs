@@ -6,10 +6,11 @@ use std::cell::UnsafeCell;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use pgshrink_cfs::Base;
 use pgshrink_cfs::slots::{Access, Member, Pinned, Segment, SegmentKey};
 use pgshrink_cfs::store::StoreName;
 use pgshrink_cfs::{Device, Error, Workspace};
-use pgshrink_interpose::{Errno, Page};
+use pgshrink_interpose::{Errno, PAGE_BYTES, Page};
 
 use crate::descriptors;
 use crate::file::{SegmentFile, ServerOpener};
@@ -33,6 +34,18 @@ pub(crate) struct OpenFile {
     pub(crate) is_read_only: bool,
     /// What the kernel was asked for last.
     pub(crate) ahead: Ahead,
+    /// The segment's plain file, where it has become one while the server had its container open.
+    pub(crate) plain: Option<PlainFile>,
+}
+
+/// A plain file in a container's place.
+pub(crate) struct PlainFile(pub(crate) RawFd);
+
+impl Drop for PlainFile {
+    fn drop(&mut self) {
+        // SAFETY: opened for this alone.
+        unsafe { libc::close(self.0) };
+    }
 }
 
 impl OpenFile {
@@ -49,7 +62,7 @@ impl OpenFile {
         segment: Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>,
         is_read_only: bool,
     ) -> OpenFile {
-        OpenFile { segment, name: None, is_read_only, ahead: Ahead::default() }
+        OpenFile { segment, name: None, is_read_only, ahead: Ahead::default(), plain: None }
     }
 
     pub(crate) fn key(&self) -> SegmentKey {
@@ -58,8 +71,21 @@ impl OpenFile {
 
     /// Keeps it open for an operation.
     pub(crate) fn pin(&mut self, access: Access, opener: &ServerOpener) -> Result<Using<'_>, Error> {
-        self.segment.pin(access, opener)
+        pin(&mut self.segment, access, opener)
     }
+}
+
+/// Keeps a segment open for an operation.
+pub(crate) fn pin<'s>(
+    segment: &'s mut Segment<'static, 'static, SegmentFile, &'static ServerHost, AtomicU64>,
+    access: Access,
+    opener: &ServerOpener,
+) -> Result<Using<'s>, Error> {
+    let pinned = segment.pin(access, opener)?;
+    if pinned.base() == Base::None {
+        pinned.device().let_go_of_base();
+    }
+    Ok(pinned)
 }
 
 /// Pages by which files may grow between two looks at the filesystem.
@@ -245,9 +271,10 @@ pub(crate) fn is_of(file: &impl Device, key: &SegmentKey) -> bool {
 /// segment has a page all the same: whoever reads it is told, while an empty file would be read as a table without
 /// rows.
 pub(crate) fn peeked_pages(file: &impl Device, key: &SegmentKey) -> u32 {
-    match pgshrink_cfs::segment::clear(file) {
-        Some(root) if root.identity == key.identity() => root.pages,
-        Some(root) => root.pages.max(1),
-        None => 1,
-    }
+    let Some(root) = pgshrink_cfs::segment::clear(file) else { return 1 };
+    let pages = match root.base {
+        Base::Whole => file.base_size().map_or(1, |bytes| (bytes / PAGE_BYTES as u64) as u32),
+        _ => root.pages,
+    };
+    if root.identity == key.identity() { pages } else { pages.max(1) }
 }

@@ -1,8 +1,9 @@
 //! The memory that all processes of a server share: settings of tablespaces, and the slots of open segments.
 //!
 //! ```text
-//!  header, settings of tablespaces (64 KB) | master keys (4 KB) | what collectors do ([`crate::activity`])
-//!                                         | slots (pgshrink_cfs::slots)
+//!  header, settings of tablespaces (64 KB) | master keys (4 KB) | directories ([`crate::directories`], 8 KB)
+//!                                         | conversions ([`crate::convert`])
+//!                                         | what collectors do ([`crate::activity`]) | slots (pgshrink_cfs::slots)
 //! ```
 //!
 //! Master keys are kept from dumps of memory and, where the system allows it, from swap.
@@ -23,18 +24,25 @@ use pgshrink_codec::{Algorithm, Choice, Level};
 use zeroize::Zeroizing;
 
 use crate::activity::Activity;
+use crate::directories::{Generation, Noted};
 use crate::error::Problem;
 use crate::host::errno;
 use crate::setting::Setting;
 
 /// Bytes of the region before the slots.
 pub(crate) const BYTES_BEFORE_SLOTS: usize = WORDS_BEFORE_SLOTS * 8;
-const WORDS_BEFORE_SLOTS: usize = KEYS_END + crate::activity::WORDS;
+const WORDS_BEFORE_SLOTS: usize = FLIGHTS_END + crate::activity::WORDS;
 const WORDS_OF_SETTINGS: usize = (64 << 10) / 8;
 /// Master keys: which is current, by its place from 1 on, then the keys. A page of its own.
 const KEYS: usize = WORDS_OF_SETTINGS;
 const KEYS_END: usize = KEYS + PAGE_WORDS;
 const PAGE_WORDS: usize = 4096 / 8;
+/// Directories of databases that may have containers.
+const DIRECTORIES: usize = KEYS_END;
+const DIRECTORIES_END: usize = DIRECTORIES + crate::directories::WORDS;
+/// Conversions under way.
+const FLIGHTS: usize = DIRECTORIES_END;
+const FLIGHTS_END: usize = FLIGHTS + crate::convert::FLIGHT_WORDS;
 /// An id, and [`MasterKey::to_bytes`].
 const KEY_WORDS: usize = (KEY_ID_BYTES + MASTER_KEY_BYTES) / 8;
 const KEY_ID_BYTES: usize = 16;
@@ -48,6 +56,10 @@ const ASKED: usize = 2;
 const ANSWERED: usize = 3;
 /// Whether there is a launcher.
 const LOOKED_AFTER: usize = 4;
+/// The count of exchanges.
+const GENERATION: usize = 5;
+/// How many containers have become plain files again.
+const RETURNED: usize = 6;
 /// The last damage: a count that is odd while it is written, when, length, text.
 const DAMAGE: usize = 8;
 const DAMAGE_TEXT: usize = DAMAGE + 3;
@@ -200,7 +212,37 @@ impl Region {
 
     /// What collectors do and have done.
     pub(crate) fn activity(&self) -> Activity {
-        Activity::over(&self.words[KEYS_END..WORDS_BEFORE_SLOTS])
+        Activity::over(&self.words[FLIGHTS_END..WORDS_BEFORE_SLOTS])
+    }
+
+    /// Directories of databases that may have containers, beside those of tablespaces that have a setting.
+    pub(crate) fn noted(&self) -> Noted {
+        Noted::over(&self.words[DIRECTORIES..DIRECTORIES_END])
+    }
+
+    /// Conversions under way.
+    pub(crate) fn flights(&self) -> &'static [AtomicU64] {
+        &self.words[FLIGHTS..FLIGHTS_END]
+    }
+
+    /// Whether a container has become a plain file again since the server started.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.words[RETURNED].load(Ordering::Acquire) != 0
+    }
+
+    /// A container is about to become one.
+    pub(crate) fn note_returned(&self) {
+        self.words[RETURNED].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The word that counts exchanges of names.
+    pub(crate) fn generation_word(&self) -> &'static AtomicU64 {
+        &self.words[GENERATION]
+    }
+
+    /// How often names were exchanged.
+    pub(crate) fn generation(&self) -> Generation {
+        Generation::over(&self.words[GENERATION])
     }
 
     /// A tablespace's place among those that have a setting.

@@ -1,12 +1,19 @@
 //! Each tablespace's reserve: a file in its version directory.
+//!
+//! Tablespaces without a setting have none, nor has `base/`: nobody fills it. Containers there may grow as long as the
+//! filesystem has as much free as the reserve would hold, but nothing keeps plain files from taking that. Where they
+//! have taken all of it, what would have drawn on the reserve fails with ENOSPC. A checkpoint that fails so is repeated
+//! and succeeds when there is space again; the log keeps what it has not written, so nothing is lost.
 // System calls.
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
 
 use pgshrink_cfs::reserve::{Reserve, ReserveFile, Rules};
+use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{DeviceError, Need};
 
+use crate::error::Problem;
 use crate::file::{call, failed, open, stat_of};
 use crate::names::{PathBuffer, RESERVE_NAME};
 use crate::server::Shared;
@@ -96,6 +103,23 @@ pub(crate) fn is_roomy(shared: &Shared, tablespace: u32) -> bool {
     let found = directory.and_then(|directory| space(directory.0));
     found.is_ok_and(|(free, all)| free >= all / ROOMY_SHARE)
 }
+
+/// Whether the filesystem has so many bytes for another form of a segment, beside what is kept for what must not fail.
+///
+/// # Errors
+/// [`Problem::Space`]. What cannot be looked at stops nobody.
+pub(crate) fn check_space(shared: &Shared, key: &SegmentKey, needed: u64) -> Result<(), Problem> {
+    let path = PathBuffer::database(key.tablespace, key.database, shared.version());
+    let directory = open(path.as_c_str(), libc::O_RDONLY | libc::O_DIRECTORY, 0).map(File);
+    let found = directory.and_then(|directory| space(directory.0)).map_or(u64::MAX, |(free, _)| free);
+    if found >= needed.saturating_add(CONVERSION_BYTES) {
+        return Ok(());
+    }
+    Err(Problem::Space { path: crate::collecting::path_of(key), needed: needed + CONVERSION_BYTES, found })
+}
+
+/// What a conversion leaves free.
+const CONVERSION_BYTES: u64 = 16 << 20;
 
 /// Whether files of the tablespace may grow. A page that the server adds is of zeros, which takes no space; it
 /// takes some when it is written out, which must not fail. So growing is what fails, as long as the filesystem has

@@ -10,11 +10,13 @@ use std::time::SystemTime;
 use pgshrink_cfs::reserve::{bytes_for_commits, bytes_for_pages};
 use pgshrink_cfs::slots::{Access, Segment, SegmentKey, Usage};
 use pgshrink_cfs::{Error, LIMIT_PERCENT_MAX, Tuning};
+use pgshrink_interpose::Errno;
 
 use crate::activity::{Progress, Totals};
 use crate::databases;
 pub use crate::databases::Content;
 use crate::descriptors;
+use crate::directories::Exchanging;
 use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::names::VERSION_BYTES_MAX;
@@ -69,10 +71,37 @@ pub(crate) struct Shared {
     is_redo: fn() -> bool,
     is_recovering: fn() -> bool,
     version: String,
+    /// The data directory's absolute path, as the system says it.
+    data: Vec<u8>,
     number: u32,
 }
 
 impl Shared {
+    /// The data directory's absolute path.
+    pub(crate) fn data_directory(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// From now on a directory of a database may have containers. A guard is in it by now ([`enter_directory`]).
+    pub(crate) fn note_directory(&self, tablespace: u32, database: u32) {
+        self.region.noted().note(tablespace, database);
+    }
+
+    /// How often names were exchanged; to be asked about with [`Shared::is_still`].
+    pub(crate) fn generation(&self) -> u64 {
+        self.region.generation().now()
+    }
+
+    /// Whether no name was being exchanged then, and none has been since.
+    pub(crate) fn is_still(&self, generation: u64) -> bool {
+        self.region.generation().is_still(generation)
+    }
+
+    /// Raises the generation before a name is exchanged, and again when the value is dropped.
+    pub(crate) fn begin_exchange(&self) -> Exchanging {
+        self.region.generation().begin_exchange()
+    }
+
     /// The version directory's name.
     pub(crate) fn version(&self) -> &[u8] {
         self.version.as_bytes()
@@ -161,6 +190,8 @@ pub fn start(config: Config) -> Result<(), Problem> {
         is_redo: config.is_redo,
         is_recovering: config.is_recovering,
         version: config.version,
+        // Where it cannot be had, absolute paths are none of ours.
+        data: std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes(),
         number: random()?,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
@@ -195,8 +226,36 @@ fn tuning(limit_percent: u32) -> Tuning {
 /// directories.
 pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
-    databases::begin(&shared.version)?;
-    shared.region.begin(shared.number, !fsync)
+    let guarded = databases::begin(&shared.version)?;
+    shared.region.begin(shared.number, !fsync)?;
+    for (tablespace, database) in guarded {
+        shared.note_directory(tablespace, database);
+    }
+    Ok(())
+}
+
+/// A directory of a database is to have containers, whatever its tablespace's setting: makes its guard, durably, and lets
+/// all processes know. Before the first container of the directory has its name.
+///
+/// # Errors
+/// [`Problem::NotStarted`]; [`Problem::InUse`] names another server that has the directory; [`Problem::System`] where
+/// the guard cannot be made.
+pub fn enter_directory(tablespace: u32, database: u32) -> Result<(), Problem> {
+    let shared = shared().ok_or(Problem::NotStarted)?;
+    owner::own(tablespace)?;
+    crate::front::guard_durably(shared, tablespace, database)
+        .map_err(|Errno(errno)| Problem::System { call: "making a guard", errno })?;
+    shared.note_directory(tablespace, database);
+    Ok(())
+}
+
+/// Before a name is exchanged for another kind of file, until the value is dropped: whoever opens the name meanwhile looks
+/// at it again.
+///
+/// # Errors
+/// [`Problem::NotStarted`].
+pub fn begin_exchange() -> Result<Exchanging, Problem> {
+    Ok(shared().ok_or(Problem::NotStarted)?.begin_exchange())
 }
 
 /// The server is about to replay the log of a crash, if there was one: until it has ([`Config::is_recovering`]), pages

@@ -136,13 +136,13 @@ impl Trainer {
         rests: bool,
     ) -> Result<Option<Trained>, Problem> {
         let shared = process.shared;
-        let how = writing(shared, key);
-        if !PageDictionary::usable_with(how.policy.choice) {
-            return Ok(None);
-        }
         let opener = ServerOpener { shared, descriptor: None };
         let mut file = OpenFile::new(process.member, *key, false)?;
         let pinned = file.pin(Access::Write, &opener)?;
+        let how = writing(shared, key, pinned.policy());
+        if !PageDictionary::usable_with(how.policy.choice) {
+            return Ok(None);
+        }
         if pinned.pages() < Thresholds::default().first_pages {
             return Ok(None);
         }

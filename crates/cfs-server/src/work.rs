@@ -8,7 +8,7 @@
 use pgshrink_cfs::seal::{KeyId, KeySlot};
 use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, SegmentKey};
-use pgshrink_cfs::{Budget, Collected, Error, Stats};
+use pgshrink_cfs::{Budget, Collected, DeviceError, Error, Stats};
 use pgshrink_interpose::Errno;
 
 use crate::error::Problem;
@@ -90,7 +90,7 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
     let stat = stat.map_err(|errno| Problem::System { call: "fstat", errno })?;
     let looked = using(key, shared.reading(), |pinned| {
         let dictionaries = pinned.dictionary_ids()?.len() as u32;
-        Ok((pinned.pages(), Form::Container { stats: pinned.stats(), dictionaries }))
+        Ok((pinned.page_count()?, Form::Container { stats: pinned.stats(), dictionaries }))
     });
     let (pages, form) = looked.unwrap_or((peeked, Form::Unreadable));
     let (virtual_bytes, disk_bytes) = (u64::from(pages) * 8192, stat.st_blocks as u64 * 512);
@@ -113,6 +113,25 @@ fn using<T>(
     match entered {
         Ok(()) => Ok(done?),
         Err(Errno(errno)) => Err(Problem::System { call: "joining the server's shared memory", errno }),
+    }
+}
+
+fn cannot_join(errno: i32) -> Error {
+    let operation = "joining the server's shared memory";
+    Error::Device { operation, offset: 0, length: 0, source: DeviceError::Io(errno) }
+}
+
+/// As [`using`], for who tells the engine's errors apart.
+pub(crate) fn using_engine<T>(
+    key: &SegmentKey,
+    access: Access,
+    operation: impl FnOnce(&Using<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    match using(key, access, operation) {
+        Ok(done) => Ok(done),
+        Err(Problem::Engine(error)) => Err(error),
+        Err(Problem::System { errno, .. }) => Err(cannot_join(errno)),
+        Err(_) => Err(cannot_join(libc::EIO)),
     }
 }
 

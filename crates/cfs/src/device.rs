@@ -72,6 +72,55 @@ pub trait Device {
     /// Cuts the file to `size` bytes. Not used to grow.
     fn truncate(&self, size: u64) -> Result<(), DeviceError>;
 
+    /// Which base the calls that follow mean. A segment may have one after the other, all of one name: a descriptor
+    /// that was opened for another number than this is of a file that is gone.
+    fn use_base(&self, number: u64) {
+        let _ = number;
+    }
+
+    /// As [`pread`](Self::pread), of the base: the plain file beside the container.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] where there is none.
+    fn base_pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        let _ = (buffer, offset);
+        Err(DeviceError::NotFound)
+    }
+
+    /// As [`pwrite`](Self::pwrite), of the base.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] where there is none.
+    fn base_pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        let _ = (bytes, offset);
+        Err(DeviceError::NotFound)
+    }
+
+    /// As [`fdatasync`](Self::fdatasync), of the base.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] where there is none.
+    fn base_fdatasync(&self) -> Result<(), DeviceError> {
+        Err(DeviceError::NotFound)
+    }
+
+    /// Bytes of the base.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] where there is none.
+    fn base_size(&self) -> Result<u64, DeviceError> {
+        Err(DeviceError::NotFound)
+    }
+
+    /// Makes the base so long: cuts it, or lets it grow by a hole.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotFound`] where there is none.
+    fn base_truncate(&self, size: u64) -> Result<(), DeviceError> {
+        let _ = size;
+        Err(DeviceError::NotFound)
+    }
+
     /// Gives the space of these bytes back; they read as zeros. A medium that cannot may do nothing.
     fn punch_hole(&self, offset: u64, length: u64) -> Result<(), DeviceError>;
 

@@ -1,6 +1,7 @@
 //! A container over a device: writing, reading, commits, recovery, collection.
 
 pub mod adjacent;
+pub mod base;
 pub mod collector;
 pub(crate) mod commit;
 pub mod container;

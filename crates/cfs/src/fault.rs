@@ -60,10 +60,44 @@ pub enum Fault {
     DictionaryDroppedUnderWriter,
     /// Against I13: the number of a dropped dictionary is given out again.
     DictionaryNumberReused,
+    /// Against B2: a state in which writers use the base ends although one may be writing.
+    FrozenWithoutWaiting,
+    /// Against B3: a copy replaces whatever the entry holds by then.
+    BaseCopyOverwrites,
+    /// Against B4 and B5: the base is never synced.
+    BaseNotSynced,
     /// Against P3: the codec's payload is not the page's.
     CodecLies,
     /// Against P4: dictionaries are kept by number alone.
     CacheIgnoresContainer,
+    /// Against L2: an open that an exchange may have overtaken is believed.
+    OpenLooksOnce,
+    /// Against L1: a stat by path that an exchange may have overtaken is believed.
+    StatLooksOnce,
+    /// Against L2: so is a truncation or an unlink.
+    ChangeLooksOnce,
+    /// Against L2: descriptors of before that can write are not waited for.
+    HoldersIgnored,
+    /// Against L2: it is looked for them before the exchange.
+    ScanBeforeExchange,
+    /// Against L2: only those are seen that the last exchange has given their name.
+    HoldersOfOneName,
+    /// Against L2: pages have returned while others write them.
+    WholeWithoutFreezing,
+    /// Against L3: the base's name is not durable before the exchange.
+    LinkNotSynced,
+    /// Against L3: the exchange is not durable before the base stops changing.
+    AboveNotSynced,
+    /// Against L3: a container is emptied that R may turn out to be.
+    RemovedBeforeSynced,
+    /// Against L3: what lies beside R is removed though R is not there.
+    SweptWithoutSegment,
+    /// Against L4: the base is unlinked before a root is durable that does not need it.
+    BaseUnlinkedEarly,
+    /// Against L5: a container's base is opened by the segment's name, which may be another container's.
+    BaseOpenedByName,
+    /// Against L5: names are not compared with the inode that was looked at.
+    NameNotChecked,
 }
 
 impl Fault {

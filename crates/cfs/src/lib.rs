@@ -21,6 +21,7 @@
 //!   of memory.
 //! * `policy`: the [`pace`] of collection, [when a dictionary is trained](dictionary_policy), [what a
 //!   relation shrinks to](estimate).
+//! * [`convert`]: how a live segment changes its form: names, descriptors, the order of syncs.
 //! * [`slots`]: a server's open segments: who has which memory, who uses it, what is evicted.
 //! * `engine`: a segment: [`container`], [`adjacent`] records, commits, [`recovery`], [`collector`],
 //!   `limit`, [`salvage`], [`dictionaries`]; [`group`]: commits of many; [`segment`]: a container in its folder;
@@ -33,6 +34,7 @@
 //!
 //! Layouts are in `formats/cfs.md` and nowhere else.
 
+pub mod convert;
 pub mod device;
 mod engine;
 #[doc(hidden)]
@@ -51,7 +53,8 @@ pub use engine::container::{Container, LIMIT_PERCENT_MAX, Options, Scratch, Stor
 #[doc(hidden)]
 pub use engine::leaves;
 pub use engine::{
-    adjacent, collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment, stats,
+    adjacent, base, collector, container, dictionaries, group, prepared, recovery, reserve, salvage, segment,
+    stats,
 };
 #[doc(hidden)]
 pub use format::{decoders, entry};
@@ -63,10 +66,11 @@ pub use shared::{allocator, lock, region, state, word};
 pub use adjacent::FileRange;
 pub use collector::{Anew, Budget, Collected};
 pub use device::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
+pub use engine::base::Moved;
 pub use engine::commit::{Committed, Moment};
 pub use error::{Damage, Error, Part, Reason};
 pub use format::record::PAGE_PAYLOAD_MAX;
-pub use format::root::{Identity, KEY_BYTES};
+pub use format::root::{Base, Identity, KEY_BYTES};
 pub use pace::{Next, Pace, Rules};
 pub use recovery::{Birth, OpenReport, Recovery};
 pub use salvage::Salvaged;

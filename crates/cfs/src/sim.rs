@@ -280,6 +280,13 @@ impl DiskFile {
         self
     }
 
+    /// The plain file in the same folder.
+    fn base(&self) -> Result<DiskFile, DeviceError> {
+        let base = self.disk.open(crate::engine::segment::BASE_NAME)?;
+        base.is_quiet.set(self.is_quiet.get());
+        Ok(base)
+    }
+
     fn ignores(&self) -> bool {
         self.disk.state.borrow().is_ignoring
     }
@@ -465,6 +472,26 @@ impl Device for DiskFile {
         let state = &mut *self.disk.state.borrow_mut();
         state.reserve += if state.reserve_refused { 0 } else { bytes };
         !state.reserve_refused
+    }
+
+    fn base_pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        self.base()?.pread(buffer, offset)
+    }
+
+    fn base_pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.base()?.pwrite(bytes, offset)
+    }
+
+    fn base_fdatasync(&self) -> Result<(), DeviceError> {
+        self.base()?.fdatasync()
+    }
+
+    fn base_size(&self) -> Result<u64, DeviceError> {
+        self.base()?.size()
+    }
+
+    fn base_truncate(&self, size: u64) -> Result<(), DeviceError> {
+        self.base()?.truncate(size)
     }
 
     fn pause(&self) {

@@ -49,15 +49,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{Alone, Device, ProcessTable};
 use crate::engine::adjacent::FileRange;
+use crate::engine::base::Moved;
 use crate::engine::collector::Anew;
 use crate::engine::container::{Container, Stored};
 use crate::fault::Fault;
 use crate::format::error::Error as ContainerError;
-use crate::format::root::Identity;
+use crate::format::root::{Base, Identity};
 use crate::format::units::{DictionaryNumber, PAGES_MAX, UNIT_BYTES};
-use crate::page::{Mode, PAGE_SIZE, PageDictionary, Policy};
+use crate::page::{Mode, PAGE_SIZE, PageDictionary, Policy, TransformPolicy};
 use crate::shared::word::Word;
 use cache::Name;
+use pgshrink_codec::Algorithm;
 use workspace::Codecs;
 
 /// Stores that this process has made.
@@ -109,6 +111,7 @@ pub struct StoredAs {
 
 impl StoredAs {
     const ZEROS: StoredAs = StoredAs { mode: Mode::ZERO, dictionary: 0, payload_len: 0 };
+    const IN_BASE: StoredAs = StoredAs { mode: Mode::RAW, dictionary: 0, payload_len: PAGE_SIZE };
 }
 
 /// A page of the server.
@@ -261,6 +264,10 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
     /// [`Error::Container`] as of [`Container::read`]; [`Error::Page`], [`Error::Dictionary`];
     /// [`Error::Budget`].
     pub fn read(&self, block: u32, page: &mut Page, workspace: &mut Workspace) -> Result<StoredAs, Error> {
+        if self.container.base() == Base::Whole {
+            self.container.read_base(block, page)?;
+            return Ok(StoredAs::IN_BASE);
+        }
         let Workspace { scratch, codecs, .. } = workspace;
         let mut missed = None;
         loop {
@@ -289,6 +296,14 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
         workspace: &mut Workspace,
     ) -> Vec<(u32, Error)> {
         let mut faults = Vec::new();
+        if self.container.base() == Base::Whole {
+            for (block, page) in (first..).zip(pages) {
+                self.container
+                    .read_base(block, page)
+                    .unwrap_or_else(|error| faults.push((block, error.into())));
+            }
+            return faults;
+        }
         let (count, mut gathered) = (pages.len(), 0);
         for (index, page) in pages.enumerate() {
             let block = first.saturating_add(index as u32);
@@ -327,9 +342,16 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
         page: &mut Page,
         codecs: &mut Codecs,
     ) -> Result<StoredAs, Error> {
-        let Stored::Record { mode, dictionary: number, payload } = stored else {
-            page.fill(0);
-            return Ok(StoredAs::ZEROS);
+        let (mode, number, payload) = match stored {
+            Stored::Record { mode, dictionary, payload } => (mode, dictionary, payload),
+            Stored::Zeros => {
+                page.fill(0);
+                return Ok(StoredAs::ZEROS);
+            }
+            Stored::Base(bytes) => {
+                page.copy_from_slice(bytes);
+                return Ok(StoredAs::IN_BASE);
+            }
         };
         let failed = |source| Error::Page { block, source };
         let mode = Mode::from_byte(mode).map_err(failed)?;
@@ -368,6 +390,9 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
         how: &Writing,
         workspace: &mut Workspace,
     ) -> Result<StoredAs, Error> {
+        if self.container.write_base(block, page)? {
+            return Ok(StoredAs::IN_BASE);
+        }
         let Workspace { scratch, codecs, .. } = workspace;
         let mut number = how.dictionary.filter(|_| PageDictionary::usable_with(how.policy.choice));
         loop {
@@ -505,6 +530,46 @@ impl<'c, 'm, D: Device, P: ProcessTable, W: Word> Pages<'c, 'm, D, P, W> {
                 dictionary: anew.dictionary,
                 payload: codecs.payload.clone(),
             }))
+        })
+    }
+
+    /// Copies a page from a base that pages leave, written as `how` says ([`Container::move_from_base`]).
+    ///
+    /// # Errors
+    /// As of [`Container::move_from_base`] and [`write`](Self::write). The page is what it was.
+    pub fn move_from_base(
+        &self,
+        block: u32,
+        how: &Writing,
+        workspace: &mut Workspace,
+    ) -> Result<Moved, Error> {
+        let Workspace { scratch, codecs, .. } = workspace;
+        self.container.move_from_base(block, scratch, |page| {
+            let plain = Policy { choice: Algorithm::None.into(), transform: TransformPolicy::Off };
+            let stored = match self.encode(block, page, how, codecs) {
+                // A mistake of the codec: the page is stored as it is.
+                Err(Error::NotVerified { .. }) => {
+                    self.encode(block, page, &Writing { policy: plain, dictionary: None, ..*how }, codecs)?
+                }
+                Err(Error::Budget { .. } | Error::Dictionary { .. }) if how.dictionary.is_some() => {
+                    self.encode(block, page, &Writing { dictionary: None, ..*how }, codecs)?
+                }
+                done => done?,
+            };
+            let StoredAs { mode, dictionary, .. } = stored;
+            let is_zeros = mode == Mode::ZERO;
+            Ok((!is_zeros).then(|| Anew { mode: mode.byte(), dictionary, payload: codecs.payload.clone() }))
+        })
+    }
+
+    /// Writes a page into a base that pages return to ([`Container::move_to_base`]).
+    ///
+    /// # Errors
+    /// As of [`Container::move_to_base`] and [`read`](Self::read). The page is what it was.
+    pub fn move_to_base(&self, block: u32, workspace: &mut Workspace) -> Result<Moved, Error> {
+        let Workspace { scratch, codecs, .. } = workspace;
+        self.container.move_to_base(block, scratch, |mode, dictionary, payload, page| {
+            self.decode(block, Stored::Record { mode, dictionary, payload }, page, codecs).map(drop)
         })
     }
 

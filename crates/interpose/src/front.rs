@@ -25,6 +25,10 @@ pub struct Attributes {
     pub size: u64,
 }
 
+/// A moment before a name was looked at, in a front's own count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment(pub u64);
+
 /// What is done about an entry that a directory's listing shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listed {
@@ -51,7 +55,29 @@ pub enum Advice {
 /// ask for the calls below only with those; they keep the position of `read`, `write` and `lseek`, and turn
 /// byte ranges into whole pages. Calls come from one thread of a process at a time. None may unwind, leave by
 /// a jump, or call a function of the program.
+///
+/// A name may become a managed file's, or cease to be one's, while a call on it is under way: the front says "none
+/// of mine", and by the time libc looks at the name it is. So the hooks look again ([`moment`](Self::moment)).
 pub trait Front: Sync {
+    /// Before a name is looked at: the moment. `None`: the name never becomes a managed file's. Called for every
+    /// path that is opened, so it must cost next to nothing.
+    fn moment(&self, path: &CStr) -> Option<Moment> {
+        let _ = path;
+        None
+    }
+
+    /// Whether no name has changed since this moment, and none was changing then.
+    fn is_still(&self, moment: Moment) -> bool {
+        let _ = moment;
+        true
+    }
+
+    /// Whether a managed file may have this name. Called where a name may have changed, which is rare.
+    fn may_manage(&self, path: &CStr) -> bool {
+        let _ = path;
+        false
+    }
+
     /// `open`: a real descriptor, which stays the file's until [`close`](Self::close).
     ///
     /// Making, emptying and refusing (`O_CREAT`, `O_TRUNC`, `O_EXCL`) is the front's affair, and so is

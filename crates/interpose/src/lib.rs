@@ -17,7 +17,7 @@ pub mod install;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod original;
 
-pub use front::{Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES};
+pub use front::{Advice, Attributes, Errno, Front, Listed, Moment, Outcome, PAGE_BYTES};
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 pub use install::{Installed, Refused, install, install_despite, prepare};
 pub use pages::{Page, PagesToRead, PagesToWrite};

@@ -11,10 +11,10 @@ use pgrx::{PgLogLevel, PgSqlErrorCode as Code, pg_guard};
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs_server::Problem;
-use pgshrink_cfs_server::convert::{self, Converter, Step};
+use pgshrink_cfs_server::convert::{self, Converter, Step, Waits};
 
 use crate::worker::{Share, begin_worker, report, rest};
-use crate::{report as message, settings};
+use crate::{board, report as message, settings};
 
 /// Between two looks for files to convert, and at what a file waits for.
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
@@ -44,6 +44,8 @@ struct Worker {
     /// The file whose pages it copies.
     current: Option<SegmentKey>,
     failed: Vec<(SegmentKey, Instant)>,
+    /// When it last asked for a dispatcher.
+    woken: Option<Instant>,
 }
 
 /// A converter: every n-th file is its own.
@@ -55,7 +57,7 @@ pub extern "C-unwind" fn cfs_converter_main(argument: Datum) {
     let share = Share { number: argument.value() as u64, count };
     let Ok(converter) = Converter::new() else { return };
     let begun = Instant::now();
-    let mut worker = Worker { converter, share, begun, current: None, failed: Vec::new() };
+    let mut worker = Worker { converter, share, begun, current: None, failed: Vec::new(), woken: None };
     loop {
         let pause = match settings::converts() {
             false => LOOK_PERIOD,
@@ -95,6 +97,13 @@ impl Worker {
                 break;
             }
         }
+        if self.woken.is_none_or(|woken| woken.elapsed() >= LOOK_PERIOD) {
+            let due = convert::databases_due();
+            if !due.is_empty() {
+                self.woken = Some(Instant::now());
+                due.into_iter().for_each(board::put);
+            }
+        }
         if convert::wants_barrier() {
             // Server processes close files that they have not in use. Nobody waits for them.
             // SAFETY: takes a number. The words of other processes that it sets are the server's.
@@ -110,7 +119,11 @@ impl Worker {
         let started = Instant::now();
         let step = self.converter.step(key, pages_of(rate), self.begun.elapsed());
         let pause = match step {
-            Ok(Step::Waits(_)) => {
+            Ok(Step::Waits(waits)) => {
+                // What waits for space has some; others may go on beside what waits for a process.
+                if waits != Waits::FreeSpace {
+                    self.current = None;
+                }
                 return if rest(Duration::ZERO) { Round::Waits } else { Round::End };
             }
             Ok(Step::Copied { pages, .. }) => {

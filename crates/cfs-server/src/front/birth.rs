@@ -13,7 +13,7 @@ use pgshrink_cfs::slots::{Segment, SegmentKey};
 use pgshrink_cfs::{Birth, Need};
 use pgshrink_interpose::Errno;
 
-use crate::file::{SegmentFolder, ServerOpener, call, open, unlink};
+use crate::file::{SegmentFolder, ServerOpener, call, open, sync_directory, unlink};
 use crate::front::{Found, find, is_directory};
 use crate::guard;
 use crate::host::errno;
@@ -159,18 +159,18 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
 }
 
 /// A new container's key, and how its root carries it.
-struct Lock {
-    seal: Option<Box<RecordSeal<Kernel>>>,
-    slot: KeySlot,
+pub(crate) struct Lock {
+    pub(crate) seal: Option<Box<RecordSeal<Kernel>>>,
+    pub(crate) slot: KeySlot,
     /// Until the container has its name: who changes the master key waits.
-    _births: Option<Births>,
+    pub(crate) _births: Option<Births>,
 }
 
 /// The key of a new container; none where the tablespace is not encrypted.
 ///
 /// # Errors
 /// EACCES where it is, and the server has no key.
-fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Errno> {
+pub(crate) fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Result<Lock, Errno> {
     let is_encrypted = shared.region.setting(key.tablespace).is_some_and(|setting| setting.is_encrypted);
     if !is_encrypted {
         return Ok(Lock { seal: None, slot: [0; KEY_SLOT_BYTES], _births: None });
@@ -225,7 +225,7 @@ fn make_directory(path: &CStr, mode: libc::mode_t) -> Result<(), Errno> {
     let make = || call(|| unsafe { libc::mkdir(path.as_ptr(), mode) }).map(drop);
     match make() {
         Err(libc::EEXIST) => {
-            remove_directory(path)?;
+            discard(path)?;
             make().map_err(Errno)
         }
         done => done.map_err(Errno),
@@ -237,7 +237,7 @@ pub(super) fn remove_directory(path: &CStr) -> Result<(), Errno> {
     // SAFETY: a string that ends with a zero; the descriptor is closed once.
     unsafe {
         let directory = open(path, libc::O_RDONLY | libc::O_DIRECTORY, 0).map_err(Errno)?;
-        for name in [c"segment.pgshrink", c"segment.pgshrink-new"] {
+        for name in [c"segment.pgshrink", c"segment.pgshrink-new", c"base.pgshrink"] {
             libc::unlinkat(directory, name.as_ptr(), 0);
         }
         libc::close(directory);
@@ -245,7 +245,15 @@ pub(super) fn remove_directory(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-fn random() -> Result<[u8; 16], Errno> {
+/// Removes what has a name that is no relation's: a container's directory, or a plain file.
+pub(super) fn discard(path: &CStr) -> Result<(), Errno> {
+    match unlink(path) {
+        Err(libc::EISDIR | libc::EPERM) => remove_directory(path),
+        done => done.map_err(Errno),
+    }
+}
+
+pub(crate) fn random() -> Result<[u8; 16], Errno> {
     let mut id = [0u8; 16];
     // SAFETY: a buffer of the length that is given.
     let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
@@ -260,7 +268,18 @@ pub(super) fn guard(shared: &Shared, tablespace: u32, database: u32) -> Result<(
     made.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// Removes a segment's container and its directory, whatever state they are in: the name first, at once.
+/// The same, and both its content and its name are durable where the server waits for the disk.
+pub(crate) fn guard_durably(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
+    guard(shared, tablespace, database)?;
+    if shared.region.waits_for_disk() {
+        let directory = PathBuffer::database(tablespace, database, shared.version());
+        sync_directory(directory.as_c_str()).map_err(Errno)?;
+    }
+    Ok(())
+}
+
+/// Removes a segment's container and its directory, whatever state they are in: the name first, at once. If the name was
+/// exchanged for a plain file meanwhile, that goes.
 pub(super) fn remove(shared: &'static Shared, key: &SegmentKey) -> Result<(), Errno> {
     let version = shared.version();
     let own = PathBuffer::segment(key, version);
@@ -270,8 +289,8 @@ pub(super) fn remove(shared: &'static Shared, key: &SegmentKey) -> Result<(), Er
     let rename = || call(|| unsafe { libc::rename(own.as_c_str().as_ptr(), removing.as_ptr()) }).map(drop);
     match rename() {
         // Left by a dead process of the same id.
-        Err(libc::ENOTEMPTY | libc::EEXIST) => {
-            remove_directory(removing)?;
+        Err(libc::ENOTEMPTY | libc::EEXIST | libc::ENOTDIR | libc::EISDIR) => {
+            discard(removing)?;
             rename().map_err(Errno)?;
         }
         done => done.map_err(Errno)?,
@@ -281,7 +300,7 @@ pub(super) fn remove(shared: &'static Shared, key: &SegmentKey) -> Result<(), Er
         with(|process| process.member.invalidate(key).map(drop).map_err(|error| errno_of(&error)))?;
     }
     // The name has gone: what is left is found by who removes the directory above.
-    let _ = remove_directory(removing);
+    let _ = discard(removing);
     Ok(())
 }
 

@@ -3,13 +3,18 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::fs::DirEntry;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use pgshrink_interpose::{Errno, Listed, Outcome};
 
 use crate::file::{call, sync_directory, unlink};
-use crate::front::birth::{guard, remove_directory};
-use crate::names::{GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, relation_name};
+use crate::front::birth::{discard, guard};
+use crate::names::{
+    BASE_NAME, GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, leftover_of, relation_name,
+};
+use crate::report::failure;
 use crate::server::Shared;
 
 const VERSION: u64 = 1;
@@ -69,7 +74,7 @@ fn remove_version(shared: &Shared, tablespace: u32) -> Result<(), i32> {
 fn remove_database(shared: &Shared, tablespace: u32, database: u32) -> Result<(), i32> {
     let version = shared.version();
     let path = PathBuffer::database(tablespace, database, version);
-    path.as_c_str().to_str().map(|path| sweep(Path::new(path))).unwrap_or_default();
+    sweep(path.as_path(), Sweep::All);
     // After a loss of power, a container that is back without the guard would pass for a copy.
     if shared.region.waits_for_disk() {
         sync_directory(path.as_c_str())?;
@@ -81,21 +86,49 @@ fn remove_database(shared: &Shared, tablespace: u32, database: u32) -> Result<()
         Err(errno) => return Err(errno),
     };
     let removed = rmdir(path.as_c_str());
-    if removed.is_err() && was_there {
+    match removed {
+        Ok(()) => shared.region.noted().forget(tablespace, database),
         // Others are in it.
-        let _ = guard(shared, tablespace, database);
+        Err(_) if was_there => drop(guard(shared, tablespace, database)),
+        Err(_) => {}
     }
     removed
 }
 
-/// Removes what processes left in a database's directory that died while they made or removed a container. Not while
-/// others may be doing so: at a server's start, or when the directory goes.
-pub(crate) fn sweep(directory: &Path) {
+/// What is swept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sweep {
+    /// Everything: the directory goes.
+    All,
+    /// Nothing that may be the only file of its pages.
+    KeepPages,
+}
+
+/// Removes what processes left in a database's directory that died while they made, exchanged or removed a container.
+/// Not while others may be doing so: at a server's start, or when the directory goes.
+pub(crate) fn sweep(directory: &Path, what: Sweep) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes())) {
+        if what == Sweep::KeepPages && is_needed(&entry) {
+            let path = entry.path();
+            let what = format!("\"{}\" is kept: the file that it stands for is missing", path.display());
+            failure(None, None, &what);
+            continue;
+        }
         if let Ok(path) = std::ffi::CString::new(entry.path().into_os_string().into_encoded_bytes()) {
-            // A guard that was being made is a file.
-            let _ = unlink(&path).or_else(|_| remove_directory(&path).map_err(|Errno(errno)| errno));
+            let _ = discard(&path);
         }
     }
+}
+
+/// Whether a leftover of an exchange may have pages that are nowhere else. The exchange takes one moment, so one of the two
+/// names always has the file; where the other is missing somebody has removed it, or the filesystem has lost it. A
+/// container that was never put in its place, without a base, has no pages.
+fn is_needed(leftover: &DirEntry) -> bool {
+    let (path, name) = (leftover.path(), leftover.file_name());
+    let Some(beside) = leftover_of(name.as_encoded_bytes()) else { return false };
+    let beside = path.with_file_name(std::ffi::OsStr::from_bytes(beside));
+    let has_pages = leftover.file_type().is_ok_and(|kind| !kind.is_dir())
+        || path.join(BASE_NAME).symlink_metadata().is_ok();
+    has_pages && beside.symlink_metadata().is_err()
 }

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use pgshrink_cfs::group::{self, GROUP_MAX, Threads};
 use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, SegmentKey};
-use pgshrink_cfs::{Device, Error, Moment};
+use pgshrink_cfs::{Base, Device, Error, Moment};
 use pgshrink_interpose::Errno;
 
 use crate::descriptors;
 use crate::file::{SegmentFile, ServerOpener, sync_own_directory};
-use crate::front::{is_gone, opener};
+use crate::front::{GONE, is_gone, opener};
 use crate::process::{OpenFile, Process, Using};
 use crate::report::{errno_of, reported};
 use crate::server::Shared;
@@ -73,7 +73,13 @@ pub(super) fn sync(process: &mut Process, descriptor: RawFd) -> Result<(), Errno
         None => {
             let file = SegmentFile::borrowed(descriptor, key, shared);
             // Recovery begins with an fsync of every file, and later of the directory that has it. Most have been synced before.
-            let is_named = clear(&file).is_some_and(|root| root.is_whole && root.is_named);
+            let root = clear(&file);
+            if root.is_some_and(|root| root.base != Base::None) {
+                file.base_fdatasync().map_err(|source| {
+                    errno_of(&Error::Device { operation: "fsync of the base", offset: 0, length: 0, source })
+                })?;
+            }
+            let is_named = root.is_some_and(|root| root.is_whole && root.is_named);
             let names = || if is_named { sync_own_directory(&key, shared) } else { file.sync_dir() };
             file.fdatasync().and_then(|()| names()).map_err(|source| {
                 errno_of(&Error::Device { operation: "fsync", offset: 0, length: 0, source })
@@ -95,7 +101,7 @@ fn commit(
     let file = process.file(descriptor)?;
     let pinned = file.pin(Access::Write, &opener(shared, descriptor));
     match pinned.and_then(|pinned| commit(&pinned)) {
-        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) if is_gone(&error) => Err(GONE),
         done => done.map_err(|error| reported(key, &error)),
     }
 }
@@ -211,7 +217,7 @@ pub(super) fn end_of_checkpoint(process: &mut Process) -> Result<(), Errno> {
     Ok(())
 }
 
-fn is_absent(error: &Error) -> bool {
+pub(super) fn is_absent(error: &Error) -> bool {
     matches!(error, Error::Device { operation: "open", source: pgshrink_cfs::DeviceError::NotFound, .. })
 }
 

@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod checkpoints;
+mod elsewhere;
+mod exchanges;
 mod files;
 mod guards;
 mod keys;

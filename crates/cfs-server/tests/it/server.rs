@@ -15,7 +15,9 @@ use pgshrink_testkit::TempDir;
 
 pub const VERSION: &str = "PG_15_202209061";
 pub const TABLESPACE: u32 = 16400;
-pub const FRONT: ServerFront = ServerFront;
+/// One without a setting.
+pub const PLAIN_TABLESPACE: u32 = 16500;
+pub static FRONT: ServerFront = ServerFront;
 
 static IS_CHECKPOINTER: AtomicBool = AtomicBool::new(false);
 static IS_FSYNC_ON: AtomicBool = AtomicBool::new(true);
@@ -102,6 +104,8 @@ fn make_directories(root: &Path) {
     std::fs::write(root.join("base/5/PG_VERSION"), "15\n").unwrap();
     std::fs::create_dir(root.join("pg_tblspc")).unwrap();
     std::os::unix::fs::symlink(root.join("location"), root.join("pg_tblspc/16400")).unwrap();
+    std::fs::create_dir_all(root.join("plain").join(VERSION).join("5")).unwrap();
+    std::os::unix::fs::symlink(root.join("plain"), root.join("pg_tblspc/16500")).unwrap();
 }
 
 fn boot() {

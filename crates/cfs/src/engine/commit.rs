@@ -23,6 +23,7 @@
 //! the bytes away and call them clean. Where nothing changed, 1 and 2 are all there is.
 
 use crate::device::{Device, DeviceError, Need, ProcessTable};
+use crate::engine::base::sync_base;
 use crate::engine::container::{Container, RESERVE_TRIES};
 use crate::engine::leaves;
 use crate::engine::prepared::{Due, Lock, Prepared, sync_name, sync_with};
@@ -31,7 +32,7 @@ use crate::format::entry::Entry;
 use crate::format::error::Error;
 use crate::format::map;
 use crate::format::record::Kind;
-use crate::format::root::{DISK_BLOCK_BYTES, Identity, KEY_BYTES, Place, Root, SUPERBLOCK_SLOTS};
+use crate::format::root::{Base, DISK_BLOCK_BYTES, Identity, KEY_BYTES, Place, Root, SUPERBLOCK_SLOTS};
 use crate::format::root::{HEAD, VERSIONS_AHEAD};
 use crate::format::units::{Block, ExtentNumber, LEAF_ENTRIES, Leaf, Location, Span, VERSION_BITS, Version};
 use crate::shared::allocator::{Purpose, Usage};
@@ -215,7 +216,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         Ok(true)
     }
 
-    fn commit_changing(&self, change: impl FnOnce(&mut Root)) -> Result<(), Error> {
+    pub(crate) fn commit_changing(&self, change: impl FnOnce(&mut Root)) -> Result<(), Error> {
         self.check_writable()?;
         let guard = self.lock_commit();
         self.commit_with(&guard, false, Some(change)).map(drop)
@@ -283,7 +284,14 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         }
         self.device.pause();
         let mut base = if anew { self.newest_root_on_device()? } else { self.root_held(guard)? };
-        let is_changed = change.map(|change| change(&mut base)).is_some();
+        let mut is_changed = change.map(|change| change(&mut base)).is_some();
+        let plain = self.state.base();
+        if plain == Base::Whole {
+            // A process was killed while it gave the pages of the base entries.
+            self.state.empty(guard, &self.processes);
+        }
+        is_changed |= plain != base.base;
+        base.base = plain;
         let late = self.options.fault.is(Fault::DirtyClearedAfterSync);
         if late {
             self.sync(guard)?;
@@ -304,8 +312,13 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
             let is_data_synced = late || (is_as_before && !is_due);
             let draft = self.draft_root(guard, &base, RootPlan { closed, anew }, &mut snapshot)?;
             let is_data_due = !is_data_synced && !self.options.fault.is(Fault::MapBeforeData);
-            let due = Due::new(is_data_due, !draft.root.named);
+            // Whatever the snapshot says is in the base was written there before.
+            let is_base_due = plain == Base::Returning || self.state.has_unsynced_base();
+            let due = Due::new(is_data_due, !draft.root.named).with_base(is_base_due);
             return Ok(Some(Prepared { container: self, lock, number, draft, snapshot, due }));
+        }
+        if self.state.has_unsynced_base() {
+            sync_base(shared, self.options.fault, self.base_device())?;
         }
         // The root refers to just what the map in memory does: what neither does is free.
         self.count_map(&base, None, &mut snapshot.usage);

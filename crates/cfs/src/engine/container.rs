@@ -40,8 +40,9 @@ use crate::fault::Fault;
 use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{self, HEADER_BYTES, Header, Kind, PAGE_PAYLOAD_MAX, PageKind, RECORD_BYTES_MAX};
-use crate::format::root::{DISK_BLOCK_BYTES, DictionaryPlace, Identity, Root};
+use crate::format::root::{Base, DISK_BLOCK_BYTES, DictionaryPlace, Identity, Root};
 use crate::format::units::{Block, ContainerId, DictionaryNumber, Span, UNIT_BYTES, Units, Version};
+use crate::page::PAGE_SIZE;
 use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
 use crate::shared::allocator::{Purpose, Reserved};
 use crate::shared::lock::CommitGuard;
@@ -173,6 +174,8 @@ pub struct Container<'m, D, P = Alone, W = AtomicU64> {
 pub enum Stored<'a> {
     /// All bytes of the page are zero.
     Zeros,
+    /// The page itself, as it lies in the base.
+    Base(&'a [u8]),
     /// A record.
     Record {
         /// How the payload is encoded, as it was given to `write`.
@@ -216,8 +219,19 @@ pub(crate) struct PageRecord {
     pub span: Span,
 }
 
+/// Where a page was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PageFound {
+    /// It is all zeros.
+    Zeros,
+    /// In the base.
+    InBase,
+    /// Its record, proved.
+    Record(PageRecord),
+}
+
 impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
-    /// Pages of the segment.
+    /// Pages of the segment; none while a whole base has them ([`page_count`](Self::page_count)).
     pub fn pages(&self) -> u32 {
         self.state.pages()
     }
@@ -263,14 +277,20 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::PastEnd`]; [`Error::Damaged`] with everything that is known of it; [`Error::Device`].
     pub fn read<'s>(&self, block: u32, scratch: &'s mut Scratch) -> Result<Stored<'s>, Error> {
         let block = Block(block);
-        let pages = self.pages();
+        let pages = self.page_count()?;
         if block.0 >= pages {
             return Err(Error::PastEnd { block: block.0, pages });
         }
-        let Some(found) = self.read_record(block, scratch)? else {
-            return Ok(Stored::Zeros);
-        };
-        self.open_payload(&found, &scratch.record, &mut scratch.opened)
+        if self.base() == Base::Whole {
+            scratch.record.resize(RECORD_BYTES_MAX, 0);
+            self.read_base(block.0, &mut scratch.record[..PAGE_SIZE])?;
+            return Ok(Stored::Base(&scratch.record[..PAGE_SIZE]));
+        }
+        match self.read_record(block, scratch)? {
+            PageFound::Zeros => Ok(Stored::Zeros),
+            PageFound::InBase => Ok(Stored::Base(&scratch.record[..PAGE_SIZE])),
+            PageFound::Record(found) => self.open_payload(&found, &scratch.record, &mut scratch.opened),
+        }
     }
 
     /// What was given to `write`, of a record that was proved and whose bytes are these.
@@ -294,29 +314,32 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         Ok(Stored::Record { mode, dictionary, payload: &opened[..length] })
     }
 
-    /// None: a page of zeros.
+    /// Finds a page, and reads its record or its page in the base into `scratch.record`.
     ///
     /// # Errors
     /// [`Error::PastEnd`]; [`Error::Damaged`] and [`Error::Device`] where two reads in a row fail.
-    pub(crate) fn read_record(
-        &self,
-        block: Block,
-        scratch: &mut Scratch,
-    ) -> Result<Option<PageRecord>, Error> {
+    pub(crate) fn read_record(&self, block: Block, scratch: &mut Scratch) -> Result<PageFound, Error> {
         let mut unloads = self.state.unloads();
         let mut entry = self.state.entry(block);
         self.state.mark_used(block.leaf());
         let mut was_bad = false;
         loop {
             if entry.is_zeros() || (entry.is_missing() && self.options.fault.is(Fault::MissingReadsAsZeros)) {
-                return Ok(None);
+                return Ok(PageFound::Zeros);
             }
             self.device.pause();
             let failure = match entry.record_span() {
                 Some(_) => match self.read_at(entry, block, &mut scratch.record) {
-                    Ok(record) => return Ok(Some(record)),
+                    Ok(record) => return Ok(PageFound::Record(record)),
                     Err(failure) => failure,
                 },
+                None if entry.is_in_base() => {
+                    scratch.record.resize(RECORD_BYTES_MAX, 0);
+                    match self.read_base(block.0, &mut scratch.record[..PAGE_SIZE]) {
+                        Ok(()) => return Ok(PageFound::InBase),
+                        Err(failure) => failure,
+                    }
+                }
                 None => match self.load_for(block) {
                     Ok(true) => {
                         entry = self.state.entry(block);
@@ -474,6 +497,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// # Errors
     /// [`Error::Limit`] for more pages than the segment can have; [`Error::ReadOnly`].
     pub fn extend(&self, pages: u32) -> Result<(), Error> {
+        if self.base() == Base::Whole {
+            return self.extend_whole(pages);
+        }
         if pages <= self.pages() {
             return Ok(());
         }
@@ -526,7 +552,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         drawn.ok_or(Error::Limit { what: VERSIONS_LIMIT, found: allowed, allowed })
     }
 
-    fn draw_version_or_commit(&self) -> Result<Version, Error> {
+    pub(crate) fn draw_version_or_commit(&self) -> Result<Version, Error> {
         self.draw_version().or_else(|_| {
             self.commit_now()?;
             self.draw_version()
@@ -635,6 +661,9 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     /// [`Error::ReadOnly`], [`Error::OtherContainer`].
     pub fn truncate(&self, pages: u32) -> Result<(), Error> {
         self.check_writable()?;
+        if self.base() == Base::Whole {
+            return self.truncate_whole(pages);
+        }
         let guard = self.lock_commit();
         self.device.pause();
         if self.options.fault.is(Fault::TruncationForgotten) {

@@ -14,7 +14,7 @@
 //! quicker is waited for.
 
 use crate::device::{Device, ProcessTable};
-use crate::engine::container::{Container, PageRecord, Scratch};
+use crate::engine::container::{Container, PageFound, PageRecord, Scratch};
 use crate::fault::Fault;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{DICTIONARY_NUMBER_MAX, Kind};
@@ -166,8 +166,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         let mut uses = 0;
         for block in Block(0).up_to(self.pages()) {
             match self.read_record(block, &mut scratch) {
-                Ok(Some(PageRecord { page, .. })) => uses += u32::from(page.dictionary == number),
-                Ok(None) | Err(Error::PastEnd { .. }) => {}
+                Ok(PageFound::Record(PageRecord { page, .. })) => {
+                    uses += u32::from(page.dictionary == number)
+                }
+                Ok(PageFound::Zeros | PageFound::InBase) | Err(Error::PastEnd { .. }) => {}
                 Err(error) if error.is_damage() => uses += 1,
                 Err(error) => return Err(error),
             }

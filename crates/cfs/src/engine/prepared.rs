@@ -11,6 +11,7 @@
 //! left out. One that is dropped lets go of the commit lock and leaves what a failed commit leaves.
 
 use crate::device::{Device, DeviceError, ProcessTable};
+use crate::engine::base::sync_base;
 use crate::engine::commit::{Committed, Draft, Snapshot};
 use crate::engine::container::Container;
 use crate::fault::Fault;
@@ -54,6 +55,8 @@ pub struct Written<'c, 'm, D, P, W: Word> {
 
 /// What is to be synced, and how that ended.
 pub(crate) struct Due {
+    /// The base, before anything says that pages are in it.
+    base: bool,
     data: bool,
     /// The file's name, after its data.
     name: bool,
@@ -62,7 +65,11 @@ pub(crate) struct Due {
 
 impl Due {
     pub(crate) fn new(data: bool, name: bool) -> Due {
-        Due { data, name, done: None }
+        Due { base: false, data, name, done: None }
+    }
+
+    pub(crate) fn with_base(self, base: bool) -> Due {
+        Due { base, ..self }
     }
 }
 
@@ -83,6 +90,10 @@ impl<D: Device, W: Word> SyncJob<'_, D, W> {
     }
 
     fn sync(&self) -> Result<(), Error> {
+        if self.due.base {
+            self.device.use_base(self.shared.base_number.load());
+            sync_base(self.shared, self.fault, self.device)?;
+        }
         if self.due.data {
             sync_with(self.shared, self.fault, || self.device.fdatasync(), "fdatasync")?;
         }

@@ -7,6 +7,7 @@
 //! power fails. Only then is the file cut to what the root refers to.
 
 use crate::device::{Device, LockMode, ProcessTable};
+use crate::engine::base::base_missing;
 use crate::engine::container::{Container, Options};
 use crate::engine::leaves;
 use crate::engine::stored::{Found, find_root, read_map, whose};
@@ -15,7 +16,7 @@ use crate::format::entry::Entry;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::map;
 use crate::format::record::{self, Kind};
-use crate::format::root::{DISK_BLOCK_BYTES, HEAD, HEAD_BYTES, Identity, KEY_BYTES, Place, Root};
+use crate::format::root::{Base, DISK_BLOCK_BYTES, HEAD, HEAD_BYTES, Identity, KEY_BYTES, Place, Root};
 use crate::format::units::{Block, ContainerId, ExtentNumber, Span, UNIT_BYTES, VERSION_BITS, Version};
 use crate::shared::allocator::{Extent, ExtentState, Usage};
 use crate::shared::lock::CommitGuard;
@@ -95,6 +96,32 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         birth: &Birth,
         options: Options<'m>,
     ) -> Result<Self, Error> {
+        Container::create_as(device, processes, words, birth, (Base::None, 0), options)
+    }
+
+    /// Makes a container in an empty file beside a base that has all pages. `policy`: what the caller keeps about how
+    /// pages are written, or 0. Name and directory are the caller's to make durable.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_over_base(
+        device: D,
+        processes: P,
+        words: &'m [W],
+        (birth, policy): (&Birth, u32),
+        options: Options<'m>,
+    ) -> Result<Self, Error> {
+        Container::create_as(device, processes, words, birth, (Base::Whole, policy), options)
+    }
+
+    fn create_as(
+        device: D,
+        processes: P,
+        words: &'m [W],
+        birth: &Birth,
+        (base, policy): (Base, u32),
+        options: Options<'m>,
+    ) -> Result<Self, Error> {
         let mut container = Container::over(device, processes, words, options)?;
         container.set_id(birth.id);
         let root = Root {
@@ -103,6 +130,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
             epoch: 1,
             pages_max: options.geometry.pages_max,
             identity: birth.identity,
+            base,
+            policy,
             version_limit: Version(1 + crate::format::root::VERSIONS_AHEAD),
             epoch_start: Version(1),
             end: HEAD.end(),
@@ -207,10 +236,14 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         self.lock_file(LockMode::Exclusive)?;
         self.state.clear(guard);
         self.state.shared().state.store(LOADING);
-        let found = self.find_root()?;
+        let mut found = self.find_root()?;
         self.set_id(found.root.container);
         self.check_size(&found.root)?;
+        if found.root.base != Base::None {
+            self.base_device().base_size().map_err(|source| base_missing(found.root.base, source))?;
+        }
         self.load_root(guard, &found.root)?;
+        self.fit_to_base(guard, &mut found.root)?;
         let report = self.take_up(guard, found, recovery)?;
         self.lock_file(LockMode::Shared)?;
         Ok(report)
@@ -227,7 +260,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         self.check_file(guard)?;
         // If this process dies on the way, memory may be behind the file.
         self.state.shared().unfinished.store(IN_COMMIT);
-        let found = self.find_root()?;
+        let mut found = self.find_root()?;
+        self.fit_to_base(guard, &mut found.root)?;
         let report = self.take_up(guard, found, recovery)?;
         self.state.shared().unfinished.store(IDLE);
         self.lock_file(LockMode::Shared)?;
@@ -290,6 +324,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     ) -> Result<(), Error> {
         let forward = match recovery {
             Recovery::Discard => Vec::new(),
+            // A whole base has all pages, and its map is empty.
+            Recovery::RollForward if found.base == Base::Whole => Vec::new(),
             Recovery::RollForward => self.unrooted_records(&found, size)?,
         };
         let (sequence, epoch) = (found.next_sequence()?, found.next_epoch()?);
@@ -337,6 +373,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         self.state.set_container(&root.container);
         self.state.store_image(&root.encode(None), guard);
         self.state.set_pages(root.pages);
+        self.state.set_base(root);
         shared.version_limit.store(root.version_limit.0);
         shared.dictionaries_given.store(root.dictionaries_given.into());
         let known: Vec<_> = root.dictionaries.iter().map(|known| known.number).collect();
@@ -618,6 +655,9 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
 /// collector's copies are no reason: the originals are where the root says.
 pub(crate) fn has_uncommitted<W: Word>(live: &SharedState<'_, W>) -> bool {
     let shared = live.shared();
+    if live.has_unsynced_base() {
+        return true;
+    }
     if shared.state.load() != READY {
         return shared.poisoned.load() != 0;
     }

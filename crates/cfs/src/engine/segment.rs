@@ -7,7 +7,7 @@ use crate::device::{Device, DeviceError, Folder, ProcessTable};
 use crate::engine::container::{Container, Options};
 use crate::engine::recovery::Birth;
 use crate::format::error::Error;
-use crate::format::root::{DISK_BLOCK_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek};
+use crate::format::root::{Base, DISK_BLOCK_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek};
 use crate::format::units::ContainerId;
 use crate::shared::word::Word;
 
@@ -15,6 +15,8 @@ use crate::shared::word::Word;
 pub const FILE_NAME: &str = "segment.pgshrink";
 /// The name it has until its first root is durable.
 pub const NEW_FILE_NAME: &str = "segment.pgshrink-new";
+/// The base's name, beside the container.
+pub const BASE_NAME: &str = "base.pgshrink";
 /// Segments of no more pages stay plain files: as a container they would be larger.
 pub const PLAIN_PAGES_MAX: u32 = 4;
 
@@ -60,6 +62,10 @@ pub struct Clear {
     pub is_closed: bool,
     /// Whether the file's name was durable before this root was written.
     pub is_named: bool,
+    /// What the base is.
+    pub base: Base,
+    /// What the caller keeps about how pages are written; 0: nothing.
+    pub policy: u32,
     /// Which master key wraps the data key; zeros: not sealed.
     pub key_id: [u8; 16],
     /// The wrapped data key.
@@ -77,7 +83,7 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
         peek(&slot)
     });
     let (root, is_whole) = slots.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
-    let Root { container: id, identity, pages, pages_max, epoch, key_id, key, .. } = root;
+    let Root { container: id, identity, pages, pages_max, epoch, base, policy, key_id, key, .. } = root;
     let (is_closed, is_named, sequence) = (root.closed, root.named, root.sequence.0);
     Some(Clear {
         id,
@@ -88,6 +94,8 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
         epoch,
         is_closed,
         is_named,
+        base,
+        policy,
         key_id,
         key,
         is_whole,
@@ -104,7 +112,7 @@ pub fn peek_pages(device: &impl Device) -> u32 {
 /// # Errors
 /// What the folder says, but not that there is no such file.
 pub fn unlink(folder: &impl Folder) -> Result<(), DeviceError> {
-    for name in [NEW_FILE_NAME, FILE_NAME] {
+    for name in [NEW_FILE_NAME, FILE_NAME, BASE_NAME] {
         match folder.unlink(name) {
             Ok(()) | Err(DeviceError::NotFound) => {}
             Err(error) => return Err(error),

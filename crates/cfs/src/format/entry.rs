@@ -12,14 +12,15 @@ const TAG_BITS: u32 = 21;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const DIRTY: u64 = 1 << 63;
 const CODE_ZERO: u64 = 2 << 32;
+const CODE_IN_BASE: u64 = 3 << 32;
 
 /// How many versions have tags of their own.
 pub const TAGS: u64 = 1 << TAG_BITS;
 
 /// A map entry: location in units (32 bits), length in units (10), tag of the version (21), dirty mark (1).
 ///
-/// Location 0 is the roots' and thus no record's: length 2 there is a page of zeros, all bits clear is a page
-/// that was never written.
+/// Location 0 is the roots' and thus no record's: length 2 there is a page of zeros, length 3 one that lies in the
+/// base, all bits clear is a page that was never written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry(pub u64);
 
@@ -37,6 +38,11 @@ impl Entry {
     /// Of a page of zeros.
     pub fn zeros(version: Version) -> Entry {
         Entry(CODE_ZERO | (version.0 & TAG_MASK) << 42)
+    }
+
+    /// Of a page that lies in the base.
+    pub fn in_base(version: Version) -> Entry {
+        Entry(CODE_IN_BASE | (version.0 & TAG_MASK) << 42)
     }
 
     /// From the fields of a packed leaf. None: the length is no page's.
@@ -70,6 +76,11 @@ impl Entry {
         self.span().location == Location(0) && self.span().units == Units(2)
     }
 
+    /// Whether the page lies in the base.
+    pub fn is_in_base(self) -> bool {
+        self.span().location == Location(0) && self.span().units == Units(3)
+    }
+
     /// Whether the page has a record.
     pub fn is_record(self) -> bool {
         self.span().location != Location(0)
@@ -99,7 +110,12 @@ impl Entry {
     /// Whether these bits can be stored: no mark, a location with a length or one of the codes.
     pub fn is_storable(self) -> bool {
         let has_length = self.span().units.0 > 0;
-        !self.is_dirty() && (if self.is_record() { has_length } else { self.is_zeros() || self.0 == 0 })
+        !self.is_dirty()
+            && (if self.is_record() {
+                has_length
+            } else {
+                self.is_zeros() || self.is_in_base() || self.0 == 0
+            })
     }
 }
 
@@ -123,5 +139,8 @@ mod tests {
                 && !Entry::zeros(Version(9)).is_missing()
                 && Entry::MISSING.dirty().is_missing()
         );
+        let in_base = Entry::in_base(Version(9)).dirty();
+        assert!(in_base.is_in_base() && in_base.clean().is_storable() && in_base.tag() == 9);
+        assert!(!in_base.is_record() && !in_base.is_zeros() && !in_base.is_missing());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::device::DeviceError;
 use crate::format::key::SegmentKey;
-use crate::format::root::Identity;
+use crate::format::root::{Base, Identity};
 use crate::format::units::{ContainerId, DictionaryNumber};
 
 /// Every failure of the storage engine. No message repeats a part of a page.
@@ -90,6 +90,16 @@ pub enum Error {
         /// The key's id.
         needed: [u8; 16],
     },
+    /// Pages lie in a plain file beside the container, and it is not there.
+    #[error(
+        "the plain file base.pgshrink beside the container is missing, and pages lie in it ({}): \
+         nothing is opened, so that they are not taken for empty; restore that file",
+        base.text()
+    )]
+    BaseMissing {
+        /// What the root says of it.
+        base: Base,
+    },
     /// The container was opened for reading.
     #[error("the container was opened for reading only")]
     ReadOnly,
@@ -163,6 +173,8 @@ pub enum Error {
 pub enum Part {
     /// The record or the entry of a page.
     Page,
+    /// A page in the base.
+    Base,
     /// A root.
     Root,
     /// A leaf of the map.
@@ -179,6 +191,7 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Part::Page => "page",
+            Part::Base => "page in the base",
             Part::Root => "root",
             Part::MapLeaf => "map leaf",
             Part::MapIndex => "map index",

@@ -42,11 +42,16 @@ pub const KEY_BYTES: usize = 96;
 pub(crate) const ITEM_BYTES: usize = size_of::<StoredItem>();
 const MAGIC: [u8; 8] = *b"pgshrcfs";
 const FORMAT_VERSION: u16 = 2;
-const FEATURES_KNOWN: u64 = 0;
+/// There is a base, or the container has a policy of its own: who does not know these must not open it.
+const FEATURE_BASE: u64 = 1;
+const FEATURE_POLICY: u64 = 2;
+const FEATURES_KNOWN: u64 = FEATURE_BASE | FEATURE_POLICY;
 const SEQUENCE_MAX: u64 = (1 << VERSION_BITS) - 2;
 const EPOCH_MAX: u32 = u32::MAX - 1;
 const CLOSED: u32 = 1;
 const NAMED: u32 = 2;
+const BASE_SHIFT: u32 = 2;
+const BASE_MASK: u32 = 3 << BASE_SHIFT;
 const BODY_AT: usize = size_of::<Clear>();
 const BODY_MAX: usize = DISK_BLOCK_BYTES - BODY_AT - SEAL_OVERHEAD_MAX;
 const BODY_FIXED: usize = size_of::<BodyHead>();
@@ -88,7 +93,8 @@ struct Clear {
     known_end: U64,
     known_free: U64,
     dictionaries_given: U16,
-    reserved_end: [u8; 16],
+    policy: U32,
+    reserved_end: [u8; 12],
     body_len: U16,
 }
 
@@ -129,6 +135,45 @@ impl fmt::Display for Identity {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { tablespace, database, relation, fork, segment } = self;
         write!(to, "{tablespace}/{database}/{relation} fork {fork} segment {segment}")
+    }
+}
+
+/// What the base is: a plain file beside the container, in which pages lie while the segment changes its form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Base {
+    /// There is none, or it has nothing that is needed.
+    #[default]
+    None,
+    /// It has all pages, and the map is empty.
+    Whole,
+    /// Pages leave it: the map says which are still there, and it never changes again.
+    Leaving,
+    /// Pages return to it: the map says which are there already, and these are overwritten in place.
+    Returning,
+}
+
+impl Base {
+    /// For messages.
+    pub fn text(self) -> &'static str {
+        match self {
+            Base::None => "no page",
+            Base::Whole => "all pages",
+            Base::Leaving => "pages that were not compressed yet",
+            Base::Returning => "pages that were decompressed already",
+        }
+    }
+
+    fn bits(self) -> u32 {
+        (self as u32) << BASE_SHIFT
+    }
+
+    fn of_bits(flags: u32) -> Base {
+        match (flags & BASE_MASK) >> BASE_SHIFT {
+            1 => Base::Whole,
+            2 => Base::Leaving,
+            3 => Base::Returning,
+            _ => Base::None,
+        }
     }
 }
 
@@ -195,6 +240,9 @@ pub(crate) struct Root {
     pub closed: bool,
     /// The file's name was made durable before.
     pub named: bool,
+    pub base: Base,
+    /// What the caller keeps about how pages are written; 0: nothing.
+    pub policy: u32,
     pub pages: u32,
     pub pages_max: u32,
     pub identity: Identity,
@@ -261,13 +309,15 @@ impl Root {
     }
 
     fn clear_fields(&self) -> Clear {
-        let flags = (u32::from(self.closed) * CLOSED) | (u32::from(self.named) * NAMED);
+        let flags = (u32::from(self.closed) * CLOSED) | (u32::from(self.named) * NAMED) | self.base.bits();
+        let with_base = if self.base == Base::None { 0 } else { FEATURE_BASE };
+        let with_policy = if self.policy == 0 { 0 } else { FEATURE_POLICY };
         Clear {
             magic: MAGIC,
             checksum: U32::ZERO,
             format_version: U16::new(FORMAT_VERSION),
             reserved: U16::ZERO,
-            features: U64::ZERO,
+            features: U64::new(with_base | with_policy),
             container: self.container,
             sequence: U64::new(self.sequence.0),
             epoch: U32::new(self.epoch),
@@ -288,7 +338,8 @@ impl Root {
             known_end: U64::new(self.known_end),
             known_free: U64::new(self.known_free),
             dictionaries_given: U16::new(self.dictionaries_given),
-            reserved_end: [0; 16],
+            policy: U32::new(self.policy),
+            reserved_end: [0; 12],
             body_len: U16::ZERO,
         }
     }
@@ -408,6 +459,9 @@ impl Root {
         };
         at_most("segment size in pages", u64::from(PAGES_MAX), self.pages_max.into())?;
         at_most("page count", self.pages_max.into(), self.pages.into())?;
+        if self.base == Base::Whole {
+            at_most("page count beside a whole base", 0, self.pages.into())?;
+        }
         at_most("version limit", 1 << VERSION_BITS, self.version_limit.0)?;
         at_most("sequence", SEQUENCE_MAX, self.sequence.0)?;
         at_most("epoch", EPOCH_MAX.into(), self.epoch.into())?;
@@ -461,8 +515,11 @@ fn check_slot(slot: &[u8; DISK_BLOCK_BYTES], clear: &Clear, fault: Fault) -> Res
         return Err(Error::Unsupported { what: "features", found: features, known: FEATURES_KNOWN });
     }
     let is_reserved_zero =
-        clear.reserved.get() == 0 && clear.reserved_fork == [0; 3] && clear.reserved_end == [0; 16];
-    if !is_reserved_zero || clear.flags.get() & !(CLOSED | NAMED) != 0 {
+        clear.reserved.get() == 0 && clear.reserved_fork == [0; 3] && clear.reserved_end == [0; 12];
+    let has_base = clear.flags.get() & BASE_MASK != 0;
+    let is_as_announced = has_base == (features & FEATURE_BASE != 0)
+        && (clear.policy.get() != 0) == (features & FEATURE_POLICY != 0);
+    if !is_reserved_zero || !is_as_announced || clear.flags.get() & !(CLOSED | NAMED | BASE_MASK) != 0 {
         return Err(damage(Reason::Reserved));
     }
     Ok(())
@@ -480,6 +537,8 @@ impl From<&Clear> for Root {
             epoch: clear.epoch.get(),
             closed: clear.flags.get() & CLOSED != 0,
             named: clear.flags.get() & NAMED != 0,
+            base: Base::of_bits(clear.flags.get()),
+            policy: clear.policy.get(),
             pages: clear.pages.get(),
             pages_max: clear.pages_max.get(),
             identity: Identity {

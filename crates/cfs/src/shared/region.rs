@@ -181,6 +181,16 @@ pub struct Shared<W> {
     pub unloads: W,
     /// The highest number that a dictionary was given.
     pub dictionaries_given: W,
+    /// What the base is, and whether its users are to let go (`base::Word`).
+    pub base: W,
+    /// Writes to the base that are done.
+    pub base_writes: W,
+    /// How many of these the last fsync of the base was for, at least.
+    pub base_synced: W,
+    /// How many bases were made since the container was opened.
+    pub base_number: W,
+    /// What the caller keeps about how pages are written, as in the root.
+    pub policy: W,
     /// What is counted (`state::Counter`).
     pub counters: [W; COUNTERS],
     reserved: [W; FIRST_RESERVED],
@@ -206,7 +216,7 @@ pub struct Shared<W> {
 
 pub(crate) const COUNTERS: usize = 12;
 const LEAF_BITS_WORDS: usize = LEAVES_MAX / 64;
-const NAMED_WORDS: usize = 36;
+const NAMED_WORDS: usize = 41;
 const FIRST_RESERVED: usize = 64 - NAMED_WORDS - COUNTERS;
 const USED_WORDS: usize = 64 + 5 * LEAF_BITS_WORDS + LEAVES_MAX + DISK_BLOCK_BYTES / 8 + DICTIONARIES_MAX;
 /// Whole memory pages, so that each leaf's entries begin one too.

@@ -273,6 +273,17 @@ impl<'m, W: Word> SharedState<'m, W> {
         self.set_pages(pages);
     }
 
+    /// Takes away entries above the end that a process has left which was killed before they counted.
+    pub(crate) fn clear_entries_above(&self, _: &CommitGuard<'_, W>) {
+        let (pages, pages_max) = (self.pages(), self.geometry.pages_max);
+        let touched = Self::leaves_of(pages_max).filter(|leaf| self.was_touched(*leaf));
+        for block in touched.flat_map(|leaf| leaf.blocks(pages_max)).filter(|block| block.0 >= pages) {
+            if self.entry(block) != Entry::MISSING {
+                self.entry_word(block).store(Entry::MISSING.0);
+            }
+        }
+    }
+
     /// A truncation that forgets to take entries away: an injected fault.
     pub(crate) fn cut_and_forget(&self, pages: u32, _: &CommitGuard<'_, W>) {
         self.set_pages(pages.min(self.pages()));

@@ -3,6 +3,7 @@
 use crate::device::{Device, DeviceError, Folder, LockMode, ProcessTable};
 use crate::engine::container::{Container, Options};
 use crate::engine::recovery::{Birth, Recovery};
+use crate::fault::Fault;
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
 use crate::format::root::Identity;
@@ -16,6 +17,10 @@ const ROOM_TRIES: u32 = 16;
 /// How often a process asks for a file's lock, with [`Host::relax`] in between, before it says that the file
 /// is in use: a command of the tool that writes may be about to end.
 const LOCK_TRIES: u32 = 500;
+
+/// How often a process finds a segment frozen, with [`Host::relax`] in between, before it thaws it: who froze it may
+/// be stopped, or be waiting for a process that is.
+const FROZEN_TRIES: u32 = 150;
 
 /// What a process is about to do with a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +96,13 @@ impl<D, H: Host, W: Word> Pinned<'_, '_, D, H, W> {
     /// Which slot it has: for statistics.
     pub fn slot(&self) -> u32 {
         self.pin.slot
+    }
+
+    /// Whether no other process has the segment pinned. Where it was frozen before, none will use it by what it found
+    /// earlier ([`Container::freeze`]).
+    pub fn is_quiet(&self) -> bool {
+        self.container.options.fault.is(Fault::FrozenWithoutWaiting)
+            || !self.pin.member.is_pinned_by_others(self.pin.slot)
     }
 }
 
@@ -180,6 +192,33 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
         access: Access,
         opener: &impl Opener<'m, File = D>,
     ) -> Result<Pinned<'_, 'm, D, H, W>, Error> {
+        let mut tries = 0;
+        let pin = loop {
+            let pin = self.pin_as_it_is(access, opener)?;
+            let frozen =
+                self.open.as_ref().map(|open| &open.container).filter(|container| container.is_frozen());
+            let Some(container) = frozen else { break pin };
+            drop(pin);
+            if tries == FROZEN_TRIES {
+                container.thaw();
+            }
+            tries += 1;
+            self.member.peer.relax();
+        };
+        match &self.open {
+            Some(OpenAs { container, .. }) => {
+                container.check_container()?;
+                Ok(Pinned { container, pin })
+            }
+            None => Err(self.gone()),
+        }
+    }
+
+    fn pin_as_it_is(
+        &mut self,
+        access: Access,
+        opener: &impl Opener<'m, File = D>,
+    ) -> Result<Pin<'p, 'm, H, W>, Error> {
         let known = match &self.open {
             Some(open) => self.member.try_pin(open.slot, open.generation)?,
             None => None,
@@ -197,13 +236,7 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
             let container = open_in(self.member, slot, Access::Write, opened)?;
             self.open = Some(OpenAs { slot, generation, container, recovery });
         }
-        match &self.open {
-            Some(OpenAs { container, .. }) => {
-                container.check_container()?;
-                Ok(Pinned { container, pin })
-            }
-            None => Err(self.gone()),
-        }
+        Ok(pin)
     }
 
     fn gone(&self) -> Error {

@@ -250,9 +250,18 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
     /// Whether a process that lives has pinned the slot. For who has made sure that no new pins are counted
     /// on.
     pub(crate) fn is_pinned(&self, slot: u32) -> bool {
+        self.is_pinned_beside(slot, None)
+    }
+
+    /// The same of processes other than this one.
+    pub(crate) fn is_pinned_by_others(&self, slot: u32) -> bool {
+        self.is_pinned_beside(slot, Some(self.entry))
+    }
+
+    fn is_pinned_beside(&self, slot: u32, but: Option<u32>) -> bool {
         let end = self.slots.header().entries_end.load() as u32;
         (0..end).any(|entry| {
-            if pins_of(&self.slots, entry, slot) == 0 {
+            if Some(entry) == but || pins_of(&self.slots, entry, slot) == 0 {
                 return false;
             }
             let name = self.slots.entry(entry).name.load();

@@ -18,6 +18,7 @@ use crate::device::ProcessTable;
 use crate::engine::recovery::{has_lost_commits, has_uncommitted, is_to_be_closed};
 use crate::format::error::Error;
 use crate::format::key::SegmentKey;
+use crate::format::root::Base;
 use crate::shared::lock::{Held, hold};
 use crate::shared::region::{READ_ONLY, READY};
 use crate::shared::word::Word;
@@ -45,8 +46,12 @@ pub enum Evicted {
 /// What is in memory of an open segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// Its pages; `None` while it is being loaded.
+    /// Its pages; `None` while it is being loaded, and while a whole base has them.
     pub pages: Option<u32>,
+    /// What the base is.
+    pub base: Base,
+    /// Whether the segment's name is the base's again ([`Container::leave`](crate::Container::leave)).
+    pub has_left: bool,
     /// Whether it has something that no commit has made durable, or a commit failed.
     pub is_uncommitted: bool,
     /// Whether it was opened for writing.
@@ -238,8 +243,16 @@ impl<'m, H: Host, W: Word> Member<'m, H, W> {
         };
         let live = self.slots.segment_state(slot)?;
         let state = live.shared().state.load();
-        let pages = matches!(state, READY | READ_ONLY).then(|| live.pages());
-        Ok(Some(Look { pages, is_uncommitted: has_uncommitted(&live), is_writable: state == READY }))
+        let (base, has_left) = (live.base(), live.has_left());
+        let is_known = matches!(state, READY | READ_ONLY) && base != Base::Whole;
+        let pages = is_known.then(|| live.pages());
+        Ok(Some(Look {
+            pages,
+            base,
+            has_left,
+            is_uncommitted: has_uncommitted(&live),
+            is_writable: state == READY,
+        }))
     }
 
     /// The segments that are open, about: others go on meanwhile. `uncommitted`: only those that have something

@@ -102,6 +102,7 @@ pub fn read(container: &Open<'_>, block: u32) -> Result<Vec<u8>, Error> {
     container.read(block, &mut scratch).map(|stored| match stored {
         Stored::Zeros => Vec::new(),
         Stored::Record { payload, .. } => payload.to_vec(),
+        Stored::Base(page) => page.to_vec(),
     })
 }
 

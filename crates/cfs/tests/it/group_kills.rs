@@ -92,6 +92,7 @@ fn payload(segment: usize, block: u32, value: u64) -> Vec<u8> {
 fn found(container: &Open, segment: usize, block: u32, scratch: &mut Scratch) -> u64 {
     match container.read(block, scratch) {
         Err(Error::PastEnd { .. }) | Ok(Stored::Zeros) => 0,
+        Ok(Stored::Base(_)) => unreachable!("no test of these has a base"),
         Err(error) => panic!("{segment} {block}: {error}"),
         Ok(Stored::Record { payload: bytes, .. }) => {
             let value = u64::from_le_bytes(bytes[..8].try_into().unwrap());

@@ -92,6 +92,7 @@ pub fn number<W: Word>(container: &Container<'_, &Memory, Alone, W>, block: u32)
     match container.read(block, &mut scratch)? {
         Stored::Record { payload, .. } => Ok(u32::from_le_bytes(payload.try_into().unwrap())),
         Stored::Zeros => panic!("block {block} is empty"),
+        Stored::Base(_) => unreachable!("no test of these has a base"),
     }
 }
 

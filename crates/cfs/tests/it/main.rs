@@ -1,6 +1,8 @@
 //! Tests of the public surface, one binary.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod base;
+mod convert;
 mod copies;
 mod coroutine;
 mod crashes;

@@ -169,6 +169,7 @@ const BATCH_PAGES: usize = 64;
 pub(crate) struct Reader<'m> {
     store: PageStore<'m, ContainerFile>,
     workspace: Workspace,
+    pages: u32,
 }
 
 impl<'m> Reader<'m> {
@@ -181,7 +182,13 @@ impl<'m> Reader<'m> {
             )
         })?;
         let workspace = workspace(path)?;
-        Ok(Reader { store, workspace })
+        let pages = store.container().page_count().map_err(|error| Failure::new(path, error))?;
+        Ok(Reader { store, workspace, pages })
+    }
+
+    /// Pages of the segment, in the container and in the plain file beside it.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages
     }
 
     pub(crate) fn container(&self) -> &Alones<'m> {
@@ -197,7 +204,7 @@ impl<'m> Reader<'m> {
         &mut self,
         mut take: impl FnMut(u32, Result<&Page, store::Error>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let pages = self.container().pages();
+        let pages = self.pages;
         let mut batch = vec![[0; PAGE_SIZE]; BATCH_PAGES.min(pages as usize)];
         for first in (0..pages).step_by(BATCH_PAGES) {
             let count = (pages - first).min(BATCH_PAGES as u32);
@@ -223,7 +230,7 @@ impl<'m> Reader<'m> {
     ) -> Result<Entry, E> {
         // Of a relation, or of any file (`content`).
         let is_relation = self.store.identity().relation != 0;
-        let mut bytes = PlainBytes::new(is_relation, self.container().pages());
+        let mut bytes = PlainBytes::new(is_relation, self.pages);
         self.each(|block, page| {
             let page = page.map_err(|fault| fault.to_string());
             take(page.and_then(|page| bytes.of(block, page)))

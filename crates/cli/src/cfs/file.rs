@@ -1,5 +1,6 @@
 //! Containers in files: what the engine needs of them, over system calls.
 
+use pgshrink_cfs::segment::BASE_NAME;
 use pgshrink_cfs::{Device, DeviceError, Error, Folder, LockMode};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
@@ -7,18 +8,35 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A container's file.
 pub(crate) struct ContainerFile {
     file: File,
     folder: PathBuf,
+    /// The plain file beside it, once it was needed.
+    base: OnceLock<File>,
 }
 
 impl ContainerFile {
+    fn new(file: File, folder: PathBuf) -> ContainerFile {
+        ContainerFile { file, folder, base: OnceLock::new() }
+    }
+
+    fn base(&self) -> Result<&File, DeviceError> {
+        if self.base.get().is_none() {
+            let path = self.folder.join(BASE_NAME);
+            // Commands that only read may have no right to write.
+            let opened = OpenOptions::new().read(true).write(true).open(&path).or_else(|_| File::open(&path));
+            let _ = self.base.set(opened.map_err(|error| failed(&error))?);
+        }
+        self.base.get().ok_or(DeviceError::NotFound)
+    }
+
     /// For reading alone. While it is read no command begins to write to it, which would look like damage.
     pub(crate) fn read_only(path: &Path) -> io::Result<ContainerFile> {
         let file = File::open(path)?;
-        let opened = ContainerFile { file, folder: path.parent().unwrap_or(path).to_owned() };
+        let opened = ContainerFile::new(file, path.parent().unwrap_or(path).to_owned());
         // Where a filesystem has no locks, nobody has one.
         if opened.try_lock(LockMode::Shared) == Ok(false) {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, in_use()));
@@ -27,18 +45,43 @@ impl ContainerFile {
     }
 }
 
+/// Reads until the buffer is full or the file ends.
+fn read_all(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read_at(&mut buffer[got..], offset + got as u64) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(&error)),
+        }
+    }
+    Ok(got)
+}
+
 impl Device for ContainerFile {
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
-        let mut got = 0;
-        while got < buffer.len() {
-            match self.file.read_at(&mut buffer[got..], offset + got as u64) {
-                Ok(0) => break,
-                Ok(count) => got += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(&error)),
-            }
-        }
-        Ok(got)
+        read_all(&self.file, buffer, offset)
+    }
+
+    fn base_pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, DeviceError> {
+        read_all(self.base()?, buffer, offset)
+    }
+
+    fn base_pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
+        self.base()?.write_all_at(bytes, offset).map_err(|error| failed(&error))
+    }
+
+    fn base_fdatasync(&self) -> Result<(), DeviceError> {
+        self.base()?.sync_data().map_err(|error| failed(&error))
+    }
+
+    fn base_size(&self) -> Result<u64, DeviceError> {
+        self.base()?.metadata().map(|metadata| metadata.len()).map_err(|error| failed(&error))
+    }
+
+    fn base_truncate(&self, size: u64) -> Result<(), DeviceError> {
+        self.base()?.set_len(size).map_err(|error| failed(&error))
     }
 
     fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
@@ -99,13 +142,13 @@ impl Folder for SegmentFolder {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(self.0.join(name)).map_err(|error| failed(&error))?;
-        Ok(ContainerFile { file, folder: self.0.clone() })
+        Ok(ContainerFile::new(file, self.0.clone()))
     }
 
     fn open(&self, name: &str) -> Result<ContainerFile, DeviceError> {
         let file = OpenOptions::new().read(true).write(true).open(self.0.join(name));
         let file = file.map_err(|error| failed(&error))?;
-        Ok(ContainerFile { file, folder: self.0.clone() })
+        Ok(ContainerFile::new(file, self.0.clone()))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {

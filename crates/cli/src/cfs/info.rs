@@ -144,9 +144,10 @@ fn inside(means: &Means, file: &Path) -> Result<Inside, String> {
     reader.container().complete().map_err(|error| error.to_string())?;
     let mut modes: BTreeMap<String, u32> = BTreeMap::new();
     let mut record_bytes = 0;
-    for block in 0..reader.container().pages() {
+    for block in 0..reader.pages() {
         let name = match reader.stored(block) {
             Ok(pgshrink_cfs::Stored::Zeros) => "zeros".to_owned(),
+            Ok(pgshrink_cfs::Stored::Base(_)) => "in the plain file beside it".to_owned(),
             Ok(pgshrink_cfs::Stored::Record { mode, payload, .. }) => {
                 record_bytes += (payload.len() as u64 + 16).next_multiple_of(16);
                 mode_name(mode)

@@ -265,7 +265,7 @@ impl Packing {
     fn compare(&self, means: &Means, plain: &PlainFile, to: &Path) -> Result<(), Failure> {
         let (mut reader, _) = means.open(&to.join(segment::FILE_NAME))?;
         let mut before = [0; PAGE_SIZE];
-        let pages = reader.container().pages();
+        let pages = reader.pages();
         if pages != plain.pages {
             return Err(Failure::new(to, format!("expected {} pages, found {pages}", plain.pages)));
         }

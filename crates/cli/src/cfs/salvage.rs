@@ -10,7 +10,7 @@ use super::pack::{Packing, birth};
 use super::{Failure, Verdict, running, tree, walk};
 use crate::args::SalvageArgs;
 use pgshrink_cfs::device::Alone;
-use pgshrink_cfs::page::PAGE_SIZE;
+use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::{DictionaryNumber, Identity, Scratch, Stored, segment};
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
     refuse_plain(file, &head, &keyring)?;
     let means = Means::of(&head, &mut keyring, random).map_err(|reason| Failure::new(file, reason))?;
     let (mut reader, found) = means.salvage(file)?;
-    let pages = reader.container().pages();
+    let pages = reader.pages();
     let progress = Progress::new(2 * u64::from(pages) * PAGE_SIZE as u64, &args.output);
     progress.at(file);
     let mut lost = found.lost.clone();
@@ -122,7 +122,7 @@ fn rebuild(
         }
     }
     let mut scratch = Scratch::new();
-    for block in 0..reader.container().pages() {
+    for block in 0..reader.pages() {
         let stored = if lost.binary_search(&block).is_ok() {
             Stored::Zeros
         } else {
@@ -130,6 +130,9 @@ fn rebuild(
         };
         match stored {
             Stored::Zeros => made.write_zeros(block).map_err(failed)?,
+            Stored::Base(page) => {
+                made.write(block, Mode::RAW.byte(), 0, page, &mut scratch).map_err(failed)?;
+            }
             Stored::Record { mode, dictionary, payload } => {
                 let number = numbers.get(&dictionary).copied().unwrap_or(0);
                 made.write(block, mode, number, payload, &mut scratch).map_err(failed)?;

@@ -105,7 +105,7 @@ fn unpack(
     };
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
     let mut out = BufWriter::with_capacity(1 << 20, opened.map_err(Failure::reading(to))?);
-    let pages = reader.container().pages();
+    let pages = reader.pages();
     let entry = match reader.plain(|bytes| Ok(out.write_all(bytes?)?)) {
         Ok(entry) => entry,
         Err(End::Written(error)) => return Err(Failure::reading(to)(error)),

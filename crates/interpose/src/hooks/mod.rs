@@ -49,6 +49,13 @@
 //! `opening`); holes cannot be made (EOPNOTSUPP); `O_DIRECT` is left out; a file ends at
 //! [`MOST_PAGES`]: EFBIG behind it.
 //!
+//! # Names that change meanwhile
+//!
+//! A name may become a managed file's between the front's "none of mine" and libc's look at it, or the other way
+//! round. An open asks whether the front's moment is still the one of before, and if it is not, compares what it got
+//! with what the name is now. Where libc met a directory that may be a managed file, the front is asked again. See the
+//! module `changing`.
+//!
 //! # Processes and threads
 //!
 //! Calls come from one thread of a process at a time, as the server's do. A forked process has its parent's
@@ -58,6 +65,7 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+mod changing;
 mod descriptors;
 mod directories;
 mod front;

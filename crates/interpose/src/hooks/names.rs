@@ -7,11 +7,12 @@ use std::ffi::{CStr, c_char, c_int};
 use libc::{off_t, stat};
 
 use super::bytes::{MOST_BYTES, truncate as truncate_to};
+use super::changing::{settled, truncated};
 use super::descriptors::managed;
 use super::front::{asked, done, guarded};
 use super::opening::{close_managed, open_managed};
 use crate::front::{Attributes, Errno, Outcome, PAGE_BYTES};
-use crate::original;
+use crate::original::{self, errno};
 
 /// Whether a managed file has this name.
 pub(super) fn managed_name(path: &CStr) -> bool {
@@ -22,7 +23,7 @@ pub(super) fn managed_name(path: &CStr) -> bool {
 ///
 /// # Safety
 /// A string, or null.
-unsafe fn about<T>(path: *const c_char, ask: impl FnOnce(&CStr) -> Outcome<T>) -> Outcome<T> {
+unsafe fn about<T>(path: *const c_char, ask: impl FnOnce(&CStr) -> Option<T>) -> Option<T> {
     if path.is_null() {
         return None;
     }
@@ -37,8 +38,8 @@ unsafe fn about<T>(path: *const c_char, ask: impl FnOnce(&CStr) -> Outcome<T>) -
 pub(super) unsafe fn in_folder<T>(
     folder: c_int,
     path: *const c_char,
-    ask: impl FnOnce(&CStr) -> Outcome<T>,
-) -> Outcome<T> {
+    ask: impl FnOnce(&CStr) -> Option<T>,
+) -> Option<T> {
     if path.is_null() {
         return None;
     }
@@ -92,14 +93,20 @@ fn filled(to: *mut stat, attributes: Result<Attributes, Errno>) -> c_int {
     }
 }
 
+/// What the front says of a path, else libc. A directory that is a managed file has become one in between.
+fn attributes_of(path: &CStr, to: *mut stat, original: impl Fn() -> c_int) -> c_int {
+    let ask = || asked(|front| front.attributes(path)).map(|attributes| filled(to, attributes));
+    // SAFETY: libc has filled it, as it says.
+    let is_directory = |done| done == 0 && unsafe { (*to).st_mode } & libc::S_IFMT == libc::S_IFDIR;
+    settled(path, ask, original, is_directory)
+}
+
 /// # Safety
 /// A string or null, and room for the answer.
-unsafe fn of_path(path: *const c_char, to: *mut stat, original: impl FnOnce() -> c_int) -> c_int {
+unsafe fn of_path(path: *const c_char, to: *mut stat, original: impl Fn() -> c_int) -> c_int {
     // SAFETY: the caller's.
-    match unsafe { about(path, |path| asked(|front| front.attributes(path))) } {
-        Some(attributes) => filled(to, attributes),
-        None => original(),
-    }
+    let done = unsafe { about(path, |path| Some(attributes_of(path, to, &original))) };
+    done.unwrap_or_else(original)
 }
 
 fn of_descriptor(fd: c_int, to: *mut stat, original: impl FnOnce() -> c_int) -> c_int {
@@ -116,17 +123,15 @@ unsafe fn of_path_at(
     path: *const c_char,
     to: *mut stat,
     flags: c_int,
-    original: impl FnOnce() -> c_int,
+    original: impl Fn() -> c_int,
 ) -> c_int {
     // SAFETY: the caller's string.
     if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && unsafe { *path } == 0 {
         return of_descriptor(folder, to, original);
     }
     // SAFETY: the caller's.
-    match unsafe { in_folder(folder, path, |path| asked(|front| front.attributes(path))) } {
-        Some(attributes) => filled(to, attributes),
-        None => original(),
-    }
+    let done = unsafe { in_folder(folder, path, |path| Some(attributes_of(path, to, &original))) };
+    done.unwrap_or_else(original)
 }
 
 /// Versions of `struct stat` that `__xstat` knows: the kernel's and libc's are one on x86-64.
@@ -194,20 +199,26 @@ pub(super) unsafe extern "C" fn fxstatat(
 
 pub(super) unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: as the program has called it.
-    match unsafe { about(path, |path| asked(|front| front.access(path, mode))) } {
-        Some(result) => done(result),
-        // SAFETY: as above.
-        None => unsafe { original::access(path, mode) },
-    }
+    let original = || unsafe { original::access(path, mode) };
+    // Of a file and a directory that are their owner's only this one differs.
+    let may_differ = |done| done == 0 && mode & libc::X_OK != 0;
+    let either = |path: &CStr| {
+        Some(settled(path, || asked(|front| front.access(path, mode)).map(done), original, may_differ))
+    };
+    // SAFETY: as above.
+    unsafe { about(path, either) }.unwrap_or_else(original)
 }
 
+/// One that has succeeded is final: it was a plain file's.
 pub(super) unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: as the program has called it.
-    match unsafe { about(path, |path| asked(|front| front.unlink(path))) } {
-        Some(result) => done(result),
-        // SAFETY: as above.
-        None => unsafe { original::unlink(path) },
-    }
+    let original = || unsafe { original::unlink(path) };
+    let met_directory = |done| done < 0 && matches!(errno(), libc::EISDIR | libc::EPERM);
+    let either = |path: &CStr| {
+        Some(settled(path, || asked(|front| front.unlink(path)).map(done), original, met_directory))
+    };
+    // SAFETY: as above.
+    unsafe { about(path, either) }.unwrap_or_else(original)
 }
 
 pub(super) unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
@@ -219,22 +230,35 @@ pub(super) unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
     }
 }
 
-pub(super) unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    // SAFETY: as the program has called it.
-    match unsafe { about(from, |from| about(to, |to| asked(|front| front.rename(from, to)))) } {
-        Some(result) => done(result),
-        // SAFETY: as above.
-        None => unsafe { original::rename(from, to) },
+/// Asks the front about two names, then libc, and the front again where libc fails: one of the names may have become a
+/// managed file's. A file that becomes one while it is renamed has its new name as one; a server renames none.
+///
+/// # Safety
+/// Strings, or null.
+unsafe fn of_two(
+    (from, to): (*const c_char, *const c_char),
+    ask: impl Fn(&CStr, &CStr) -> Outcome<()>,
+    original: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's.
+    let ask = || unsafe { about(from, |from| about(to, |to| ask(from, to))) };
+    if let Some(result) = ask() {
+        return done(result);
     }
+    let result = original();
+    if result < 0 { ask().map_or(result, done) } else { result }
+}
+
+pub(super) unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    let ask = |from: &CStr, to: &CStr| asked(|front| front.rename(from, to));
+    // SAFETY: as the program has called it.
+    unsafe { of_two((from, to), ask, || original::rename(from, to)) }
 }
 
 pub(super) unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    let ask = |from: &CStr, to: &CStr| asked(|front| front.link(from, to));
     // SAFETY: as the program has called it.
-    match unsafe { about(from, |from| about(to, |to| asked(|front| front.link(from, to)))) } {
-        Some(result) => done(result),
-        // SAFETY: as above.
-        None => unsafe { original::link(from, to) },
-    }
+    unsafe { of_two((from, to), ask, || original::link(from, to)) }
 }
 
 /// The front cuts at a page; within one the file is opened for it.
@@ -256,12 +280,10 @@ fn cut(path: &CStr, size: u64) -> Outcome<()> {
 }
 
 pub(super) unsafe extern "C" fn truncate(path: *const c_char, size: off_t) -> c_int {
-    if let Ok(size) = u64::try_from(size)
-        // SAFETY: as the program has called it.
-        && let Some(result) = unsafe { about(path, |path| cut(path, size)) }
-    {
-        return done(result);
-    }
     // SAFETY: as the program has called it. A negative size is an error before the name is looked at.
-    unsafe { original::truncate(path, size) }
+    let original = || unsafe { original::truncate(path, size) };
+    let Ok(bytes) = u64::try_from(size) else { return original() };
+    // SAFETY: as above.
+    unsafe { about(path, |path| Some(truncated(path, || cut(path, bytes).map(done), original))) }
+        .unwrap_or_else(original)
 }

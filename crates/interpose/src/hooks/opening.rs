@@ -11,6 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
 use libc::{mode_t, off_t, size_t};
 
+use super::changing::open_settled;
 use super::descriptors::{File, adopt, managed};
 use super::front::{answer, asked, guarded};
 use super::names::{in_folder, managed_name};
@@ -43,7 +44,7 @@ pub(super) fn open_managed(path: &CStr, flags: c_int, mode: mode_t) -> Option<Re
 }
 
 /// A descriptor that libc has just given cannot be a managed one any more, if something else closed it.
-fn fresh(fd: c_int) -> c_int {
+pub(super) fn fresh(fd: c_int) -> c_int {
     if let Some(file) = managed(fd) {
         file.forget();
         let _ = guarded(|front| {
@@ -54,29 +55,27 @@ fn fresh(fd: c_int) -> c_int {
     fd
 }
 
-fn opening(path: *const c_char, flags: c_int, mode: mode_t, original: impl FnOnce() -> c_int) -> c_int {
-    if !path.is_null() {
-        // SAFETY: the program's string.
-        if let Some(opened) = open_managed(unsafe { CStr::from_ptr(path) }, flags, mode) {
-            return answer(opened);
-        }
+fn opening(path: *const c_char, flags: c_int, mode: mode_t, original: impl Fn(c_int) -> c_int) -> c_int {
+    if path.is_null() {
+        return fresh(original(flags));
     }
-    fresh(original())
+    // SAFETY: the program's string.
+    open_settled(unsafe { CStr::from_ptr(path) }, flags, mode, original)
 }
 
 pub(super) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as the program has called it.
-    opening(path, flags, mode, || unsafe { original::open(path, flags, mode) })
+    opening(path, flags, mode, |flags| unsafe { original::open(path, flags, mode) })
 }
 
 pub(super) unsafe extern "C" fn open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: as the program has called it. Ends the process where a mode is missing.
-    opening(path, flags, 0, || unsafe { original::open_2(path, flags) })
+    opening(path, flags, 0, |flags| unsafe { original::open_2(path, flags) })
 }
 
 pub(super) unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: as the program has called it.
-    opening(path, CREATING, mode, || unsafe { original::creat(path, mode) })
+    opening(path, CREATING, mode, |_| unsafe { original::creat(path, mode) })
 }
 
 fn opening_at(
@@ -84,13 +83,11 @@ fn opening_at(
     path: *const c_char,
     flags: c_int,
     mode: mode_t,
-    original: impl FnOnce() -> c_int,
+    original: impl Fn(c_int) -> c_int,
 ) -> c_int {
     // SAFETY: the program's string.
-    match unsafe { in_folder(folder, path, |path| open_managed(path, flags, mode)) } {
-        Some(opened) => answer(opened),
-        None => fresh(original()),
-    }
+    let opened = unsafe { in_folder(folder, path, |path| Some(open_settled(path, flags, mode, &original))) };
+    opened.unwrap_or_else(|| fresh(original(flags)))
 }
 
 pub(super) unsafe extern "C" fn openat(
@@ -100,12 +97,12 @@ pub(super) unsafe extern "C" fn openat(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: as the program has called it.
-    opening_at(folder, path, flags, mode, || unsafe { original::openat(folder, path, flags, mode) })
+    opening_at(folder, path, flags, mode, |flags| unsafe { original::openat(folder, path, flags, mode) })
 }
 
 pub(super) unsafe extern "C" fn openat_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: as the program has called it.
-    opening_at(folder, path, flags, 0, || unsafe { original::openat_2(folder, path, flags) })
+    opening_at(folder, path, flags, 0, |flags| unsafe { original::openat_2(folder, path, flags) })
 }
 
 /// Lets a managed file go, its descriptor too.

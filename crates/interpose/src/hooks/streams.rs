@@ -8,10 +8,12 @@ use std::ptr;
 
 use libc::{FILE, off64_t, size_t, ssize_t};
 
+use super::changing::stream_settled;
 use super::names::managed_name;
 use super::opening::{close, open_managed};
 use super::sizes::lseek;
 use super::transfer::{read, write};
+use crate::front::Errno;
 use crate::original::{self, set_errno};
 
 /// `cookie_io_functions_t`.
@@ -85,19 +87,22 @@ pub(super) unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) 
     // SAFETY: the program's strings.
     let (name, letters) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode).to_bytes()) };
     let Some(flags) = flags_of(letters) else { return original() };
-    match open_managed(name, flags, 0o666) {
-        None => original(),
-        Some(Err(error)) => {
+    stream_settled(name, || open_managed(name, flags, 0o666).map(|opened| stream_of(opened, mode)), original)
+}
+
+fn stream_of(opened: Result<c_int, Errno>, mode: *const c_char) -> *mut FILE {
+    match opened {
+        Err(error) => {
             set_errno(error.0);
             ptr::null_mut()
         }
-        Some(Ok(fd)) => {
+        Ok(fd) => {
             let functions =
                 Functions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
             // SAFETY: the functions take the descriptor for the cookie.
             let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
             if stream.is_null() {
-                // SAFETY: opened above.
+                // SAFETY: opened by the caller for this alone.
                 unsafe { close(fd) };
             }
             stream

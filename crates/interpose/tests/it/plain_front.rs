@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pgshrink_interpose::{
-    Advice, Attributes, Errno, Front, Listed, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
+    Advice, Attributes, Errno, Front, Listed, Moment, Outcome, PAGE_BYTES, Page, PagesToRead, PagesToWrite,
 };
 
 /// Before the first page.
@@ -29,6 +29,8 @@ pub struct PlainFront {
     pub synced: Mutex<BTreeMap<RawFd, usize>>,
     /// What was last said of each: first page, pages.
     pub advised: Mutex<BTreeMap<RawFd, (u32, u32, Advice)>>,
+    /// What is renamed, and to what, when it is asked next whether the moment is still the same.
+    pub renamed: Mutex<Option<[CString; 2]>>,
     /// Panic at the next call.
     pub panics: std::sync::atomic::AtomicBool,
 }
@@ -37,6 +39,7 @@ pub static FRONT: PlainFront = PlainFront {
     calls: AtomicUsize::new(0),
     synced: Mutex::new(BTreeMap::new()),
     advised: Mutex::new(BTreeMap::new()),
+    renamed: Mutex::new(None),
     panics: std::sync::atomic::AtomicBool::new(false),
 };
 
@@ -53,6 +56,11 @@ fn system(number: libc::c_long, arguments: [usize; 4]) -> Result<usize, Errno> {
 
 fn is_managed(path: &CStr) -> bool {
     path.to_bytes().rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b"managed-"))
+}
+
+/// A name that may become a managed file's, and never does.
+fn is_changing(path: &CStr) -> bool {
+    path.to_bytes().rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b"changing-"))
 }
 
 /// The file with the pages. On the stack: opening may allocate, but truncation by path is not to.
@@ -118,6 +126,20 @@ fn with<T>(path: &CStr, what: impl FnOnce(RawFd) -> Result<T, Errno>) -> Outcome
 }
 
 impl Front for PlainFront {
+    fn moment(&self, path: &CStr) -> Option<Moment> {
+        is_changing(path).then_some(Moment(0))
+    }
+
+    fn is_still(&self, _: Moment) -> bool {
+        let Some([from, to]) = self.renamed.lock().unwrap().take() else { return true };
+        system(libc::SYS_rename, [from.as_ptr() as usize, to.as_ptr() as usize, 0, 0]).unwrap();
+        false
+    }
+
+    fn may_manage(&self, path: &CStr) -> bool {
+        is_changing(path)
+    }
+
     fn open(&self, path: &CStr, flags: i32, _: libc::mode_t) -> Outcome<RawFd> {
         if !is_managed(path) {
             return None;

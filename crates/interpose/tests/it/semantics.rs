@@ -320,3 +320,27 @@ fn a_front_that_panics_is_eio() {
     }
     std::io::stdout().flush().unwrap();
 }
+
+#[test]
+fn a_file_whose_name_changes_while_it_is_opened_is_opened_again_and_never_made_twice() {
+    let folder = TempDir::new().unwrap();
+    let calls = hooks();
+    let (name, other) = (folder.path().join("changing-1"), folder.path().join("other"));
+    let (name_c, other_c) = (c_path(&name), c_path(&other));
+    for flags in [libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, libc::O_RDONLY, libc::O_RDWR | libc::O_CREAT] {
+        std::fs::write(&other, b"other").unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&other).unwrap());
+        *FRONT.renamed.lock().unwrap() = Some([other_c.clone(), name_c.clone()]);
+        // SAFETY: a string, and room for the answer.
+        unsafe {
+            let fd = (calls.open)(name_c.as_ptr(), flags, 0o600);
+            assert!(fd >= 0, "flags {flags:o}: {}", std::io::Error::last_os_error());
+            let mut found: libc::stat = std::mem::zeroed();
+            assert_eq!(libc::fstat(fd, &raw mut found), 0);
+            assert_eq!(found.st_ino, inode, "flags {flags:o}");
+            assert_eq!((calls.close)(fd), 0);
+        }
+        assert!(FRONT.renamed.lock().unwrap().is_none());
+        assert_eq!(std::fs::read(&name).unwrap(), b"other");
+    }
+}

@@ -429,6 +429,7 @@ fn read<W: Word>(container: &Container<'_, File, Process, W>, block: u32) -> u8 
     let mut scratch = Scratch::new();
     match container.read(block, &mut scratch).unwrap() {
         Stored::Zeros => 0,
+        Stored::Base(_) => unreachable!("no test of these has a base"),
         Stored::Record { payload: found, .. } => {
             let generation = found[1];
             assert_eq!(found, payload(block, generation));

@@ -71,6 +71,7 @@ fn payload(segment: u32, block: u32, value: u64) -> Vec<u8> {
 fn value_of(segment: u32, block: u32, read: Result<Stored<'_>, Error>) -> Result<u64, Error> {
     match read {
         Err(Error::PastEnd { .. }) | Ok(Stored::Zeros) => Ok(0),
+        Ok(Stored::Base(_)) => unreachable!("no test of these has a base"),
         Err(error) => Err(error),
         Ok(Stored::Record { payload: found, .. }) => {
             let value = u64::from_le_bytes(found[..8].try_into().unwrap());

@@ -214,6 +214,7 @@ fn payload(segment: usize, block: usize, value: u64) -> Vec<u8> {
 fn value_of(segment: usize, block: usize, read: Result<Stored<'_>, Error>) -> Result<u64, Error> {
     match read {
         Err(Error::PastEnd { .. }) | Ok(Stored::Zeros) => Ok(0),
+        Ok(Stored::Base(_)) => unreachable!("no test of these has a base"),
         Err(error) => Err(error),
         Ok(Stored::Record { payload: found, .. }) => {
             let text = String::from_utf8_lossy(found);

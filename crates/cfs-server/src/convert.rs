@@ -291,6 +291,10 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     let site = ServerSite::open(shared, key, Instant::now(), 0);
     let site = site.map_err(of_system("open of the database's directory"))?;
     if base == Base::None {
+        // The root may still need the base of before: memory is ahead of it where a commit has failed.
+        if !using_engine(key, Access::Write, |pinned| pinned.finish_leaving())? {
+            return Ok(true);
+        }
         crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64)?;
         let directory =
             pgshrink_cfs::convert::Site::open_directory(&site, pgshrink_cfs::convert::Name::Segment);

@@ -368,10 +368,9 @@ fn truncate_found(shared: &'static Shared, key: SegmentKey, size: u64) -> Outcom
             if size == 0 { pinned.drop_base() } else { Ok(()) }
         });
         match cut {
-            Err(error) if is_gone(&error) => {
-                let is_plain = matches!(find(shared, &key), Ok(Found::Plain));
-                if is_plain { Err(EXCHANGED) } else { Ok(()) }
-            }
+            // A plain file has the name by now.
+            Err(_) if matches!(find(shared, &key), Ok(Found::Plain)) => Err(EXCHANGED),
+            Err(error) if is_gone(&error) => Ok(()),
             // A damaged container has to be dropped as well. Its file goes with its name.
             Err(error) if size == 0 => {
                 reported(&key, &error);

@@ -368,8 +368,10 @@ fn truncate_found(shared: &'static Shared, key: SegmentKey, size: u64) -> Outcom
             if size == 0 { pinned.drop_base() } else { Ok(()) }
         });
         match cut {
-            // A plain file has the name by now.
-            Err(_) if matches!(find(shared, &key), Ok(Found::Plain)) => Err(EXCHANGED),
+            // Another file had the name a moment later.
+            Err(error) if sync::is_absent(&error) || matches!(error, Error::OtherContainer { .. }) => {
+                Err(EXCHANGED)
+            }
             Err(error) if is_gone(&error) => Ok(()),
             // A damaged container has to be dropped as well. Its file goes with its name.
             Err(error) if size == 0 => {

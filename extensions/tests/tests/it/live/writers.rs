@@ -22,7 +22,7 @@ pub const TABLES: &str = "
     alter table document alter body set storage external;
     create function body(id int, version int) returns text immutable language sql as
         $$ select repeat(md5(id::text || version::text), 100 + id % 37) $$;
-    create function pay(n int) returns void language plpgsql as $$
+    create procedure pay(n int) language plpgsql as $$
     declare a int; m int;
     begin
         for i in 1..n loop
@@ -30,6 +30,7 @@ pub const TABLES: &str = "
             update account set balance = balance + m where id = a;
             insert into payment values (a, m);
             update document set version = version + 1, body = body(id, version + 1) where id = a % 200;
+            commit;
         end loop;
     end $$;
     insert into account (id) select generate_series(1, 30000);
@@ -79,7 +80,7 @@ pub fn while_they_pay(live: &Live, sessions: usize, run: impl FnOnce()) {
     std::thread::scope(|scope| {
         let pay = |psql: Psql| {
             while !stop.load(Ordering::Relaxed) {
-                psql.clone().sql("select pay(20); select pay(20); select pay(20)").unwrap();
+                psql.clone().sql("call pay(60)").unwrap();
             }
         };
         let payers: Vec<_> = (0..sessions)

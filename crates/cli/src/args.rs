@@ -12,7 +12,7 @@ mod run;
 mod shared_flags;
 
 pub use cfs::{
-    AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, InfoArgs, KeyArgs, OutputArgs, PackArgs,
+    AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, ExecArgs, InfoArgs, KeyArgs, OutputArgs, PackArgs,
     RekeyArgs, SalvageArgs, UnpackArgs, VerifyArgs,
 };
 pub use connect::ConnectArgs;

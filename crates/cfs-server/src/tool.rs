@@ -89,7 +89,9 @@ impl Request {
             (READ_ONLY, self.is_read_only.then(|| "1".into())),
         ];
         let files = KEY_FILES.into_iter().enumerate();
-        all.extend(files.map(|(at, name)| (name, self.key_files.get(at).map(|path| path.clone().into_os_string()))));
+        all.extend(
+            files.map(|(at, name)| (name, self.key_files.get(at).map(|path| path.clone().into_os_string()))),
+        );
         let commands = KEY_COMMANDS.into_iter().enumerate();
         all.extend(commands.map(|(at, name)| (name, self.key_commands.get(at).map(OsString::from))));
         all
@@ -256,13 +258,19 @@ impl ToolFront {
             return Err(Problem::System { call: "on_exit", errno: libc::ENOMEM });
         }
         server::begin(true)?;
-        let found = saved::read_all(data)
-            .map_err(|error| Problem::Directory { path: data.join(saved::DIRECTORY), source: io::Error::other(error) })?;
-        let is_there = |tablespace: u32| data.join(format!("{LINKS}/{tablespace}")).symlink_metadata().is_ok();
+        let found = saved::read_all(data).map_err(|error| Problem::Directory {
+            path: data.join(saved::DIRECTORY),
+            source: io::Error::other(error),
+        })?;
+        let is_there =
+            |tablespace: u32| data.join(format!("{LINKS}/{tablespace}")).symlink_metadata().is_ok();
         let settings = found.settings.into_iter().filter(|(tablespace, _)| is_there(*tablespace));
         let settings: Vec<(u32, Setting)> = settings.collect();
-        let encrypted: Vec<u32> =
-            settings.iter().filter(|(_, setting)| setting.is_encrypted).map(|(tablespace, _)| *tablespace).collect();
+        let encrypted: Vec<u32> = settings
+            .iter()
+            .filter(|(_, setting)| setting.is_encrypted)
+            .map(|(tablespace, _)| *tablespace)
+            .collect();
         keys::fetch(data, &self.request.sources(), &encrypted)?;
         for (tablespace, setting) in settings {
             server::set(tablespace, setting)?;
@@ -393,7 +401,8 @@ impl Front for ToolFront {
 
     fn open(&self, path: &CStr, flags: i32, mode: libc::mode_t) -> Outcome<RawFd> {
         let inside = self.inside(path)?;
-        let changes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
+        let changes =
+            flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
         match self.refuses_writing() {
             Some(errno) if changes && ServerFront.attributes(&inside).is_some() => Some(Err(errno)),
             _ => ServerFront.open(&inside, flags, mode),

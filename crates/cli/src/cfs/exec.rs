@@ -27,7 +27,8 @@ const SOURCE_OPTION: &str = "--source-pgdata";
 const SET_ID_BITS: u32 = 0o6000;
 
 pub(super) fn run(args: &ExecArgs) -> Result<Verdict, Failure> {
-    let (name, rest) = args.program.split_first().ok_or_else(|| Failure::new(Path::new("PROGRAM"), "missing"))?;
+    let (name, rest) =
+        args.program.split_first().ok_or_else(|| Failure::new(Path::new("PROGRAM"), "missing"))?;
     let program = found_in_path(name)?;
     check_program(&program)?;
     let data = data_directory(args, rest)?;
@@ -95,7 +96,8 @@ fn check_program(program: &Path) -> Result<(), Failure> {
             "Run pgshrink as that user, and the program itself with it",
         );
     }
-    if metadata.len() > 0 && rustix::fs::getxattr(program, "security.capability", &mut [0u8; 64][..]).is_ok() {
+    if metadata.len() > 0 && rustix::fs::getxattr(program, "security.capability", &mut [0u8; 64][..]).is_ok()
+    {
         return refused(
             "a program with capabilities of its own, for which the loader loads no library",
             "Run a copy of the program, which has none",
@@ -114,8 +116,10 @@ fn check_program(program: &Path) -> Result<(), Failure> {
     if elf.architecture() != Architecture::X86_64 {
         return refused(&format!("one for {:?}", elf.architecture()), next);
     }
-    let interpreters = elf.elf_program_headers().iter().filter(|header| header.p_type(elf.endian()) == PT_INTERP);
-    let Some(interpreter) = interpreters.filter_map(|header| header.interpreter(elf.endian(), &*content).ok()?).next()
+    let interpreters =
+        elf.elf_program_headers().iter().filter(|header| header.p_type(elf.endian()) == PT_INTERP);
+    let Some(interpreter) =
+        interpreters.filter_map(|header| header.interpreter(elf.endian(), &*content).ok()?).next()
     else {
         return refused("a static program", "Run one that is linked dynamically");
     };
@@ -222,7 +226,9 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
         return path.canonicalize().map_err(Failure::reading(path));
     }
-    let own = std::env::current_exe().and_then(fs::canonicalize).map_err(Failure::reading(Path::new("pgshrink")))?;
+    let own = std::env::current_exe()
+        .and_then(fs::canonicalize)
+        .map_err(Failure::reading(Path::new("pgshrink")))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join("../lib/pgshrink").join(LIBRARY)];
     let found = places.iter().find_map(|path| path.canonicalize().ok());
@@ -239,7 +245,9 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
 fn absolute(key: &KeyArgs) -> Result<Vec<PathBuf>, Failure> {
     for (option, count) in [("--key-file", key.key_file.len()), ("--key-command", key.key_command.len())] {
         if count > KEYS_OF_A_KIND_MAX {
-            let reason = format!("given {count} times; expected at most {KEYS_OF_A_KIND_MAX}: the key, and that of before");
+            let reason = format!(
+                "given {count} times; expected at most {KEYS_OF_A_KIND_MAX}: the key, and that of before"
+            );
             return Err(Failure::new(Path::new(option), reason));
         }
     }
@@ -256,9 +264,13 @@ mod tests {
 
     #[test]
     fn the_data_directory_is_found_among_the_programs_options() {
-        for arguments in
-            [&["-D", "/d"][..], &["-D/d"], &["--pgdata=/d"], &["-P", "--target-pgdata", "/d"], &["--target-pgdata=/d"]]
-        {
+        for arguments in [
+            &["-D", "/d"][..],
+            &["-D/d"],
+            &["--pgdata=/d"],
+            &["-P", "--target-pgdata", "/d"],
+            &["--target-pgdata=/d"],
+        ] {
             let found = of_options(&all(arguments), &DATA_OPTIONS, Some("-D"));
             assert_eq!(found, Some(PathBuf::from("/d")), "{arguments:?}");
         }

@@ -87,10 +87,9 @@ fn refuse_owned(folder: &Path, next_step: &str) -> Result<(), Failure> {
     let is_version = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"PG_"));
     match is_version.then(|| owner::user_of(folder)).flatten() {
         None => Ok(()),
-        Some(owner) => Err(Failure::new(
-            folder,
-            format!("is in use by {}. {next_step}", owner.named("a server")),
-        )),
+        Some(owner) => {
+            Err(Failure::new(folder, format!("is in use by {}. {next_step}", owner.named("a server"))))
+        }
     }
 }
 
@@ -106,10 +105,7 @@ fn refuse_alive(file: &Path, text: &str, next_step: &str) -> Result<(), Failure>
         Err(Errno::SRCH) => Ok(()),
         _ => Err(Failure::new(
             file,
-            format!(
-                "process {} is alive: a server runs here. {next_step}",
-                pid.as_raw_nonzero()
-            ),
+            format!("process {} is alive: a server runs here. {next_step}", pid.as_raw_nonzero()),
         )),
     }
 }

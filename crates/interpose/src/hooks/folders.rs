@@ -55,7 +55,8 @@ unsafe fn of_two(
     original: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the caller's.
-    let outcome = unsafe { in_folder(from_folder, from, |from| in_folder(to_folder, to, |to| ask(from, to))) };
+    let outcome =
+        unsafe { in_folder(from_folder, from, |from| in_folder(to_folder, to, |to| ask(from, to))) };
     outcome.map_or_else(original, done)
 }
 

@@ -38,7 +38,8 @@ fn copies_by_cp_and_tar_are_plain_and_a_server_without_the_library_starts_on_the
         server.sql("checkpoint; select cfs_compress_relation('b')");
         let base = server.cluster.data_dir().join("base");
         let is_done = || containers(&base) > 0;
-        pgshrink_testkit::wait_until(std::time::Duration::from_secs(60), "containers in base/", is_done).unwrap();
+        pgshrink_testkit::wait_until(std::time::Duration::from_secs(60), "containers in base/", is_done)
+            .unwrap();
         let (t, b) = (server.sql(&sum("t")), server.sql(&sum("b")));
         let oid = server.sql("select oid from pg_tablespace where spcname = 'fast'");
         server.cluster.stop(Stop::Fast).unwrap();
@@ -63,7 +64,14 @@ fn copies_by_cp_and_tar_are_plain_and_a_server_without_the_library_starts_on_the
         );
         done(server.cluster.owner().command("mkdir").arg(to.join("tar")));
         done(
-            server.cluster.owner().command("tar").arg("-C").arg(to.join("tar")).arg("-xf").arg(to.join("data.tar")),
+            server
+                .cluster
+                .owner()
+                .command("tar")
+                .arg("-C")
+                .arg(to.join("tar"))
+                .arg("-xf")
+                .arg(to.join("data.tar")),
         );
         assert_eq!(containers(&to), 0);
         let untarred = to.join("tar").join(data.file_name().unwrap());

@@ -20,7 +20,12 @@ fn a_running_server_is_refused_but_for_reading() {
         assert!(said.contains("a server runs here. Stop it; --read-only"), "{said}");
         let file = server.sql("select pg_relation_filepath('t')");
         let copy = server.directory("copies").join("copy");
-        done(exec(&server.cluster, &["--read-only"], "cp").env("PGDATA", &data).arg(data.join(&file)).arg(&copy));
+        done(
+            exec(&server.cluster, &["--read-only"], "cp")
+                .env("PGDATA", &data)
+                .arg(data.join(&file))
+                .arg(&copy),
+        );
         let bytes: u64 = server.sql("select pg_relation_size('t')").parse().unwrap();
         assert_eq!(fs::metadata(&copy).unwrap().len(), bytes);
         let mut writes = exec(&server.cluster, &["--read-only"], "truncate");

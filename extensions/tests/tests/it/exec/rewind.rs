@@ -120,7 +120,8 @@ fn an_old_primary_follows_the_new_one_after_pg_rewind() {
         // Back: the compressed one is promoted, crashes once, and the plain one is rewound.
         old.promote().unwrap();
         old.sql("drop table later; create table lost_too as select 1; drop table lost_too").unwrap();
-        new.sql("insert into base_table select i, 'lost', '' from generate_series(100001, 110000) i").unwrap();
+        new.sql("insert into base_table select i, 'lost', '' from generate_series(100001, 110000) i")
+            .unwrap();
         old.sql(
             "create table later tablespace fast as select generate_series(1, 5000) i;
             update base_table set word = 'kept' where id % 3 = 0; checkpoint",

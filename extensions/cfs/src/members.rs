@@ -198,16 +198,10 @@ pub enum Lacks {
 pub fn lacks(wanted: Wanted, file: &FileForm) -> Lacks {
     match (wanted, file.form) {
         (Wanted::Leave, _) => Lacks::Nothing,
-        (Wanted::Plain, FormNow::Compressing | FormNow::Compressed | FormNow::Returned)
-            if !file.is_encrypted =>
-        {
-            Lacks::Return
-        }
+        (Wanted::Plain, FormNow::Compressing | FormNow::Compressed | FormNow::Returned) if !file.is_encrypted => Lacks::Return,
         (Wanted::Plain, _) => Lacks::Nothing,
         (Wanted::Compressed(_), FormNow::Plain) if file.pages <= SMALL_PAGES => Lacks::Nothing,
-        (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing | FormNow::Returned) => {
-            Lacks::Compression
-        }
+        (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing | FormNow::Returned) => Lacks::Compression,
         (Wanted::Compressed(choice), _) if choice != file.choice => Lacks::Choice,
         (Wanted::Compressed(_), _) => Lacks::Nothing,
     }

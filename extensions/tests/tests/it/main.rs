@@ -23,6 +23,7 @@ mod encodings;
 mod exec;
 mod install;
 mod learning;
+mod live;
 mod memory;
 mod original;
 mod power;

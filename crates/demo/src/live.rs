@@ -69,10 +69,9 @@ impl Step for Live {
         let plain_size = size_of(stage)?;
 
         progress.phase("compressing it under pgbench");
-        stage.cluster.set_conf(
-            "cfs.convert_rate",
-            format!("{}kB", plain_size / CONVERSION_SECONDS / 1024),
-        )?;
+        stage
+            .cluster
+            .set_conf("cfs.convert_rate", format!("{}kB", plain_size / CONVERSION_SECONDS / 1024))?;
         stage.cluster.reload()?;
         let (meanwhile, took) = scope(|scope| {
             let running = scope.spawn(|| bench(stage, SECONDS_MEANWHILE));
@@ -90,7 +89,8 @@ impl Step for Live {
         stage.cluster.reload()?;
         let back = convert(stage, "cfs_decompress_relation")?;
         let count = before.count + meanwhile.count + after.count;
-        same &= checksum("live")? == expected && stage.sql("select sum(hits) from live")? == count.to_string();
+        same &=
+            checksum("live")? == expected && stage.sql("select sum(hits) from live")? == count.to_string();
         stage.sql("checkpoint")?;
         let back_size = size_of(stage)?;
 
@@ -144,8 +144,8 @@ fn bench(stage: &Stage, seconds: &str) -> Result<Bench, Failure> {
     );
     let path = stage.scratch().join("live.sql");
     fs::write(&path, script).map_err(|error| Failure::io(format!("writing {}", path.display()), &error))?;
-    let input = fs::File::open(&path)
-        .map_err(|error| Failure::io(format!("opening {}", path.display()), &error))?;
+    let input =
+        fs::File::open(&path).map_err(|error| Failure::io(format!("opening {}", path.display()), &error))?;
     let mut command = stage.cluster.command("pgbench");
     command.args(["-h", "127.0.0.1", "-p", &stage.cluster.port().to_string(), "-U", "postgres"]);
     command.env("PGPASSWORD", stage.password()).env("PGDATABASE", "postgres");

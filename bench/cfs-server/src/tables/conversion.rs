@@ -25,8 +25,9 @@ const SEGMENT: f64 = (1u64 << 30) as f64;
 const WAL_MAX: f64 = 1e6;
 /// Of the transactions beside no conversion, with a margin for what the kept share is read from.
 const KEPT: f64 = 0.85;
+/// WAL of the loading is not to stay on the disk.
 const LIBRARY: [(&str, &str); 3] =
-    [("shared_buffers", "512MB"), ("cfs.naptime", "1s"), ("wal_level", "replica")];
+    [("shared_buffers", "512MB"), ("cfs.naptime", "1s"), ("max_wal_size", "2GB")];
 
 /// What a conversion of all tables took.
 struct Took {
@@ -66,7 +67,8 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let mut table = Table::new("conversion", "Conversion of tables in use", &about, &columns);
     let side = Side::start(Kind::Idle, 0, &LIBRARY)?;
     let tables = make_tables(&side, bytes)?;
-    for (what, function) in [("compress", "cfs_compress_relation"), ("decompress", "cfs_decompress_relation")] {
+    for (what, function) in [("compress", "cfs_compress_relation"), ("decompress", "cfs_decompress_relation")]
+    {
         let took = convert(&side, &tables, function)?;
         let plain = took.before.max(took.after);
         let per_cpu = plain / MB / took.cpu;
@@ -91,12 +93,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         let of = format!("{:.0} kB for {:.1} GB", took.wal / 1e3, plain / 1e9);
         table.verdict(&format!("{what}: WAL"), "below 1 MB", of, took.wal < WAL_MAX);
         let of = format!("{:.0} MB for {:.1} GB", beyond / MB, plain / 1e9);
-        table.verdict(
-            &format!("{what}: space beyond the plain form"),
-            "one segment",
-            of,
-            beyond <= SEGMENT,
-        );
+        table.verdict(&format!("{what}: space beyond the plain form"), "one segment", of, beyond <= SEGMENT);
     }
     beside_pgbench(bench, &mut table, &side, &tables, (scale, seconds, rates))?;
     Ok(table)

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use pgshrink_testkit::{Cluster, Rng, Seed, Server, ServerBinaries, Stop, TempDir, left_out};
 
 use super::disk::{Disk, Failure};
+use super::check::troubles;
+use super::conversions;
 use super::images::{Images, cluster};
 use super::names::Rule;
 use super::recording::{self, Kind, records};
-use super::workload::{Acknowledged, PATTERN, Position, Running, SETUP};
+use super::workload::{Acknowledged, PATTERN, Position, Running, setup};
 
 /// A run of a server that was recorded.
 struct Run {
@@ -26,12 +28,13 @@ struct Run {
 
 impl Run {
     fn new(server: &ServerBinaries, checksums: bool, seed: Seed, time: Duration) -> Run {
-        let cluster = cluster(server, checksums);
+        let mut rng = Seed(seed.0 ^ 0x636f_6e76).rng();
+        let cluster = cluster(server, checksums, &conversions::settings(&mut rng));
         let location = TempDir::owned_by(cluster.owner()).unwrap();
         let scratch = TempDir::owned_by(cluster.owner()).unwrap();
         let fast = make_directory(&cluster, &location, "fast");
         cluster.start().unwrap();
-        prepare(&cluster, &fast);
+        prepare(&cluster, &fast, &mut rng);
         cluster.stop(Stop::Fast).unwrap();
         let before = Disk::read(&[&cluster.data_dir(), &fast]);
         let path = scratch.path().join("recording");
@@ -46,6 +49,8 @@ impl Run {
         let acknowledged = running.end();
         let end = recording::length(&path);
         cluster.stop(Stop::Fast).unwrap();
+        let troubles = troubles(&cluster.log().unwrap());
+        assert!(troubles.is_empty(), "{seed:?}, the server that was recorded:\n{}", troubles.join("\n"));
         Run { cluster, location, scratch, before, acknowledged, end }
     }
 
@@ -65,7 +70,7 @@ pub fn make_directory(cluster: &Cluster, within: &TempDir, name: &str) -> PathBu
 }
 
 /// Makes what the sessions work on.
-pub fn prepare(cluster: &Cluster, fast: &Path) {
+pub fn prepare(cluster: &Cluster, fast: &Path, rng: &mut Rng) {
     // Encrypted on servers without checksums.
     let has_checksums = cluster.sql("show data_checksums").unwrap() == "on";
     let encryption = if has_checksums { "off" } else { "on" };
@@ -73,7 +78,7 @@ pub fn prepare(cluster: &Cluster, fast: &Path) {
         "create tablespace fast location '{}' with (compression = 'zstd:1', encryption = {encryption})",
         fast.display()
     );
-    cluster.sql(&format!("create extension cfs; {fast}; {SETUP}")).unwrap();
+    cluster.sql(&format!("create extension cfs; {fast}; {}", setup(rng))).unwrap();
     cluster.psql().database("pattern").sql(PATTERN).unwrap();
     for extension in ["amcheck", "pg_visibility"] {
         if cluster.sql(&format!("create extension {extension}")).is_err() {
@@ -83,7 +88,8 @@ pub fn prepare(cluster: &Cluster, fast: &Path) {
     }
 }
 
-/// Where the power fails: at any record, or right after one that says that a checkpoint is done.
+/// Where the power fails: at any record, right after one that says that a checkpoint is done, or soon after a step of
+/// a conversion.
 fn moments(run: &Run, bytes: &[u8], count: usize, rng: &mut Rng) -> Vec<Position> {
     let control = run.before.find("global/pg_control").unwrap();
     let is_control = |record: &recording::Record<'_>| {
@@ -91,11 +97,26 @@ fn moments(run: &Run, bytes: &[u8], count: usize, rng: &mut Rng) -> Vec<Position
     };
     let ends: Vec<Position> =
         records(bytes).filter(is_control).map(|record| record.end).filter(|end| *end < run.end).collect();
+    let steps: Vec<Position> = records(bytes)
+        .filter(|record| record.end < run.end && conversions::is_step(record))
+        .map(|record| record.end)
+        .collect();
     let any = |rng: &mut Rng| rng.below(run.end as usize) as Position;
+    let soon = |rng: &mut Rng, after: &[Position], bytes_max: usize| match after.is_empty() {
+        true => rng.below(run.end as usize) as Position,
+        false => (*rng.pick(after) + rng.below(bytes_max) as Position).min(run.end),
+    };
     let mut found: Vec<Position> = (0..count)
-        .map(|nth| match ends.is_empty() || nth % 2 == 0 {
-            true => any(rng),
-            false => (*rng.pick(&ends) + (rng.below(3) * rng.below(1 << 16)) as Position).min(run.end),
+        .map(|nth| match nth % 4 {
+            0 => any(rng),
+            1 => {
+                let bytes_max = 1 + rng.below(3) * (1 << 16);
+                soon(rng, &ends, bytes_max)
+            }
+            _ => {
+                let bytes_max = *rng.pick(&[1, 1000, 1 << 14, 1 << 16, 1 << 20, 4 << 20]);
+                soon(rng, &steps, bytes_max)
+            }
         })
         .collect();
     found.sort_unstable();
@@ -129,8 +150,9 @@ fn power_failures(server: &ServerBinaries, checksums: bool, seed: Seed, time: Du
     let differences = disk.differences();
     assert!(differences.is_empty(), "the recording missed something:\n{}", differences.join("\n"));
     let done: usize = run.acknowledged.until(run.end).iter().sum();
+    let exchanges = records(&bytes).filter(|record| record.kind == Kind::Exchange).count();
     println!(
-        "PostgreSQL {}, checksums {}: {} images of {done} transactions and {} MB of changes, {} s",
+        "PostgreSQL {}, checksums {}, {seed:?}: {} images of {done} transactions, {exchanges} exchanges of names and {} MB of changes, {} s",
         server.version,
         if checksums { "on" } else { "off" },
         moments.len(),

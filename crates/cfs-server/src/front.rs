@@ -18,6 +18,7 @@ use place::{LOOKS, is_directory, named, relation};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
+use pgshrink_cfs::base::BASE_SIZE;
 use pgshrink_cfs::page::{Policy, TransformPolicy};
 use pgshrink_cfs::slots::{Access, SegmentKey};
 use pgshrink_cfs::store::{Error as StoreError, Pages, StoreName, StoredAs, Writing};
@@ -537,8 +538,8 @@ fn pages_of(process: &mut Process, descriptor: RawFd) -> Result<u32, Errno> {
     let key = file.key();
     match file.pin(shared.reading(), &opener(shared, descriptor)).and_then(|pinned| pinned.page_count()) {
         Err(error) if is_gone(&error) => Err(GONE),
-        // The base's own: a wrong size would be worse than none.
-        Err(error @ Error::Device { .. }) if !error.is_damage() => Err(reported(&key, &error)),
+        // The base does not say its size: a wrong one would be worse than none.
+        Err(error @ Error::Device { operation: BASE_SIZE, .. }) => Err(reported(&key, &error)),
         // One that does not open has a size all the same: it can be dropped, and its pages fail, one at
         // least.
         Err(error) => {

@@ -16,6 +16,14 @@ const TABLES: [&str; 12] =
     ["account", "account", "history", "history", "note", "note", "made", "d0", "d1", "d2", "d3", "fleeting"];
 const SETTINGS: [&str; 5] = ["zstd:1", "zstd:9", "lz4", "pglz", "zstd:3"];
 
+/// A table gets the form that its tablespace does not give it.
+pub fn other_form(table: &str) -> String {
+    format!(
+        "select case when reltablespace = 0 then cfs_compress_relation(oid) else cfs_decompress_relation(oid) end
+            from pg_class where relname = '{table}'"
+    )
+}
+
 /// Settings beside those of every server.
 pub fn settings(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
     vec![

@@ -1,5 +1,6 @@
 //! Power failures at moments of a recording.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,10 +39,7 @@ impl Run {
         cluster.stop(Stop::Fast).unwrap();
         let before = Disk::read(&[&cluster.data_dir(), &fast]);
         let path = scratch.path().join("recording");
-        cluster.set_env("LD_PRELOAD", recording::library().display());
-        cluster.set_env("PGSHRINK_RECORD", path.display());
-        let roots = format!("{}:{}", cluster.data_dir().display(), fast.display());
-        cluster.set_env("PGSHRINK_RECORD_ROOTS", roots);
+        record(&cluster, &path, &[&cluster.data_dir(), &fast]);
         cluster.start().unwrap();
         let of_client = path.clone();
         let running = Running::start(&cluster, scratch.path(), seed, move || recording::length(&of_client));
@@ -57,6 +55,14 @@ impl Run {
     fn recording(&self) -> Vec<u8> {
         std::fs::read(self.scratch.path().join("recording")).unwrap()
     }
+}
+
+/// Has a server's next start, and all that follows, recorded.
+fn record(cluster: &Cluster, path: &Path, roots: &[&Path]) {
+    let roots: Vec<&str> = roots.iter().map(|root| root.to_str().unwrap()).collect();
+    cluster.set_env("LD_PRELOAD", recording::library().display());
+    cluster.set_env("PGSHRINK_RECORD", path.display());
+    cluster.set_env("PGSHRINK_RECORD_ROOTS", roots.join(":"));
 }
 
 /// A directory of the server's user.
@@ -167,7 +173,7 @@ fn nothing_acknowledged_is_lost_when_the_power_fails() {
     let seed = Seed::from_env_or_time();
     Server::each_with_extensions("power failures", &[15], |server| {
         for checksums in [true, false] {
-            power_failures(server, checksums, seed, Duration::from_secs(3), 4);
+            power_failures(server, checksums, seed, Duration::from_secs(4), 5);
         }
     });
 }
@@ -181,8 +187,36 @@ fn nothing_acknowledged_is_lost_in_hundreds_of_power_failures() {
     Server::each_with_extensions("many power failures", &[15, 18], |server| {
         for round in 0..rounds {
             let seed = Seed(rng.bits());
-            let time = Duration::from_secs(rng.between(2, 12) as u64);
+            let time = Duration::from_secs(rng.between(4, 20) as u64);
             power_failures(server, round % 2 == 0, seed, time, 10);
         }
+    });
+}
+
+/// The exchange that left it may be known to nobody but the page cache.
+#[test]
+fn what_an_exchange_left_is_removed_after_the_directory_was_synced() {
+    Server::each_with_extensions("leftovers of an exchange", &[15], |server| {
+        let cluster = cluster(server, true, &[]);
+        cluster.start().unwrap();
+        let path = "create table t (i) as select generate_series(1, 9000); select pg_relation_filepath('t')";
+        let path = cluster.data_dir().join(cluster.sql(path).unwrap());
+        cluster.stop(Stop::Fast).unwrap();
+        let (above, left) = (path.parent().unwrap(), path.with_extension("pgshrink-new.7"));
+        std::fs::hard_link(&path, &left).unwrap();
+        let scratch = TempDir::owned_by(cluster.owner()).unwrap();
+        let recording = scratch.path().join("recording");
+        record(&cluster, &recording, &[&cluster.data_dir()]);
+        cluster.start().unwrap();
+        assert!(!left.exists() && cluster.sql("select count(*) from t").unwrap() == "9000");
+        cluster.stop(Stop::Fast).unwrap();
+        let bytes = std::fs::read(recording).unwrap();
+        let above = std::fs::metadata(above).unwrap().ino();
+        let is_removal = |record: &recording::Record<'_>| {
+            record.kind == Kind::Unlink && record.path().ends_with(".pgshrink-new.7")
+        };
+        let removal = records(&bytes).position(|record| is_removal(&record)).expect("it was removed");
+        let is_sync = |record: recording::Record<'_>| record.kind == Kind::SyncEnd && record.inode == above;
+        assert!(records(&bytes).take(removal).any(is_sync), "it was removed before the directory was synced");
     });
 }

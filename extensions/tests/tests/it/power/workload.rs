@@ -224,6 +224,9 @@ impl Work<'_> {
     /// Some of it is refused: tables that are not there, and what is encrypted and cannot become plain.
     fn convert(&mut self, rng: &mut Rng) {
         self.run("\\set ON_ERROR_STOP 0\nselect 1");
+        for table in ["account", "history", "note"] {
+            self.run(&conversions::other_form(table));
+        }
         while !(self.is_over)() {
             let (sql, pause) = conversions::next(rng);
             self.run(&sql);

@@ -102,9 +102,15 @@ fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
     Ok(look.and_then(|look| look.pages))
 }
 
-/// Whether the handle's file was removed: it reads as empty then, as the server left it.
+/// Whether the handle's file was removed, or has become another form of the segment. Where no file ever became plain
+/// again, a container that is missing or another one is an error.
 pub(crate) fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::SegmentGone { .. }) || sync::is_absent(error)
+    let may_have_returned = || shared().is_some_and(|shared| shared.region.has_returned());
+    match error {
+        Error::SegmentGone { .. } => true,
+        Error::OtherContainer { .. } => may_have_returned(),
+        error => sync::is_absent(error) && may_have_returned(),
+    }
 }
 
 impl Front for ServerFront {

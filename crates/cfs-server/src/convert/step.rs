@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use pgshrink_cfs::convert::{
-    ConvertError, Exchanged as Place, Flip, Flipped, Phase as To, Settling, finish, flip, make_durable,
+    ConvertError, Exchanged as Place, Flipped, Phase as To, Settling, finish, flip, make_durable,
 };
 use pgshrink_cfs::segment::BASE_NAME;
 use pgshrink_cfs::slots::{Access, SegmentKey};
@@ -20,7 +20,7 @@ use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::front::writing;
 use crate::names::PathBuffer;
-use crate::process::{OpenFile, Process, Using, with};
+use crate::process::{OpenFile, Process, with};
 use crate::report::failure;
 use crate::server::{Shared, shared};
 use crate::training::Trainer;
@@ -34,8 +34,6 @@ const COMMIT_PAGES: u32 = 16_384;
 
 /// What a worker knows of a file between two steps.
 struct Local {
-    /// When this worker first saw the file: it had been exchanged by then.
-    seen: Instant,
     settling: Settling,
     /// Where the next page to be moved is looked for.
     next: u32,
@@ -100,7 +98,6 @@ impl Converter {
             return Ok(Step::Waits(Waits::Lock));
         }
         let new = || Local {
-            seen: Instant::now(),
             settling: Settling::default(),
             next: 0,
             moved: 0,
@@ -171,7 +168,7 @@ impl Converter {
         flight.phase(Phase::Settling);
         let shared = self.shared;
         let Some(local) = self.local(key) else { return Ok(Step::Gone) };
-        let site = ServerSite::open(shared, key, local.seen, 0);
+        let site = ServerSite::open(shared, key, 0);
         let site = site.map_err(of_system("open of the database's directory"))?;
         let place = match Place::open(&site) {
             Ok(place) => place,
@@ -242,9 +239,7 @@ impl Converter {
     /// Nothing is in the base any more: it goes.
     fn finish(&mut self, key: &SegmentKey, flight: Flight) -> Result<Step, Problem> {
         flight.phase(Phase::Finishing);
-        let Some(local) = self.local(key) else { return Ok(Step::Gone) };
-        let seen = local.seen;
-        let site = ServerSite::open(self.shared, key, seen, 0);
+        let site = ServerSite::open(self.shared, key, 0);
         let site = site.map_err(of_system("open of the database's directory"))?;
         let directory =
             pgshrink_cfs::convert::Site::open_directory(&site, pgshrink_cfs::convert::Name::Segment);
@@ -331,32 +326,6 @@ fn page_problem(error: StoreError) -> Problem {
     }
 }
 
-/// A pinned segment, for the protocol.
-struct Pinned<'a, 'p>(&'a Using<'p>);
-
-impl Flip for Pinned<'_, '_> {
-    fn freeze(&self) -> bool {
-        self.0.freeze()
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.0.is_quiet()
-    }
-
-    fn change(&self, to: To) -> Result<bool, Error> {
-        match (to, self.0.base()) {
-            (To::Leaving, Base::Whole) => self.0.begin_leaving(),
-            (To::Leaving, Base::Returning) => self.0.turn_round(),
-            (To::Whole, Base::Returning) => self.0.become_whole(),
-            _ => Ok(false),
-        }
-    }
-
-    fn thaw(&self) {
-        self.0.thaw();
-    }
-}
-
 fn flip_to(key: &SegmentKey, to: To) -> Result<Step, Problem> {
     let flipped = using_engine(key, Access::Write, |pinned| {
         let begun = Instant::now();
@@ -364,7 +333,7 @@ fn flip_to(key: &SegmentKey, to: To) -> Result<Step, Problem> {
             std::thread::sleep(FLIP_PAUSE);
             begun.elapsed() < FLIP_TIME
         };
-        let flipped = flip(&Pinned(pinned), to, wait)?;
+        let flipped = flip(pinned, to, wait)?;
         if flipped == Flipped::Done {
             // From now on a crash leaves what memory says.
             pinned.commit()?;

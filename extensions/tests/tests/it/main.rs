@@ -22,6 +22,7 @@ mod dump;
 mod encodings;
 mod install;
 mod learning;
+mod live;
 mod memory;
 mod original;
 mod power;

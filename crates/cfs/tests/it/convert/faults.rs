@@ -20,7 +20,7 @@
 //! | L5 | a name made again between look and exchange, without lock or check (`NameNotChecked`) | 45 |
 //! | L5 | a base opened by the segment's name (`BaseOpenedByName`) | 20 |
 //! | B3 | a copy over a newer page or a truncation (`BaseCopyOverwrites`) | 2; with the engine 11 |
-//! | B4, B5 | the base not synced before the first root, or before what has returned (`BaseNotSynced`) | 122, 4; with the engine 78, 1 |
+//! | B4, B5 | the base not synced, leaving or returning (`BaseNotSynced`) | 117, 1; with the engine 78, 1 |
 
 use pgshrink_cfs::fault::Fault;
 

@@ -51,9 +51,8 @@ fn another_file_than_the_one_looked_at_is_not_exchanged() {
         let place = place(Fault::None);
         let other = Inode(segment(&place).0 + 50);
         let error = exchange_in(&place, other).err().unwrap();
-        assert!(
-            matches!(error, ConvertError::OtherFile { name: Name::Segment, expected, .. } if expected == other)
-        );
+        let ConvertError::OtherFile { name, expected, .. } = error else { panic!("{error}") };
+        assert_eq!((name, expected), (Name::Segment, other));
         assert_eq!(names(&place), [SEGMENT]);
     });
 }

@@ -108,9 +108,22 @@ impl Then {
                 Err(error) => return vec![format!("progress: {error}")],
             }
             if wrong.is_empty() || begun.elapsed() > PATIENCE {
+                if !wrong.is_empty() {
+                    wrong.push(known(cluster));
+                }
                 return wrong;
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// What a reader of a report wants to know: files of relations, and the settings in force.
+fn known(cluster: &Cluster) -> String {
+    let files = "select string_agg(oid::regclass || ' ' || relfilenode || ' ' || reltablespace, ', ') from pg_class
+        where oid >= 16384 and relfilenode <> 0";
+    let settings = "select string_agg(name || ' ' || in_force, ', ') from cfs_tablespaces";
+    let labels = "select string_agg(objoid::regclass || ' ' || label, ', ') from pg_seclabel";
+    let ask = |sql| cluster.sql(sql).unwrap_or_else(|error| error.to_string());
+    format!("files: {}\nsettings: {}\nlabels: {}", ask(files), ask(settings), ask(labels))
 }

@@ -52,7 +52,12 @@ impl Place {
         let mut link = [0u8; 32];
         // SAFETY: buffers of the lengths that are given.
         let got = unsafe {
-            libc::snprintf(link.as_mut_ptr().cast(), link.len(), c"/proc/self/fd/%d".as_ptr(), self.directory);
+            libc::snprintf(
+                link.as_mut_ptr().cast(),
+                link.len(),
+                c"/proc/self/fd/%d".as_ptr(),
+                self.directory,
+            );
             libc::readlink(link.as_ptr().cast(), whole.as_mut_ptr().cast(), PATH_BYTES - 1)
         };
         crate::set_errno(before);
@@ -120,7 +125,12 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+unsafe extern "C" fn openat(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: libc::mode_t,
+) -> c_int {
     // SAFETY: as of this function.
     unsafe { open_any(Place::at(directory, path), flags, mode) }
 }
@@ -165,8 +175,7 @@ unsafe fn change(kind: Kind, places: [Place; 2], watched: bool, call: impl FnOnc
 const NO_PLACE: Place = Place { directory: libc::AT_FDCWD, path: c"".as_ptr() };
 
 unsafe fn rename_any(from: Place, to: Place, flags: c_uint) -> c_int {
-    let call =
-        || int(system!(SYS_renameat2, from.directory, from.path, to.directory, to.path, flags));
+    let call = || int(system!(SYS_renameat2, from.directory, from.path, to.directory, to.path, flags));
     let watched = from.is_below() || to.is_below();
     let kind = match flags {
         0 | libc::RENAME_NOREPLACE => Kind::Rename,

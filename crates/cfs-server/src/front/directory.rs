@@ -117,7 +117,11 @@ pub(crate) fn sweep(directory: &Path, what: Sweep) {
         if !is_synced {
             if let Err(error) = File::open(directory).and_then(|directory| directory.sync_all()) {
                 let path = directory.display();
-                return failure(None, None, &format!("\"{path}\" cannot be synced, and is not cleaned up: {error}"));
+                return failure(
+                    None,
+                    None,
+                    &format!("\"{path}\" cannot be synced, and is not cleaned up: {error}"),
+                );
             }
             is_synced = true;
         }

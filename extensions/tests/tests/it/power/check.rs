@@ -135,9 +135,14 @@ pub fn leftovers(cluster: &Cluster, location: &Path, names: &[&str]) -> Vec<Stri
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let name = entry.file_name().to_str().unwrap_or_default().to_owned();
             if names.iter().any(|part| name.contains(part)) {
-                let beside: Vec<_> =
-                    std::fs::read_dir(&directory).into_iter().flatten().flatten().map(|e| e.file_name()).collect();
-                let beside = if name == "base.pgshrink" { format!(" beside {beside:?}") } else { String::new() };
+                let beside: Vec<_> = std::fs::read_dir(&directory)
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .map(|e| e.file_name())
+                    .collect();
+                let beside =
+                    if name == "base.pgshrink" { format!(" beside {beside:?}") } else { String::new() };
                 found.push(format!("{}{beside}", entry.path().display()));
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

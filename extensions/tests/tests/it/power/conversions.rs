@@ -104,7 +104,9 @@ impl Then {
             let names = [".pgshrink-new.", ".pgshrink-old.", "base.pgshrink"];
             let mut wrong = leftovers(cluster, location, &names);
             match cluster.sql("select path, direction, state, waits_for from cfs_progress") {
-                Ok(files) => wrong.extend(files.lines().map(|file| format!("is on its way for ever: {file}"))),
+                Ok(files) => {
+                    wrong.extend(files.lines().map(|file| format!("is on its way for ever: {file}")))
+                }
                 Err(error) => return vec![format!("progress: {error}")],
             }
             if wrong.is_empty() || begun.elapsed() > PATIENCE {
@@ -120,7 +122,8 @@ impl Then {
 
 /// What a reader of a report wants to know: files of relations, and the settings in force.
 fn known(cluster: &Cluster) -> String {
-    let files = "select string_agg(oid::regclass || ' ' || relfilenode || ' ' || reltablespace, ', ') from pg_class
+    let files =
+        "select string_agg(oid::regclass || ' ' || relfilenode || ' ' || reltablespace, ', ') from pg_class
         where oid >= 16384 and relfilenode <> 0";
     let settings = "select string_agg(name || ' ' || in_force, ', ') from cfs_tablespaces";
     let labels = "select string_agg(objoid::regclass || ' ' || label, ', ') from pg_seclabel";

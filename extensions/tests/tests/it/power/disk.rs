@@ -177,7 +177,9 @@ impl Disk {
                 }
                 self.names.iter_mut().for_each(|names| names.sync_all(before));
             }
-            Kind::Rename | Kind::Exchange | Kind::Link | Kind::Unlink | Kind::Rmdir => self.change_name(record),
+            Kind::Rename | Kind::Exchange | Kind::Link | Kind::Unlink | Kind::Rmdir => {
+                self.change_name(record)
+            }
         }
     }
 

@@ -15,13 +15,32 @@ pub struct Tree(HashMap<Node, BTreeMap<String, Node>>);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// It was made, with this name.
-    Add { directory: Node, name: String, node: Node },
+    Add {
+        directory: Node,
+        name: String,
+        node: Node,
+    },
     /// It got another name.
-    Link { directory: Node, name: String, node: Node },
-    Remove { directory: Node, name: String, node: Node },
-    Move { from: (Node, String), to: (Node, String), node: Node },
+    Link {
+        directory: Node,
+        name: String,
+        node: Node,
+    },
+    Remove {
+        directory: Node,
+        name: String,
+        node: Node,
+    },
+    Move {
+        from: (Node, String),
+        to: (Node, String),
+        node: Node,
+    },
     /// What had the one name has the other; both or neither.
-    Exchange { places: [(Node, String); 2], nodes: [Node; 2] },
+    Exchange {
+        places: [(Node, String); 2],
+        nodes: [Node; 2],
+    },
 }
 
 /// What an fsync promises of names.
@@ -303,8 +322,7 @@ mod tests {
             nodes: [FILE, MAKING],
         };
         let gone = Change::Remove { directory: ROOT, name: "1.pgshrink-new.7".to_owned(), node: FILE };
-        let changes =
-            [add(ROOT, "1", FILE), add(ROOT, "1.pgshrink-new.7", MAKING), link, exchange, gone];
+        let changes = [add(ROOT, "1", FILE), add(ROOT, "1.pgshrink-new.7", MAKING), link, exchange, gone];
         let (mut names, mut now) = (Names::new(rule, &Tree::default()), Tree::default());
         for (at, change) in changes.into_iter().enumerate() {
             now.apply(&change);

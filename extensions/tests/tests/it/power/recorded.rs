@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use pgshrink_testkit::{Cluster, Rng, Seed, Server, ServerBinaries, Stop, TempDir, left_out};
 
-use super::disk::{Disk, Failure};
 use super::check::troubles;
 use super::conversions;
+use super::disk::{Disk, Failure};
 use super::images::{Images, cluster};
 use super::names::Rule;
 use super::recording::{self, Kind, records};

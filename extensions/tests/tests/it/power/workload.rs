@@ -26,7 +26,8 @@ const OTHERS: usize = 2;
 pub fn setup(rng: &mut Rng) -> String {
     let mut setup = SETUP.to_owned();
     for place in ["@account", "@history", "@note"] {
-        setup = setup.replace(place, rng.pick::<&str>(&["fast", "fast", "pg_default", "pg_default", "inner_one"]));
+        setup = setup
+            .replace(place, rng.pick::<&str>(&["fast", "fast", "pg_default", "pg_default", "inner_one"]));
     }
     setup
 }

@@ -24,7 +24,8 @@ impl Conversions {
     pub fn new(twins: &Twins, node: bool) -> Conversions {
         let mut ours = Link::new(twins.ours.psql());
         // Tables may be locked by sessions whose turn comes later.
-        let hello = "set lock_timeout = '100ms'; set statement_timeout = '20s'; set search_path = public, tools";
+        let hello =
+            "set lock_timeout = '100ms'; set statement_timeout = '20s'; set search_path = public, tools";
         assert!(ours.ask(hello).is_some_and(|said| !said.failed()));
         Conversions { ours, node }
     }

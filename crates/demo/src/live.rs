@@ -45,6 +45,7 @@ impl Step for Live {
         3
     }
 
+    // tidy: long, the stage's steps in their order
     fn run(&mut self, stage: &Stage, progress: &Progress, report: &mut Report) -> Result<(), Failure> {
         progress.phase("a live table, plain");
         stage.cluster.set_conf("shared_preload_libraries", "cfs")?;

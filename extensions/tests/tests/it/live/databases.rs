@@ -78,7 +78,8 @@ fn a_database_moves_to_another_tablespace_and_back_amid_a_conversion() {
             .unwrap_or_else(|error| panic!("{error}: {place}\n{}", live.end_of_log()));
         }
         live.set(&[("cfs.convert_rate", "0")]);
-        assert_eq!(of(live, "d").sql("select cfs_wait('t', '100 s')").unwrap(), "t");
+        let is_done = of(live, "d").sql("select cfs_wait('t', '100 s')").unwrap();
+        assert_eq!(is_done, "t", "{}\n{}", live.progress(), live.end_of_log());
         is(live, "d", &expected);
         live.cluster.kill().unwrap();
         live.cluster.start().unwrap();

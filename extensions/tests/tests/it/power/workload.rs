@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pgshrink_testkit::{Cluster, Psql, Rng, Seed};
 
-use super::conversions;
+use super::{check, conversions};
 
 pub const CLIENTS: usize = 4;
 const TABLES: usize = 6;
@@ -167,10 +167,11 @@ impl Running {
             let session = Session::new(&cluster.psql(), errors.join(format!("client{client}")));
             let (stop, acknowledged, position) = (stop.clone(), acknowledged.clone(), position.clone());
             let mut rng = Seed(seed.0 ^ (client as u64) << 56).rng();
+            let log = cluster.log_path().to_owned();
             threads.push(std::thread::spawn(move || {
                 let is_over = || stop.load(Ordering::Relaxed);
                 let done = || acknowledged.push(client, position());
-                let mut work = Work { session, is_over: &is_over, done: &done };
+                let mut work = Work { session, log, is_over: &is_over, done: &done };
                 match client {
                     CLIENTS => work.change_tables(&mut rng),
                     client if client == CLIENTS + 1 => work.make_checkpoints(&mut rng),
@@ -195,6 +196,8 @@ impl Running {
 /// What one session does.
 struct Work<'w> {
     session: Session,
+    /// The server's log, for who wants to know why it has gone.
+    log: PathBuf,
     is_over: &'w dyn Fn() -> bool,
     done: &'w dyn Fn(),
 }
@@ -202,7 +205,10 @@ struct Work<'w> {
 impl Work<'_> {
     fn run(&mut self, script: &str) -> String {
         let done = self.session.run(script);
-        done.unwrap_or_else(|| panic!("{script}\n{}", self.session.said()))
+        done.unwrap_or_else(|| {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            panic!("{script}\n{}\n{}", self.session.said(), check::troubles(&log).join("\n"))
+        })
     }
 
     fn pay(&mut self, client: usize) {

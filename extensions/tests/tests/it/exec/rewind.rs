@@ -135,12 +135,14 @@ fn an_old_primary_follows_the_new_one_after_pg_rewind() {
         let said = rewind(&old, &new);
         assert!(said.contains("Done!"), "{said}");
         assert_eq!(has(), (true, true), "what was written to is compressed as before");
+        follow(&old, &new);
+        compare(&old, &new);
+        old.stop(Stop::Fast).unwrap();
         let mut check = exec(&old, &[], old.server().program("pg_checksums"));
         let said = done(check.arg("--check").arg("-D").arg(old.data_dir()));
         assert!(said.contains("Bad checksums:  0"), "{said}");
-        follow(&old, &new);
-        compare(&old, &new);
         assert_eq!(has(), (true, true));
+        old.start().unwrap();
 
         // Back: the compressed one is promoted, crashes once, and the plain one is rewound.
         old.promote().unwrap();

@@ -144,7 +144,7 @@ fn an_old_primary_follows_the_new_one_after_pg_rewind() {
         assert_eq!(has(), (true, true));
         old.start().unwrap();
 
-        // Back: the compressed one is promoted, crashes once, and the plain one is rewound.
+        // Back: the compressed one is promoted, and the plain one is rewound.
         old.promote().unwrap();
         old.sql("drop table later; create table lost_too as select 1; drop table lost_too").unwrap();
         new.sql("insert into base_table select i, 'lost', '' from generate_series(100001, 110000) i")

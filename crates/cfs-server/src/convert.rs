@@ -295,7 +295,16 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
         if !using_engine(key, Access::Write, |pinned| pinned.finish_leaving())? {
             return Ok(true);
         }
-        crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64)?;
+        if let Err(problem) = crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64) {
+            // It waits where everybody sees it, unless so many wait that nothing else could begin.
+            if flights.count() >= IN_FLIGHT_MAX / 2 {
+                return Err(problem);
+            }
+            let policy = policy.with_returns(true);
+            using_engine(key, Access::Write, |pinned| pinned.set_policy(policy.0))?;
+            flights.add(key, Direction::Decompress);
+            return Ok(true);
+        }
         let directory =
             pgshrink_cfs::convert::Site::open_directory(&site, pgshrink_cfs::convert::Name::Segment);
         let made = make_base(&site, directory.map_err(of_system("open of the container's directory"))?);
@@ -323,7 +332,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     with(|process| process.member.invalidate(key).map(drop).map_err(|error| crate::report::errno_of(&error)))
         .map_err(|errno| Problem::System { call: "closing the container", errno: errno.0 })?;
     if let Some(flight) = flights.find(key) {
-        flight.end();
+        flight.end(flight.began());
     }
     Ok(true)
 }

@@ -22,6 +22,7 @@ use crate::front::writing;
 use crate::names::PathBuffer;
 use crate::process::{OpenFile, Process, with};
 use crate::report::failure;
+use crate::reserve::check_space;
 use crate::server::{Shared, shared};
 use crate::training::Trainer;
 use crate::work::{WRITEBACK_BYTES, using_engine};
@@ -34,6 +35,8 @@ const COMMIT_PAGES: u32 = 16_384;
 
 /// What a worker knows of a file between two steps.
 struct Local {
+    /// Of which conversion of the file: what was seen of one is nothing for another.
+    began: u64,
     settling: Settling,
     /// Where the next page to be moved is looked for.
     next: u32,
@@ -97,7 +100,12 @@ impl Converter {
         if !flight.claim() {
             return Ok(Step::Waits(Waits::Lock));
         }
+        let began = flight.began();
+        if self.files.get(key).is_some_and(|local| local.began != began) {
+            self.files.remove(key);
+        }
         let new = || Local {
+            began,
             settling: Settling::default(),
             next: 0,
             moved: 0,
@@ -110,7 +118,7 @@ impl Converter {
         match &done {
             Ok(Step::Done | Step::Gone) => {
                 self.files.remove(key);
-                flight.end();
+                flight.end(began);
             }
             Ok(Step::Waits(waits)) => {
                 flight.waits(*waits);
@@ -140,6 +148,11 @@ impl Converter {
         let Some((base, policy, pages)) = looked(key)? else { return Ok(Step::Gone) };
         match (base, policy.returns()) {
             (Base::None, false) => self.finish(key, flight),
+            (Base::None, true) if check_space(self.shared, key, bytes_of(pages)).is_err() => {
+                flight.phase(Phase::Queued);
+                flight.pages(pages, 0);
+                Ok(Step::Waits(Waits::FreeSpace))
+            }
             // What was begun is to be begun again, by who has a lock.
             (Base::None, true) | (Base::Whole, true) => {
                 flight.phase(Phase::Leaving);
@@ -190,7 +203,7 @@ impl Converter {
             return Ok(Step::Waits(Waits::Unreadable { pid: holders.process }));
         }
         let Some((_, _, pages)) = looked(key)? else { return Ok(Step::Gone) };
-        if crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64).is_err() {
+        if check_space(shared, key, bytes_of(pages)).is_err() {
             return Ok(Step::Waits(Waits::FreeSpace));
         }
         make_durable(&site, &place).map_err(problem)?;
@@ -255,6 +268,10 @@ impl Converter {
             done => done.map(|()| Step::Done).map_err(problem),
         }
     }
+}
+
+fn bytes_of(pages: u32) -> u64 {
+    u64::from(pages) * PAGE_BYTES as u64
 }
 
 /// What moving pages came to.

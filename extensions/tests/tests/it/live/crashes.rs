@@ -128,7 +128,7 @@ fn under_load(live: &Live, rng: &mut Rng, end: End) {
     let payers: Vec<_> = (0..3)
         .map(|_| {
             let psql = live.cluster.psql();
-            std::thread::spawn(move || while psql.clone().sql("select pay(20); select pay(20)").is_ok() {})
+            std::thread::spawn(move || while psql.clone().sql("call pay(40)").is_ok() {})
         })
         .collect();
     let rate = *rng.pick::<&str>(&["0", "4MB", "20MB", "60MB"]);
@@ -145,7 +145,7 @@ fn under_load(live: &Live, rng: &mut Rng, end: End) {
     payers.into_iter().for_each(|payer| payer.join().unwrap());
     live.wait_until_back();
     wait_until(PATIENCE, "sessions of before to end", || {
-        live.cluster.sql("select count(*) from pg_stat_activity where query like 'select pay%' and pid <> pg_backend_pid()").is_ok_and(|count| count == "0")
+        live.cluster.sql("select count(*) from pg_stat_activity where query like 'call pay%' and pid <> pg_backend_pid()").is_ok_and(|count| count == "0")
     })
     .unwrap();
 }

@@ -72,7 +72,7 @@ fn a_standby_compresses_itself_while_it_follows_is_promoted_amid_it_and_goes_all
         WRITTEN.iter().for_each(|table| assert_eq!(forms(primary, table), "plain"));
         // It is killed, and follows on.
         standby.kill().unwrap();
-        live.sql("select pay(500)");
+        live.sql("call pay(500)");
         standby.start().unwrap();
         are_equal(primary, &standby);
         // Promoted on its way back.
@@ -85,11 +85,11 @@ fn a_standby_compresses_itself_while_it_follows_is_promoted_amid_it_and_goes_all
         catch_up(primary, &standby);
         standby.promote().unwrap();
         assert_eq!(WRITTEN.map(|table| sql_of(&standby, &sum(table))), expected);
-        sql_of(&standby, "select pay(500)");
+        sql_of(&standby, "call pay(500)");
         standby.set_conf("cfs.convert_rate", "0").unwrap();
         standby.reload().unwrap();
         wait_for_form(&standby, "plain");
-        sql_of(&standby, "select pay(100); checkpoint");
+        sql_of(&standby, "call pay(100); checkpoint");
         let sums = "select (select sum(balance) from account) = (select sum(amount) from payment)";
         assert_eq!(sql_of(&standby, sums), "t");
         // The one behind it follows to the new timeline.

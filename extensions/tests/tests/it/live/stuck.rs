@@ -18,16 +18,17 @@ struct Stuck {
 impl Stuck {
     /// The client stands still as soon as rows come.
     fn start(live: &Live) -> Stuck {
-        // As one that fetches a row at a time would: what is sent fills the socket, and the backend waits in send.
-        let mut command = live.cluster.psql().arg("-c").arg("\\set FETCH_COUNT 0").command();
-        command.args(["-c", "copy (select * from t order by ctid) to stdout"]);
+        let mut command = live.cluster.psql().arg("-c").arg("copy t to stdout").command();
         let client = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let sends = "select pid from pg_stat_activity where query like 'copy (select%' and wait_event = 'ClientWrite'";
+        let sends = "select pid from pg_stat_activity where query = 'copy t to stdout' and wait_event = 'ClientWrite'";
         let mut backend = String::new();
-        // Nobody reads the pipe: psql waits to write to it, and the backend for psql.
+        // Nobody reads the pipe: psql waits to write to it, and the backend for psql. For good, not for a moment.
+        let mut looks = 0;
         wait_until(PATIENCE, "the backend to wait for its client", || {
             backend = live.sql(sends);
-            !backend.is_empty()
+            looks = if backend.is_empty() { 0 } else { looks + 1 };
+            std::thread::sleep(Duration::from_millis(20));
+            looks >= 15
         })
         .unwrap();
         Stuck { client, backend }
@@ -66,7 +67,8 @@ fn a_conversion_waits_for_a_client_that_reads_nothing_and_others_go_on() {
         waits_for(live, &stuck.backend);
         // It is called off, and asked for again.
         live.sql("select cfs_cancel('t')");
-        wait_until(PATIENCE, "the table to be plain again", || live.sql("select cfs_wait('t', '0')") == "t").unwrap();
+        wait_until(PATIENCE, "the table to be plain again", || live.sql("select cfs_wait('t', '0')") == "t")
+            .unwrap();
         live.has_form("t", To::Plain);
         live.sql("update t set word = word || 'x' where id % 10 = 1");
         live.ask("t", To::Container);

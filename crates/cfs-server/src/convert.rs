@@ -14,7 +14,7 @@ pub use flights::FLIGHTS_MAX;
 pub(crate) use flights::{FLIGHT_WORDS, Flights};
 pub use step::Converter;
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use pgshrink_cfs::convert::{ConvertError, Exchanged as Place, exchange_in, exchange_out, make_base};
 use pgshrink_cfs::relation::RelationName;
@@ -263,7 +263,7 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
         .map_err(|errno| Problem::System { call: "making the guard file", errno: errno.0 })?;
     shared.note_directory(key.tablespace, key.database);
     let policy = Policy::new(choice, false);
-    let site = ServerSite::open(shared, key, Instant::now(), policy.0);
+    let site = ServerSite::open(shared, key, policy.0);
     let site = site.map_err(of_system("open of the database's directory"))?;
     let found = pgshrink_cfs::convert::Site::look(&site, pgshrink_cfs::convert::Name::Segment);
     let Some(found) = found.map_err(of_system("look at the file"))? else { return Ok(Exchanged::Missing) };
@@ -288,10 +288,25 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
     let flights = Flights::over(shared.region.flights());
     let Some((base, policy, pages)) = looked(key)? else { return Ok(false) };
-    let site = ServerSite::open(shared, key, Instant::now(), 0);
+    let site = ServerSite::open(shared, key, 0);
     let site = site.map_err(of_system("open of the database's directory"))?;
     if base == Base::None {
-        crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64)?;
+        // The root may still need the base of before: memory is ahead of it where a commit has failed.
+        if !using_engine(key, Access::Write, |pinned| pinned.finish_leaving())? {
+            return Ok(true);
+        }
+        if let Err(problem) =
+            crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64)
+        {
+            // It waits where everybody sees it, unless so many wait that nothing else could begin.
+            if flights.count() >= IN_FLIGHT_MAX / 2 {
+                return Err(problem);
+            }
+            let policy = policy.with_returns(true);
+            using_engine(key, Access::Write, |pinned| pinned.set_policy(policy.0))?;
+            flights.add(key, Direction::Decompress);
+            return Ok(true);
+        }
         let directory =
             pgshrink_cfs::convert::Site::open_directory(&site, pgshrink_cfs::convert::Name::Segment);
         let made = make_base(&site, directory.map_err(of_system("open of the container's directory"))?);
@@ -319,7 +334,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     with(|process| process.member.invalidate(key).map(drop).map_err(|error| crate::report::errno_of(&error)))
         .map_err(|errno| Problem::System { call: "closing the container", errno: errno.0 })?;
     if let Some(flight) = flights.find(key) {
-        flight.end();
+        flight.end(flight.began());
     }
     Ok(true)
 }

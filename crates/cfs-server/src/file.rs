@@ -304,7 +304,7 @@ impl Device for SegmentFile {
     /// so neither mode keeps out the server's own processes, and both keep out others. The file is locked for
     /// sharing as well, against commands of the tool that write.
     fn try_lock(&self, _: LockMode) -> Result<bool, DeviceError> {
-        if self.is_locked.load(Ordering::Relaxed) {
+        if self.is_locked.load(Ordering::Relaxed) || self.shared.is_read_only() {
             return Ok(true);
         }
         // SAFETY: takes numbers.

@@ -5,6 +5,7 @@
 
 use pgshrink_codec::Choice;
 
+use crate::convert::{FileForm, FormNow, SMALL_PAGES};
 use crate::setting::Setting;
 
 /// What says how a relation's files are to be.
@@ -78,6 +79,48 @@ impl Settings {
     }
 }
 
+/// What is to be done about a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lacks {
+    /// Nothing.
+    Nothing,
+    /// It is to begin its way to a container.
+    Compression,
+    /// It is to begin its way back.
+    Return,
+    /// Its pages are to be written in another way from now on.
+    Choice,
+}
+
+impl Wanted {
+    /// Compares a file with what is wanted of it. Small files stay plain, and encrypted ones encrypted. What is on its
+    /// way goes on where nothing is wanted any more.
+    pub fn lacks(self, file: &FileForm) -> Lacks {
+        match (self, file.form) {
+            (Wanted::Plain, FormNow::Compressing | FormNow::Compressed | FormNow::Returned)
+            | (Wanted::Leave, FormNow::Returned)
+                if !file.is_encrypted =>
+            {
+                Lacks::Return
+            }
+            (Wanted::Leave, _) => Lacks::Nothing,
+            (Wanted::Plain, _) => Lacks::Nothing,
+            (Wanted::Compressed(_), FormNow::Plain) if file.pages <= SMALL_PAGES => Lacks::Nothing,
+            (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing | FormNow::Returned) => {
+                Lacks::Compression
+            }
+            (Wanted::Compressed(choice), _) if choice != file.choice => Lacks::Choice,
+            (Wanted::Compressed(_), _) => Lacks::Nothing,
+        }
+    }
+
+    /// Whether a file has the form that is wanted of it, and is not on its way to it.
+    pub fn is_met_by(self, file: &FileForm) -> bool {
+        let is_under_way = !matches!(file.form, FormNow::Plain | FormNow::Compressed);
+        self.lacks(file) == Lacks::Nothing && (!is_under_way || self == Wanted::Leave)
+    }
+}
+
 impl Source {
     /// In a view.
     pub fn name(self) -> &'static str {
@@ -130,5 +173,44 @@ mod tests {
         let unknown =
             Settings { relation: Some(None), database: Some(Some(setting("lz4"))), ..Settings::default() };
         assert_eq!((unknown.wanted(), unknown.in_force().1), (Wanted::Leave, Source::Relation));
+    }
+
+    #[test]
+    fn a_file_lacks_what_its_setting_says_and_it_is_not() {
+        let file = |form, choice: &str, pages| FileForm {
+            form,
+            choice: setting(choice).compression,
+            pages,
+            is_encrypted: false,
+        };
+        let zstd = compressed("zstd:3");
+        for (wanted, form, choice, pages, lacks, is_met) in [
+            (zstd, FormNow::Plain, "none", 5, Lacks::Compression, false),
+            (zstd, FormNow::Plain, "none", 4, Lacks::Nothing, true),
+            (zstd, FormNow::Compressing, "zstd:3", 5, Lacks::Nothing, false),
+            (zstd, FormNow::Compressed, "zstd:3", 5, Lacks::Nothing, true),
+            (zstd, FormNow::Compressed, "zstd:4", 5, Lacks::Choice, false),
+            (zstd, FormNow::Compressed, "none", 5, Lacks::Choice, false),
+            (zstd, FormNow::Decompressing, "zstd:3", 5, Lacks::Compression, false),
+            (Wanted::Compressed(None), FormNow::Compressed, "none", 5, Lacks::Nothing, true),
+            (Wanted::Plain, FormNow::Plain, "none", 5, Lacks::Nothing, true),
+            (Wanted::Plain, FormNow::Compressing, "zstd:3", 5, Lacks::Return, false),
+            (Wanted::Plain, FormNow::Compressed, "zstd:3", 1, Lacks::Return, false),
+            (Wanted::Plain, FormNow::Decompressing, "zstd:3", 5, Lacks::Nothing, false),
+            (Wanted::Plain, FormNow::Returned, "zstd:3", 5, Lacks::Return, false),
+            (zstd, FormNow::Returned, "zstd:3", 5, Lacks::Compression, false),
+            (Wanted::Leave, FormNow::Plain, "none", 5, Lacks::Nothing, true),
+            (Wanted::Leave, FormNow::Compressing, "zstd:3", 5, Lacks::Nothing, true),
+            (Wanted::Leave, FormNow::Returned, "zstd:3", 5, Lacks::Return, false),
+        ] {
+            let file = file(form, choice, pages);
+            assert_eq!(
+                (wanted.lacks(&file), wanted.is_met_by(&file)),
+                (lacks, is_met),
+                "{wanted:?} {file:?}"
+            );
+        }
+        let encrypted = FileForm { is_encrypted: true, ..file(FormNow::Compressed, "zstd:3", 5) };
+        assert_eq!(Wanted::Plain.lacks(&encrypted), Lacks::Nothing);
     }
 }

@@ -1,10 +1,10 @@
 //! The protocol by which a live segment changes its form: names, descriptors and the order of syncs.
 //!
-//! The segment's path is R. As a plain file it is an inode; as a container it is a directory with the container's
-//! file and, while the form changes, a second name of a plain file, the *base*. What the base means is the
-//! engine's; this room sees to it that everybody who writes goes to the base or to the container, whichever holds,
-//! and that a crash at any moment leaves a name that leads to all pages. Why the design is as it is:
-//! `docs/decisions/2026-11-25-cfs-live-conversion.md`.
+//! The segment's path is R. As a plain file it is an inode; as a container it is a directory with the
+//! container's file and, while the form changes, a second name of a plain file, the *base*. What the base
+//! means is the engine's; this room sees to it that everybody who writes goes to the base or to the
+//! container, whichever holds, and that a crash at any moment leaves a name that leads to all pages. Why the
+//! design is as it is: `docs/decisions/2026-11-25-cfs-live-conversion.md`.
 //!
 //! ```text
 //!   exchange_in     R: plain file  -> container whose base is that file     (under AccessShareLock)
@@ -23,19 +23,20 @@
 //! ```
 //!
 //! Nothing here calls a system or knows the time: a [`Site`] is one segment's place as a worker sees it, a
-//! [`Flip`] its slot in shared memory, and [`Generation::by_name`] is what every hooked call by path goes through.
+//! [`Flip`] its slot in shared memory, and [`Generation::by_name`] is what every hooked call by path goes
+//! through.
 //!
 //! # Invariants
 //! Each has injected faults ([`crate::fault`]) that the simulator of `tests/it/convert` finds.
 //!
-//! * **L1** From the exchange on, each byte that a server process writes for R reaches the base's inode, until the
-//!   flip: the old name, the new name and descriptors of either lead to it.
-//! * **L2** At the flip nobody can write to the base but through a slot: no writable descriptor of its inode is
-//!   open under a name of before, no call by path that began before the exchange ends without another look, and no
-//!   process has the slot pinned.
-//! * **L3** Of the two things that R may be after a loss of power, both have all that was synced: a name inside the
-//!   container's directory is durable before the exchange, one above before anything differs between the two, and
-//!   nothing is removed from what R may still turn out to be.
+//! * **L1** From the exchange on, each byte that a server process writes for R reaches the base's inode,
+//!   until the flip: the old name, the new name and descriptors of either lead to it.
+//! * **L2** At the flip nobody can write to the base but through a slot: no writable descriptor of its inode
+//!   is open under a name of before, no call by path that began before the exchange ends without another
+//!   look, and no process has the slot pinned.
+//! * **L3** Of the two things that R may be after a loss of power, both have all that was synced: a name
+//!   inside the container's directory is durable before the exchange, one above before anything differs
+//!   between the two, and nothing is removed from what R may still turn out to be.
 //! * **L4** The base is unlinked only after a root that does not need it is durable.
 //! * **L5** A name is given only to, and taken only from, the very inode that was looked at. Names inside the
 //!   container's directory are resolved from the open directory, never from R.
@@ -152,8 +153,8 @@ pub trait Site {
     /// The directory itself, whatever its name.
     fn look_at(&self, directory: &Self::Directory) -> Result<Found, DeviceError>;
 
-    /// Makes a container in the directory whose only root says that the base has all pages, and syncs the file.
-    /// The directory is synced by who asks.
+    /// Makes a container in the directory whose only root says that the base has all pages, and syncs the
+    /// file. The directory is synced by who asks.
     ///
     /// # Errors
     /// As [`segment::create`](crate::segment::create).
@@ -195,10 +196,14 @@ pub trait Site {
     /// fsync of the base. A failure poisons the container, before this returns.
     fn sync_base(&self, directory: &Self::Directory) -> Result<(), DeviceError>;
 
-    /// The descriptors of this file, in all processes of this user, that can write and whose name (`readlink` of
-    /// `/proc/PID/fd/N`) begins with R and [`NEW_SUFFIX`]. With *any* process's id: a descriptor keeps the name
-    /// that an earlier exchange gave it, when the file has been R again since. Names of the container that is R
-    /// now begin otherwise.
+    /// The descriptors of this file, in all processes of this user, that can write and whose name (`readlink`
+    /// of `/proc/PID/fd/N`) begins with R and [`NEW_SUFFIX`]. With *any* process's id: a descriptor keeps the
+    /// name that an earlier exchange gave it, when the file has been R again since. Names of the container
+    /// that is R now begin otherwise.
+    ///
+    /// One look at all processes may do for many files, but only while [`Generation::steady`] is what it was
+    /// before that look began. That it was begun after this segment was first seen is not enough: the segment
+    /// may have become a plain file since, and a container again.
     fn holders(&self, inode: Inode) -> Result<Holders, DeviceError>;
 
     /// Asks all server processes to close their files (`PROCSIGNAL_BARRIER_SMGRRELEASE`); waits for none.

@@ -80,6 +80,8 @@ pub enum Fault {
     HoldersIgnored,
     /// Against L2: it is looked for them before the exchange.
     ScanBeforeExchange,
+    /// Against L2: one look at all processes does for files that were exchanged after it.
+    OldLookTaken,
     /// Against L2: only those are seen that the last exchange has given their name.
     HoldersOfOneName,
     /// Against L2: pages have returned while others write them.

@@ -111,6 +111,7 @@ SELECT c.oid, pg_catalog.pg_relation_filenode(c.oid) AS file,
        coalesce(nullif(c.reltablespace, 0), d.dattablespace) AS tablespace
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_database d ON d.datname = current_database();
+GRANT SELECT ON cfs_places TO PUBLIC;
 
 -- Relations with a file of their own in a tablespace that has a setting, and those with compressed files elsewhere.
 CREATE VIEW cfs_relations AS

@@ -3,6 +3,7 @@
 //! A function changes a label and nothing else. Workers make files follow it, after the commit.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pgrx::datum::Interval;
@@ -44,7 +45,7 @@ fn sum(table: Oid, is_it: impl Fn(Wanted, &FileForm) -> bool) -> (i64, i64) {
 
 /// Bytes of files that do not have the form that their setting says.
 fn bytes_to_convert(table: Oid) -> i64 {
-    sum(table, |wanted, form| !members::is_done(wanted, form)).1
+    sum(table, |wanted, form| !wanted.is_met_by(form)).1
 }
 
 /// Says what keeps a setting from having an effect.
@@ -71,7 +72,8 @@ fn warn_of_node(is_to_be_compressed: bool) {
 
 /// The setting of a table: its own; null takes it away.
 #[pg_extern]
-fn cfs_set(relation: Oid, compression: Option<&str>) {
+fn cfs_set(relation: Option<Oid>, compression: Option<&str>) {
+    let Some(relation) = relation else { return };
     let setting = compression.map(parse);
     targets::claim(relation);
     if let Some(setting) = setting
@@ -84,7 +86,8 @@ fn cfs_set(relation: Oid, compression: Option<&str>) {
 
 /// Compresses a table; returns the bytes that are to be compressed.
 #[pg_extern]
-fn cfs_compress_relation(relation: Oid, compression: Option<&str>) -> i64 {
+fn cfs_compress_relation(relation: Option<Oid>, compression: Option<&str>) -> Option<i64> {
+    let relation = relation?;
     let wanted = compression.map(parse);
     if wanted.is_some_and(|wanted| wanted.compression.is_none()) {
         report::error(
@@ -96,7 +99,7 @@ fn cfs_compress_relation(relation: Oid, compression: Option<&str>) -> i64 {
     targets::claim(relation);
     compress(relation, wanted);
     warn_of_node(true);
-    bytes_to_convert(relation)
+    Some(bytes_to_convert(relation))
 }
 
 /// Gives a claimed table a setting that compresses: the one that is wanted, or that it has, or the recommended one.
@@ -133,33 +136,43 @@ fn cfs_decompress_relation(relation: Oid) -> i64 {
 #[pg_extern]
 fn cfs_cancel(relation: Oid) -> i64 {
     targets::claim(relation);
-    let to_compress = |wanted: Wanted, form: &FileForm| {
-        matches!(wanted, Wanted::Compressed(_)) && !members::is_done(wanted, form)
-    };
-    let to_return =
-        |wanted: Wanted, form: &FileForm| wanted == Wanted::Plain && !members::is_done(wanted, form);
-    if sum(relation, to_compress).0 > 0 {
-        check_can_return(relation);
-        // Without a label of its own it may still be compressed by another setting.
-        targets::set_relation(relation, None);
-        let goes_on = members::find(Which::Of(relation))
-            .iter()
-            .any(|member| member.table == relation && member.settings.wanted() != Wanted::Plain);
-        if goes_on || is_partitioned(relation) {
-            targets::set_relation(relation, Some(Setting::PLAIN));
+    let to_compress =
+        |wanted: Wanted, form: &FileForm| matches!(wanted, Wanted::Compressed(_)) && !wanted.is_met_by(form);
+    // What its files were written with.
+    let choice = Cell::new(DEFAULT);
+    let to_return = |wanted: Wanted, form: &FileForm| {
+        let is_it = wanted == Wanted::Plain && !wanted.is_met_by(form);
+        if let Some(own) = form.choice.filter(|_| is_it) {
+            choice.set(own);
         }
-        warn_of_node(false);
+        is_it
+    };
+    let is_compressing = sum(relation, to_compress).0 > 0;
+    let setting = if is_compressing {
+        check_can_return(relation);
+        Setting::PLAIN
     } else if sum(relation, to_return).0 > 0 {
-        compress(relation, None);
-        warn_of_node(true);
+        Setting { compression: Some(choice.get()), is_encrypted: false }
     } else {
         report::notice(
             "no conversion of the relation is under way",
             "cfs_progress shows all that are; cfs_compress_relation and cfs_decompress_relation begin one.",
         );
         return 0;
+    };
+    // Without a label of its own it may be as it is to be, by another setting or by none.
+    targets::set_relation(relation, None);
+    let is_right = |wanted| match wanted {
+        Wanted::Plain => is_compressing,
+        Wanted::Compressed(_) => !is_compressing,
+        Wanted::Leave => false,
+    };
+    let mut own = members::find(Which::Of(relation)).into_iter().filter(|member| member.table == relation);
+    if is_partitioned(relation) || !own.all(|member| is_right(member.settings.wanted())) {
+        targets::set_relation(relation, Some(setting));
     }
-    sum(relation, |wanted, form| !members::is_done(wanted, form)).0
+    warn_of_node(!is_compressing);
+    sum(relation, |wanted, form| !wanted.is_met_by(form)).0
 }
 
 fn is_partitioned(relation: Oid) -> bool {
@@ -191,7 +204,8 @@ fn cfs_decompress_database(name: &std::ffi::CStr) {
 
 /// Waits until all files of a table have the form that their setting says; false when the time is over before.
 #[pg_extern]
-fn cfs_wait(relation: Oid, timeout: Option<Interval>) -> bool {
+fn cfs_wait(relation: Option<Oid>, timeout: Option<Interval>) -> Option<bool> {
+    let relation = relation?;
     // SAFETY: reads a variable of the session.
     if labels::has_changed(unsafe { pg_sys::MyDatabaseId }) {
         report::error(
@@ -213,8 +227,9 @@ fn cfs_wait(relation: Oid, timeout: Option<Interval>) -> bool {
     });
     let begun = Instant::now();
     loop {
-        if sum(relation, |wanted, form| !members::is_done(wanted, form)).0 == 0 {
-            return true;
+        let looked = Instant::now();
+        if sum(relation, |wanted, form| !wanted.is_met_by(form)).0 == 0 {
+            return Some(true);
         }
         if !settings::converts() || settings::converters() == 0 {
             report::error(
@@ -224,9 +239,10 @@ fn cfs_wait(relation: Oid, timeout: Option<Interval>) -> bool {
             );
         }
         if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
-            return false;
+            return Some(false);
         }
-        pause(LOOK_PERIOD);
+        // Of a database with very many relations a look takes long.
+        pause(LOOK_PERIOD.max(looked.elapsed() * 5));
     }
 }
 

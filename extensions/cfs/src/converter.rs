@@ -20,7 +20,7 @@ use crate::{board, report as message, settings};
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Pages of one step: a few milliseconds without a look at signals.
-const PAGES_MAX: u32 = 64;
+const PAGES_MAX: u32 = 128;
 /// At a low rate a step is what is due in this time.
 const STEP_TIME: Duration = Duration::from_millis(100);
 /// A file that failed is left alone for so long.
@@ -93,7 +93,7 @@ impl Worker {
                 Round::Waits => {}
             }
             // Copied from: the others come after it.
-            if self.current.is_some() {
+            if self.current.is_some() || !settings::converts() {
                 break;
             }
         }

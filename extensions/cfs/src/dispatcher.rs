@@ -18,18 +18,30 @@ use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs_server::convert::{self, Exchanged};
-use pgshrink_cfs_server::policy::Wanted;
+use pgshrink_cfs_server::policy::{Lacks, Wanted};
 use pgshrink_cfs_server::{Problem, server};
 
 use crate::board::{self, Ended};
-use crate::members::{self, Lacks, Member, Which};
+use crate::members::{self, Member, Which};
 use crate::worker::is_ending;
-use crate::{report, settings, targets};
+use crate::{report, settings, targets, worker};
 
 /// So long it is connected at most, and one relation's files.
 const TIME: Duration = Duration::from_secs(3);
+/// So long it holds a lock at most, and one file's exchange: DROP TABLE may wait for it.
+const HOLD: Duration = Duration::from_millis(100);
 /// Files at most that are in the midst of a conversion.
 pub const IN_FLIGHT_MAX: usize = 64;
+
+/// How far a relation's conversion was begun.
+enum Begun {
+    /// All its files were looked at.
+    Whole,
+    /// So many were; the lock was held for long enough.
+    Files(usize),
+    /// Not now: the look is over, or enough files are in hand.
+    NotNow,
+}
 
 /// A look at the session's database.
 struct Look {
@@ -46,6 +58,7 @@ pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi_by_oid(Some(Oid::from(argument.value() as u32)), None);
     override_settings();
+    worker::report("looking for relations to convert");
     let mut look = Look { begun: Instant::now(), containers: HashMap::new(), has_told: false };
     let cursor = board::cursor();
     let found = BackgroundWorker::transaction(AssertUnwindSafe(|| look.survey(cursor)));
@@ -113,9 +126,15 @@ impl Look {
                 if convert::in_flight() >= IN_FLIGHT_MAX {
                     return Ended::At(last);
                 }
-                let is_whole = BackgroundWorker::transaction(AssertUnwindSafe(|| self.convert(member)));
-                if !is_whole {
-                    return Ended::At(last);
+                let mut files = 0;
+                loop {
+                    let begin = || self.convert(member, files);
+                    match BackgroundWorker::transaction(AssertUnwindSafe(begin)) {
+                        Begun::Whole => break,
+                        Begun::Files(begun) => files = begun,
+                        Begun::NotNow => return Ended::At(last),
+                    }
+                    pgrx::check_for_interrupts!();
                 }
             }
             last = member.relation.to_u32();
@@ -131,12 +150,11 @@ impl Look {
             files.is_some_and(|files| files.contains(&member.file.to_u32()))
         };
         match wanted {
-            Wanted::Leave => return false,
-            Wanted::Plain if !has_container() => return false,
-            Wanted::Plain | Wanted::Compressed(_) => {}
+            Wanted::Plain | Wanted::Leave if !has_container() => return false,
+            Wanted::Plain | Wanted::Leave | Wanted::Compressed(_) => {}
         }
         match members::files(member.tablespace, member.file) {
-            Ok(files) => files.iter().any(|(_, form)| members::lacks(wanted, form) != Lacks::Nothing),
+            Ok(files) => files.iter().any(|(_, form)| wanted.lacks(form) != Lacks::Nothing),
             Err(problem) => {
                 self.note(member, &problem);
                 false
@@ -144,35 +162,36 @@ impl Look {
         }
     }
 
-    /// Begins conversions of a relation's files, in a transaction; false: it goes on in another look.
-    fn convert(&mut self, member: &Member) -> bool {
+    /// Begins conversions of a relation's files from this one on, in a transaction.
+    fn convert(&mut self, member: &Member, from: usize) -> Begun {
         // SAFETY: in a transaction, at whose end the lock goes.
         if !unsafe { pg_sys::ConditionalLockRelationOid(member.relation, pg_sys::AccessShareLock as i32) } {
-            return true;
+            return Begun::Whole;
         }
+        let held = Instant::now();
         // It may have got another file, or be gone, before it was locked.
-        let Some((tablespace, file)) = place_of(member.relation) else { return true };
+        let Some((tablespace, file)) = place_of(member.relation) else { return Begun::Whole };
         let wanted = member.settings.wanted();
-        let files = match members::files(tablespace, file) {
-            Ok(files) => files,
-            Err(problem) => {
-                self.note(member, &problem);
-                return true;
-            }
-        };
-        for (key, form) in files {
-            let lacks = members::lacks(wanted, &form);
+        let files = members::files(tablespace, file).unwrap_or_else(|problem| {
+            self.note(member, &problem);
+            Vec::new()
+        });
+        for (at, (key, form)) in files.iter().enumerate().skip(from) {
+            let lacks = wanted.lacks(form);
             if lacks == Lacks::Nothing {
                 continue;
             }
-            if convert::in_flight() >= IN_FLIGHT_MAX || self.begun.elapsed() >= TIME {
-                return false;
+            if is_ending() || convert::in_flight() >= IN_FLIGHT_MAX || self.begun.elapsed() >= TIME {
+                return Begun::NotNow;
             }
-            if let Err(problem) = begin(member, &key, lacks, wanted) {
+            if at > from && held.elapsed() >= HOLD {
+                return Begun::Files(at);
+            }
+            if let Err(problem) = begin(member, key, lacks, wanted) {
                 self.note(member, &problem);
             }
         }
-        true
+        Begun::Whole
     }
 
     /// The first problem of a look is told; others are likely the same.

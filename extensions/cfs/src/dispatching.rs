@@ -5,7 +5,8 @@
 //! * After `cfs.naptime`: a database in which something has a setting, for new and grown files. A primary's others are
 //!   looked at after ten times as long: their labels come with a word from the session. To a standby they come
 //!   by WAL, without a word.
-//! * A look that took long is repeated late: looks take one per cent of a processor's time at most.
+//! * A look that took long is repeated late, so that looks take a twentieth of a processor's time: but not later than
+//!   after ten naptimes, since the time may have gone into conversions, or to other processes.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Naptimes between two looks where nothing has a setting.
 const IDLE_NAPS: u32 = 10;
 /// Of the time that a look took, until the next.
-const TIMES_LATER: u32 = 100;
+const TIMES_LATER: u32 = 20;
 /// `datconnlimit` of a database whose DROP was interrupted.
 const INVALID_DATABASE: i32 = -2;
 
@@ -193,7 +194,8 @@ impl Dispatching {
             Ended::Nothing | Ended::Whole | Ended::Not => nap,
         };
         let is_over = !matches!(ended, Ended::At(_));
-        known.due = now + if is_over { later.max(known.spent * TIMES_LATER) } else { later };
+        let longest = nap * IDLE_NAPS;
+        known.due = now + if is_over { later.max((known.spent * TIMES_LATER).min(longest)) } else { later };
         if is_over {
             (known.cursor, known.spent) = (0, Duration::ZERO);
         }

@@ -106,9 +106,9 @@ fn refuse_catalogs(tablespace: Oid) -> ! {
     let name = if tablespace == pg_sys::GLOBALTABLESPACE_OID { "pg_global" } else { "pg_default" };
     report::error(
         Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-        format!("files of tablespace \"{name}\" are always plain: catalogs are among them"),
-        "Make a tablespace with CREATE TABLESPACE … WITH (compression = …), and move tables to it with ALTER TABLE … SET \
-         TABLESPACE.",
+        format!("tablespace \"{name}\" cannot be compressed as a whole: catalogs are in it"),
+        "Compress its tables with cfs_compress_relation or cfs_compress_database, or make a tablespace for them with CREATE \
+         TABLESPACE … WITH (compression = …).",
     )
 }
 

@@ -10,8 +10,8 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::spi::{SpiError, SpiHeapTupleData};
 use pgrx::{PgSqlErrorCode as Code, Spi, name, pg_extern};
 use pgshrink_cfs::slots::SegmentKey;
-use pgshrink_cfs_server::convert::{self, FileForm, FormNow, SMALL_PAGES};
-use pgshrink_cfs_server::policy::{Settings, Wanted};
+use pgshrink_cfs_server::convert::{self, FileForm};
+use pgshrink_cfs_server::policy::Settings;
 use pgshrink_cfs_server::setting::Setting;
 use pgshrink_cfs_server::{Problem, server};
 
@@ -179,38 +179,6 @@ pub fn files(tablespace: Oid, file: Oid) -> Result<Vec<(SegmentKey, FileForm)>, 
         }
     }
     Ok(found)
-}
-
-/// What is to be done about a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lacks {
-    /// Nothing.
-    Nothing,
-    /// It is to begin its way to a container.
-    Compression,
-    /// It is to begin its way back.
-    Return,
-    /// It is to be written in another way from now on.
-    Choice,
-}
-
-/// Compares a file with what is wanted of it.
-pub fn lacks(wanted: Wanted, file: &FileForm) -> Lacks {
-    match (wanted, file.form) {
-        (Wanted::Leave, _) => Lacks::Nothing,
-        (Wanted::Plain, FormNow::Compressing | FormNow::Compressed | FormNow::Returned) if !file.is_encrypted => Lacks::Return,
-        (Wanted::Plain, _) => Lacks::Nothing,
-        (Wanted::Compressed(_), FormNow::Plain) if file.pages <= SMALL_PAGES => Lacks::Nothing,
-        (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing | FormNow::Returned) => Lacks::Compression,
-        (Wanted::Compressed(choice), _) if choice != file.choice => Lacks::Choice,
-        (Wanted::Compressed(_), _) => Lacks::Nothing,
-    }
-}
-
-/// Whether a file has the form that is wanted of it.
-pub fn is_done(wanted: Wanted, file: &FileForm) -> bool {
-    let is_under_way = matches!(file.form, FormNow::Compressing | FormNow::Decompressing);
-    lacks(wanted, file) == Lacks::Nothing && (!is_under_way || wanted == Wanted::Leave)
 }
 
 /// What is in force for relations, and what says so.

@@ -141,6 +141,7 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         is_redo,
         is_recovering,
         is_postmaster,
+        tool: None,
     })?;
     let saved::Saved { settings: known, errors } = saved::read_all(Path::new("."))?;
     // Before anything in their directories is touched.

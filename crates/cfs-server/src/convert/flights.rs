@@ -22,6 +22,7 @@ const _: () = assert!(FLIGHT_WORDS.is_multiple_of(512));
 const FREE: u64 = 0;
 const BEING_MADE: u64 = 1;
 const THERE: u64 = 2;
+const BEING_ENDED: u64 = 3;
 
 #[derive(Clone, Copy)]
 enum At {
@@ -168,8 +169,20 @@ impl Flight {
         self.set(At::Worker, 0);
     }
 
-    /// The file has its form, or is gone.
-    pub(crate) fn end(self) {
+    /// When it began, in microseconds: another conversion of the same file, or of another in this entry, has another.
+    pub(crate) fn began(self) -> u64 {
+        self.get(At::Began)
+    }
+
+    /// The file has its form, or is gone. Ends the conversion that began then, and none that has its entry by now.
+    pub(crate) fn end(self, began: u64) {
+        let state = &self.words[At::State as usize];
+        if state.compare_exchange(THERE, BEING_ENDED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        if self.began() != began {
+            return self.set(At::State, THERE);
+        }
         self.set(At::Worker, 0);
         self.set(At::State, FREE);
     }
@@ -265,7 +278,10 @@ mod tests {
         assert_eq!((shown.key, shown.pages, shown.pages_done), (key(7), 100, 40));
         assert_eq!((shown.direction, shown.state), (Direction::Decompress, "copying pages"));
         assert_eq!(shown.waits, Waits::Descriptors { pid: 9, count: 2 });
-        flight.end();
+        let began = flight.began();
+        flight.end(began + 1);
+        assert!(flights.find(&key(7)).is_some());
+        flight.end(began);
         assert!(flights.find(&key(7)).is_none() && flights.keys().is_empty());
     }
 

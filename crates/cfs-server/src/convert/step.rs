@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use pgshrink_cfs::convert::{
-    ConvertError, Exchanged as Place, Flip, Flipped, Phase as To, Settling, finish, flip, make_durable,
+    ConvertError, Exchanged as Place, Flipped, Phase as To, Settling, finish, flip, make_durable,
 };
 use pgshrink_cfs::segment::BASE_NAME;
 use pgshrink_cfs::slots::{Access, SegmentKey};
@@ -20,8 +20,9 @@ use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::front::writing;
 use crate::names::PathBuffer;
-use crate::process::{OpenFile, Process, Using, with};
+use crate::process::{OpenFile, Process, with};
 use crate::report::failure;
+use crate::reserve::check_space;
 use crate::server::{Shared, shared};
 use crate::training::Trainer;
 use crate::work::{WRITEBACK_BYTES, using_engine};
@@ -34,8 +35,8 @@ const COMMIT_PAGES: u32 = 16_384;
 
 /// What a worker knows of a file between two steps.
 struct Local {
-    /// When this worker first saw the file: it had been exchanged by then.
-    seen: Instant,
+    /// Of which conversion of the file: what was seen of one is nothing for another.
+    began: u64,
     settling: Settling,
     /// Where the next page to be moved is looked for.
     next: u32,
@@ -99,8 +100,12 @@ impl Converter {
         if !flight.claim() {
             return Ok(Step::Waits(Waits::Lock));
         }
+        let began = flight.began();
+        if self.files.get(key).is_some_and(|local| local.began != began) {
+            self.files.remove(key);
+        }
         let new = || Local {
-            seen: Instant::now(),
+            began,
             settling: Settling::default(),
             next: 0,
             moved: 0,
@@ -113,7 +118,7 @@ impl Converter {
         match &done {
             Ok(Step::Done | Step::Gone) => {
                 self.files.remove(key);
-                flight.end();
+                flight.end(began);
             }
             Ok(Step::Waits(waits)) => {
                 flight.waits(*waits);
@@ -143,6 +148,11 @@ impl Converter {
         let Some((base, policy, pages)) = looked(key)? else { return Ok(Step::Gone) };
         match (base, policy.returns()) {
             (Base::None, false) => self.finish(key, flight),
+            (Base::None, true) if check_space(self.shared, key, bytes_of(pages)).is_err() => {
+                flight.phase(Phase::Queued);
+                flight.pages(pages, 0);
+                Ok(Step::Waits(Waits::FreeSpace))
+            }
             // What was begun is to be begun again, by who has a lock.
             (Base::None, true) | (Base::Whole, true) => {
                 flight.phase(Phase::Leaving);
@@ -171,7 +181,7 @@ impl Converter {
         flight.phase(Phase::Settling);
         let shared = self.shared;
         let Some(local) = self.local(key) else { return Ok(Step::Gone) };
-        let site = ServerSite::open(shared, key, local.seen, 0);
+        let site = ServerSite::open(shared, key, 0);
         let site = site.map_err(of_system("open of the database's directory"))?;
         let place = match Place::open(&site) {
             Ok(place) => place,
@@ -193,7 +203,7 @@ impl Converter {
             return Ok(Step::Waits(Waits::Unreadable { pid: holders.process }));
         }
         let Some((_, _, pages)) = looked(key)? else { return Ok(Step::Gone) };
-        if crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64).is_err() {
+        if check_space(shared, key, bytes_of(pages)).is_err() {
             return Ok(Step::Waits(Waits::FreeSpace));
         }
         make_durable(&site, &place).map_err(problem)?;
@@ -242,9 +252,7 @@ impl Converter {
     /// Nothing is in the base any more: it goes.
     fn finish(&mut self, key: &SegmentKey, flight: Flight) -> Result<Step, Problem> {
         flight.phase(Phase::Finishing);
-        let Some(local) = self.local(key) else { return Ok(Step::Gone) };
-        let seen = local.seen;
-        let site = ServerSite::open(self.shared, key, seen, 0);
+        let site = ServerSite::open(self.shared, key, 0);
         let site = site.map_err(of_system("open of the database's directory"))?;
         let directory =
             pgshrink_cfs::convert::Site::open_directory(&site, pgshrink_cfs::convert::Name::Segment);
@@ -260,6 +268,10 @@ impl Converter {
             done => done.map(|()| Step::Done).map_err(problem),
         }
     }
+}
+
+fn bytes_of(pages: u32) -> u64 {
+    u64::from(pages) * PAGE_BYTES as u64
 }
 
 /// What moving pages came to.
@@ -331,32 +343,6 @@ fn page_problem(error: StoreError) -> Problem {
     }
 }
 
-/// A pinned segment, for the protocol.
-struct Pinned<'a, 'p>(&'a Using<'p>);
-
-impl Flip for Pinned<'_, '_> {
-    fn freeze(&self) -> bool {
-        self.0.freeze()
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.0.is_quiet()
-    }
-
-    fn change(&self, to: To) -> Result<bool, Error> {
-        match (to, self.0.base()) {
-            (To::Leaving, Base::Whole) => self.0.begin_leaving(),
-            (To::Leaving, Base::Returning) => self.0.turn_round(),
-            (To::Whole, Base::Returning) => self.0.become_whole(),
-            _ => Ok(false),
-        }
-    }
-
-    fn thaw(&self) {
-        self.0.thaw();
-    }
-}
-
 fn flip_to(key: &SegmentKey, to: To) -> Result<Step, Problem> {
     let flipped = using_engine(key, Access::Write, |pinned| {
         let begun = Instant::now();
@@ -364,7 +350,7 @@ fn flip_to(key: &SegmentKey, to: To) -> Result<Step, Problem> {
             std::thread::sleep(FLIP_PAUSE);
             begun.elapsed() < FLIP_TIME
         };
-        let flipped = flip(&Pinned(pinned), to, wait)?;
+        let flipped = flip(pinned, to, wait)?;
         if flipped == Flipped::Done {
             // From now on a crash leaves what memory says.
             pinned.commit()?;

@@ -18,8 +18,8 @@ pub enum ConvertError {
         /// Why not.
         source: DeviceError,
     },
-    /// A name has another file than the one that was looked at. Nothing is wrong with it: it is to be looked up
-    /// anew.
+    /// A name has another file than the one that was looked at. Nothing is wrong with it: it is to be looked
+    /// up anew.
     #[error("{name}: expected inode {}, found {}", expected.0, Shown(found))]
     OtherFile {
         /// Which name.

@@ -6,8 +6,8 @@ use crate::device::DeviceError;
 use crate::fault::Fault;
 use crate::format::error::Error;
 
-/// A segment that is a container and has, or had, a base: as a worker knows it. It is this very container whatever
-/// R is by now.
+/// A segment that is a container and has, or had, a base: as a worker knows it. It is this very container
+/// whatever R is by now.
 pub struct Exchanged<D> {
     /// Its directory, open.
     pub directory: D,
@@ -40,22 +40,23 @@ impl<D> Exchanged<D> {
     }
 }
 
-/// Makes R, a plain file, a container whose base is that file. The caller holds a lock of the relation that keeps
-/// it from being dropped, and has seen in the catalog, under that lock, that R is the relation's and that its file
-/// is `expected`. Nobody is waited for.
+/// Makes R, a plain file, a container whose base is that file. The caller holds a lock of the relation that
+/// keeps it from being dropped, and has seen in the catalog, under that lock, that R is the relation's and
+/// that its file is `expected`. Nobody is waited for.
 ///
-/// 1. What an earlier attempt of this process has left is removed. A file with a second name is refused: it could
-///    be written by that name.
-/// 2. The container is made, its root saying that the base has all pages, and the base's name. It must be the file
-///    that was looked at: that R was dropped and made again is excluded by the lock, and checked.
+/// 1. What an earlier attempt of this process has left is removed. A file with a second name is refused: it
+///    could be written by that name.
+/// 2. The container is made, its root saying that the base has all pages, and the base's name. It must be the
+///    file that was looked at: that R was dropped and made again is excluded by the lock, and checked.
 /// 3. The directory is synced. After the exchange it is the only way to the file, in whatever state the power
 ///    leaves it.
 /// 4. An exchange is under way from now on: calls by path look again.
-/// 5. The names are exchanged, and it is looked at what the new name has: if not that file, they are exchanged back.
+/// 5. The names are exchanged, and it is looked at what the new name has: if not that file, they are
+///    exchanged back.
 /// 6. The old file's second name goes, so that its descriptors say "deleted".
 ///
-/// The directory above is not synced: R may be either until [`make_durable`](super::make_durable), as both lead to
-/// the same file.
+/// The directory above is not synced: R may be either until [`make_durable`](super::make_durable), as both
+/// lead to the same file.
 ///
 /// # Errors
 /// R is what it was, but for [`ConvertError::NotExchangedBack`]. Something may be left beside it.
@@ -129,20 +130,22 @@ fn exchange<S: Site>(site: &S, expected: Inode) -> Result<(), ConvertError> {
     Ok(())
 }
 
-/// Makes R, a container whose durable root says that the base has all pages, the base. The caller holds a lock as
-/// for [`exchange_in`]; no fsync of the container has failed, as fsyncs of the plain file would succeed. `leave` says
-/// in shared memory that the container has left ([`Container::leave`](crate::Container::leave)).
+/// Makes R, a container whose durable root says that the base has all pages, the base. The caller holds a
+/// lock as for [`exchange_in`]; no fsync of the container has failed, as fsyncs of the plain file would
+/// succeed. `leave` says in shared memory that the container has left
+/// ([`Container::leave`](crate::Container::leave)).
 ///
 /// 1. What an earlier attempt has left is removed; R must be this container.
-/// 2. The base gets the new name, and that is exchanged with R. Who still uses the container goes to the same file.
+/// 2. The base gets the new name, and that is exchanged with R. Who still uses the container goes to the same
+///    file.
 /// 3. The container is marked as left: who had no descriptor of its base opens the segment by its name.
-/// 4. The directory above is synced: only then may the container lose its files, as R may be the container again
-///    after a loss of power.
+/// 4. The directory above is synced: only then may the container lose its files, as R may be the container
+///    again after a loss of power.
 /// 5. What was R is removed. If something fails from here on, [`remove_leftover`] does it later.
 ///
 /// # Errors
-/// As [`exchange_in`]. After [`ConvertError::System`] of step 4 or 5 R is the plain file, and something is left
-/// beside it: [`ConvertError::OtherFile`] tells on the next attempt.
+/// As [`exchange_in`]. After [`ConvertError::System`] of step 4 or 5 R is the plain file, and something is
+/// left beside it: [`ConvertError::OtherFile`] tells on the next attempt.
 pub fn exchange_out<S: Site>(
     site: &S,
     exchanged: Exchanged<S::Directory>,
@@ -171,8 +174,8 @@ pub fn exchange_out<S: Site>(
     Ok(base)
 }
 
-/// An empty base, for pages to return to. The root says that there is none, so what an earlier one has left is
-/// removed: a descriptor of it must not write into the new one.
+/// An empty base, for pages to return to. The root says that there is none, so what an earlier one has left
+/// is removed: a descriptor of it must not write into the new one.
 ///
 /// 1. The old name goes, and a new file is made.
 /// 2. The directory is synced: a root that needs the base comes later.

@@ -9,17 +9,17 @@ use crate::slots::{Host, Pinned};
 
 /// A segment's slot in shared memory, pinned by the worker.
 pub trait Flip {
-    /// Sets the slot to frozen: who pins it from now on and finds it so lets go, and waits. False: it is frozen
-    /// already, by another.
+    /// Sets the slot to frozen: who pins it from now on and finds it so lets go, and waits. False: it is
+    /// frozen already, by another.
     fn freeze(&self) -> bool;
 
-    /// Whether no other process has the slot pinned. A pin is counted before frozen is looked at, and frozen is
-    /// set before pins are looked at; both by operations that no processor delays.
+    /// Whether no other process has the slot pinned. A pin is counted before frozen is looked at, and frozen
+    /// is set before pins are looked at; both by operations that no processor delays.
     fn is_quiet(&self) -> bool;
 
-    /// Changes what the base is, with nobody else there: whatever it prepares counts from one compare-and-swap on
-    /// that also ends frozen. False: somebody who has waited for long has taken frozen back before, or `to` cannot
-    /// be reached; then nothing has changed.
+    /// Changes what the base is, with nobody else there: whatever it prepares counts from one
+    /// compare-and-swap on that also ends frozen. False: somebody who has waited for long has taken frozen
+    /// back before, or `to` cannot be reached; then nothing has changed.
     ///
     /// # Errors
     /// Then nothing has changed.
@@ -38,10 +38,11 @@ pub trait Flip {
 /// What a flip makes of the base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// From `Whole`: the segment is as long as the base, and each of its pages is in the base. Or from `Returning`
-    /// when a return is turned round: pages are where they are. The base never changes again.
+    /// From `Whole`: the segment is as long as the base, and each of its pages is in the base. Or from
+    /// `Returning` when a return is turned round: pages are where they are. The base never changes again.
     Leaving,
-    /// From `Returning`, if each page is in the base. The base is cut to the segment's size and has all pages.
+    /// From `Returning`, if each page is in the base. The base is cut to the segment's size and has all
+    /// pages.
     Whole,
 }
 
@@ -57,10 +58,10 @@ pub enum Flipped {
 /// Stops everybody, changes what the base is, and lets them go on.
 ///
 /// 1. Frozen. Nobody begins a call on the segment.
-/// 2. Until nobody has it pinned: calls on the base that have begun have ended. `wait` sleeps a little; false: it
-///    has been long enough, and frozen is taken back. Nothing has changed then.
-/// 3. The change. Who has waited too long takes frozen back even now; so the change counts only if frozen is still
-///    there at its last step, which ends it.
+/// 2. Until nobody has it pinned: calls on the base that have begun have ended. `wait` sleeps a little;
+///    false: it has been long enough, and frozen is taken back. Nothing has changed then.
+/// 3. The change. Who has waited too long takes frozen back even now; so the change counts only if frozen is
+///    still there at its last step, which ends it.
 ///
 /// # Errors
 /// As [`Flip::change`].

@@ -1,12 +1,13 @@
 //! How calls by path notice that a name has changed its form while they were under way.
 //!
-//! The kernel resolves a path at one moment and does the rest later: a process may be stopped in between for as
-//! long as it likes. So an open that was resolved before an exchange may end long after it, with a descriptor of
-//! the plain file that no look into `/proc` has seen. Who calls by path therefore reads the generation before and
-//! after. If an exchange was under way at either moment, or one has ended in between, he looks at the name again.
+//! The kernel resolves a path at one moment and does the rest later: a process may be stopped in between for
+//! as long as it likes. So an open that was resolved before an exchange may end long after it, with a
+//! descriptor of the plain file that no look into `/proc` has seen. Who calls by path therefore reads the
+//! generation before and after. If an exchange was under way at either moment, or one has ended in between,
+//! he looks at the name again.
 //!
-//! A name that is looked at *after* the call has ended needs no more than that: an exchange that comes after the
-//! look finds the descriptor installed, and settling sees it.
+//! A name that is looked at *after* the call has ended needs no more than that: an exchange that comes after
+//! the look finds the descriptor installed, and settling sees it.
 
 use crate::fault::Fault;
 use crate::shared::word::Word;
@@ -24,9 +25,9 @@ pub enum Call {
 
 /// The server's generation: a word of shared memory that is not what it was when a name has changed its form.
 ///
-/// Its low 16 bits count exchanges that are under way, the rest those that have ended. So any number of workers may
-/// exchange at the same time, and one that dies in between only costs the others a look at each name until the
-/// server starts again.
+/// Its low 16 bits count exchanges that are under way, the rest those that have ended. So any number of
+/// workers may exchange at the same time, and one that dies in between only costs the others a look at each
+/// name until the server starts again.
 pub struct Generation<'a, W> {
     word: &'a W,
     fault: Fault,
@@ -61,15 +62,23 @@ impl<'a, W: Word> Generation<'a, W> {
         UnderWay(self.word)
     }
 
-    /// Does something by a name. `attempt` does it once, by what the name has: a descriptor, a size, an error, all
-    /// of them are results. `check` is asked only where an exchange may have come in between. It looks at the name
-    /// and gives the result back if the name still has the file that the attempt has met; otherwise it undoes the
-    /// attempt (closes the descriptor), gives nothing, and the attempt is made again.
+    /// The generation, if no exchange is under way. While it is this, no name changes its form: what was seen
+    /// of all files since then, as who has them open, holds for each that had been exchanged by then.
+    pub fn steady(&self) -> Option<u64> {
+        let word = self.word.load();
+        word.is_multiple_of(ENDED).then_some(word)
+    }
+
+    /// Does something by a name. `attempt` does it once, by what the name has: a descriptor, a size, an
+    /// error, all of them are results. `check` is asked only where an exchange may have come in between. It
+    /// looks at the name and gives the result back if the name still has the file that the attempt has met;
+    /// otherwise it undoes the attempt (closes the descriptor), gives nothing, and the attempt is made again.
     ///
-    /// What `check` compares: of a plain file its inode, which is nobody else's while a descriptor is open; of a
-    /// container the inode of the container's file; of an error that says "no such file", "is a directory" or "is
-    /// not a directory", whether the name still gives it. A truncation that has met the base of a container is not
-    /// undone but done again to the container: nobody uses the pages that it takes away until it returns.
+    /// What `check` compares: of a plain file its inode, which is nobody else's while a descriptor is open;
+    /// of a container the inode of the container's file; of an error that says "no such file", "is a
+    /// directory" or "is not a directory", whether the name still gives it. A truncation that has met the
+    /// base of a container is not undone but done again to the container: nobody uses the pages that it takes
+    /// away until it returns.
     ///
     /// No allocation, no lock. The loop ends, as each round needs an exchange of this very name.
     pub fn by_name<T>(
@@ -81,8 +90,8 @@ impl<'a, W: Word> Generation<'a, W> {
         loop {
             let before = self.word.load();
             let done = attempt();
-            // A read that is not delayed beyond the attempt: the attempt is a system call, the word is ordered
-            // with all others.
+            // A read that is not delayed beyond the attempt: the attempt is a system call, the word is
+            // ordered with all others.
             let is_steady = before.is_multiple_of(ENDED) && self.word.load() == before;
             if is_steady || self.is_injected(call) {
                 return done;

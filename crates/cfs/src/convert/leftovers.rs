@@ -5,14 +5,14 @@ use crate::convert::{ConvertError, Kind, Name, Site};
 use crate::device::DeviceError;
 use crate::fault::Fault;
 
-/// Removes what has a [`Name::New`]: of this process, or of one that does not run any more, as none does at the
-/// server's start. True: there was something.
+/// Removes what has a [`Name::New`]: of this process, or of one that does not run any more, as none does at
+/// the server's start. True: there was something.
 ///
 /// Whichever of the two was to be R, R has it or has what it was made from, so the other one may go. But:
 ///
 /// 1. Only if R is there. Otherwise this may be all that is left of the segment.
-/// 2. The directory above is synced first. An exchange that only the page cache knows may yet be lost, and then
-///    what is removed here is R: a container without its base.
+/// 2. The directory above is synced first. An exchange that only the page cache knows may yet be lost, and
+///    then what is removed here is R: a container without its base.
 /// 3. A directory's files go before it does.
 ///
 /// # Errors

@@ -25,24 +25,24 @@ impl Holders {
     }
 }
 
-/// An exchanged segment whose old descriptors are waited for. Kept by the worker between two looks; a new worker
-/// begins with a new one.
+/// An exchanged segment whose old descriptors are waited for. Kept by the worker between two looks; a new
+/// worker begins with a new one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settling {
     barrier_ms: Option<u64>,
 }
 
 impl Settling {
-    /// One look. None of the holders is waited for: who gets some back comes again later. `now_ms` is of any clock
-    /// that does not go back.
+    /// One look. None of the holders is waited for: who gets some back comes again later. `now_ms` is of any
+    /// clock that does not go back.
     ///
-    /// 1. R must still be this container: a base whose relation was dropped may have given its number to another
-    ///    file.
-    /// 2. A barrier, at first and every [`SETTLE_BARRIER_MS`]: processes keep descriptors for as long as they like
-    ///    otherwise. Nobody's answer is counted on; a barrier may be missed.
-    /// 3. All descriptors of all processes. No descriptor can come to be under a name of before: the exchange took
-    ///    that name away, and a call that was under way then looks again before it is used. So one look that
-    ///    finds none is enough, although it looks at one process after the other.
+    /// 1. R must still be this container: a base whose relation was dropped may have given its number to
+    ///    another file.
+    /// 2. A barrier, at first and every [`SETTLE_BARRIER_MS`]: processes keep descriptors for as long as they
+    ///    like otherwise. Nobody's answer is counted on; a barrier may be missed.
+    /// 3. All descriptors of all processes. No descriptor can come to be under a name of before: the exchange
+    ///    took that name away, and a call that was under way then looks again before it is used. So one look
+    ///    that finds none is enough, although it looks at one process after the other.
     ///
     /// # Errors
     /// [`ConvertError::OtherFile`] where R is not this container any more.
@@ -69,8 +69,8 @@ impl Settling {
     }
 }
 
-/// What must be durable before the [flip](super::flip()): from then on the plain file that R was, and the container
-/// that R is, differ. Nobody waits for it: writers go on.
+/// What must be durable before the [flip](super::flip()): from then on the plain file that R was, and the
+/// container that R is, differ. Nobody waits for it: writers go on.
 ///
 /// 1. The directory above: a loss of power must not bring the plain file's name back.
 /// 2. The base: most of it, so that the commit after the flip, which syncs it again, has little to wait for.

@@ -146,10 +146,7 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
 
     /// Whole pages of the base. A part of one at its end is none, as in the server.
     fn base_pages(&self) -> Result<u32, Error> {
-        let size = self
-            .base_device()
-            .base_size()
-            .map_err(|source| Error::device(BASE_SIZE, 0, 0, source))?;
+        let size = self.base_device().base_size().map_err(|source| Error::device(BASE_SIZE, 0, 0, source))?;
         let (found, allowed) = (size / PAGE, u64::from(self.options.geometry.pages_max));
         if found > allowed {
             return Err(Error::Limit { what: "pages of the base", found, allowed });
@@ -419,11 +416,10 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
             let reason = Reason::CutOff { expected: u64::from(there + behind) * PAGE, found: offset };
             return Err(Damage { part: Part::Base, block: Some(there), offset, length, reason }.into());
         }
-        root.pages = root.pages.min(there);
+        root.cut(there);
         self.state.set_pages(root.pages);
         self.state.shared().load_limit.store(root.pages.into());
         self.state.clear_entries_above(guard);
-        root.inline.retain(|(block, _)| block.0 < root.pages);
         Ok(())
     }
 
@@ -589,6 +585,14 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
         self.put_into_base(block.0, &page)?;
         self.device.pause();
         Ok(self.put_in_place(block, original, Entry::in_base(version), 0))
+    }
+}
+
+impl Root {
+    /// Takes the pages behind these away.
+    pub(crate) fn cut(&mut self, pages: u32) {
+        self.pages = self.pages.min(pages);
+        self.inline.retain(|(block, _)| block.0 < self.pages);
     }
 }
 

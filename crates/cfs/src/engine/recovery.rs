@@ -261,7 +261,8 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         // If this process dies on the way, memory may be behind the file.
         self.state.shared().unfinished.store(IN_COMMIT);
         let mut found = self.find_root()?;
-        self.fit_to_base(guard, &mut found.root)?;
+        // What was read was fitted to the base when it was loaded.
+        found.root.cut(self.pages());
         let report = self.take_up(guard, found, recovery)?;
         self.state.shared().unfinished.store(IDLE);
         self.lock_file(LockMode::Shared)?;

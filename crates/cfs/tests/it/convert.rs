@@ -1,12 +1,15 @@
-//! Segments that change their form while a server uses them: switched at every call of a simulated kernel and at
-//! every operation on a shared word, killed, and left by the power, by one seed.
+//! Segments that change their form while a server uses them: switched at every call of a simulated kernel and
+//! at every operation on a shared word, killed, and left by the power, by one seed.
 
+mod engine;
 mod faults;
 mod kernel;
 mod protocol;
+mod real;
 mod server;
 mod site;
 mod slot;
+mod small;
 mod truth;
 mod worker;
 
@@ -14,14 +17,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pgshrink_cfs::convert::{BASE_NAME, ConvertError, Exchanged, Generation, Name, remove_leftover};
+use pgshrink_cfs::convert::{BASE_NAME, ConvertError, Exchanged, Generation, remove_leftover};
 use pgshrink_cfs::fault::Fault;
 use pgshrink_testkit::seed::{Rng, Seed};
 
-use self::kernel::{ABOVE, File, Kernel};
+use self::engine::Opened;
+use self::kernel::{ABOVE, Descriptor, File, Kernel};
+use self::real::Real;
 use self::server::Server;
-use self::site::{CONTAINER, Folder, Place, SEGMENT};
+use self::site::{CONTAINER, Folder, Place, SEGMENT, Seen};
 use self::slot::{Base, Entry, PAGES_MAX, Slot, WORDS};
+use self::small::Small;
 use self::truth::Truth;
 use self::worker::Worker;
 use crate::coroutine::Coroutine;
@@ -37,6 +43,12 @@ struct Plan {
     seed: u64,
     turns: u64,
     fault: Fault,
+    /// The segment is cut often, and by path.
+    cuts: bool,
+    /// With the engine's own containers and slots.
+    is_real: bool,
+    /// Turns between two crashes, about.
+    kills: usize,
 }
 
 #[derive(Default, Debug, Clone, Copy)]
@@ -66,13 +78,40 @@ struct World {
     relations: Cell<u64>,
     must_restart: Cell<bool>,
     is_failing: bool,
+    seen: RefCell<Option<Seen>>,
     exchanged: RefCell<Option<(File, Exchanged<Folder>)>>,
     violation: RefCell<Option<String>>,
     tally: RefCell<Tally>,
-    fault: Fault,
+    plan: Plan,
+    real: Option<Real>,
 }
 
 impl World {
+    fn new(plan: Plan) -> World {
+        let mut rng = Seed(plan.seed).rng();
+        let kernel_rng = Seed(rng.bits()).rng();
+        let is_failing = rng.below(4) == 0 && !plan.is_real;
+        World {
+            kernel: Kernel::new(kernel_rng),
+            memory: Memory::new(1 + SLOTS * WORDS),
+            slots: RefCell::default(),
+            slots_used: Cell::new(0),
+            rng: RefCell::new(rng),
+            truth: RefCell::new(Truth::of(0, &[])),
+            numbers: Cell::new(0),
+            barriers: Cell::new(0),
+            relations: Cell::new(0),
+            must_restart: Cell::new(false),
+            is_failing,
+            seen: RefCell::default(),
+            exchanged: RefCell::default(),
+            violation: RefCell::default(),
+            tally: RefCell::default(),
+            plan,
+            real: plan.is_real.then(|| Real::new(plan.seed, plan.fault)),
+        }
+    }
+
     fn draw(&self, bound: usize) -> usize {
         self.rng.borrow_mut().below(bound)
     }
@@ -95,7 +134,30 @@ impl World {
     }
 
     fn generation(&self) -> Generation<'static, SimWord> {
-        Generation::over(&self.words()[0]).with_fault(self.fault)
+        Generation::over(&self.words()[0]).with_fault(self.plan.fault)
+    }
+
+    /// A container that a process has opened the file of.
+    fn open_container(
+        self: &Rc<World>,
+        pid: u64,
+        index: usize,
+        directory: File,
+        (descriptor, file): (Descriptor, File),
+    ) -> Box<dyn Opened> {
+        if let Some(real) = &self.real {
+            return real.open(self, pid, directory, descriptor);
+        }
+        let slot = self.attach(directory, file);
+        let is_faithful = self.draw(2) == 0;
+        Box::new(Small { world: self.clone(), pid, index, descriptor, base: None, slot, is_faithful })
+    }
+
+    /// The segment's name has gone, and is about to be given to another.
+    fn forget_segment(&self, pid: u64) {
+        if let Some(real) = &self.real {
+            real.invalidate(self, pid);
+        }
     }
 
     /// The slot of a container.
@@ -114,7 +176,7 @@ impl World {
         if let Some(base) = base.filter(|_| root.is_all_returned()) {
             root.entries.truncate(base.len());
         }
-        let slot = Slot::new(words, directory, file, &root, self.fault);
+        let slot = Slot::new(words, directory, file, &root, self.plan.fault);
         self.slots.borrow_mut().insert(file, slot);
         slot
     }
@@ -148,17 +210,26 @@ impl World {
         });
     }
 
+    fn container_file(&self) -> Option<File> {
+        let segment = self.kernel.file_of(ABOVE, SEGMENT)?;
+        self.kernel.file_of(segment, CONTAINER)
+    }
+
     /// What form the segment has.
-    fn form(&self) -> String {
-        let container = self.kernel.file_of(ABOVE, SEGMENT).and_then(|found| {
-            let file = self.kernel.file_of(found, CONTAINER)?;
-            clock::quietly(|| self.kernel.root(file))
-        });
-        container.map_or("plain".to_owned(), |root| format!("base {:?}", root.base))
+    fn form(self: &Rc<World>) -> String {
+        if self.real.is_some() {
+            return self.recovered_real().map_or_else(|what| what, |(form, _)| form);
+        }
+        let file = self.container_file();
+        let root = file.and_then(|file| clock::quietly(|| self.kernel.root(file)));
+        root.map_or("plain".to_owned(), |root| format!("base {:?}", root.base))
     }
 
     /// The pages of the segment after a crash, as who opens it finds them.
-    fn recovered(&self) -> Result<Vec<u64>, String> {
+    fn recovered(self: &Rc<World>) -> Result<Vec<u64>, String> {
+        if self.real.is_some() {
+            return self.recovered_real().map(|(_, pages)| pages);
+        }
         let found = self.kernel.file_of(ABOVE, SEGMENT).ok_or("the segment has no file")?;
         if let Some(pages) = self.kernel.pages(found) {
             return Ok(pages);
@@ -189,7 +260,17 @@ impl World {
         Ok(pages)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn recovered_real(self: &Rc<World>) -> Result<(String, Vec<u64>), String> {
+        let found = self.kernel.file_of(ABOVE, SEGMENT).ok_or("the segment has no file")?;
+        if let Some(pages) = self.kernel.pages(found) {
+            return Ok(("plain".to_owned(), pages));
+        }
+        let file = self.container_file().ok_or("the container has no file")?;
+        let real = self.real.as_ref().ok_or("no engine")?;
+        real.recovered(self, found, file)
+    }
+
+    fn check(self: &Rc<World>) -> Result<(), String> {
         let pages = self.recovered()?;
         for (page, history) in self.truth.borrow().pages.iter().enumerate() {
             let found = pages.get(page).copied().unwrap_or(0);
@@ -209,6 +290,7 @@ enum Who {
 
 struct Seat {
     index: usize,
+    pid: u64,
     who: Who,
     coroutine: Coroutine,
 }
@@ -219,15 +301,23 @@ fn seat(world: &Rc<World>, index: usize) -> Seat {
     let world = world.clone();
     if index < SERVERS {
         let coroutine = Coroutine::new(move || Server::new(&world, pid, index).run());
-        return Seat { index, who: Who::Server, coroutine };
+        return Seat { index, pid, who: Who::Server, coroutine };
     }
-    Seat { index, who: Who::Worker, coroutine: Coroutine::new(move || Worker::new(&world, pid).run()) }
+    Seat { index, pid, who: Who::Worker, coroutine: Coroutine::new(move || Worker::new(&world, pid).run()) }
+}
+
+fn kill(world: &World, seats: &mut Vec<Seat>) {
+    let disk = world.real.as_ref().map(|real| &real.disk);
+    disk.inspect(|disk| disk.set_ignoring(true));
+    clock::without_effect(|| seats.clear());
+    disk.inspect(|disk| disk.set_ignoring(false));
 }
 
 /// The server dies, with the power or without; then it starts.
 fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
-    clock::without_effect(|| seats.clear());
+    kill(world, seats);
     *world.exchanged.borrow_mut() = None;
+    *world.seen.borrow_mut() = None;
     world.kernel.set_failing(0);
     let is_power = world.draw(2) == 0;
     world.tally(|tally| {
@@ -240,6 +330,9 @@ fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
             world.kernel.lose_power();
         } else {
             world.kernel.kill_all();
+        }
+        if let Some(real) = &world.real {
+            real.restart(is_lost);
         }
         world.memory.clear();
         world.slots.borrow_mut().clear();
@@ -282,6 +375,9 @@ fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
     world.check()?;
     // A server that starts after a crash syncs all files.
     world.kernel.sync_all();
+    if let (Some(real), Some(file)) = (&world.real, world.container_file()) {
+        real.sync(file).map_err(|error| error.to_string())?;
+    }
     let pages = world.recovered()?;
     let incarnation = world.truth.borrow().incarnation;
     *world.truth.borrow_mut() = Truth::of(incarnation, &pages);
@@ -294,26 +390,7 @@ fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
 }
 
 fn run(plan: Plan) -> Result<Tally, String> {
-    let mut rng = Seed(plan.seed).rng();
-    let kernel_rng = Seed(rng.bits()).rng();
-    let is_failing = rng.below(4) == 0;
-    let world = Rc::new(World {
-        kernel: Kernel::new(kernel_rng),
-        memory: Memory::new(1 + SLOTS * WORDS),
-        slots: RefCell::default(),
-        slots_used: Cell::new(0),
-        rng: RefCell::new(rng),
-        truth: RefCell::new(Truth::of(0, &[])),
-        numbers: Cell::new(0),
-        barriers: Cell::new(0),
-        relations: Cell::new(0),
-        must_restart: Cell::new(false),
-        is_failing,
-        exchanged: RefCell::default(),
-        violation: RefCell::default(),
-        tally: RefCell::default(),
-        fault: plan.fault,
-    });
+    let world = Rc::new(World::new(plan));
     let is_traced = std::env::var("CONVERT_TRACE").is_ok_and(|seed| seed == plan.seed.to_string());
     kernel::trace(is_traced);
     world.make_relation();
@@ -333,16 +410,17 @@ fn schedule(world: &Rc<World>, plan: Plan) -> Result<(), String> {
             }
         }
         let chosen = world.draw(seats.len());
-        let budget = [2, 8, 40, 200][world.draw(4)];
+        let budget = if plan.is_real { [8, 80, 400, 2000] } else { [2, 8, 40, 200] };
+        let budget = budget[world.draw(4)];
         let budget = 1 + world.draw(budget) as u64;
         let (goes_on, why, _) = clock::run(budget, false, || seats[chosen].coroutine.resume());
         waits = if why == Why::Relax { waits + 1 } else { 0 };
         if let Some(what) = world.violation.borrow_mut().take() {
-            clock::without_effect(|| seats.clear());
+            kill(world, &mut seats);
             return Err(format!("turn {turn}: {what}"));
         }
         if waits > 3000 {
-            clock::without_effect(|| seats.clear());
+            kill(world, &mut seats);
             return Err(format!("turn {turn}: nobody makes progress"));
         }
         if !goes_on {
@@ -351,18 +429,23 @@ fn schedule(world: &Rc<World>, plan: Plan) -> Result<(), String> {
             if let Who::Server = ended.who {
                 return Err(format!("turn {turn}: a server process has ended"));
             }
+            if let Some(real) = &world.real {
+                real.end(ended.pid);
+            }
         }
-        if world.must_restart.get() || turn + 1 == plan.turns || world.draw(400) == 0 {
+        if world.must_restart.get() || turn + 1 == plan.turns || world.draw(plan.kills) == 0 {
             restart(world, &mut seats).map_err(|what| format!("turn {turn}: {what}"))?;
         }
     }
     Ok(())
 }
 
-fn many(seeds: std::ops::Range<u64>, turns: u64) -> Tally {
+fn many(seeds: std::ops::Range<u64>, turns: u64, is_real: bool) -> Tally {
     let mut all = Tally::default();
     for seed in seeds {
-        let tally = run(Plan { seed, turns, fault: Fault::None }).unwrap_or_else(|what| panic!("{what}"));
+        let kills = [400, 100][seed as usize / 4 % 2];
+        let plan = Plan { seed, turns, fault: Fault::None, cuts: seed % 4 == 0, is_real, kills };
+        let tally = run(plan).unwrap_or_else(|what| panic!("{what}"));
         all.exchanged_in += tally.exchanged_in;
         all.exchanged_out += tally.exchanged_out;
         all.flips += tally.flips;
@@ -376,19 +459,31 @@ fn many(seeds: std::ops::Range<u64>, turns: u64) -> Tally {
         all.power += tally.power;
     }
     println!("{all:?}");
+    let each = [all.exchanged_in, all.exchanged_out, all.flips, all.finished, all.whole, all.relations];
+    assert!(each.iter().all(|count| *count > 20), "{all:?}");
     all
 }
 
 #[test]
 fn segments_that_change_their_form_lose_nothing() {
-    let all = many(0..1000, 2000);
-    let each = [all.exchanged_in, all.exchanged_out, all.flips, all.finished, all.whole, all.relations];
-    assert!(each.iter().all(|count| *count > 100), "{all:?}");
+    many(0..1000, 2000, false);
+}
+
+#[test]
+fn segments_of_the_engine_that_change_their_form_lose_nothing() {
+    many(0..40, 4000, true);
 }
 
 #[test]
 #[ignore = "minutes: a hundred thousand schedules"]
 fn a_hundred_thousand_schedules_of_segments_that_change_their_form() {
     let first = Seed::from_env_or_time().0;
-    many(first..first.saturating_add(100_000), 2000);
+    many(first..first.saturating_add(100_000), 2000, false);
+}
+
+#[test]
+#[ignore = "minutes: thousands of schedules"]
+fn thousands_of_schedules_of_the_engines_segments_that_change_their_form() {
+    let first = Seed::from_env_or_time().0;
+    many(first..first.saturating_add(4000), 4000, true);
 }

@@ -3,12 +3,15 @@
 //! What it does that a program does not expect:
 //! * A path is resolved at one moment and the rest is done later. Another process may run in between.
 //! * A file's number is used again as soon as no name and no descriptor has it.
-//! * Until a directory is synced, the medium has any subset of what was done to its names, each call whole or not
-//!   at all; a call that needs another one has no effect without it. Until a file is synced, it has any subset of
-//!   what was written.
-//! * An fsync of a file covers what was written before it was called. One that fails leaves a part on the medium
-//!   and calls all clean; who had the file open learns of it, once. One of a directory leaves all to be done.
+//! * Until a directory is synced, the medium has any subset of what was done to its names, each call whole or
+//!   not at all; a call that needs another one has no effect without it. Until a file is synced, it has any
+//!   subset of what was written.
+//! * An fsync of a file covers what was written before it was called. One that fails leaves a part on the
+//!   medium and calls all clean; who had the file open learns of it, once. One of a directory leaves all to
+//!   be done.
 //! * A descriptor is shown under the name that it was opened by, as that name is now.
+
+mod medium;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +20,7 @@ use pgshrink_cfs::DeviceError;
 use pgshrink_cfs::convert::{Found, Inode, Kind};
 use pgshrink_testkit::seed::Rng;
 
+use self::medium::{NameChange, Names, Pages};
 use super::slot::Root;
 use crate::schedule::clock;
 
@@ -28,36 +32,6 @@ pub const IS_DIRECTORY: DeviceError = DeviceError::Io(21);
 pub const NOT_DIRECTORY: DeviceError = DeviceError::Io(20);
 pub const NOT_EMPTY: DeviceError = DeviceError::Io(39);
 pub const FAILED: DeviceError = DeviceError::Io(5);
-
-/// The pages of a plain file: each is the number of the write that it has, 0 for zeros.
-#[derive(Default)]
-struct Pages {
-    cache: Vec<u64>,
-    medium: Vec<u64>,
-    pending: Vec<Change>,
-    failures: u64,
-}
-
-#[derive(Clone, Copy)]
-enum Change {
-    Write(usize, u64),
-    Length(usize),
-}
-
-/// The names of a directory.
-#[derive(Default)]
-struct Names {
-    cache: BTreeMap<String, usize>,
-    medium: BTreeMap<String, File>,
-    pending: Vec<NameChange>,
-}
-
-#[derive(Clone)]
-enum NameChange {
-    Made(String, File),
-    Removed(String, File),
-    Exchanged(String, File, String, File),
-}
 
 /// A container's file: its newest root.
 struct Container {
@@ -418,18 +392,18 @@ impl Kernel {
         });
     }
 
-    /// The descriptors that can write of the file that has the number, and the names that they are shown under.
-    pub fn writable_names(&self, inode: Inode) -> Vec<(u64, String)> {
+    /// The descriptors that can write: of which process and file, and the names that they are shown under.
+    pub fn writable_names(&self) -> Vec<(u64, Inode, String)> {
         // One process after the other, as a look into `/proc` goes.
         let processes: BTreeSet<u64> =
             self.with(|state| state.descriptors.values().map(|opened| opened.process).collect());
         let mut all = Vec::new();
         for process in processes {
             self.with(|state| {
-                for opened in state.descriptors.values().filter(|opened| opened.process == process) {
-                    if opened.is_writable && state.nodes[opened.file].number == inode.0 {
-                        all.push((process, state.path(opened.dentry)));
-                    }
+                let own = state.descriptors.values().filter(|opened| opened.process == process);
+                for opened in own.filter(|opened| opened.is_writable) {
+                    let inode = Inode(state.nodes[opened.file].number);
+                    all.push((process, inode, state.path(opened.dentry)));
                 }
             });
         }
@@ -450,7 +424,7 @@ impl Kernel {
         let style = state.rng.below(4);
         note(|| format!("the power fails, {style}"));
         for node in &mut state.nodes {
-            let mut keeps = |rng: &mut Rng| match style {
+            let keeps = |rng: &mut Rng| match style {
                 0 => false,
                 1 => true,
                 _ => rng.below(2) == 0,
@@ -485,7 +459,7 @@ impl Kernel {
         for node in &mut state.nodes {
             match &mut node.body {
                 Body::Plain(pages) => pages.sync(),
-                Body::Directory(names) => names.sync_with(&state.dentries),
+                Body::Directory(names) => names.sync_with(|dentry| state.dentries[dentry].file),
                 Body::Container(container) => {
                     container.medium = container.cache.clone();
                     container.pending.clear();
@@ -603,82 +577,5 @@ impl State {
             }
             Body::Directory(_) => Err(IS_DIRECTORY),
         }
-    }
-}
-
-impl Pages {
-    fn write(&mut self, page: usize, value: u64) {
-        if page >= self.cache.len() {
-            self.set_length(page + 1);
-        }
-        self.cache[page] = value;
-        self.pending.push(Change::Write(page, value));
-    }
-
-    fn set_length(&mut self, pages: usize) {
-        self.cache.resize(pages, 0);
-        self.pending.push(Change::Length(pages));
-    }
-
-    fn sync(&mut self) {
-        self.medium.clone_from(&self.cache);
-        self.pending.clear();
-    }
-
-    fn lose_power(&mut self, mut keeps: impl FnMut() -> bool) {
-        for change in std::mem::take(&mut self.pending) {
-            if !keeps() {
-                continue;
-            }
-            match change {
-                Change::Length(pages) => self.medium.resize(pages, 0),
-                Change::Write(page, value) => {
-                    if let Some(found) = self.medium.get_mut(page) {
-                        *found = value;
-                    }
-                }
-            }
-        }
-        self.cache.clone_from(&self.medium);
-    }
-}
-
-impl Names {
-    fn apply(&mut self, change: NameChange) {
-        let has = |names: &Names, name: &str, file| names.medium.get(name) == Some(&file);
-        match change {
-            NameChange::Made(name, file) => {
-                self.medium.entry(name).or_insert(file);
-            }
-            NameChange::Removed(name, file) if has(self, &name, file) => {
-                self.medium.remove(&name);
-            }
-            NameChange::Exchanged(one, a, other, b) if has(self, &one, a) && has(self, &other, b) => {
-                self.medium.insert(one, b);
-                self.medium.insert(other, a);
-            }
-            _ => {}
-        }
-    }
-
-    fn sync(&mut self) {
-        for change in std::mem::take(&mut self.pending) {
-            self.apply(change);
-        }
-    }
-
-    fn sync_with(&mut self, dentries: &[Dentry]) {
-        self.pending.clear();
-        self.medium =
-            self.cache.iter().map(|(name, dentry)| (name.clone(), dentries[*dentry].file)).collect();
-    }
-
-    fn lose_power(&mut self, mut keeps: impl FnMut() -> bool) {
-        for change in std::mem::take(&mut self.pending) {
-            if keeps() {
-                self.apply(change);
-            }
-        }
-        self.cache.clear();
     }
 }

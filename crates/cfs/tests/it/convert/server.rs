@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use pgshrink_cfs::DeviceError;
-use pgshrink_cfs::convert::{BASE_NAME, Call, Kind};
-use pgshrink_cfs::fault::Fault;
+use pgshrink_cfs::convert::{Call, Kind};
 
 use super::World;
+use super::engine::{GONE, Opened};
 use super::kernel::{ABOVE, Descriptor, File, IS_DIRECTORY, NOT_DIRECTORY, NOT_EMPTY, note};
 use super::site::{CONTAINER, SEGMENT};
-use super::slot::{Base, Entry, PAGES_MAX, Slot};
+use super::slot::PAGES_MAX;
 use crate::schedule::clock::{self, Why};
 
 type Done<T> = Result<T, DeviceError>;
@@ -17,7 +17,7 @@ type Done<T> = Result<T, DeviceError>;
 /// What a process has the segment open by. It keeps it for as long as it likes.
 pub enum Handle {
     Plain { descriptor: Descriptor, file: File },
-    Container { descriptor: Descriptor, base: Option<(Descriptor, u64)>, slot: Slot },
+    Container(Box<dyn Opened>),
 }
 
 pub struct Server {
@@ -28,16 +28,7 @@ pub struct Server {
     pub handle: Option<Handle>,
     barriers: u64,
     relations: u64,
-    /// Goes on with the base of a container that has left, instead of opening the name again.
-    is_faithful: bool,
     is_deaf: bool,
-}
-
-/// Where a call goes.
-#[derive(Clone, Copy)]
-enum Way {
-    Plain(Descriptor),
-    Container(Slot),
 }
 
 impl Server {
@@ -49,22 +40,20 @@ impl Server {
             handle: None,
             barriers: 0,
             relations: world.relations.get(),
-            is_faithful: world.draw(2) == 0,
             is_deaf: world.draw(3) == 0,
         }
     }
 
     pub fn close(&mut self) {
-        match self.handle.take() {
-            Some(Handle::Plain { descriptor, .. }) => self.world.kernel.close(descriptor),
-            Some(Handle::Container { descriptor, base, slot }) => {
-                if let Some((base, _)) = base {
-                    self.world.kernel.close(base);
-                }
-                self.world.kernel.close(descriptor);
-                self.world.kernel.release(slot.directory);
-            }
-            None => {}
+        if let Some(handle) = self.handle.take() {
+            self.discard(handle);
+        }
+    }
+
+    fn discard(&self, handle: Handle) {
+        match handle {
+            Handle::Plain { descriptor, .. } => self.world.kernel.close(descriptor),
+            Handle::Container(container) => container.close(),
         }
     }
 
@@ -76,9 +65,9 @@ impl Server {
             Err(IS_DIRECTORY) => {
                 let directory = kernel.open_directory(ABOVE, SEGMENT)?;
                 match kernel.open(self.pid, directory, CONTAINER, true) {
-                    Ok((descriptor, file)) => {
-                        let slot = self.world.attach(directory, file);
-                        Ok(Handle::Container { descriptor, base: None, slot })
+                    Ok(opened) => {
+                        let container = self.world.open_container(self.pid, self.index, directory, opened);
+                        Ok(Handle::Container(container))
                     }
                     Err(error) => {
                         kernel.release(directory);
@@ -96,244 +85,94 @@ impl Server {
         let now = kernel.stat(ABOVE, SEGMENT).map(|(found, _)| found);
         match (opened, now) {
             (Ok(Handle::Plain { file, .. }), Ok(found)) => kernel.found(*file).inode == found.inode,
-            (Ok(Handle::Container { slot, .. }), Ok(found)) => {
-                kernel.found(slot.directory).inode == found.inode
+            (Ok(Handle::Container(container)), Ok(found)) => {
+                kernel.found(container.directory()).inode == found.inode
             }
             (Err(DeviceError::NotFound), Err(DeviceError::NotFound)) => true,
             _ => false,
         }
     }
 
-    fn open_by_name(&mut self) -> Done<Handle> {
-        let world = self.world.clone();
-        let this = &*self;
-        world.generation().by_name(
+    fn open_by_name(&self) -> Done<Handle> {
+        self.world.generation().by_name(
             Call::Open,
-            || this.attempt(),
+            || self.attempt(),
             |opened| {
-                if this.is_still(&opened) {
+                if self.is_still(&opened) {
                     return Some(opened);
                 }
                 if let Ok(handle) = opened {
-                    this.discard(handle);
+                    self.discard(handle);
                 }
                 None
             },
         )
     }
 
-    fn discard(&self, handle: Handle) {
-        let mut closing = Server {
-            world: self.world.clone(),
-            pid: self.pid,
-            index: self.index,
-            handle: Some(handle),
-            barriers: 0,
-            relations: 0,
-            is_faithful: false,
-            is_deaf: false,
-        };
-        closing.close();
-    }
-
-    /// Before a call: the segment is open, and pinned if it is a container.
-    fn enter(&mut self) -> Done<Way> {
+    /// Does a call by what the segment is open by, and opens it before if need be.
+    fn during<T>(
+        &mut self,
+        mut plain: impl FnMut(&World, Descriptor) -> Done<T>,
+        mut container: impl FnMut(&mut dyn Opened) -> Done<T>,
+    ) -> Done<T> {
         loop {
-            if self.handle.is_none() {
-                self.handle = Some(self.open_by_name()?);
-            }
-            let slot = match &self.handle {
-                Some(Handle::Plain { descriptor, .. }) => return Ok(Way::Plain(*descriptor)),
-                Some(Handle::Container { slot, .. }) => *slot,
-                None => continue,
-            };
-            slot.pin(self.index);
-            let is_by_name = self.world.fault == Fault::BaseOpenedByName;
-            if !slot.has_left() || (self.is_faithful && (is_by_name || self.has_base(slot))) {
-                return Ok(Way::Container(slot));
-            }
-            slot.unpin(self.index);
-            self.close();
-        }
-    }
-
-    fn has_base(&self, slot: Slot) -> bool {
-        match &self.handle {
-            Some(Handle::Container { base: Some((_, number)), .. }) => *number == slot.base_number(),
-            _ => false,
-        }
-    }
-
-    fn leave(&self, way: Way) {
-        if let Way::Container(slot) = way {
-            slot.unpin(self.index);
-        }
-    }
-
-    fn during<T>(&mut self, mut work: impl FnMut(&mut Server, Way) -> Done<T>) -> Done<T> {
-        loop {
-            let way = self.enter()?;
-            let done = work(self, way);
-            self.leave(way);
-            // Who had not opened the base before its container went does so by the segment's name.
-            match way {
-                Way::Container(slot) if matches!(done, Err(DeviceError::NotFound)) && slot.has_left() => {
-                    self.close();
-                }
-                _ => return done,
-            }
-        }
-    }
-
-    /// The base that the container has now, by its directory: the name may be another's.
-    pub fn base(&mut self) -> Done<Descriptor> {
-        let Some(Handle::Container { base, slot, .. }) = &mut self.handle else {
-            return Err(DeviceError::NotFound);
-        };
-        loop {
-            let number = slot.base_number();
-            match *base {
-                Some((descriptor, known)) if known == number => return Ok(descriptor),
-                Some((descriptor, _)) => {
-                    self.world.kernel.close(descriptor);
-                    *base = None;
-                }
+            let handle = match &mut self.handle {
+                Some(handle) => handle,
                 None => {
-                    let kernel = &self.world.kernel;
-                    let opened = match self.world.fault {
-                        Fault::BaseOpenedByName => match kernel.open_directory(ABOVE, SEGMENT) {
-                            Ok(directory) => {
-                                let opened = kernel.open(self.pid, directory, BASE_NAME, true);
-                                kernel.release(directory);
-                                opened?
-                            }
-                            Err(_) => kernel.open(self.pid, ABOVE, SEGMENT, true)?,
-                        },
-                        _ => kernel.open(self.pid, slot.directory, BASE_NAME, true)?,
-                    };
-                    *base = Some((opened.0, number));
+                    let opened = self.open_by_name()?;
+                    self.handle.insert(opened)
                 }
+            };
+            let done = match handle {
+                Handle::Plain { descriptor, .. } => return plain(&self.world, *descriptor),
+                Handle::Container(opened) => container(opened.as_mut()),
+            };
+            match done {
+                Err(GONE) => self.close(),
+                done => return done,
             }
         }
     }
 
     pub fn write(&mut self, page: usize, value: u64) -> Done<()> {
-        self.during(|server, way| {
-            let kernel = server.world.clone();
-            let kernel = &kernel.kernel;
-            let slot = match way {
-                Way::Plain(descriptor) => return kernel.pwrite(descriptor, page, value),
-                Way::Container(slot) => slot,
-            };
-            let is_in_base = match slot.base() {
-                Base::Whole => true,
-                Base::Returning => page < slot.pages() && matches!(slot.entry(page), Entry::InBase { .. }),
-                Base::None | Base::Leaving => false,
-            };
-            if is_in_base {
-                kernel.pwrite(server.base()?, page, value)?;
-                slot.count_base_write();
-            } else {
-                slot.publish(page, value);
-            }
-            Ok(())
-        })
+        self.during(
+            |world, descriptor| world.kernel.pwrite(descriptor, page, value),
+            |container| container.write(page, value),
+        )
     }
 
     pub fn read(&mut self, page: usize) -> Done<u64> {
-        self.during(|server, way| {
-            let world = server.world.clone();
-            let slot = match way {
-                Way::Plain(descriptor) => return Ok(world.kernel.pread(descriptor, page).unwrap_or(0)),
-                Way::Container(slot) => slot,
-            };
-            loop {
-                if slot.base() == Base::Whole {
-                    return Ok(world.kernel.pread(server.base()?, page).unwrap_or(0));
-                }
-                let entry = slot.entry(page);
-                match entry {
-                    Entry::Missing => return Ok(0),
-                    Entry::Record { value, .. } => return Ok(value),
-                    Entry::InBase { .. } => {}
-                }
-                let found = server.base().map(|base| world.kernel.pread(base, page));
-                // It may have been moved, and the base be gone.
-                match found {
-                    Ok(Some(value)) => return Ok(value),
-                    _ if slot.entry(page) != entry => {}
-                    Ok(None) => {
-                        world.complain(format!("page {page} is past the end of its base"));
-                        return Ok(0);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        })
+        self.during(
+            |world, descriptor| Ok(world.kernel.pread(descriptor, page).unwrap_or(0)),
+            |container| container.read(page),
+        )
     }
 
     pub fn size(&mut self) -> Done<usize> {
-        self.during(|server, way| {
-            let world = server.world.clone();
-            Ok(match way {
-                Way::Plain(descriptor) => world.kernel.size_of(descriptor),
-                Way::Container(slot) if slot.base() == Base::Whole => world.kernel.size_of(server.base()?),
-                Way::Container(slot) => slot.pages(),
-            })
-        })
+        self.during(|world, descriptor| Ok(world.kernel.size_of(descriptor)), |container| container.size())
     }
 
     pub fn truncate(&mut self, pages: usize) -> Done<()> {
-        self.during(|server, way| {
-            let world = server.world.clone();
-            match way {
-                Way::Plain(descriptor) => world.kernel.ftruncate(descriptor, pages),
-                Way::Container(slot) if slot.base() == Base::Whole => {
-                    world.kernel.ftruncate(server.base()?, pages);
-                    slot.count_base_write();
-                }
-                Way::Container(slot) => slot.truncate(pages),
-            }
-            Ok(())
-        })
+        self.during(
+            |world, descriptor| {
+                world.kernel.ftruncate(descriptor, pages);
+                Ok(())
+            },
+            |container| container.truncate(pages),
+        )
     }
 
     pub fn fsync(&mut self) -> Done<()> {
-        self.during(|server, way| {
-            let world = server.world.clone();
-            match way {
-                Way::Plain(descriptor) => world.kernel.fsync(descriptor),
-                Way::Container(slot) => {
-                    // A missing base must not end all commits: the container may have left.
-                    if slot.base() == Base::Whole {
-                        server.base()?;
-                    }
-                    let sync_base = || {
-                        let base = server.base()?;
-                        world.kernel.fsync(base)
-                    };
-                    slot.commit(&world.kernel, sync_base)
-                }
-            }
-        })
+        self.during(|world, descriptor| world.kernel.fsync(descriptor), |container| container.commit(false))
     }
 
     /// Opens the segment if it is a container; for a worker.
-    pub fn open_container(&mut self) -> bool {
-        match self.open_by_name() {
-            Ok(handle) => self.handle = Some(handle),
-            Err(_) => return false,
+    pub fn container(&mut self) -> Option<&mut dyn Opened> {
+        if self.handle.is_none() {
+            self.handle = self.open_by_name().ok();
         }
-        let is_container = self.slot().is_some();
-        if !is_container {
-            self.close();
-        }
-        is_container
-    }
-
-    pub fn slot(&self) -> Option<Slot> {
-        match &self.handle {
-            Some(Handle::Container { slot, .. }) => Some(*slot),
+        match &mut self.handle {
+            Some(Handle::Container(container)) => Some(container.as_mut()),
             _ => None,
         }
     }
@@ -400,11 +239,12 @@ impl Server {
     pub fn unlink(&self) -> Done<()> {
         let kernel = &self.world.kernel;
         let container = |server: &mut Server| {
-            let Some(Handle::Container { slot, .. }) = &server.handle else { return Err(NOT_DIRECTORY) };
+            let Some(container) = server.container() else { return Err(NOT_DIRECTORY) };
+            let directory = container.directory();
             // A worker may be making a base in it at this moment.
             loop {
-                for name in kernel.names_in(slot.directory) {
-                    let _ = kernel.unlink(slot.directory, &name);
+                for name in kernel.names_in(directory) {
+                    let _ = kernel.unlink(directory, &name);
                 }
                 match kernel.remove_directory(ABOVE, SEGMENT) {
                     Err(NOT_EMPTY) => {}
@@ -424,6 +264,7 @@ impl Server {
                 55..62 => self.extend(),
                 62..68 => self.ask_size(),
                 68..74 => self.cut(),
+                91..97 if self.world.plan.cuts => self.cut(),
                 74..86 => self.sync(),
                 86..91 => self.close(),
                 91..94 => self.replace(),
@@ -590,7 +431,8 @@ impl Server {
             })
         };
         if let Some((pages, numbers, size)) = begun {
-            let done = if world.draw(2) == 0 { self.truncate(pages) } else { self.truncate_by_path(pages) };
+            let is_by_path = world.plan.cuts || world.draw(2) == 0;
+            let done = if is_by_path { self.truncate_by_path(pages) } else { self.truncate(pages) };
             let truth = &mut *world.truth.borrow_mut();
             truth.changing_from = None;
             match done {
@@ -660,6 +502,7 @@ impl Server {
             world.complain(format!("dropping: {error}"));
         }
         // Who has the old one open hears of it.
+        world.forget_segment(self.pid);
         world.relations.set(world.relations.get() + 1);
         world.make_relation();
     }

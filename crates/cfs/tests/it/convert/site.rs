@@ -20,6 +20,12 @@ pub struct Place {
     pub pid: u64,
 }
 
+/// One look at all processes: the descriptors that can write, of which process and file, and their names.
+pub struct Seen {
+    generation: Option<u64>,
+    descriptors: Vec<(u64, Inode, String)>,
+}
+
 /// An open directory.
 pub struct Folder {
     world: Rc<World>,
@@ -98,7 +104,8 @@ impl Site for Place {
     fn make_container(&self, directory: &Folder) -> Result<(), Error> {
         let root = Root { base: Base::Whole, entries: Vec::new() };
         let made = self.kernel().make_container(directory.file, CONTAINER, root);
-        made.map(drop).map_err(|source| failed("create", source))
+        let file = made.map_err(|source| failed("create", source))?;
+        self.world.real.as_ref().map_or(Ok(()), |real| real.make(file))
     }
 
     fn look_at_base(&self, directory: &Folder) -> Result<Option<Found>, DeviceError> {
@@ -164,15 +171,30 @@ impl Site for Place {
             return Ok(Holders { unreadable: 1, ..Holders::default() });
         }
         let own = format!("{} (deleted)", self.new_name());
-        let names = self.kernel().writable_names(inode);
         let is_of_before = |name: &str| match self.fault() {
             Fault::HoldersOfOneName => name == own,
             _ => name.starts_with(NEW),
         };
-        let mut held = names.iter().filter(|(_, name)| is_of_before(name)).map(|(process, _)| *process);
-        let process = held.next();
-        let writable = process.map_or(0, |_| 1 + held.count() as u32);
-        Ok(Holders { writable, unreadable: 0, process: process.unwrap_or(0) as u32 })
+        let held = |seen: &Seen| {
+            let mut held =
+                seen.descriptors.iter().filter(|(_, found, name)| *found == inode && is_of_before(name));
+            let process = held.next().map(|(process, ..)| *process);
+            let writable = process.map_or(0, |_| 1 + held.count() as u32);
+            Holders { writable, unreadable: 0, process: process.unwrap_or(0) as u32 }
+        };
+        // A look that was taken for another segment will do if it finds nobody.
+        let known = self.world.seen.borrow().as_ref().map(|seen| (seen.generation, held(seen)));
+        let generation = self.generation().steady();
+        if let Some((known, holders)) = known
+            && holders.is_empty()
+            && (generation.is_some() && known == generation || self.fault() == Fault::OldLookTaken)
+        {
+            return Ok(holders);
+        }
+        let seen = Seen { generation, descriptors: self.kernel().writable_names() };
+        let holders = held(&seen);
+        *self.world.seen.borrow_mut() = Some(seen);
+        Ok(holders)
     }
 
     fn emit_barrier(&self) {
@@ -180,7 +202,7 @@ impl Site for Place {
     }
 
     fn fault(&self) -> Fault {
-        self.world.fault
+        self.world.plan.fault
     }
 }
 

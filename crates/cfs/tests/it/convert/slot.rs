@@ -1,6 +1,6 @@
-//! A segment's slot in shared memory, and its container, as far as the protocol has to do with them: what the base
-//! is, an entry for each page, pins, commits. The engine's own are proved elsewhere; these are small, and do what
-//! `engine::base` says that it does, a step of the schedule at each word.
+//! A segment's slot in shared memory, and its container, as far as the protocol has to do with them: what the
+//! base is, an entry for each page, pins, commits. The engine's own are proved elsewhere; these are small,
+//! and do what `engine::base` says that it does, a step of the schedule at each word.
 
 use pgshrink_cfs::convert::{Flip, Phase};
 use pgshrink_cfs::fault::Fault;

@@ -4,15 +4,16 @@ use std::rc::Rc;
 
 use pgshrink_cfs::convert::{
     ConvertError, Exchanged, Flipped, Kind, Name, Phase, Settling, Site, exchange_in, exchange_out, finish,
-    flip, make_base, make_durable, remove_leftover,
+    make_base, make_durable, remove_leftover,
 };
 use pgshrink_cfs::fault::Fault;
 use pgshrink_cfs::{DeviceError, Error};
 
 use super::World;
+use super::engine::Opened;
 use super::server::Server;
 use super::site::{Folder, Place, failed};
-use super::slot::{Base, Entry, Flipping, PAGES_MAX, Slot};
+use super::slot::{Base, PAGES_MAX};
 use crate::schedule::clock::{self, Why};
 
 const INDEX: usize = super::slot::PROCESSES - 1;
@@ -60,7 +61,8 @@ impl Worker {
             ConvertError::Engine(Error::Device { source, .. }) => *source == DeviceError::Io(5),
             _ => false,
         };
-        if !is_dropped && !(is_failing && self.world.is_failing) {
+        let is_expected = is_dropped || (is_failing && self.world.is_failing);
+        if !is_expected {
             self.world.complain(format!("worker: {error}"));
         }
     }
@@ -80,34 +82,48 @@ impl Worker {
             }
             return Ok(());
         }
-        let Ok(directory) = self.place.open_directory(Name::Segment) else { return Ok(()) };
-        let Some(slot) = self.world.slot_in(directory.file) else { return Ok(()) };
-        match slot.base() {
+        let mut server = Server::new(&self.world, self.place.pid, INDEX);
+        let done = self.step_of_container(&mut server);
+        server.close();
+        done
+    }
+
+    fn step_of_container(&mut self, server: &mut Server) -> Result<(), ConvertError> {
+        let Some(container) = server.container() else { return Ok(()) };
+        // Another may have the name by now.
+        let Ok(exchanged) = self.exchanged(container) else { return Ok(()) };
+        match engine("look at", container.base())? {
             Base::None if self.returns => {
-                let exchanged = make_base(&self.place, directory)?;
-                self.pinned(slot, |_| slot.begin_returning(true));
-                drop(exchanged);
-                self.commit(slot)
+                let directory = self.place.open_directory(Name::Segment);
+                let Ok(directory) = directory else { return Ok(()) };
+                if directory.file != container.directory() {
+                    return Ok(());
+                }
+                drop(make_base(&self.place, directory)?);
+                engine("begin to return", container.begin_returning(true))
             }
             Base::None => Ok(()),
-            Base::Whole if self.returns => {
-                drop(directory);
-                self.decompress(slot)
-            }
-            Base::Whole => {
-                drop(directory);
-                self.settle(slot)
-            }
+            Base::Whole if self.returns => self.decompress(container),
+            Base::Whole => self.settle(container, exchanged),
             Base::Leaving if self.returns && self.world.draw(4) == 0 => {
-                self.pinned(slot, |_| slot.begin_returning(false));
-                Ok(())
+                engine("turn round", container.begin_returning(false))
             }
-            Base::Leaving => self.copy_out(slot, &directory),
+            Base::Leaving => self.copy_out(container),
             Base::Returning if !self.returns && self.world.draw(4) == 0 => {
-                let _ = self.flip(slot, Phase::Leaving)?;
-                self.commit(slot)
+                engine("turn round", container.flip(Phase::Leaving))?;
+                engine("commit", container.commit(true))
             }
-            Base::Returning => self.copy_back(slot),
+            Base::Returning => self.copy_back(container),
+        }
+    }
+
+    /// The container as the protocol knows it, if it has the segment's name; nothing where it has no base.
+    fn exchanged(&self, container: &mut dyn Opened) -> Result<Option<Exchanged<Folder>>, ConvertError> {
+        match Exchanged::open(&self.place) {
+            Ok(exchanged) if exchanged.directory.file == container.directory() => Ok(Some(exchanged)),
+            Err(ConvertError::Base { .. }) => Ok(None),
+            Ok(_) => Err(failed("find", DeviceError::NotFound).into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -116,7 +132,7 @@ impl Worker {
         &mut self,
         work: impl FnOnce(&mut Worker) -> Result<(), ConvertError>,
     ) -> Result<(), ConvertError> {
-        let locks = self.world.fault != Fault::NameNotChecked;
+        let locks = self.world.plan.fault != Fault::NameNotChecked;
         {
             let truth = &mut *self.world.truth.borrow_mut();
             if truth.is_dropped {
@@ -137,7 +153,7 @@ impl Worker {
             match exchange_in(&worker.place, found.inode) {
                 Ok(exchanged) => {
                     worker.world.tally(|tally| tally.exchanged_in += 1);
-                    if worker.world.fault == Fault::ScanBeforeExchange {
+                    if worker.world.plan.fault == Fault::ScanBeforeExchange {
                         worker.world.keep_exchanged(exchanged);
                     }
                     Ok(())
@@ -149,156 +165,77 @@ impl Worker {
         })
     }
 
-    fn settle(&mut self, slot: Slot) -> Result<(), ConvertError> {
-        let exchanged = match self.world.fault {
-            Fault::ScanBeforeExchange => self.world.take_exchanged(slot.directory),
+    fn settle(
+        &mut self,
+        container: &mut dyn Opened,
+        exchanged: Option<Exchanged<Folder>>,
+    ) -> Result<(), ConvertError> {
+        let kept = match self.world.plan.fault {
+            Fault::ScanBeforeExchange => self.world.take_exchanged(container.directory()),
             _ => None,
         };
-        let exchanged = match exchanged {
-            Some(exchanged) => exchanged,
-            None => Exchanged::open(&self.place)?,
-        };
+        let Some(exchanged) = kept.or(exchanged) else { return Ok(()) };
         let holders = self.settling.look(&self.place, &exchanged, 0)?;
         if !holders.is_empty() {
             self.settling = Settling::default();
             return Ok(());
         }
         make_durable(&self.place, &exchanged)?;
-        if self.flip(slot, Phase::Leaving)? == Flipped::Done {
+        if engine("flip", container.flip(Phase::Leaving))? == Flipped::Done {
             self.world.tally(|tally| tally.flips += 1);
         }
         Ok(())
     }
 
-    fn decompress(&mut self, slot: Slot) -> Result<(), ConvertError> {
+    fn decompress(&mut self, container: &mut dyn Opened) -> Result<(), ConvertError> {
         // The root that the plain file is to outlive.
-        self.commit(slot)?;
-        let file = slot.file;
+        engine("commit", container.commit(true))?;
         self.with_lock(|worker| {
-            if worker.world.kernel.root(file).is_none_or(|root| root.base != Base::Whole) {
+            // It may have been dropped since, and another be there.
+            let Some(exchanged) = worker.exchanged(container).ok().flatten() else { return Ok(()) };
+            if engine("look at", container.is_poisoned())? {
                 return Ok(());
             }
-            let exchanged = Exchanged::open(&worker.place)?;
-            if slot.is_poisoned() {
-                return Ok(());
-            }
-            exchange_out(&worker.place, exchanged, || slot.leave())?;
+            exchange_out(&worker.place, exchanged, || container.leave())?;
             worker.world.tally(|tally| tally.exchanged_out += 1);
             Ok(())
         })
     }
 
-    /// The container as a server process uses it.
-    fn opened(&self) -> Option<Server> {
-        let mut server = Server::new(&self.world, self.place.pid, INDEX);
-        server.open_container().then_some(server)
-    }
-
-    fn pinned<T>(&self, slot: Slot, work: impl FnOnce(Slot) -> T) -> T {
-        slot.pin(INDEX);
-        let done = work(slot);
-        slot.unpin(INDEX);
-        done
-    }
-
-    fn commit(&self, slot: Slot) -> Result<(), ConvertError> {
-        let Some(mut server) = self.opened() else { return Ok(()) };
-        let done = if server.slot().is_some_and(|found| found.file == slot.file) {
-            let kernel = &self.world.kernel;
-            let done = slot.commit(kernel, || {
-                let base = server.base()?;
-                let file = kernel.file_behind(base);
-                kernel.sync(file)
-            });
-            done.map_err(|source| failed("commit", source).into())
-        } else {
-            Ok(())
-        };
-        server.close();
-        done
-    }
-
-    fn flip(&self, slot: Slot, to: Phase) -> Result<Flipped, ConvertError> {
-        let Some(mut server) = self.opened() else { return Ok(Flipped::Busy) };
-        let kernel = &self.world.kernel;
-        let base = match server.slot() {
-            Some(found) if found.file == slot.file => server.base(),
-            _ => Err(DeviceError::NotFound),
-        };
-        let Ok(base) = base else {
-            server.close();
-            return Ok(Flipped::Busy);
-        };
-        slot.pin(INDEX);
-        let flipping = Flipping {
-            slot,
-            process: INDEX,
-            base_pages: &|| kernel.size_of(base),
-            cut_base: &|pages| kernel.ftruncate(base, pages),
-            durable: &|| kernel.root(slot.file),
-        };
-        let mut waits = 0;
-        let done = flip(&flipping, to, || {
-            clock::leave(Why::Relax);
-            waits += 1;
-            waits < 6
-        });
-        slot.unpin(INDEX);
-        server.close();
-        Ok(done?)
-    }
-
-    fn copy_out(&mut self, slot: Slot, directory: &Folder) -> Result<(), ConvertError> {
-        let Some(mut server) = self.opened() else { return Ok(()) };
-        if server.slot().is_some_and(|found| found.file == slot.file) {
-            let first = self.world.draw(PAGES_MAX);
-            for page in (first..PAGES_MAX).chain(0..first) {
-                let from = slot.entry(page);
-                if let (Entry::InBase { .. }, Ok(base)) = (from, server.base())
-                    && let Some(value) = self.world.kernel.pread(base, page)
-                    && slot.base() == Base::Leaving
-                {
-                    slot.replace(page, from, Slot::copied(from, Some(value)));
-                    self.world.tally(|tally| tally.copies += 1);
-                }
-            }
+    fn copy_all(&self, container: &mut dyn Opened) -> Result<(), ConvertError> {
+        let first = self.world.draw(PAGES_MAX);
+        for page in (first..PAGES_MAX).chain(0..first) {
+            engine("copy", container.copy(page))?;
+            self.world.tally(|tally| tally.copies += 1);
         }
-        server.close();
-        // Durable with the state that it was copied in.
-        self.commit(slot)?;
-        if slot.end_leaving() {
-            let mut is_committed = false;
-            finish(&self.place, directory, || {
-                is_committed = true;
-                self.commit(slot).map_err(|error| match error {
-                    ConvertError::Engine(error) => error,
-                    _ => failed("commit", DeviceError::Io(5)),
-                })
-            })?;
-            self.world.tally(|tally| tally.finished += u64::from(is_committed));
+        engine("commit", container.commit(true))
+    }
+
+    fn copy_out(&mut self, container: &mut dyn Opened) -> Result<(), ConvertError> {
+        self.copy_all(container)?;
+        let Ok(directory) = self.place.open_directory(Name::Segment) else { return Ok(()) };
+        let is_other = directory.file != container.directory();
+        if is_other || engine("look at", container.has_pages_in_base())? {
+            return Ok(());
         }
+        finish(&self.place, &directory, || match container.finish_leaving() {
+            Ok(_) => Ok(()),
+            Err(source) => Err(failed("finish", source)),
+        })?;
+        self.world.tally(|tally| tally.finished += 1);
         Ok(())
     }
 
-    fn copy_back(&mut self, slot: Slot) -> Result<(), ConvertError> {
-        let Some(mut server) = self.opened() else { return Ok(()) };
-        if server.slot().is_some_and(|found| found.file == slot.file) {
-            for page in 0..PAGES_MAX {
-                let from = slot.entry(page);
-                if let (Entry::Record { value, .. }, Ok(base)) = (from, server.base()) {
-                    self.world.kernel.pwrite(base, page, value).map_err(|e| failed("write", e))?;
-                    slot.count_base_write();
-                    slot.replace(page, from, Slot::copied(from, None));
-                    self.world.tally(|tally| tally.copies += 1);
-                }
-            }
-        }
-        server.close();
-        self.commit(slot)?;
-        if self.flip(slot, Phase::Whole)? == Flipped::Done {
+    fn copy_back(&mut self, container: &mut dyn Opened) -> Result<(), ConvertError> {
+        self.copy_all(container)?;
+        if engine("flip", container.flip(Phase::Whole))? == Flipped::Done {
             self.world.tally(|tally| tally.whole += 1);
-            self.commit(slot)?;
+            engine("commit", container.commit(true))?;
         }
         Ok(())
     }
+}
+
+fn engine<T>(operation: &'static str, done: Result<T, DeviceError>) -> Result<T, ConvertError> {
+    done.map_err(|source| failed(operation, source).into())
 }

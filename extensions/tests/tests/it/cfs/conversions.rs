@@ -199,6 +199,8 @@ fn the_nearest_setting_is_in_force_for_a_table_with_all_that_belongs_to_it() {
         assert_eq!(in_force(cluster, "s"), "");
         sql(cluster, "alter table t set tablespace fast");
         assert_eq!(in_force(cluster, &toast_index), "zstd:4 tablespace");
+        let shown = "select relation, setting, set_by from cfs_relations where relation = 't'::regclass";
+        assert_eq!(sql(cluster, shown), "t|zstd:4|tablespace");
         assert_eq!(in_force(cluster, "t_pkey"), "none nothing");
         sql(cluster, "select cfs_compress_database('postgres', 'zstd:5')");
         all("zstd:5 database");

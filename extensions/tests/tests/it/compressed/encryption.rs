@@ -144,15 +144,15 @@ const REFUSED: [(&str, &str); 10] = [
     ),
     (
         "alter tablespace pg_default set (encryption = on)",
-        "files of tablespace \"pg_default\" are always plain",
+        "tablespace \"pg_default\" cannot be compressed as a whole",
     ),
     (
         "alter tablespace pg_global set (compression = 'zstd:1')",
-        "files of tablespace \"pg_global\" are always plain",
+        "tablespace \"pg_global\" cannot be compressed as a whole",
     ),
     (
         "security label for cfs on tablespace pg_default is 'compression=zstd:1'",
-        "files of tablespace \"pg_default\" are always plain",
+        "tablespace \"pg_default\" cannot be compressed as a whole",
     ),
     (
         "security label for cfs on tablespace fast is 'compression=none, encryption=on'",

@@ -17,20 +17,20 @@ const BYTES: u64 = 96 << 20;
 const ROWS: u32 = 50_000;
 
 /// A filesystem of its own.
-struct Filesystem {
+pub struct Filesystem {
     scratch: TempDir,
 }
 
 /// What kind it is.
 #[derive(Clone, Copy, Debug)]
-enum Format {
+pub enum Format {
     Ext4,
     /// In memory.
     Tmpfs,
 }
 
 impl Filesystem {
-    fn new() -> Result<Filesystem, Missing> {
+    pub fn new() -> Result<Filesystem, Missing> {
         let owner = run::Owner::find()?;
         // As root, servers run as somebody else.
         if !owner.step_down {
@@ -42,11 +42,11 @@ impl Filesystem {
         Ok(filesystem)
     }
 
-    fn root(&self) -> PathBuf {
+    pub fn root(&self) -> PathBuf {
         self.scratch.path().join("mounted")
     }
 
-    fn mount(&self, format: Format) -> Result<(), String> {
+    pub fn mount(&self, format: Format) -> Result<(), String> {
         let image = self.scratch.path().join("image");
         let mut mount = Command::new("mount");
         match format {

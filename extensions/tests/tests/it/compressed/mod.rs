@@ -15,6 +15,8 @@ mod memory;
 mod owners;
 mod statements;
 
+pub use full_disk::{Filesystem, Format};
+
 use std::path::PathBuf;
 
 use pgshrink_testkit::{Cluster, Psql, Server, ServerBinaries, TempDir};

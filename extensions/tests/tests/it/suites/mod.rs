@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use pgshrink_testkit::{Server, ServerBinaries, Stop, wait_until};
 
-use differences::check;
-use runner::{Kind, Results, Sources, Suite, Twin};
+pub use differences::check;
+use runner::Results;
+pub use runner::{Kind, Sources, Suite, Twin};
 
 const MAJORS: [u32; 2] = [15, 18];
 

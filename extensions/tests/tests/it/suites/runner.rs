@@ -200,6 +200,11 @@ impl Twin {
         Twin::start(server, "cfs", "with (compression = 'zstd:1')")
     }
 
+    /// A server with the library, and a tablespace without a setting.
+    pub fn with_library(server: &ServerBinaries) -> Twin {
+        Twin::start(server, "cfs", "")
+    }
+
     fn start(server: &ServerBinaries, library: &str, option: &str) -> Twin {
         let builder = Cluster::builder().server(server).fsync(!library.is_empty());
         let builder = builder.conf("shared_preload_libraries", library).conf("shared_buffers", "32MB");

@@ -27,6 +27,9 @@ const FILES: &str = "select pg_relation_filepath(c.oid) from pg_class c
     where c.oid in ('live'::regclass, 'live_pkey'::regclass)
        or c.oid in (select reltoastrelid from pg_class where oid = 'live'::regclass)";
 
+/// In each directory of a database that has or had compressed files.
+const GUARD_NAME: &str = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
+
 /// A copy of the stage's table.
 pub(crate) struct Live;
 
@@ -97,6 +100,7 @@ impl Step for Live {
         stage.sql("drop table live; drop extension cfs")?;
         stage.cluster.set_conf("shared_preload_libraries", "")?;
         stage.cluster.restart()?;
+        remove_guards(stage)?;
         report.live_heading =
             "\nThe index as a live table, compressed where it lies while pgbench reads and updates it: bytes on disk"
                 .to_owned();
@@ -122,6 +126,23 @@ impl Step for Live {
         ));
         Ok(())
     }
+}
+
+/// Removes what stays when all is plain again, as the manual says: with it, the files would pass for a copy of compressed
+/// ones in the next step.
+fn remove_guards(stage: &Stage) -> Result<(), Failure> {
+    let base = stage.cluster.data_dir().join("base");
+    let failed = |error| Failure::io(format!("looking at {}", base.display()), &error);
+    for database in fs::read_dir(&base).map_err(failed)? {
+        let guard = database.map_err(failed)?.path().join(GUARD_NAME);
+        match fs::remove_file(&guard) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::io(format!("removing {}", guard.display()), &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Converts the table, and waits until it has its new form.

@@ -50,15 +50,7 @@ impl Step for Live {
 
     fn run(&mut self, stage: &Stage, progress: &Progress, report: &mut Report) -> Result<(), Failure> {
         progress.phase("a live table, plain");
-        stage.cluster.set_conf("shared_preload_libraries", "cfs")?;
-        stage.cluster.restart()?;
-        stage.sql("create extension cfs")?;
-        stage.sql("create table live as select p.*, 0 as hits from package p order by id")?;
-        stage.sql("alter table live add primary key (id); vacuum analyze live; checkpoint")?;
-        let columns = stage.sql(
-            "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
-             where attrelid = 'package'::regclass and attnum > 0 and not attisdropped",
-        )?;
+        let columns = make_table(stage)?;
         let checksum = |from: &str| {
             stage.sql(&format!(
                 "select count(*), md5(string_agg(md5(t::text), '' order by id)) from (select {columns} from {from}) t"
@@ -97,10 +89,7 @@ impl Step for Live {
         stage.sql("checkpoint")?;
         let back_size = size_of(stage)?;
 
-        stage.sql("drop table live; drop extension cfs")?;
-        stage.cluster.set_conf("shared_preload_libraries", "")?;
-        stage.cluster.restart()?;
-        remove_guards(stage)?;
+        remove_table(stage)?;
         report.live_heading =
             "\nThe index as a live table, compressed where it lies while pgbench reads and updates it: bytes on disk"
                 .to_owned();
@@ -115,7 +104,7 @@ impl Step for Live {
         });
         report.notes.push(format!(
             "Live table: pgbench (a lookup and an update by key, {CLIENTS} clients) did {:.0} transactions/s before, {:.0} \
-             while the table was compressed ({:.1} s, cfs.convert_rate set to take about that), {:.0} after. Plain again \
+             while the table was compressed ({:.1} s, cfs.convert_rate as for {CONVERSION_SECONDS} s), {:.0} after. Plain again \
              in {:.1} s without that limit: {}, with what {count} updates added.",
             before.rate,
             meanwhile.rate,
@@ -126,6 +115,26 @@ impl Step for Live {
         ));
         Ok(())
     }
+}
+
+/// Makes the table on a server with the library, and returns the columns that it has in common with the stage's.
+fn make_table(stage: &Stage) -> Result<String, Failure> {
+    stage.cluster.set_conf("shared_preload_libraries", "cfs")?;
+    stage.cluster.restart()?;
+    stage.sql("create extension cfs")?;
+    stage.sql("create table live as select p.*, 0 as hits from package p order by id")?;
+    stage.sql("alter table live add primary key (id); vacuum analyze live; checkpoint")?;
+    stage.sql(
+        "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+         where attrelid = 'package'::regclass and attnum > 0 and not attisdropped",
+    )
+}
+
+fn remove_table(stage: &Stage) -> Result<(), Failure> {
+    stage.sql("drop table live; drop extension cfs")?;
+    stage.cluster.set_conf("shared_preload_libraries", "")?;
+    stage.cluster.restart()?;
+    remove_guards(stage)
 }
 
 /// Removes what stays when all is plain again, as the manual says: with it, the files would pass for a copy of compressed

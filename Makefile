@@ -21,12 +21,12 @@ demo: ## the whole product on a throwaway cluster, and what it saves
 	@tools/extensions 15
 	@target/release/pgshrink-demo
 
-build: ## target/release/pgshrink
+build: ## target/release/pgshrink, and the library of pgshrink cfs exec
 	@tools/setup build
-	$(CARGO) build --release --locked -p pgshrink-cli
+	$(CARGO) build --release --locked -p pgshrink-cli -p pgshrink-cfs-exec
 
 # Only when it is absent: sudo make install must not need root's own Rust.
-target/release/pgshrink:
+target/release/pgshrink target/release/libpgshrink_cfs_exec.so:
 	@$(MAKE) build
 
 check: ## format, lints, source rules, unit tests, licences
@@ -52,8 +52,9 @@ bench: ## sizes, speed and memory against "off" and the rivals, in one run
 	@tools/extensions 15
 	bench/run
 
-install: target/release/pgshrink ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
+install: target/release/pgshrink target/release/libpgshrink_cfs_exec.so ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
 	install -D -m 755 target/release/pgshrink $(INTO)/bin/pgshrink
+	install -D -m 755 target/release/libpgshrink_cfs_exec.so $(INTO)/lib/pgshrink/libpgshrink_cfs_exec.so
 	install -d $(INTO)/share/man/man1 $(INTO)/share/bash-completion/completions
 	install -d $(INTO)/share/zsh/site-functions $(INTO)/share/fish/vendor_completions.d
 	target/release/pgshrink man --dir $(INTO)/share/man/man1

@@ -28,6 +28,7 @@ pub const ORDER: &[&str] = &[
     "scan",
     "checkpoint",
     "latency",
+    "conversion",
     "drop",
     "idle",
     "instructions",

@@ -171,6 +171,11 @@ impl Side {
             let of = rustix::fs::statvfs(&self.location)?;
             return Ok(((of.f_blocks - of.f_bfree) * of.f_frsize) as f64);
         }
+        self.bytes_now()
+    }
+
+    /// Bytes that the files in its tablespace take, as they are.
+    pub fn bytes_now(&self) -> Result<f64> {
         let mut bytes = 0;
         each_file(&self.location, &mut |path, metadata| {
             if path.file_name().is_none_or(|name| name != RESERVE_NAME) {
@@ -241,7 +246,8 @@ pub fn reported(printed: &str, line: &str) -> Result<f64> {
     number.ok_or_else(|| format!("pgbench tells no {line}:\n{printed}").into())
 }
 
-fn cpu_seconds_of(pid: &str) -> Option<f64> {
+/// Processor seconds of a process.
+pub fn cpu_seconds_of(pid: &str) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may have blanks.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);

@@ -2,6 +2,7 @@
 
 mod beyond;
 mod checkpoint;
+mod conversion;
 mod corpora;
 mod drop;
 mod idle;
@@ -27,6 +28,7 @@ pub const TABLES: &[(&str, Make)] = &[
     ("scan", scan::table),
     ("checkpoint", checkpoint::table),
     ("latency", latency::table),
+    ("conversion", conversion::table),
     ("drop", drop::table),
     ("idle", idle::table),
     ("instructions", instructions::table),

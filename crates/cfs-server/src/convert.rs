@@ -14,7 +14,7 @@ pub use flights::FLIGHTS_MAX;
 pub(crate) use flights::{FLIGHT_WORDS, Flights};
 pub use step::Converter;
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use pgshrink_cfs::convert::{ConvertError, Exchanged as Place, exchange_in, exchange_out, make_base};
 use pgshrink_cfs::relation::RelationName;
@@ -270,7 +270,7 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
         .map_err(|errno| Problem::System { call: "making the guard file", errno: errno.0 })?;
     shared.note_directory(key.tablespace, key.database);
     let policy = Policy::new(choice, false);
-    let site = ServerSite::open(shared, key, Instant::now(), policy.0);
+    let site = ServerSite::open(shared, key, policy.0);
     let site = site.map_err(of_system("open of the database's directory"))?;
     let found = pgshrink_cfs::convert::Site::look(&site, pgshrink_cfs::convert::Name::Segment);
     let Some(found) = found.map_err(of_system("look at the file"))? else { return Ok(Exchanged::Missing) };
@@ -328,7 +328,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
         },
         _ => None,
     };
-    let site = ServerSite::open(shared, key, Instant::now(), 0);
+    let site = ServerSite::open(shared, key, 0);
     let site = site.map_err(of_system("open of the database's directory"))?;
     if base == Base::None {
         // The root may still need the base of before: memory is ahead of it where a commit has failed.

@@ -12,7 +12,7 @@ use pgshrink_cfs::slots::SegmentKey;
 use crate::error::Problem;
 use crate::front::{Sweep, sweep};
 use crate::guard::{self, State};
-use crate::names::{BASE, DEFAULT_TABLESPACE, GUARD_NAME, LINKS, is_leftover, relation_name};
+use crate::names::{BASE, DEFAULT_TABLESPACE, GUARD_NAME, LINKS, in_root, is_leftover, relation_name};
 use crate::owner;
 
 /// Before anything is read: takes the directories for this server, removes what dead processes left, refuses containers
@@ -38,6 +38,19 @@ pub(crate) fn begin(version: &str) -> Result<Vec<(u32, u32)>, Problem> {
         }
         guard::mark(&directory, State::Running).map_err(at)?;
         guarded.push((tablespace, database_of(&directory)));
+    }
+    Ok(guarded)
+}
+
+/// For who reads alone: the directories that have a guard or containers.
+pub(crate) fn guarded(version: &str) -> Result<Vec<(u32, u32)>, Problem> {
+    let mut guarded = Vec::new();
+    for (tablespace, directory) in all(version)? {
+        let at = |source| Problem::Directory { path: directory.clone(), source };
+        let Seen { has_containers, has_guard, .. } = Seen::of(&directory).map_err(at)?;
+        if has_containers || has_guard {
+            guarded.push((tablespace, database_of(&directory)));
+        }
     }
     Ok(guarded)
 }
@@ -142,9 +155,9 @@ pub(crate) fn containers_in(
 
 /// All directories of databases, by tablespace; paths from the data directory.
 fn all(version: &str) -> Result<Vec<(u32, PathBuf)>, Problem> {
-    let base = numbered(Path::new(BASE))?.into_iter();
+    let base = numbered(&in_root(BASE))?.into_iter();
     let mut found: Vec<_> = base.map(|(_, database)| (DEFAULT_TABLESPACE, database)).collect();
-    for (tablespace, link) in numbered(Path::new(LINKS))? {
+    for (tablespace, link) in numbered(&in_root(LINKS))? {
         let databases = numbered(&link.join(version))?.into_iter();
         found.extend(databases.map(|(_, database)| (tablespace, database)));
     }
@@ -155,7 +168,7 @@ fn all(version: &str) -> Result<Vec<(u32, PathBuf)>, Problem> {
 
 /// Tablespaces that the data directory has links of.
 pub(crate) fn linked() -> Vec<u32> {
-    numbered(Path::new(LINKS)).unwrap_or_default().into_iter().map(|(tablespace, _)| tablespace).collect()
+    numbered(&in_root(LINKS)).unwrap_or_default().into_iter().map(|(tablespace, _)| tablespace).collect()
 }
 
 /// All directories of databases: tablespace and database.

@@ -304,7 +304,7 @@ impl Device for SegmentFile {
     /// so neither mode keeps out the server's own processes, and both keep out others. The file is locked for
     /// sharing as well, against commands of the tool that write.
     fn try_lock(&self, _: LockMode) -> Result<bool, DeviceError> {
-        if self.is_locked.load(Ordering::Relaxed) {
+        if self.is_locked.load(Ordering::Relaxed) || self.shared.is_read_only() {
             return Ok(true);
         }
         // SAFETY: takes numbers.
@@ -388,7 +388,16 @@ pub(crate) fn lock_for_server(descriptor: RawFd, server: u32) -> Result<bool, i3
 
 /// Makes the names in a container's directory durable.
 pub(crate) fn sync_own_directory(key: &SegmentKey, shared: &Shared) -> Result<(), DeviceError> {
-    sync_directory(PathBuffer::segment(key, shared.version()).as_c_str()).map_err(failed)
+    sync_names_in(PathBuffer::segment(key, shared.version()).as_c_str()).map_err(failed)
+}
+
+/// Syncs a container's directory, unless a plain file has its name again. Then its base is that file, and the names in
+/// it were durable before the exchange: who makes a base, by a link or anew, syncs its directory.
+fn sync_names_in(path: &CStr) -> Result<(), i32> {
+    match sync_directory(path) {
+        Err(libc::ENOTDIR) => Ok(()),
+        done => done,
+    }
 }
 
 fn sync_names(key: &SegmentKey, shared: &Shared) -> Result<(), DeviceError> {
@@ -505,5 +514,24 @@ impl Shared {
 
     fn recovery(&self) -> Recovery {
         if self.region.rolls_forward() { Recovery::RollForward } else { Recovery::Discard }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn names_of_a_container_that_is_a_plain_file_again_need_no_sync() {
+        let folder = std::env::temp_dir().join(format!("pgshrink-names-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = |name: &str| CString::new(folder.join(name).as_os_str().as_bytes()).unwrap();
+        std::fs::write(folder.join("plain"), b"x").unwrap();
+        assert_eq!(sync_names_in(&path("")), Ok(()));
+        assert_eq!(sync_names_in(&path("plain")), Ok(()));
+        assert_eq!(sync_names_in(&path("absent")), Err(libc::ENOENT));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

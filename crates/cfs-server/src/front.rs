@@ -102,9 +102,15 @@ fn look(process: &mut Process, key: &SegmentKey) -> Result<Option<u32>, Errno> {
     Ok(look.and_then(|look| look.pages))
 }
 
-/// Whether the handle's file was removed: it reads as empty then, as the server left it.
+/// Whether the handle's file was removed, or has become another form of the segment. Where no file ever became plain
+/// again, a container that is missing or another one is an error.
 pub(crate) fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::SegmentGone { .. }) || sync::is_absent(error)
+    let may_have_returned = || shared().is_some_and(|shared| shared.region.has_returned());
+    match error {
+        Error::SegmentGone { .. } => true,
+        Error::OtherContainer { .. } => may_have_returned(),
+        error => sync::is_absent(error) && may_have_returned(),
+    }
 }
 
 impl Front for ServerFront {
@@ -362,10 +368,11 @@ fn truncate_found(shared: &'static Shared, key: SegmentKey, size: u64) -> Outcom
             if size == 0 { pinned.drop_base() } else { Ok(()) }
         });
         match cut {
-            Err(error) if is_gone(&error) => {
-                let is_plain = matches!(find(shared, &key), Ok(Found::Plain));
-                if is_plain { Err(EXCHANGED) } else { Ok(()) }
+            // Another file had the name a moment later.
+            Err(error) if sync::is_absent(&error) || matches!(error, Error::OtherContainer { .. }) => {
+                Err(EXCHANGED)
             }
+            Err(error) if is_gone(&error) => Ok(()),
             // A damaged container has to be dropped as well. Its file goes with its name.
             Err(error) if size == 0 => {
                 reported(&key, &error);

@@ -8,7 +8,6 @@
 // A lock.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -24,6 +23,7 @@ use crate::databases;
 use crate::error::Problem;
 use crate::file::{SegmentFile, call, open};
 use crate::front::{Found, find};
+use crate::names::PathBuffer;
 use crate::saved::DIRECTORY;
 use crate::secrets::{self, Kernel, SecretError};
 use crate::server::{Shared, shared};
@@ -31,7 +31,6 @@ use crate::work;
 
 const FILE_NAME: &str = "keys";
 const LOCK_NAME: &str = "keys.lock";
-const DIRECTORY_PATH: &CStr = c"pg_cfs";
 const HEAD: &str = "cfs keys 1\n";
 /// More than a rotation after the other can leave.
 const LISTED_MAX: usize = crate::region::KEYS_MAX;
@@ -200,10 +199,42 @@ pub fn begin(data: &Path, sources: &Sources, encrypted: &[u32]) -> Result<(), Pr
     if shared.region.current_key().is_some() {
         return Ok(());
     }
+    let Some(Fetched { keys, listed }) = find_keys(shared, data, sources, encrypted)? else { return Ok(()) };
+    let list: Vec<_> = keys.iter().map(|key| (key.id(), key.recipe())).collect();
+    if listed.as_ref() != Some(&list) {
+        write_list(data, &list)?;
+    }
+    keys.iter().rev().try_for_each(|key| shared.region.put_key(key))
+}
+
+/// As [`begin`], for a program that is no server: writes nothing.
+///
+/// # Errors
+/// [`KeyProblem`].
+pub fn fetch(data: &Path, sources: &Sources, encrypted: &[u32]) -> Result<(), Problem> {
+    let shared = shared().ok_or(Problem::NotStarted)?;
+    let fetched = find_keys(shared, data, sources, encrypted)?;
+    let mut keys = fetched.iter().flat_map(|fetched| fetched.keys.iter().rev());
+    keys.try_for_each(|key| shared.region.put_key(key))
+}
+
+/// Keys, the one for new files first, and the list of before.
+struct Fetched {
+    keys: Vec<MasterKey>,
+    listed: Option<Vec<(KeyId, Recipe)>>,
+}
+
+/// `None`: there are none, and none is needed.
+fn find_keys(
+    shared: &'static Shared,
+    data: &Path,
+    sources: &Sources,
+    encrypted: &[u32],
+) -> Result<Option<Fetched>, Problem> {
     let list_is_there = data.join(DIRECTORY).join(FILE_NAME).symlink_metadata().is_ok();
     let secrets = sources.secrets().map_err(KeyProblem::from)?;
     if secrets.is_empty() && encrypted.is_empty() && !list_is_there {
-        return Ok(());
+        return Ok(None);
     }
     let listed = read_list(data)?;
     let mut keys = made_of(&secrets, listed.as_deref().unwrap_or_default())?;
@@ -214,17 +245,11 @@ pub fn begin(data: &Path, sources: &Sources, encrypted: &[u32]) -> Result<(), Pr
     if !is_complete {
         find_needed(shared, secrets, &mut keys)?;
     }
-    if keys.is_empty() {
-        return match encrypted.first() {
-            Some(tablespace) => Err(KeyProblem::None { tablespace: *tablespace }.into()),
-            None => Ok(()),
-        };
+    match (keys.is_empty(), encrypted.first()) {
+        (true, Some(tablespace)) => Err(KeyProblem::None { tablespace: *tablespace }.into()),
+        (true, None) => Ok(None),
+        (false, _) => Ok(Some(Fetched { keys, listed })),
     }
-    let list: Vec<_> = keys.iter().map(|key| (key.id(), key.recipe())).collect();
-    if listed.as_ref() != Some(&list) {
-        write_list(data, &list)?;
-    }
-    keys.iter().rev().try_for_each(|key| shared.region.put_key(key))
 }
 
 /// The master keys that the secrets give by the recipes that are known; the first secret gives one in any case.
@@ -367,7 +392,8 @@ impl Births {
     }
 
     fn open() -> Result<Births, i32> {
-        let directory = open(DIRECTORY_PATH, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let path = PathBuffer::in_data(DIRECTORY);
+        let directory = open(path.as_c_str(), libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         // SAFETY: opened for this alone.
         Ok(Births { directory: unsafe { OwnedFd::from_raw_fd(directory) } })
     }

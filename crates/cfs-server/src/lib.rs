@@ -44,6 +44,7 @@ pub mod secrets;
 pub mod server;
 pub mod setting;
 pub mod spare;
+pub mod tool;
 pub mod training;
 pub mod work;
 

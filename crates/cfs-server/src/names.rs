@@ -4,17 +4,25 @@
 //! `pg_tblspc/OID/PG_15_202209061/DATABASE/FILE`; a base backup names the latter by the tablespace's location. SQL
 //! functions that read files take any path, and so those that begin with the data directory's. What is in `global/` is
 //! never ours. Nothing here allocates.
+//!
+//! A server's working directory is its data directory, and the paths that are made here begin there. A program that is no
+//! server has another one: its library says once where the data directory is ([`set_root`]), and all paths that are made
+//! begin with that. Paths that are read are relative to the data directory in either.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::segment::FILE_NAME;
 use pgshrink_cfs::slots::SegmentKey;
 
 /// Bytes at most of a path that is made here: three numbers, a version directory, a fork, the longest file name.
-const PATH_BYTES: usize = 224;
+const INSIDE_BYTES: usize = 224;
+/// Bytes at most of the data directory's path, with its closing slash, where it is no working directory.
+pub(crate) const ROOT_BYTES_MAX: usize = 512;
+const PATH_BYTES: usize = INSIDE_BYTES + ROOT_BYTES_MAX;
 /// Bytes at most of the version directory's name.
 pub(crate) const VERSION_BYTES_MAX: usize = 40;
 
@@ -39,6 +47,25 @@ pub(crate) const BASE: &str = "base";
 
 /// Where a data directory has its tablespaces.
 pub(crate) const LINKS: &str = "pg_tblspc";
+
+/// What paths begin with, with a slash at its end; empty in a server.
+static ROOT: OnceLock<Vec<u8>> = OnceLock::new();
+
+fn root() -> &'static [u8] {
+    ROOT.get().map_or(&[], Vec::as_slice)
+}
+
+/// Says where the data directory is, once; false where its path is too long.
+pub(crate) fn set_root(data: &Path) -> bool {
+    let mut bytes = data.as_os_str().as_bytes().to_vec();
+    bytes.push(b'/');
+    bytes.len() <= ROOT_BYTES_MAX && ROOT.set(bytes).is_ok()
+}
+
+/// A directory of the data directory, for the standard library.
+pub(crate) fn in_root(name: &str) -> PathBuf {
+    Path::new(OsStr::from_bytes(root())).join(name)
+}
 
 /// Where tablespaces are: their OID by the path that is no server's own.
 pub(crate) trait Locations {
@@ -214,8 +241,11 @@ pub(crate) struct PathBuffer {
 }
 
 impl PathBuffer {
+    /// The data directory.
     fn new() -> PathBuffer {
-        PathBuffer { bytes: [0; PATH_BYTES], length: 0 }
+        let mut path = PathBuffer { bytes: [0; PATH_BYTES], length: 0 };
+        path.push(root());
+        path
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) -> &mut PathBuffer {
@@ -248,6 +278,13 @@ impl PathBuffer {
     /// The same, for the standard library.
     pub(crate) fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.bytes[..self.length]))
+    }
+
+    /// A file or directory of the data directory.
+    pub(crate) fn in_data(name: &str) -> PathBuffer {
+        let mut path = PathBuffer::new();
+        path.push(name.as_bytes());
+        path
     }
 
     /// `pg_tblspc/OID`: the link to the tablespace's location, or the directory itself. [`DEFAULT_TABLESPACE`] has

@@ -79,7 +79,7 @@ impl Drop for Directory {
 /// The server that has it.
 fn claim(shared: &Shared, tablespace: u32) -> Result<Option<Directory>, Owner> {
     // `postmaster.pid` guards what is in the data directory.
-    if tablespace == DEFAULT_TABLESPACE {
+    if tablespace == DEFAULT_TABLESPACE || shared.is_read_only() {
         return Ok(None);
     }
     let path = PathBuffer::version(tablespace, shared.version());

@@ -93,15 +93,17 @@ pub enum Lacks {
 }
 
 impl Wanted {
-    /// Compares a file with what is wanted of it. Small files stay plain, and encrypted ones encrypted.
+    /// Compares a file with what is wanted of it. Small files stay plain, and encrypted ones encrypted. What is on its
+    /// way goes on where nothing is wanted any more.
     pub fn lacks(self, file: &FileForm) -> Lacks {
         match (self, file.form) {
-            (Wanted::Leave, _) => Lacks::Nothing,
             (Wanted::Plain, FormNow::Compressing | FormNow::Compressed | FormNow::Returned)
+            | (Wanted::Leave, FormNow::Returned)
                 if !file.is_encrypted =>
             {
                 Lacks::Return
             }
+            (Wanted::Leave, _) => Lacks::Nothing,
             (Wanted::Plain, _) => Lacks::Nothing,
             (Wanted::Compressed(_), FormNow::Plain) if file.pages <= SMALL_PAGES => Lacks::Nothing,
             (Wanted::Compressed(_), FormNow::Plain | FormNow::Decompressing | FormNow::Returned) => {
@@ -199,6 +201,7 @@ mod tests {
             (zstd, FormNow::Returned, "zstd:3", 5, Lacks::Compression, false),
             (Wanted::Leave, FormNow::Plain, "none", 5, Lacks::Nothing, true),
             (Wanted::Leave, FormNow::Compressing, "zstd:3", 5, Lacks::Nothing, true),
+            (Wanted::Leave, FormNow::Returned, "zstd:3", 5, Lacks::Return, false),
         ] {
             let file = file(form, choice, pages);
             assert_eq!(

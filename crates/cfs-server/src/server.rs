@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -19,7 +20,7 @@ use crate::descriptors;
 use crate::directories::Exchanging;
 use crate::error::Problem;
 use crate::file::ServerOpener;
-use crate::names::VERSION_BYTES_MAX;
+use crate::names::{self, VERSION_BYTES_MAX};
 use crate::owner;
 use crate::process;
 use crate::region::{Region, Room};
@@ -56,6 +57,17 @@ pub struct Config {
     pub is_recovering: fn() -> bool,
     /// Whether this process forks all others, and so must not touch what they share.
     pub is_postmaster: bool,
+    /// What a program that is no server says of itself.
+    pub tool: Option<Tool>,
+}
+
+/// A program that is no server ([`crate::tool`]).
+#[derive(Clone, Debug)]
+pub struct Tool {
+    /// The data directory's absolute path. A server's is its working directory.
+    pub data_directory: PathBuf,
+    /// Whether nothing is locked or written: a server may run.
+    pub is_read_only: bool,
 }
 
 /// What all processes of the server have from the postmaster.
@@ -73,7 +85,19 @@ pub(crate) struct Shared {
     version: String,
     /// The data directory's absolute path, as the system says it.
     data: Vec<u8>,
+    access: FileAccess,
     number: u32,
+}
+
+/// Who this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FileAccess {
+    /// A server.
+    Server,
+    /// A program beside a stopped server.
+    Tool,
+    /// A program that locks and writes nothing.
+    ToolReads,
 }
 
 impl Shared {
@@ -100,6 +124,16 @@ impl Shared {
     /// Raises the generation before a name is exchanged, and again when the value is dropped.
     pub(crate) fn begin_exchange(&self) -> Exchanging {
         self.region.generation().begin_exchange()
+    }
+
+    /// Whether this is a program that is no server.
+    pub(crate) fn is_tool(&self) -> bool {
+        self.access != FileAccess::Server
+    }
+
+    /// Whether nothing is locked or written.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.access == FileAccess::ToolReads
     }
 
     /// The version directory's name.
@@ -174,6 +208,11 @@ pub fn start(config: Config) -> Result<(), Problem> {
     if SHARED.get().is_some() {
         return Ok(());
     }
+    if let Some(Tool { data_directory, .. }) = &config.tool
+        && !names::set_root(data_directory)
+    {
+        return setting("path of the data directory", &data_directory.display(), "at most 511 bytes");
+    }
     let region = Region::new(config.room)?;
     let for_pages = bytes_for_pages(config.dirty_pages_max);
     let commit_bytes = u64::from(region.capacity().geometry.extents_max) * 16 + (1 << 20);
@@ -191,7 +230,17 @@ pub fn start(config: Config) -> Result<(), Problem> {
         is_recovering: config.is_recovering,
         version: config.version,
         // Where it cannot be had, absolute paths are none of ours.
-        data: std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes(),
+        data: match &config.tool {
+            Some(tool) => tool.data_directory.clone(),
+            None => std::env::current_dir().unwrap_or_default(),
+        }
+        .into_os_string()
+        .into_encoded_bytes(),
+        access: match config.tool {
+            None => FileAccess::Server,
+            Some(Tool { is_read_only: false, .. }) => FileAccess::Tool,
+            Some(Tool { is_read_only: true, .. }) => FileAccess::ToolReads,
+        },
         number: random()?,
     };
     IS_POSTMASTER.store(config.is_postmaster, Ordering::Relaxed);
@@ -226,7 +275,10 @@ fn tuning(limit_percent: u32) -> Tuning {
 /// directories.
 pub fn begin(fsync: bool) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
-    let guarded = databases::begin(&shared.version)?;
+    let guarded = match shared.is_read_only() {
+        false => databases::begin(&shared.version)?,
+        true => databases::guarded(&shared.version)?,
+    };
     shared.region.begin(shared.number, !fsync)?;
     for (tablespace, database) in guarded {
         shared.note_directory(tablespace, database);
@@ -354,8 +406,12 @@ pub fn fill_reserve(tablespace: u32) -> Result<u64, Problem> {
 }
 
 /// Commits every segment that has something to commit, and says in its root that nothing follows; then in the guards
-/// that all are closed. What fails stays what the last commit made of it.
-fn close_all() {
+/// that all are closed. What fails stays what the last commit made of it. A server does this at its end by itself
+/// ([`Config::is_last`]); a program that is none, in whichever way it ends.
+///
+/// # Errors
+/// The error number of what failed last; the log says more.
+pub fn close_all() -> Result<(), Errno> {
     let closed = process::with(|process| {
         let shared = process.shared;
         let keys = process.member.open_segments(false).map_err(|error| errno_of(&error))?;
@@ -368,11 +424,11 @@ fn close_all() {
         }
         closed
     });
-    if closed.is_ok()
-        && let Some(shared) = shared()
-    {
-        let _ = databases::end(&shared.version);
-    }
+    closed?;
+    let Some(shared) = shared() else { return Ok(()) };
+    // Guards that say "running" refuse a copy, nothing else.
+    let _ = databases::end(&shared.version);
+    Ok(())
 }
 
 fn close(member: &'static process::Joined, key: SegmentKey, opener: &ServerOpener) -> Result<(), Error> {
@@ -405,7 +461,7 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     // Nothing may unwind into exit.
     let _ = std::panic::catch_unwind(|| {
         if closes {
-            close_all();
+            let _ = close_all();
         }
         process::leave();
     });

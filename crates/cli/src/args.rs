@@ -12,8 +12,8 @@ mod run;
 mod shared_flags;
 
 pub use cfs::{
-    AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, InfoArgs, KeyArgs, OutputArgs, PackArgs,
-    RekeyArgs, SalvageArgs, UnpackArgs, VerifyArgs,
+    AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, ExecArgs, InfoArgs, KeyArgs, OutputArgs,
+    PackArgs, RekeyArgs, SalvageArgs, UnpackArgs, VerifyArgs,
 };
 pub use connect::ConnectArgs;
 pub use decode::DecodeArgs;

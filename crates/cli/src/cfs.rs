@@ -11,6 +11,7 @@ mod content;
 mod copy;
 mod dictionary;
 mod estimate;
+mod exec;
 mod file;
 mod info;
 mod keys;
@@ -111,6 +112,7 @@ pub(crate) fn main(args: &CfsArgs) -> ExitCode {
         CfsCommand::Salvage(args) => salvage::run(args),
         CfsCommand::Accept(args) => accept::run(args),
         CfsCommand::CheckServer(args) => check_server::run(args),
+        CfsCommand::Exec(args) => exec::run(args),
     };
     match done {
         Ok(Verdict::Good) => ExitCode::SUCCESS,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::documents;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::live;
 use crate::pages;
 use crate::progress::Progress;
 use crate::report;
@@ -21,6 +22,7 @@ fn steps() -> Vec<Box<dyn Step>> {
     let mut steps = wire::steps();
     steps.push(Box::new(documents::Documents));
     steps.push(Box::new(tablespaces::Tablespaces));
+    steps.push(Box::new(live::Live));
     // Stops the server: the last.
     steps.push(Box::new(pages::Pages));
     steps
@@ -151,8 +153,9 @@ mod tests {
         assert_eq!(exit_code(true, &report(vec![row(true), row(false)], &[])), 1);
         let documents = Report { documents: vec![row(false)], ..Report::default() };
         let tablespaces = Report { tablespaces: vec![row(false)], ..Report::default() };
+        let live = Report { live: vec![row(false)], ..Report::default() };
         let pages = Report { pages: vec![row(false)], ..Report::default() };
-        assert_eq!([documents, tablespaces, pages].map(|report| exit_code(true, &report)), [1; 3]);
+        assert_eq!([documents, tablespaces, live, pages].map(|report| exit_code(true, &report)), [1; 4]);
         assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
         assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The same server then stores the documents of the index as jsonb and as zson, and the index in a plain and in a
-//! compressed tablespace. At the end its files are packed, unpacked and started on again.
+//! compressed tablespace, and compresses a table where it lies, in use. At the end its files are packed, unpacked and started on again.
 //!
 //! 1. Nothing is left behind, however it ends: [`supervisor`] owns a directory in which everything happens.
 //! 2. A part of the product adds its rows by adding to [`demo::steps`].
@@ -18,6 +18,7 @@ mod demo;
 mod documents;
 mod failure;
 mod interrupt;
+mod live;
 mod package_index;
 mod package_table;
 mod pages;

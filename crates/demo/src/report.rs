@@ -17,7 +17,7 @@ Documents, after make install-zson, in your own database:
 What compressed tablespaces would save, read-only, beside your own server:
   pgshrink cfs estimate DATA_DIRECTORY
 and, after make install-cfs and shared_preload_libraries = 'cfs':
-  CREATE TABLESPACE fast LOCATION '/data/fast' WITH (compression = 'zstd:1');";
+  CREATE EXTENSION cfs;  SELECT cfs_compress_relation('TABLE');  SELECT * FROM cfs_progress;";
 
 /// One line above, below the header and at the end.
 const UNICODE: TableStyle = lines('─');
@@ -34,6 +34,7 @@ pub(crate) fn print(
         (&report.heading, &report.rows, &WIRE),
         (&report.documents_heading, &report.documents, &DOCUMENTS),
         (&report.tablespaces_heading, &report.tablespaces, &TABLESPACES),
+        (&report.live_heading, &report.live, &LIVE),
         (&report.pages_heading, &report.pages, &PAGES),
     ] {
         if !rows.is_empty() {
@@ -94,6 +95,15 @@ const TABLESPACES: Heads = Heads {
     timed: true,
     total: false,
     digits: 2,
+};
+const LIVE: Heads = Heads {
+    plain: "bytes\nbefore",
+    shrunk: "bytes\nafter",
+    ways: ["", ""],
+    cpu: false,
+    timed: false,
+    total: false,
+    digits: 0,
 };
 const PAGES: Heads = Heads {
     plain: "bytes\nplain",

@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     pub(crate) package_count: usize,
     /// The table's rows in the COPY format.
     pub(crate) rows: PathBuf,
-    _scratch: TempDir,
+    scratch: TempDir,
 }
 
 impl Stage {
@@ -45,7 +45,7 @@ impl Stage {
         interrupt::check()?;
 
         progress.phase(&format!("loading {package_count} packages"));
-        let stage = Stage { cluster, pgshrink: pgshrink.to_owned(), package_count, rows, _scratch: scratch };
+        let stage = Stage { cluster, pgshrink: pgshrink.to_owned(), package_count, rows, scratch };
         stage.sql(&package_table::definition("package"))?;
         let mut copy = stage.cluster.psql().arg("-c").arg("copy package from stdin").command();
         program::run(&mut copy, Some(stage.open_rows()?))?;
@@ -63,6 +63,11 @@ impl Stage {
     pub(crate) fn open_rows(&self) -> Result<File, Failure> {
         File::open(&self.rows)
             .map_err(|error| Failure::io(format!("opening {}", self.rows.display()), &error))
+    }
+
+    /// A directory for files of steps.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// The password for programs that are not psql.

@@ -33,6 +33,10 @@ pub(crate) struct Report {
     pub(crate) tablespaces_heading: String,
     /// For the table of tablespaces.
     pub(crate) tablespaces: Vec<Row>,
+    /// What the row of a live table is about.
+    pub(crate) live_heading: String,
+    /// For the table of a live table.
+    pub(crate) live: Vec<Row>,
     /// What the rows of relation files are about.
     pub(crate) pages_heading: String,
     /// For the table of relation files at rest.
@@ -46,7 +50,7 @@ pub(crate) struct Report {
 impl Report {
     /// The rows of all tables.
     pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().chain(&self.documents).chain(&self.tablespaces).chain(&self.pages)
+        self.rows.iter().chain(&self.documents).chain(&self.tablespaces).chain(&self.live).chain(&self.pages)
     }
 }
 

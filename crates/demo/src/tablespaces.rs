@@ -208,7 +208,7 @@ fn side_bench(stage: &Stage, scratch: &Path, script: &str, transactions: &str) -
 }
 
 /// Bytes of all files below, without what is held back.
-fn on_disk(path: &Path) -> std::io::Result<u64> {
+pub(crate) fn on_disk(path: &Path) -> std::io::Result<u64> {
     let metadata = path.symlink_metadata()?;
     if !metadata.is_dir() {
         let is_reserve = path.file_name().is_some_and(|name| name == RESERVE_NAME);

@@ -78,8 +78,23 @@ pub fn install(front: &'static dyn Front) -> Result<Installed, Refused> {
 /// # Errors
 /// Nothing has been changed then.
 pub fn install_despite(front: &'static dyn Front, despite: &[&str]) -> Result<Installed, Refused> {
+    install_checked(front, |imports| table::check(imports.names(), despite))
+}
+
+/// As [`install`], for a program that is no server and may lack file functions that servers have.
+///
+/// # Errors
+/// Nothing has been changed then.
+pub fn install_in_tool(front: &'static dyn Front) -> Result<Installed, Refused> {
+    install_checked(front, |imports| table::check_tool(imports.names()))
+}
+
+fn install_checked(
+    front: &'static dyn Front,
+    check: impl FnOnce(&Imports) -> Vec<Problem>,
+) -> Result<Installed, Refused> {
     let imports = Imports::of_this_process().map_err(Refused::Table)?;
-    let problems = table::check(imports.names(), despite);
+    let problems = check(&imports);
     if !problems.is_empty() {
         return Err(Refused::Imports(problems));
     }

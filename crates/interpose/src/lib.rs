@@ -19,5 +19,5 @@ mod original;
 
 pub use front::{Advice, Attributes, Errno, Front, Listed, Moment, Outcome, PAGE_BYTES};
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
-pub use install::{Installed, Refused, install, install_despite, prepare};
+pub use install::{Installed, Refused, install, install_despite, install_in_tool, prepare};
 pub use pages::{Page, PagesToRead, PagesToWrite};

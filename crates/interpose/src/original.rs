@@ -91,6 +91,16 @@ originals! {
     fn rename(from: *const c_char, to: *const c_char) -> c_int = ["rename"];
     fn link(from: *const c_char, to: *const c_char) -> c_int = ["link"];
     fn rmdir(path: *const c_char) -> c_int = ["rmdir"];
+    fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int = ["unlinkat"];
+    fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = ["faccessat"];
+    fn renameat(directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int = ["renameat"];
+    fn renameat2(directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint) -> c_int
+        = ["renameat2"];
+    fn linkat(directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_int) -> c_int
+        = ["linkat"];
+    fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int
+        = ["statx"];
+    fn fdopendir(fd: c_int) -> *mut DIR = ["fdopendir"];
     fn opendir(path: *const c_char) -> *mut DIR = ["opendir"];
     fn readdir(directory: *mut DIR) -> *mut dirent = ["readdir", "readdir64"];
     fn closedir(directory: *mut DIR) -> c_int = ["closedir"];
@@ -103,6 +113,7 @@ originals! {
         -> ssize_t = ["copy_file_range"];
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t = ["sendfile", "sendfile64"];
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = ["fopen64", "fopen"];
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = ["fdopen", "_IO_fdopen"];
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE = ["freopen64", "freopen"];
     fn readlink(path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t = ["readlink"];
 }

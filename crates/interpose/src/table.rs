@@ -123,6 +123,18 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// Imports that [`check`] refuses in a server and that tools have for other ends than a relation's pages: patterns of
+/// file names, a removal by a name that is not a managed file's, messages.
+const IN_TOOLS: &[&str] =
+    &["glob", "glob64", "globfree", "remove", "dprintf", "vdprintf", "__dprintf_chk", "__vdprintf_chk"];
+
+/// What is wrong with a program that is no server: it does not have all file functions, and may have a few more.
+pub fn check_tool<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Problem> {
+    let mut problems = check(names, IN_TOOLS);
+    problems.retain(|problem| !matches!(problem, Problem::Missing { .. }));
+    problems
+}
+
 /// What is wrong with a program that imports `names`. `despite`: imports that the caller answers for.
 pub fn check<'a>(names: impl Iterator<Item = &'a str> + Clone, despite: &[&str]) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -150,9 +150,8 @@ impl Look {
             files.is_some_and(|files| files.contains(&member.file.to_u32()))
         };
         match wanted {
-            Wanted::Leave => return false,
-            Wanted::Plain if !has_container() => return false,
-            Wanted::Plain | Wanted::Compressed(_) => {}
+            Wanted::Plain | Wanted::Leave if !has_container() => return false,
+            Wanted::Plain | Wanted::Leave | Wanted::Compressed(_) => {}
         }
         match members::files(member.tablespace, member.file) {
             Ok(files) => files.iter().any(|(_, form)| wanted.lacks(form) != Lacks::Nothing),

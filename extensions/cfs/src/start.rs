@@ -117,6 +117,7 @@ unsafe extern "C-unwind" fn shmem_startup() {
     fatal(code, format!("cfs cannot start: {error}"), hint);
 }
 
+// tidy: long, what the server says of itself, field by field
 fn begin() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: variables of the server that are set by now.
     let (backends, buffers, fsync, is_postmaster) = unsafe {
@@ -141,6 +142,7 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
         is_redo,
         is_recovering,
         is_postmaster,
+        tool: None,
     })?;
     let saved::Saved { settings: known, errors } = saved::read_all(Path::new("."))?;
     // Before anything in their directories is touched.

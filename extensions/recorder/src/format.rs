@@ -43,6 +43,8 @@ pub enum Kind {
     SyncAllEnd = 15,
     /// A call that the recorder cannot follow: its name.
     Unknown = 16,
+    /// Two names were exchanged: one, the other.
+    Exchange = 17,
 }
 
 impl Kind {
@@ -66,6 +68,7 @@ impl Kind {
             SyncAllBegin,
             SyncAllEnd,
             Unknown,
+            Exchange,
         ];
         all.into_iter().find(|kind| *kind as u32 == number)
     }

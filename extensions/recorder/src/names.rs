@@ -1,25 +1,78 @@
 //! Functions that make, change and remove names.
+//!
+//! Names relative to an open directory are recorded by their whole path, which is asked for under the lock: no rename
+//! can come between. The call itself is made as it was asked for.
 // Replaces functions of libc.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::format::Kind;
 use crate::recording::{is_below, turn};
 use crate::{inode_of, int, mark, set_marks, system};
 
-/// The bytes of a path.
-///
-/// # Safety
-/// `path` ends with a zero and lives as long as the caller's call.
-unsafe fn bytes<'p>(path: *const c_char) -> &'p [u8] {
-    // SAFETY: the caller's.
-    unsafe { CStr::from_ptr(path) }.to_bytes()
+/// Bytes of a path, with its closing zero.
+const PATH_BYTES: usize = 4096;
+
+/// A name, relative to an open directory or not.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    directory: c_int,
+    path: *const c_char,
+}
+
+impl Place {
+    /// A path as `open` has it.
+    pub(crate) fn of(path: *const c_char) -> Place {
+        Place { directory: libc::AT_FDCWD, path }
+    }
+
+    fn at(directory: c_int, path: *const c_char) -> Place {
+        Place { directory, path }
+    }
+
+    /// Whether it is below the roots, now.
+    fn is_below(self) -> bool {
+        // SAFETY: a string that ends with a zero, for as long as the call.
+        !self.path.is_null() && unsafe { self.with_path(|path| is_below(path.as_ptr())) }
+    }
+
+    /// Does something with its whole path.
+    ///
+    /// # Safety
+    /// The path ends with a zero and lives as long as the call.
+    unsafe fn with_path<R>(self, then: impl FnOnce(&CStr) -> R) -> R {
+        // SAFETY: the caller's.
+        let name = unsafe { CStr::from_ptr(self.path) };
+        if self.directory == libc::AT_FDCWD || name.to_bytes().starts_with(b"/") {
+            return then(name);
+        }
+        let before = crate::errno();
+        let mut whole = [0u8; 2 * PATH_BYTES];
+        let mut link = [0u8; 32];
+        // SAFETY: buffers of the lengths that are given.
+        let got = unsafe {
+            libc::snprintf(
+                link.as_mut_ptr().cast(),
+                link.len(),
+                c"/proc/self/fd/%d".as_ptr(),
+                self.directory,
+            );
+            libc::readlink(link.as_ptr().cast(), whole.as_mut_ptr().cast(), PATH_BYTES - 1)
+        };
+        crate::set_errno(before);
+        let length = usize::try_from(got).unwrap_or(0);
+        whole[length] = b'/';
+        let name = name.to_bytes();
+        let end = (length + 1 + name.len()).min(whole.len() - 1);
+        whole[length + 1..end].copy_from_slice(&name[..end - length - 1]);
+        then(CStr::from_bytes_until_nul(&whole).unwrap_or_default())
+    }
 }
 
 /// Opens a file below the roots.
-pub(crate) unsafe fn open_watched(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    let open = |flags: c_int| int(system!(SYS_openat, libc::AT_FDCWD, path, flags, mode));
+pub(crate) unsafe fn open_watched(place: Place, flags: c_int, mode: libc::mode_t) -> c_int {
+    let open = |flags: c_int| int(system!(SYS_openat, place.directory, place.path, flags, mode));
     if flags & (libc::O_CREAT | libc::O_TRUNC) == 0 {
         let descriptor = open(flags);
         set_marks(descriptor, mark::WATCHED);
@@ -36,8 +89,11 @@ pub(crate) unsafe fn open_watched(path: *const c_char, flags: c_int, mode: libc:
     if descriptor >= 0 {
         let (inode, _) = inode_of(descriptor);
         if made {
+            let record = |path: &CStr| {
+                turn.record_paths(Kind::Create, inode, u64::from(mode), [path.to_bytes(), &[]]);
+            };
             // SAFETY: a string that ends with a zero.
-            turn.record_paths(Kind::Create, inode, u64::from(mode), [unsafe { bytes(path) }, &[]]);
+            unsafe { place.with_path(record) };
         } else if flags & libc::O_TRUNC != 0 {
             turn.record(Kind::Truncate, inode, 0, 0);
         }
@@ -45,12 +101,12 @@ pub(crate) unsafe fn open_watched(path: *const c_char, flags: c_int, mode: libc:
     descriptor
 }
 
-unsafe fn open_any(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    if is_below(path) {
+unsafe fn open_any(place: Place, flags: c_int, mode: libc::mode_t) -> c_int {
+    if place.is_below() {
         // SAFETY: as of this function.
-        return unsafe { open_watched(path, flags, mode) };
+        return unsafe { open_watched(place, flags, mode) };
     }
-    let descriptor = int(system!(SYS_openat, libc::AT_FDCWD, path, flags, mode));
+    let descriptor = int(system!(SYS_openat, place.directory, place.path, flags, mode));
     set_marks(descriptor, 0);
     descriptor
 }
@@ -59,93 +115,192 @@ unsafe fn open_any(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_i
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: as of this function.
-    unsafe { open_any(path, flags, mode) }
+    unsafe { open_any(Place::of(path), flags, mode) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: as of this function.
-    unsafe { open_any(path, flags, mode) }
+    unsafe { open_any(Place::of(path), flags, mode) }
 }
 
-/// Does a system call on one or two paths, and records it if they are below the roots.
-macro_rules! change {
-    ($kind:ident, $([$path:expr, $second:expr])?, $any:expr, $call:expr) => {{
-        if !$any {
-            return int($call);
-        }
-        let turn = turn();
-        let done = int($call);
-        if done == 0 {
-            // SAFETY: strings that end with a zero.
-            $(turn.record_paths(Kind::$kind, 0, 0, unsafe { [bytes($path), $second] });)?
-        }
-        done
-    }};
+#[unsafe(no_mangle)]
+unsafe extern "C" fn openat(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: libc::mode_t,
+) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { open_any(Place::at(directory, path), flags, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn openat64(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: libc::mode_t,
+) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { open_any(Place::at(directory, path), flags, mode) }
+}
+
+/// Does a system call that changes one name or two, and records it if they are below the roots.
+///
+/// # Safety
+/// The paths end with a zero and live as long as the call.
+unsafe fn change(kind: Kind, places: [Place; 2], watched: bool, call: impl FnOnce() -> c_int) -> c_int {
+    if !watched {
+        return call();
+    }
+    let turn = turn();
+    let record = |first: &CStr, second: &CStr| {
+        turn.record_paths(kind, 0, 0, [first.to_bytes(), second.to_bytes()]);
+    };
+    // SAFETY: the caller's. A directory that is about to be removed has its path before.
+    unsafe {
+        places[0].with_path(|first| {
+            places[1].with_path(|second| {
+                let done = call();
+                if done == 0 {
+                    record(first, second);
+                }
+                done
+            })
+        })
+    }
+}
+
+const NO_PLACE: Place = Place { directory: libc::AT_FDCWD, path: c"".as_ptr() };
+
+unsafe fn rename_any(from: Place, to: Place, flags: c_uint) -> c_int {
+    let call = || int(system!(SYS_renameat2, from.directory, from.path, to.directory, to.path, flags));
+    let watched = from.is_below() || to.is_below();
+    let kind = match flags {
+        0 | libc::RENAME_NOREPLACE => Kind::Rename,
+        libc::RENAME_EXCHANGE => Kind::Exchange,
+        _ => Kind::Unknown,
+    };
+    // SAFETY: as of this function.
+    unsafe { change(kind, [from, to], watched, call) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    change!(Rename, [from, bytes(to)], is_below(from) || is_below(to), system!(SYS_rename, from, to))
+    // SAFETY: as of this function.
+    unsafe { rename_any(Place::of(from), Place::of(to), 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat(
+    from_directory: c_int,
+    from: *const c_char,
+    to_directory: c_int,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { rename_any(Place::at(from_directory, from), Place::at(to_directory, to), 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat2(
+    from_directory: c_int,
+    from: *const c_char,
+    to_directory: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { rename_any(Place::at(from_directory, from), Place::at(to_directory, to), flags) }
+}
+
+unsafe fn link_any(from: Place, to: Place, flags: c_int) -> c_int {
+    let call = || int(system!(SYS_linkat, from.directory, from.path, to.directory, to.path, flags));
+    let kind = if flags == 0 { Kind::Link } else { Kind::Unknown };
+    // SAFETY: as of this function.
+    unsafe { change(kind, [from, to], to.is_below(), call) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
-    change!(Link, [from, bytes(to)], is_below(to), system!(SYS_link, from, to))
+    // SAFETY: as of this function.
+    unsafe { link_any(Place::of(from), Place::of(to), 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn linkat(
+    from_directory: c_int,
+    from: *const c_char,
+    to_directory: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { link_any(Place::at(from_directory, from), Place::at(to_directory, to), flags) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
-    change!(Symlink, [target, bytes(path)], is_below(path), system!(SYS_symlink, target, path))
+    let (target, place) = (Place::of(target), Place::of(path));
+    let call = || int(system!(SYS_symlink, target.path, place.path));
+    // SAFETY: as of this function.
+    unsafe { change(Kind::Symlink, [target, place], place.is_below(), call) }
+}
+
+unsafe fn remove(place: Place, flags: c_int) -> c_int {
+    let kind = if flags & libc::AT_REMOVEDIR != 0 { Kind::Rmdir } else { Kind::Unlink };
+    let call = || int(system!(SYS_unlinkat, place.directory, place.path, flags));
+    // SAFETY: as of this function.
+    unsafe { change(kind, [place, NO_PLACE], place.is_below(), call) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
-    change!(Unlink, [path, &[]], is_below(path), system!(SYS_unlink, path))
+    // SAFETY: as of this function.
+    unsafe { remove(Place::of(path), 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
-    change!(Rmdir, [path, &[]], is_below(path), system!(SYS_rmdir, path))
+    // SAFETY: as of this function.
+    unsafe { remove(Place::of(path), libc::AT_REMOVEDIR) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mkdir(path: *const c_char, mode: libc::mode_t) -> c_int {
-    if !is_below(path) {
-        return int(system!(SYS_mkdir, path, mode));
+unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { remove(Place::at(directory, path), flags) }
+}
+
+unsafe fn make_directory(place: Place, mode: libc::mode_t) -> c_int {
+    let call = || int(system!(SYS_mkdirat, place.directory, place.path, mode));
+    if !place.is_below() {
+        return call();
     }
     let turn = turn();
-    let done = int(system!(SYS_mkdir, path, mode));
+    let done = call();
     if done == 0 {
         // SAFETY: a string that ends with a zero; all zeros is a value of this struct of numbers.
         unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
-            libc::lstat(path, &mut stat);
-            turn.record_paths(Kind::Mkdir, stat.st_ino, u64::from(mode), [bytes(path), &[]]);
+            libc::fstatat(place.directory, place.path, &mut stat, libc::AT_SYMLINK_NOFOLLOW);
+            place.with_path(|path| {
+                turn.record_paths(Kind::Mkdir, stat.st_ino, u64::from(mode), [path.to_bytes(), &[]]);
+            });
         }
     }
     done
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    const BYTES: usize = 4096;
-    // SAFETY: buffers of the lengths that are given, with a closing zero each.
-    unsafe {
-        let mut whole = [0u8; 2 * BYTES];
-        let mut length = 0;
-        if directory != libc::AT_FDCWD && !bytes(path).starts_with(b"/") {
-            let mut link = [0u8; 32];
-            libc::snprintf(link.as_mut_ptr().cast(), link.len(), c"/proc/self/fd/%d".as_ptr(), directory);
-            let got = libc::readlink(link.as_ptr().cast(), whole.as_mut_ptr().cast(), BYTES - 1);
-            length = usize::try_from(got).unwrap_or(0);
-            whole[length] = b'/';
-            length += 1;
-        }
-        let name = bytes(path);
-        let end = (length + name.len()).min(whole.len() - 1);
-        whole[length..end].copy_from_slice(&name[..end - length]);
-        let whole: *const c_char = whole.as_ptr().cast();
-        if flags & libc::AT_REMOVEDIR != 0 { rmdir(whole) } else { unlink(whole) }
-    }
+unsafe extern "C" fn mkdir(path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { make_directory(Place::of(path), mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdirat(directory: c_int, path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: as of this function.
+    unsafe { make_directory(Place::at(directory, path), mode) }
 }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use libc::FILE;
 
 use crate::format::Kind;
-use crate::names::open_watched;
+use crate::names::{Place, open_watched};
 use crate::recording::{Turn, is_below, turn};
 use crate::{inode_of, mark, marks, set_marks, system};
 
@@ -40,7 +40,7 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> *mut FILE {
             }
             return stream;
         }
-        let descriptor = open_watched(path, flags, 0o666);
+        let descriptor = open_watched(Place::of(path), flags, 0o666);
         if descriptor < 0 {
             return std::ptr::null_mut();
         }

@@ -13,6 +13,8 @@ use pgshrink_cfs::convert::{Holders, NEW_SUFFIX};
 pub(crate) struct Scan {
     /// When it began.
     pub(crate) begun: Instant,
+    /// The count of exchanges before it began. While it is this, no name has changed its form since.
+    pub(crate) generation: Option<u64>,
     /// Writable descriptors by device and inode.
     found: HashMap<(u64, u64), Holders>,
     /// Processes that could not be looked at.
@@ -21,9 +23,9 @@ pub(crate) struct Scan {
 
 impl Scan {
     /// Looks at all processes of this user.
-    pub(crate) fn new() -> Scan {
+    pub(crate) fn new(generation: Option<u64>) -> Scan {
         let begun = Instant::now();
-        let mut scan = Scan { begun, found: HashMap::new(), unreadable: Holders::default() };
+        let mut scan = Scan { begun, generation, found: HashMap::new(), unreadable: Holders::default() };
         let me = own_user();
         let Ok(processes) = read_dir("/proc") else {
             scan.unreadable = Holders { unreadable: 1, ..Holders::default() };
@@ -33,8 +35,8 @@ impl Scan {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
-            // Of another user, it cannot have opened the file for writing, nor be looked at.
-            if entry.metadata().is_ok_and(|metadata| metadata.uid() == me) {
+            // Of another user, it cannot have opened the file for writing. One that hides its memory is shown as root's.
+            if entry.metadata().is_ok_and(|metadata| metadata.uid() == me) || has_user(&entry.path(), me) {
                 scan.look_at(pid, &entry.path());
             }
         }
@@ -60,7 +62,11 @@ impl Scan {
             if !name.windows(NEW_SUFFIX.len()).any(|part| part == NEW_SUFFIX.as_bytes()) {
                 continue;
             }
-            let Ok(file) = std::fs::metadata(descriptor.path()) else { continue };
+            let file = match std::fs::metadata(descriptor.path()) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(_) => return self.cannot_read(pid, process),
+            };
             let number = descriptor.file_name();
             if !is_writable(&process.join("fdinfo").join(number)) {
                 continue;
@@ -88,6 +94,13 @@ impl Scan {
         let process = if found.process == 0 { self.unreadable.process } else { found.process };
         Holders { unreadable: self.unreadable.unreadable, process, ..found }
     }
+}
+
+/// Whether one of the process's user ids is this.
+fn has_user(process: &Path, user: u32) -> bool {
+    let Ok(status) = read_to_string(process.join("status")) else { return false };
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().any(|id| id.parse() == Ok(user)))
 }
 
 /// Whether the descriptor may write; what does not say so may.
@@ -118,13 +131,13 @@ mod tests {
             (file.dev(), file.ino())
         };
         let reader = File::open(&path).unwrap();
-        assert_eq!(Scan::new().of(device, inode).writable, 0);
+        assert_eq!(Scan::new(None).of(device, inode).writable, 0);
         let writer = OpenOptions::new().write(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let found = Scan::new().of(device, inode);
+        let found = Scan::new(None).of(device, inode);
         assert_eq!((found.writable, found.process), (1, std::process::id()));
         drop(writer);
-        assert_eq!(Scan::new().of(device, inode).writable, 0);
+        assert_eq!(Scan::new(None).of(device, inode).writable, 0);
         drop(reader);
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -6,7 +6,6 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use pgshrink_cfs::convert::{BASE_NAME, Found, Generation, Holders, Inode, Kind, NEW_SUFFIX, Name, Site};
 use pgshrink_cfs::device::Alone;
@@ -42,18 +41,15 @@ pub(super) struct ServerSite {
     /// The segment's name in it.
     name: CString,
     device: u64,
-    /// From when on a look at descriptors counts.
-    since: Instant,
     /// What the container that is made is to keep about how pages are written.
     policy: u32,
 }
 
 impl ServerSite {
-    /// The place of a segment. `since`: a moment at which it was known to be exchanged, or any.
+    /// The place of a segment. `policy`: what a container that is made there is to keep about how pages are written.
     pub(super) fn open(
         shared: &'static Shared,
         key: &SegmentKey,
-        since: Instant,
         policy: u32,
     ) -> Result<ServerSite, DeviceError> {
         let directory = PathBuffer::database(key.tablespace, key.database, shared.version());
@@ -65,7 +61,7 @@ impl ServerSite {
         let own = own.as_c_str().to_bytes();
         let name = own.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let name = CString::new(name).map_err(|_| DeviceError::Io(libc::EINVAL))?;
-        Ok(ServerSite { shared, key: *key, above, name, device, since, policy })
+        Ok(ServerSite { shared, key: *key, above, name, device, policy })
     }
 
     fn named(&self, name: Name) -> CString {
@@ -267,14 +263,16 @@ impl Site for ServerSite {
 
     fn holders(&self, inode: Inode) -> Result<Holders, DeviceError> {
         SCAN.with_borrow_mut(|scan| {
+            // What was seen of this file holds as long as no name was exchanged since.
+            let generation = self.generation().steady();
             let is_known = |scan: &Scan| {
-                scan.begun > self.since && {
+                scan.generation.is_some() && scan.generation == generation && {
                     let found = scan.of(self.device, inode.0);
                     found.is_empty() || scan.begun.elapsed() < SCAN_PERIOD
                 }
             };
             if !scan.as_ref().is_some_and(is_known) {
-                *scan = Some(Scan::new());
+                *scan = Some(Scan::new(generation));
             }
             Ok(scan.as_ref().map(|scan| scan.of(self.device, inode.0)).unwrap_or_default())
         })

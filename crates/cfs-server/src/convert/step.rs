@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use pgshrink_cfs::convert::{
-    ConvertError, Exchanged as Place, Flip, Flipped, Phase as To, Settling, finish, flip, make_durable,
+    ConvertError, Exchanged as Place, Flipped, Phase as To, Settling, finish, flip, make_durable,
 };
 use pgshrink_cfs::segment::BASE_NAME;
 use pgshrink_cfs::slots::{Access, SegmentKey};
@@ -20,7 +20,7 @@ use crate::error::Problem;
 use crate::file::ServerOpener;
 use crate::front::writing;
 use crate::names::PathBuffer;
-use crate::process::{OpenFile, Process, Using, with};
+use crate::process::{OpenFile, Process, with};
 use crate::report::failure;
 use crate::reserve::check_space;
 use crate::server::{Shared, shared};
@@ -37,8 +37,6 @@ const COMMIT_PAGES: u32 = 16_384;
 struct Local {
     /// Of which conversion of the file: what was seen of one is nothing for another.
     began: u64,
-    /// When this worker first saw the file: it had been exchanged by then.
-    seen: Instant,
     settling: Settling,
     /// Where the next page to be moved is looked for.
     next: u32,
@@ -108,7 +106,6 @@ impl Converter {
         }
         let new = || Local {
             began,
-            seen: Instant::now(),
             settling: Settling::default(),
             next: 0,
             moved: 0,
@@ -188,7 +185,7 @@ impl Converter {
         flight.phase(Phase::Settling);
         let shared = self.shared;
         let Some(local) = self.local(key) else { return Ok(Step::Gone) };
-        let site = ServerSite::open(shared, key, local.seen, 0);
+        let site = ServerSite::open(shared, key, 0);
         let site = site.map_err(of_system("open of the database's directory"))?;
         let place = match Place::open(&site) {
             Ok(place) => place,
@@ -259,9 +256,7 @@ impl Converter {
     /// Nothing is in the base any more: it goes.
     fn finish(&mut self, key: &SegmentKey, flight: Flight) -> Result<Step, Problem> {
         flight.phase(Phase::Finishing);
-        let Some(local) = self.local(key) else { return Ok(Step::Gone) };
-        let seen = local.seen;
-        let site = ServerSite::open(self.shared, key, seen, 0);
+        let site = ServerSite::open(self.shared, key, 0);
         let site = site.map_err(of_system("open of the database's directory"))?;
         let directory =
             pgshrink_cfs::convert::Site::open_directory(&site, pgshrink_cfs::convert::Name::Segment);
@@ -352,32 +347,6 @@ fn page_problem(error: StoreError) -> Problem {
     }
 }
 
-/// A pinned segment, for the protocol.
-struct Pinned<'a, 'p>(&'a Using<'p>);
-
-impl Flip for Pinned<'_, '_> {
-    fn freeze(&self) -> bool {
-        self.0.freeze()
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.0.is_quiet()
-    }
-
-    fn change(&self, to: To) -> Result<bool, Error> {
-        match (to, self.0.base()) {
-            (To::Leaving, Base::Whole) => self.0.begin_leaving(),
-            (To::Leaving, Base::Returning) => self.0.turn_round(),
-            (To::Whole, Base::Returning) => self.0.become_whole(),
-            _ => Ok(false),
-        }
-    }
-
-    fn thaw(&self) {
-        self.0.thaw();
-    }
-}
-
 fn flip_to(key: &SegmentKey, to: To) -> Result<Step, Problem> {
     let flipped = using_engine(key, Access::Write, |pinned| {
         let begun = Instant::now();
@@ -385,7 +354,7 @@ fn flip_to(key: &SegmentKey, to: To) -> Result<Step, Problem> {
             std::thread::sleep(FLIP_PAUSE);
             begun.elapsed() < FLIP_TIME
         };
-        let flipped = flip(&Pinned(pinned), to, wait)?;
+        let flipped = flip(pinned, to, wait)?;
         if flipped == Flipped::Done {
             // From now on a crash leaves what memory says.
             pinned.commit()?;

@@ -59,6 +59,11 @@ pub(super) fn is_compressed(shared: &Shared, key: &SegmentKey) -> bool {
     {
         return false;
     }
+    // Of a program that is no server, only what must not be plain: others become containers when a server has them.
+    if shared.is_tool() && !shared.region.setting(key.tablespace).is_some_and(|setting| setting.is_encrypted)
+    {
+        return false;
+    }
     let version = shared.version();
     let own = PathBuffer::in_database(key.tablespace, key.database, version, VERSION_FILE);
     if exists(own.as_c_str()) {

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
-use std::fs::DirEntry;
+use std::fs::{DirEntry, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -106,9 +106,25 @@ pub(crate) enum Sweep {
 
 /// Removes what processes left in a database's directory that died while they made, exchanged or removed a container.
 /// Not while others may be doing so: at a server's start, or when the directory goes.
+///
+/// Where pages are kept, the directory is synced first: an exchange that only the page cache knows of may yet be lost
+/// with the power, and what is removed here would be the segment then.
 pub(crate) fn sweep(directory: &Path, what: Sweep) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
-    for entry in entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes())) {
+    let leftovers = entries.flatten().filter(|entry| is_leftover(entry.file_name().as_encoded_bytes()));
+    let mut is_synced = what == Sweep::All;
+    for entry in leftovers {
+        if !is_synced {
+            if let Err(error) = File::open(directory).and_then(|directory| directory.sync_all()) {
+                let path = directory.display();
+                return failure(
+                    None,
+                    None,
+                    &format!("\"{path}\" cannot be synced, and is not cleaned up: {error}"),
+                );
+            }
+            is_synced = true;
+        }
         if what == Sweep::KeepPages && is_needed(&entry) {
             let path = entry.path();
             let what = format!("\"{}\" is kept: the file that it stands for is missing", path.display());

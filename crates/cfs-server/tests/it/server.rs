@@ -123,6 +123,7 @@ fn boot() {
         is_redo: || false,
         is_recovering: || false,
         is_postmaster: true,
+        tool: None,
     };
     start(config).unwrap();
     restart();

@@ -10,7 +10,7 @@ use pgshrink_cfs::page::{Mode, PAGE_SIZE, PageCodec, PageDictionary};
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::sim::Disk;
 use pgshrink_cfs::{
-    Budget, Container, Device, Folder, Geometry, Options, Recovery, Scratch, Seal, Stored, segment,
+    Base, Budget, Container, Device, Folder, Geometry, Options, Recovery, Scratch, Seal, Stored, segment,
 };
 
 use crate::fixture::{Bench, content, read, write};
@@ -24,7 +24,15 @@ type Open = Container<'static, pgshrink_cfs::sim::DiskFile, Alone>;
 
 /// Opens a container for reading, a sealed one with the keys of the golden files.
 fn open(bytes: &[u8]) -> Result<Open, String> {
+    open_beside(bytes, None)
+}
+
+/// The same beside a base.
+fn open_beside(bytes: &[u8], base: Option<&[u8]>) -> Result<Open, String> {
     let disk = Disk::new(1, || ());
+    if let Some(base) = base {
+        disk.create(segment::BASE_NAME).unwrap().pwrite(base, 0).unwrap();
+    }
     let file = disk.create(segment::FILE_NAME).unwrap();
     file.pwrite(bytes, 0).unwrap();
     let head = segment::clear(&file);
@@ -43,9 +51,9 @@ fn open(bytes: &[u8]) -> Result<Open, String> {
 }
 
 /// Everything that there is to be read.
-fn survey(bytes: &[u8]) -> Result<(), String> {
-    let container = open(bytes)?;
-    let pages = (0..container.pages()).try_for_each(|block| read(&container, block).map(drop));
+fn survey(bytes: &[u8], base: Option<&[u8]>) -> Result<(), String> {
+    let container = open_beside(bytes, base)?;
+    let pages = (0..container.page_count().unwrap()).try_for_each(|block| read(&container, block).map(drop));
     let numbers = container.dictionary_ids().unwrap();
     let all = pages.and_then(|()| numbers.into_iter().try_for_each(|id| container.dictionary(id).map(drop)));
     all.map_err(|error| error.to_string())
@@ -53,6 +61,11 @@ fn survey(bytes: &[u8]) -> Result<(), String> {
 
 fn golden(kind: &str, name: &str) -> Vec<u8> {
     std::fs::read(folder(kind).join(name)).unwrap()
+}
+
+/// The base that lies beside a golden container.
+fn base(kind: &str, stem: &str) -> Option<Vec<u8>> {
+    std::fs::read(folder(kind).join(format!("{stem}.base"))).ok()
 }
 
 fn golden_page(name: &str) -> Vec<u8> {
@@ -258,14 +271,50 @@ fn golden_sealed_containers_are_read_with_their_keys() {
 }
 
 #[test]
+fn a_golden_container_that_keeps_a_policy_is_read() {
+    let container = open(&golden("golden", "policy.cfs")).unwrap();
+    assert_eq!((container.policy(), container.base(), container.pages()), (made::POLICY, Base::None, 6));
+    for block in 0..6 {
+        assert_eq!(read(&container, block).unwrap(), content(block, block));
+    }
+}
+
+#[test]
+fn golden_containers_beside_a_base_are_read_from_both() {
+    let in_base = |number: u8| vec![number; PAGE_SIZE];
+    let whole: Vec<_> = (1..=made::BASE_PAGES).map(in_base).collect();
+    // Blocks 4 and 5 of the base were cut off before the segment grew again.
+    let left = [in_base(1), content(1, 1), in_base(3), in_base(4), vec![], vec![], content(6, 1)];
+    let cases: [(&str, Base, u32, &[Vec<u8>]); 3] = [
+        ("base-whole", Base::Whole, 0, &whole),
+        ("base-leaving", Base::Leaving, made::POLICY, &left),
+        ("base-returning", Base::Returning, made::POLICY | 1 << 31, &left),
+    ];
+    for (name, state, policy, expected) in cases {
+        let container =
+            open_beside(&golden("golden", &format!("{name}.cfs")), base("golden", name).as_deref()).unwrap();
+        assert_eq!((container.base(), container.policy()), (state, policy), "{name}");
+        assert_eq!(container.page_count().unwrap() as usize, expected.len(), "{name}");
+        for (block, expected) in (0..).zip(expected) {
+            assert!(read(&container, block).unwrap() == *expected, "{name}, block {block}");
+        }
+    }
+}
+
+/// A reason without what this reader knows: later ones know more.
+fn of_file(reason: &str) -> &str {
+    reason.split_once(", known is").map_or(reason, |(of_file, _)| of_file)
+}
+
+#[test]
 fn golden_damage_is_refused_with_its_reason() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder("golden-errors")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some(stem) = name.strip_suffix(".cfs") else { continue };
         let reason = String::from_utf8(golden("golden-errors", &format!("{stem}.txt"))).unwrap();
-        let outcome = survey(&golden("golden-errors", &name));
-        assert_eq!(outcome.unwrap_err(), reason.trim_end(), "{name}");
+        let outcome = survey(&golden("golden-errors", &name), base("golden-errors", stem).as_deref());
+        assert_eq!(of_file(&outcome.unwrap_err()), of_file(reason.trim_end()), "{name}");
         names.push(name);
     }
     assert_eq!(names.len(), made::DAMAGED.len(), "{names:?}");
@@ -284,6 +333,9 @@ fn write_goldens() {
     for (name, make) in made::GOLDEN {
         fresh("golden", format!("{name}.cfs"), &make());
     }
+    for (kind, name, pages) in made::BASES {
+        fresh(kind, format!("{name}.base"), &made::base(pages));
+    }
     for (name, of, damage) in made::DAMAGED {
         let mut bytes = golden("golden", &format!("{of}.cfs"));
         damage(&mut bytes);
@@ -291,7 +343,7 @@ fn write_goldens() {
         fresh(
             "golden-errors",
             format!("{name}.txt"),
-            format!("{}\n", survey(&bytes).unwrap_err()).as_bytes(),
+            format!("{}\n", survey(&bytes, base("golden-errors", name).as_deref()).unwrap_err()).as_bytes(),
         );
     }
 }

@@ -1,6 +1,7 @@
 //! `pgshrink cfs` and its subcommands.
 
 use clap::{Args, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Compressed relation files, offline: look into, check, convert.
@@ -37,6 +38,9 @@ Examples:
   Before a server with compressed tablespaces is upgraded:
     pgshrink cfs check-server /usr/lib/postgresql/18/bin/postgres
 
+  An old primary with compressed tables becomes the new one's standby:
+    pgshrink cfs exec -- pg_rewind -D /srv/pg/15/main --source-server='host=new dbname=postgres'
+
 Exit codes:
   0  done
   1  checked, and found damage, pages that cannot be had any more, or a server that is not supported
@@ -55,6 +59,7 @@ pub enum CfsCommand {
     Salvage(SalvageArgs),
     Accept(AcceptArgs),
     CheckServer(CheckServerArgs),
+    Exec(ExecArgs),
 }
 
 /// What every subcommand prints, and how.
@@ -301,3 +306,49 @@ pub struct CheckServerArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
+
+/// Run a program that sees compressed files as plain ones.
+///
+/// For programs that work on the files of a stopped server: pg_rewind, pg_checksums, tar, cp. A library is loaded into PROGRAM
+/// that puts functions of its own in the place of the file functions of the C library, as the extension does in a server. What PROGRAM
+/// writes into a compressed file is compressed; files that it makes are plain, except in encrypted tablespaces. All is
+/// committed when it exits.
+///
+/// PROGRAM has to be linked dynamically with glibc, may be neither a script nor setuid, and must do its file work itself: what a program
+/// in another language does by system calls of its own meets a directory where a compressed file is. Programs that PROGRAM
+/// starts have the library too, but for postgres, which loads cfs by shared_preload_libraries.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXEC_EXAMPLES)]
+pub struct ExecArgs {
+    /// Data directory of the stopped server
+    ///
+    /// Found by itself where PROGRAM is given it: by -D, --pgdata or --target-pgdata, or as the only argument that is one;
+    /// else PGDATA counts.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data_directory: Option<PathBuf>,
+    /// Refuse writing to compressed files, and run beside a running server too
+    ///
+    /// Of each compressed file PROGRAM sees the last commit, which the server's checkpoints make. What the server
+    /// replaces meanwhile cannot be read and is an error; a copy of all files is no backup.
+    #[arg(long)]
+    pub read_only: bool,
+    /// The library [default: libpgshrink_cfs_exec.so beside pgshrink, or in ../lib/pgshrink]
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArgs,
+    /// Program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  pgshrink cfs exec -- pg_rewind -D /srv/pg/15/main --source-server='host=new dbname=postgres'
+  pgshrink cfs exec -- pg_checksums --check -D /srv/pg/15/main
+  pgshrink cfs exec -- cp -a /srv/pg/15/main /restore/main
+  pgshrink cfs exec --data-directory /srv/pg/15/main -- tar -C /srv/pg/15 -cf /backup/main.tar main
+
+Exit codes:
+  that of PROGRAM; 2 where it could not be run, or where what it wrote could not be committed";

@@ -19,20 +19,25 @@ const LINKS_MAX: usize = 40;
 /// link of a data directory that the path leads through; and if a server with the extension has a tablespace's
 /// directory. A tablespace without compressed files that is named by its own place says nothing.
 pub(crate) fn refuse(path: &Path, force: bool) -> Result<(), Failure> {
-    if force {
-        return Ok(());
+    match force {
+        true => Ok(()),
+        false => refuse_with(path, "Stop it, or work on a copy; --force if it is no server"),
     }
+}
+
+/// The same, with another next step.
+pub(crate) fn refuse_with(path: &Path, next_step: &str) -> Result<(), Failure> {
     let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
     let links = links_through(&from_root(path));
     for entry in fs::read_dir(&real).into_iter().flatten().flatten() {
-        refuse_owned(&entry.path())?;
+        refuse_owned(&entry.path(), next_step)?;
     }
     for place in links.iter().chain([&real]) {
         for folder in place.ancestors().take(LEVELS_MAX) {
             let file = folder.join(FILE_NAME);
-            refuse_owned(folder)?;
+            refuse_owned(folder, next_step)?;
             match fs::read_to_string(&file) {
-                Ok(text) => refuse_alive(&file, &text)?,
+                Ok(text) => refuse_alive(&file, &text, next_step)?,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 Err(error) => return Err(Failure::reading(&file)(error)),
             }
@@ -78,35 +83,29 @@ fn links_through(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Fails if it is a tablespace's directory that a server with the extension has.
-fn refuse_owned(folder: &Path) -> Result<(), Failure> {
+fn refuse_owned(folder: &Path, next_step: &str) -> Result<(), Failure> {
     let is_version = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"PG_"));
     match is_version.then(|| owner::user_of(folder)).flatten() {
         None => Ok(()),
-        Some(owner) => Err(Failure::new(
-            folder,
-            format!(
-                "is in use by {}. Stop it, or work on a copy; --force if it is no server",
-                owner.named("a server")
-            ),
-        )),
+        Some(owner) => {
+            Err(Failure::new(folder, format!("is in use by {}. {next_step}", owner.named("a server"))))
+        }
     }
 }
 
-fn refuse_alive(file: &Path, text: &str) -> Result<(), Failure> {
+fn refuse_alive(file: &Path, text: &str, next_step: &str) -> Result<(), Failure> {
     // A single-user server's is negative.
     let number =
         text.lines().next().and_then(|line| line.trim().parse::<i32>().ok()).map(i32::saturating_abs);
     let Some(pid) = number.and_then(Pid::from_raw) else {
-        return Err(Failure::new(file, "names no process; if no server runs here, remove it or add --force"));
+        let reason = format!("names no process, and a server may run here. {next_step}");
+        return Err(Failure::new(file, reason));
     };
     match test_kill_process(pid) {
         Err(Errno::SRCH) => Ok(()),
         _ => Err(Failure::new(
             file,
-            format!(
-                "process {} is alive: a server runs here. Stop it, or work on a copy; --force if it is no server",
-                pid.as_raw_nonzero()
-            ),
+            format!("process {} is alive: a server runs here. {next_step}", pid.as_raw_nonzero()),
         )),
     }
 }

@@ -9,9 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{DIR, dirent};
 
+use super::descriptors::managed;
 use super::front::{asked, guarded};
-use super::names::managed_name;
-use crate::front::Listed;
+use super::names::{managed_name, named_folder};
+use crate::front::{Listed, Outcome};
 use crate::original::{self, errno, set_errno};
 
 /// Streams of such directories, and what the front knows each by.
@@ -44,7 +45,22 @@ pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     }
     let number = asked(|front| front.open_directory(name).map(Ok));
     // SAFETY: as the program has called it.
-    let directory = unsafe { original::opendir(path) };
+    watch(unsafe { original::opendir(path) }, number)
+}
+
+/// A folder's descriptor becomes a stream. Servers do without.
+pub(super) unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
+    if managed(fd).is_some() {
+        set_errno(libc::ENOTDIR);
+        return ptr::null_mut();
+    }
+    let number = named_folder(fd, |name| asked(|front| front.open_directory(name).map(Ok)));
+    // SAFETY: as the program has called it.
+    watch(unsafe { original::fdopendir(fd) }, number)
+}
+
+/// Takes a stream in, if the front has a number for it.
+fn watch(directory: *mut DIR, number: Outcome<u64>) -> *mut DIR {
     let Some(number) = number.filter(|_| !directory.is_null()) else { return directory };
     let mut streams = streams();
     let refused = match number {

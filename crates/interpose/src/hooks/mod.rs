@@ -68,6 +68,7 @@ mod bytes;
 mod changing;
 mod descriptors;
 mod directories;
+mod folders;
 mod front;
 mod names;
 mod opening;
@@ -147,7 +148,14 @@ hooks! {
     "rename" => names::rename;
     "link" => names::link;
     "rmdir" => names::rmdir;
+    "unlinkat" => folders::unlinkat;
+    "faccessat" => folders::faccessat;
+    "renameat" => folders::renameat;
+    "renameat2" => folders::renameat2;
+    "linkat" => folders::linkat;
+    "statx" => folders::statx_path;
     "opendir" => directories::opendir;
+    "fdopendir" => directories::fdopendir;
     "readdir" | "readdir64" => directories::readdir;
     "closedir" => directories::closedir;
     "posix_fallocate" | "posix_fallocate64" => sizes::posix_fallocate;
@@ -158,4 +166,5 @@ hooks! {
     "sendfile" | "sendfile64" => sizes::sendfile;
     "fopen" | "fopen64" => streams::fopen;
     "freopen" | "freopen64" => streams::freopen;
+    "fdopen" | "_IO_fdopen" => streams::fdopen;
 }

@@ -60,6 +60,14 @@ pub(super) unsafe fn in_folder<T>(
     ask(CStr::from_bytes_until_nul(&whole).ok()?)
 }
 
+/// Asks about the name of an open folder.
+pub(super) fn named_folder<T>(folder: c_int, ask: impl FnOnce(&CStr) -> Option<T>) -> Option<T> {
+    let mut name = [0_u8; libc::PATH_MAX as usize];
+    let room = name.len() - 1;
+    folder_name(folder, &mut name[..room])?;
+    ask(CStr::from_bytes_until_nul(&name).ok()?)
+}
+
 /// The name of an open folder; how long it is.
 fn folder_name(folder: c_int, to: &mut [u8]) -> Option<usize> {
     const PREFIX: &[u8] = b"/proc/self/fd/";

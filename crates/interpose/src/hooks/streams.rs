@@ -9,6 +9,7 @@ use std::ptr;
 use libc::{FILE, off64_t, size_t, ssize_t};
 
 use super::changing::stream_settled;
+use super::descriptors::managed;
 use super::names::managed_name;
 use super::opening::{close, open_managed};
 use super::sizes::lseek;
@@ -125,6 +126,16 @@ pub(super) unsafe extern "C" fn freopen(
     }
     // SAFETY: as the program has called it.
     unsafe { original::freopen(path, mode, stream) }
+}
+
+/// A managed descriptor cannot become a stream: libc would read what is really behind it.
+pub(super) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if managed(fd).is_some() {
+        set_errno(libc::EOPNOTSUPP);
+        return ptr::null_mut();
+    }
+    // SAFETY: as the program has called it.
+    unsafe { original::fdopen(fd, mode) }
 }
 
 #[test]

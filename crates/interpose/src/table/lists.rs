@@ -87,6 +87,15 @@ pub const HOOKED: &[&str] = &[
     "fopen64",
     "freopen",
     "freopen64",
+    "unlinkat",
+    "faccessat",
+    "renameat",
+    "renameat2",
+    "linkat",
+    "statx",
+    "fdopendir",
+    "fdopen",
+    "_IO_fdopen",
 ];
 
 const STREAM: &str = "works on a stream that the hooked fopen has made";
@@ -453,8 +462,6 @@ pub const REFUSED: &[(&str, &[&str])] = &[
     (
         INSIDE,
         &[
-            "fdopen",
-            "_IO_fdopen",
             "dprintf",
             "vdprintf",
             "__dprintf_chk",
@@ -515,10 +522,9 @@ pub const REFUSED: &[(&str, &[&str])] = &[
             "getdirentries64",
             "readdir_r",
             "readdir64_r",
-            "fdopendir",
         ],
     ),
-    (PATHS, &["statx", "faccessat", "eaccess", "euidaccess", "unlinkat", "renameat", "renameat2", "linkat"]),
+    (PATHS, &["eaccess", "euidaccess"]),
 ];
 
 /// Functions without which a program does not do its file work through its own imports: of each line at least

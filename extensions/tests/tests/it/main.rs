@@ -20,6 +20,7 @@ mod documents;
 mod drivers;
 mod dump;
 mod encodings;
+mod exec;
 mod install;
 mod learning;
 mod live;

@@ -4,8 +4,9 @@ use std::cell::Cell;
 
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::fault::Fault;
+use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::{MasterKey, Random, Secret};
-use pgshrink_cfs::{Birth, Identity, KEY_BYTES, Options, Scratch, Seal, segment};
+use pgshrink_cfs::{Birth, Container, Device, Folder, Identity, KEY_BYTES, Options, Scratch, Seal, segment};
 
 use super::golden_page;
 use crate::fixture::{Bench, Open, content, write};
@@ -18,7 +19,7 @@ type Making = (&'static str, fn() -> Vec<u8>);
 type Damaging = (&'static str, &'static str, fn(&mut Vec<u8>));
 
 // leaves.cfs is made by formats/cfs/reference.py.
-pub const GOLDEN: [Making; 8] = [
+pub const GOLDEN: [Making; 12] = [
     ("inline", inline),
     ("folded", folded),
     ("algorithms", algorithms),
@@ -27,6 +28,19 @@ pub const GOLDEN: [Making; 8] = [
     ("numbers", numbers),
     ("sealed-key", || sealed(&key(1))),
     ("sealed-passphrase", || sealed(&passphrase("correct horse"))),
+    ("policy", policy),
+    ("base-whole", base_whole),
+    ("base-leaving", base_leaving),
+    ("base-returning", base_returning),
+];
+
+/// Bases beside containers, and of how many pages: of golden ones, and of damaged ones.
+pub const BASES: [(&str, &str, u8); 5] = [
+    ("golden", "base-whole", BASE_PAGES),
+    ("golden", "base-leaving", BASE_PAGES),
+    ("golden", "base-returning", BASE_PAGES),
+    ("golden-errors", "base-whole-with-pages", BASE_PAGES),
+    ("golden-errors", "base-returning-cut", 1),
 ];
 
 /// Modes of the first blocks of `algorithms`, each of the same page: pglz, LZ4, zlib, zstd, Snappy, LZFSE, as
@@ -132,6 +146,68 @@ fn numbers() -> Vec<u8> {
     bench.bytes()
 }
 
+/// Of the bases of golden containers.
+pub const BASE_PAGES: u8 = 6;
+/// What a server keeps there for zstd:9.
+pub const POLICY: u32 = 9 << 8 | 5;
+
+/// A base: each page is full of its number plus one.
+pub fn base(pages: u8) -> Vec<u8> {
+    (1..=pages).flat_map(|number| [number; PAGE_SIZE]).collect()
+}
+
+/// A container without a base, whose root keeps how its pages are written.
+fn policy() -> Vec<u8> {
+    let bench = Bench::small();
+    let container = bench.create(9);
+    (0..6).for_each(|block| write(&container, block, block));
+    container.set_policy(POLICY).unwrap();
+    container.close().unwrap();
+    bench.bytes()
+}
+
+/// A container beside a whole base.
+fn over_base(bench: &Bench, policy: u32) -> Open<'static> {
+    let base = bench.disk.create(segment::BASE_NAME).unwrap();
+    base.pwrite(&self::base(BASE_PAGES), 0).unwrap();
+    let birth = Birth { id: [10; 16], identity: Identity::default(), key: [0; KEY_BYTES] };
+    let file = bench.disk.create(segment::FILE_NAME).unwrap();
+    Container::create_over_base(file, Alone, bench.words(), (&birth, policy), bench.options).unwrap()
+}
+
+fn base_whole() -> Vec<u8> {
+    let bench = Bench::small();
+    drop(over_base(&bench, 0));
+    bench.bytes()
+}
+
+/// Blocks 0, 2 and 3 are in the base; 1 and 6 are records; 4 and 5 were cut off and are zeros now, although the base
+/// has pages of these numbers.
+fn leaving(bench: &Bench) -> Open<'static> {
+    let container = over_base(bench, POLICY);
+    assert!(container.freeze() && container.begin_leaving().unwrap());
+    write(&container, 1, 1);
+    container.truncate(4).unwrap();
+    write(&container, 6, 1);
+    container.commit().unwrap();
+    container
+}
+
+fn base_leaving() -> Vec<u8> {
+    let bench = Bench::small();
+    drop(leaving(&bench));
+    bench.bytes()
+}
+
+/// The same on its way back.
+fn base_returning() -> Vec<u8> {
+    let bench = Bench::small();
+    let container = leaving(&bench);
+    container.set_policy(POLICY | 1 << 31).unwrap();
+    assert!(container.begin_returning().unwrap());
+    bench.bytes()
+}
+
 /// Not random at all: golden files are the same whenever they are made.
 struct Counting(Cell<u64>);
 
@@ -171,14 +247,16 @@ fn sealed_by(secret: &Secret) -> (Bench, Open<'static>) {
 }
 
 fn for_each_slot(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
-    for slot in bytes[..12288].chunks_exact_mut(4096) {
+    // A container that was never committed has one slot.
+    let end = bytes.len().min(12288);
+    for slot in bytes[..end].chunks_exact_mut(4096) {
         change(slot);
         let crc = crc32fast::hash(&slot[12..]);
         slot[8..12].copy_from_slice(&crc.to_le_bytes());
     }
 }
 
-pub const DAMAGED: [Damaging; 20] = [
+pub const DAMAGED: [Damaging; 25] = [
     ("foreign", "folded", |bytes| bytes[..12288].fill(b'x')),
     ("no-root", "folded", |bytes| (0..3).for_each(|slot| bytes[slot * 4096 + 400] ^= 1)),
     ("older-version", "folded", |bytes| for_each_slot(bytes, |slot| slot[12] = 1)),
@@ -239,6 +317,12 @@ pub const DAMAGED: [Damaging; 20] = [
     }),
     // The container's id in the clear, changed, with records' check sums made right: nothing of it opens.
     ("sealed-other-id", "sealed-key", |bytes| for_each_slot(bytes, |slot| slot[24..40].fill(7))),
+    ("base-unannounced", "base-leaving", |bytes| for_each_slot(bytes, |slot| slot[16] &= !1)),
+    ("policy-unannounced", "policy", |bytes| for_each_slot(bytes, |slot| slot[16] &= !2)),
+    ("base-whole-with-pages", "base-whole", |bytes| for_each_slot(bytes, |slot| slot[56] = BASE_PAGES)),
+    // No base beside it.
+    ("base-missing", "base-leaving", |_| ()),
+    ("base-returning-cut", "base-returning", |_| ()),
 ];
 
 /// Changes the location in a block's entry in a root that has neither deltas nor dictionaries.

@@ -35,7 +35,7 @@ fn a_conversion_keeps_to_its_rate_pauses_and_goes_on() {
             live.wait("t");
             live.has_form("t", to);
         }
-        let (mib, seconds) = (2 * bytes(live, "t") >> 20, begun.elapsed().as_secs_f64());
+        let (mib, seconds) = ((2 * bytes(live, "t")) >> 20, begun.elapsed().as_secs_f64());
         println!("{mib} MiB in {seconds:.1} s at 8 MB/s");
         assert!(seconds > mib as f64 / 8.0 * 0.8, "{mib} MiB in {seconds} s");
         assert_eq!(live.sql(&sum("t")), before);

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use pgshrink_testkit::run::output;
 use pgshrink_testkit::{Cluster, Kind, Missing, Rng, Seed, Server, ServerBinaries, Stop, TempDir, or_skip};
 
-use super::check::{check, complaints, leftovers};
+use super::check::{check, complaints, troubles};
+use super::conversions::{self, Then};
 use super::images::cluster;
 use super::recorded::prepare;
 use super::workload::Running;
@@ -143,11 +144,11 @@ fn power_failures(server: &ServerBinaries, device: &mut Device, checksums: bool,
         let _ = std::fs::remove_dir_all(place.join(name));
     }
     let began = Instant::now();
-    let cluster = cluster(server, checksums);
+    let cluster = cluster(server, checksums, &conversions::settings(&mut rng));
     let scratch = TempDir::owned_by(cluster.owner()).unwrap();
     move_to(&place, &cluster);
     cluster.start().unwrap();
-    prepare(&cluster, &place.join("fast"));
+    prepare(&cluster, &place.join("fast"), &mut rng);
     // Files that the cluster began with were copied, and nobody waited for that.
     output(Command::new("sync").arg("-f").arg(&place)).unwrap();
     let time = Instant::now();
@@ -162,6 +163,8 @@ fn power_failures(server: &ServerBinaries, device: &mut Device, checksums: bool,
     }
     let acknowledged = running.end();
     cluster.stop(Stop::Immediate).unwrap();
+    let troubles = troubles(&cluster.log().unwrap());
+    assert!(troubles.is_empty(), "{seed:?}, the server that was copied:\n{}", troubles.join("\n"));
     let copies = copies.into_iter().map(|(path, before, after)| Copy {
         path,
         acknowledged: acknowledged.until(before),
@@ -171,7 +174,7 @@ fn power_failures(server: &ServerBinaries, device: &mut Device, checksums: bool,
     device.inner = None;
     for (nth, copy) in copies.enumerate() {
         let mounted = Mounted::new(&copy.path, place.clone()).unwrap();
-        let wrong = try_one(&cluster, &copy, &place);
+        let wrong = try_one(&cluster, &copy, &place, Then::random(&mut rng));
         assert!(wrong.is_empty(), "{seed:?}, copy {nth}:\n{}", wrong.join("\n"));
         drop(mounted);
         std::fs::remove_file(&copy.path).unwrap();
@@ -187,15 +190,19 @@ fn power_failures(server: &ServerBinaries, device: &mut Device, checksums: bool,
 }
 
 /// Starts the server on a copy, and says what is wrong.
-fn try_one(cluster: &Cluster, copy: &Copy, place: &Path) -> Vec<String> {
+fn try_one(cluster: &Cluster, copy: &Copy, place: &Path, then: Then) -> Vec<String> {
     let logged = cluster.log().unwrap().len();
     // The machine has started again: whoever has that number now is another.
     let _ = std::fs::remove_file(cluster.data_dir().join("postmaster.pid"));
+    then.set(&cluster.data_dir());
     if let Err(error) = cluster.start() {
         return vec![format!("the server does not start: {error}")];
     }
     let mut wrong = check(cluster, &copy.acknowledged, &copy.begun);
-    wrong.extend(leftovers(cluster, &place.join("fast")));
+    wrong.extend(then.leftovers(cluster, &place.join("fast")));
+    if then == Then::GoOn {
+        wrong.extend(check(cluster, &copy.acknowledged, &copy.begun));
+    }
     let _ = cluster.stop(Stop::Immediate);
     wrong.extend(complaints(cluster.log().unwrap().get(logged..).unwrap_or_default()));
     wrong

@@ -123,19 +123,27 @@ fn check_tables(cluster: &Cluster, wrong: &mut Vec<String>) {
     }
 }
 
-/// What is in the tablespaces' directories of containers that were being made or removed. Files of relations that were being
+/// Files and directories whose names contain one of these. Files of relations that were being
 /// made stay there, as a plain server leaves them.
-pub fn leftovers(cluster: &Cluster, location: &Path) -> Vec<String> {
+pub fn leftovers(cluster: &Cluster, location: &Path, names: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    let mut stack = vec![location.to_path_buf()];
+    let mut stack = vec![location.to_path_buf(), cluster.data_dir().join("base")];
     stack.extend(
         std::fs::read_dir(cluster.data_dir().join("pg_tblspc")).unwrap().map(|entry| entry.unwrap().path()),
     );
     while let Some(directory) = stack.pop() {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let name = entry.file_name().to_str().unwrap_or_default().to_owned();
-            if name.contains(".pgshrink-new.") || name.contains(".pgshrink-old.") {
-                found.push(entry.path().display().to_string());
+            if names.iter().any(|part| name.contains(part)) {
+                let beside: Vec<_> = std::fs::read_dir(&directory)
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .map(|e| e.file_name())
+                    .collect();
+                let beside =
+                    if name == "base.pgshrink" { format!(" beside {beside:?}") } else { String::new() };
+                found.push(format!("{}{beside}", entry.path().display()));
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 stack.push(entry.path());
@@ -148,7 +156,15 @@ pub fn leftovers(cluster: &Cluster, location: &Path) -> Vec<String> {
 /// Lines of a log that a recovery must not have.
 pub fn complaints(log: &str) -> Vec<String> {
     // Not warnings: redo says when it finds directories gone that are to go, and a torn free-space map is made anew.
-    let marks = ["PANIC:", "FATAL:", "ERROR:", "TRAP", "pgshrink cfs", "was terminated by signal"];
+    lines_with(log, &["FATAL:", "ERROR:"]).into_iter().chain(troubles(log)).collect()
+}
+
+/// Lines that a server must never have in its log.
+pub fn troubles(log: &str) -> Vec<String> {
+    lines_with(log, &["PANIC:", "TRAP", "pgshrink cfs", "cfs cannot convert", "was terminated by signal"])
+}
+
+fn lines_with(log: &str, marks: &[&str]) -> Vec<String> {
     let is_bad = |line: &&str| marks.iter().any(|mark| line.contains(mark));
     log.lines().filter(is_bad).map(str::to_owned).collect()
 }

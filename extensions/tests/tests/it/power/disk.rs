@@ -1,5 +1,6 @@
 //! The files of a server as a recording shows them, and what a power failure may leave of them.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -23,8 +24,8 @@ enum What {
 struct Thing {
     what: What,
     mode: u32,
-    /// Its last name.
-    name: String,
+    /// The name that it was made under.
+    made_as: String,
     /// The system's number.
     inode: u64,
 }
@@ -90,6 +91,10 @@ impl Disk {
 
     fn read_one(&mut self, path: &Path) -> Node {
         let meta = fs::symlink_metadata(path).unwrap();
+        // Another name of a file that was seen by one.
+        if let Some(node) = self.inodes.get(&meta.ino()).filter(|_| meta.is_file() && meta.nlink() > 1) {
+            return *node;
+        }
         let what = if meta.is_dir() {
             What::Directory
         } else if meta.is_symlink() {
@@ -111,7 +116,7 @@ impl Disk {
     }
 
     fn make(&mut self, what: What, mode: u32, name: &str, inode: u64) -> Node {
-        self.things.push(Thing { what, mode, name: name.to_owned(), inode });
+        self.things.push(Thing { what, mode, made_as: name.to_owned(), inode });
         let node = self.things.len() - 1;
         if inode != 0 {
             self.inodes.insert(inode, node);
@@ -172,7 +177,9 @@ impl Disk {
                 }
                 self.names.iter_mut().for_each(|names| names.sync_all(before));
             }
-            Kind::Rename | Kind::Link | Kind::Unlink | Kind::Rmdir => self.change_name(record),
+            Kind::Rename | Kind::Exchange | Kind::Link | Kind::Unlink | Kind::Rmdir => {
+                self.change_name(record)
+            }
         }
     }
 
@@ -213,7 +220,7 @@ impl Disk {
         let Some(node) = self.inodes.get(&record.inode).copied() else { return };
         self.things[node].sync(before);
         for names in &mut self.names {
-            names.sync(node, &self.things[node].name, before, &self.now);
+            names.sync(node, &self.things[node].made_as, before, &self.now);
         }
     }
 
@@ -223,11 +230,16 @@ impl Disk {
         let change = match record.kind {
             Kind::Rename | Kind::Link => {
                 let to = self.resolve(record.second_path()).unwrap();
-                self.things[node].name = to.1.clone();
                 match record.kind {
                     Kind::Rename => names::Change::Move { from, to, node },
-                    _ => names::Change::Add { directory: to.0, name: to.1, node },
+                    _ => names::Change::Link { directory: to.0, name: to.1, node },
                 }
+            }
+            Kind::Exchange => {
+                let to = self.resolve(record.second_path()).unwrap();
+                let other = self.now.find(to.0, &to.1);
+                let other = other.unwrap_or_else(|| panic!("no {}", record.second_path()));
+                names::Change::Exchange { places: [from, to], nodes: [node, other] }
             }
             _ => names::Change::Remove { directory: from.0, name: from.1, node },
         };
@@ -238,7 +250,8 @@ impl Disk {
     pub fn write_image(&self, failure: &Failure, rng: &mut Rng, roots: &[&Path], owner: &Owner) {
         let names = &self.names[(failure.rule == Rule::Loose) as usize];
         let tree = names.after_failure(failure.names, rng);
-        let image = Image { disk: self, tree, failure, roots, owner };
+        let written = RefCell::new(HashMap::new());
+        let image = Image { disk: self, tree, failure, roots, owner, written };
         for ((_, node), root) in self.roots.iter().zip(roots) {
             if root.exists() {
                 fs::remove_dir_all(root).unwrap();
@@ -314,6 +327,8 @@ struct Image<'d> {
     failure: &'d Failure,
     roots: &'d [&'d Path],
     owner: &'d Owner,
+    /// Where files are by now, for those with more names.
+    written: RefCell<HashMap<Node, PathBuf>>,
 }
 
 impl Image<'_> {
@@ -332,7 +347,11 @@ impl Image<'_> {
                 let target = root.map_or(Path::new(target), |root| self.roots[root]);
                 std::os::unix::fs::symlink(target, path).unwrap();
             }
+            What::File { .. } if self.written.borrow().contains_key(&node) => {
+                fs::hard_link(&self.written.borrow()[&node], path).unwrap();
+            }
             What::File { durable, pending } => {
+                self.written.borrow_mut().insert(node, path.to_owned());
                 let mut survival = self.failure.data;
                 if self.failure.by_file && survival.blocks != 0 {
                     survival.blocks = *rng.pick(&[0, 50, 100]);

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgshrink_testkit::{Cluster, Rng, ServerBinaries, Stop, TempDir};
 
-use super::check::{check, complaints, leftovers};
+use super::check::{check, complaints};
+use super::conversions::Then;
 use super::disk::{Disk, Failure};
 
 /// Settings of servers under test. `plain` are those of a server that makes and finds no containers.
@@ -33,13 +34,13 @@ pub const SETTINGS: [(&str, &str); 20] = [
 ];
 
 /// A cluster that has never run.
-pub fn cluster(server: &ServerBinaries, checksums: bool) -> Cluster {
+pub fn cluster(server: &ServerBinaries, checksums: bool, more: &[(&str, &str)]) -> Cluster {
     let mut builder = Cluster::builder().server(server).fsync(true).initdb_arg("--wal-segsize=1");
     let turn_off = server.major >= 18 && !checksums;
     if checksums || turn_off {
         builder = builder.initdb_arg(if checksums { "--data-checksums" } else { "--no-data-checksums" });
     }
-    for (name, value) in SETTINGS {
+    for (name, value) in SETTINGS.iter().chain(more) {
         builder = builder.conf(name, value);
     }
     builder.create().unwrap()
@@ -54,7 +55,7 @@ pub struct Images {
 
 impl Images {
     pub fn new(server: &ServerBinaries, checksums: bool) -> Images {
-        let cluster = cluster(server, checksums);
+        let cluster = cluster(server, checksums, &[]);
         let location = TempDir::owned_by(cluster.owner()).unwrap();
         Images { cluster, location, logged: AtomicU64::new(0) }
     }
@@ -63,7 +64,7 @@ impl Images {
         self.location.path().join("fast")
     }
 
-    /// Makes an image, starts a server on it, and says what is wrong.
+    /// Makes an image, starts a server on it, and says what is wrong. Its settings are the image's.
     pub fn try_one(
         &self,
         disk: &Disk,
@@ -76,16 +77,21 @@ impl Images {
         // The machine has started again: whoever has that number now is another.
         let _ = std::fs::remove_file(data.join("postmaster.pid"));
         let begun: Vec<usize> = acknowledged.iter().map(|last| last + 1).collect();
-        self.start_and_check(acknowledged, &begun)
+        let then = Then::random(rng);
+        then.set(&data);
+        self.start_and_check(acknowledged, &begun, then)
     }
 
-    fn start_and_check(&self, acknowledged: &[usize], begun: &[usize]) -> Vec<String> {
+    fn start_and_check(&self, acknowledged: &[usize], begun: &[usize], then: Then) -> Vec<String> {
         if let Err(error) = self.cluster.start() {
             self.logged.store(self.log_bytes(), Ordering::Relaxed);
             return vec![format!("the server does not start: {error}")];
         }
         let mut wrong = check(&self.cluster, acknowledged, begun);
-        wrong.extend(leftovers(&self.cluster, self.location.path()));
+        wrong.extend(then.leftovers(&self.cluster, self.location.path()));
+        if then == Then::GoOn {
+            wrong.extend(check(&self.cluster, acknowledged, begun));
+        }
         if let Err(error) = self.cluster.sql("checkpoint") {
             wrong.push(format!("checkpoint: {error}"));
         }

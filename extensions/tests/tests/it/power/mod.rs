@@ -6,11 +6,12 @@
 //! * copies of the block device below a file system, taken while the server runs ([`block`]): what the system had not written
 //!   by then is missing.
 //!
-//! A server is started on each image and [`check`]ed.
+//! A server is started on each image and [`check`]ed. Among what it does are conversions of tables ([`conversions`]).
 
 mod block;
 mod check;
 mod contents;
+mod conversions;
 mod disk;
 mod guards;
 mod images;

@@ -1,16 +1,19 @@
 //! Power failures at moments of a recording.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pgshrink_testkit::{Cluster, Rng, Seed, Server, ServerBinaries, Stop, TempDir, left_out};
 
+use super::check::troubles;
+use super::conversions;
 use super::disk::{Disk, Failure};
 use super::images::{Images, cluster};
 use super::names::Rule;
 use super::recording::{self, Kind, records};
-use super::workload::{Acknowledged, PATTERN, Position, Running, SETUP};
+use super::workload::{Acknowledged, PATTERN, Position, Running, setup};
 
 /// A run of a server that was recorded.
 struct Run {
@@ -26,19 +29,17 @@ struct Run {
 
 impl Run {
     fn new(server: &ServerBinaries, checksums: bool, seed: Seed, time: Duration) -> Run {
-        let cluster = cluster(server, checksums);
+        let mut rng = Seed(seed.0 ^ 0x636f_6e76).rng();
+        let cluster = cluster(server, checksums, &conversions::settings(&mut rng));
         let location = TempDir::owned_by(cluster.owner()).unwrap();
         let scratch = TempDir::owned_by(cluster.owner()).unwrap();
         let fast = make_directory(&cluster, &location, "fast");
         cluster.start().unwrap();
-        prepare(&cluster, &fast);
+        prepare(&cluster, &fast, &mut rng);
         cluster.stop(Stop::Fast).unwrap();
         let before = Disk::read(&[&cluster.data_dir(), &fast]);
         let path = scratch.path().join("recording");
-        cluster.set_env("LD_PRELOAD", recording::library().display());
-        cluster.set_env("PGSHRINK_RECORD", path.display());
-        let roots = format!("{}:{}", cluster.data_dir().display(), fast.display());
-        cluster.set_env("PGSHRINK_RECORD_ROOTS", roots);
+        record(&cluster, &path, &[&cluster.data_dir(), &fast]);
         cluster.start().unwrap();
         let of_client = path.clone();
         let running = Running::start(&cluster, scratch.path(), seed, move || recording::length(&of_client));
@@ -46,12 +47,22 @@ impl Run {
         let acknowledged = running.end();
         let end = recording::length(&path);
         cluster.stop(Stop::Fast).unwrap();
+        let troubles = troubles(&cluster.log().unwrap());
+        assert!(troubles.is_empty(), "{seed:?}, the server that was recorded:\n{}", troubles.join("\n"));
         Run { cluster, location, scratch, before, acknowledged, end }
     }
 
     fn recording(&self) -> Vec<u8> {
         std::fs::read(self.scratch.path().join("recording")).unwrap()
     }
+}
+
+/// Has a server's next start, and all that follows, recorded.
+fn record(cluster: &Cluster, path: &Path, roots: &[&Path]) {
+    let roots: Vec<&str> = roots.iter().map(|root| root.to_str().unwrap()).collect();
+    cluster.set_env("LD_PRELOAD", recording::library().display());
+    cluster.set_env("PGSHRINK_RECORD", path.display());
+    cluster.set_env("PGSHRINK_RECORD_ROOTS", roots.join(":"));
 }
 
 /// A directory of the server's user.
@@ -65,7 +76,7 @@ pub fn make_directory(cluster: &Cluster, within: &TempDir, name: &str) -> PathBu
 }
 
 /// Makes what the sessions work on.
-pub fn prepare(cluster: &Cluster, fast: &Path) {
+pub fn prepare(cluster: &Cluster, fast: &Path, rng: &mut Rng) {
     // Encrypted on servers without checksums.
     let has_checksums = cluster.sql("show data_checksums").unwrap() == "on";
     let encryption = if has_checksums { "off" } else { "on" };
@@ -73,7 +84,7 @@ pub fn prepare(cluster: &Cluster, fast: &Path) {
         "create tablespace fast location '{}' with (compression = 'zstd:1', encryption = {encryption})",
         fast.display()
     );
-    cluster.sql(&format!("create extension cfs; {fast}; {SETUP}")).unwrap();
+    cluster.sql(&format!("create extension cfs; {fast}; {}", setup(rng))).unwrap();
     cluster.psql().database("pattern").sql(PATTERN).unwrap();
     for extension in ["amcheck", "pg_visibility"] {
         if cluster.sql(&format!("create extension {extension}")).is_err() {
@@ -83,7 +94,8 @@ pub fn prepare(cluster: &Cluster, fast: &Path) {
     }
 }
 
-/// Where the power fails: at any record, or right after one that says that a checkpoint is done.
+/// Where the power fails: at any record, right after one that says that a checkpoint is done, or soon after a step of
+/// a conversion.
 fn moments(run: &Run, bytes: &[u8], count: usize, rng: &mut Rng) -> Vec<Position> {
     let control = run.before.find("global/pg_control").unwrap();
     let is_control = |record: &recording::Record<'_>| {
@@ -91,11 +103,26 @@ fn moments(run: &Run, bytes: &[u8], count: usize, rng: &mut Rng) -> Vec<Position
     };
     let ends: Vec<Position> =
         records(bytes).filter(is_control).map(|record| record.end).filter(|end| *end < run.end).collect();
+    let steps: Vec<Position> = records(bytes)
+        .filter(|record| record.end < run.end && conversions::is_step(record))
+        .map(|record| record.end)
+        .collect();
     let any = |rng: &mut Rng| rng.below(run.end as usize) as Position;
+    let soon = |rng: &mut Rng, after: &[Position], bytes_max: usize| match after.is_empty() {
+        true => rng.below(run.end as usize) as Position,
+        false => (*rng.pick(after) + rng.below(bytes_max) as Position).min(run.end),
+    };
     let mut found: Vec<Position> = (0..count)
-        .map(|nth| match ends.is_empty() || nth % 2 == 0 {
-            true => any(rng),
-            false => (*rng.pick(&ends) + (rng.below(3) * rng.below(1 << 16)) as Position).min(run.end),
+        .map(|nth| match nth % 4 {
+            0 => any(rng),
+            1 => {
+                let bytes_max = 1 + rng.below(3) * (1 << 16);
+                soon(rng, &ends, bytes_max)
+            }
+            _ => {
+                let bytes_max = *rng.pick(&[1, 1000, 1 << 14, 1 << 16, 1 << 20, 4 << 20]);
+                soon(rng, &steps, bytes_max)
+            }
         })
         .collect();
     found.sort_unstable();
@@ -129,8 +156,9 @@ fn power_failures(server: &ServerBinaries, checksums: bool, seed: Seed, time: Du
     let differences = disk.differences();
     assert!(differences.is_empty(), "the recording missed something:\n{}", differences.join("\n"));
     let done: usize = run.acknowledged.until(run.end).iter().sum();
+    let exchanges = records(&bytes).filter(|record| record.kind == Kind::Exchange).count();
     println!(
-        "PostgreSQL {}, checksums {}: {} images of {done} transactions and {} MB of changes, {} s",
+        "PostgreSQL {}, checksums {}, {seed:?}: {} images of {done} transactions, {exchanges} exchanges of names and {} MB of changes, {} s",
         server.version,
         if checksums { "on" } else { "off" },
         moments.len(),
@@ -145,7 +173,7 @@ fn nothing_acknowledged_is_lost_when_the_power_fails() {
     let seed = Seed::from_env_or_time();
     Server::each_with_extensions("power failures", &[15], |server| {
         for checksums in [true, false] {
-            power_failures(server, checksums, seed, Duration::from_secs(3), 4);
+            power_failures(server, checksums, seed, Duration::from_secs(4), 5);
         }
     });
 }
@@ -159,8 +187,36 @@ fn nothing_acknowledged_is_lost_in_hundreds_of_power_failures() {
     Server::each_with_extensions("many power failures", &[15, 18], |server| {
         for round in 0..rounds {
             let seed = Seed(rng.bits());
-            let time = Duration::from_secs(rng.between(2, 12) as u64);
+            let time = Duration::from_secs(rng.between(4, 20) as u64);
             power_failures(server, round % 2 == 0, seed, time, 10);
         }
+    });
+}
+
+/// The exchange that left it may be known to nobody but the page cache.
+#[test]
+fn what_an_exchange_left_is_removed_after_the_directory_was_synced() {
+    Server::each_with_extensions("leftovers of an exchange", &[15], |server| {
+        let cluster = cluster(server, true, &[]);
+        cluster.start().unwrap();
+        let path = "create table t (i) as select generate_series(1, 9000); select pg_relation_filepath('t')";
+        let path = cluster.data_dir().join(cluster.sql(path).unwrap());
+        cluster.stop(Stop::Fast).unwrap();
+        let (above, left) = (path.parent().unwrap(), path.with_extension("pgshrink-new.7"));
+        std::fs::hard_link(&path, &left).unwrap();
+        let scratch = TempDir::owned_by(cluster.owner()).unwrap();
+        let recording = scratch.path().join("recording");
+        record(&cluster, &recording, &[&cluster.data_dir()]);
+        cluster.start().unwrap();
+        assert!(!left.exists() && cluster.sql("select count(*) from t").unwrap() == "9000");
+        cluster.stop(Stop::Fast).unwrap();
+        let bytes = std::fs::read(recording).unwrap();
+        let above = std::fs::metadata(above).unwrap().ino();
+        let is_removal = |record: &recording::Record<'_>| {
+            record.kind == Kind::Unlink && record.path().ends_with(".pgshrink-new.7")
+        };
+        let removal = records(&bytes).position(|record| is_removal(&record)).expect("it was removed");
+        let is_sync = |record: recording::Record<'_>| record.kind == Kind::SyncEnd && record.inode == above;
+        assert!(records(&bytes).take(removal).any(is_sync), "it was removed before the directory was synced");
     });
 }

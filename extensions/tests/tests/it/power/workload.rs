@@ -14,22 +14,36 @@ use std::time::Duration;
 
 use pgshrink_testkit::{Cluster, Psql, Rng, Seed};
 
+use super::{check, conversions};
+
 pub const CLIENTS: usize = 4;
 const TABLES: usize = 6;
 
-/// Tables, and functions that pay and say what was to be paid.
-pub const SETUP: &str = "
+/// What is done beside payments and changes of tables.
+const OTHERS: usize = 2;
+
+/// Tables, and functions that pay and say what was to be paid. Where payments are is a matter of chance.
+pub fn setup(rng: &mut Rng) -> String {
+    let mut setup = SETUP.to_owned();
+    for place in ["@account", "@history", "@note"] {
+        setup = setup
+            .replace(place, rng.pick::<&str>(&["fast", "fast", "pg_default", "pg_default", "inner_one"]));
+    }
+    setup
+}
+
+const SETUP: &str = "
     create tablespace inner_one location '' with (compression = 'lz4');
     create function h(c int, s int, i int) returns int immutable parallel safe language sql
         as $$ select (hashtextextended(c || '/' || s || '/' || i, 0) & 1073741823)::int $$;
     create function body(c int, s int) returns text immutable language sql
         as $$ select string_agg(md5(c || '.' || s || '.' || g), '') from generate_series(1, 1 + h(c, s, 99) % 200) g $$;
-    create table account (id int primary key using index tablespace fast, balance bigint not null default 0,
-        filler text default repeat('filler ', 10)) with (fillfactor = 90) tablespace fast;
-    create index on account (balance) tablespace fast;
+    create table account (id int primary key using index tablespace @account, balance bigint not null default 0,
+        filler text default repeat('filler ', 10)) with (fillfactor = 90) tablespace @account;
+    create index on account (balance) tablespace @account;
     create table history (client int, seq int, nth int, account int, delta int,
-        primary key (client, seq, nth) using index tablespace fast) tablespace fast;
-    create table note (client int primary key using index tablespace fast, seq int, body text) tablespace fast;
+        primary key (client, seq, nth) using index tablespace @history) tablespace @history;
+    create table note (client int primary key using index tablespace @note, seq int, body text) tablespace @note;
     create table made (name text primary key using index tablespace fast, rows bigint, sum numeric, clock int)
         tablespace fast;
     create table database (name text primary key);
@@ -149,17 +163,19 @@ impl Running {
         let acknowledged = Arc::new(Acknowledged::default());
         let position = Arc::new(position);
         let mut threads = Vec::new();
-        for client in 0..=CLIENTS + 1 {
+        for client in 0..=CLIENTS + OTHERS {
             let session = Session::new(&cluster.psql(), errors.join(format!("client{client}")));
             let (stop, acknowledged, position) = (stop.clone(), acknowledged.clone(), position.clone());
             let mut rng = Seed(seed.0 ^ (client as u64) << 56).rng();
+            let log = cluster.log_path().to_owned();
             threads.push(std::thread::spawn(move || {
                 let is_over = || stop.load(Ordering::Relaxed);
                 let done = || acknowledged.push(client, position());
-                let mut work = Work { session, is_over: &is_over, done: &done };
+                let mut work = Work { session, log, is_over: &is_over, done: &done };
                 match client {
                     CLIENTS => work.change_tables(&mut rng),
-                    client if client > CLIENTS => work.make_checkpoints(&mut rng),
+                    client if client == CLIENTS + 1 => work.make_checkpoints(&mut rng),
+                    client if client > CLIENTS => work.convert(&mut rng),
                     client => work.pay(client),
                 }
             }));
@@ -180,6 +196,8 @@ impl Running {
 /// What one session does.
 struct Work<'w> {
     session: Session,
+    /// The server's log, for who wants to know why it has gone.
+    log: PathBuf,
     is_over: &'w dyn Fn() -> bool,
     done: &'w dyn Fn(),
 }
@@ -187,7 +205,10 @@ struct Work<'w> {
 impl Work<'_> {
     fn run(&mut self, script: &str) -> String {
         let done = self.session.run(script);
-        done.unwrap_or_else(|| panic!("{script}\n{}", self.session.said()))
+        done.unwrap_or_else(|| {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            panic!("{script}\n{}\n{}", self.session.said(), check::troubles(&log).join("\n"))
+        })
     }
 
     fn pay(&mut self, client: usize) {
@@ -204,6 +225,19 @@ impl Work<'_> {
         while !(self.is_over)() {
             std::thread::sleep(Duration::from_millis(rng.between(20, 900) as u64));
             self.run("checkpoint");
+        }
+    }
+
+    /// Some of it is refused: tables that are not there, and what is encrypted and cannot become plain.
+    fn convert(&mut self, rng: &mut Rng) {
+        self.run("\\set ON_ERROR_STOP 0\nselect 1");
+        for table in ["account", "history", "note"] {
+            self.run(&conversions::other_form(table));
+        }
+        while !(self.is_over)() {
+            let (sql, pause) = conversions::next(rng);
+            self.run(&sql);
+            std::thread::sleep(pause);
         }
     }
 

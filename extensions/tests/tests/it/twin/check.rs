@@ -161,6 +161,7 @@ pub fn log(ours: &Cluster) -> Result<(), String> {
     let bad = [
         "PANIC",
         "pgshrink cfs:",
+        "cfs cannot convert",
         "invalid page",
         "was terminated by signal 6",
         "was terminated by signal 11",

@@ -46,6 +46,11 @@ impl Relations {
         found
     }
 
+    /// What can be converted.
+    pub fn convertible(self) -> Vec<String> {
+        [self.tables, self.partitioned, self.views].concat()
+    }
+
     /// A table, rarely one that is not there.
     fn table(&self, rng: &mut Rng) -> String {
         let all = self.tables.len() + self.partitioned.len();

@@ -10,13 +10,15 @@ use pgshrink_testkit::{Cluster, Rng, Stop, wait_until};
 use super::pair::Twins;
 use super::story::SERVER;
 
-const VICTIMS: [&str; 6] = [
+const VICTIMS: [&str; 8] = [
     "client backend",
     "checkpointer",
     "background writer",
     "walwriter",
     "cfs garbage collector",
     "cfs launcher",
+    "cfs converter",
+    "cfs dispatcher",
 ];
 
 /// A crash that comes by itself in a moment.

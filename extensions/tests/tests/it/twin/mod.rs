@@ -5,11 +5,14 @@
 //! transaction that was being committed is to be committed on the twin too. The moments of crashes differ from
 //! run to run, so a seed repeats the statements up to the first crash, and nearly the same ones afterwards.
 //!
+//! In most runs a session of ours alone has tables converted, in both directions ([`conversions`]).
+//!
 //! It was proved with bugs planted in the library: an fsync that commits nothing, an unlink that removes nothing,
 //! and writes of some pages that are left out. Each was found by the first or second seed.
 
 mod check;
 mod choose;
+mod conversions;
 mod crash;
 mod databases;
 mod link;

@@ -8,6 +8,9 @@ use pgshrink_testkit::Cluster;
 use super::link::{Answer, Link};
 use super::story::Story;
 
+/// How long statements wait for locks.
+pub const PATIENCE: &str = "40ms";
+
 /// Why a step has no answer.
 #[derive(Debug)]
 pub enum Halt {
@@ -43,6 +46,8 @@ pub struct Twins {
     pub twin: Cluster,
     pub story: Arc<Story>,
     pub marks: AtomicU64,
+    /// How long statements of our server wait for locks. Conversions hold some for a moment.
+    pub patience: &'static str,
 }
 
 #[derive(Debug)]
@@ -58,6 +63,7 @@ pub struct Pair {
     pub ours: Link,
     pub twin: Link,
     story: Arc<Story>,
+    patience: &'static str,
 }
 
 impl Pair {
@@ -73,6 +79,7 @@ impl Pair {
             ours,
             twin,
             story: twins.story.clone(),
+            patience: twins.patience,
         };
         pair.greet(&["ours", "twin"]);
         pair
@@ -85,13 +92,22 @@ impl Pair {
     }
 
     fn greet(&mut self, which: &[&str]) {
-        let hello = "set statement_timeout = '300s'; set lock_timeout = '40ms'; set client_min_messages = error; \
-            set temp_tablespaces = fast";
         for side in which {
+            let patience = if *side == "ours" { self.patience } else { PATIENCE };
+            let hello = format!(
+                "set statement_timeout = '300s'; set lock_timeout = '{patience}'; set client_min_messages = error; \
+                set temp_tablespaces = fast"
+            );
             let link = if *side == "ours" { &mut self.ours } else { &mut self.twin };
-            let said = link.ask(hello).expect("a new session ended");
+            let said = link.ask(&hello).expect("a new session ended");
             assert!(!said.failed(), "{said:?}");
         }
+    }
+
+    /// Back to the time that statements wait for locks.
+    pub fn be_impatient(&mut self) -> Step<()> {
+        let set = |time: &str| format!("set lock_timeout = '{time}'");
+        self.each(&set(self.patience), &set(PATIENCE)).map(drop)
     }
 
     /// Tells both, ours first.

@@ -10,9 +10,10 @@ use pgshrink_testkit::{Cluster, Rng, Seed, ServerBinaries, Stop, TempDir};
 
 use super::check;
 use super::choose::{self, Relations, SESSIONS};
+use super::conversions::{self, Conversions};
 use super::crash::{self, Crash};
 use super::databases::{self, Job};
-use super::pair::{Doing, Halt, Pair, Step, Twins};
+use super::pair::{Doing, Halt, PATIENCE, Pair, Step, Twins};
 use super::story::{SERVER, Story};
 use super::variant::Variant;
 
@@ -26,6 +27,8 @@ pub struct Run {
     rng: Rng,
     pub pairs: Vec<Pair>,
     job: Option<Job>,
+    conversions: Option<Conversions>,
+    node: bool,
     calm: usize,
     /// Rows lie in the same places: no crash yet, nor sessions at the same time.
     exact: bool,
@@ -69,18 +72,23 @@ impl Run {
         let file = shared.path().join("rows");
         let row = |i: usize| format!("{i}\t{}\tcopied {}\t{}\n", i % 97, i % 500, "x".repeat(i % 700));
         std::fs::write(&file, (0..COPIED).map(row).collect::<String>()).unwrap();
-        let twins = Arc::new(Twins { ours, twin, story: Arc::new(Story::new()), marks: AtomicU64::new(1) });
+        let (story, marks) = (Arc::new(Story::new()), AtomicU64::new(1));
+        let patience = if variant.converts.is_some() { "600ms" } else { PATIENCE };
+        let twins = Arc::new(Twins { ours, twin, story, marks, patience });
         twins.story.tell(SERVER, &format!("seed {seed}, PostgreSQL {}, {variant:?}", server.version));
         let pairs = (0..SESSIONS).map(|number| Pair::new(&twins, number)).collect();
         let location = our_place.path().to_owned();
         Run {
-            twins,
+            twins: twins.clone(),
             location,
             rng: Seed(seed).rng(),
             pairs,
             job: None,
+            conversions: variant.converts.map(|_| Conversions::new(&twins, variant.node)),
+            node: variant.node,
             calm: variant.calm,
-            exact: true,
+            // A look for what is to be converted keeps rows from being removed.
+            exact: variant.converts.is_none(),
             tolerated: BTreeSet::new(),
             crashes: 0,
             file,
@@ -134,6 +142,12 @@ impl Run {
             let mark = self.twins.marks.fetch_add(1, Ordering::Relaxed);
             return databases::step(&self.twins, &mut self.rng, mark, &mut self.job);
         }
+        if let Some(conversions) = &mut self.conversions
+            && self.rng.chance(15)
+        {
+            let tables = Relations::of(&mut self.pairs[0].twin, None).convertible();
+            return conversions.one(&self.twins, &mut self.rng, &tables);
+        }
         let chosen = self.rng.below(SESSIONS);
         let quiet = self.pairs.iter().all(|pair| pair.is_idle() && pair.prepared.is_empty());
         step(&self.twins, &mut self.pairs[chosen], &mut self.rng, None, quiet, &self.file)
@@ -146,7 +160,23 @@ impl Run {
         let (stop, file, twins) = (AtomicBool::new(false), &self.file, &self.twins);
         let crash = (armed_at < steps).then(|| Crash::arm(twins, &mut self.rng));
         let seeds: Vec<u64> = (0..SESSIONS).map(|_| self.rng.bits()).collect();
+        let tables = Relations::of(&mut self.pairs[0].twin, None).convertible();
+        let (conversions, seed, over) = (&mut self.conversions, self.rng.bits(), AtomicBool::new(false));
         let halts: Vec<Step<()>> = std::thread::scope(|scope| {
+            let converting = conversions.as_mut().map(|conversions| {
+                let (stop, over, crash) = (&stop, &over, &crash);
+                scope.spawn(move || {
+                    let mut rng = Seed(seed).rng();
+                    let mut went = Ok(());
+                    while !over.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) && went.is_ok() {
+                        went = conversions
+                            .one(twins, &mut rng, &tables)
+                            .or_else(|halt| expected(halt, crash.is_some()));
+                        std::thread::sleep(Duration::from_millis(rng.below(100) as u64));
+                    }
+                    went
+                })
+            });
             let sessions: Vec<_> = self
                 .pairs
                 .iter_mut()
@@ -171,7 +201,10 @@ impl Run {
                     })
                 })
                 .collect();
-            sessions.into_iter().map(|session| session.join().unwrap()).collect()
+            let mut halts: Vec<_> = sessions.into_iter().map(|session| session.join().unwrap()).collect();
+            over.store(true, Ordering::Relaxed);
+            halts.extend(converting.map(|converting| converting.join().unwrap()));
+            halts
         });
         // What is wrong counts more than that the server has gone.
         let (wrong, crashed): (Vec<_>, Vec<_>) =
@@ -237,6 +270,9 @@ impl Run {
         for pair in &mut self.pairs {
             pair.reconnect(&self.twins);
         }
+        if let Some(conversions) = &mut self.conversions {
+            *conversions = Conversions::new(&self.twins, self.node);
+        }
         self.settle()?;
         let run = |cluster: &Cluster, sql: &str| {
             cluster.sql(sql).map_err(|error| Halt::Wrong(format!("{sql}: {error}")))
@@ -265,6 +301,7 @@ impl Run {
 
     fn end(&mut self) -> Result<(), String> {
         self.pairs.clear();
+        let converts = self.conversions.take().is_some();
         self.twins.story.tell(SERVER, "stopped, started, and emptied");
         self.twins
             .ours
@@ -273,6 +310,11 @@ impl Run {
             .map_err(|error| error.to_string())?;
         check::compare(&self.twins)?;
         check::examine(&self.twins.ours)?;
+        if converts {
+            conversions::settle(&self.twins.ours)?;
+            check::compare(&self.twins)?;
+            check::examine(&self.twins.ours)?;
+        }
         check::way_out(&self.twins, &self.location, &self.tolerated)?;
         check::log(&self.twins.ours)
     }
@@ -362,7 +404,7 @@ fn between(
             pair.both("set lock_timeout = '10s'")?;
             let sql = choose::concurrently(rng, relations);
             pair.alone(Doing::Concurrently(sql.clone()), &sql)?;
-            pair.both("set lock_timeout = '40ms'").map(drop)
+            pair.be_impatient()
         }
         _ => {
             let modes = ["", "", "", "", "isolation level repeatable read", "isolation level serializable"];

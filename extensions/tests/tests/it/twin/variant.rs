@@ -15,6 +15,10 @@ pub struct Variant {
     eager_collection: bool,
     method: &'static str,
     pub encrypted: bool,
+    /// Whether tables are converted; with which rate.
+    pub converts: Option<&'static str>,
+    /// Whether `cfs.node_compression` is set, too.
+    pub node: bool,
 }
 
 impl Variant {
@@ -32,6 +36,8 @@ impl Variant {
             eager_collection: rng.chance(70),
             method: rng.pick::<&str>(&["worker", "sync"]),
             encrypted: rng.chance(50),
+            converts: rng.chance(70).then(|| *rng.pick(&["0", "0", "1MB", "10MB"])),
+            node: rng.chance(40),
         }
     }
 
@@ -61,6 +67,12 @@ impl Variant {
             return all;
         }
         all.extend([("shared_preload_libraries", "cfs"), ("checkpoint_timeout", "30s")]);
+        if let Some(rate) = self.converts {
+            all.extend([("cfs.naptime", "1s"), ("cfs.convert_rate", rate), ("cfs.convert_workers", "2")]);
+            if self.node {
+                all.push(("cfs.node_compression", "zstd:1"));
+            }
+        }
         if self.encrypted {
             all.push(("cfs.key_command", crate::compressed::KEY_COMMAND));
         }

@@ -255,7 +255,14 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     if flights.count() >= IN_FLIGHT_MAX {
         return Ok(Exchanged::Busy("too many files are being converted"));
     }
-    let is_open = with(|process| Ok(process.member.look(key).is_ok_and(|look| look.is_some())));
+    let is_open = with(|process| {
+        Ok(match process.member.look(key) {
+            Ok(None) => false,
+            // The container of a file of before, whose name went with its database's directory.
+            Ok(Some(look)) if !look.has_left => process.member.invalidate(key).is_err(),
+            _ => true,
+        })
+    });
     if is_open.unwrap_or(true) {
         return Ok(Exchanged::Busy("the container that it was is still in use"));
     }

@@ -84,7 +84,7 @@ fn a_conversion_waits_for_a_process_that_is_stopped_amid_its_reads() {
         for to in To::BOTH {
             let psql = live.cluster.psql();
             let reader = std::thread::spawn(move || {
-                psql.sql("select sum(length(repeat(a.word, 3))) from t a, generate_series(1, 40) g where g % 2 = a.id % 2").unwrap()
+                psql.sql("set max_parallel_workers_per_gather = 0; select sum(length(repeat(a.word, 3))) from t a, generate_series(1, 40) g where g % 2 = a.id % 2").unwrap()
             });
             let query = "select pid from pg_stat_activity where query like 'select sum(length(%' and pid <> pg_backend_pid()";
             let mut pid = String::new();

@@ -278,6 +278,31 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     }
 }
 
+/// A conversion that no worker has in hand meanwhile.
+struct InHand(flights::Flight);
+
+impl InHand {
+    /// Waits for a worker's last step, which takes some milliseconds; `None`: it takes longer.
+    fn take(flight: flights::Flight) -> Option<InHand> {
+        let is_taken = (0..HAND_LOOKS).any(|_| {
+            flight.claim() || {
+                std::thread::sleep(HAND_PERIOD);
+                false
+            }
+        });
+        is_taken.then_some(InHand(flight))
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+const HAND_LOOKS: u32 = 100;
+const HAND_PERIOD: std::time::Duration = std::time::Duration::from_millis(5);
+
 /// A container is to become a plain file again, or a conversion is turned round; false: it is plain already. To be called
 /// again until that is so: the last step needs the lock. The caller has what [`exchange`] asks for.
 ///
@@ -288,6 +313,14 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
     let flights = Flights::over(shared.region.flights());
     let Some((base, policy, pages)) = looked(key)? else { return Ok(false) };
+    // A worker may be about to remove the base of before, by its name.
+    let _hand = match (base, flights.find(key)) {
+        (Base::None, Some(flight)) => match InHand::take(flight) {
+            Some(hand) => Some(hand),
+            None => return Ok(true),
+        },
+        _ => None,
+    };
     let site = ServerSite::open(shared, key, 0);
     let site = site.map_err(of_system("open of the database's directory"))?;
     if base == Base::None {
@@ -295,9 +328,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
         if !using_engine(key, Access::Write, |pinned| pinned.finish_leaving())? {
             return Ok(true);
         }
-        if let Err(problem) =
-            crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64)
-        {
+        if let Err(problem) = crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64) {
             // It waits where everybody sees it, unless so many wait that nothing else could begin.
             if flights.count() >= IN_FLIGHT_MAX / 2 {
                 return Err(problem);

@@ -27,6 +27,9 @@ const FILES: &str = "select pg_relation_filepath(c.oid) from pg_class c
     where c.oid in ('live'::regclass, 'live_pkey'::regclass)
        or c.oid in (select reltoastrelid from pg_class where oid = 'live'::regclass)";
 
+/// In each directory of a database that has or had compressed files.
+const GUARD_NAME: &str = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
+
 /// A copy of the stage's table.
 pub(crate) struct Live;
 
@@ -45,17 +48,10 @@ impl Step for Live {
         3
     }
 
+    // tidy: long, the stage's steps in their order
     fn run(&mut self, stage: &Stage, progress: &Progress, report: &mut Report) -> Result<(), Failure> {
         progress.phase("a live table, plain");
-        stage.cluster.set_conf("shared_preload_libraries", "cfs")?;
-        stage.cluster.restart()?;
-        stage.sql("create extension cfs")?;
-        stage.sql("create table live as select p.*, 0 as hits from package p order by id")?;
-        stage.sql("alter table live add primary key (id); vacuum analyze live; checkpoint")?;
-        let columns = stage.sql(
-            "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
-             where attrelid = 'package'::regclass and attnum > 0 and not attisdropped",
-        )?;
+        let columns = make_table(stage)?;
         let checksum = |from: &str| {
             stage.sql(&format!(
                 "select count(*), md5(string_agg(md5(t::text), '' order by id)) from (select {columns} from {from}) t"
@@ -94,9 +90,7 @@ impl Step for Live {
         stage.sql("checkpoint")?;
         let back_size = size_of(stage)?;
 
-        stage.sql("drop table live; drop extension cfs")?;
-        stage.cluster.set_conf("shared_preload_libraries", "")?;
-        stage.cluster.restart()?;
+        remove_table(stage)?;
         report.live_heading =
             "\nThe index as a live table, compressed where it lies while pgbench reads and updates it: bytes on disk"
                 .to_owned();
@@ -111,7 +105,7 @@ impl Step for Live {
         });
         report.notes.push(format!(
             "Live table: pgbench (a lookup and an update by key, {CLIENTS} clients) did {:.0} transactions/s before, {:.0} \
-             while the table was compressed ({:.1} s, cfs.convert_rate set to take about that), {:.0} after. Plain again \
+             while the table was compressed ({:.1} s, cfs.convert_rate as for {CONVERSION_SECONDS} s), {:.0} after. Plain again \
              in {:.1} s without that limit: {}, with what {count} updates added.",
             before.rate,
             meanwhile.rate,
@@ -122,6 +116,43 @@ impl Step for Live {
         ));
         Ok(())
     }
+}
+
+/// Makes the table on a server with the library, and returns the columns that it has in common with the stage's.
+fn make_table(stage: &Stage) -> Result<String, Failure> {
+    stage.cluster.set_conf("shared_preload_libraries", "cfs")?;
+    stage.cluster.restart()?;
+    stage.sql("create extension cfs")?;
+    stage.sql("create table live as select p.*, 0 as hits from package p order by id")?;
+    stage.sql("alter table live add primary key (id); vacuum analyze live; checkpoint")?;
+    stage.sql(
+        "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+         where attrelid = 'package'::regclass and attnum > 0 and not attisdropped",
+    )
+}
+
+fn remove_table(stage: &Stage) -> Result<(), Failure> {
+    stage.sql("drop table live; drop extension cfs")?;
+    stage.cluster.set_conf("shared_preload_libraries", "")?;
+    stage.cluster.restart()?;
+    remove_guards(stage)
+}
+
+/// Removes what stays when all is plain again, as the manual says: with it, the files would pass for a copy of compressed
+/// ones in the next step.
+fn remove_guards(stage: &Stage) -> Result<(), Failure> {
+    let base = stage.cluster.data_dir().join("base");
+    let failed = |error| Failure::io(format!("looking at {}", base.display()), &error);
+    for database in fs::read_dir(&base).map_err(failed)? {
+        let guard = database.map_err(failed)?.path().join(GUARD_NAME);
+        match fs::remove_file(&guard) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::io(format!("removing {}", guard.display()), &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Converts the table, and waits until it has its new form.

@@ -1,5 +1,5 @@
 //! The extension's settings (GUCs).
-
+// Check hooks, and strings of the server.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_void};

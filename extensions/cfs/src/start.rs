@@ -117,6 +117,7 @@ unsafe extern "C-unwind" fn shmem_startup() {
     fatal(code, format!("cfs cannot start: {error}"), hint);
 }
 
+// tidy: long, what the server says of itself, field by field
 fn begin() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: variables of the server that are set by now.
     let (backends, buffers, fsync, is_postmaster) = unsafe {

@@ -106,7 +106,7 @@ fn make_tables(side: &Side, bytes: f64) -> Result<Vec<String>> {
         corpora::find(name)?.load(&side.cluster)?;
         let rows = format!("select * from \"{name}\"");
         side.cluster.sql(&format!("create table big_{name} as {rows}"))?;
-        let size = side.number(&format!("select pg_relation_size('big_{name}')"))?;
+        let size = side.number(&format!("select pg_table_size('big_{name}')"))?;
         let more = (bytes / CORPORA.len() as f64 / size).ceil() as u32;
         for _ in 1..more {
             side.cluster.sql(&format!("insert into big_{name} {rows}"))?;

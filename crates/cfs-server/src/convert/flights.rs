@@ -111,6 +111,8 @@ impl Flights {
     pub(crate) fn add(self, key: &SegmentKey, direction: Direction) -> Option<Flight> {
         if let Some(known) = self.find(key) {
             known.turn(direction);
+            // A worker may be about to end what it has done before this: that is another conversion now.
+            known.set(At::Began, micros_now().max(known.began() + 1));
             return Some(known);
         }
         let free = self.entries().find(|flight| {
@@ -269,7 +271,11 @@ mod tests {
     fn a_file_has_one_entry_until_its_conversion_ends() {
         let flights = flights();
         let flight = flights.add(&key(7), Direction::Compress).unwrap();
+        let began = flight.began();
         assert!(flights.add(&key(7), Direction::Decompress).is_some() && flights.count() == 1);
+        // It was turned round: who ends what was before does not end this.
+        flight.end(began);
+        assert!(flights.find(&key(7)).is_some());
         assert!(flight.claim() && flight.claim());
         flight.phase(Phase::Copying);
         flight.pages(100, 40);

@@ -114,7 +114,11 @@ impl Converter {
             failed: false,
         };
         self.files.entry(*key).or_insert_with(new);
-        let done = self.step_of(key, flight, pages_max, now);
+        let done = match self.step_of(key, flight, pages_max, now) {
+            // Its relation, or all of its database, was dropped in the midst of it.
+            Err(_) if matches!(looked(key), Ok(None)) => Ok(Step::Gone),
+            done => done,
+        };
         match &done {
             Ok(Step::Done | Step::Gone) => {
                 self.files.remove(key);

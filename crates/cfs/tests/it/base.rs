@@ -169,6 +169,7 @@ fn who_has_waited_thaws_and_the_change_does_not_happen() {
 }
 
 /// Random operations and power failures against a model: what an fsync has acknowledged is there, or something newer.
+// tidy: long, an arm for each operation of the model
 fn run(seed: u64, fault: Fault) -> Result<(), String> {
     let mut rng = Seed(seed).rng();
     let bench = Bench::new(options(fault));

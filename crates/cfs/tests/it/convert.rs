@@ -314,6 +314,7 @@ fn kill(world: &World, seats: &mut Vec<Seat>) {
 }
 
 /// The server dies, with the power or without; then it starts.
+// tidy: long, the steps of a start in their order
 fn restart(world: &Rc<World>, seats: &mut Vec<Seat>) -> Result<(), String> {
     kill(world, seats);
     *world.exchanged.borrow_mut() = None;

@@ -301,6 +301,11 @@ fn golden_containers_beside_a_base_are_read_from_both() {
     }
 }
 
+/// A reason without what this reader knows: later ones know more.
+fn of_file(reason: &str) -> &str {
+    reason.split_once(", known is").map_or(reason, |(of_file, _)| of_file)
+}
+
 #[test]
 fn golden_damage_is_refused_with_its_reason() {
     let mut names = Vec::new();
@@ -309,7 +314,7 @@ fn golden_damage_is_refused_with_its_reason() {
         let Some(stem) = name.strip_suffix(".cfs") else { continue };
         let reason = String::from_utf8(golden("golden-errors", &format!("{stem}.txt"))).unwrap();
         let outcome = survey(&golden("golden-errors", &name), base("golden-errors", stem).as_deref());
-        assert_eq!(outcome.unwrap_err(), reason.trim_end(), "{name}");
+        assert_eq!(of_file(&outcome.unwrap_err()), of_file(reason.trim_end()), "{name}");
         names.push(name);
     }
     assert_eq!(names.len(), made::DAMAGED.len(), "{names:?}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pgshrink_testkit::{Cluster, Server, ServerBinaries, Stop, left_out, wait_until};
+use pgshrink_testkit::{Cluster, Server, ServerBinaries, Stop, TempDir, left_out, wait_until};
 
 use super::{containers, done, exec};
 use crate::compressed::MAJORS;
@@ -40,6 +40,30 @@ fn old_primary(server: &ServerBinaries) -> Cluster {
     let base = cluster.data_dir().join("base");
     wait_until(Duration::from_secs(60), "containers in base/", || containers(&base) > 0).unwrap();
     cluster
+}
+
+/// Both servers, the second one promoted, without the library and plain as its base backup. Each has its tablespace
+/// outside of its data directory: pg_rewind does not work with those that lie in it.
+fn pair(server: &ServerBinaries) -> (Cluster, Cluster, TempDir) {
+    let old = old_primary(server);
+    let new = old.standby().conf("shared_preload_libraries", "").create().unwrap();
+    let outside = TempDir::owned_by(old.owner()).unwrap();
+    old.stop(Stop::Fast).unwrap();
+    for (cluster, name) in [(&old, "old"), (&new, "new")] {
+        let links = cluster.data_dir().join("pg_tblspc");
+        let inside = std::fs::read_dir(&links).unwrap().map(|entry| entry.unwrap().path()).next().unwrap();
+        let place = outside.path().join(name);
+        done(cluster.owner().command("mv").arg(&inside).arg(&place));
+        done(cluster.owner().command("ln").arg("-s").arg(&place).arg(&inside));
+        cluster.start().unwrap();
+    }
+    new.promote().unwrap();
+    (old, new, outside)
+}
+
+/// Containers in a server's tablespace.
+fn in_tablespace(outside: &TempDir, name: &str) -> usize {
+    containers(&outside.path().join(name))
 }
 
 /// What is lost, on one side.
@@ -103,26 +127,24 @@ fn rewind(old: &Cluster, new: &Cluster) -> String {
 #[test]
 fn an_old_primary_follows_the_new_one_after_pg_rewind() {
     Server::each_with_extensions("pg_rewind by cfs exec", &MAJORS, |server| {
-        let old = old_primary(server);
-        // Its base backup is plain, and it knows nothing of compression.
-        let new = old.standby().conf("shared_preload_libraries", "").start().unwrap();
-        new.promote().unwrap();
+        let (old, new, outside) = pair(server);
         diverge(&old, &new);
         old.stop(Stop::Fast).unwrap();
-        let before = containers(&old.data_dir());
-        assert!(before > 3, "{before}");
+        let has = || (containers(&old.data_dir()) > 0, in_tablespace(&outside, "old") > 2);
+        assert_eq!((has(), in_tablespace(&outside, "new")), ((true, true), 0));
         let said = rewind(&old, &new);
         assert!(said.contains("Done!"), "{said}");
-        // What was lost is gone; what was written is compressed as before.
-        assert!(containers(&old.data_dir()) > 3);
+        assert_eq!(has(), (true, true), "what was written to is compressed as before");
+        follow(&old, &new);
+        compare(&old, &new);
+        old.stop(Stop::Fast).unwrap();
         let mut check = exec(&old, &[], old.server().program("pg_checksums"));
         let said = done(check.arg("--check").arg("-D").arg(old.data_dir()));
         assert!(said.contains("Bad checksums:  0"), "{said}");
-        follow(&old, &new);
-        compare(&old, &new);
-        assert!(containers(&old.data_dir()) > 3);
+        assert_eq!(has(), (true, true));
+        old.start().unwrap();
 
-        // Back: the compressed one is promoted, crashes once, and the plain one is rewound.
+        // Back: the compressed one is promoted, and the plain one is rewound.
         old.promote().unwrap();
         old.sql("drop table later; create table lost_too as select 1; drop table lost_too").unwrap();
         new.sql("insert into base_table select i, 'lost', '' from generate_series(100001, 110000) i")
@@ -134,7 +156,7 @@ fn an_old_primary_follows_the_new_one_after_pg_rewind() {
         .unwrap();
         new.stop(Stop::Fast).unwrap();
         assert!(rewind(&new, &old).contains("Done!"));
-        assert_eq!(containers(&new.data_dir()), 0);
+        assert_eq!((containers(&new.data_dir()), in_tablespace(&outside, "new")), (0, 0));
         follow(&new, &old);
         compare(&new, &old);
     });
@@ -143,9 +165,7 @@ fn an_old_primary_follows_the_new_one_after_pg_rewind() {
 #[test]
 fn an_old_primary_that_crashed_is_recovered_and_rewound() {
     Server::each_with_extensions("pg_rewind by cfs exec after a crash", &MAJORS, |server| {
-        let old = old_primary(server);
-        let new = old.standby().conf("shared_preload_libraries", "").start().unwrap();
-        new.promote().unwrap();
+        let (old, new, _outside) = pair(server);
         diverge(&old, &new);
         old.stop(Stop::Immediate).unwrap();
         // pg_rewind runs postgres --single, which loads cfs by itself.

@@ -1,10 +1,10 @@
 //! Pauses, rates, calls to stop, and restarts in the middle.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pgshrink_testkit::{Stop, wait_until};
+use pgshrink_testkit::{Seed, Server, Stop, wait_until};
 
-use super::{Live, PATIENCE, To, on_each_major, sum, table};
+use super::{Live, MAJORS, PATIENCE, To, on_each_major, sum, table};
 
 /// Bytes of a table, its index and TOAST.
 fn bytes(live: &Live, table: &str) -> u64 {
@@ -23,18 +23,19 @@ fn a_conversion_keeps_to_its_rate_pauses_and_goes_on() {
             live.wait_for_middle(10);
             live.set(&[("cfs.convert", "off")]);
             // What was in hand is finished: a step of milliseconds.
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            let done = "select sum(pages_done) || ' ' || string_agg(distinct waits_for, ', ') from cfs_progress";
+            std::thread::sleep(Duration::from_millis(300));
+            let done =
+                "select sum(pages_done) || ' ' || string_agg(distinct waits_for, ', ') from cfs_progress";
             let paused = live.sql(done);
             assert!(paused.contains("cfs.convert, which is off"), "{paused}");
-            std::thread::sleep(std::time::Duration::from_millis(700));
+            std::thread::sleep(Duration::from_millis(700));
             assert_eq!(live.sql(done), paused);
             assert_eq!(live.sql(&sum("t")), before);
             live.set(&[("cfs.convert", "on")]);
             live.wait("t");
             live.has_form("t", to);
         }
-        let (mib, seconds) = (2 * bytes(live, "t") >> 20, begun.elapsed().as_secs_f64());
+        let (mib, seconds) = ((2 * bytes(live, "t")) >> 20, begun.elapsed().as_secs_f64());
         println!("{mib} MiB in {seconds:.1} s at 8 MB/s");
         assert!(seconds > mib as f64 / 8.0 * 0.8, "{mib} MiB in {seconds} s");
         assert_eq!(live.sql(&sum("t")), before);
@@ -43,6 +44,7 @@ fn a_conversion_keeps_to_its_rate_pauses_and_goes_on() {
 }
 
 #[test]
+#[ignore = "minutes on a busy machine: make soak"]
 fn a_call_to_cancel_brings_back_what_had_moved_in_either_direction() {
     on_each_major("cfs_cancel", |live| {
         live.sql(&table("t", 20_000));
@@ -77,7 +79,8 @@ fn a_conversion_goes_on_after_a_restart_in_its_middle() {
                 live.cluster.stop(how).unwrap();
                 live.cluster.start().unwrap();
                 assert_eq!(live.sql(&sum("t")), before);
-                let goes_on = "select count(*) > 0 or cfs_wait('t', '0') from cfs_progress where pages_done > 0";
+                let goes_on =
+                    "select count(*) > 0 or cfs_wait('t', '0') from cfs_progress where pages_done > 0";
                 wait_until(PATIENCE, "the conversion to go on", || live.sql(goes_on) == "t")
                     .unwrap_or_else(|error| panic!("{error}: {how:?} {to:?}\n{}", live.end_of_log()));
             }
@@ -85,6 +88,32 @@ fn a_conversion_goes_on_after_a_restart_in_its_middle() {
             live.wait("t");
             live.has_form("t", to);
             assert_eq!(live.sql(&sum("t")), before);
+        }
+        live.is_clean();
+    });
+}
+
+/// Small tables, so that many of the calls come while a worker ends what was asked for before.
+#[test]
+#[ignore = "minutes: make soak"]
+fn a_conversion_is_turned_round_at_any_moment_and_none_is_forgotten() {
+    Server::each_with_extensions("conversions turned round at any moment", &MAJORS, |server| {
+        let live = Live::start(server, &[("cfs.convert_workers", "2")]);
+        let mut rng = Seed::from_env_or_time().rng();
+        let names = ["a", "b", "c", "d"];
+        names.iter().for_each(|name| drop(live.sql(&table(name, 1_500))));
+        let expected = names.map(|name| live.sql(&sum(name)));
+        for round in 0..20 {
+            for _ in 0..30 {
+                live.ask(rng.pick::<&str>(&names), *rng.pick(&To::BOTH));
+                std::thread::sleep(Duration::from_millis(rng.between(0, 120) as u64));
+            }
+            names.iter().for_each(|name| live.wait(name));
+            if round % 4 == 3 {
+                live.cluster.kill().unwrap();
+                live.cluster.start().unwrap();
+            }
+            assert_eq!(names.map(|name| live.sql(&sum(name))), expected, "round {round}");
         }
         live.is_clean();
     });

@@ -210,7 +210,11 @@ impl Converter {
         if check_space(shared, key, bytes_of(pages)).is_err() {
             return Ok(Step::Waits(Waits::FreeSpace));
         }
-        make_durable(&site, &place).map_err(problem)?;
+        match make_durable(&site, &place) {
+            // It became a plain file again meanwhile, or was dropped.
+            Err(ConvertError::OtherFile { .. }) => return Ok(Step::Gone),
+            done => done.map_err(problem)?,
+        }
         flip_to(key, To::Leaving)
     }
 

@@ -101,9 +101,12 @@ impl Then {
         }
         let begun = Instant::now();
         loop {
-            let names = [".pgshrink-new.", ".pgshrink-old.", "base.pgshrink"];
-            let mut wrong = leftovers(cluster, location, &names);
-            match cluster.sql("select path, direction, state, waits_for from cfs_progress") {
+            let mut wrong = leftovers(cluster, location, &[".pgshrink-new.", ".pgshrink-old."]);
+            wrong.extend(bases(cluster, location));
+            // Those of no relation stay: a server does not know of files whose removal was lost.
+            let files =
+                "select path, direction, state, waits_for from cfs_progress where relation is not null";
+            match cluster.sql(files) {
                 Ok(files) => {
                     wrong.extend(files.lines().map(|file| format!("is on its way for ever: {file}")))
                 }
@@ -118,6 +121,19 @@ impl Then {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Bases of relations' files, in the database that is asked.
+fn bases(cluster: &Cluster, location: &Path) -> Vec<String> {
+    let files =
+        cluster.sql("select pg_relation_filenode(oid) from pg_class where oid >= 16384").unwrap_or_default();
+    let is_known = |base: &String| {
+        let name =
+            base.split("/base.pgshrink").next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        let number = name.split(['.', '_']).next().unwrap_or_default();
+        files.lines().any(|file| file == number)
+    };
+    leftovers(cluster, location, &["base.pgshrink"]).into_iter().filter(is_known).collect()
 }
 
 /// What a reader of a report wants to know: files of relations, and the settings in force.

@@ -12,6 +12,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("gateway", &["codec", "wire", "pgclient"]),
     ("interpose", &[]),
     ("cfs-server", &["codec", "cfs", "interpose"]),
+    ("cfs-exec", &["cfs-server", "interpose"]),
     (
         "cli",
         &[

@@ -1,7 +1,7 @@
 //! Which room may use which.
 
 /// What each room may depend on; the design's "Dependency direction".
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("codec", &[]),
     ("wire", &["codec"]),
     ("cfs", &["codec"]),

@@ -123,10 +123,8 @@ fn begin() -> Result<(), Box<dyn std::error::Error>> {
     let (backends, buffers, fsync, is_postmaster) = unsafe {
         (pg_sys::MaxBackends, pg_sys::NBuffers, pg_sys::enableFsync, pg_sys::IsPostmasterEnvironment)
     };
-    let room = Room {
-        segments_max: settings::segments_max(),
-        processes_max: backends.unsigned_abs() + AUXILIARY_PROCESSES,
-    };
+    let processes_max = backends.unsigned_abs() + AUXILIARY_PROCESSES;
+    let room = Room { segments_max: settings::segments_max(), processes_max };
     server::start(Config {
         version: version_directory()?,
         room,

@@ -295,9 +295,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
         if !using_engine(key, Access::Write, |pinned| pinned.finish_leaving())? {
             return Ok(true);
         }
-        if let Err(problem) =
-            crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64)
-        {
+        if let Err(problem) = crate::reserve::check_space(shared, key, u64::from(pages) * PAGE_BYTES as u64) {
             // It waits where everybody sees it, unless so many wait that nothing else could begin.
             if flights.count() >= IN_FLIGHT_MAX / 2 {
                 return Err(problem);

@@ -410,11 +410,11 @@ impl Front for ToolFront {
     }
 
     fn attributes(&self, path: &CStr) -> Outcome<Attributes> {
-        ServerFront.attributes(&*self.inside(path)?)
+        ServerFront.attributes(&self.inside(path)?)
     }
 
     fn access(&self, path: &CStr, mode: i32) -> Outcome<()> {
-        ServerFront.access(&*self.inside(path)?, mode)
+        ServerFront.access(&self.inside(path)?, mode)
     }
 
     fn truncate_path(&self, path: &CStr, size: u64) -> Outcome<()> {
@@ -439,7 +439,7 @@ impl Front for ToolFront {
     }
 
     fn open_directory(&self, path: &CStr) -> Option<u64> {
-        ServerFront.open_directory(&*self.inside(path)?)
+        ServerFront.open_directory(&self.inside(path)?)
     }
 
     fn listed(&self, directory: u64, name: &CStr, kind: u8) -> Listed {

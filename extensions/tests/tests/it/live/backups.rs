@@ -76,10 +76,12 @@ fn a_file_that_is_read_in_pieces_across_a_conversion_has_all_pages() {
             let mut session = live.cluster.psql().command();
             let mut session = session.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let mut script = session.stdin.take().unwrap();
-            write!(script, "create temp table first as select pg_read_binary_file('{path}', 0, {half}) b;\n").unwrap();
+            write!(script, "create temp table first as select pg_read_binary_file('{path}', 0, {half}) b;\n")
+                .unwrap();
             script.flush().unwrap();
             live.convert("t", to);
-            write!(script, "select md5(b || pg_read_binary_file('{path}', {half}, 100000000)) from first;\n").unwrap();
+            write!(script, "select md5(b || pg_read_binary_file('{path}', {half}, 100000000)) from first;\n")
+                .unwrap();
             drop(script);
             let said = session.wait_with_output().unwrap();
             assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), whole, "{to:?}");

@@ -49,7 +49,10 @@ fn catalogs_stay_plain_while_all_of_a_database_is_compressed_and_they_are_rewrit
         live.cluster.stop(Stop::Fast).unwrap();
         live.cluster.set_conf("shared_preload_libraries", "").unwrap();
         live.cluster.start().unwrap();
-        assert_eq!(live.cluster.psql().database("stock").sql("select count(*) > 100 from pg_class").unwrap(), "t");
+        assert_eq!(
+            live.cluster.psql().database("stock").sql("select count(*) > 100 from pg_class").unwrap(),
+            "t"
+        );
         // In the other one, too: only its tables cannot be read.
         assert_eq!(d("select count(*) > 100 from pg_class"), "t");
         let said = live.cluster.psql().database("d").sql("select count(*) from t").unwrap_err().to_string();

@@ -24,7 +24,8 @@ fn a_conversion_keeps_to_its_rate_pauses_and_goes_on() {
             live.set(&[("cfs.convert", "off")]);
             // What was in hand is finished: a step of milliseconds.
             std::thread::sleep(std::time::Duration::from_millis(300));
-            let done = "select sum(pages_done) || ' ' || string_agg(distinct waits_for, ', ') from cfs_progress";
+            let done =
+                "select sum(pages_done) || ' ' || string_agg(distinct waits_for, ', ') from cfs_progress";
             let paused = live.sql(done);
             assert!(paused.contains("cfs.convert, which is off"), "{paused}");
             std::thread::sleep(std::time::Duration::from_millis(700));
@@ -77,7 +78,8 @@ fn a_conversion_goes_on_after_a_restart_in_its_middle() {
                 live.cluster.stop(how).unwrap();
                 live.cluster.start().unwrap();
                 assert_eq!(live.sql(&sum("t")), before);
-                let goes_on = "select count(*) > 0 or cfs_wait('t', '0') from cfs_progress where pages_done > 0";
+                let goes_on =
+                    "select count(*) > 0 or cfs_wait('t', '0') from cfs_progress where pages_done > 0";
                 wait_until(PATIENCE, "the conversion to go on", || live.sql(goes_on) == "t")
                     .unwrap_or_else(|error| panic!("{error}: {how:?} {to:?}\n{}", live.end_of_log()));
             }

@@ -44,7 +44,11 @@ fn a_database_is_copied_amid_a_conversion_by_either_strategy() {
             // Labels came with the copy.
             assert_eq!(of(live, database).sql("select cfs_wait('t', '100 s')").unwrap(), "t", "{database}");
             is(live, database, &expected);
-            assert_eq!(of(live, database).sql("select cfs_relation_size('t') < pg_relation_size('t') / 2").unwrap(), "t", "{database}");
+            assert_eq!(
+                of(live, database).sql("select cfs_relation_size('t') < pg_relation_size('t') / 2").unwrap(),
+                "t",
+                "{database}"
+            );
         }
         live.cluster.kill().unwrap();
         live.cluster.start().unwrap();
@@ -62,7 +66,10 @@ fn a_database_moves_to_another_tablespace_and_back_amid_a_conversion() {
             live.sql(&format!("alter database d set tablespace {place}"));
             is(live, "d", &expected);
             wait_until(PATIENCE, "the conversion to begin again", || {
-                of(live, "d").sql("select count(*) > 0 or cfs_wait('t', '0') from cfs_progress where pages_done > 0").unwrap() == "t"
+                of(live, "d")
+                    .sql("select count(*) > 0 or cfs_wait('t', '0') from cfs_progress where pages_done > 0")
+                    .unwrap()
+                    == "t"
             })
             .unwrap_or_else(|error| panic!("{error}: {place}\n{}", live.end_of_log()));
         }
@@ -82,15 +89,25 @@ fn a_database_is_dropped_within_seconds_amid_a_conversion_and_leaves_nothing() {
     on_each_major("dropped databases amid conversions", |live| {
         for drop in ["drop database d", "drop database d with (force)"] {
             amid(live);
-            let folder = live.cluster.data_dir().join("base").join(live.sql("select oid from pg_database where datname = 'd'"));
+            let folder = live
+                .cluster
+                .data_dir()
+                .join("base")
+                .join(live.sql("select oid from pg_database where datname = 'd'"));
             assert!(folder.is_dir());
             let begun = Instant::now();
             live.sql(drop);
             let took = begun.elapsed();
             assert!(took < Duration::from_secs(10), "{took:?}");
-            assert!(!folder.exists(), "{:?}", std::fs::read_dir(&folder).unwrap().flatten().collect::<Vec<_>>());
-            wait_until(PATIENCE, "the conversions to end", || live.sql("select count(*) from cfs_progress") == "0")
-                .unwrap_or_else(|error| panic!("{error}\n{}", live.progress()));
+            assert!(
+                !folder.exists(),
+                "{:?}",
+                std::fs::read_dir(&folder).unwrap().flatten().collect::<Vec<_>>()
+            );
+            wait_until(PATIENCE, "the conversions to end", || {
+                live.sql("select count(*) from cfs_progress") == "0"
+            })
+            .unwrap_or_else(|error| panic!("{error}\n{}", live.progress()));
             live.set(&[("cfs.convert_rate", "0")]);
         }
         live.sql("checkpoint");

@@ -127,8 +127,9 @@ impl Live {
     /// Waits until some of a table's pages have moved, and not all: `share` of a hundred at least.
     #[track_caller]
     pub fn wait_for_middle(&self, share: u32) {
-        let moved =
-            format!("select count(*) from cfs_progress where state = 'copying pages' and pages_done * 100 >= pages * {share}");
+        let moved = format!(
+            "select count(*) from cfs_progress where state = 'copying pages' and pages_done * 100 >= pages * {share}"
+        );
         wait_until(PATIENCE, "pages to move", || self.cluster.sql(&moved).is_ok_and(|count| count != "0"))
             .unwrap_or_else(|error| panic!("{error}\n{}\n{}", self.progress(), self.end_of_log()));
     }
@@ -187,7 +188,14 @@ pub fn wait_in(cluster: &Cluster, table: &str) {
     let seconds = PATIENCE.as_secs();
     let done = sql_of(cluster, &format!("select cfs_wait('{table}', '{seconds} s')"));
     let progress = || cluster.sql("select * from cfs_progress").unwrap_or_default();
-    assert_eq!(done, "t", "{table} is not converted: {}\n{}\n{}", forms(cluster, table), progress(), end_of_log(cluster));
+    assert_eq!(
+        done,
+        "t",
+        "{table} is not converted: {}\n{}\n{}",
+        forms(cluster, table),
+        progress(),
+        end_of_log(cluster)
+    );
 }
 
 /// The forms of a table's files of more than four pages, with those of its indexes and TOAST.
@@ -241,7 +249,8 @@ pub fn sum(name: &str) -> String {
 pub fn signal(pid: &str, signal: &str) {
     // The shell's own: a minimal system has no program for it.
     let mut kill = std::process::Command::new("sh");
-    let _ = kill.args(["-c", &format!("kill -{signal} $0"), pid]).stderr(std::process::Stdio::null()).status();
+    let _ =
+        kill.args(["-c", &format!("kill -{signal} $0"), pid]).stderr(std::process::Stdio::null()).status();
 }
 
 /// Runs something for a time, again and again.

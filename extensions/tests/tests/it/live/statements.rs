@@ -50,7 +50,9 @@ fn a_statement_that_rewrites_a_table_amid_its_conversion_keeps_its_rows() {
 #[test]
 fn dropped_emptied_and_rolled_back_tables_leave_nothing_of_their_conversion() {
     on_each_major("drops amid conversions", |live| {
-        for statement in ["drop table t", "truncate t; drop table t", "begin; drop table t; rollback; drop table t"] {
+        for statement in
+            ["drop table t", "truncate t; drop table t", "begin; drop table t; rollback; drop table t"]
+        {
             live.set(&[("cfs.convert_rate", "8MB")]);
             live.sql(&table("t", 6_000));
             let path = live.path("t");
@@ -60,8 +62,10 @@ fn dropped_emptied_and_rolled_back_tables_leave_nothing_of_their_conversion() {
             // The first file stays, empty, until a checkpoint.
             live.sql("checkpoint");
             assert!(!path.exists(), "{statement}");
-            wait_until(PATIENCE, "the conversion to end", || live.sql("select count(*) from cfs_progress") == "0")
-                .unwrap_or_else(|error| panic!("{error}: {statement}\n{}", live.progress()));
+            wait_until(PATIENCE, "the conversion to end", || {
+                live.sql("select count(*) from cfs_progress") == "0"
+            })
+            .unwrap_or_else(|error| panic!("{error}: {statement}\n{}", live.progress()));
         }
         // The same in the transaction that made it, and after a crash.
         live.sql("begin; create table never (i int); insert into never select generate_series(1, 30000); select cfs_compress_relation('never'); rollback");
@@ -76,7 +80,8 @@ fn a_table_grows_and_is_cut_and_refilled_amid_its_conversion() {
     on_each_major("growth and truncation amid conversions", |live| {
         live.sql(&table("t", 8_000));
         live.sql("create table model as table t");
-        let same = "select count(*) from ((table t except table model) union all (table model except table t)) d";
+        let same =
+            "select count(*) from ((table t except table model) union all (table model except table t)) d";
         for to in To::BOTH {
             live.set(&[("cfs.convert_rate", "8MB")]);
             live.ask("t", to);
@@ -101,7 +106,9 @@ fn a_table_grows_and_is_cut_and_refilled_amid_its_conversion() {
             live.cluster.kill().unwrap();
             live.cluster.start().unwrap();
             assert_eq!(live.sql(same), "0", "{to:?}, after a crash");
-            live.sql("insert into t select i, 'w', null from generate_series(5001, 9000) i on conflict do nothing");
+            live.sql(
+                "insert into t select i, 'w', null from generate_series(5001, 9000) i on conflict do nothing",
+            );
             live.sql("truncate model; insert into model table t");
         }
         is_sound(live);
@@ -185,7 +192,8 @@ fn a_table_that_is_locked_is_converted_when_it_is_free() {
         let locker = std::thread::spawn(move || {
             psql.sql("begin; lock table t in access exclusive mode; select pg_sleep(4); commit").unwrap();
         });
-        let locked = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and relation = 't'::regclass";
+        let locked =
+            "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and relation = 't'::regclass";
         wait_until(PATIENCE, "the lock", || live.sql(locked) == "1").unwrap();
         live.ask("free", To::Container);
         live.sql("select cfs_compress_database('postgres')");

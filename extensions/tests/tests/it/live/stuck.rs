@@ -67,7 +67,8 @@ fn a_conversion_waits_for_a_client_that_reads_nothing_and_others_go_on() {
         waits_for(live, &stuck.backend);
         // It is called off, and asked for again.
         live.sql("select cfs_cancel('t')");
-        wait_until(PATIENCE, "the table to be plain again", || live.sql("select cfs_wait('t', '0')") == "t").unwrap();
+        wait_until(PATIENCE, "the table to be plain again", || live.sql("select cfs_wait('t', '0')") == "t")
+            .unwrap();
         live.has_form("t", To::Plain);
         live.sql("update t set word = word || 'x' where id % 10 = 1");
         live.ask("t", To::Container);

@@ -58,10 +58,13 @@ pub fn check(live: &Live) {
 /// amcheck finds nothing in any index or table, and pg_visibility nothing in a visibility map.
 #[track_caller]
 pub fn is_sound(live: &Live) {
-    let has = |extension: &str| live.cluster.sql(&format!("create extension if not exists {extension}")).is_ok();
+    let has =
+        |extension: &str| live.cluster.sql(&format!("create extension if not exists {extension}")).is_ok();
     if has("amcheck") {
         let of_users = "oid >= 16384 and relpersistence <> 't'";
-        live.sql(&format!("select bt_index_check(oid, true) from pg_class where relkind = 'i' and {of_users}"));
+        live.sql(&format!(
+            "select bt_index_check(oid, true) from pg_class where relkind = 'i' and {of_users}"
+        ));
         let damage = format!(
             "select c.oid::regclass, v.* from pg_class c, verify_heapam(c.oid, check_toast => true) v
             where relkind in ('r', 'm', 't') and {of_users}"
@@ -152,7 +155,12 @@ fn tables_change_their_form_again_and_again_under_writers_vacuum_and_checkpoints
 }
 
 fn many_conversions(server: &ServerBinaries, time: Duration) {
-    let settings = [("shared_buffers", "4MB"), ("cfs.convert_workers", "2"), ("autovacuum", "on"), ("autovacuum_naptime", "1")];
+    let settings = [
+        ("shared_buffers", "4MB"),
+        ("cfs.convert_workers", "2"),
+        ("autovacuum", "on"),
+        ("autovacuum_naptime", "1"),
+    ];
     let live = Live::start(server, &settings);
     live.sql(TABLES);
     while_they_pay(&live, 4, || {
@@ -162,9 +170,11 @@ fn many_conversions(server: &ServerBinaries, time: Duration) {
                 convert_all(&live, to);
                 live.sql("checkpoint; vacuum account; vacuum payment; vacuum document");
                 // Half of the payments are forgotten, and the balances with them.
-                live.sql("with gone as (delete from payment where random() < 0.5 returning account, amount),
+                live.sql(
+                    "with gone as (delete from payment where random() < 0.5 returning account, amount),
                     paid as (select account, sum(amount) as total from gone group by account)
-                    update account set balance = balance - total from paid where id = paid.account");
+                    update account set balance = balance - total from paid where id = paid.account",
+                );
             }
             rounds += 1;
         });
@@ -199,7 +209,8 @@ fn a_conversion_holds_no_lock_that_a_statement_waits_for_and_writes_no_wal() {
             }
             live.has_form("t", to);
             assert!(seen.keys().all(|lock| lock.starts_with("AccessShareLock true")), "{seen:?}");
-            let wal: u64 = live.sql(&format!("select pg_current_wal_lsn() - '{lsn}'::pg_lsn")).parse().unwrap();
+            let wal: u64 =
+                live.sql(&format!("select pg_current_wal_lsn() - '{lsn}'::pg_lsn")).parse().unwrap();
             assert!(wal < 1 << 20, "{wal} bytes of WAL to {to:?}");
         }
         assert_eq!((live.sql(&sum("t")), filenodes(live)), before);

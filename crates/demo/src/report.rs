@@ -17,7 +17,8 @@ Documents, after make install-zson, in your own database:
 What compressed tablespaces would save, read-only, beside your own server:
   pgshrink cfs estimate DATA_DIRECTORY
 and, after make install-cfs and shared_preload_libraries = 'cfs':
-  CREATE EXTENSION cfs;  SELECT cfs_compress_relation('TABLE');  SELECT * FROM cfs_progress;";
+  CREATE EXTENSION cfs;  SELECT cfs_compress_relation('TABLE');
+  SELECT * FROM cfs_progress;";
 
 /// One line above, below the header and at the end.
 const UNICODE: TableStyle = lines('─');

@@ -425,6 +425,17 @@ pub fn form(key: &SegmentKey) -> Result<Option<FileForm>, Problem> {
     Ok(Some(FileForm { form, choice, pages, is_encrypted: key_id.is_some() }))
 }
 
+/// Forgets a conversion whose file is no relation's, as what a loss of power has brought back: no one can take the lock
+/// that its last step needs.
+pub fn forget(key: &SegmentKey) {
+    if let Some(shared) = shared()
+        && let Some(flight) = Flights::over(shared.region.flights()).find(key)
+        && flight.claim()
+    {
+        flight.end(flight.began());
+    }
+}
+
 /// Databases in which [`begin_return`] is to be called for a file.
 pub fn databases_due() -> Vec<u32> {
     let mut due: Vec<u32> =

@@ -91,9 +91,17 @@ fn database_of(directory: &Path) -> u32 {
 
 /// When all containers have been closed: a copy of the files is good from now on, until the next start.
 pub(crate) fn end(version: &str) -> Result<(), Problem> {
-    for (_, directory) in all(version)? {
+    for (tablespace, directory) in all(version)? {
         let at = |source| Problem::Directory { path: directory.clone(), source };
-        if guard::read(&directory).map_err(at)?.is_some() {
+        if guard::read(&directory).map_err(at)?.is_none() {
+            continue;
+        }
+        let mut found = Vec::new();
+        containers_in(&directory, (tablespace, database_of(&directory)), &mut found).map_err(at)?;
+        if found.is_empty() {
+            // All have become plain files, or are gone: nothing is guarded, and other programs may go on.
+            fs::remove_file(directory.join(GUARD_NAME)).map_err(at)?;
+        } else {
             guard::mark(&directory, State::Stopped).map_err(at)?;
         }
     }

@@ -61,6 +61,7 @@ pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     worker::report("looking for relations to convert");
     let mut look = Look { begun: Instant::now(), containers: HashMap::new(), has_told: false };
     let cursor = board::cursor();
+    BackgroundWorker::transaction(forget_files_of_no_relation);
     let found = BackgroundWorker::transaction(AssertUnwindSafe(|| look.survey(cursor)));
     let ended = match found {
         None => Ended::Nothing,
@@ -200,6 +201,36 @@ impl Look {
         self.has_told = true;
         let message = format!("cfs cannot convert relation {}: {problem}", member.relation.to_u32());
         report::log(level, Code::ERRCODE_IO_ERROR, message, "It is tried again after cfs.naptime.");
+    }
+}
+
+/// A loss of power can bring a dropped relation's file back, in whatever form it had. Nobody can have a lock of its
+/// relation, so a conversion that needs one never ends.
+fn forget_files_of_no_relation() {
+    // SAFETY: reads a variable of the session.
+    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let in_vain =
+        convert::progress().into_iter().filter(|found| found.is_leaving && found.key.database == database);
+    for key in in_vain.map(|found| found.key) {
+        if relation_of(&key) == Oid::INVALID {
+            convert::forget(&key);
+        }
+    }
+}
+
+unsafe extern "C-unwind" {
+    #[cfg_attr(feature = "pg15", link_name = "RelidByRelfilenode")]
+    #[cfg_attr(not(feature = "pg15"), link_name = "RelidByRelfilenumber")]
+    fn relid_by_file(tablespace: Oid, file: Oid) -> Oid;
+}
+
+/// Whose file it is, as the catalog says.
+fn relation_of(key: &SegmentKey) -> Oid {
+    // SAFETY: in a transaction; a look into the catalog.
+    unsafe {
+        let tablespace = Oid::from(key.tablespace);
+        let tablespace = if tablespace == pg_sys::MyDatabaseTableSpace { Oid::INVALID } else { tablespace };
+        pg_sys::ffi::pg_guard_ffi_boundary(|| relid_by_file(tablespace, Oid::from(key.relation)))
     }
 }
 

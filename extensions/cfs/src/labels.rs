@@ -138,7 +138,7 @@ pub fn check_encryption(tablespace: Option<Oid>) {
     if content.has_relations {
         report::warning(
             Code::ERRCODE_WARNING,
-            "files that the tablespace has already stay as they are: only new ones are encrypted",
+            "compressed files that the tablespace has already stay as they are: only new ones, and plain ones that are compressed from now on, are encrypted",
             "VACUUM FULL, CLUSTER and REINDEX make new files; cfs_relations shows which relations are encrypted.",
         );
     }

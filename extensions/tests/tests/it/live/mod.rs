@@ -60,6 +60,7 @@ pub fn builder(server: &ServerBinaries) -> ClusterBuilder {
         .conf("allow_in_place_tablespaces", "on")
         .conf("autovacuum", "off")
         .conf("max_wal_size", "4GB")
+        .conf("wal_keep_size", "1GB")
         .conf("cfs.naptime", "1s")
 }
 

@@ -86,6 +86,7 @@ fn compare(container: &Open<'_>, sample: &Sample, expected: &[u32]) -> Result<()
         let found = container.read(block, &mut scratch)?;
         let same = match found {
             Stored::Zeros => payload.is_empty(),
+            Stored::Base(_) => false,
             Stored::Record { mode: found, payload: bytes, .. } => found == *mode && bytes == payload,
         };
         if !same {

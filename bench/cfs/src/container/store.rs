@@ -137,6 +137,7 @@ impl<'m> Subject<'m> {
     fn read_directly(&mut self, block: u32, page: &mut Page) -> Result<()> {
         match self.store.container().read(block, &mut self.scratch)? {
             Stored::Zeros => page.fill(0),
+            Stored::Base(stored) => page.copy_from_slice(stored),
             Stored::Record { mode, dictionary, payload } => {
                 let mut known = self.dictionaries.iter();
                 let known = known.find(|(number, _)| *number == dictionary).map(|(_, known)| known);

@@ -350,6 +350,8 @@ fn a_standby_has_a_key_of_its_own_and_encrypts_what_it_makes_from_the_first_file
             .unwrap();
         let standby = primary.standby().create().unwrap();
         standby.set_conf("cfs.key_file", key(&standby, 9).display()).unwrap();
+        // What came with the backup is not to be converted meanwhile.
+        standby.set_conf("cfs.convert", "off").unwrap();
         standby.start().unwrap();
         let catch_up = || {
             let here = primary.sql("select pg_current_wal_lsn()").unwrap();

@@ -404,7 +404,7 @@ impl Drop for Reporter {
     }
 }
 
-fn micros_now() -> u64 {
+pub(crate) fn micros_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
@@ -412,7 +412,7 @@ fn time(micros: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-fn is_process(pid: u32) -> bool {
+pub(crate) fn is_process(pid: u32) -> bool {
     std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)
 }
 

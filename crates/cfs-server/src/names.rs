@@ -37,7 +37,7 @@ const REMOVING: &str = ".pgshrink-old.";
 pub const RESERVE_NAME: &str = "pgshrink-reserve";
 
 /// The file beside a container in which some of its pages are, or all.
-pub(crate) const BASE_NAME: &str = "base.pgshrink";
+pub(crate) use pgshrink_cfs::segment::BASE_NAME;
 
 /// `pg_default`: the tablespace whose databases are in [`BASE`]. It has no version directory, no link, no setting and
 /// no reserve.

@@ -6,10 +6,11 @@
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use pgshrink_cfs::slots::SegmentKey;
 
+use crate::activity::{is_process, micros_now};
 use crate::convert::{Direction, FileProgress, Waits};
 
 /// Conversions at most at the same time.
@@ -245,14 +246,6 @@ impl Flight {
             pid: self.get(At::Worker) as u32,
         }
     }
-}
-
-fn micros_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
-}
-
-fn is_process(pid: u32) -> bool {
-    std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)
 }
 
 #[cfg(test)]

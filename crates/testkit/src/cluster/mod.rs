@@ -198,12 +198,16 @@ impl Cluster {
         set(&mut self.environment(), name, value.to_string());
     }
 
-    /// Has the server read its configuration again and waits until it has logged so.
+    /// Has the server read its configuration again, and waits until new sessions have it. What already runs reads it
+    /// when it next looks.
     pub fn reload(&self) -> Result<(), Error> {
-        let before = self.log()?.len();
+        // The server logs the signal before it reads its files. Where no session can be had, the line must do.
+        let loaded = || self.sql("select pg_conf_load_time()").ok();
+        let (logged, before) = (self.log()?.len(), loaded());
         self.postmaster().signal(rustix::process::Signal::HUP)?;
         wait_until(Duration::from_secs(20), "the server to reload its configuration", || {
-            self.log().is_ok_and(|log| log.get(before..).is_some_and(|new| new.contains("received SIGHUP")))
+            self.log().is_ok_and(|log| log.get(logged..).is_some_and(|new| new.contains("received SIGHUP")))
+                && (before.is_none() || loaded() != before)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use pgshrink_testkit::{Cluster, Server};
 
-use super::{MAJORS, on_each_major, sql, with_cfs};
+use super::{MAJORS, on_each_major, set, sql, with_cfs};
 use crate::databases::failure;
 
 const KINDS: &str = "
@@ -152,7 +152,7 @@ fn only_owners_change_settings() {
 fn functions_set_labels_and_say_how_much_is_to_be_converted() {
     on_each_major("functions that set labels", |cluster| {
         sql(cluster, KINDS);
-        sql(cluster, "alter system set cfs.convert = off; select pg_reload_conf()");
+        set(cluster, "alter system set cfs.convert = off");
         sql(cluster, "insert into t select i, repeat(md5(i::text), 10) from generate_series(1, 5000) i");
         let bytes = sql(cluster, "select pg_relation_size('t') + pg_relation_size('t_pkey')");
         assert_eq!(sql(cluster, "select cfs_compress_relation('t')"), bytes);
@@ -217,10 +217,7 @@ fn the_nearest_setting_is_in_force_for_a_table_with_all_that_belongs_to_it() {
         assert_eq!(in_force(cluster, "highest"), "none partitioned table");
         sql(cluster, "select cfs_set('highest', 'lz4')");
         assert_eq!(in_force(cluster, &index), "lz4:1 relation");
-        sql(
-            cluster,
-            "alter system set cfs.node_compression = 'zstd:8'; select pg_reload_conf(); select pg_sleep(0.2)",
-        );
+        set(cluster, "alter system set cfs.node_compression = 'zstd:8'");
         all("zstd:8 node");
         assert_eq!(in_force(cluster, "highest"), "zstd:8 node");
         let said = failure(cluster.psql(), "22023", "alter system set cfs.node_compression = 'gzip'");
@@ -238,10 +235,8 @@ fn a_wait_ends_with_its_time_and_is_refused_where_it_would_not_end() {
             failure(cluster.psql(), "25001", "begin; select cfs_set('t', 'lz4'); select cfs_wait('t')");
         assert!(said.contains("Commit first"), "{said}");
         failure(cluster.psql(), "22023", "select cfs_wait('t', '-1 s')");
-        sql(
-            cluster,
-            "alter system set cfs.convert = off; select pg_reload_conf(); select cfs_set('t', 'lz4')",
-        );
+        set(cluster, "alter system set cfs.convert = off");
+        sql(cluster, "select cfs_set('t', 'lz4')");
         let said = failure(cluster.psql(), "55000", "select cfs_wait('t')");
         assert!(said.contains("cfs.convert is off"), "{said}");
         sql(cluster, "select cfs_set('t', null)");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pgshrink_testkit::{Cluster, Server, ServerBinaries, wait_until};
 
-use super::{MAJORS, sql};
+use super::{MAJORS, set, sql};
 
 /// What a dispatcher asked for, by its line in the log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -161,14 +161,14 @@ fn a_database_whose_default_tablespace_is_compressed_keeps_its_catalogs_plain() 
 fn a_pause_and_a_lock_are_respected_and_nobody_waits_for_a_dispatcher() {
     on_each_major("pauses and locks", |cluster| {
         sql(cluster, &format!("create extension cfs; {ROWS}"));
-        sql(cluster, "alter system set cfs.convert = off; select pg_reload_conf(); select pg_sleep(0.5)");
+        set(cluster, "alter system set cfs.convert = off");
         sql(cluster, "select cfs_compress_relation('u')");
         std::thread::sleep(Duration::from_secs(2));
         assert!(asked(cluster).is_empty());
         std::thread::scope(|scope| {
             scope.spawn(|| sql(cluster, "begin; lock table u; select pg_sleep(4); commit"));
             std::thread::sleep(Duration::from_millis(500));
-            sql(cluster, "alter system reset cfs.convert; select pg_reload_conf()");
+            set(cluster, "alter system reset cfs.convert");
             sql(cluster, "select cfs_compress_relation('m')");
             let m = paths(cluster, "postgres", "relname = 'm'");
             wait_for(cluster, "the other table", |_| m.is_subset(&asked_paths(cluster)));
@@ -218,7 +218,7 @@ fn a_standby_compresses_by_its_own_setting_and_follows_labels_without_it() {
         assert!(asked(&primary).is_empty());
         assert!(asked(&standby).iter().all(|asked| asked.relation >= 16384));
         // A label that arrives by WAL, where the node has no setting.
-        sql(&standby, "alter system set cfs.node_compression = ''; select pg_reload_conf()");
+        set(&standby, "alter system set cfs.node_compression = ''");
         sql(
             &primary,
             "create table late as select generate_series(1, 9000) i; select cfs_compress_relation('late')",

@@ -36,6 +36,13 @@ pub fn sql(cluster: &Cluster, sql: &str) -> String {
     cluster.sql(sql).unwrap_or_else(|error| panic!("{sql}\n{error}"))
 }
 
+/// Runs an ALTER SYSTEM, and waits until new sessions follow it.
+#[track_caller]
+pub fn set(cluster: &Cluster, statement: &str) {
+    sql(cluster, statement);
+    cluster.reload().unwrap();
+}
+
 /// The labels of tablespaces, by OID.
 pub fn labels(cluster: &Cluster) -> BTreeMap<String, String> {
     let rows = sql(

@@ -72,7 +72,7 @@ fn small_files_get_none_and_none_is_trained_while_that_is_off() {
         server.sql("create table few (id int, line text) tablespace fast");
         server.sql(&rows("few", 1, 2_000));
         server.sql("alter system set cfs.dictionaries = off");
-        server.sql("select pg_reload_conf()");
+        server.cluster.reload().unwrap();
         // Until the collector has read it.
         std::thread::sleep(Duration::from_millis(500));
         server.sql("create table later (id int, line text) tablespace fast");
@@ -84,7 +84,7 @@ fn small_files_get_none_and_none_is_trained_while_that_is_off() {
             assert_eq!(dictionaries(&server, table), 0, "{table}");
         }
         server.sql("alter system reset cfs.dictionaries");
-        server.sql("select pg_reload_conf()");
+        server.cluster.reload().unwrap();
         wait_for("a dictionary", || dictionaries(&server, "later") > 0);
         assert_eq!(dictionaries(&server, "few"), 0);
     });
@@ -95,7 +95,7 @@ fn what_recovery_wrote_in_a_hurry_is_stored_anew() {
     Server::each_with_extensions("recovery in a hurry", &MAJORS, |server| {
         let server = Compressed::start(server, &SETTINGS);
         server.sql("alter system set cfs.dictionaries = off");
-        server.sql("select pg_reload_conf()");
+        server.cluster.reload().unwrap();
         server.sql("create table lines (id int, line text) tablespace fast");
         server.sql(&rows("lines", 1, 60_000));
         let (before, rows) = (bytes(&server, "lines"), server.sql(&sum("lines")));

@@ -43,6 +43,10 @@ soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of 
 	tools/extensions 15 18
 	$(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked -p pgshrink-extension-tests --test it -- \
 	  --ignored --test-threads=1 --nocapture
+	tools/fetch-servers 16 17
+	tools/extensions 16 17
+	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked \
+	  -p pgshrink-extension-tests --test it -- cfs:: compressed:: exec:: live:: power:: twin:: --skip suite
 	tools/miri
 	fuzz/run $(SOAK_SECONDS)
 

@@ -86,7 +86,21 @@ impl Server {
     /// # Panics
     /// When none of the majors is here: nothing was tested.
     pub fn each_with_extensions(test: &str, majors: &[u32], run: impl FnMut(&ServerBinaries)) {
-        each(test, majors, Server::with_extensions, run);
+        each(test, &Server::chosen(majors), Server::with_extensions, run);
+    }
+
+    /// The majors that `PGSHRINK_TEST_MAJORS` names, such as `16,17`, or `majors` where it is not set.
+    ///
+    /// # Panics
+    /// When the variable is not a list of numbers.
+    pub fn chosen(majors: &[u32]) -> Vec<u32> {
+        let Ok(text) = std::env::var("PGSHRINK_TEST_MAJORS") else { return majors.to_vec() };
+        let number = |word: &str| {
+            word.trim().parse().unwrap_or_else(|_| {
+                panic!("PGSHRINK_TEST_MAJORS is {text:?}; expected majors of PostgreSQL, such as 16,17")
+            })
+        };
+        text.split(',').map(number).collect()
     }
 }
 

@@ -61,7 +61,7 @@ impl Variant {
             all.push(("io_method", self.method));
         }
         if self.few_files {
-            all.push(("max_files_per_process", "64"));
+            all.push(("max_files_per_process", "68"));
         }
         if !library {
             return all;

@@ -153,6 +153,8 @@ pub struct FileProgress {
     pub bytes_written: u64,
     /// When it began, or was taken up after a restart.
     pub started: SystemTime,
+    /// When its pages began to move in this direction; `None`: not yet.
+    pub copying_since: Option<SystemTime>,
     /// What it waits for.
     pub waits: Waits,
     /// The worker that has it in hand; 0: none.
@@ -239,13 +241,13 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     let shared = shared().ok_or(Problem::NotStarted)?;
     let flights = Flights::over(shared.region.flights());
     let Some(pages) = plain_pages(key, shared) else {
-        let Some((base, policy, _)) = looked(key)? else { return Ok(Exchanged::Missing) };
+        let Some((base, policy, pages)) = looked(key)? else { return Ok(Exchanged::Missing) };
         if policy.returns() {
             let policy = policy.with_returns(false);
             using_engine(key, Access::Write, |pinned| pinned.set_policy(policy.0))?;
         }
         if base != Base::None {
-            flights.add(key, Direction::Compress);
+            flights.add(key, Direction::Compress, pages);
         }
         return Ok(Exchanged::IsContainer);
     };
@@ -276,7 +278,7 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     let Some(found) = found.map_err(of_system("look at the file"))? else { return Ok(Exchanged::Missing) };
     match exchange_in(&site, found.inode) {
         Ok(_) => {
-            flights.add(key, Direction::Compress);
+            flights.add(key, Direction::Compress, pages as u32);
             Ok(Exchanged::Done)
         }
         Err(ConvertError::OtherFile { .. }) => Ok(Exchanged::Busy("the file was replaced")),
@@ -342,7 +344,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
             }
             let policy = policy.with_returns(true);
             using_engine(key, Access::Write, |pinned| pinned.set_policy(policy.0))?;
-            flights.add(key, Direction::Decompress);
+            flights.add(key, Direction::Decompress, pages);
             return Ok(true);
         }
         let directory =
@@ -357,7 +359,7 @@ pub fn begin_return(key: &SegmentKey) -> Result<bool, Problem> {
     if matches!(base, Base::None | Base::Leaving) {
         using_engine(key, Access::Write, |pinned| pinned.begin_returning())?;
     }
-    flights.add(key, Direction::Decompress);
+    flights.add(key, Direction::Decompress, pages);
     if base != Base::Whole {
         return Ok(true);
     }

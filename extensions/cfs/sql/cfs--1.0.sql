@@ -85,7 +85,7 @@ COMMENT ON FUNCTION cfs_container_files() IS 'files of this database that are co
 CREATE FUNCTION cfs_progress_rows(
     OUT pid integer, OUT database oid, OUT tablespace oid, OUT file oid, OUT path text, OUT fork text,
     OUT segment integer, OUT direction text, OUT state text, OUT pages bigint, OUT pages_done bigint,
-    OUT bytes_written bigint, OUT started double precision, OUT waits_for text)
+    OUT bytes_written bigint, OUT started double precision, OUT copying_since double precision, OUT waits_for text)
 RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'cfs_progress_rows_wrapper';
 
@@ -95,7 +95,7 @@ SELECT p.pid, d.datname AS database, t.spcname AS tablespace,
            CASE WHEN p.tablespace = d.dattablespace THEN 0 ELSE p.tablespace END, p.file) END AS relation,
        p.path, p.fork, p.segment, p.direction, p.state, p.pages, p.pages_done, p.pages * 8192 AS bytes_before,
        p.bytes_written,
-       (p.pages_done * 8192 / greatest(extract(epoch FROM clock_timestamp()) - p.started, 0.001))::bigint AS rate,
+       (p.pages_done * 8192 / greatest(extract(epoch FROM clock_timestamp()) - p.copying_since, 0.001))::bigint AS rate,
        pg_catalog.to_timestamp(p.started) AS started, p.waits_for
 FROM cfs_progress_rows() p
 LEFT JOIN pg_catalog.pg_database d ON d.oid = p.database

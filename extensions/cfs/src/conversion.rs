@@ -192,13 +192,31 @@ fn cfs_compress_database(name: &std::ffi::CStr, compression: &str) {
         );
     }
     targets::set_database(&name.to_string_lossy(), setting);
+    tell_of_own_settings(name, true);
     warn_of_node(true);
+}
+
+/// Says how many tables do not follow the setting of their database, if it is this one: others cannot be looked at.
+fn tell_of_own_settings(database: &std::ffi::CStr, compresses: bool) {
+    // SAFETY: in a transaction; a string that ends with a zero.
+    let is_here = unsafe { pg_sys::get_database_oid(database.as_ptr(), true) == pg_sys::MyDatabaseId };
+    let others = if is_here { members::labels_that_say(compresses) } else { 0 };
+    if others > 0 {
+        let (form, tables) =
+            (if compresses { "plain" } else { "compressed" }, if others == 1 { "table" } else { "tables" });
+        let have = if others == 1 { "stays" } else { "stay" };
+        report::notice(
+            format!("{others} {tables} with an own setting {have} {form}"),
+            "cfs_set(table, NULL) takes a table's own setting away. They are in pg_seclabels, with the provider cfs.",
+        );
+    }
 }
 
 /// Makes a database's tables plain.
 #[pg_extern]
 fn cfs_decompress_database(name: &std::ffi::CStr) {
     targets::set_database(&name.to_string_lossy(), Setting::PLAIN);
+    tell_of_own_settings(name, false);
     warn_of_node(false);
 }
 
@@ -296,6 +314,7 @@ fn cfs_progress_rows() -> TableIterator<
         name!(pages_done, i64),
         name!(bytes_written, i64),
         name!(started, f64),
+        name!(copying_since, Option<f64>),
         name!(waits_for, Option<String>),
     ),
 > {
@@ -320,6 +339,7 @@ fn cfs_progress_rows() -> TableIterator<
             found.pages_done as i64,
             found.bytes_written as i64,
             seconds(found.started),
+            found.copying_since.map(seconds),
             waits_for(waits),
         )
     };

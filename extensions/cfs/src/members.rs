@@ -155,6 +155,16 @@ pub fn has_labels() -> bool {
     found.unwrap_or_else(|error| fail(&error)).unwrap_or(false)
 }
 
+/// How many tables of the session's database have a setting of their own that says plain, or one that says compressed.
+pub fn labels_that_say(is_plain: bool) -> i64 {
+    let query = "SELECT count(*) FROM pg_catalog.pg_seclabel l WHERE l.provider = 'cfs'
+        AND l.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass AND (l.label = 'compression=none') = $1";
+    let found = with_snapshot(|| {
+        Spi::connect(|client| client.select(query, Some(1), &[is_plain.into()])?.first().get_one::<i64>())
+    });
+    found.unwrap_or_else(|error| fail(&error)).unwrap_or(0)
+}
+
 /// The tablespaces that the session's database may have relations in.
 pub fn tablespaces() -> Vec<u32> {
     let query = "SELECT t.oid FROM pg_catalog.pg_tablespace t WHERE t.spcname <> 'pg_global'";

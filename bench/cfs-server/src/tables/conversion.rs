@@ -26,8 +26,8 @@ const WAL_MAX: f64 = 1e6;
 /// Of the transactions beside no conversion, with a margin for what the kept share is read from.
 const KEPT: f64 = 0.85;
 /// WAL of the loading is not to stay on the disk.
-const LIBRARY: [(&str, &str); 3] =
-    [("shared_buffers", "512MB"), ("cfs.naptime", "1s"), ("max_wal_size", "2GB")];
+const LIBRARY: [(&str, &str); 4] =
+    [("shared_buffers", "512MB"), ("cfs.naptime", "1s"), ("max_wal_size", "2GB"), ("cfs.convert_rate", "0")];
 
 /// What a conversion of all tables took.
 struct Took {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  state | tablespace, database | relation, segment | fork, direction, phase | pages | done | bytes | began
-//!        | what it waits for | process and count of that | worker
+//!        | what it waits for | process and count of that | worker | copying since
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +38,7 @@ enum At {
     Waits,
     WaitsFor,
     Worker,
+    Copying,
 }
 
 /// What is being done to a file, in words for who looks.
@@ -108,10 +109,11 @@ impl Flights {
         self.entries().filter(|flight| flight.get(At::State) != FREE).count()
     }
 
-    /// An entry for a file, its own or a new one. `None`: there are too many.
-    pub(crate) fn add(self, key: &SegmentKey, direction: Direction) -> Option<Flight> {
+    /// An entry for a file of so many pages, its own or a new one. `None`: there are too many.
+    pub(crate) fn add(self, key: &SegmentKey, direction: Direction, pages: u32) -> Option<Flight> {
         if let Some(known) = self.find(key) {
             known.turn(direction);
+            known.set(At::Copying, 0);
             // A worker may be about to end what it has done before this: that is another conversion now.
             known.set(At::Began, micros_now().max(known.began() + 1));
             return Some(known);
@@ -125,8 +127,9 @@ impl Flights {
         free.set(At::Relation, u64::from(relation) << 32 | u64::from(segment));
         free.set(At::Kind, u64::from(fork));
         free.turn(direction);
-        let counts = [At::Pages, At::Done, At::Bytes, At::Waits, At::WaitsFor, At::Worker];
+        let counts = [At::Done, At::Bytes, At::Waits, At::WaitsFor, At::Worker, At::Copying];
         counts.into_iter().for_each(|word| free.set(word, 0));
+        free.set(At::Pages, pages.into());
         free.set(At::Began, micros_now());
         free.set(At::State, THERE);
         Some(free)
@@ -198,6 +201,9 @@ impl Flight {
     pub(crate) fn phase(self, phase: Phase) {
         let kind = self.get(At::Kind) & 0xffff;
         self.set(At::Kind, kind | (phase as u64) << 16);
+        if phase == Phase::Copying && self.get(At::Copying) == 0 {
+            self.set(At::Copying, micros_now());
+        }
     }
 
     pub(crate) fn pages(self, pages: u32, done: u32) {
@@ -235,6 +241,10 @@ impl Flight {
             pages_done: self.get(At::Done),
             bytes_written: self.get(At::Bytes),
             started: UNIX_EPOCH + Duration::from_micros(self.get(At::Began)),
+            copying_since: match self.get(At::Copying) {
+                0 => None,
+                micros => Some(UNIX_EPOCH + Duration::from_micros(micros)),
+            },
             waits: match self.get(At::Waits) {
                 1 => Waits::Descriptors { pid, count },
                 2 => Waits::Unreadable { pid },
@@ -263,9 +273,13 @@ mod tests {
     #[test]
     fn a_file_has_one_entry_until_its_conversion_ends() {
         let flights = flights();
-        let flight = flights.add(&key(7), Direction::Compress).unwrap();
+        let flight = flights.add(&key(7), Direction::Compress, 50).unwrap();
         let began = flight.began();
-        assert!(flights.add(&key(7), Direction::Decompress).is_some() && flights.count() == 1);
+        assert_eq!((flights.progress()[0].pages, flights.progress()[0].copying_since), (50, None));
+        flight.phase(Phase::Copying);
+        assert!(flights.progress()[0].copying_since.is_some());
+        assert!(flights.add(&key(7), Direction::Decompress, 50).is_some() && flights.count() == 1);
+        assert_eq!(flights.progress()[0].copying_since, None);
         // It was turned round: who ends what was before does not end this.
         flight.end(began);
         assert!(flights.find(&key(7)).is_some());
@@ -288,9 +302,9 @@ mod tests {
     fn there_is_a_limit_of_conversions_and_a_dead_workers_file_goes_to_the_next() {
         let flights = flights();
         for relation in 0..FLIGHTS_MAX as u32 {
-            assert!(flights.add(&key(relation), Direction::Compress).is_some());
+            assert!(flights.add(&key(relation), Direction::Compress, 0).is_some());
         }
-        assert!(flights.add(&key(9999), Direction::Compress).is_none());
+        assert!(flights.add(&key(9999), Direction::Compress, 0).is_none());
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let flight = flights.find(&key(3)).unwrap();

@@ -79,8 +79,11 @@ impl Converter {
             for key in segments_on_disk() {
                 let base = PathBuffer::segment(&key, self.shared.version()).with(BASE_NAME);
                 if base.as_path().exists() {
-                    let returns = looked(&key).ok().flatten().is_some_and(|(_, policy, _)| policy.returns());
-                    flights.add(&key, if returns { Direction::Decompress } else { Direction::Compress });
+                    let found = looked(&key).ok().flatten();
+                    let (returns, pages) =
+                        found.map_or((false, 0), |(_, policy, pages)| (policy.returns(), pages));
+                    let direction = if returns { Direction::Decompress } else { Direction::Compress };
+                    flights.add(&key, direction, pages);
                 }
             }
         }

@@ -28,6 +28,12 @@ fn labels(cluster: &Cluster) -> String {
     sql(cluster, query).replace('\n', ", ")
 }
 
+/// What a statement tells beside its result.
+fn notices(cluster: &Cluster, statement: &str) -> String {
+    let output = cluster.psql().arg("-c").arg(statement).command().output().unwrap();
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 /// What is in force for a relation, and what it comes from.
 fn in_force(cluster: &Cluster, relation: &str) -> String {
     let query = format!("select setting, source from cfs_members(array['{relation}'::regclass::oid])");
@@ -170,6 +176,11 @@ fn functions_set_labels_and_say_how_much_is_to_be_converted() {
         assert_eq!(labels(cluster), "t none");
         assert_eq!(sql(cluster, "select cfs_compress_relation('parted'), cfs_compress_relation('m')"), "0|0");
         assert_eq!(labels(cluster), "m zstd:1, parted zstd:1, t none");
+        // Who asks for the whole database is told what does not follow.
+        let said = notices(cluster, "select cfs_decompress_database('postgres')");
+        assert!(said.contains("NOTICE:  2 tables with an own setting stay compressed"), "{said}");
+        let said = notices(cluster, "select cfs_compress_database('postgres')");
+        assert!(said.contains("NOTICE:  1 table with an own setting stays plain"), "{said}");
         // Where the database compresses, calling it off needs a label that says so.
         sql(cluster, "select cfs_set('t', null), cfs_compress_database('postgres')");
         assert_eq!(sql(cluster, "select cfs_cancel('t')"), "0");

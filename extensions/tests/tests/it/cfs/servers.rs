@@ -35,7 +35,7 @@ fn settings_have_defaults_limits_and_units() {
             "cfs.max_open_segments|10000",
             "cfs.backend_memory|16MB",
             "cfs.convert|on",
-            "cfs.convert_rate|0",
+            "cfs.convert_rate|32MB",
             "cfs.convert_workers|1",
             "cfs.naptime|30s",
             "cfs.node_compression|",

@@ -62,6 +62,7 @@ pub fn builder(server: &ServerBinaries) -> ClusterBuilder {
         .conf("max_wal_size", "4GB")
         .conf("wal_keep_size", "1GB")
         .conf("cfs.naptime", "1s")
+        .conf("cfs.convert_rate", "0")
 }
 
 impl Live {

@@ -7,7 +7,7 @@
 //! power fails. Only then is the file cut to what the root refers to.
 
 use crate::device::{Device, LockMode, ProcessTable};
-use crate::engine::base::base_missing;
+use crate::engine::base::{base_missing, sync_base};
 use crate::engine::container::{Container, Options};
 use crate::engine::leaves;
 use crate::engine::stored::{Found, find_root, read_map, whose};
@@ -343,7 +343,10 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
         }
         self.state.shared().next_version.store(epoch_start.0);
         // Roots of commits and openings that were killed may be in the cache alone; one after the other they
-        // would be written over the last durable one.
+        // would be written over the last durable one. So may pages that were written in place.
+        if root.base == Base::Returning {
+            sync_base(self.state.shared(), self.options.fault, self.base_device())?;
+        }
         self.sync(guard)?;
         self.write_root(guard, &mut root)?;
         if forward.is_empty() && report.discarded_bytes > 0 {

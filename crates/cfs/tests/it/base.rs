@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::fault::Fault;
-use pgshrink_cfs::sim::DiskFile;
+use pgshrink_cfs::sim::{Disk, DiskFile, FaultRates};
 use pgshrink_cfs::store::{PageStore, Writing};
 use pgshrink_cfs::{
     Base, Birth, Container, Device, Error, Folder, Identity, KEY_BYTES, Moved, Options, Recovery, Workspace,
@@ -12,7 +12,7 @@ use pgshrink_cfs::{
 };
 use pgshrink_testkit::seed::Seed;
 
-use crate::fixture::Bench;
+use crate::fixture::{Bench, TestSeal};
 
 type Store = PageStore<'static, DiskFile, Alone>;
 
@@ -331,4 +331,200 @@ fn nothing_acknowledged_is_lost_whatever_state_the_base_is_in() {
 #[test]
 fn a_base_that_is_not_synced_is_noticed() {
     assert!((0..400).any(|seed| run(seed, Fault::BaseNotSynced).is_err()));
+}
+
+#[test]
+fn what_others_wrote_to_a_whole_base_is_synced_too() {
+    for leaves in [false, true] {
+        let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+        let store = over_base(&bench, 12);
+        store.container().commit().unwrap();
+        // By a descriptor of the plain file that the segment was: nothing counts it.
+        let plain = bench.disk.open(segment::BASE_NAME).unwrap();
+        for block in 0..12 {
+            plain.pwrite(&page(block, 2), u64::from(block) * 8192).unwrap();
+        }
+        if leaves {
+            leave(&store);
+        }
+        store.container().commit().unwrap();
+        bench.disk.lose_power();
+        check(&reopen(&bench).unwrap(), &[2; 12], &mut w);
+    }
+}
+
+/// A container whose pages have all returned, durably, and a page that was written in place since.
+fn written_in_place(bench: &Bench, w: &mut Workspace) {
+    let store = over_base(bench, 12);
+    leave(&store);
+    store.container().commit().unwrap();
+    assert!(store.container().begin_returning().unwrap());
+    store.container().commit().unwrap();
+    for block in 0..12 {
+        store.write(block, &page(block, 7), &Writing::default(), w).unwrap();
+    }
+}
+
+#[test]
+fn what_a_server_that_was_killed_wrote_in_place_is_synced_when_the_segment_is() {
+    for turns_round in [false, true] {
+        let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+        written_in_place(&bench, &mut w);
+        // The server is killed, and starts: it syncs all files, as redo takes what only the cache has for durable.
+        let store = reopen(&bench).unwrap();
+        check(&store, &[7; 12], &mut w);
+        if turns_round {
+            assert!(store.container().freeze() && store.container().turn_round().unwrap());
+        }
+        store.container().commit().unwrap();
+        bench.disk.lose_power();
+        check(&reopen(&bench).unwrap(), &[7; 12], &mut w);
+    }
+}
+
+#[test]
+fn a_page_that_is_written_while_others_commit_is_synced_by_the_next_commit() {
+    thread_local! {
+        static OTHER: std::cell::Cell<Option<&'static Store>> = const { std::cell::Cell::new(None) };
+    }
+    let disk = Disk::new(1, || {
+        if let Some(store) = OTHER.take() {
+            store.container().commit().unwrap();
+        }
+    });
+    disk.set_locks_ignored(true);
+    let (bench, mut w) = (Bench { disk, options: options(Fault::None) }, workspace());
+    let store: &'static Store = Box::leak(Box::new(over_base(&bench, 12)));
+    leave(store);
+    assert!(store.container().begin_returning().unwrap());
+    for block in 0..12 {
+        OTHER.set(Some(store));
+        store.write(block, &page(block, 2), &Writing::default(), &mut w).unwrap();
+    }
+    store.container().commit().unwrap();
+    bench.disk.lose_power();
+    check(&reopen(&bench).unwrap(), &[2; 12], &mut w);
+}
+
+#[test]
+fn a_part_of_a_page_is_no_page_of_a_whole_base_and_damage_of_any_other() {
+    let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+    let store = over_base(&bench, 4);
+    let base = bench.disk.open(segment::BASE_NAME).unwrap();
+    base.truncate(3 * 8192 + 100).unwrap();
+    check(&store, &[1; 3], &mut w);
+    leave(&store);
+    base.truncate(2 * 8192 + 100).unwrap();
+    let read = store.read(2, &mut [0; 8192], &mut w).unwrap_err().to_string();
+    assert!(read.contains("damaged page in the base"), "{read}");
+}
+
+#[test]
+fn the_space_of_a_base_is_given_back_only_when_the_segment_has_no_pages() {
+    let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+    let store = over_base(&bench, 4);
+    leave(&store);
+    store.container().drop_base().unwrap();
+    check(&store, &[1; 4], &mut w);
+    store.container().truncate(0).unwrap();
+    store.container().commit().unwrap();
+    store.container().drop_base().unwrap();
+    assert_eq!(bench.disk.bytes(segment::BASE_NAME).unwrap().len(), 0);
+}
+
+#[test]
+fn a_base_is_not_whole_before_pages_and_size_are_durable() {
+    let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+    let store = over_base(&bench, 6);
+    leave(&store);
+    move_all(&store, &mut w);
+    assert!(store.container().begin_returning().unwrap());
+    let becomes_whole = || store.container().freeze() && store.container().become_whole().unwrap();
+    move_all(&store, &mut w);
+    assert!(!becomes_whole(), "pages are not durable");
+    store.container().thaw();
+    store.container().commit().unwrap();
+    store.container().truncate(4).unwrap();
+    assert!(!becomes_whole(), "the size is not durable");
+    store.container().thaw();
+    store.container().commit().unwrap();
+    assert!(becomes_whole());
+    check(&store, &[1; 4], &mut w);
+}
+
+#[test]
+fn a_base_that_lacks_pages_while_others_never_were_in_it_is_damaged() {
+    let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+    let store = over_base(&bench, 6);
+    leave(&store);
+    store.pages().move_from_base(0, &Writing::default(), &mut w).unwrap();
+    assert!(store.container().begin_returning().unwrap());
+    store.container().commit().unwrap();
+    bench.disk.open(segment::BASE_NAME).unwrap().truncate(3 * 8192).unwrap();
+    assert!(matches!(reopen(&bench).map(drop), Err(Error::Damaged(_))));
+}
+
+#[test]
+fn a_page_that_is_written_during_the_sync_of_a_base_is_synced_by_the_next_commit() {
+    thread_local! {
+        /// Where a page is written, and before how many more of the disk's operations.
+        static OTHER: std::cell::Cell<Option<(&'static Store, u32)>> = const { std::cell::Cell::new(None) };
+    }
+    for operations in 0..6 {
+        let disk = Disk::new(1, || ()).with_begin(|| match OTHER.take() {
+            Some((store, 0)) => {
+                for block in 0..12 {
+                    let done = store.write(block, &page(block, 3), &Writing::default(), &mut workspace());
+                    done.map(drop).unwrap();
+                }
+            }
+            Some((store, more)) => OTHER.set(Some((store, more - 1))),
+            None => {}
+        });
+        disk.set_locks_ignored(true);
+        let (bench, mut w) = (Bench { disk, options: options(Fault::None) }, workspace());
+        let store: &'static Store = Box::leak(Box::new(over_base(&bench, 12)));
+        leave(store);
+        assert!(store.container().begin_returning().unwrap());
+        store.write(0, &page(0, 2), &Writing::default(), &mut w).unwrap();
+        OTHER.set(Some((store, operations)));
+        store.container().commit().unwrap();
+        let is_written = OTHER.take().is_none();
+        store.container().commit().unwrap();
+        bench.disk.lose_power();
+        if is_written {
+            check(&reopen(&bench).unwrap(), &[3; 12], &mut w);
+        }
+    }
+}
+
+#[test]
+fn a_base_is_not_done_with_when_the_commit_that_says_so_fails() {
+    let (bench, mut w) = (Bench::new(options(Fault::None)), workspace());
+    let store = over_base(&bench, 4);
+    leave(&store);
+    move_all(&store, &mut w);
+    bench.disk.set_faults(FaultRates { sync: 1_000_000, ..FaultRates::default() });
+    assert!(store.container().finish_leaving().is_err());
+}
+
+#[test]
+fn an_encrypted_container_does_not_return() {
+    let seal: &'static TestSeal = Box::leak(Box::new(TestSeal::new(5, || 1000)));
+    let bench = Bench::new(Options { seal: Some(seal), ..options(Fault::None) });
+    let store = over_base(&bench, 4);
+    leave(&store);
+    assert!(matches!(store.container().begin_returning(), Err(Error::Unsupported { .. })));
+    assert_eq!(store.container().base(), Base::Leaving);
+}
+
+#[test]
+fn a_base_whose_map_is_not_in_memory_is_not_done_with() {
+    let bench = Bench::new(Options { fault: Fault::None, ..Options::new(4096) });
+    let store = over_base(&bench, 3000);
+    leave(&store);
+    store.container().commit().unwrap();
+    let store = reopen(&bench).unwrap();
+    assert!(!store.container().finish_leaving().unwrap());
+    assert_eq!(store.container().in_base(0, 4096).unwrap(), (3000, Some(0)));
 }

@@ -82,6 +82,8 @@ struct World {
     exchanged: RefCell<Option<(File, Exchanged<Folder>)>>,
     violation: RefCell<Option<String>>,
     tally: RefCell<Tally>,
+    /// What another process does just before this call of the worker's: for tests of the protocol alone.
+    meddler: RefCell<Option<(&'static str, Box<dyn FnOnce(&Kernel)>)>>,
     plan: Plan,
     real: Option<Real>,
 }
@@ -107,6 +109,7 @@ impl World {
             exchanged: RefCell::default(),
             violation: RefCell::default(),
             tally: RefCell::default(),
+            meddler: RefCell::default(),
             plan,
             real: plan.is_real.then(|| Real::new(plan.seed, plan.fault)),
         }

@@ -50,6 +50,13 @@ impl Place {
         &self.world.kernel
     }
 
+    fn meddle(&self, call: &str) {
+        let due = self.world.meddler.borrow_mut().take_if(|(at, _)| *at == call);
+        if let Some((_, act)) = due {
+            act(self.kernel());
+        }
+    }
+
     fn new_name(&self) -> String {
         path(Name::New(self.me()))
     }
@@ -117,14 +124,17 @@ impl Site for Place {
     }
 
     fn link_segment(&self, directory: &Folder) -> Result<(), DeviceError> {
+        self.meddle("link segment");
         self.kernel().link((ABOVE, SEGMENT), (directory.file, BASE_NAME))
     }
 
     fn link_base(&self, directory: &Folder) -> Result<(), DeviceError> {
+        self.meddle("link base");
         self.kernel().link((directory.file, BASE_NAME), (ABOVE, &self.new_name()))
     }
 
     fn exchange(&self) -> Result<(), DeviceError> {
+        self.meddle("exchange");
         self.kernel().exchange(ABOVE, SEGMENT, &self.new_name())
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-use pgshrink_cfs::slots::{Access, Evicted, Member, Segment, Slots};
+use pgshrink_cfs::slots::{Access, Evicted, Member, Pinned, Segment, Slots};
 use pgshrink_cfs::state::SharedState;
-use pgshrink_cfs::{Error, Scratch, Stored};
+use pgshrink_cfs::{Base, Error, Scratch, Stored};
 
 use super::*;
 
@@ -443,4 +443,34 @@ fn segments_are_counted_anew_where_a_process_died_amid_a_change() {
     assert_eq!(member.evict(&key(9)), Ok(Evicted::NotOpen));
     assert_eq!(member.usage().segments, 2);
     assert_eq!(unfinished.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+thread_local! {
+    /// A segment that its worker has frozen, and how often others have waited for it.
+    static FROZEN: Cell<Option<&'static Pinned<'static, 'static, DiskFile, Simulated<'static>, AtomicU64>>> =
+        const { Cell::new(None) };
+    static WAITS: Cell<u32> = const { Cell::new(0) };
+}
+
+#[test]
+fn who_finds_a_segment_frozen_lets_go_of_it_and_thaws_it_after_a_while() {
+    let (region, dead, shelf) = (region(2), nobody_dead(), shelf());
+    let worker: &'static Joined = Box::leak(Box::new(join(region, 1, dead)));
+    let handle: &'static mut Handle<'static> = Box::leak(Box::new(create(worker, 1, 1, &shelf)));
+    write(handle, 7, &shelf);
+    shelf.folder(&key(1)).create(segment::BASE_NAME).unwrap();
+    let pinned = &*Box::leak(Box::new(handle.pin(Access::Write, &shelf).unwrap()));
+    assert!(pinned.begin_returning().unwrap() && pinned.freeze() && pinned.is_quiet());
+    FROZEN.set(Some(pinned));
+    let relax = || {
+        WAITS.set(WAITS.get() + 1);
+        assert!(FROZEN.get().is_some_and(|pinned| pinned.is_quiet()), "who waits has it pinned");
+        assert!(WAITS.get() < 1000, "it stays frozen");
+    };
+    let other = Member::enter(region, Simulated { pid: 2, dead, relax }).unwrap();
+    let mut other = Segment::new(&other, key(1)).unwrap();
+    assert_eq!(read(&mut other, &shelf).unwrap(), 7);
+    assert!(WAITS.get() > 0 && !pinned.is_frozen());
+    // The change comes too late.
+    assert!(!pinned.turn_round().unwrap() && pinned.base() == Base::Returning);
 }

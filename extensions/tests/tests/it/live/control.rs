@@ -44,6 +44,48 @@ fn a_conversion_keeps_to_its_rate_pauses_and_goes_on() {
 }
 
 #[test]
+fn what_is_asked_for_amid_the_other_direction_turns_the_conversion_round() {
+    on_each_major("turning round", |live| {
+        live.sql(&table("t", 20_000));
+        let before = live.sql(&sum("t"));
+        for to in To::BOTH {
+            // Minutes, if it had to go to its end first.
+            live.set(&[("cfs.convert_rate", "64kB")]);
+            live.ask("t", to);
+            live.wait_for_middle(0);
+            live.ask("t", to.other());
+            let direction = if to == To::Plain { "decompress" } else { "compress" };
+            let as_before = format!("select count(*) from cfs_progress where direction = '{direction}'");
+            wait_until(PATIENCE, "the conversion to turn round", || live.sql(&as_before) == "0").unwrap();
+            live.set(&[("cfs.convert_rate", "0")]);
+            live.wait("t");
+            live.has_form("t", to.other());
+            live.convert("t", to);
+        }
+        assert_eq!(live.sql(&sum("t")), before);
+        live.is_clean();
+    });
+}
+
+#[test]
+fn what_is_asked_for_begins_without_a_nap_also_while_a_look_is_under_way() {
+    Server::each_with_extensions("naps", &MAJORS, |server| {
+        let live = Live::start(server, &[("cfs.naptime", "1h")]);
+        let names: Vec<String> = (0..8).map(|number| format!("t{number}")).collect();
+        names.iter().for_each(|name| drop(live.sql(&table(name, 200))));
+        // Each is asked for by itself: most while a look for those before has begun, and has not ended.
+        for to in To::BOTH {
+            names.iter().for_each(|name| live.ask(name, to));
+            for name in &names {
+                live.wait(name);
+                live.has_form(name, to);
+            }
+        }
+        live.is_clean();
+    });
+}
+
+#[test]
 #[ignore = "minutes on a busy machine: make soak"]
 fn a_call_to_cancel_brings_back_what_had_moved_in_either_direction() {
     on_each_major("cfs_cancel", |live| {

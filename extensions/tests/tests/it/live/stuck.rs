@@ -80,6 +80,9 @@ fn a_conversion_waits_for_a_client_that_reads_nothing_and_others_go_on() {
 fn a_conversion_waits_for_a_process_that_is_stopped_amid_its_reads() {
     on_each_major("a stopped process", |live| {
         live.sql(&table("t", 20_000));
+        // The worker has looked at all descriptors for another file, and has found nobody.
+        live.sql(&table("other", 3_000));
+        live.convert("other", To::Container);
         let expected = live.sql(&sum("t"));
         for to in To::BOTH {
             let psql = live.cluster.psql();

@@ -287,6 +287,21 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     }
 }
 
+/// A file was found on its way: workers go on with it, if they do not know of it. They look for such files themselves,
+/// but seldom, and find none that cannot be opened at that moment.
+pub fn take_up(key: &SegmentKey, file: &FileForm) {
+    let direction = match file.form {
+        FormNow::Compressing => Direction::Compress,
+        FormNow::Decompressing => Direction::Decompress,
+        FormNow::Plain | FormNow::Compressed | FormNow::Returned => return,
+    };
+    let Some(shared) = shared() else { return };
+    let flights = Flights::over(shared.region.flights());
+    if flights.find(key).is_none() {
+        flights.add(key, direction, file.pages as u32);
+    }
+}
+
 /// A conversion that no worker has in hand meanwhile.
 struct InHand(flights::Flight);
 

@@ -20,11 +20,12 @@ use crate::descriptors;
 use crate::directories::Exchanging;
 use crate::error::Problem;
 use crate::file::ServerOpener;
+use crate::front::{is_gone, sync};
 use crate::names::{self, VERSION_BYTES_MAX};
 use crate::owner;
 use crate::process;
 use crate::region::{Region, Room};
-use crate::report::errno_of;
+use crate::report::{errno_of, reported};
 use crate::setting::Setting;
 
 /// What the server says of itself.
@@ -418,8 +419,11 @@ pub fn close_all() -> Result<(), Errno> {
         let mut closed = Ok(());
         for key in keys {
             let opener = ServerOpener { shared, descriptor: None };
-            if let Err(error) = close(process.member, key, &opener) {
-                closed = Err(errno_of(&error));
+            match close(process.member, key, &opener) {
+                // Looked for where there is none, plain again, or removed with its database: nothing is to be closed.
+                Err(error) if is_gone(&error) || sync::is_absent(&error) => {}
+                Err(error) => closed = Err(reported(&key, &error)),
+                Ok(()) => {}
             }
         }
         closed

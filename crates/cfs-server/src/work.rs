@@ -5,6 +5,7 @@
 // A descriptor that is closed.
 #![allow(unsafe_code)]
 
+use pgshrink_cfs::convert::BASE_NAME;
 use pgshrink_cfs::seal::{KeyId, KeySlot};
 use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, SegmentKey};
@@ -93,7 +94,9 @@ pub fn info(key: &SegmentKey) -> Result<Option<SegmentInfo>, Problem> {
         Ok((pinned.page_count()?, Form::Container { stats: pinned.stats(), dictionaries }))
     });
     let (pages, form) = looked.unwrap_or((peeked, Form::Unreadable));
-    let (virtual_bytes, disk_bytes) = (u64::from(pages) * 8192, stat.st_blocks as u64 * 512);
+    // The plain file beside it, while pages move.
+    let base = lstat(own.with(BASE_NAME).as_c_str()).map_or(0, |stat| stat.st_blocks as u64);
+    let (virtual_bytes, disk_bytes) = (u64::from(pages) * 8192, (stat.st_blocks as u64 + base) * 512);
     Ok(Some(SegmentInfo { virtual_bytes, disk_bytes, form, key_id }))
 }
 

@@ -79,8 +79,8 @@ pub enum Name {
 impl fmt::Display for Name {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Name::Segment => out.write_str("the segment's name"),
-            Name::New(process) => write!(out, "the segment's name with {NEW_SUFFIX}{process}"),
+            Name::Segment => out.write_str("the file itself"),
+            Name::New(process) => write!(out, "the file with {NEW_SUFFIX}{process} behind its name"),
         }
     }
 }

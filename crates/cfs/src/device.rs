@@ -23,7 +23,7 @@ pub enum DeviceError {
     #[error("no file descriptor left")]
     NoDescriptor,
     /// Anything else, with the system's error number.
-    #[error("input/output error {0}")]
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Io(i32),
 }
 

@@ -27,9 +27,6 @@ const FILES: &str = "select pg_relation_filepath(c.oid) from pg_class c
     where c.oid in ('live'::regclass, 'live_pkey'::regclass)
        or c.oid in (select reltoastrelid from pg_class where oid = 'live'::regclass)";
 
-/// In each directory of a database that has or had compressed files.
-const GUARD_NAME: &str = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
-
 /// A copy of the stage's table.
 pub(crate) struct Live;
 
@@ -134,25 +131,7 @@ fn make_table(stage: &Stage) -> Result<String, Failure> {
 fn remove_table(stage: &Stage) -> Result<(), Failure> {
     stage.sql("drop table live; drop extension cfs")?;
     stage.cluster.set_conf("shared_preload_libraries", "")?;
-    stage.cluster.restart()?;
-    remove_guards(stage)
-}
-
-/// Removes what stays when all is plain again, as the manual says: with it, the files would pass for a copy of compressed
-/// ones in the next step.
-fn remove_guards(stage: &Stage) -> Result<(), Failure> {
-    let base = stage.cluster.data_dir().join("base");
-    let failed = |error| Failure::io(format!("looking at {}", base.display()), &error);
-    for database in fs::read_dir(&base).map_err(failed)? {
-        let guard = database.map_err(failed)?.path().join(GUARD_NAME);
-        match fs::remove_file(&guard) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::io(format!("removing {}", guard.display()), &error));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    Ok(stage.cluster.restart()?)
 }
 
 /// Converts the table, and waits until it has its new form.

@@ -155,9 +155,12 @@ impl Look {
             Wanted::Plain | Wanted::Leave | Wanted::Compressed(_) => {}
         }
         match members::files(member.tablespace, member.file) {
-            Ok(files) => files.iter().any(|(_, form)| wanted.lacks(form) != Lacks::Nothing),
+            Ok(files) => {
+                files.iter().for_each(|(key, form)| convert::take_up(key, form));
+                files.iter().any(|(_, form)| wanted.lacks(form) != Lacks::Nothing)
+            }
             Err(problem) => {
-                self.note(member, &problem);
+                self.note(&format!("relation {}", member.relation.to_u32()), &problem);
                 false
             }
         }
@@ -174,7 +177,7 @@ impl Look {
         let Some((tablespace, file)) = place_of(member.relation) else { return Begun::Whole };
         let wanted = member.settings.wanted();
         let files = members::files(tablespace, file).unwrap_or_else(|problem| {
-            self.note(member, &problem);
+            self.note(&format!("relation {}", member.relation.to_u32()), &problem);
             Vec::new()
         });
         for (at, (key, form)) in files.iter().enumerate().skip(from) {
@@ -189,17 +192,17 @@ impl Look {
                 return Begun::Files(at);
             }
             if let Err(problem) = begin(member, key, lacks, wanted) {
-                self.note(member, &problem);
+                self.note(&format!("\"{}\"", convert::path_of(key)), &problem);
             }
         }
         Begun::Whole
     }
 
     /// The first problem of a look is told; others are likely the same.
-    fn note(&mut self, member: &Member, problem: &Problem) {
+    fn note(&mut self, what: &str, problem: &Problem) {
         let level = if self.has_told { PgLogLevel::DEBUG1 } else { PgLogLevel::LOG };
         self.has_told = true;
-        let message = format!("cfs cannot convert relation {}: {problem}", member.relation.to_u32());
+        let message = format!("cfs cannot convert {what}: {problem}");
         report::log(level, Code::ERRCODE_IO_ERROR, message, "It is tried again after cfs.naptime.");
     }
 }

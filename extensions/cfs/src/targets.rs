@@ -117,7 +117,7 @@ pub fn database_of(object: &ObjectAddress) -> Oid {
     }
 }
 
-/// Raises an ERROR on a standby, where labels come from the primary.
+/// Raises an ERROR on a standby, where labels come from the primary, and in a transaction that is read-only.
 fn check_primary() {
     // SAFETY: reads what all processes share.
     if unsafe { pg_sys::RecoveryInProgress() } {
@@ -128,6 +128,10 @@ fn check_primary() {
              postgresql.conf and reload.",
         );
     }
+    // SAFETY: a string that ends with a zero.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(c"a change of the compression of a table or database".as_ptr())
+    };
 }
 
 /// Raises an ERROR where the user does not own a relation.

@@ -67,7 +67,8 @@ pub(super) fn sync(process: &mut Process, descriptor: RawFd) -> Result<(), Errno
     let shared = process.shared;
     let key = process.file(descriptor)?.key();
     let look = process.member.look(&key).map_err(|error| reported(&key, &error))?;
-    match look {
+    // Who only reads has synced nothing: it may have been opened by a hint to write back what was written before.
+    match look.filter(|look| look.is_writable || look.is_uncommitted) {
         // Nothing is in memory, and what was written before is in the file. After a crash of the server it may not
         // be on the disk.
         None => {
@@ -217,7 +218,7 @@ pub(super) fn end_of_checkpoint(process: &mut Process) -> Result<(), Errno> {
     Ok(())
 }
 
-pub(super) fn is_absent(error: &Error) -> bool {
+pub(crate) fn is_absent(error: &Error) -> bool {
     matches!(error, Error::Device { operation: "open", source: pgshrink_cfs::DeviceError::NotFound, .. })
 }
 

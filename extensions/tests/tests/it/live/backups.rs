@@ -17,7 +17,7 @@ fn backup(live: &Live, into: &Path, rate: &str) -> Command {
 }
 
 /// What a single-user server on a copy answers.
-fn answer(live: &Live, data: &Path, libraries: &str, query: &str) -> String {
+pub fn answer(live: &Live, data: &Path, libraries: &str, query: &str) -> String {
     let mut single = live.cluster.owner().command(live.cluster.server().program("postgres"));
     single.args(["--single", "-c"]).arg(format!("shared_preload_libraries={libraries}"));
     single.arg("-D").arg(data).arg("postgres");

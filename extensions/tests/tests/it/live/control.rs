@@ -160,3 +160,35 @@ fn a_conversion_is_turned_round_at_any_moment_and_none_is_forgotten() {
         live.is_clean();
     });
 }
+
+#[test]
+fn a_file_that_could_not_be_opened_for_a_while_is_gone_on_with_and_counts_with_its_base() {
+    on_each_major("a base that was away", |live| {
+        live.sql(&table("t", 12_000));
+        let expected = live.sql(&sum("t"));
+        let read_only =
+            live.cluster.sql("begin read only; select cfs_set('t', 'lz4')").unwrap_err().to_string();
+        assert!(read_only.contains("read-only transaction"), "{read_only}");
+        live.set(&[("cfs.convert_rate", "2MB")]);
+        live.ask("t", To::Container);
+        live.wait_for_middle(20);
+        let path = live.cluster.data_dir().join(live.sql("select pg_relation_filepath('t')"));
+        let on_disk =
+            live.sql("select disk_bytes > virtual_bytes from cfs_relations where relation = 't'::regclass");
+        assert_eq!(on_disk, "t", "the base counts");
+        live.cluster.stop(Stop::Fast).unwrap();
+        let (base, away) = (path.join("base.pgshrink"), live.cluster.data_dir().join("base-away"));
+        std::fs::rename(&base, &away).unwrap();
+        live.cluster.start().unwrap();
+        let said = live.cluster.sql("select count(*) from t").unwrap_err().to_string();
+        assert!(said.contains("Input/output error"), "{said}");
+        // Workers have looked for what they have to go on with by then.
+        wait_until(PATIENCE, "a look of the dispatcher", || live.cluster.log_contains("cfs cannot convert"))
+            .unwrap();
+        std::fs::rename(&away, &base).unwrap();
+        live.set(&[("cfs.convert_rate", "0")]);
+        live.wait("t");
+        live.has_form("t", To::Container);
+        assert_eq!(live.sql(&sum("t")), expected);
+    });
+}

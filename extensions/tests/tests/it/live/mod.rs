@@ -8,6 +8,7 @@ mod databases;
 mod full_disk;
 mod standbys;
 mod statements;
+mod stops;
 mod stuck;
 mod suite;
 mod writers;

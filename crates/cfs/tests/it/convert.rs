@@ -66,6 +66,9 @@ struct Tally {
     power: u64,
 }
 
+/// What another process does in between.
+type Meddler = Box<dyn FnOnce(&Kernel)>;
+
 struct World {
     kernel: Kernel,
     memory: Memory,
@@ -83,7 +86,7 @@ struct World {
     violation: RefCell<Option<String>>,
     tally: RefCell<Tally>,
     /// What another process does just before this call of the worker's: for tests of the protocol alone.
-    meddler: RefCell<Option<(&'static str, Box<dyn FnOnce(&Kernel)>)>>,
+    meddler: RefCell<Option<(&'static str, Meddler)>>,
     plan: Plan,
     real: Option<Real>,
 }

@@ -309,21 +309,20 @@ pub struct CheckServerArgs {
 
 /// Run a program that sees compressed files as plain ones.
 ///
-/// For programs that work on the files of a stopped server: pg_rewind, pg_checksums, tar, cp. A library is loaded into PROGRAM
-/// that puts functions of its own in the place of the file functions of the C library, as the extension does in a server. What PROGRAM
-/// writes into a compressed file is compressed; files that it makes are plain, except in encrypted tablespaces. All is
-/// committed when it exits.
+/// For programs that work on the files of a stopped server: pg_rewind, pg_checksums, tar, cp. A library is preloaded into PROGRAM. It
+/// replaces the C library's file functions, as the extension does in a server. What PROGRAM writes into a compressed file
+/// is compressed; files that it makes are plain, except in encrypted tablespaces. All is committed when it exits.
 ///
-/// PROGRAM has to be linked dynamically with glibc, may be neither a script nor setuid, and must do its file work itself: what a program
-/// in another language does by system calls of its own meets a directory where a compressed file is. Programs that PROGRAM
-/// starts have the library too, but for postgres, which loads cfs by shared_preload_libraries.
+/// PROGRAM has to be linked dynamically with glibc, may be neither a script nor setuid, and must do its file work itself: a program
+/// that makes system calls itself (for example one written in Go) sees a directory in place of each compressed file. Child
+/// programs get the library too. postgres does not; it uses shared_preload_libraries.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXEC_EXAMPLES)]
 pub struct ExecArgs {
     /// Data directory of the stopped server
     ///
-    /// Found by itself where PROGRAM is given it: by -D, --pgdata or --target-pgdata, or as the only argument that is one;
-    /// else PGDATA counts.
+    /// Default: the value of PROGRAM's -D, --pgdata or --target-pgdata; else its only argument that is a data directory;
+    /// else PGDATA.
     #[arg(long, value_name = "DIRECTORY")]
     pub data_directory: Option<PathBuf>,
     /// Refuse writing to compressed files, and run beside a running server too
@@ -345,8 +344,8 @@ pub struct ExecArgs {
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
-  pgshrink cfs exec -- pg_rewind -D /srv/pg/15/main --source-server='host=new dbname=postgres'
-  pgshrink cfs exec -- pg_checksums --check -D /srv/pg/15/main
+  pgshrink cfs exec -- /usr/lib/postgresql/15/bin/pg_rewind -D /srv/pg/15/main --source-server='host=new dbname=postgres'
+  pgshrink cfs exec -- /usr/lib/postgresql/15/bin/pg_checksums --check -D /srv/pg/15/main
   pgshrink cfs exec -- cp -a /srv/pg/15/main /restore/main
   pgshrink cfs exec --data-directory /srv/pg/15/main -- tar -C /srv/pg/15 -cf /backup/main.tar main
 

@@ -26,13 +26,13 @@ static IS_FSYNC_ON: AtomicBool = AtomicBool::new(true);
 pub fn in_a_server(test: impl FnOnce()) {
     let scratch = TempDir::new().unwrap();
     let root = scratch.path().to_owned();
-    let ended = forked(|| {
+    let code = exit_code_of(|| {
         make_directories(&root);
         std::env::set_current_dir(&root).unwrap();
         boot();
         test();
     });
-    assert!(ended, "the server failed");
+    assert_eq!(code, 0, "the server failed (-1: by a signal)");
 }
 
 /// Runs a server with the data directory of another one: `beside` while `first` waits in the function that it is given,
@@ -178,6 +178,12 @@ pub fn exit_code_of(work: impl FnOnce()) -> i32 {
     // SAFETY: the child runs the closure and ends without returning into the test's threads.
     match unsafe { libc::fork() } {
         0 => {
+            // What a test prints is kept in the process that prints it, which ends here.
+            std::panic::set_hook(Box::new(|panic| {
+                let text = format!("process {}: {panic}\n", std::process::id());
+                // SAFETY: bytes that are borrowed for the call.
+                unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+            }));
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // As a server's process: handlers of exit run.
             unsafe { libc::exit(i32::from(done.is_err())) }

@@ -115,7 +115,8 @@ fn check_can_return(relation: Oid) {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             format!(
-                "cannot decompress it: {encrypted} of its files are encrypted, and would be written in the clear"
+                "cannot decompress \"{}\": {encrypted} of its files are encrypted, and would be written in the clear",
+                targets::name_of(relation)
             ),
             "If that is wanted, move the table to a tablespace that is not encrypted, with ALTER TABLE … SET TABLESPACE.",
         );

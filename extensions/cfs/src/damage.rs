@@ -17,6 +17,9 @@ const HINT: &CStr =
     c"Restore the relation from a backup. Pages that are not damaged can be read. With the server stopped, \
     \"pgshrink cfs salvage\" makes a new container of what is whole.";
 
+/// In what is said of a container whose plain file is missing.
+const BASE: &[u8] = b"base.pgshrink";
+
 static mut NEXT_EMIT_LOG: pg_sys::emit_log_hook_type = None;
 
 /// Puts the hook in.
@@ -42,7 +45,9 @@ unsafe extern "C-unwind" fn emit_log(edata: *mut ErrorData) {
         {
             let kept = |text: &CStr| pg_sys::MemoryContextStrdup(message.assoc_context, text.as_ptr());
             message.detail = kept(&detail);
-            if message.hint.is_null() {
+            // Of a file that is not there, the detail says what to do.
+            let is_told = detail.to_bytes().windows(BASE.len()).any(|found| found == BASE);
+            if message.hint.is_null() && !is_told {
                 message.hint = kept(HINT);
             }
         }

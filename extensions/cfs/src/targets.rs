@@ -18,7 +18,11 @@ pub const FIRST_OID: u32 = pg_sys::FirstNormalObjectId;
 
 /// What a session may not do.
 fn refuse(name: &str, what: &str, hint: impl Into<String>) -> ! {
-    report::error(Code::ERRCODE_WRONG_OBJECT_TYPE, format!("cannot compress \"{name}\": it is {what}"), hint)
+    report::error(
+        Code::ERRCODE_WRONG_OBJECT_TYPE,
+        format!("cannot change the compression of \"{name}\": it is {what}"),
+        hint,
+    )
 }
 
 /// A string of the server's, in memory of the transaction.
@@ -27,7 +31,7 @@ fn text(text: *const c_char) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-fn name_of(relation: Oid) -> String {
+pub fn name_of(relation: Oid) -> String {
     // SAFETY: in a transaction.
     text(unsafe { pg_sys::get_rel_name(relation) }).unwrap_or_else(|| {
         report::error(
@@ -48,7 +52,9 @@ fn check_relation(relation: Oid) {
     if relation.to_u32() < FIRST_OID {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-            format!("cannot compress \"{name}\": it is a system catalog, and catalogs are always plain"),
+            format!(
+                "cannot change the compression of \"{name}\": it is a system catalog, and catalogs are always plain"
+            ),
             tables,
         );
     }

@@ -5,7 +5,6 @@
 // A descriptor that is closed.
 #![allow(unsafe_code)]
 
-use pgshrink_cfs::convert::BASE_NAME;
 use pgshrink_cfs::seal::{KeyId, KeySlot};
 use pgshrink_cfs::segment::clear;
 use pgshrink_cfs::slots::{Access, SegmentKey};
@@ -15,7 +14,7 @@ use pgshrink_interpose::Errno;
 use crate::error::Problem;
 use crate::file::{SegmentFile, ServerOpener, stat_of};
 use crate::front::{Found, find, is_of_the_file, lstat};
-use crate::names::PathBuffer;
+use crate::names::{BASE_NAME, PathBuffer};
 use crate::process::{OpenFile, Process, Using, peeked_pages, with};
 use crate::server::shared;
 

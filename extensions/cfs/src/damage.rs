@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString};
 use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, ErrorData};
+use pgshrink_cfs::segment::BASE_NAME;
 use pgshrink_cfs_server::last_failure;
 
 /// A failure that is older belongs to another message.
@@ -16,9 +17,6 @@ const RECENT_SECONDS: u64 = 2;
 const HINT: &CStr =
     c"Restore the relation from a backup. Pages that are not damaged can be read. With the server stopped, \
     \"pgshrink cfs salvage\" makes a new container of what is whole.";
-
-/// In what is said of a container whose plain file is missing.
-const BASE: &[u8] = b"base.pgshrink";
 
 static mut NEXT_EMIT_LOG: pg_sys::emit_log_hook_type = None;
 
@@ -45,9 +43,8 @@ unsafe extern "C-unwind" fn emit_log(edata: *mut ErrorData) {
         {
             let kept = |text: &CStr| pg_sys::MemoryContextStrdup(message.assoc_context, text.as_ptr());
             message.detail = kept(&detail);
-            // Of a file that is not there, the detail says what to do.
-            let is_told = detail.to_bytes().windows(BASE.len()).any(|found| found == BASE);
-            if message.hint.is_null() && !is_told {
+            // Of a container whose plain file is missing, the detail says what to do.
+            if message.hint.is_null() && !detail.to_string_lossy().contains(BASE_NAME) {
                 message.hint = kept(HINT);
             }
         }

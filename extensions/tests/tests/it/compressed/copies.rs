@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pgshrink_testkit::{Stop, run};
 
-use super::{Compressed, on_each_major, sum, table};
-
-const GUARD: &str = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
+use super::{Compressed, GUARD, on_each_major, sum, table};
 
 /// `cp -a`, as the server's user or as somebody who may read everything.
 fn copied(server: &Compressed, may_read_all: bool) -> Result<PathBuf, String> {

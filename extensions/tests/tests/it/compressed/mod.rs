@@ -23,6 +23,8 @@ use pgshrink_testkit::{Cluster, Psql, Server, ServerBinaries, TempDir};
 
 /// The majors that the library is for.
 pub const MAJORS: [u32; 2] = [15, 18];
+/// The file that guards a directory with compressed files.
+pub const GUARD: &str = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
 
 /// Prints a key of 64 digits.
 pub const KEY_COMMAND: &str = "printf %064d 7";

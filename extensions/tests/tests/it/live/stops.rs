@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use pgshrink_testkit::{Stop, TempDir, run};
 
+use super::backups::answer;
 use super::{Live, To, on_each_major, sum, table};
-use crate::live::backups::answer;
+use crate::compressed::GUARD;
 
 /// The guards below a data directory.
 fn guards(data: &Path) -> Vec<PathBuf> {
     let databases = fs::read_dir(data.join("base")).unwrap().map(|entry| entry.unwrap().path());
-    let guard = "pgshrink-compressed-files-here-need-shared_preload_libraries-cfs";
-    databases.map(|database| database.join(guard)).filter(|guard| guard.exists()).collect()
+    databases.map(|database| database.join(GUARD)).filter(|guard| guard.exists()).collect()
 }
 
 /// A copy made by somebody who may read all files.

@@ -78,7 +78,7 @@ impl Converter {
             self.looked = Some(Instant::now());
             for key in segments_on_disk() {
                 let base = PathBuffer::segment(&key, self.shared.version()).with(BASE_NAME);
-                if base.as_path().exists() {
+                if base.as_path().exists() && flights.find(&key).is_none() {
                     let found = looked(&key).ok().flatten();
                     let (returns, pages) =
                         found.map_or((false, 0), |(_, policy, pages)| (policy.returns(), pages));

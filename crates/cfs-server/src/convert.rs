@@ -271,6 +271,8 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     guard_durably(shared, key.tablespace, key.database)
         .map_err(|errno| Problem::System { call: "making the guard file", errno: errno.0 })?;
     shared.note_directory(key.tablespace, key.database);
+    // The launcher tries again, and fills more where the tablespace has a setting.
+    let _ = crate::reserve::fill_beside_others(shared, key.tablespace);
     let policy = Policy::new(choice, false);
     let site = ServerSite::open(shared, key, policy.0);
     let site = site.map_err(of_system("open of the database's directory"))?;

@@ -1,5 +1,6 @@
 //! The directories of databases in the server's tablespaces, looked at when the server starts and when it has stopped.
 
+use std::collections::HashSet;
 use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +15,8 @@ use crate::front::{Sweep, sweep};
 use crate::guard::{self, State};
 use crate::names::{BASE, DEFAULT_TABLESPACE, GUARD_NAME, LINKS, in_root, is_leftover, relation_name};
 use crate::owner;
+use crate::reserve;
+use crate::server::Shared;
 
 /// Before anything is read: takes the directories for this server, removes what dead processes left, refuses containers
 /// that are a copy of a running server's, and says in the guards that this server is running. Returns the directories
@@ -89,9 +92,11 @@ fn database_of(directory: &Path) -> u32 {
     directory.file_name().and_then(|name| number(name.to_str()?)).unwrap_or(0)
 }
 
-/// When all containers have been closed: a copy of the files is good from now on, until the next start.
-pub(crate) fn end(version: &str) -> Result<(), Problem> {
-    for (tablespace, directory) in all(version)? {
+/// When all containers have been closed: a copy of the files is good from now on, until the next start. Guards and reserves
+/// go where there is no container.
+pub(crate) fn end(shared: &Shared) -> Result<(), Problem> {
+    let mut without: HashSet<u32> = linked().into_iter().chain([DEFAULT_TABLESPACE]).collect();
+    for (tablespace, directory) in all(shared.version_text())? {
         let at = |source| Problem::Directory { path: directory.clone(), source };
         if guard::read(&directory).map_err(at)?.is_none() {
             continue;
@@ -103,7 +108,12 @@ pub(crate) fn end(version: &str) -> Result<(), Problem> {
             fs::remove_file(directory.join(GUARD_NAME)).map_err(at)?;
         } else {
             guard::mark(&directory, State::Stopped).map_err(at)?;
+            without.remove(&tablespace);
         }
+    }
+    for tablespace in without {
+        let removed = reserve::remove(shared, tablespace);
+        removed.map_err(|errno| Problem::System { call: "removing a reserve", errno })?;
     }
     Ok(())
 }

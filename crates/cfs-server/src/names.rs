@@ -39,8 +39,8 @@ pub const RESERVE_NAME: &str = "pgshrink-reserve";
 /// The file beside a container in which some of its pages are, or all.
 pub(crate) use pgshrink_cfs::segment::BASE_NAME;
 
-/// `pg_default`: the tablespace whose databases are in [`BASE`]. It has no version directory, no link, no setting and
-/// no reserve.
+/// `pg_default`: the tablespace whose databases are in [`BASE`], which counts as its version directory. It has no link and
+/// no setting.
 pub const DEFAULT_TABLESPACE: u32 = 1663;
 /// Where a data directory has the databases of [`DEFAULT_TABLESPACE`].
 pub(crate) const BASE: &str = "base";
@@ -88,7 +88,7 @@ pub(crate) trait Locations {
 /// What a path names where there may be compressed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
-    /// The version directory.
+    /// The version directory, of any tablespace.
     Version { tablespace: u32 },
     /// A database's directory.
     Database { tablespace: u32, database: u32 },
@@ -105,7 +105,9 @@ fn is_compressed(fork: u8) -> bool {
 /// Reads a path. `version`: the version directory's name.
 pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> Option<Named> {
     let path = in_data_directory(path, locations.data_directory());
-    let (tablespace, inside) = if let Some(inside) = path.strip_prefix(b"base/") {
+    let (tablespace, inside) = if path == BASE.as_bytes() {
+        (DEFAULT_TABLESPACE, b"".as_slice())
+    } else if let Some(inside) = path.strip_prefix(b"base/") {
         (DEFAULT_TABLESPACE, inside)
     } else if let Some(rest) = path.strip_prefix(b"pg_tblspc/") {
         let (oid, inside) = split(rest)?;
@@ -117,10 +119,10 @@ pub(crate) fn parse(path: &[u8], version: &[u8], locations: &impl Locations) -> 
     } else {
         return None;
     };
-    let is_known = tablespace != DEFAULT_TABLESPACE && locations.is_known(tablespace);
     if inside.is_empty() {
-        return is_known.then_some(Named::Version { tablespace });
+        return Some(Named::Version { tablespace });
     }
+    let is_known = tablespace != DEFAULT_TABLESPACE && locations.is_known(tablespace);
     let (database, file) = split(inside).unwrap_or((inside, b""));
     let database = number(std::str::from_utf8(database).ok()?)?;
     if file.is_empty() {
@@ -148,7 +150,9 @@ fn in_data_directory<'p>(path: &'p [u8], data: &[u8]) -> &'p [u8] {
     }
     let inside = path.strip_prefix(data).filter(|_| !data.is_empty());
     let inside = inside.and_then(|inside| inside.strip_prefix(b"/"));
-    let is_meant = |inside: &&[u8]| inside.starts_with(b"base/") || inside.starts_with(b"pg_tblspc/");
+    let is_meant = |inside: &&[u8]| {
+        *inside == BASE.as_bytes() || inside.starts_with(b"base/") || inside.starts_with(b"pg_tblspc/")
+    };
     inside.filter(is_meant).unwrap_or(path)
 }
 
@@ -469,14 +473,17 @@ mod tests {
         let (tablespace, database) = (16400, 5);
         assert_eq!(parsed("pg_tblspc/16400/PG_15_202209061"), Some(Named::Version { tablespace }));
         assert_eq!(parsed("pg_tblspc/16400/PG_15_202209061/"), Some(Named::Version { tablespace }));
+        assert_eq!(parsed("pg_tblspc/16500/PG_15_202209061"), Some(Named::Version { tablespace: 16500 }));
+        for path in ["base", "base/", "./base", "/data/here/base"] {
+            assert_eq!(parsed(path), Some(Named::Version { tablespace: DEFAULT_TABLESPACE }), "{path}");
+        }
         let directory = Some(Named::Database { tablespace, database });
         assert_eq!(parsed("pg_tblspc/16400/PG_15_202209061/5"), directory);
         assert_eq!(parsed("/data/fast/PG_15_202209061/5/"), directory);
         for other in [
             "base/6/16401",
             "base/6",
-            "base",
-            "base/",
+            "basement",
             "base/pgsql_tmp/pgsql_tmp1.0",
             "base/5/PG_VERSION",
             "base/5/16401_vm",
@@ -484,7 +491,6 @@ mod tests {
             "/data/here/global/1262",
             "/data/heretic/base/5/16401",
             "/base/5/16401",
-            "pg_tblspc/16500/PG_15_202209061",
             "pg_tblspc/16500/PG_15_202209061/6",
             "pg_tblspc/16500/PG_15_202209061/6/16401",
             "pg_tblspc/1663/PG_15_202209061/5/16401",

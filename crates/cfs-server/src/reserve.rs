@@ -1,9 +1,12 @@
-//! Each tablespace's reserve: a file in its version directory.
+//! Each tablespace's reserve: a file in its version directory; that of `pg_default` is in `base/`.
 //!
-//! Tablespaces without a setting have none, nor has `base/`: nobody fills it. Containers there may grow as long as the
-//! filesystem has as much free as the reserve would hold, but nothing keeps plain files from taking that. Where they
-//! have taken all of it, what would have drawn on the reserve fails with ENOSPC. A checkpoint that fails so is repeated
-//! and succeeds when there is space again; the log keeps what it has not written, so nothing is lost.
+//! A tablespace with a setting has one from its beginning. Any other has one from its first container on, until the
+//! server stops without a container there, or all directories that had some are gone. It is filled before that container
+//! has its name, and by the launcher from then on, but takes no more at once than it leaves.
+//!
+//! Where the filesystem had no room for it, what would have drawn on the reserve fails with ENOSPC. A checkpoint that
+//! fails so is repeated and succeeds when there is space again; the log keeps what it has not written, so nothing is
+//! lost.
 // System calls.
 #![allow(unsafe_code)]
 
@@ -14,7 +17,7 @@ use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs::{DeviceError, Need};
 
 use crate::error::Problem;
-use crate::file::{call, failed, open, stat_of};
+use crate::file::{call, failed, open, stat_of, unlink};
 use crate::names::{PathBuffer, RESERVE_NAME};
 use crate::server::Shared;
 
@@ -71,10 +74,20 @@ fn rules(shared: &Shared, filesystem_bytes: u64) -> Rules {
     Rules::new(pages.min(limit - commits), commits)
 }
 
+fn path_of(shared: &Shared, tablespace: u32) -> PathBuffer {
+    PathBuffer::version(tablespace, shared.version()).with(RESERVE_NAME)
+}
+
 fn open_reserve(shared: &Shared, tablespace: u32, flags: i32) -> Result<File, i32> {
-    let mut path = PathBuffer::version(tablespace, shared.version());
-    path.push(b"/").push(RESERVE_NAME.as_bytes());
-    open(path.as_c_str(), libc::O_RDWR | flags, 0o600).map(File)
+    open(path_of(shared, tablespace).as_c_str(), libc::O_RDWR | flags, 0o600).map(File)
+}
+
+/// Removes a tablespace's reserve; false where there is none.
+pub(crate) fn remove(shared: &Shared, tablespace: u32) -> Result<bool, i32> {
+    match unlink(path_of(shared, tablespace).as_c_str()) {
+        Err(libc::ENOENT) => Ok(false),
+        removed => removed.map(|()| true),
+    }
 }
 
 fn reserve(shared: &Shared, tablespace: u32, flags: i32) -> Result<Reserve<File>, DeviceError> {
@@ -91,6 +104,14 @@ pub(crate) fn release(shared: &Shared, tablespace: u32, bytes: u64, need: Need) 
 /// Fills a tablespace's reserve as far as the filesystem has space; returns its bytes.
 pub(crate) fn fill(shared: &Shared, tablespace: u32) -> Result<u64, DeviceError> {
     reserve(shared, tablespace, libc::O_CREAT)?.fill()
+}
+
+/// The same where no setting asks for it: the filesystem is that of plain files too, maybe that of the log, so no more is
+/// taken than is left.
+pub(crate) fn fill_beside_others(shared: &Shared, tablespace: u32) -> Result<u64, DeviceError> {
+    let reserve = reserve(shared, tablespace, libc::O_CREAT)?;
+    let free = reserve.file().free_bytes()?;
+    reserve.fill_by(free / 2)
 }
 
 /// One in so many of a filesystem's bytes is free where there is room to spare.

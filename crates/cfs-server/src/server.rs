@@ -2,6 +2,7 @@
 // Handlers of fork and exit.
 #![allow(unsafe_code)]
 
+use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ use crate::owner;
 use crate::process;
 use crate::region::{Region, Room};
 use crate::report::{errno_of, reported};
+use crate::reserve;
 use crate::setting::Setting;
 
 /// What the server says of itself.
@@ -403,7 +405,25 @@ pub fn usage() -> Option<Usage> {
 pub fn fill_reserve(tablespace: u32) -> Result<u64, Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
     let failed = |source| Error::Device { operation: "fill the reserve", offset: 0, length: 0, source };
-    Ok(crate::reserve::fill(shared, tablespace).map_err(failed)?)
+    Ok(reserve::fill(shared, tablespace).map_err(failed)?)
+}
+
+/// Fills the reserves of tablespaces that may have containers without a setting. Where the last directory that had some
+/// is gone, the reserve goes too. `filled`: what the last call filled. For a worker.
+pub fn follow_directories(filled: &mut HashSet<u32>) {
+    let Some(shared) = shared() else { return };
+    let is_plain =
+        |tablespace: &u32| setting(*tablespace).is_none_or(|setting| setting.compression.is_none());
+    let noted = shared.region.noted().directories().map(|(tablespace, _)| tablespace);
+    let noted: HashSet<u32> = noted.filter(is_plain).collect();
+    for tablespace in &noted {
+        // What fails is tried again; who draws on a reserve that is not there says so.
+        let _ = reserve::fill_beside_others(shared, *tablespace);
+    }
+    for tablespace in filled.difference(&noted).filter(|tablespace| is_plain(tablespace)) {
+        let _ = reserve::remove(shared, *tablespace);
+    }
+    *filled = noted;
 }
 
 /// Commits every segment that has something to commit, and says in its root that nothing follows; then in the guards
@@ -430,8 +450,8 @@ pub fn close_all() -> Result<(), Errno> {
     });
     closed?;
     let Some(shared) = shared() else { return Ok(()) };
-    // Guards that say "running" refuse a copy, nothing else.
-    let _ = databases::end(&shared.version);
+    // Guards that say "running" refuse a copy, and a reserve that is left takes space, nothing else.
+    let _ = databases::end(shared);
     Ok(())
 }
 

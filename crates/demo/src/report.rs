@@ -14,7 +14,7 @@ On your own server and client:
   pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"
 Documents, after make install-zson, in your own database:
   CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');
-What compressed tablespaces would save, read-only, beside your own server:
+What compressed tables would save, read-only, beside your own server:
   pgshrink cfs estimate DATA_DIRECTORY
 and, after make install-cfs and shared_preload_libraries = 'cfs':
   CREATE EXTENSION cfs;  SELECT cfs_compress_relation('TABLE');

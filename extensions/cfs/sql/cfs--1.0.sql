@@ -57,7 +57,7 @@ COMMENT ON FUNCTION cfs_decompress_relation(regclass) IS
 CREATE FUNCTION cfs_cancel(relation regclass) RETURNS bigint
 LANGUAGE c STRICT VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_cancel_wrapper';
 COMMENT ON FUNCTION cfs_cancel(regclass) IS
-    'turns a conversion that is under way round; returns the number of files that go back';
+    'cancels a conversion that is under way: files go back to the form that they had; returns their number';
 
 CREATE FUNCTION cfs_wait(relation regclass, timeout interval DEFAULT NULL) RETURNS boolean
 LANGUAGE c VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'cfs_wait_wrapper';
@@ -236,7 +236,7 @@ SELECT p.pid, d.datname AS database, t.spcname AS tablespace,
 FROM cfs_gc_progress_rows() p
 LEFT JOIN pg_catalog.pg_database d ON d.oid = p.database
 LEFT JOIN pg_catalog.pg_tablespace t ON t.oid = p.tablespace;
-COMMENT ON VIEW cfs_gc_progress IS 'collectors of garbage that have a file in hand';
+COMMENT ON VIEW cfs_gc_progress IS 'garbage collectors, and the files that they work on';
 
 CREATE FUNCTION cfs_stat_gc_rows(
     OUT tablespace oid, OUT files_scanned bigint, OUT files_collected bigint, OUT pages_moved bigint,

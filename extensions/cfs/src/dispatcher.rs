@@ -2,8 +2,9 @@
 //! the form that their setting says.
 //!
 //! Only a process that is connected to a database knows which relation a file is of. It must not stay: CREATE
-//! DATABASE … TEMPLATE and DROP DATABASE wait five seconds for others to go. So it looks for three at most, and the
-//! launcher ([`crate::dispatching`]) starts it again, to go on where it ended.
+//! DATABASE … TEMPLATE and DROP DATABASE wait five seconds for others to go. So it lists the relations, looks at them for
+//! one second at most, and leaves time for others until it comes again, also on a busy machine. The launcher
+//! ([`crate::dispatching`]) starts it again, to go on where it ended.
 //!
 //! It waits for no lock. A relation that somebody else has locked altogether is left for the next look. What it holds, it
 //! holds in a transaction for each relation, without waiting for anything but the disk.
@@ -26,8 +27,8 @@ use crate::members::{self, Member, Which};
 use crate::worker::is_ending;
 use crate::{report, settings, targets, worker};
 
-/// So long it is connected at most, and one relation's files.
-const TIME: Duration = Duration::from_secs(3);
+/// So long it looks at relations at most, and one relation's files.
+const TIME: Duration = Duration::from_secs(1);
 /// So long it holds a lock at most, and one file's exchange: DROP TABLE may wait for it.
 const HOLD: Duration = Duration::from_millis(100);
 /// Files at most that are in the midst of a conversion.
@@ -63,6 +64,8 @@ pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     let cursor = board::cursor();
     BackgroundWorker::transaction(forget_files_of_no_relation);
     let found = BackgroundWorker::transaction(AssertUnwindSafe(|| look.survey(cursor)));
+    // However long the list took, something of it is done.
+    look.begun = Instant::now();
     let ended = match found {
         None => Ended::Nothing,
         Some(found) => look.at(&found, cursor),

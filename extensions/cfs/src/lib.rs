@@ -1,4 +1,4 @@
-//! cfs: compressed tablespaces, as a PostgreSQL extension.
+//! cfs: compressed tables and tablespaces, as a PostgreSQL extension.
 //!
 //! The storage engine is the crate `pgshrink-cfs`, a server's files are `pgshrink-cfs-server`, and the functions that
 //! stand in the place of libc's are `pgshrink-interpose`. Here is what they need of the server, and what its users need.

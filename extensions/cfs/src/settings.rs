@@ -271,7 +271,7 @@ fn define_limits() {
     );
     GucRegistry::define_int_guc(
         c"cfs.reserve_size",
-        c"Space at most that each compressed tablespace holds back for what must not fail on a full filesystem.",
+        c"Space at most that each tablespace with compressed files holds back for what must not fail on a full filesystem.",
         c"A checkpoint needs it if pages take more space than before.",
         &RESERVE_KB,
         0,

@@ -123,7 +123,7 @@ pub fn is_ending() -> bool {
 pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
-    let mut in_use = HashSet::new();
+    let (mut in_use, mut filled) = (HashSet::new(), HashSet::new());
     let mut dispatching = Dispatching::default();
     board::listen();
     loop {
@@ -138,6 +138,7 @@ pub extern "C-unwind" fn cfs_launcher_main(_argument: Datum) {
                 let _ = server::fill_reserve(tablespace);
             }
         }
+        server::follow_directories(&mut filled);
         if let Some(usage) = server::usage() {
             let keep = (u64::from(usage.segments_max) * u64::from(OPEN_PERCENT) / 100) as u32;
             if usage.segments > keep {

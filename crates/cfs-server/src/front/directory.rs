@@ -15,6 +15,7 @@ use crate::names::{
     BASE_NAME, GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, leftover_of, relation_name,
 };
 use crate::report::failure;
+use crate::reserve;
 use crate::server::Shared;
 
 const VERSION: u64 = 1;
@@ -58,14 +59,13 @@ fn rmdir(path: &CStr) -> Result<(), i32> {
 /// A worker that fills the reserve may make its file anew meanwhile: it is removed as often as it is there.
 fn remove_version(shared: &Shared, tablespace: u32) -> Result<(), i32> {
     let path = PathBuffer::version(tablespace, shared.version());
-    let mut reserve = PathBuffer::version(tablespace, shared.version());
-    reserve.push(b"/").push(RESERVE_NAME.as_bytes());
     loop {
         match rmdir(path.as_c_str()) {
-            Err(errno @ (libc::ENOTEMPTY | libc::EEXIST)) => match unlink(reserve.as_c_str()) {
-                Err(libc::ENOENT) => return Err(errno),
-                removed => removed?,
-            },
+            Err(errno @ (libc::ENOTEMPTY | libc::EEXIST)) => {
+                if !reserve::remove(shared, tablespace)? {
+                    return Err(errno);
+                }
+            }
             done => return done,
         }
     }

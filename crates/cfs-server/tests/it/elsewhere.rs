@@ -2,7 +2,7 @@
 // The server's own calls on directories.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::path::Path;
 use pgshrink_cfs::slots::SegmentKey;
 use pgshrink_cfs_server::collecting::{path_of, segments_on_disk};
 use pgshrink_cfs_server::guard::{self, Content, State};
-use pgshrink_cfs_server::server::{begin, enter_directory};
+use pgshrink_cfs_server::server::{begin, close_all, enter_directory, follow_directories};
 use pgshrink_cfs_server::work::{Form, info};
-use pgshrink_cfs_server::{DEFAULT_TABLESPACE, GUARD_NAME, Problem};
+use pgshrink_cfs_server::{DEFAULT_TABLESPACE, GUARD_NAME, Problem, RESERVE_NAME};
 use pgshrink_interpose::{Errno, Front, Listed};
 
 use crate::server::{
@@ -200,9 +200,49 @@ fn listings_show_files_also_when_they_began_before_the_directory_had_containers(
                 let name = CString::new(hidden).unwrap();
                 assert_eq!(FRONT.listed(number, &name, libc::DT_DIR), Listed::Hidden);
             }
-            for other in [c"base", c"global", c"pg_wal", c"."] {
+            for other in [c"global", c"pg_wal", c"."] {
                 assert_eq!(FRONT.open_directory(other), None);
             }
+            let version = CString::new(format!("pg_tblspc/{PLAIN_TABLESPACE}/{VERSION}")).unwrap();
+            let reserve = CString::new(RESERVE_NAME).unwrap();
+            for directory in names_for(c"base").into_iter().chain(names_for(&version)) {
+                let number = FRONT.open_directory(&directory).unwrap();
+                assert_eq!(FRONT.listed(number, &reserve, libc::DT_REG), Listed::Hidden, "{directory:?}");
+                assert_eq!(FRONT.listed(number, c"5", libc::DT_DIR), Listed::Shown);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_place_without_a_setting_has_a_reserve_as_long_as_it_may_have_containers() {
+    in_a_server(|| {
+        let version = format!("pg_tblspc/{PLAIN_TABLESPACE}/{VERSION}");
+        let reserves = ["base", &version].map(|place| Path::new(place).join(RESERVE_NAME));
+        let sizes = || reserves.each_ref().map(|reserve| reserve.metadata().map_or(0, |found| found.len()));
+        process(|| {
+            let mut filled = HashSet::new();
+            follow_directories(&mut filled);
+            assert_eq!(sizes(), [0, 0]);
+            both_made();
+            follow_directories(&mut filled);
+            assert!(sizes().iter().all(|size| *size > 0), "{:?}", sizes());
+            // DROP DATABASE, of the only one with containers there.
+            FRONT.unlink(&plain("16401")).unwrap().unwrap();
+            let directory = plain("");
+            let directory = CString::new(directory.to_str().unwrap().trim_end_matches('/')).unwrap();
+            assert_eq!(FRONT.remove_directory(&directory), Some(Ok(())));
+            follow_directories(&mut filled);
+            assert!(matches!(sizes(), [size, 0] if size > 0), "{:?}", sizes());
+            // DROP TABLESPACE, when the launcher has made it anew.
+            fs::write(&reserves[1], "x").unwrap();
+            let version = CString::new(version.as_str()).unwrap();
+            assert_eq!(FRONT.remove_directory(&version), Some(Ok(())));
+            close_all().unwrap();
+            assert!(matches!(sizes(), [size, 0] if size > 0), "{:?}", sizes());
+            FRONT.unlink(&base("16401")).unwrap().unwrap();
+            close_all().unwrap();
+            assert_eq!(sizes(), [0, 0]);
         });
     });
 }

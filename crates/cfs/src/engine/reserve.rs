@@ -75,6 +75,11 @@ impl<F: ReserveFile> Reserve<F> {
         Reserve { file, rules }
     }
 
+    /// Its file.
+    pub fn file(&self) -> &F {
+        &self.file
+    }
+
     /// Bytes that it holds.
     ///
     /// # Errors
@@ -104,11 +109,19 @@ impl<F: ReserveFile> Reserve<F> {
     /// What the file says to the questions for its size and for free space, and to growing; but not
     /// [`DeviceError::NoSpace`], after which it keeps what it got.
     pub fn fill(&self) -> Result<u64, DeviceError> {
+        self.fill_by(u64::MAX)
+    }
+
+    /// The same, but takes at most so many bytes this time.
+    ///
+    /// # Errors
+    /// As [`Reserve::fill`].
+    pub fn fill_by(&self, most: u64) -> Result<u64, DeviceError> {
         let held = self.file.size()?;
         let free = self.file.free_bytes()?;
         let for_commits = self.rules.commits.min(held.saturating_add(free));
         let for_all = self.rules.bytes().min(held.saturating_add(free.saturating_sub(self.rules.margin)));
-        let wanted = for_commits.max(for_all);
+        let wanted = for_commits.max(for_all).min(held.saturating_add(most));
         if wanted <= held {
             return Ok(held);
         }
@@ -203,6 +216,17 @@ mod tests {
         tank.thief.set(600);
         assert_eq!((reserve.fill(), tank.free.get()), (Ok(600), 0));
         assert!(reserve.release(1, Need::Page));
+    }
+
+    #[test]
+    fn filling_takes_no_more_than_it_may_at_once() {
+        let tank = Tank::of(5000);
+        let reserve = Reserve::new(&tank, RULES);
+        assert_eq!(
+            (reserve.fill_by(150), reserve.fill_by(700), reserve.fill_by(700)),
+            (Ok(150), Ok(850), Ok(1000))
+        );
+        assert_eq!((reserve.fill_by(0), tank.free.get()), (Ok(1000), 4000));
     }
 
     #[test]

@@ -35,7 +35,7 @@ Examples:
   A server that was restored from a snapshot's files:
     pgshrink cfs accept /var/lib/postgresql/15/main
 
-  Before a server with compressed tablespaces is upgraded:
+  Before a server with compressed tables is upgraded:
     pgshrink cfs check-server /usr/lib/postgresql/18/bin/postgres
 
   An old primary with compressed tables becomes the new one's standby:
@@ -273,7 +273,7 @@ pub struct SalvageArgs {
 /// Let a server start with containers that were copied.
 ///
 /// Files of a running server that are copied one after the other are no backup: their parts are of different moments. A
-/// server with compressed tablespaces does not start on them. It cannot see that a copy was made from an atomic snapshot, or
+/// server with compressed tables does not start on them. It cannot see that a copy was made from an atomic snapshot, or
 /// of a server that had crashed and was not running; you can, and say so with this command. Every page is read first;
 /// directories with damaged containers are not accepted. Run it as the server's user, or as root.
 #[derive(Debug, Clone, Args)]
@@ -292,7 +292,7 @@ pub struct AcceptArgs {
     pub output: OutputArgs,
 }
 
-/// Tell whether a server's executable can have compressed tablespaces.
+/// Tell whether a server's executable can have compressed tables.
 ///
 /// The library puts functions of its own in the place of the file functions that the executable imports from the C library.
 /// This looks at the imports, as the library does at start, at the C library and the processor that the executable was made

@@ -24,6 +24,8 @@ const PRELOAD: &str = "LD_PRELOAD";
 const DATA_OPTIONS: [&str; 2] = ["--pgdata", "--target-pgdata"];
 /// By which pg_rewind is given another one.
 const SOURCE_OPTION: &str = "--source-pgdata";
+/// Programs of PostgreSQL's that start servers, or are one.
+const STARTS_SERVERS: [&str; 5] = ["initdb", "pg_createsubscriber", "pg_ctl", "pg_upgrade", "postgres"];
 const SET_ID_BITS: u32 = 0o6000;
 
 pub(super) fn run(args: &ExecArgs) -> Result<Verdict, Failure> {
@@ -71,14 +73,22 @@ fn found_in_path(name: &OsStr) -> Result<PathBuf, Failure> {
     };
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
-        return match is_program(&path) {
-            true => Ok(path),
-            false => Err(Failure::new(&path, "expected a program; found none. Name one behind --")),
+        let found = match path.metadata() {
+            _ if is_program(&path) => return Ok(path),
+            Ok(found) if found.is_file() => "a file that nobody may execute".to_owned(),
+            Ok(found) if found.is_dir() => "a directory".to_owned(),
+            Ok(_) => "something else".to_owned(),
+            Err(error) => error.to_string(),
         };
+        return Err(Failure::new(
+            &path,
+            format!("expected a program; found: {found}. Name a program after --"),
+        ));
     }
     let all = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&all).map(|folder| folder.join(name)).find(is_program).ok_or_else(|| {
-        let reason = "no such program in PATH; name its path, as /usr/lib/postgresql/15/bin/pg_rewind";
+        let reason =
+            "no such program in PATH. Give its path, for example /usr/lib/postgresql/15/bin/pg_rewind";
         Failure::new(Path::new(name), reason)
     })
 }
@@ -103,9 +113,18 @@ fn check_program(program: &Path) -> Result<(), Failure> {
             "Run a copy of the program, which has none",
         );
     }
+    let name = program.file_name().unwrap_or_default();
+    if STARTS_SERVERS.iter().any(|known| name == *known) {
+        let next = "Servers load the library by shared_preload_libraries; before pg_upgrade, make compressed tables plain";
+        let reason = "expected a program that works on files by itself; found one that starts servers";
+        return Err(Failure::new(program, format!("{reason}. {next}")));
+    }
     let content = fs::read(program).map_err(Failure::reading(program))?;
     if content.starts_with(b"#!") {
-        return refused("a script", "Name the program that it runs, as /usr/lib/postgresql/15/bin/pg_rewind");
+        return refused(
+            "a script",
+            "Name the program that it runs, for example /usr/lib/postgresql/15/bin/pg_rewind",
+        );
     }
     let next = "Use a build such as that of Debian or apt.postgresql.org";
     if !matches!(FileKind::parse(&*content), Ok(FileKind::Elf64)) {
@@ -155,13 +174,16 @@ fn data_directory(args: &ExecArgs, rest: &[OsString]) -> Result<PathBuf, Failure
     let found = named.map(Ok).or_else(|| of_arguments(rest).transpose());
     let found = found.or_else(|| std::env::var_os("PGDATA").map(|path| Ok(path.into())));
     let path = found.unwrap_or_else(|| {
-        let reason = "which one is not known: neither -D nor an argument that is one; name it with --data-directory, \
-                      before --";
+        let reason = "found none: the program is given no -D, no argument is a data directory, and PGDATA is not set. Name \
+                      it with --data-directory, before --";
         Err(Failure::new(Path::new("data directory"), reason))
     })?;
-    let real = path.canonicalize().map_err(Failure::reading(&path))?;
+    let real = path.canonicalize().map_err(|error| {
+        let next = "Name it with --data-directory, before --";
+        Failure::new(&path, format!("expected a data directory; found: {error}. {next}"))
+    })?;
     if !is_data_directory(&real) {
-        let reason = "expected a data directory; found no PG_VERSION and global/pg_control. Name it with --data-directory";
+        let reason = "expected a data directory; found no PG_VERSION and global/pg_control. Name it with --data-directory, before --";
         return Err(Failure::new(&path, reason));
     }
     Ok(real)

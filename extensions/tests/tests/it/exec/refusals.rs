@@ -60,8 +60,24 @@ fn programs_that_cannot_be_hooked_and_wrong_directories_are_refused() {
         refused(&there, &other, "found a file of another format");
         refused(&there, Path::new("no-such-program"), "no such program in PATH");
         refused(&there, Path::new("su"), "found a setuid or setgid program");
-        refused(&["--data-directory", "/tmp"], Path::new("cp"), "expected a data directory");
-        refused(&[], Path::new("cp"), "name it with --data-directory");
+        for name in ["pg_upgrade", "postgres"] {
+            refused(&there, &server.cluster.server().program(name), "found one that starts servers");
+        }
+        refused(&there, &scripts, "found: a directory");
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
+        refused(&there, &other, "found: a file that nobody may execute");
+        refused(&there, &scripts.join("missing"), "found: No such file");
+        refused(
+            &["--data-directory", "/tmp"],
+            Path::new("cp"),
+            "expected a data directory; found no PG_VERSION",
+        );
+        refused(
+            &["--data-directory", "/nowhere"],
+            Path::new("cp"),
+            "expected a data directory; found: No such file",
+        );
+        refused(&[], Path::new("cp"), "found none: the program is given no -D");
         let library = ["--library", "/no/such.so", there[0], there[1]];
         refused(&library, Path::new("cp"), "/no/such.so: No such file");
     });

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pgrx::datum::Interval;
@@ -98,6 +99,7 @@ fn cfs_compress_relation(relation: Option<Oid>, compression: Option<&str>) -> Op
     }
     targets::claim(relation);
     compress(relation, wanted);
+    tell_of_partitions(relation, true);
     warn_of_node(true);
     Some(bytes_to_convert(relation))
 }
@@ -129,6 +131,7 @@ fn cfs_decompress_relation(relation: Oid) -> i64 {
     targets::claim(relation);
     check_can_return(relation);
     targets::set_relation(relation, Some(Setting::PLAIN));
+    tell_of_partitions(relation, false);
     warn_of_node(false);
     bytes_to_convert(relation)
 }
@@ -202,9 +205,26 @@ fn tell_of_own_settings(database: &std::ffi::CStr, compresses: bool) {
     // SAFETY: in a transaction; a string that ends with a zero.
     let is_here = unsafe { pg_sys::get_database_oid(database.as_ptr(), true) == pg_sys::MyDatabaseId };
     let others = if is_here { members::labels_that_say(compresses) } else { 0 };
+    tell_of_others(others, if others == 1 { "table" } else { "tables" }, compresses);
+}
+
+/// The same of a partitioned table and its partitions.
+fn tell_of_partitions(relation: Oid, compresses: bool) {
+    if !is_partitioned(relation) || settings::node_compression().is_some() {
+        return;
+    }
+    let others: HashSet<Oid> = members::find(Which::Of(relation))
+        .into_iter()
+        .filter(|member| matches!(member.settings.wanted(), Wanted::Compressed(_)) != compresses)
+        .map(|member| member.table)
+        .collect();
+    let count = others.len() as i64;
+    tell_of_others(count, if count == 1 { "partition" } else { "partitions" }, compresses);
+}
+
+fn tell_of_others(others: i64, tables: &str, compresses: bool) {
     if others > 0 {
-        let (form, tables) =
-            (if compresses { "plain" } else { "compressed" }, if others == 1 { "table" } else { "tables" });
+        let form = if compresses { "plain" } else { "compressed" };
         let have = if others == 1 { "stays" } else { "stay" };
         report::notice(
             format!("{others} {tables} with an own setting {have} {form}"),

@@ -60,7 +60,10 @@ pub extern "C-unwind" fn cfs_converter_main(argument: Datum) {
     let mut worker = Worker { converter, share, begun, current: None, failed: Vec::new(), woken: None };
     loop {
         let pause = match settings::converts() {
-            false => LOOK_PERIOD,
+            false => {
+                worker.converter.watch();
+                LOOK_PERIOD
+            }
             true => match worker.round() {
                 Round::Moved => continue,
                 Round::Waits if worker.current.is_some() => WAIT_PERIOD,

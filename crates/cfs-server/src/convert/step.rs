@@ -1,6 +1,7 @@
 //! A worker's steps: each does a small part of one file's conversion, and waits for nobody.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use pgshrink_cfs::convert::{
@@ -90,6 +91,16 @@ impl Converter {
         let keys = flights.keys();
         self.files.retain(|key, _| keys.contains(key));
         keys
+    }
+
+    /// While conversions are paused: lists files that it finds on their way, and takes those off the list that were dropped.
+    pub fn watch(&mut self) {
+        for key in self.due() {
+            let place = PathBuffer::segment(&key, self.shared.version());
+            if place.as_path().symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                let _ = self.step(&key, 1, Duration::ZERO);
+            }
+        }
     }
 
     /// Does a part of a file's conversion: moves at most `pages_max` pages.

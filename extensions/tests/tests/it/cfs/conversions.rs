@@ -176,6 +176,13 @@ fn functions_set_labels_and_say_how_much_is_to_be_converted() {
         assert_eq!(labels(cluster), "t none");
         assert_eq!(sql(cluster, "select cfs_compress_relation('parted'), cfs_compress_relation('m')"), "0|0");
         assert_eq!(labels(cluster), "m zstd:1, parted zstd:1, t none");
+        // Who asks for all partitions is told what does not follow.
+        sql(cluster, "select cfs_set('low', 'none')");
+        let said = notices(cluster, "select cfs_compress_relation('parted')");
+        assert!(said.contains("NOTICE:  1 partition with an own setting stays plain"), "{said}");
+        sql(cluster, "select cfs_set('low', null)");
+        let said = notices(cluster, "select cfs_compress_relation('parted')");
+        assert!(!said.contains("NOTICE"), "{said}");
         // Who asks for the whole database is told what does not follow.
         let said = notices(cluster, "select cfs_decompress_database('postgres')");
         assert!(said.contains("NOTICE:  2 tables with an own setting stay compressed"), "{said}");

@@ -44,6 +44,37 @@ fn a_conversion_keeps_to_its_rate_pauses_and_goes_on() {
 }
 
 #[test]
+fn a_pause_shows_what_is_on_its_way_after_a_restart_and_not_what_was_dropped() {
+    on_each_major("progress of a pause", |live| {
+        live.sql(&format!("{}{}", table("t", 20_000), table("gone", 20_000)));
+        let before = live.sql(&sum("t"));
+        live.set(&[("cfs.convert_rate", "64kB")]);
+        ["t", "gone"].iter().for_each(|name| live.ask(name, To::Container));
+        live.wait_for_middle(0);
+        live.set(&[("cfs.convert", "off")]);
+        let shown = |name: &str| {
+            live.sql(&format!("select count(*) from cfs_progress where relation::text = '{name}'"))
+        };
+        assert!(shown("t") != "0" && shown("gone") != "0", "{}", live.progress());
+        live.cluster.restart().unwrap();
+        wait_until(PATIENCE, "files on their way to be found", || shown("t") != "0" && shown("gone") != "0")
+            .unwrap_or_else(|error| panic!("{error}: {}", live.progress()));
+        let waits = live.sql("select distinct waits_for from cfs_progress");
+        assert_eq!(waits, "cfs.convert, which is off");
+        live.sql("drop table gone; checkpoint");
+        let of_none = "select count(*) from cfs_progress where relation is null";
+        wait_until(PATIENCE, "files that were dropped to go", || live.sql(of_none) == "0")
+            .unwrap_or_else(|error| panic!("{error}: {}", live.progress()));
+        assert!(shown("t") != "0", "{}", live.progress());
+        live.set(&[("cfs.convert_rate", "0"), ("cfs.convert", "on")]);
+        live.wait("t");
+        live.has_form("t", To::Container);
+        assert_eq!(live.sql(&sum("t")), before);
+        live.is_clean();
+    });
+}
+
+#[test]
 fn what_is_asked_for_amid_the_other_direction_turns_the_conversion_round() {
     on_each_major("turning round", |live| {
         live.sql(&table("t", 20_000));

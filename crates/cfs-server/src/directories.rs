@@ -4,7 +4,8 @@
 //! Files of a tablespace with a setting may be containers anywhere in it. In `base/`, and in tablespaces without a
 //! setting, a directory has containers only after somebody has noted it here, and after a guard is in it: so a path in
 //! any other directory costs one look at this table, which is one load as long as it is empty. It is filled anew from
-//! the guards when the server starts.
+//! the guards when the server starts. Of a directory that is noted, the guard is durable where the server waits for the
+//! disk.
 //!
 //! ```text
 //!  entries used | full | entries: tablespace << 32 | database, 0: free
@@ -60,9 +61,13 @@ impl Noted {
 
     /// Whether this directory may have containers.
     pub(crate) fn has(self, tablespace: u32, database: u32) -> bool {
+        !self.is_empty() && (self.has_entry(tablespace, database) || self.is_full())
+    }
+
+    /// Whether this very directory was noted.
+    pub(crate) fn has_entry(self, tablespace: u32, database: u32) -> bool {
         let word = word_of(tablespace, database);
-        !self.is_empty()
-            && (self.entries().iter().any(|entry| entry.load(Ordering::Acquire) == word) || self.is_full())
+        self.entries().iter().any(|entry| entry.load(Ordering::Acquire) == word)
     }
 
     /// Puts a directory in. Two that do so at the same time may both, which does no harm.

@@ -123,7 +123,7 @@ fn try_create(shared: &'static Shared, key: SegmentKey, mode: libc::mode_t) -> R
     let version = shared.version();
     with(|process| {
         process.directories.hold(shared, key.tablespace)?;
-        guard(shared, key.tablespace, key.database)?;
+        guard_before_birth(shared, key.tablespace, key.database)?;
         let making = PathBuffer::making(&key, version, std::process::id());
         let making = making.as_c_str();
         // Who may read a file may enter a directory.
@@ -266,7 +266,7 @@ pub(crate) fn random() -> Result<[u8; 16], Errno> {
 }
 
 /// Sees to it that a server without the library cannot copy the database's directory, and that copies of it are known.
-pub(super) fn guard(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
+fn guard(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
     let path = PathBuffer::in_database(tablespace, database, shared.version(), GUARD_NAME);
     let making = PathBuffer::making_guard(tablespace, database, shared.version(), std::process::id());
     let made = guard::make(path.as_c_str(), making.as_c_str(), shared.region.waits_for_disk());
@@ -280,6 +280,18 @@ pub(crate) fn guard_durably(shared: &Shared, tablespace: u32, database: u32) -> 
         let directory = PathBuffer::database(tablespace, database, shared.version());
         sync_directory(directory.as_c_str()).map_err(Errno)?;
     }
+    Ok(())
+}
+
+/// The same before each container of the directory: durable by the first one, whichever process makes it. A filesystem
+/// that keeps names one by one may lose the guard's with the power, and have the container's.
+fn guard_before_birth(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
+    let noted = shared.region.noted();
+    if noted.has_entry(tablespace, database) || !shared.region.waits_for_disk() {
+        return guard(shared, tablespace, database);
+    }
+    guard_durably(shared, tablespace, database)?;
+    noted.note(tablespace, database);
     Ok(())
 }
 

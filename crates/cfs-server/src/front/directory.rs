@@ -10,7 +10,7 @@ use std::path::Path;
 use pgshrink_interpose::{Errno, Listed, Outcome};
 
 use crate::file::{call, sync_directory, unlink};
-use crate::front::birth::{discard, guard};
+use crate::front::birth::{discard, guard_durably};
 use crate::names::{
     BASE_NAME, GUARD_NAME, Named, PathBuffer, RESERVE_NAME, is_leftover, leftover_of, relation_name,
 };
@@ -89,7 +89,7 @@ fn remove_database(shared: &Shared, tablespace: u32, database: u32) -> Result<()
     match removed {
         Ok(()) => shared.region.noted().forget(tablespace, database),
         // Others are in it.
-        Err(_) if was_there => drop(guard(shared, tablespace, database)),
+        Err(_) if was_there => drop(guard_durably(shared, tablespace, database)),
         Err(_) => {}
     }
     removed

@@ -11,7 +11,7 @@ use super::crashes::{ACCOUNTS, TABLES, check, load};
 use super::{Compressed, MAJORS, sum, table};
 
 /// A file of the server's user, with a key of 32 bytes that are all this one.
-fn key(cluster: &Cluster, byte: u8) -> PathBuf {
+pub fn key(cluster: &Cluster, byte: u8) -> PathBuf {
     let path = cluster.socket_dir().join(format!("key{byte}"));
     fs::write(&path, format!("{byte:02x}").repeat(32)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -32,8 +32,8 @@ fn with_key(server: &ServerBinaries, byte: u8) -> Cluster {
     cluster
 }
 
-/// With an encrypted tablespace `fast`.
-fn encrypted(server: &ServerBinaries) -> Compressed {
+/// With an encrypted tablespace `fast`, and the key of sevens.
+pub fn encrypted(server: &ServerBinaries) -> Compressed {
     Compressed::of(with_key(server, 7), "compression = 'zstd:1', encryption = on")
 }
 
@@ -419,5 +419,36 @@ fn damage_of_an_encrypted_page_is_an_error_that_names_it() {
         let said = server.fails("select count(*) from t");
         assert!(said.contains("XX001") && said.contains("damaged page"), "{said}");
         server.sql("drop table t");
+    });
+}
+
+#[test]
+fn an_encrypted_table_is_not_made_plain_whoever_asks() {
+    on_each("encrypted tables asked to be plain", |server| {
+        server.sql(&table("t", 3_000));
+        server.sql("checkpoint");
+        let word = "needle in the clear";
+        server.sql(&format!("insert into t (id, word) values (-1, '{word}'); checkpoint"));
+        for call in ["cfs_decompress_relation('t')", "cfs_set('t', 'none')"] {
+            let said = server.fails(&format!("select {call}"));
+            assert!(said.contains("are encrypted, and would be written in the clear"), "{call}: {said}");
+            assert_eq!(server.sql("select count(*) from pg_seclabel where provider = 'cfs'"), "0");
+        }
+        // A server's own setting is no question that could be refused.
+        server.sql("create table other tablespace pg_default as select generate_series(1, 9000) i");
+        server.sql("select cfs_compress_relation('other')");
+        assert_eq!(server.sql("select cfs_wait('other', '1 min')"), "t");
+        server.sql("alter system set cfs.node_compression = 'none'");
+        server.cluster.reload().unwrap();
+        // One look is at both.
+        assert_eq!(server.sql("select cfs_wait('other', '1 min')"), "t");
+        let forms = "select string_agg(distinct form, ' ') from cfs_segments(1663, pg_relation_filenode('other')) where fork = 'main'";
+        assert_eq!(server.sql(forms), "plain");
+        assert_eq!(
+            server.sql("select bool_and(encrypted) from cfs_relations where relation::text like 't%'"),
+            "t"
+        );
+        server.sql("update t set word = word || ' again' where id < 100; checkpoint");
+        assert!(!shows(&server.location.path().join("fast"), word.as_bytes()));
     });
 }

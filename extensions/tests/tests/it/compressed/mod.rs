@@ -8,7 +8,7 @@ mod crashes;
 mod damage;
 mod descriptors;
 mod dictionaries;
-mod encryption;
+pub mod encryption;
 mod full_disk;
 mod large;
 mod memory;

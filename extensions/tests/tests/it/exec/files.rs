@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use pgshrink_testkit::Stop;
+use pgshrink_testkit::{Server, Stop};
 
-use super::{containers, done, exec};
-use crate::compressed::{on_each_major, sum, table};
+use super::{containers, done, exec, outcome};
+use crate::compressed::encryption::{encrypted, key};
+use crate::compressed::{MAJORS, on_each_major, sum, table};
 
 /// All files below a directory, by their paths from there: a digest of their content.
 fn listed(root: &Path) -> Vec<(String, u64, u32)> {
@@ -121,5 +122,35 @@ fn pg_checksums_finds_whole_pages_in_containers_and_by_any_path() {
         server.cluster.start().unwrap();
         assert_eq!(server.sql("show data_checksums"), "on");
         server.sql("select count(*), sum(length(big)) from t");
+    });
+}
+
+#[test]
+fn encrypted_files_are_read_with_their_key_and_with_no_other() {
+    Server::each_with_extensions("encrypted files by cfs exec", &MAJORS, |binaries| {
+        let server = encrypted(binaries);
+        server.sql(&table("t", 5_000));
+        server.sql("checkpoint");
+        let path = server.sql("select pg_relation_filepath('t')");
+        let expected = server.sql("select md5(pg_read_binary_file(pg_relation_filepath('t')))");
+        server.cluster.stop(Stop::Fast).unwrap();
+        let (data, copies) = (server.cluster.data_dir(), server.directory("copies"));
+        let copied = |keys: &[&str], to: &Path| {
+            let directory = data.display().to_string();
+            let options: Vec<&str> = ["--data-directory", &directory].iter().chain(keys).copied().collect();
+            outcome(exec(&server.cluster, &options, "cp").arg(data.join(&path)).arg(to))
+        };
+        let (right, wrong) = (key(&server.cluster, 7), key(&server.cluster, 8));
+        let (code, said) = copied(&[], &copies.join("none"));
+        assert!(code != Some(0) && said.contains("key"), "{said}");
+        let (code, said) = copied(&["--key-file", wrong.to_str().unwrap()], &copies.join("wrong"));
+        assert!(code != Some(0) && said.contains("key"), "{said}");
+        let copy = copies.join("right");
+        let (code, said) = copied(&["--key-file", right.to_str().unwrap()], &copy);
+        assert_eq!(code, Some(0), "{said}");
+        let sum = pgshrink_testkit::run::output(std::process::Command::new("md5sum").arg(&copy)).unwrap();
+        assert!(sum.starts_with(&expected), "{sum} {expected}");
+        server.cluster.start().unwrap();
+        assert_eq!(server.sql("select count(*) from t"), "5000");
     });
 }

@@ -18,7 +18,7 @@ use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
-use pgshrink_cfs_server::convert::{self, Exchanged};
+use pgshrink_cfs_server::convert::{self, Exchanged, FormNow};
 use pgshrink_cfs_server::policy::{Lacks, Wanted};
 use pgshrink_cfs_server::{Problem, server};
 
@@ -31,7 +31,7 @@ use crate::{report, settings, targets, worker};
 const TIME: Duration = Duration::from_secs(1);
 /// So long it holds a lock at most, and one file's exchange: DROP TABLE may wait for it.
 const HOLD: Duration = Duration::from_millis(100);
-/// Files at most that are in the midst of a conversion.
+/// Files at most that are in the midst of a conversion. With so many no other begins, but all go on and end.
 pub const IN_FLIGHT_MAX: usize = 64;
 
 /// How far a relation's conversion was begun.
@@ -42,6 +42,14 @@ enum Begun {
     Files(usize),
     /// Not now: the look is over, or enough files are in hand.
     NotNow,
+}
+
+/// Which files of a relation are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Files {
+    All,
+    /// Those that have become plain again but for the last step.
+    Returned,
 }
 
 /// A look at the session's database.
@@ -62,7 +70,9 @@ pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     worker::report("looking for relations to convert");
     let mut look = Look { begun: Instant::now(), containers: HashMap::new(), has_told: false };
     let cursor = board::cursor();
-    BackgroundWorker::transaction(forget_files_of_no_relation);
+    // Whatever number of files is under way: nobody else ends these.
+    let returned = BackgroundWorker::transaction(returned_relations);
+    look.finish(&returned);
     let found = BackgroundWorker::transaction(AssertUnwindSafe(|| look.survey(cursor)));
     // However long the list took, something of it is done.
     look.begun = Instant::now();
@@ -118,6 +128,28 @@ impl Look {
         is_worth_it.then(|| members::find(Which::After(Oid::from(cursor))))
     }
 
+    /// Takes the last step of files that have become plain again but for that.
+    fn finish(&mut self, returned: &[Oid]) {
+        if returned.is_empty() {
+            return;
+        }
+        let found = || members::find(Which::These(returned));
+        for member in BackgroundWorker::transaction(AssertUnwindSafe(found)) {
+            pgrx::check_for_interrupts!();
+            if is_ending() {
+                return;
+            }
+            let mut files = 0;
+            loop {
+                let finish = || self.convert(&member, files, Files::Returned);
+                match BackgroundWorker::transaction(AssertUnwindSafe(finish)) {
+                    Begun::Files(begun) => files = begun,
+                    Begun::Whole | Begun::NotNow => break,
+                }
+            }
+        }
+    }
+
     /// Looks at relations, one after the other.
     fn at(&mut self, found: &[Member], cursor: u32) -> Ended {
         let mut last = cursor;
@@ -132,7 +164,7 @@ impl Look {
                 }
                 let mut files = 0;
                 loop {
-                    let begin = || self.convert(member, files);
+                    let begin = || self.convert(member, files, Files::All);
                     match BackgroundWorker::transaction(AssertUnwindSafe(begin)) {
                         Begun::Whole => break,
                         Begun::Files(begun) => files = begun,
@@ -169,8 +201,8 @@ impl Look {
         }
     }
 
-    /// Begins conversions of a relation's files from this one on, in a transaction.
-    fn convert(&mut self, member: &Member, from: usize) -> Begun {
+    /// Begins conversions of a relation's files from this one on, in a transaction, or ends some.
+    fn convert(&mut self, member: &Member, from: usize, which: Files) -> Begun {
         // SAFETY: in a transaction, at whose end the lock goes.
         if !unsafe { pg_sys::ConditionalLockRelationOid(member.relation, pg_sys::AccessShareLock as i32) } {
             return Begun::Whole;
@@ -185,10 +217,11 @@ impl Look {
         });
         for (at, (key, form)) in files.iter().enumerate().skip(from) {
             let lacks = wanted.lacks(form);
-            if lacks == Lacks::Nothing {
+            if lacks == Lacks::Nothing || which == Files::Returned && form.form != FormNow::Returned {
                 continue;
             }
-            if is_ending() || convert::in_flight() >= IN_FLIGHT_MAX || self.begun.elapsed() >= TIME {
+            let is_enough = || convert::in_flight() >= IN_FLIGHT_MAX || self.begun.elapsed() >= TIME;
+            if is_ending() || which == Files::All && is_enough() {
                 return Begun::NotNow;
             }
             if at > from && held.elapsed() >= HOLD {
@@ -210,18 +243,21 @@ impl Look {
     }
 }
 
-/// A loss of power can bring a dropped relation's file back, in whatever form it had. Nobody can have a lock of its
-/// relation, so a conversion that needs one never ends.
-fn forget_files_of_no_relation() {
+/// Relations of the session's database that have a file whose conversion needs a lock to end. A loss of power can bring a
+/// dropped relation's file back, in whatever form it had: nobody can have a lock of that, and it is forgotten.
+fn returned_relations() -> Vec<Oid> {
     // SAFETY: reads a variable of the session.
     let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    let in_vain =
+    let waits =
         convert::progress().into_iter().filter(|found| found.is_leaving && found.key.database == database);
-    for key in in_vain.map(|found| found.key) {
-        if relation_of(&key) == Oid::INVALID {
-            convert::forget(&key);
+    let mut relations = Vec::new();
+    for key in waits.map(|found| found.key) {
+        match relation_of(&key) {
+            Oid::INVALID => convert::forget(&key),
+            relation => relations.push(relation),
         }
     }
+    relations
 }
 
 unsafe extern "C-unwind" {

@@ -28,6 +28,9 @@ use crate::{report, settings, worker};
 const LIST_PERIOD: Duration = Duration::from_secs(5);
 /// Between the end of one look at a database and its continuation.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two dispatchers of a database, whatever there is to do: CREATE DATABASE … TEMPLATE and DROP DATABASE look every
+/// 100 ms whether everybody has left it.
+const GAP: Duration = Duration::from_millis(300);
 /// Naptimes between two looks where nothing has a setting.
 const IDLE_NAPS: u32 = 10;
 /// Of the time that a look took, until the next.
@@ -49,6 +52,8 @@ pub struct Dispatching {
 
 struct Known {
     due: Instant,
+    /// When its last dispatcher ended.
+    left: Option<Instant>,
     /// Where its look goes on.
     cursor: u32,
     /// How long it has taken so far.
@@ -106,10 +111,15 @@ impl Dispatching {
         }
         self.see_end(now);
         let is_on = settings::converts() && settings::converters() > 0;
-        if self.running.is_some() || !is_on || convert::in_flight() >= IN_FLIGHT_MAX {
+        if self.running.is_some() || !is_on {
             return;
         }
-        let next = self.known.iter().min_by_key(|(_, known)| known.due);
+        // With enough files under way a look has nothing to begin, but in these databases some to end.
+        let to_end = (convert::in_flight() >= IN_FLIGHT_MAX).then(convert::databases_due);
+        let has_work = |database: &u32| to_end.as_ref().is_none_or(|to_end| to_end.contains(database));
+        let has_rested = |known: &Known| known.left.is_none_or(|left| now.duration_since(left) >= GAP);
+        let next = self.known.iter().filter(|(database, known)| has_work(database) && has_rested(known));
+        let next = next.min_by_key(|(_, known)| known.due);
         if let Some((&database, known)) = next
             && known.due <= now
         {
@@ -125,8 +135,7 @@ impl Dispatching {
         // The end of a dispatcher wakes the launcher, and so does a label; files that are done do not.
         match self.running.is_some() || !settings::converts() || settings::converters() == 0 {
             true => LIST_PERIOD,
-            false if next.is_zero() => PAUSE,
-            false => next,
+            false => next.max(GAP),
         }
     }
 
@@ -134,7 +143,7 @@ impl Dispatching {
         let databases = BackgroundWorker::transaction(databases);
         self.known.retain(|database, _| databases.contains(database));
         for database in databases {
-            let new = || Known { due: now, cursor: 0, spent: Duration::ZERO, is_woken: false };
+            let new = || Known { due: now, left: None, cursor: 0, spent: Duration::ZERO, is_woken: false };
             self.known.entry(database).or_insert_with(new);
         }
         self.listed = Some(now);
@@ -182,6 +191,7 @@ impl Dispatching {
         // SAFETY: reads what all processes share.
         let is_standby = unsafe { pg_sys::RecoveryInProgress() };
         let Some(known) = self.known.get_mut(&database) else { return };
+        known.left = Some(now);
         let nap = settings::naptime();
         let ended = board::ended();
         known.spent += took;

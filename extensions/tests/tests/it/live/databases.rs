@@ -32,6 +32,28 @@ fn on_each_major(test: &str, mut run: impl FnMut(&Live)) {
 }
 
 #[test]
+fn a_database_of_more_files_than_are_converted_at_once_changes_its_form_and_back() {
+    Server::each_with_extensions("many files of a database", &MAJORS, |server| {
+        let live = Live::start(server, &[("cfs.convert_workers", "4"), ("cfs.naptime", "1s")]);
+        live.sql("do $$ begin for n in 1..120 loop
+            execute format('create table m%s as select i, repeat(md5(i::text), 20) from generate_series(1, 200) i', n);
+            end loop; end $$");
+        let left = |form: &str| {
+            format!(
+                "select count(*) from pg_class c, cfs_segments(1663, pg_relation_filenode(c.oid)) s
+                where c.relname ~ '^m[0-9]+$' and s.fork = 'main' and s.form <> '{form}'"
+            )
+        };
+        for (call, form) in [("cfs_compress_database", "compressed"), ("cfs_decompress_database", "plain")] {
+            live.sql(&format!("select {call}('postgres')"));
+            wait_until(PATIENCE, "all files", || live.sql(&left(form)) == "0")
+                .unwrap_or_else(|error| panic!("{error} {call}: {}", live.progress()));
+        }
+        live.is_clean();
+    });
+}
+
+#[test]
 fn a_database_is_copied_amid_a_conversion_by_either_strategy() {
     on_each_major("copies of databases amid conversions", |live| {
         let expected = amid(live);

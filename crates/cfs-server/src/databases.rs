@@ -40,6 +40,10 @@ pub(crate) fn begin(version: &str) -> Result<Vec<(u32, u32)>, Problem> {
             return Err(Problem::Copied { path: absolute(&directory), guard: found });
         }
         guard::mark(&directory, State::Running).map_err(at)?;
+        // A server that was killed may have left the guard's name in memory alone.
+        if found == Some(guard::Content::Original(State::Running)) {
+            fs::File::open(&directory).and_then(|directory| directory.sync_all()).map_err(at)?;
+        }
         guarded.push((tablespace, database_of(&directory)));
     }
     Ok(guarded)

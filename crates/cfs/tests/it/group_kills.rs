@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgshrink_cfs::group::{self, InTurn, Threads};
 use pgshrink_cfs::{
@@ -22,6 +22,8 @@ use crate::workers::{self, kill};
 const SEGMENTS: usize = 7;
 const WORKERS: u32 = 4;
 const BLOCKS: u32 = 8;
+/// How long a lock that this program has let go may still be held.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 type Open = Container<'static, FileDevice, Pids>;
 
@@ -76,8 +78,16 @@ fn home(folder: &Path, segment: usize) -> FileFolder {
 }
 
 fn open(folder: &Path, shared: Shared, segment: usize) -> Open {
-    let file = home(folder, segment).open(segment::FILE_NAME).unwrap();
-    Container::open(file, Pids, shared.words(segment), Recovery::Discard, options()).unwrap().0
+    let begun = Instant::now();
+    loop {
+        let file = home(folder, segment).open(segment::FILE_NAME).unwrap();
+        match Container::open(file, Pids, shared.words(segment), Recovery::Discard, options()) {
+            // A process that another test of this program has forked has this one's descriptors, and so their locks, until
+            // it becomes another program.
+            Err(Error::InUse) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
+            opened => return opened.unwrap().0,
+        }
+    }
 }
 
 fn payload(segment: usize, block: u32, value: u64) -> Vec<u8> {

@@ -209,6 +209,8 @@ impl Twin {
         let builder = Cluster::builder().server(server).fsync(!library.is_empty());
         let builder = builder.conf("shared_preload_libraries", library).conf("shared_buffers", "32MB");
         let builder = builder.conf("max_prepared_transactions", 4).conf("max_wal_size", "2GB");
+        // The library's take none from parallel queries, whose plans are compared.
+        let builder = builder.conf("max_worker_processes", 16);
         let cluster = builder.conf("log_min_messages", "warning").start().unwrap();
         let location = TempDir::owned_by(cluster.owner()).unwrap();
         let twin = Twin { cluster, location };

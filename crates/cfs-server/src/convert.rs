@@ -27,7 +27,7 @@ use pgshrink_interpose::PAGE_BYTES;
 use crate::collecting;
 use crate::convert::site::ServerSite;
 use crate::error::Problem;
-use crate::front::guard_durably;
+use crate::front::enter;
 use crate::names::{GUARD_NAME, PathBuffer, relation_name};
 use crate::process::with;
 use crate::server::{Shared, shared};
@@ -35,8 +35,9 @@ use crate::work::using_engine;
 
 /// Files of so many pages or fewer stay plain.
 pub const SMALL_PAGES: u64 = PLAIN_PAGES_MAX as u64;
-/// Files that may be on their way at the same time: what is exchanged and waits costs a slot and some system calls.
-const IN_FLIGHT_MAX: usize = 64;
+/// Files that may be on their way at the same time: what is exchanged and waits costs a slot and some system calls. With so
+/// many no other begins, but all go on and end.
+pub const IN_FLIGHT_MAX: usize = 64;
 const _: () = assert!(IN_FLIGHT_MAX < FLIGHTS_MAX);
 
 /// What came of an exchange of names.
@@ -268,9 +269,8 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
     if is_open.unwrap_or(true) {
         return Ok(Exchanged::Busy("the container that it was is still in use"));
     }
-    guard_durably(shared, key.tablespace, key.database)
+    enter(shared, key.tablespace, key.database)
         .map_err(|errno| Problem::System { call: "making the guard file", errno: errno.0 })?;
-    shared.note_directory(key.tablespace, key.database);
     // The launcher tries again, and fills more where the tablespace has a setting.
     let _ = crate::reserve::fill_beside_others(shared, key.tablespace);
     let policy = Policy::new(choice, false);

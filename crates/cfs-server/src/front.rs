@@ -10,7 +10,7 @@ mod plain;
 pub(crate) mod sync;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use birth::{guard_durably, lock_of, random};
+pub(crate) use birth::{enter, lock_of, random};
 pub(crate) use directory::{Sweep, sweep};
 pub(crate) use place::{Found, find, lstat};
 use place::{LOOKS, is_directory, named, relation};

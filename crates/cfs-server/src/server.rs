@@ -298,10 +298,8 @@ pub fn begin(fsync: bool) -> Result<(), Problem> {
 pub fn enter_directory(tablespace: u32, database: u32) -> Result<(), Problem> {
     let shared = shared().ok_or(Problem::NotStarted)?;
     owner::own(tablespace)?;
-    crate::front::guard_durably(shared, tablespace, database)
-        .map_err(|Errno(errno)| Problem::System { call: "making a guard", errno })?;
-    shared.note_directory(tablespace, database);
-    Ok(())
+    crate::front::enter(shared, tablespace, database)
+        .map_err(|Errno(errno)| Problem::System { call: "making a guard", errno })
 }
 
 /// Before a name is exchanged for another kind of file, until the value is dropped: whoever opens the name meanwhile looks

@@ -18,7 +18,7 @@ use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{PgLogLevel, PgSqlErrorCode as Code, ereport, pg_guard};
 use pgshrink_cfs::slots::SegmentKey;
-use pgshrink_cfs_server::convert::{self, Exchanged, FormNow};
+use pgshrink_cfs_server::convert::{self, Exchanged, FormNow, IN_FLIGHT_MAX};
 use pgshrink_cfs_server::policy::{Lacks, Wanted};
 use pgshrink_cfs_server::{Problem, server};
 
@@ -31,8 +31,6 @@ use crate::{report, settings, targets, worker};
 const TIME: Duration = Duration::from_secs(1);
 /// So long it holds a lock at most, and one file's exchange: DROP TABLE may wait for it.
 const HOLD: Duration = Duration::from_millis(100);
-/// Files at most that are in the midst of a conversion. With so many no other begins, but all go on and end.
-pub const IN_FLIGHT_MAX: usize = 64;
 
 /// How far a relation's conversion was begun.
 enum Begun {

@@ -17,11 +17,10 @@ use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerStatus, DynamicBackgroun
 use pgrx::datum::IntoDatum;
 use pgrx::memcxt::PgMemoryContexts;
 use pgrx::pg_sys::{self, Oid};
-use pgshrink_cfs_server::convert;
+use pgshrink_cfs_server::convert::{self, IN_FLIGHT_MAX};
 use pgshrink_cfs_server::setting::Setting;
 
 use crate::board::{self, Ended};
-use crate::dispatcher::IN_FLIGHT_MAX;
 use crate::{report, settings, worker};
 
 /// Between two looks at the list of databases.

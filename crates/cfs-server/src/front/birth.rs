@@ -274,7 +274,7 @@ fn guard(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
 }
 
 /// The same, and both its content and its name are durable where the server waits for the disk.
-pub(crate) fn guard_durably(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
+pub(super) fn guard_durably(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
     guard(shared, tablespace, database)?;
     if shared.region.waits_for_disk() {
         let directory = PathBuffer::database(tablespace, database, shared.version());
@@ -283,16 +283,20 @@ pub(crate) fn guard_durably(shared: &Shared, tablespace: u32, database: u32) -> 
     Ok(())
 }
 
-/// The same before each container of the directory: durable by the first one, whichever process makes it. A filesystem
+/// The same, and all processes know from now on that the directory may have containers.
+pub(crate) fn enter(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
+    guard_durably(shared, tablespace, database)?;
+    shared.note_directory(tablespace, database);
+    Ok(())
+}
+
+/// Before each container of the directory: its guard is durable by the first one, whichever process makes it. A filesystem
 /// that keeps names one by one may lose the guard's with the power, and have the container's.
 fn guard_before_birth(shared: &Shared, tablespace: u32, database: u32) -> Result<(), Errno> {
-    let noted = shared.region.noted();
-    if noted.has_entry(tablespace, database) || !shared.region.waits_for_disk() {
-        return guard(shared, tablespace, database);
+    match shared.region.noted().has_entry(tablespace, database) || !shared.region.waits_for_disk() {
+        true => guard(shared, tablespace, database),
+        false => enter(shared, tablespace, database),
     }
-    guard_durably(shared, tablespace, database)?;
-    noted.note(tablespace, database);
-    Ok(())
 }
 
 /// Removes a segment's container and its directory, whatever state they are in: the name first, at once. If the name was

@@ -98,6 +98,11 @@ pub enum Step {
     Gone,
 }
 
+/// Bytes that have to be free before a file of so many pages begins its conversion, in either direction.
+pub fn bytes_needed(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE_BYTES as u64).saturating_add(crate::reserve::CONVERSION_BYTES)
+}
+
 /// Where a conversion leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {

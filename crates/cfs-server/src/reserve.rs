@@ -139,8 +139,8 @@ pub(crate) fn check_space(shared: &Shared, key: &SegmentKey, needed: u64) -> Res
     Err(Problem::Space { path: crate::collecting::path_of(key), needed: needed + CONVERSION_BYTES, found })
 }
 
-/// What a conversion leaves free.
-const CONVERSION_BYTES: u64 = 16 << 20;
+/// What a conversion leaves free, in bytes.
+pub(crate) const CONVERSION_BYTES: u64 = 16 << 20;
 
 /// Whether files of the tablespace may grow. A page that the server adds is of zeros, which takes no space; it
 /// takes some when it is written out, which must not fail. So growing is what fails, as long as the filesystem has

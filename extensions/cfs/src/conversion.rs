@@ -301,8 +301,8 @@ fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What a conversion waits for, in words.
-fn waits_for(waits: Waits) -> Option<String> {
+/// What the conversion of a file of so many pages waits for, in words.
+fn waits_for(waits: Waits, pages: u64) -> Option<String> {
     match waits {
         Waits::Nothing => None,
         Waits::Descriptors { pid, count: 1 } => Some(format!("process {pid} to close a descriptor")),
@@ -310,7 +310,9 @@ fn waits_for(waits: Waits) -> Option<String> {
         Waits::Unreadable { pid } => {
             Some(format!("process {pid}, whose descriptors in /proc cannot be read"))
         }
-        Waits::FreeSpace => Some("free space: one more file of up to 1 GB".to_owned()),
+        Waits::FreeSpace => {
+            Some(format!("free space: {} MB", convert::bytes_needed(pages).div_ceil(1 << 20)))
+        }
         Waits::Paused => Some("cfs.convert, which is off".to_owned()),
         Waits::Lock => Some("another process that has the file in hand".to_owned()),
     }
@@ -361,7 +363,7 @@ fn cfs_progress_rows() -> TableIterator<
             found.bytes_written as i64,
             seconds(found.started),
             found.copying_since.map(seconds),
-            waits_for(waits),
+            waits_for(waits, found.pages),
         )
     };
     TableIterator::new(convert::progress().into_iter().map(row).collect::<Vec<_>>())

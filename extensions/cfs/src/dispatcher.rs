@@ -63,7 +63,16 @@ struct Look {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    BackgroundWorker::connect_worker_to_spi_by_oid(Some(Oid::from(argument.value() as u32)), None);
+    let database = Oid::from(argument.value() as u32);
+    // SAFETY: a worker that has no database yet, and whose registration asked for one. ALLOW_CONNECTIONS is for sessions:
+    // files of a database that nobody may connect to change their form like others, and go back.
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(
+            database,
+            pg_sys::InvalidOid,
+            pg_sys::BGWORKER_BYPASS_ALLOWCONN,
+        );
+    }
     override_settings();
     worker::report("looking for relations to convert");
     let mut look = Look { begun: Instant::now(), containers: HashMap::new(), has_told: false };

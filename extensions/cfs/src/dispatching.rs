@@ -36,6 +36,8 @@ const IDLE_NAPS: u32 = 10;
 const TIMES_LATER: u32 = 20;
 /// `datconnlimit` of a database whose DROP was interrupted.
 const INVALID_DATABASE: i32 = -2;
+/// The database that CREATE DATABASE copies, and that nobody changes: its OID since 15 (`pg_database.dat`).
+const TEMPLATE0: u32 = 4;
 
 /// What the launcher knows of databases.
 #[derive(Default)]
@@ -221,7 +223,7 @@ impl Known {
     }
 }
 
-/// Databases that a worker can connect to, in a transaction.
+/// Databases that are looked at, in a transaction: those that let nobody connect too, but for template0.
 fn databases() -> Vec<u32> {
     let mut found = Vec::new();
     // SAFETY: in a transaction: a scan of a shared catalog that a session without a database can open.
@@ -235,8 +237,9 @@ fn databases() -> Vec<u32> {
                 break;
             }
             let form = *pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
-            if form.datallowconn && form.datconnlimit != INVALID_DATABASE {
-                found.push(form.oid.to_u32());
+            let database = form.oid.to_u32();
+            if database != TEMPLATE0 && form.datconnlimit != INVALID_DATABASE {
+                found.push(database);
             }
         }
         pg_sys::heap_endscan(scan);

@@ -54,6 +54,30 @@ fn a_database_of_more_files_than_are_converted_at_once_changes_its_form_and_back
 }
 
 #[test]
+fn a_database_that_lets_nobody_connect_changes_its_form_and_back() {
+    on_each_major("databases that allow no connections", |live| {
+        live.sql("create database d");
+        of(live, "d").sql(&table("t", 12_000)).unwrap();
+        let expected = of(live, "d").sql(&sum("t")).unwrap();
+        let path = of(live, "d").sql("select pg_relation_filepath('t')").unwrap();
+        let path = live.cluster.data_dir().join(path);
+        live.sql("alter database d with allow_connections false");
+        for (setting, is_container) in [("zstd:1", true), ("none", false)] {
+            live.set(&[("cfs.node_compression", setting)]);
+            let is_done =
+                || path.is_dir() == is_container && live.sql("select count(*) from cfs_progress") == "0";
+            wait_until(PATIENCE, "the conversion", is_done).unwrap_or_else(|error| {
+                panic!("{error} {setting}: {}\n{}", live.progress(), live.end_of_log())
+            });
+        }
+        assert!(!live.cluster.log().unwrap().contains("FATAL:"), "{}", live.end_of_log());
+        live.sql("alter database d with allow_connections true");
+        is(live, "d", &expected);
+        live.is_clean();
+    });
+}
+
+#[test]
 fn a_database_is_copied_amid_a_conversion_by_either_strategy() {
     on_each_major("copies of databases amid conversions", |live| {
         let expected = amid(live);

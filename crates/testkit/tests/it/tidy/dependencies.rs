@@ -1,7 +1,7 @@
 //! Which room may use which.
 
 /// What each room may depend on; the design's "Dependency direction".
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("codec", &[]),
     ("wire", &["codec"]),
     ("cfs", &["codec"]),
@@ -11,6 +11,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("pgclient", &["codec", "wire", "cfs", "zson", "backup", "advisor"]),
     ("gateway", &["codec", "wire", "pgclient"]),
     ("interpose", &[]),
+    ("repository", &[]),
     ("cfs-server", &["codec", "cfs", "interpose"]),
     ("cfs-exec", &["cfs-server", "interpose"]),
     (

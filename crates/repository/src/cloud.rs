@@ -1,0 +1,343 @@
+//! A repository in an object store, by `object_store`.
+//!
+//! Small objects are one conditional request (`If-None-Match: *`). Large ones are uploaded in parts of [`PART_BYTES`], of which
+//! [`UPLOADS_MAX`] are on their way at a time; an upload that is not completed leaves no object. Requests that fail for a
+//! passing reason are repeated.
+
+use crate::location::{Store, Variables};
+use crate::{Error, Found, Location, ObjectName, ObjectWriter, Repository};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, RetryConfig, WriteMultipart,
+};
+use std::future::Future;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// Bytes of a part of a large object. S3 allows 10,000 parts: 80 GiB.
+pub(crate) const PART_BYTES: usize = 8 << 20;
+/// Parts of one object that are uploaded at a time.
+const UPLOADS_MAX: usize = 2;
+/// For one request: a part takes so long at 70 kB/s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// For a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// From the first attempt of a request to the last.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(240);
+/// Attempts of a request after the first.
+const RETRIES_MAX: usize = 8;
+/// Threads for requests; the work is waiting.
+const THREADS: usize = 2;
+
+/// Objects of a bucket below a prefix.
+#[derive(Debug, Clone)]
+pub(crate) struct Cloud {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+    place: String,
+    runtime: Runtime,
+}
+
+/// An object that is uploaded in parts.
+struct CloudWriter {
+    shared: Arc<Shared>,
+    name: ObjectName,
+    /// `None`: it has failed, or is finished.
+    upload: Option<WriteMultipart>,
+}
+
+impl Cloud {
+    pub(crate) fn open(location: &Location, variables: &Variables) -> Result<Cloud, Error> {
+        let place = location.to_string();
+        let Location::Bucket { store, bucket, prefix } = location else {
+            return Err(Error::Location { place, reason: "it is a directory".to_owned() });
+        };
+        // The process may have chosen one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let refused = |error: object_store::Error| Error::Location {
+            place: location.to_string(),
+            reason: error.to_string(),
+        };
+        let store = client(*store, bucket, variables).map_err(refused)?;
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let runtime =
+            runtime.map_err(|source| Error::Io { what: "start threads for", path: place.clone(), source })?;
+        let shared = Shared { store, prefix: prefix.clone(), place, runtime };
+        Ok(Cloud { shared: Arc::new(shared) })
+    }
+}
+
+/// The store's client, with credentials and endpoint of the environment.
+fn client(
+    store: Store,
+    bucket: &str,
+    variables: &Variables,
+) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    let retry =
+        RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
+    // An endpoint of http:// was chosen by who wrote it; the stores' own are https.
+    let options = ClientOptions::new()
+        .with_allow_http(true)
+        .with_timeout(REQUEST_TIMEOUT)
+        .with_connect_timeout(CONNECT_TIMEOUT);
+    // Each store's builder has its own type and the same methods.
+    macro_rules! built {
+        ($builder:expr, $prefix:literal) => {{
+            let mut builder = $builder;
+            for (key, value) in variables.below($prefix) {
+                // What this client does not know is for other programs.
+                if let Ok(key) = key.parse() {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            Arc::new(builder.with_client_options(options).with_retry(retry).build()?)
+        }};
+    }
+    Ok(match store {
+        Store::S3 => built!(AmazonS3Builder::new().with_bucket_name(bucket), "AWS_"),
+        Store::Azure => built!(MicrosoftAzureBuilder::new().with_container_name(bucket), "AZURE_"),
+        Store::Google => built!(GoogleCloudStorageBuilder::new().with_bucket_name(bucket), "GOOGLE_"),
+    })
+}
+
+impl Shared {
+    fn path(&self, name: &str) -> Path {
+        match self.prefix.as_str() {
+            "" => Path::from(name),
+            prefix => Path::from(format!("{prefix}/{name}")),
+        }
+    }
+
+    /// Runs a request on the calling thread, and says what failed.
+    fn request<T>(
+        &self,
+        what: &'static str,
+        name: &ObjectName,
+        request: impl Future<Output = Result<T, object_store::Error>>,
+    ) -> Result<T, Error> {
+        self.runtime.block_on(request).map_err(|error| self.failed(what, name.as_str(), error))
+    }
+
+    fn failed(&self, what: &'static str, name: &str, error: object_store::Error) -> Error {
+        let place = self.place.clone();
+        match (ObjectName::new(name), &error) {
+            (Ok(name), object_store::Error::NotFound { .. }) => Error::NotFound { place, name },
+            (
+                Ok(name),
+                object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. },
+            ) => Error::Exists { place, name },
+            _ => Error::Store { what, place, name: name.to_owned(), reason: with_causes(&error) },
+        }
+    }
+
+    /// `None`: the name is not one of ours.
+    fn found(&self, meta: ObjectMeta) -> Option<Found> {
+        let path = meta.location.as_ref();
+        let name = match self.prefix.as_str() {
+            "" => path,
+            prefix => path.strip_prefix(prefix)?.strip_prefix('/')?,
+        };
+        Some(Found {
+            name: ObjectName::new(name).ok()?,
+            bytes: meta.size,
+            written: meta.last_modified.into(),
+        })
+    }
+
+    fn folder(&self, below: Option<&ObjectName>) -> Option<Path> {
+        match (below, self.prefix.as_str()) {
+            (Some(name), _) => Some(self.path(name.as_str())),
+            (None, "") => None,
+            (None, prefix) => Some(Path::from(prefix)),
+        }
+    }
+
+    fn limit(&self, limit: usize) -> Error {
+        Error::Limit { place: self.place.clone(), limit }
+    }
+}
+
+/// An error and what caused it: the store's own words come last.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Repository for Cloud {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Error> {
+        let shared = &self.shared;
+        let payload = Bytes::copy_from_slice(bytes).into();
+        let path = shared.path(name.as_str());
+        let put = shared.store.put_opts(&path, payload, PutMode::Create.into());
+        match shared.request("create", name, put) {
+            // A first attempt may have succeeded and its answer was lost. Writers' bytes differ.
+            Err(Error::Exists { .. }) if self.size(name)? == bytes.len() as u64 => {
+                match self.read(name, 0, bytes.len())? == bytes {
+                    true => Ok(()),
+                    false => Err(Error::Exists { place: shared.place.clone(), name: name.clone() }),
+                }
+            }
+            done => done.map(|_| ()),
+        }
+    }
+
+    fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>, Error> {
+        let shared = &self.shared;
+        let path = shared.path(name.as_str());
+        let upload = shared.request("create", name, shared.store.put_multipart(&path))?;
+        let upload = Some(WriteMultipart::new_with_chunk_size(upload, PART_BYTES));
+        Ok(Box::new(CloudWriter { shared: Arc::clone(shared), name: name.clone(), upload }))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64, Error> {
+        let shared = &self.shared;
+        let path = shared.path(name.as_str());
+        Ok(shared.request("look at", name, shared.store.head(&path))?.size)
+    }
+
+    fn read(&self, name: &ObjectName, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+        let shared = &self.shared;
+        let expected = offset.saturating_add(bytes as u64);
+        let path = shared.path(name.as_str());
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let read = shared.request("read", name, shared.store.get_range(&path, offset..expected));
+        let found = match read {
+            Ok(read) if read.len() == bytes => return Ok(read.into()),
+            Ok(read) => offset + read.len() as u64,
+            // A range behind the end is an error of the store.
+            Err(error @ Error::Store { .. }) => match self.size(name)? {
+                size if size < expected => size,
+                _ => return Err(error),
+            },
+            Err(error) => return Err(error),
+        };
+        Err(Error::Short { place: shared.place.clone(), name: name.clone(), expected, found })
+    }
+
+    fn list(&self, below: Option<&ObjectName>, count_max: usize) -> Result<Vec<Found>, Error> {
+        let shared = &self.shared;
+        let folder = shared.folder(below);
+        let what = folder.as_ref().map_or("", |path| path.as_ref()).to_owned();
+        let mut objects = shared.store.list(folder.as_ref());
+        let mut found = Vec::new();
+        loop {
+            let next = shared.runtime.block_on(objects.try_next());
+            let next = next.map_err(|error| shared.failed("list", &what, error))?;
+            let Some(meta) = next else { break };
+            let Some(object) = shared.found(meta) else { continue };
+            if found.len() == count_max {
+                return Err(shared.limit(count_max));
+            }
+            found.push(object);
+        }
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+
+    fn top(&self, count_max: usize) -> Result<Vec<String>, Error> {
+        let shared = &self.shared;
+        let folder = shared.folder(None);
+        let list = shared.store.list_with_delimiter(folder.as_ref());
+        let list = shared.runtime.block_on(list).map_err(|error| shared.failed("list", "", error))?;
+        let objects = list.objects.into_iter().map(|meta| meta.location);
+        let last = |path: Path| path.filename().map(str::to_owned);
+        let names = objects.chain(list.common_prefixes).filter_map(last);
+        let mut names: Vec<String> = names.filter(|name| ObjectName::new(name).is_ok()).collect();
+        if names.len() > count_max {
+            return Err(shared.limit(count_max));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), Error> {
+        let shared = &self.shared;
+        let path = shared.path(name.as_str());
+        match shared.request("remove", name, shared.store.delete(&path)) {
+            Err(Error::NotFound { .. }) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+impl CloudWriter {
+    fn failed(&self, error: object_store::Error) -> Error {
+        self.shared.failed("write", self.name.as_str(), error)
+    }
+}
+
+impl Write for CloudWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(upload) = &mut self.upload else {
+            return Err(io::Error::other(format!("the upload of {} has failed before", self.name)));
+        };
+        // Parts are sent by the runtime's threads; `write` only starts them, inside of the runtime.
+        let _inside = self.shared.runtime.enter();
+        let room = self.shared.runtime.block_on(upload.wait_for_capacity(UPLOADS_MAX));
+        let bytes = &bytes[..bytes.len().min(PART_BYTES)];
+        match room {
+            Ok(()) => upload.write(bytes),
+            Err(error) => {
+                let error = self.failed(error);
+                self.abort();
+                return Err(io::Error::other(error));
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl CloudWriter {
+    /// Tells the store to forget the parts. It is not needed for correctness.
+    fn abort(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            let _ = self.shared.runtime.block_on(upload.abort());
+        }
+    }
+}
+
+impl ObjectWriter for CloudWriter {
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        let Some(upload) = self.upload.take() else {
+            return Err(Error::Store {
+                what: "write",
+                place: self.shared.place.clone(),
+                name: self.name.to_string(),
+                reason: "a part could not be uploaded".to_owned(),
+            });
+        };
+        self.shared.runtime.block_on(upload.finish()).map(|_| ()).map_err(|error| self.failed(error))
+    }
+}
+
+impl Drop for CloudWriter {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}

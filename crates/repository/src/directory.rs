@@ -1,0 +1,260 @@
+//! A repository in a directory.
+//!
+//! An object is written to a file whose name begins with [`UNFINISHED`], synced, and linked to its own name, never over
+//! another. Then its directory is synced, and before the first object so is every directory that was made for it.
+
+use crate::{Error, Found, ObjectName, ObjectWriter, Repository};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tempfile::NamedTempFile;
+
+/// What the name of a file begins with that is not whole. No object's name begins with a dot.
+const UNFINISHED: &str = ".pgshrink-";
+/// Directories below each other in a listing; names of this crate have fewer.
+const DEPTH_MAX: usize = 16;
+
+/// Objects as files below a root.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    root: PathBuf,
+}
+
+/// An object that has no name yet.
+struct DirectoryWriter {
+    file: NamedTempFile,
+    path: PathBuf,
+    place: String,
+    name: ObjectName,
+}
+
+/// For `map_err` of what was tried with a path.
+fn failed<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> Error + 'p {
+    move |source| Error::Io { what, path: path.display().to_string(), source }
+}
+
+impl Directory {
+    /// Makes the directory if it is not there.
+    pub(crate) fn open(root: &Path) -> Result<Directory, Error> {
+        let root = std::path::absolute(root).map_err(failed("find", root))?;
+        make(&root)?;
+        Ok(Directory { root })
+    }
+
+    fn place(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn path(&self, name: &ObjectName) -> PathBuf {
+        self.root.join(name.as_str())
+    }
+
+    fn begin(&self, name: &ObjectName) -> Result<DirectoryWriter, Error> {
+        let path = self.path(name);
+        let parent = path.parent().unwrap_or(&self.root);
+        make(parent)?;
+        sweep(parent);
+        let file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(parent);
+        let file = file.map_err(failed("create a file in", parent))?;
+        // Its owner is alive: `sweep` of another process leaves it.
+        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| failed("lock", file.path())(error.into()))?;
+        Ok(DirectoryWriter { file, path, place: self.place(), name: name.clone() })
+    }
+
+    fn open_object(&self, name: &ObjectName) -> Result<File, Error> {
+        let path = self.path(name);
+        match File::open(&path) {
+            Ok(file) => Ok(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(Error::NotFound { place: self.place(), name: name.clone() })
+            }
+            Err(error) => Err(failed("open", &path)(error)),
+        }
+    }
+
+    fn walk(&self, folder: &Path, depth: usize, found: &mut Listing) -> Result<(), Error> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed("list", folder)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed("list", folder))?;
+            let path = entry.path();
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Removed meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("look at", &path)(error)),
+            };
+            let name = path.strip_prefix(&self.root).ok().and_then(Path::to_str).map(ObjectName::new);
+            // What is not ours has names that are not ours.
+            let Some(Ok(name)) = name else { continue };
+            if metadata.is_dir() && depth < DEPTH_MAX {
+                self.walk(&path, depth + 1, found)?;
+            } else if metadata.is_file() {
+                let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                found.add(Found { name, bytes: metadata.len(), written }, || self.place())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Objects found so far.
+struct Listing {
+    found: Vec<Found>,
+    count_max: usize,
+}
+
+impl Listing {
+    fn add(&mut self, found: Found, place: impl FnOnce() -> String) -> Result<(), Error> {
+        if self.found.len() == self.count_max {
+            return Err(Error::Limit { place: place(), limit: self.count_max });
+        }
+        self.found.push(found);
+        Ok(())
+    }
+}
+
+impl Repository for Directory {
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Error> {
+        let mut writer = self.begin(name)?;
+        writer.file.write_all(bytes).map_err(failed("write", &writer.path))?;
+        Box::new(writer).finish()
+    }
+
+    fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>, Error> {
+        Ok(Box::new(self.begin(name)?))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64, Error> {
+        let file = self.open_object(name)?;
+        let metadata = file.metadata().map_err(failed("look at", &self.path(name)))?;
+        Ok(metadata.len())
+    }
+
+    fn read(&self, name: &ObjectName, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+        let file = self.open_object(name)?;
+        let found = file.metadata().map_err(failed("look at", &self.path(name)))?.len();
+        let expected = offset.saturating_add(bytes as u64);
+        // Before anything is allocated.
+        if expected > found {
+            return Err(Error::Short { place: self.place(), name: name.clone(), expected, found });
+        }
+        let mut read = vec![0; bytes];
+        file.read_exact_at(&mut read, offset).map_err(failed("read", &self.path(name)))?;
+        Ok(read)
+    }
+
+    fn list(&self, below: Option<&ObjectName>, count_max: usize) -> Result<Vec<Found>, Error> {
+        let folder = below.map_or_else(|| self.root.clone(), |name| self.path(name));
+        let mut listing = Listing { found: Vec::new(), count_max };
+        self.walk(&folder, 0, &mut listing)?;
+        listing.found.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(listing.found)
+    }
+
+    fn top(&self, count_max: usize) -> Result<Vec<String>, Error> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.root).map_err(failed("list", &self.root))? {
+            let entry = entry.map_err(failed("list", &self.root))?;
+            let name = entry.file_name().into_string().ok();
+            let Some(name) = name.filter(|name| ObjectName::new(name).is_ok()) else { continue };
+            if names.len() == count_max {
+                return Err(Error::Limit { place: self.place(), limit: count_max });
+            }
+            names.push(name);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), Error> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed("remove", &path)(error)),
+        }
+        let mut folder = path.parent().unwrap_or(&self.root);
+        sync(folder)?;
+        // Directories that are empty now, up to the root.
+        while folder != self.root && fs::remove_dir(folder).is_ok() {
+            let Some(above) = folder.parent() else { break };
+            sync(above)?;
+            folder = above;
+        }
+        Ok(())
+    }
+}
+
+impl Write for DirectoryWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl ObjectWriter for DirectoryWriter {
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let DirectoryWriter { file, path, place, name } = *self;
+        file.as_file().sync_all().map_err(failed("sync", &path))?;
+        match file.persist_noclobber(&path) {
+            Ok(_) => {}
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => {
+                return Err(Error::Exists { place, name });
+            }
+            Err(error) => return Err(failed("create", &path)(error.error)),
+        }
+        path.parent().map_or(Ok(()), sync)
+    }
+}
+
+/// Makes a directory and those above it, each durable before the next.
+fn make(folder: &Path) -> Result<(), Error> {
+    match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return Err(failed("create", folder)(ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("look at", folder)(error)),
+    }
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+    above.map_or(Ok(()), make)?;
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("create", folder)(error)),
+        // Whoever made it may not have synced it yet.
+        _ => above.map_or(Ok(()), sync),
+    }
+}
+
+fn sync(folder: &Path) -> Result<(), Error> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
+}
+
+/// Removes what writers have left that were killed. It is in nobody's way, so errors are.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            continue;
+        }
+        let Ok(file) = File::open(entry.path()) else { continue };
+        let is_new = file.metadata().and_then(|metadata| metadata.modified()).is_ok_and(is_recent);
+        // Between its creation and its lock it is new.
+        if !is_new && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_recent(time: SystemTime) -> bool {
+    SystemTime::now().duration_since(time).is_ok_and(|age| age.as_secs() < 60)
+}

@@ -1,0 +1,123 @@
+//! A repository in a directory.
+
+use super::model::{self, name};
+use pgshrink_repository::{Error, Location, Repository, Variables};
+use pgshrink_testkit::TempDir;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+fn open(path: &Path) -> Arc<dyn Repository> {
+    Location::Directory(path.to_owned()).open(&Variables::default()).unwrap()
+}
+
+fn fresh(test: impl FnOnce(&dyn Repository)) {
+    let folder = TempDir::new().unwrap();
+    test(&*open(&folder.path().join("deep/er/backups")));
+}
+
+#[test]
+fn objects_are_kept_and_listed() {
+    fresh(model::keeps_objects);
+}
+
+#[test]
+fn an_object_is_created_once() {
+    fresh(model::creates_once);
+}
+
+#[test]
+fn of_many_who_create_an_object_at_once_one_does() {
+    fresh(model::lets_one_of_many_create);
+}
+
+#[test]
+fn large_objects_are_kept() {
+    fresh(model::keeps_large_objects);
+}
+
+#[test]
+fn what_was_not_finished_is_not_there() {
+    fresh(model::forgets_unfinished_objects);
+}
+
+#[test]
+fn nobody_else_can_read_objects() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(&folder.path().join("backups"));
+    repository.create(&name("one/object"), b"x").unwrap();
+    for (path, mode) in [("backups", 0o700), ("backups/one", 0o700), ("backups/one/object", 0o600)] {
+        let found = fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{path}");
+    }
+}
+
+#[test]
+fn a_writer_does_not_replace_an_object() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(folder.path());
+    let mut writer = repository.writer(&name("one")).unwrap();
+    repository.create(&name("one"), b"first").unwrap();
+    writer.write_all(b"second").unwrap();
+    assert!(matches!(writer.finish(), Err(Error::Exists { .. })));
+    assert_eq!(repository.read(&name("one"), 0, 5).unwrap(), b"first");
+}
+
+fn unfinished(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(".pgshrink-")).collect()
+}
+
+#[test]
+fn what_a_killed_writer_left_is_removed_and_a_live_writers_file_is_not() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(folder.path());
+    let long_ago = SystemTime::now() - Duration::from_secs(600);
+    let left = folder.path().join(".pgshrink-killed");
+    fs::write(&left, b"half").unwrap();
+    fs::File::options().write(true).open(&left).unwrap().set_modified(long_ago).unwrap();
+    let young = folder.path().join(".pgshrink-young");
+    fs::write(&young, b"half").unwrap();
+
+    let mut alive = repository.writer(&name("alive")).unwrap();
+    alive.write_all(b"slow").unwrap();
+    for path in unfinished(folder.path()) {
+        fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+    }
+    fs::write(folder.path().join(".pgshrink-young"), b"half").unwrap();
+    repository.create(&name("other"), b"x").unwrap();
+    assert!(!left.exists());
+    assert!(young.exists(), "somebody may be about to lock it");
+    alive.finish().unwrap();
+    assert_eq!(repository.read(&name("alive"), 0, 4).unwrap(), b"slow");
+}
+
+#[test]
+fn what_is_not_ours_is_not_listed_and_not_removed() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(folder.path());
+    fs::write(folder.path().join("a file"), b"").unwrap();
+    fs::create_dir(folder.path().join("lost+found")).unwrap();
+    fs::write(folder.path().join(".hidden"), b"").unwrap();
+    repository.create(&name("one/object"), b"x").unwrap();
+    assert_eq!(repository.list(None, 10).unwrap().len(), 1);
+    repository.remove(&name("one/object")).unwrap();
+    assert!(!folder.path().join("one").exists(), "an empty directory of ours goes");
+    for path in ["a file", "lost+found", ".hidden"] {
+        assert!(folder.path().join(path).exists(), "{path}");
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_the_directory_is_an_error_that_names_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, b"").unwrap();
+    for path in [path.clone(), path.join("below")] {
+        let error = Location::Directory(path).open(&Variables::default()).unwrap_err().to_string();
+        assert!(error.contains("file") && error.contains("irectory"), "{error}");
+    }
+}

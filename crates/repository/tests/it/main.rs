@@ -1,0 +1,8 @@
+//! Tests of pgshrink-repository.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod directory;
+mod locations;
+mod model;
+mod s3;

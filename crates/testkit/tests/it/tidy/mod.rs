@@ -133,7 +133,7 @@ fn one_walker_steps_over_messages() {
 
 #[test]
 fn pure_crates_see_no_clock_no_file_and_no_environment() {
-    const PURE: [&str; 5] = ["cfs", "codec", "pgclient", "wire", "zson"];
+    const PURE: [&str; 6] = ["backup", "cfs", "codec", "pgclient", "wire", "zson"];
     let sources = PURE.map(|name| format!("crates/{name}/src/"));
     check(
         "pure crates take the clock, files and environment as arguments",

@@ -1,0 +1,20 @@
+//! Physical backups of PostgreSQL, without IO.
+//!
+//! This crate opens no file and no socket, looks at no clock and starts no thread. Bytes go in, and bytes, entries or
+//! decisions come out. It allocates nothing for a size that the input merely declares.
+//!
+//! * [`checksum`]: the checksums that a manifest may hold.
+//! * [`wal`]: LSNs, timelines, names of WAL segments.
+//! * [`path`], [`time`]: paths inside a backup, and times of the server's clock.
+
+pub mod checksum;
+mod error;
+pub mod path;
+pub mod time;
+pub mod wal;
+
+pub use checksum::{Checksum, ChecksumAlgorithm};
+pub use error::Error;
+pub use path::BackupPath;
+pub use time::ServerTime;
+pub use wal::{Lsn, Timeline, WalSegmentName, WalSegmentSize};

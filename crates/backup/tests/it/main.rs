@@ -1,0 +1,1 @@
+//! Tests of backups against real servers.

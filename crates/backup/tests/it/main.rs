@@ -1,1 +1,9 @@
-//! Tests of backups against real servers.
+//! Tests of the crate from outside: hostile input, and what real servers write and accept.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod manifest;
+mod manifest_server;
+
+/// Tests of limits look at what their thread holds.
+#[global_allocator]
+static COUNTING: pgshrink_testkit::allocations::Counting = pgshrink_testkit::allocations::Counting;

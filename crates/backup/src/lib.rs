@@ -4,12 +4,14 @@
 //! decisions come out. It allocates nothing for a size that the input merely declares.
 //!
 //! * [`checksum`]: the checksums that a manifest may hold.
+//! * [`label`]: `backup_label` and `tablespace_map`.
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
 //! * [`path`], [`time`]: paths inside a backup, and times of the server's clock.
 
 pub mod checksum;
 mod error;
+pub mod label;
 pub mod manifest;
 pub mod path;
 pub mod time;

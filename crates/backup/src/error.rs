@@ -64,6 +64,16 @@ pub enum Error {
         /// The versions that are known.
         known: &'static str,
     },
+    /// The server is too old for something.
+    #[error("PostgreSQL {major} does not know {what}; {since} and later do")]
+    TooOld {
+        /// What it does not know.
+        what: &'static str,
+        /// The server's major version.
+        major: u32,
+        /// The first one that does.
+        since: u32,
+    },
 }
 
 impl Error {

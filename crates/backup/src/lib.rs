@@ -3,12 +3,14 @@
 //! This crate opens no file and no socket, looks at no clock and starts no thread. Bytes go in, and bytes, entries or
 //! decisions come out. It allocates nothing for a size that the input merely declares.
 //!
+//! * [`base_backup`]: the command `BASE_BACKUP`, its options and what the server answers.
 //! * [`checksum`]: the checksums that a manifest may hold.
 //! * [`label`]: `backup_label` and `tablespace_map`.
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
 //! * [`path`], [`time`]: paths inside a backup, and times of the server's clock.
 
+pub mod base_backup;
 pub mod checksum;
 mod error;
 pub mod label;

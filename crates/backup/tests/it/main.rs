@@ -1,6 +1,7 @@
 //! Tests of the crate from outside: hostile input, and what real servers write and accept.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod base_backup_server;
 mod label_server;
 mod manifest;
 mod manifest_server;

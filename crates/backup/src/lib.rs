@@ -5,6 +5,7 @@
 //!
 //! * [`base_backup`]: the command `BASE_BACKUP`, its options and what the server answers.
 //! * [`checksum`]: the checksums that a manifest may hold.
+//! * [`files`]: which files a backup has, and what they are.
 //! * [`label`]: `backup_label` and `tablespace_map`.
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
@@ -13,6 +14,7 @@
 pub mod base_backup;
 pub mod checksum;
 mod error;
+pub mod files;
 pub mod label;
 pub mod manifest;
 pub mod path;

@@ -1,7 +1,4 @@
-//! `BASE_BACKUP` of real servers, by a client that is just enough for a trusted connection over a Unix socket.
-
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+//! `BASE_BACKUP` of real servers.
 
 use pgshrink_backup::base_backup::{
     Checkpoint, Event, ManifestOption, MaxRate, Options, Position, Sequence, ServerMajor, Tablespace, Target,
@@ -10,43 +7,7 @@ use pgshrink_backup::manifest::{Item, PathEncoding, Reader};
 use pgshrink_backup::{ChecksumAlgorithm, Error};
 use pgshrink_testkit::{Auth, Cluster, Server, TempDir, left_out};
 
-/// A replication connection.
-struct Connection(UnixStream);
-
-impl Connection {
-    fn open(cluster: &Cluster) -> Connection {
-        let mut connection = Connection(UnixStream::connect(cluster.socket_path()).unwrap());
-        let parameters = b"user\0postgres\0replication\0true\0\0";
-        let mut packet = (parameters.len() as u32 + 8).to_be_bytes().to_vec();
-        packet.extend_from_slice(&196_608_u32.to_be_bytes());
-        packet.extend_from_slice(parameters);
-        connection.0.write_all(&packet).unwrap();
-        while connection.message().0 != b'Z' {}
-        connection
-    }
-
-    fn query(&mut self, text: &str) {
-        let mut packet = vec![b'Q'];
-        packet.extend_from_slice(&(text.len() as u32 + 5).to_be_bytes());
-        packet.extend_from_slice(text.as_bytes());
-        packet.push(0);
-        self.0.write_all(&packet).unwrap();
-    }
-
-    /// Type and content of the next message that is no notice.
-    fn message(&mut self) -> (u8, Vec<u8>) {
-        loop {
-            let mut header = [0; 5];
-            self.0.read_exact(&mut header).unwrap();
-            let length = u32::from_be_bytes(header[1..].try_into().unwrap()) as usize - 4;
-            let mut content = vec![0; length];
-            self.0.read_exact(&mut content).unwrap();
-            if !matches!(header[0], b'N' | b'S') {
-                return (header[0], content);
-            }
-        }
-    }
-}
+use crate::connection::Connection;
 
 /// The columns of a DataRow.
 fn columns(mut row: &[u8]) -> Vec<Option<&[u8]>> {
@@ -82,7 +43,7 @@ fn message_of(error: &[u8]) -> String {
 /// Takes a backup, or says why the server refused.
 fn take(cluster: &Cluster, options: &Options<'_>) -> Result<Taken, String> {
     let major = ServerMajor::new(cluster.server().major).unwrap();
-    let mut connection = Connection::open(cluster);
+    let mut connection = Connection::open(cluster, "replication\0true\0");
     connection.query(&options.command(major).unwrap());
     let mut positions = Vec::new();
     let mut tablespaces = Vec::new();

@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod base_backup_server;
+mod connection;
+mod files_server;
 mod label_server;
 mod manifest;
 mod manifest_server;

@@ -8,6 +8,7 @@
 //! * [`files`]: which files a backup has, and what they are.
 //! * [`label`]: `backup_label` and `tablespace_map`.
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
+//! * [`pack`]: objects of a repository that hold chunks of files.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
 //! * [`path`], [`time`]: paths inside a backup, and times of the server's clock.
 
@@ -17,6 +18,7 @@ mod error;
 pub mod files;
 pub mod label;
 pub mod manifest;
+pub mod pack;
 pub mod path;
 pub mod time;
 pub mod wal;

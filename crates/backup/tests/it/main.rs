@@ -7,6 +7,7 @@ mod files_server;
 mod label_server;
 mod manifest;
 mod manifest_server;
+mod pack;
 
 /// Tests of limits look at what their thread holds.
 #[global_allocator]

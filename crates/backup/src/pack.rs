@@ -1,0 +1,120 @@
+//! Packs: objects of a repository that hold the chunks of many files, and say which they are.
+//!
+//! A pack is written once, front to back, and never changed. Its footer names every chunk in it, so that packs restore in
+//! parallel, in any order, without a table of all chunks of the backup. The layout is in `formats/backup.md`.
+//!
+//! ```text
+//!   header (64) | payloads of chunks, side by side | footer: files, chunks | trailer (64)
+//! ```
+//!
+//! This module does not read or write objects, and does not encode chunks. [`PackWriter`] gives the bytes before and after
+//! the payloads; [`Trailer`] and [`Footer`] read them again.
+//!
+//! Invariants:
+//! 1. A footer that was read names only payloads that lie side by side between header and footer, in the order of its
+//!    chunks, without a gap.
+//! 2. Every path in it passed [`BackupPath::new`], and no path is there twice.
+//! 3. A flipped bit in header, footer or trailer is found by [`Trailer::read`], [`Footer::read`] or [`check_header`]; one in
+//!    a payload by the checksum of its chunk.
+
+mod error;
+mod footer;
+mod layout;
+mod writer;
+
+pub use error::{Error, Part};
+pub use footer::{Chunk, ChunkFacts, Footer, PackedFile, Trailer, check_header};
+pub use layout::{FOOTER_BYTES_MAX, HEADER_BYTES, TRAILER_BYTES, VERSION};
+pub use writer::{Ending, Full, PackWriter};
+
+use std::fmt;
+
+/// Most chunks of a pack.
+pub const CHUNKS_MAX: usize = 65_536;
+/// Most bytes of a pack's payloads.
+pub const PAYLOAD_BYTES_MAX: u32 = 1 << 30;
+/// Most raw bytes of a chunk.
+pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
+
+/// What tells a backup from all others: 16 random bytes, in every object of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BackupId(pub [u8; 16]);
+
+/// The place of a pack among those of its backup, from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PackNumber(pub u32);
+
+/// Where a file belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Area {
+    /// The data directory, tablespaces as `pg_tblspc/OID/…` and WAL as `pg_wal/…`.
+    Data,
+    /// Files that the server reads from elsewhere: `postgresql.conf` and the like below /etc.
+    Configuration,
+}
+
+/// SHA-256 of a chunk's raw bytes, or of a footer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sha256(pub [u8; 32]);
+
+impl BackupId {
+    /// 32 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<BackupId> {
+        parse_hex(text).map(BackupId)
+    }
+}
+
+impl Sha256 {
+    /// 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Sha256> {
+        parse_hex(text).map(Sha256)
+    }
+}
+
+impl PackNumber {
+    /// The name of its object, below the backup's name.
+    pub fn object_name(self) -> String {
+        format!("packs/{:08}.pack", self.0)
+    }
+}
+
+fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+impl fmt::Display for BackupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for BackupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}

@@ -71,6 +71,16 @@ impl Error {
     }
 }
 
+impl From<pgshrink_pgclient::Error> for Error {
+    fn from(error: pgshrink_pgclient::Error) -> Self {
+        match error {
+            pgshrink_pgclient::Error::File { what, path, reason } => Error::File { what, path, reason },
+            pgshrink_pgclient::Error::Tls { what, reason } => Error::Tls { what, reason },
+            other => Error::Tls { what: "tls", reason: other.to_string() },
+        }
+    }
+}
+
 /// SQLSTATEs used here (PostgreSQL, appendix A).
 pub mod sqlstate {
     /// connection_failure.

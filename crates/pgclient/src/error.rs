@@ -132,4 +132,10 @@ pub enum Error {
     /// A host, port or mode that is not UTF-8.
     #[error("{keyword} is not valid UTF-8")]
     NotText { keyword: &'static str },
+    /// A certificate or key that cannot be used.
+    #[error("cannot read {what} {}: {reason}", path.display())]
+    File { what: &'static str, path: PathBuf, reason: String },
+    /// TLS material that does not fit together.
+    #[error("{what}: {reason}")]
+    Tls { what: &'static str, reason: String },
 }

@@ -12,10 +12,12 @@
 //!                                   passfile           which lines of .pgpass speak of it
 //! ```
 //!
-//! This crate refuses to connect, to resolve names, to read passwords out of a password file, to look anything
-//! up in LDAP, and to judge keywords it does not know: a newer libpq may know them.
+//! These modules refuse to connect, to resolve names, to read passwords out of a password file, to look anything
+//! up in LDAP, and to judge keywords they do not know: a newer libpq may know them. They read files only through
+//! [`surroundings::Files`], so every rule can be tested from a table.
 //!
-//! It reads files only through [`surroundings::Files`], so every rule can be tested from a table.
+//! [`tls`] is different: it reads certificates from the disk and verifies those of servers, for everything in
+//! pgshrink that connects to one.
 //!
 //! ```
 //! use pgshrink_pgclient::conninfo::Conninfo;
@@ -38,6 +40,7 @@ pub mod service;
 pub mod ssl;
 pub mod surroundings;
 pub mod target;
+pub mod tls;
 
 pub use conninfo::Conninfo;
 pub use error::Error;

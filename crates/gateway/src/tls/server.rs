@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use pgshrink_pgclient::tls::{provider, read_certificates, read_key, tls_error};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use super::{ALPN, provider, read_certificates, read_key, tls_error};
+use super::ALPN;
 use crate::config::ListenTlsConfig;
 use crate::error::Error;
 
@@ -26,7 +27,7 @@ impl ListenTls {
         let ca = config.client_ca.as_ref().and_then(|path| read_certificates("tls.client_ca", path).err());
         let files =
             [read_certificates("tls.cert", &config.cert).err(), read_key("tls.key", &config.key).err(), ca];
-        let found: Vec<Error> = files.into_iter().flatten().collect();
+        let found: Vec<Error> = files.into_iter().flatten().map(Error::from).collect();
         if found.is_empty() { Self::load(config).err().into_iter().collect() } else { found }
     }
 

@@ -134,10 +134,16 @@ fn one_walker_steps_over_messages() {
 #[test]
 fn pure_crates_see_no_clock_no_file_and_no_environment() {
     const PURE: [&str; 6] = ["backup", "cfs", "codec", "pgclient", "wire", "zson"];
+    // What pgclient needs to talk to a server. The rest of it reads text.
+    const LIVE: [&str; 3] =
+        ["crates/pgclient/src/connection", "crates/pgclient/src/replication", "crates/pgclient/src/tls"];
     let sources = PURE.map(|name| format!("crates/{name}/src/"));
     check(
         "pure crates take the clock, files and environment as arguments",
-        |file| file.is_rust() && sources.iter().any(|source| file.path.starts_with(source.as_str())),
+        |file| {
+            let pure = sources.iter().any(|source| file.path.starts_with(source.as_str()));
+            file.is_rust() && pure && !LIVE.iter().any(|live| file.path.starts_with(live))
+        },
         |file| rust::outside_world(&file.path, &file.text),
     );
 }

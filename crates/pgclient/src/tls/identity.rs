@@ -3,11 +3,11 @@
 //! webpki knows only subject alternative names; libpq falls back to the common name when no alternative name is of
 //! the host's kind, and a client behind the connector must get the answer it would get without it.
 
+use std::net::IpAddr;
+
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{CertificateError, Error};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-
-use super::client::host_address;
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
     X509Certificate::from_der(certificate.as_ref())
@@ -67,10 +67,15 @@ pub(super) fn check_host(certificate: &CertificateDer<'_>, host: &str) -> Result
     )))
 }
 
-fn is_address(bytes: &[u8], address: std::net::IpAddr) -> bool {
+/// A host given as an address.
+fn host_address(host: &str) -> Option<IpAddr> {
+    host.parse().ok()
+}
+
+fn is_address(bytes: &[u8], address: IpAddr) -> bool {
     match address {
-        std::net::IpAddr::V4(a) => bytes == a.octets(),
-        std::net::IpAddr::V6(a) => bytes == a.octets(),
+        IpAddr::V4(a) => bytes == a.octets(),
+        IpAddr::V6(a) => bytes == a.octets(),
     }
 }
 

@@ -1,11 +1,17 @@
-//! Everything that can be wrong with what a user said about a connection.
+//! Everything that can be wrong with what a user said about a connection, and with the connection itself.
 //!
 //! Texts begin as libpq's do, so that a user who searches for them finds libpq's documentation. They differ
 //! where libpq would print a password.
 
+use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// Why connection parameters could not be understood.
+use crate::connection::{Phase, Place};
+use crate::protocol::Malformed;
+use crate::protocol::backend::Report;
+
+/// Why connection parameters could not be understood, or why a connection could not be made or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each text says what its fields are")]
@@ -138,4 +144,74 @@ pub enum Error {
     /// TLS material that does not fit together.
     #[error("{what}: {reason}")]
     Tls { what: &'static str, reason: String },
+    /// A name without an address.
+    #[error("could not translate host name \"{host}\" to address: {reason}")]
+    Resolve { host: String, reason: String },
+    /// Nobody answers there.
+    #[error("connection to server {place} failed: {reason}")]
+    Unreachable { place: Place, kind: io::ErrorKind, reason: String },
+    /// TLS was wanted and could not be had.
+    #[error("connection to server {place} failed: {reason}")]
+    Insecure { place: Place, reason: String },
+    /// The client cannot or must not authenticate as the server asks.
+    #[error("connection to server {place} failed: {reason}")]
+    Authentication { place: Place, reason: String },
+    /// The server is not of the sort that `target_session_attrs` wants.
+    #[error("connection to server {place} failed: {reason}")]
+    WrongSession { place: Place, reason: &'static str },
+    /// The server said so.
+    #[error("server {place}, while {phase}: {report}")]
+    Server { place: Place, phase: Phase, report: Box<Report> },
+    /// The end of the connection without a reason.
+    #[error("server {place} closed the connection unexpectedly, while {phase}")]
+    Closed { place: Place, phase: Phase },
+    /// The end of the connection, for a reason of the network.
+    #[error("connection to server {place} was lost, while {phase}: {reason}")]
+    Lost { place: Place, phase: Phase, kind: io::ErrorKind, reason: String },
+    /// Silence.
+    #[error("server {place} did not answer within {} ms, while {phase}", after.as_millis())]
+    TimedOut { place: Place, phase: Phase, after: Duration },
+    /// A message that does not belong there or is damaged.
+    #[error("server {place} broke the protocol, while {phase}: {malformed}")]
+    Protocol { place: Place, phase: Phase, malformed: Box<Malformed> },
+    /// More than is accepted.
+    #[error("{what} of {found} bytes from server {place} is over the limit of {allowed}")]
+    Limit { place: Place, what: &'static str, found: u64, allowed: u64 },
+    /// Something to be sent is too large.
+    #[error("{what} of {found} is over the limit of {allowed}")]
+    RequestLimit { what: &'static str, found: usize, allowed: usize },
+    /// A result that is not what the command promises.
+    #[error("server {place} answered {command} with something else: expected {expected}")]
+    Answer { place: Place, command: &'static str, expected: &'static str },
+    /// Every host, or every way of connecting to one, failed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    AllFailed(Vec<Error>),
+    /// Another command's answer has not been read to its end.
+    #[error("the connection to server {place} is in the middle of another command")]
+    Busy { place: Place },
+    /// Parameters that libpq knows and pgshrink does not have.
+    #[error("{what} is not supported by pgshrink")]
+    NotSupported { what: String },
+    /// A string with a zero byte cannot be sent.
+    #[error("{what} has a zero byte in it")]
+    ZeroByte { what: &'static str },
+    /// Neither a parameter nor the system says who connects.
+    #[error("no user name: give one with user=NAME or PGUSER")]
+    NoUser,
+}
+
+impl Error {
+    /// The SQLSTATE of a server's error.
+    pub fn sqlstate(&self) -> Option<&str> {
+        self.report().map(|report| report.sqlstate.as_str())
+    }
+
+    /// What the server said, of several attempts the last one that says something.
+    pub fn report(&self) -> Option<&Report> {
+        match self {
+            Error::Server { report, .. } => Some(report),
+            Error::AllFailed(errors) => errors.iter().rev().find_map(Error::report),
+            _ => None,
+        }
+    }
 }

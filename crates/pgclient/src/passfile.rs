@@ -5,7 +5,7 @@
 //! wins. The host looked for is `host` if given, else `hostaddr`; the default socket directory is looked for
 //! as `localhost`. A file that is not plain, or that group or others can access, is ignored with a warning.
 //!
-//! This module never looks at passwords: a line is copied with only its first field replaced.
+//! A copy of a line has only its first field replaced. [`password`] alone looks at the last one.
 
 use crate::surroundings::Surroundings;
 use std::io;
@@ -95,6 +95,34 @@ pub fn lookup_host(host: Option<&str>, hostaddr: Option<&str>, default_socket_di
         Some(host) if host == default_socket_dir => "localhost".to_owned(),
         Some(host) => host.to_owned(),
     }
+}
+
+/// The password of the first line for this host, port, database and user. libpq's `passwordFromFile`.
+pub fn password(text: &[u8], wanted: [&[u8]; 4]) -> Option<Vec<u8>> {
+    text.split(|&byte| byte == b'\n').filter(|line| !line.starts_with(b"#")).find_map(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let rest = wanted.iter().try_fold(line, |rest, token| after_field(rest, token))?;
+        Some(unescaped_field(rest))
+    })
+}
+
+/// What follows a field and its colon if the field is this token or `*`.
+fn after_field<'a>(line: &'a [u8], token: &[u8]) -> Option<&'a [u8]> {
+    line.strip_prefix(b"*:").or_else(|| after_exact_field(line, token))
+}
+
+/// The field up to its colon, or to the end of the line, without escapes.
+fn unescaped_field(line: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = line.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b':' => break,
+            b'\\' => out.push(*bytes.next().unwrap_or(&byte)),
+            _ => out.push(byte),
+        }
+    }
+    out
 }
 
 /// What follows the first field and its colon if the field is this token, spelled out rather than as `*`.

@@ -3,7 +3,8 @@
 //! rustls with the `ring` provider. No session is ever resumed, as libpq resumes none. Files are read when a
 //! configuration is made, so a broken file is reported before anybody connects.
 //!
-//! This module makes configurations and connects nowhere. Its users bring the sockets, the gateway with tokio.
+//! This module makes configurations and connects nowhere: [`connection`](crate::connection) uses them with blocking
+//! sockets, the gateway with tokio's.
 
 mod binding;
 mod identity;

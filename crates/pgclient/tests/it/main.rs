@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
 mod agreement;
+mod connecting;
 mod conninfo;
 mod oracle;
 mod parameters;
 mod passfile;
+mod protocol;
 mod service;
+mod session;
 mod ssl;
 mod target;
 mod world;

@@ -1,0 +1,173 @@
+//! Simple queries: one text, any number of results, read one event at a time.
+
+use pgshrink_wire::message::tag;
+
+use super::buffer::Found;
+use super::{Connection, Phase, State, Table, Wait};
+use crate::Error;
+use crate::protocol::backend::{Column, Row, row_description};
+use crate::protocol::frontend::{self, TEXT_SIZE_MAX};
+
+const COPY_OUT_RESPONSE: u8 = b'H';
+
+/// The answer to a query that is being read. Dropped before its end, it leaves the connection unusable.
+#[derive(Debug)]
+pub struct Results<'c> {
+    connection: &'c mut Connection,
+}
+
+/// One step of an answer. Values are borrowed from the connection's buffer.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A result with rows begins.
+    Columns(Vec<Column>),
+    /// A row.
+    Row(Row<'a>),
+    /// COPY TO STDOUT begins.
+    CopyOut,
+    /// The payload of a CopyData message.
+    CopyData(&'a [u8]),
+    /// COPY data is complete; its command's completion is still to come.
+    CopyDone,
+    /// A command is done: `SELECT 3`.
+    Complete(String),
+}
+
+impl Connection {
+    /// Sends a query text, which may hold several commands.
+    ///
+    /// # Errors
+    /// [`Error::ZeroByte`], [`Error::RequestLimit`], [`Error::Busy`], and those of the network.
+    pub fn query(&mut self, sql: &str) -> Result<Results<'_>, Error> {
+        check_text("the query", sql)?;
+        self.begin(Phase::Query)?;
+        frontend::query(&mut self.outgoing, sql);
+        self.flush()?;
+        Ok(Results { connection: self })
+    }
+
+    /// Runs a query text and collects every result, values in text form.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when the rows are larger than
+    /// [`result_size_max`](super::Limits::result_size_max), and all those of [`query`](Self::query) and
+    /// [`Results::next`].
+    pub fn simple_query(&mut self, sql: &str) -> Result<Vec<Table>, Error> {
+        let mut results = self.query(sql)?;
+        let mut tables = Vec::new();
+        while results.collect(&mut tables)? {}
+        Ok(tables)
+    }
+}
+
+impl<'c> Results<'c> {
+    pub(crate) fn of(connection: &'c mut Connection) -> Self {
+        Self { connection }
+    }
+
+    /// The next event; `None` when the answer is complete and the connection ready for another command.
+    ///
+    /// # Errors
+    /// [`Error::Server`] for an error of the server; the connection takes other commands after it unless the server
+    /// ended the session. After errors of network or protocol it takes none.
+    #[allow(clippy::should_implement_trait, reason = "an event borrows from the connection")]
+    pub fn next(&mut self) -> Result<Option<Event<'_>>, Error> {
+        if self.connection.state == State::Ready {
+            return Ok(None);
+        }
+        loop {
+            let Some(found) = self.connection.receive(Wait::Silence)? else { continue };
+            match found.tag {
+                tag::READY_FOR_QUERY => {
+                    self.connection.state = State::Ready;
+                    return Ok(None);
+                }
+                tag::ERROR_RESPONSE => return Err(self.connection.failed(found.body)),
+                tag::COPY_IN_RESPONSE => return Err(self.connection.refuse_copy_in()),
+                _ => return self.connection.event(found).map(Some),
+            }
+        }
+    }
+
+    /// Collects results up to the end or to the start of COPY data; false at the end.
+    pub(super) fn collect(&mut self, tables: &mut Vec<Table>) -> Result<bool, Error> {
+        let allowed = self.connection.limits.result_size_max;
+        let (mut table, mut size) = (Table::default(), 0);
+        while let Some(event) = self.next()? {
+            match event {
+                Event::Columns(columns) => table.columns = columns,
+                Event::Row(row) => {
+                    size += size_of_values(&row);
+                    if size > allowed {
+                        return Err(self.too_large(size, allowed));
+                    }
+                    table.push(row);
+                }
+                Event::Complete(tag) => {
+                    table.tag = tag;
+                    tables.push(std::mem::take(&mut table));
+                }
+                Event::CopyOut => return Ok(true),
+                Event::CopyData(_) | Event::CopyDone => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn too_large(&mut self, size: usize, allowed: usize) -> Error {
+        self.connection.state = State::Broken;
+        self.connection.over_limit("result", size, allowed)
+    }
+}
+
+/// Memory of a collected row: its values and what holds them.
+fn size_of_values(row: &Row<'_>) -> usize {
+    const PER_VALUE: usize = size_of::<Option<Box<[u8]>>>();
+    row.values().map(|value| value.map_or(0, <[u8]>::len) + PER_VALUE).sum::<usize>() + PER_VALUE
+}
+
+impl Connection {
+    fn event(&mut self, found: Found) -> Result<Event<'_>, Error> {
+        let Found { tag: of, body } = found;
+        let parsed = match of {
+            tag::ROW_DESCRIPTION => row_description(self.buffer.get(body)).map(Event::Columns),
+            tag::DATA_ROW => return self.row(body).map(Event::Row),
+            tag::COMMAND_COMPLETE => {
+                let body = self.buffer.get(body);
+                let tag = String::from_utf8_lossy(body.strip_suffix(b"\0").unwrap_or(body)).into_owned();
+                Ok(Event::Complete(tag))
+            }
+            tag::EMPTY_QUERY_RESPONSE => Ok(Event::Complete(String::new())),
+            COPY_OUT_RESPONSE => {
+                self.phase = Phase::Copy;
+                Ok(Event::CopyOut)
+            }
+            tag::COPY_DATA => return Ok(Event::CopyData(self.buffer.get(body))),
+            tag::COPY_DONE => {
+                self.phase = Phase::Query;
+                Ok(Event::CopyDone)
+            }
+            other => return Err(self.unexpected("answer to a query", "a result", other)),
+        };
+        parsed.map_err(|malformed| self.malformed(malformed))
+    }
+
+    /// Ends a COPY FROM STDIN, which nobody here has data for.
+    fn refuse_copy_in(&mut self) -> Error {
+        frontend::copy_fail(&mut self.outgoing, "COPY FROM STDIN is not supported by this client");
+        if self.flush().and_then(|()| self.drain()).is_err() {
+            self.state = State::Broken;
+        }
+        Error::NotSupported { what: "COPY FROM STDIN".to_owned() }
+    }
+}
+
+pub(super) fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
+    if text.len() > TEXT_SIZE_MAX {
+        return Err(Error::RequestLimit { what, found: text.len(), allowed: TEXT_SIZE_MAX });
+    }
+    if !frontend::has_no_zero(text.as_bytes()) {
+        return Err(Error::ZeroByte { what });
+    }
+    Ok(())
+}

@@ -5,12 +5,15 @@
 mod agreement;
 mod connecting;
 mod conninfo;
+mod hostile;
 mod oracle;
 mod parameters;
 mod passfile;
 mod protocol;
+mod queries;
 mod service;
 mod session;
 mod ssl;
+mod streams;
 mod target;
 mod world;

@@ -60,3 +60,7 @@ pub fn start_with_tls(test: &str, builder: ClusterBuilder) -> Option<Cluster> {
         Err(other) => panic!("{other}"),
     }
 }
+
+pub fn open_with(conninfo: &str, options: &Options) -> Result<Connection, Error> {
+    Connection::open(conninfo.as_bytes(), &around(&[], None), options)
+}

@@ -9,6 +9,7 @@
 //! * [`label`]: `backup_label` and `tablespace_map`.
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
 //! * [`pack`]: objects of a repository that hold chunks of files.
+//! * [`record`]: what a backup is, and which packs it has.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
 //! * [`path`], [`time`]: paths inside a backup, and times of the server's clock.
 
@@ -20,6 +21,7 @@ pub mod label;
 pub mod manifest;
 pub mod pack;
 pub mod path;
+pub mod record;
 pub mod time;
 pub mod wal;
 

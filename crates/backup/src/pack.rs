@@ -28,6 +28,7 @@ pub use layout::{FOOTER_BYTES_MAX, HEADER_BYTES, TRAILER_BYTES, VERSION};
 pub use writer::{Ending, Full, PackWriter};
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Most chunks of a pack.
 pub const CHUNKS_MAX: usize = 65_536;
@@ -57,17 +58,23 @@ pub enum Area {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sha256(pub [u8; 32]);
 
-impl BackupId {
-    /// 32 hexadecimal digits.
-    pub fn parse(text: &str) -> Option<BackupId> {
-        parse_hex(text).map(BackupId)
+/// 32 hexadecimal digits.
+impl FromStr for BackupId {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<BackupId, crate::Error> {
+        let malformed = || crate::Error::malformed("backup's id", "32 hexadecimal digits", text.as_bytes());
+        parse_hex(text).map(BackupId).ok_or_else(malformed)
     }
 }
 
-impl Sha256 {
-    /// 64 hexadecimal digits.
-    pub fn parse(text: &str) -> Option<Sha256> {
-        parse_hex(text).map(Sha256)
+/// 64 hexadecimal digits.
+impl FromStr for Sha256 {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<Sha256, crate::Error> {
+        let malformed = || crate::Error::malformed("SHA-256", "64 hexadecimal digits", text.as_bytes());
+        parse_hex(text).map(Sha256).ok_or_else(malformed)
     }
 }
 

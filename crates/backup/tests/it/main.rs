@@ -8,6 +8,7 @@ mod label_server;
 mod manifest;
 mod manifest_server;
 mod pack;
+mod record;
 
 /// Tests of limits look at what their thread holds.
 #[global_allocator]

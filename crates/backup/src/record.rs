@@ -1,0 +1,223 @@
+//! `backup.json`: what a backup is, and which packs it has.
+//!
+//! It is written when all packs are durable and before the manifest, whose presence says that the backup is whole. The layout is
+//! in `formats/backup.md`.
+//!
+//! The record stands in an envelope with the SHA-256 of its own text, so a damaged record is not taken for another. It names
+//! the SHA-256 of the manifest and of every pack's footer; a footer names those of its chunks. So whoever knows the record's
+//! SHA-256 can tell whether anything of the backup was changed.
+
+mod text;
+
+use crate::error::Error;
+use crate::manifest::SystemIdentifier;
+use crate::pack::{BackupId, CHUNK_BYTES_MAX, PackNumber, Sha256};
+use crate::path::BackupPath;
+use crate::time::ServerTime;
+use crate::wal::{Lsn, Timeline, WalSegmentSize};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::Digest;
+use std::collections::HashSet;
+use std::fmt;
+
+/// The version that this release writes and reads.
+pub const VERSION: u32 = 1;
+/// Most bytes of a `backup.json`.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// What a backup is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// In all objects of the backup.
+    #[serde(with = "text")]
+    pub id: BackupId,
+    /// What the user called it.
+    pub label: String,
+    /// `server_version_num`: 150004 is 15.4.
+    pub server_version: u32,
+    /// Which cluster it is of.
+    #[serde(with = "text")]
+    pub system_identifier: SystemIdentifier,
+    /// Bytes of a WAL segment.
+    pub wal_segment_bytes: u64,
+    /// Where WAL begins that is needed.
+    #[serde(with = "text")]
+    pub start_lsn: Lsn,
+    /// The timeline there.
+    #[serde(with = "text")]
+    pub start_timeline: Timeline,
+    /// Where WAL ends that is needed.
+    #[serde(with = "text")]
+    pub stop_lsn: Lsn,
+    /// The timeline there.
+    #[serde(with = "text")]
+    pub stop_timeline: Timeline,
+    /// When it began, by the server's clock.
+    #[serde(with = "text")]
+    pub start_time: ServerTime,
+    /// When it ended, by the server's clock.
+    #[serde(with = "text")]
+    pub stop_time: ServerTime,
+    /// Raw bytes of a chunk but for a file's last.
+    pub chunk_bytes: u32,
+    /// Tablespaces but `pg_default` and `pg_global`.
+    pub tablespaces: Vec<TablespaceRecord>,
+    /// Directories below the data directory, each behind the one that it is in.
+    #[serde(with = "text::list")]
+    pub directories: Vec<BackupPath>,
+    /// Files of the data directory, WAL among them.
+    pub files: u64,
+    /// Their bytes.
+    pub raw_bytes: u64,
+    /// The packs, by number from 1 without a gap.
+    pub packs: Vec<PackRecord>,
+    /// Of `backup_manifest`.
+    #[serde(with = "text")]
+    pub manifest_sha256: Sha256,
+    /// The backup without which this one cannot be restored; none for a full one.
+    pub parent: Option<String>,
+}
+
+/// A tablespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TablespaceRecord {
+    /// Its OID: its link is `pg_tblspc/OID`.
+    pub oid: u32,
+    /// Where it was on the server: an absolute path. What is not UTF-8 in it is `\u{fffd}`; a restore maps it elsewhere.
+    pub location: String,
+}
+
+/// A pack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackRecord {
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Of its footer.
+    #[serde(with = "text")]
+    pub footer_sha256: Sha256,
+}
+
+/// What the file begins with.
+const FORMAT: &str = "pgshrink backup";
+
+#[derive(Serialize)]
+struct NewEnvelope<'r> {
+    format: &'static str,
+    version: u32,
+    record: &'r RawValue,
+    sha256: String,
+}
+
+/// Fields that are not known are a newer writer's, whose version is higher.
+#[derive(Deserialize)]
+struct Envelope<'r> {
+    format: String,
+    version: u32,
+    #[serde(borrow)]
+    record: Option<&'r RawValue>,
+    sha256: Option<String>,
+}
+
+impl Record {
+    /// The number of the pack that stands at this index of [`Record::packs`].
+    pub fn pack_number(index: usize) -> PackNumber {
+        PackNumber(index as u32 + 1)
+    }
+
+    /// The file's bytes: one line of JSON.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] above [`RECORD_BYTES_MAX`]; what [`Record::read`] would refuse.
+    pub fn write(&self) -> Result<Vec<u8>, Error> {
+        self.check()?;
+        let record = serde_json::value::to_raw_value(self).map_err(|error| not_json(&error))?;
+        let sha256 = sha256(record.get()).to_string();
+        let envelope = NewEnvelope { format: FORMAT, version: VERSION, record: &record, sha256 };
+        let mut bytes = serde_json::to_vec(&envelope).map_err(|error| not_json(&error))?;
+        bytes.push(b'\n');
+        check_size(bytes.len())?;
+        Ok(bytes)
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a newer version; [`Error::Limit`]; [`Error::Malformed`] for anything that is not what
+    /// [`Record::write`] gives, a flipped bit for example.
+    pub fn read(bytes: &[u8]) -> Result<Record, Error> {
+        check_size(bytes.len())?;
+        let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(|error| not_json(&error))?;
+        let refused = |expected, found: &str| Err(Error::malformed(WHAT, expected, found.as_bytes()));
+        if envelope.format != FORMAT {
+            return refused("the format \"pgshrink backup\"", &envelope.format);
+        }
+        if envelope.version == 0 {
+            return refused("a version from 1", "0");
+        }
+        if envelope.version > VERSION {
+            let found = envelope.version.to_string();
+            return Err(Error::Unsupported { what: "the version of backup.json", found, known: "1" });
+        }
+        let (Some(record), Some(expected)) = (envelope.record, envelope.sha256) else {
+            return refused("a record and its sha256", "neither or one of them");
+        };
+        let found = sha256(record.get());
+        if expected.parse() != Ok(found) {
+            return refused("a record with the SHA-256 that stands beside it", &found.to_string());
+        }
+        let record: Record = serde_json::from_str(record.get()).map_err(|error| not_json(&error))?;
+        record.check()?;
+        Ok(record)
+    }
+
+    /// What a restore relies on.
+    fn check(&self) -> Result<(), Error> {
+        let refused = |expected, found: &dyn fmt::Display| {
+            Err(Error::malformed(WHAT, expected, found.to_string().as_bytes()))
+        };
+        WalSegmentSize::new(self.wal_segment_bytes)?;
+        if self.chunk_bytes == 0 || self.chunk_bytes > CHUNK_BYTES_MAX {
+            return refused("chunks of 1 to 1048576 bytes", &self.chunk_bytes);
+        }
+        if self.stop_lsn < self.start_lsn || self.stop_timeline < self.start_timeline {
+            let found = format!("{} on {}", self.stop_lsn, self.stop_timeline);
+            return refused("an end of WAL behind its start", &found);
+        }
+        if self.packs.len() > PACKS_MAX {
+            return refused("at most 1000000 packs", &self.packs.len());
+        }
+        let mut known = HashSet::with_capacity(self.tablespaces.len());
+        for tablespace in &self.tablespaces {
+            if tablespace.oid == 0 || !known.insert(tablespace.oid) {
+                return refused("tablespaces with an OID of their own", &tablespace.oid);
+            }
+            if !tablespace.location.starts_with('/') {
+                return refused("tablespaces with an absolute location", &tablespace.location);
+            }
+        }
+        Ok(())
+    }
+}
+
+const WHAT: &str = "backup.json";
+/// Most packs of a backup.
+const PACKS_MAX: usize = 1_000_000;
+
+fn sha256(text: &str) -> Sha256 {
+    Sha256(sha2::Sha256::digest(text).into())
+}
+
+fn check_size(bytes: usize) -> Result<(), Error> {
+    if bytes <= RECORD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::Limit { what: "backup.json in bytes", found: bytes as u64, allowed: RECORD_BYTES_MAX as u64 })
+}
+
+fn not_json(error: &serde_json::Error) -> Error {
+    Error::malformed(WHAT, "what pgshrink writes", error.to_string().as_bytes())
+}

@@ -1,0 +1,46 @@
+//! Values that stand in JSON as text: identifiers, LSNs, times, paths.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serializer};
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::str::FromStr;
+
+pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: Display>,
+    D: Deserializer<'de>,
+{
+    let text = Cow::<'de, str>::deserialize(from)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+/// Paths, as text where they are UTF-8.
+pub(super) mod list {
+    use crate::path::BackupPath;
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::record) fn serialize<S: Serializer>(
+        paths: &[BackupPath],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = |path: &BackupPath| path.as_str().map(str::to_owned);
+        let texts: Option<Vec<String>> = paths.iter().map(text).collect();
+        to.collect_seq(texts.ok_or_else(|| S::Error::custom("a directory's name is not UTF-8"))?)
+    }
+
+    pub(in crate::record) fn deserialize<'de, D>(from: D) -> Result<Vec<BackupPath>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let texts = Vec::<String>::deserialize(from)?;
+        let path = |text: &String| BackupPath::new(text.as_bytes()).map_err(D::Error::custom);
+        texts.iter().map(path).collect()
+    }
+}

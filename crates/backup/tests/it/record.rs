@@ -1,0 +1,135 @@
+//! `backup.json`: what was written is read again, and nothing else is.
+
+use pgshrink_backup::manifest::SystemIdentifier;
+use pgshrink_backup::pack::{BackupId, PackNumber, Sha256};
+use pgshrink_backup::record::{PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord};
+use pgshrink_backup::{BackupPath, Error, Lsn, Timeline};
+
+fn record() -> Record {
+    Record {
+        id: BackupId(*b"sixteen bytes ok"),
+        label: "nightly \"full\" ü".to_owned(),
+        server_version: 150_020,
+        system_identifier: SystemIdentifier(u64::MAX - 1),
+        wal_segment_bytes: 16 << 20,
+        start_lsn: Lsn(0x1_0200_0028),
+        start_timeline: Timeline::FIRST,
+        stop_lsn: Lsn(0x1_0300_0100),
+        stop_timeline: Timeline::new(2).unwrap(),
+        start_time: "2026-11-25 14:39:20 GMT".parse().unwrap(),
+        stop_time: "2026-11-25 14:45:00 GMT".parse().unwrap(),
+        chunk_bytes: 512 << 10,
+        tablespaces: vec![
+            TablespaceRecord { oid: 16_384, location: "/srv/fast".to_owned() },
+            TablespaceRecord { oid: 16_385, location: "/srv/with blank".to_owned() },
+        ],
+        directories: ["base", "base/5", "pg_wal"]
+            .map(|path| BackupPath::new(path.as_bytes()).unwrap())
+            .to_vec(),
+        files: 1_000,
+        raw_bytes: u64::MAX,
+        packs: vec![PackRecord { bytes: 67_000_000, footer_sha256: Sha256([7; 32]) }],
+        manifest_sha256: Sha256([8; 32]),
+        parent: None,
+    }
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let with_parent = Record { parent: Some("20261124T143000Z".to_owned()), ..record() };
+    let empty = Record { tablespaces: vec![], directories: vec![], packs: vec![], ..record() };
+    for record in [record(), with_parent, empty] {
+        let bytes = record.write().unwrap();
+        assert_eq!(Record::read(&bytes).unwrap(), record);
+        assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+    assert_eq!(Record::pack_number(0), PackNumber(1));
+}
+
+#[test]
+fn its_text_is_what_the_format_says() {
+    let text = String::from_utf8(record().write().unwrap()).unwrap();
+    let start = r#"{"format":"pgshrink backup","version":1,"record":{"id":"7369787465656e206279746573206f6b","label":"#;
+    assert!(text.starts_with(start), "{text}");
+    for part in [
+        r#""system_identifier":"18446744073709551614""#,
+        r#""start_lsn":"1/2000028""#,
+        r#""stop_timeline":"2""#,
+        r#""stop_time":"2026-11-25 14:45:00 GMT""#,
+        r#""tablespaces":[{"oid":16384,"location":"/srv/fast"}"#,
+        r#""directories":["base","base/5","pg_wal"]"#,
+        r#""packs":[{"bytes":67000000,"footer_sha256":"0707"#,
+        r#""parent":null"#,
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_found() {
+    let bytes = record().write().unwrap();
+    for at in 0..bytes.len() {
+        assert!(at == bytes.len() - 1 || Record::read(&bytes[..at]).is_err(), "{at} bytes");
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            // A newline may become another blank, and a digit of the SHA-256 another case.
+            let same = Record::read(&flipped).is_ok_and(|found| found == record());
+            let harmless = bytes[at] == b'\n' || bytes[at].is_ascii_alphabetic() && bit == 5;
+            assert!(Record::read(&flipped).is_err() || same && harmless, "bit {bit} of byte {at}");
+        }
+    }
+}
+
+/// A record as somebody else would write it: with the right SHA-256.
+fn read_text(record: &str, version: u32) -> Result<Record, Error> {
+    use sha2::Digest;
+    let sha256 = Sha256(sha2::Sha256::digest(record).into());
+    let text = format!(
+        r#"{{"format":"pgshrink backup","version":{version},"record":{record},"sha256":"{sha256}"}}"#
+    );
+    Record::read(text.as_bytes())
+}
+
+fn inner() -> String {
+    let text = String::from_utf8(record().write().unwrap()).unwrap();
+    let from = text.find(r#"{"id""#).unwrap();
+    let to = text.rfind(r#","sha256""#).unwrap();
+    text[from..to].to_owned()
+}
+
+#[test]
+fn a_newer_version_is_unsupported_and_not_damaged() {
+    assert_eq!(read_text(&inner(), 1).unwrap(), record());
+    assert!(matches!(read_text(&inner(), 0), Err(Error::Malformed { .. })));
+    assert!(matches!(read_text(r#"{"other":1}"#, 2), Err(Error::Unsupported { .. })));
+    let without = br#"{"format":"pgshrink backup","version":2,"something":1}"#;
+    assert!(matches!(Record::read(without), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn what_a_restore_must_not_believe_is_refused() {
+    for (from, to) in [
+        (r#""base/5""#, r#""../5""#),
+        (r#""base/5""#, r#""/base""#),
+        (r#""oid":16385"#, r#""oid":16384"#),
+        (r#""oid":16385"#, r#""oid":0"#),
+        (r#""/srv/fast""#, r#""srv/fast""#),
+        (r#""chunk_bytes":524288"#, r#""chunk_bytes":1048577"#),
+        (r#""chunk_bytes":524288"#, r#""chunk_bytes":0"#),
+        (r#""wal_segment_bytes":16777216"#, r#""wal_segment_bytes":3"#),
+        (r#""stop_lsn":"1/3000100""#, r#""stop_lsn":"1/100""#),
+        (r#""stop_timeline":"2""#, r#""stop_timeline":"0""#),
+        (r#""label""#, r#""lable""#),
+        (r#""parent":null"#, r#""parent":null,"more":1"#),
+    ] {
+        let text = inner();
+        assert!(text.contains(from), "{from}");
+        let error = read_text(&text.replace(from, to), 1).expect_err(to).to_string();
+        assert!(error.contains("backup.json") || error.contains("segment"), "{to}: {error}");
+    }
+    for text in ["", "{}", "[]", "null", r#"{"format":"other","version":1}"#] {
+        assert!(Record::read(text.as_bytes()).is_err(), "{text}");
+    }
+    assert!(matches!(Record::read(&vec![b' '; RECORD_BYTES_MAX + 1]), Err(Error::Limit { .. })));
+}

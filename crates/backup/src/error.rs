@@ -74,6 +74,12 @@ pub enum Error {
         /// The first one that does.
         since: u32,
     },
+    /// No plan of removals can be made; nothing may be removed.
+    #[error("nothing is removed: {why}")]
+    Retention {
+        /// What is wrong with the backups or the rules.
+        why: String,
+    },
 }
 
 impl Error {

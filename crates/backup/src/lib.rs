@@ -10,6 +10,7 @@
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
 //! * [`pack`]: objects of a repository that hold chunks of files.
 //! * [`record`]: what a backup is, and which packs it has.
+//! * [`retention`]: which backups are removed.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
 //! * [`path`], [`time`]: paths inside a backup, and times of the server's clock.
 
@@ -22,6 +23,7 @@ pub mod manifest;
 pub mod pack;
 pub mod path;
 pub mod record;
+pub mod retention;
 pub mod time;
 pub mod wal;
 

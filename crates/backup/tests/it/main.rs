@@ -9,6 +9,7 @@ mod manifest;
 mod manifest_server;
 mod pack;
 mod record;
+mod retention;
 
 /// Tests of limits look at what their thread holds.
 #[global_allocator]

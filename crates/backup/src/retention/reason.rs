@@ -1,0 +1,78 @@
+//! Why a backup is kept or removed, in words.
+
+use std::fmt;
+
+use super::BackupName;
+
+/// Why a backup is kept or removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Kept: no younger complete one of its system is there.
+    Newest,
+    /// Kept: one of the last ones.
+    KeepLast {
+        /// 1 for the newest.
+        rank: u32,
+        /// The rule's number.
+        rule: u32,
+    },
+    /// Kept: young enough.
+    KeepDays {
+        /// Whole days before the newest.
+        age: u64,
+        /// The rule's number.
+        rule: u32,
+    },
+    /// Kept: this one, which is kept, cannot be restored without it.
+    NeededBy(BackupName),
+    /// Kept: it may still be written.
+    InProgress,
+    /// Kept: it cannot be restored, because this backup of its chain is missing or not complete, or of another
+    /// system. People should look at it.
+    Broken(BackupName),
+    /// Removed: no rule keeps it.
+    Expired {
+        /// 1 for the newest.
+        rank: u32,
+        /// Whole days before the newest.
+        age: u64,
+    },
+    /// Removed: in progress, but its writer is silent.
+    Abandoned,
+    /// Removed: named by the user.
+    Named,
+}
+
+impl Reason {
+    /// Whether the backup is kept.
+    pub fn keeps(&self) -> bool {
+        !matches!(self, Reason::Expired { .. } | Reason::Abandoned | Reason::Named)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Newest => write!(f, "the newest complete backup of its system is always kept"),
+            Reason::KeepLast { rank: 1, rule } => write!(f, "the newest one; the last {rule} are kept"),
+            Reason::KeepLast { rank, rule } => {
+                write!(f, "number {rank} from the newest; the last {rule} are kept")
+            }
+            Reason::KeepDays { age, rule } => {
+                write!(f, "{age} days before the newest; those of {rule} days are kept")
+            }
+            Reason::NeededBy(name) => write!(f, "backup {name} is kept and cannot be restored without it"),
+            Reason::InProgress => write!(f, "in progress"),
+            Reason::Broken(name) => write!(
+                f,
+                "it cannot be restored: backup {name} of its chain is missing, not complete or of another system; \
+                 remove it by name if it is of no use"
+            ),
+            Reason::Expired { rank, age } => {
+                write!(f, "no rule keeps it: number {rank} from the newest, {age} days before it")
+            }
+            Reason::Abandoned => write!(f, "in progress, but its writer did not renew the lease"),
+            Reason::Named => write!(f, "named by the user"),
+        }
+    }
+}

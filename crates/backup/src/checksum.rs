@@ -166,11 +166,49 @@ impl Crc32c {
         Crc32c(crc32c::crc32c_append(self.0, bytes))
     }
 
-    /// Of this range and the next, whose checksum is `next` and whose length is `next_bytes`. It takes time by the
-    /// logarithm of the length.
-    pub fn combine(self, next: Crc32c, next_bytes: usize) -> Crc32c {
-        Crc32c(crc32c::crc32c_combine(self.0, next.0, next_bytes))
+    /// Of this range and the next, whose checksum is `next` and whose length is `next_bytes`, below 2^61.
+    ///
+    /// It takes a multiplication of polynomials for each bit that is set in the length: for chunks of a power of two
+    /// one, which is a thousand times faster than `crc32c_combine` of the crate (Mark Adler, `crc32_combine_op` of
+    /// zlib 1.2.12).
+    pub fn combine(self, next: Crc32c, next_bytes: u64) -> Crc32c {
+        let mut shifted = self.0;
+        let mut rest = next_bytes;
+        while rest != 0 {
+            let bit = rest.trailing_zeros();
+            // A byte is eight, 2^3, powers of x.
+            shifted = multiply(POWERS[(bit as usize + 3) % POWERS.len()], shifted);
+            rest &= rest - 1;
+        }
+        Crc32c(shifted ^ next.0)
     }
+}
+
+/// Castagnoli's polynomial without its highest power. The highest bit of a word is the coefficient of 1.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// x to the power of 2^index, modulo the polynomial.
+const POWERS: [u32; 64] = {
+    let mut powers = [1 << 30; 64];
+    let mut index = 1;
+    while index < powers.len() {
+        powers[index] = multiply(powers[index - 1], powers[index - 1]);
+        index += 1;
+    }
+    powers
+};
+
+/// The product of two polynomials, modulo [`POLYNOMIAL`].
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut power = 0;
+    while power < 32 {
+        let taken = (a << power) >> 31;
+        product ^= b & taken.wrapping_neg();
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+        power += 1;
+    }
+    product
 }
 
 /// Computes the checksum of a file that comes in parts.
@@ -284,10 +322,23 @@ mod tests {
         let length = rng.between(1, 3 << 20);
         let file = rng.bytes(length);
         for size in [1 << 17, 1 << 19, 1000] {
-            let parts = file.chunks(size).map(|chunk| (Crc32c::of(chunk), chunk.len()));
+            let parts = file.chunks(size).map(|chunk| (Crc32c::of(chunk), chunk.len() as u64));
             let joined = parts.fold(Crc32c::default(), |file, (chunk, length)| file.combine(chunk, length));
             assert_eq!(joined, Crc32c::of(&file));
         }
+    }
+
+    #[test]
+    fn long_ranges_combine_as_the_crate_does() {
+        let mut rng = pgshrink_testkit::Seed::from_env_or_time().rng();
+        for _ in 0..300 {
+            let (first, next) = (Crc32c(rng.bits() as u32), Crc32c(rng.bits() as u32));
+            // The crate's returns the first one for an empty range, whatever the second one is.
+            let length = (rng.bits() >> rng.between(3, 63)).max(1);
+            let expected = crc32c::crc32c_combine(first.0, next.0, length as usize);
+            assert_eq!(first.combine(next, length), Crc32c(expected), "{length}");
+        }
+        assert_eq!(Crc32c(7).combine(Crc32c::of(b""), 0), Crc32c(7));
     }
 
     #[test]

@@ -109,6 +109,20 @@ impl Lexer {
         Ok((token, true))
     }
 
+    /// Takes the bytes of a string up to the next that is not plain, and says how many they are. Most bytes of a
+    /// manifest are taken here.
+    pub(super) fn plain(&mut self, bytes: &[u8]) -> usize {
+        if self.state != State::String {
+            return 0;
+        }
+        let special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+        let room = STRING_BYTES_MAX - self.text.len();
+        let bytes = &bytes[..bytes.len().min(room)];
+        let count = bytes.iter().position(special).unwrap_or(bytes.len());
+        self.text.extend_from_slice(&bytes[..count]);
+        count
+    }
+
     fn begin(&mut self, byte: u8) -> Result<Option<Token>, Wrong> {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {}

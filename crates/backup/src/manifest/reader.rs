@@ -157,8 +157,10 @@ impl Reader {
         let mut used = 0;
         let mut item = None;
         while item.is_none() && used < whole.len() {
+            used += self.lexer.plain(&whole[used..]);
+            let Some(&byte) = whole.get(used) else { break };
             let (token, taken) =
-                self.lexer.byte(whole[used]).map_err(|wrong| self.wrong_token(wrong, &whole[..used]))?;
+                self.lexer.byte(byte).map_err(|wrong| self.wrong_token(wrong, &whole[..used]))?;
             used += usize::from(taken);
             if let Some(token) = token {
                 item = self.token(token).map_err(|error| match error {

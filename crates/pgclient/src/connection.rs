@@ -61,6 +61,10 @@ use transport::Transport;
 
 /// Most values of server parameters that are kept.
 pub const PARAMETER_COUNT_MAX: usize = 200;
+/// Longest server parameter that is kept, name and value, in bytes.
+pub const PARAMETER_SIZE_MAX: usize = 8 << 10;
+/// How long to look for the reason why a server closed a connection.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(100);
 /// How long the farewell of a connection that is dropped may take.
 const TERMINATE_WAIT: Duration = Duration::from_millis(100);
 
@@ -213,10 +217,23 @@ impl Connection {
         let wait = self.read_timeout;
         let sent = self.transport.set_wait(wait).and_then(|()| self.transport.send(&self.outgoing));
         self.outgoing.clear();
-        sent.map_err(|error| match error.kind() {
-            ErrorKind::TimedOut => self.timed_out(wait.unwrap_or_default()),
-            _ => self.lost(&error),
-        })
+        match sent {
+            Ok(()) => Ok(()),
+            Err(error) if is_own_timeout(&error) => Err(self.timed_out(wait.unwrap_or_default())),
+            Err(error) => Err(self.last_words().unwrap_or_else(|| self.lost(&error))),
+        }
+    }
+
+    /// Why the server closed a connection that cannot be written to any more, if it said so.
+    fn last_words(&mut self) -> Option<Error> {
+        let until = Instant::now() + LAST_WORDS_WAIT;
+        while let Ok(Some(found)) = self.receive(Wait::Until(until)) {
+            if found.tag == tag::ERROR_RESPONSE {
+                self.state = State::Broken;
+                return Some(self.server_error(found.body));
+            }
+        }
+        None
     }
 
     /// The next message that is not about something else: notices, parameters and notifications are taken care of.
@@ -264,11 +281,10 @@ impl Connection {
                 self.last_received = Instant::now();
                 Ok(true)
             }
-            Err(error) if error.kind() == ErrorKind::TimedOut => match (wait, silence) {
+            Err(error) if is_own_timeout(&error) => match (wait, silence) {
                 (Wait::Until(_), Some((at, limit))) if at <= Instant::now() => Err(self.timed_out(limit)),
                 (Wait::Until(_), _) => Ok(false),
                 (Wait::Deadline(_, limit), _) => Err(self.timed_out(limit)),
-                // The kernel gave up: keepalive or the TCP user timeout.
                 (Wait::Silence, _) => Err(self.timed_out(left.unwrap_or_default())),
             },
             Err(error) => Err(self.lost(&error)),
@@ -289,7 +305,9 @@ impl Connection {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 if let Some((name, value)) = pgshrink_wire::message::parse_parameter_status(body) {
                     let (name, value) = (text(name), text(value));
-                    if self.parameters.len() < PARAMETER_COUNT_MAX || self.parameters.contains_key(&name) {
+                    let room =
+                        self.parameters.len() < PARAMETER_COUNT_MAX || self.parameters.contains_key(&name);
+                    if room && body.len() <= PARAMETER_SIZE_MAX {
                         self.parameters.insert(name, value);
                     }
                 }
@@ -390,6 +408,11 @@ impl fmt::Debug for Connection {
             .field("encrypted", &self.is_encrypted())
             .finish_non_exhaustive()
     }
+}
+
+/// The end of a wait, and not the kernel's verdict on the connection.
+fn is_own_timeout(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
 /// A tag for an error text.

@@ -49,6 +49,6 @@ pub(super) fn password(
         passfile::password(&text, wanted)
     };
     // pg_basebackup looks for a database called replication.
-    let replication = parameters.get_nonempty("replication").is_some();
-    find(database).or_else(|| replication.then(|| find(b"replication")).flatten())
+    let physical = matches!(parameters.get("replication"), Some(b"true" | b"on" | b"yes" | b"1"));
+    find(database).or_else(|| physical.then(|| find(b"replication")).flatten())
 }

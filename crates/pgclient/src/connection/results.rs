@@ -14,6 +14,8 @@ const COPY_OUT_RESPONSE: u8 = b'H';
 #[derive(Debug)]
 pub struct Results<'c> {
     connection: &'c mut Connection,
+    /// Bytes of what was collected.
+    collected: usize,
 }
 
 /// One step of an answer. Values are borrowed from the connection's buffer.
@@ -43,7 +45,7 @@ impl Connection {
         self.begin(Phase::Query)?;
         frontend::query(&mut self.outgoing, sql);
         self.flush()?;
-        Ok(Results { connection: self })
+        Ok(Results::of(self))
     }
 
     /// Runs a query text and collects every result, values in text form.
@@ -62,7 +64,7 @@ impl Connection {
 
 impl<'c> Results<'c> {
     pub(crate) fn of(connection: &'c mut Connection) -> Self {
-        Self { connection }
+        Self { connection, collected: 0 }
     }
 
     /// The next event; `None` when the answer is complete and the connection ready for another command.
@@ -91,32 +93,40 @@ impl<'c> Results<'c> {
 
     /// Collects results up to the end or to the start of COPY data; false at the end.
     pub(super) fn collect(&mut self, tables: &mut Vec<Table>) -> Result<bool, Error> {
-        let allowed = self.connection.limits.result_size_max;
-        let (mut table, mut size) = (Table::default(), 0);
+        let mut table = Table::default();
         while let Some(event) = self.next()? {
-            match event {
-                Event::Columns(columns) => table.columns = columns,
+            let size = match event {
+                Event::Columns(columns) => {
+                    table.columns = columns;
+                    table.columns.iter().map(|column| column.name.len() + size_of::<Column>()).sum()
+                }
                 Event::Row(row) => {
-                    size += size_of_values(&row);
-                    if size > allowed {
-                        return Err(self.too_large(size, allowed));
-                    }
+                    let size = size_of_values(&row);
                     table.push(row);
+                    size
                 }
                 Event::Complete(tag) => {
                     table.tag = tag;
+                    let size = table.tag.len() + size_of::<Table>();
                     tables.push(std::mem::take(&mut table));
+                    size
                 }
                 Event::CopyOut => return Ok(true),
-                Event::CopyData(_) | Event::CopyDone => {}
-            }
+                Event::CopyData(_) | Event::CopyDone => 0,
+            };
+            self.count(size)?;
         }
         Ok(false)
     }
 
-    fn too_large(&mut self, size: usize, allowed: usize) -> Error {
+    fn count(&mut self, size: usize) -> Result<(), Error> {
+        self.collected += size;
+        let allowed = self.connection.limits.result_size_max;
+        if self.collected <= allowed {
+            return Ok(());
+        }
         self.connection.state = State::Broken;
-        self.connection.over_limit("result", size, allowed)
+        Err(self.connection.over_limit("result", self.collected, allowed))
     }
 }
 

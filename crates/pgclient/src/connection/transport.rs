@@ -80,17 +80,14 @@ impl Transport {
 
     /// Receives what is there. A wait that ended is [`ErrorKind::TimedOut`], the end of the stream is 0.
     pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let received = match self {
-                Transport::Plain(wire) => wire.socket.read(room),
-                Transport::Tls(stream) => stream.read(room),
-            };
-            match received {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A server that dies does not say goodbye in TLS.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
-                other => return other.map_err(timed_out),
-            }
+        let received = match self {
+            Transport::Plain(wire) => uninterrupted(|| wire.socket.read(room)),
+            Transport::Tls(stream) => stream.read(room),
+        };
+        match received {
+            // A server that dies does not say goodbye in TLS.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+            other => other.map_err(timed_out),
         }
     }
 
@@ -118,15 +115,27 @@ impl Transport {
     }
 }
 
-/// Linux reports a socket's own timeout as `EAGAIN`.
+/// Linux reports a socket's own timeout as `EAGAIN`. The result has no error number; that of a connection whose peer
+/// does not acknowledge has one.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
+}
+
+/// Signals interrupt calls on a socket with timeouts, whatever their handlers were installed with.
+fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 /// A socket with a buffer in front of it, which TLS reads from.
 pub(super) struct Wire {
     socket: Socket,
-    wait: Option<Duration>,
+    /// What the socket's timeouts are, once they were set here.
+    wait: Option<Option<Duration>>,
     ciphertext: Vec<u8>,
     start: usize,
     end: usize,
@@ -146,10 +155,10 @@ impl Wire {
     }
 
     fn set(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        if self.wait != wait {
+        if self.wait != Some(wait) {
             self.socket.set_read_timeout(wait)?;
             self.socket.set_write_timeout(wait)?;
-            self.wait = wait;
+            self.wait = Some(wait);
         }
         Ok(())
     }
@@ -159,10 +168,10 @@ impl Read for Wire {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         if self.start == self.end {
             if room.len() >= CIPHERTEXT_SIZE {
-                return self.socket.read(room);
+                return uninterrupted(|| self.socket.read(room));
             }
             self.ciphertext.resize(CIPHERTEXT_SIZE, 0);
-            (self.start, self.end) = (0, self.socket.read(&mut self.ciphertext)?);
+            (self.start, self.end) = (0, uninterrupted(|| self.socket.read(&mut self.ciphertext))?);
         }
         let count = room.len().min(self.end - self.start);
         room[..count].copy_from_slice(&self.ciphertext[self.start..self.start + count]);
@@ -173,7 +182,7 @@ impl Read for Wire {
 
 impl Write for Wire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.write(bytes)
+        uninterrupted(|| self.socket.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -48,3 +48,24 @@ fn hash_by_oid(oid: &Oid<'_>) -> Option<&'static Algorithm> {
     ];
     known.into_iter().find(|(known, _)| known == oid).map(|(_, algorithm)| algorithm)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
+
+    #[test]
+    fn the_hash_is_the_one_of_the_certificates_signature() {
+        let bound = |algorithm| {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let certificate = CertificateParams::default().self_signed(&key).unwrap();
+            (server_end_point(certificate.der()), certificate.der().to_vec())
+        };
+        let (hash, certificate) = bound(&PKCS_ECDSA_P256_SHA256);
+        assert_eq!(hash.unwrap(), digest::digest(&digest::SHA256, &certificate).as_ref());
+        let (hash, certificate) = bound(&PKCS_ECDSA_P384_SHA384);
+        assert_eq!(hash.unwrap(), digest::digest(&digest::SHA384, &certificate).as_ref());
+        assert_eq!(bound(&PKCS_ED25519).0, None);
+        assert_eq!(server_end_point(b"no certificate"), None);
+    }
+}

@@ -82,3 +82,24 @@ fn the_default_socket_directory_is_looked_up_as_localhost() {
         assert_eq!(passfile::lookup_host(host, hostaddr, dir), expected);
     }
 }
+
+#[test]
+fn the_first_line_that_matches_has_the_password() {
+    let text = b"# db:1:d:u:comment\ndb:1:d:u:first\r\ndb:*:d:*:second\n*:*:*:*:t\\:h\\\\ird:rest\nlast:1:d:u:no end";
+    let find = |host: &str, port: &str, database: &str, user: &str| {
+        let wanted = [host, port, database, user].map(str::as_bytes);
+        passfile::password(text, wanted).map(|found| String::from_utf8(found).unwrap())
+    };
+    assert_eq!(find("db", "1", "d", "u").as_deref(), Some("first"));
+    assert_eq!(find("db", "2", "d", "x").as_deref(), Some("second"));
+    assert_eq!(find("other", "2", "d", "x").as_deref(), Some("t:h\\ird"));
+    let wanted: [&[u8]; 4] = [b"last", b"1", b"d", b"u"];
+    let last = |text: &[u8]| passfile::password(text, wanted);
+    assert_eq!(last(b"last:1:d:u:no end").as_deref(), Some(&b"no end"[..]));
+    assert_eq!(last(b"last:1:d:u:").as_deref(), Some(&b""[..]));
+    for other in [&b"last:1:d:u"[..], b"last:1:d", b"las:1:d:u:x", b"lastt:1:d:u:x", b"", b"\n:::"] {
+        assert_eq!(last(other), None, "{other:?}");
+    }
+    let colon: [&[u8]; 4] = [b"/tmp/a:b", b"1", b"d", b"u"];
+    assert_eq!(passfile::password(b"/tmp/a\\:b:1:d:u:x", colon).as_deref(), Some(&b"x"[..]));
+}

@@ -67,6 +67,7 @@ fn rows_and_messages_over_their_limits_are_refused() {
         ("select repeat('x', 10000)", "message"),
         ("select repeat('x', 1000) from generate_series(1, 50)", "result"),
         ("select null from generate_series(1, 10000)", "result"),
+        (&"select;".repeat(10000), "result"),
     ] {
         let mut connection = open();
         let error = connection.simple_query(sql).unwrap_err();
@@ -314,4 +315,17 @@ fn a_dropped_connection_says_goodbye() {
     drop(connection);
     cluster.wait_for_log(Duration::from_secs(20), "disconnection: session time").unwrap();
     assert!(!cluster.log_contains("unexpected EOF"));
+}
+
+#[test]
+fn a_session_that_was_ended_meanwhile_says_why() {
+    let cluster = Cluster::builder().start().unwrap();
+    for conninfo in [cluster.conninfo("postgres"), cluster.conninfo_unix("postgres")] {
+        let mut connection = open(&conninfo).unwrap();
+        let process = connection.process_id().unwrap();
+        assert_eq!(cluster.sql(&format!("select pg_terminate_backend({process}, 20000)")).unwrap(), "t");
+        let error = connection.simple_query("select 1").unwrap_err();
+        assert_eq!(error.sqlstate(), Some("57P01"), "{error:?}");
+        assert!(matches!(connection.simple_query("select 1"), Err(Error::Closed { .. })));
+    }
 }

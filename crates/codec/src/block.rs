@@ -28,7 +28,7 @@ mod lzfse;
 mod zlib;
 mod zstd;
 
-use crate::algorithm::{Algorithm, Choice};
+use crate::algorithm::{Algorithm, Choice, Level};
 use crate::dictionary::Dictionary;
 use crate::error::Error;
 use crate::limits::BLOCK_RAW_MAX;
@@ -79,6 +79,25 @@ impl Compressor {
     ) -> Result<(), Error> {
         check_dictionary(choice.algorithm)?;
         self.run(choice, Some(dictionary), input, out)
+    }
+
+    /// Appends all parts, one behind the other, as one block of zstd. Matches go across parts, but each part of
+    /// at least 4 KiB, or smaller ones together, have blocks of the frame and thus entropy tables of their own:
+    /// for parts of different content. On an error nothing was appended.
+    pub fn compress_zstd_parts(
+        &mut self,
+        level: Level,
+        parts: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        check_raw_size(parts.iter().fold(0, |size, part| part.len().saturating_add(size)))?;
+        let Choice { level, .. } = Choice::new(Algorithm::Zstd, level.0.into())?;
+        let start = out.len();
+        let done = self.zstd.get_or_insert_default().compress_parts(level, parts, out);
+        if done.is_err() {
+            out.truncate(start);
+        }
+        done
     }
 
     fn run(

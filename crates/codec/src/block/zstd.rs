@@ -1,6 +1,7 @@
 //! Single zstd frames, without checksum, content size or dictionary id: what the caller keeps anyway.
 
-use zstd_safe::{CCtx, CParameter, DCtx};
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective};
 
 use crate::algorithm::{Algorithm, Level};
 use crate::dictionary::Dictionary;
@@ -10,6 +11,10 @@ use crate::room::Room;
 use super::corrupt;
 
 const MEMORY: Error = Error::Memory { algorithm: Algorithm::Zstd };
+/// A block that a part ends may add its header (RFC 8878, 3.1.1.2) to the bound of the whole.
+const PART_BYTES: usize = 3;
+/// Tables of their own cost smaller parts more than they gain.
+const PART_BYTES_MIN: usize = 4 << 10;
 
 #[derive(Default)]
 pub(super) struct Compressor {
@@ -32,8 +37,46 @@ impl Compressor {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let unusable =
-            |code| Error::Unsupported { algorithm: Algorithm::Zstd, what: zstd_safe::get_error_name(code) };
+        let context = self.prepare(level, dictionary)?;
+        let mut room = Room::after(out, zstd_safe::compress_bound(input.len()));
+        context.compress2(&mut room, input).map_err(unusable)?;
+        Ok(())
+    }
+
+    /// One frame of all parts, in which parts of at least [`PART_BYTES_MIN`] end a block.
+    pub(super) fn compress_parts(
+        &mut self,
+        level: Level,
+        parts: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let context = self.prepare(level, None)?;
+        // What a call that failed has left would go into this frame.
+        context.reset(ResetDirective::SessionOnly).map_err(unusable)?;
+        context.set_pledged_src_size(Some(size as u64)).map_err(unusable)?;
+        let bound = zstd_safe::compress_bound(size) + PART_BYTES * (parts.len() + 1);
+        let mut room = Room::after(out, bound);
+        let mut output = OutBuffer::around(&mut room);
+        let mut pending = 0;
+        for part in parts {
+            pending += part.len();
+            let then = if pending < PART_BYTES_MIN {
+                ZSTD_EndDirective::ZSTD_e_continue
+            } else {
+                pending = 0;
+                ZSTD_EndDirective::ZSTD_e_flush
+            };
+            feed(context, &mut InBuffer::around(part), &mut output, then)?;
+        }
+        feed(context, &mut InBuffer::around(&[]), &mut output, ZSTD_EndDirective::ZSTD_e_end)
+    }
+
+    fn prepare(
+        &mut self,
+        level: Level,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<&mut CCtx<'static>, Error> {
         let context = match &mut self.context {
             Some(context) => context,
             slot => slot.insert(new_context()?),
@@ -47,9 +90,7 @@ impl Compressor {
             context.load_dictionary(dictionary.map_or(&[], Dictionary::bytes)).map_err(unusable)?;
             (self.level, self.dictionary) = (Some(level), dictionary.cloned());
         }
-        let mut room = Room::after(out, zstd_safe::compress_bound(input.len()));
-        context.compress2(&mut room, input).map_err(unusable)?;
-        Ok(())
+        Ok(context)
     }
 }
 
@@ -80,6 +121,30 @@ impl Decompressor {
             Err(code) => Err(corrupt(Algorithm::Zstd, zstd_safe::get_error_name(code))),
         }
     }
+}
+
+/// Hands over all of `input` and, unless more is to follow in the same block, takes all that comes of it.
+fn feed(
+    context: &mut CCtx<'static>,
+    input: &mut InBuffer<'_>,
+    output: &mut OutBuffer<'_, Room<'_>>,
+    then: ZSTD_EndDirective,
+) -> Result<(), Error> {
+    loop {
+        let before = (input.pos(), output.pos());
+        let left = context.compress_stream2(output, input, then).map_err(unusable)?;
+        if left == 0 || input.pos() == input.src.len() && then == ZSTD_EndDirective::ZSTD_e_continue {
+            return Ok(());
+        }
+        if before == (input.pos(), output.pos()) {
+            let what = "this input: its frame is longer than zstd's own bound";
+            return Err(Error::Unsupported { algorithm: Algorithm::Zstd, what });
+        }
+    }
+}
+
+fn unusable(code: usize) -> Error {
+    Error::Unsupported { algorithm: Algorithm::Zstd, what: zstd_safe::get_error_name(code) }
 }
 
 fn new_context() -> Result<CCtx<'static>, Error> {

@@ -291,3 +291,43 @@ fn the_hash_of_a_dictionary_is_the_sha_256_of_its_content() {
     assert_eq!(dictionary.hash()[..4], [0xba, 0x78, 0x16, 0xbf]);
     assert_eq!(format!("{dictionary:?}"), "Dictionary(3 bytes, ba7816bf..)");
 }
+
+#[test]
+fn parts_become_one_zstd_block() {
+    let mut random = Random::seeded("parts");
+    let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
+    for round in 0..60 {
+        let mut parts: Vec<Vec<u8>> = (0..round % 7).map(|_| random.chunk()).collect();
+        if random.chance(20) {
+            parts.push(vec![]);
+        }
+        let raw = parts.concat();
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let mut out = b"earlier".to_vec();
+        compressor.compress_zstd_parts(Level(round % 5), &parts, &mut out).unwrap();
+        // What shares the context is not disturbed.
+        compress(&mut compressor, Choice::new(Algorithm::Zstd, 3).unwrap(), &raw);
+        let mut back = Vec::new();
+        decompressor.decompress(Algorithm::Zstd, &out[7..], raw.len(), &mut back).unwrap();
+        assert!(back == raw);
+    }
+    let mut out = b"earlier".to_vec();
+    assert!(compressor.compress_zstd_parts(Level(99), &[b"x"], &mut out).is_err());
+    assert_eq!(out, b"earlier");
+}
+
+#[test]
+fn parts_of_different_content_have_tables_of_their_own() {
+    let mut random = Random::seeded("tables");
+    let digits: Vec<u8> = (0..40_000).map(|_| b'0' + random.below(10) as u8).collect();
+    let capitals: Vec<u8> = (0..40_000).map(|_| b'A' + random.below(26) as u8).collect();
+    let mut compressor = Compressor::new();
+    let mut size = |parts: &[&[u8]]| {
+        let mut out = Vec::new();
+        compressor.compress_zstd_parts(Level(1), parts, &mut out).unwrap();
+        out.len()
+    };
+    let joined = [&digits[..], &capitals].concat();
+    let (apart, together) = (size(&[&digits, &capitals]), size(&[&joined]));
+    assert!(apart * 21 < together * 20, "{apart}, {together}");
+}

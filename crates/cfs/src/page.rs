@@ -42,6 +42,7 @@ mod layout;
 mod mode;
 mod rest;
 mod rice;
+mod run;
 mod streams;
 mod transform;
 mod tuples;
@@ -53,6 +54,7 @@ pub use checksum::checksum;
 pub use dictionary::PageDictionary;
 pub use kind::{Kind, looks_like};
 pub use mode::Mode;
+pub use run::{RunDecoder, RunEncoder, RunStreams};
 
 use pgshrink_codec::{Algorithm, Choice, Level, bare, block, memory};
 

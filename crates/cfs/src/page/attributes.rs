@@ -236,6 +236,7 @@ impl Writer<'_> {
     fn varlena(&mut self) -> Option<()> {
         let page = self.page;
         self.values.clear();
+        self.sink.turn();
         for &i in &self.walk.these {
             let i = usize::from(i);
             let end = usize::from(self.cells[i].at + self.cells[i].len);

@@ -16,14 +16,24 @@ pub(super) struct Sink {
     pub(super) pieces: u32,
     /// Bits without a pattern: a codec would gain nothing, and code all others worse.
     pub(super) loose: Vec<u8>,
+    /// Where in the rows the values of another attribute begin.
+    pub(super) turns: Vec<usize>,
 }
+
+/// Row streams at most that many pages have together, [by attributes](Source::turn).
+pub(super) const ROW_STREAMS_MAX: usize = 16;
 
 /// Where a decoder reads. Whatever is not there is an error.
 pub(super) struct Source<'a> {
     head: &'a [u8],
     body: &'a [u8],
+    /// Of the row streams, the current one; its place in `streams` is stale.
     rows: &'a [u8],
     loose: &'a [u8],
+    streams: [&'a [u8]; ROW_STREAMS_MAX],
+    current: usize,
+    /// The last row stream that is in use; the attributes that follow share it.
+    last: usize,
 }
 
 impl Sink {
@@ -32,21 +42,33 @@ impl Sink {
         self.body.clear();
         self.rows.clear();
         self.loose.clear();
+        self.turns.clear();
         (self.values, self.pieces) = (0, 0);
     }
 
     /// Whether it can be joined: streams of a page never come near what lengths can say, but for damage.
     pub(super) fn fits(&self) -> bool {
-        self.head.len() + self.body.len() + self.rows.len() + self.loose.len() <= u16::MAX.into()
+        self.size() <= u16::MAX.into()
+    }
+
+    /// Bytes of all streams.
+    pub(super) fn size(&self) -> usize {
+        self.head.len() + self.body.len() + self.rows.len() + self.loose.len()
+    }
+
+    /// From here on, the rows are those of another attribute.
+    pub(super) fn turn(&mut self) {
+        self.turns.push(self.rows.len());
     }
 
     /// Where all streams end, for [`Sink::rewind`].
-    pub(super) fn mark(&self) -> [usize; 4] {
-        [self.head.len(), self.body.len(), self.rows.len(), self.loose.len()]
+    pub(super) fn mark(&self) -> [usize; 5] {
+        [self.head.len(), self.body.len(), self.rows.len(), self.loose.len(), self.turns.len()]
     }
 
     /// Takes back what was written since.
-    pub(super) fn rewind(&mut self, mark: [usize; 4]) {
+    pub(super) fn rewind(&mut self, mark: [usize; 5]) {
+        self.turns.truncate(mark[4]);
         let streams = [&mut self.head, &mut self.body, &mut self.rows, &mut self.loose];
         streams.into_iter().zip(mark).for_each(|(stream, len)| stream.truncate(len));
     }
@@ -84,12 +106,41 @@ impl<'a> Source<'a> {
         let rows_len = rest.len().checked_sub(head_len + body_len).ok_or(SHORT)?;
         let (head, rest) = rest.split_at(head_len);
         let (rows, body) = rest.split_at(rows_len);
-        Ok(Source { head, body, rows, loose })
+        Ok(Source::new(head, &[rows], body, loose))
+    }
+
+    /// What one page or many have left in streams. There must be at least one of rows, and at most
+    /// [`ROW_STREAMS_MAX`].
+    pub(super) fn new(head: &'a [u8], rows: &[&'a [u8]], body: &'a [u8], loose: &'a [u8]) -> Self {
+        let mut streams = [&[][..]; ROW_STREAMS_MAX];
+        streams.iter_mut().zip(rows).for_each(|(slot, stream)| *slot = stream);
+        let last = rows.len().clamp(1, ROW_STREAMS_MAX) - 1;
+        Source { head, body, rows: streams[0], loose, streams, current: 0, last }
+    }
+
+    /// Goes back to the first row stream, as each page does.
+    pub(super) fn begin_page(&mut self) {
+        self.go_to(0);
+    }
+
+    /// Goes on to the next row stream, as each attribute with rows of its own does, unless it is the last.
+    pub(super) fn turn(&mut self) {
+        if self.current < self.last {
+            self.go_to(self.current + 1);
+        }
+    }
+
+    fn go_to(&mut self, stream: usize) {
+        self.streams[self.current] = self.rows;
+        self.current = stream;
+        self.rows = self.streams[stream];
     }
 
     /// Everything must have been used: what is left over was not written by us.
-    pub(super) fn finish(&self) -> Result<(), Error> {
-        if [self.head, self.body, self.rows, self.loose].iter().all(|stream| stream.is_empty()) {
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        self.go_to(0);
+        let rest = [self.head, self.body, self.loose];
+        if rest.iter().chain(&self.streams).all(|stream| stream.is_empty()) {
             Ok(())
         } else {
             Err(Error::Corrupt { what: "bytes left over" })

@@ -27,7 +27,7 @@ pub(super) struct Transform {
 }
 
 /// The page as it is, without its hole.
-const PLAIN: u8 = 0;
+pub(super) const PLAIN: u8 = 0;
 /// Posting lists are in columns.
 const POSTINGS: u8 = 0x80;
 /// Lists of GIN entries are apart.
@@ -57,24 +57,36 @@ impl Transform {
         joined: &mut Vec<u8>,
         loose: &mut Vec<u8>,
     ) -> u32 {
-        self.sink.clear();
-        if self.layout.read(page) && self.layout.cells.len() >= CELLS_MIN {
-            self.cells(page, checksum_implied, backend);
-            if self.sink.fits() {
-                self.sink.join(joined);
-                loose.extend_from_slice(&self.sink.loose);
-                return self.effort();
-            }
+        if self.by_tuples(page, checksum_implied, backend) && self.sink.fits() {
+            self.sink.join(joined);
+            loose.extend_from_slice(&self.sink.loose);
+            return self.effort();
         }
-        let (from, to) = hole(page);
         joined.push(PLAIN);
-        let start = joined.len();
-        joined.extend_from_slice(&page[..from]);
-        joined.extend_from_slice(&page[to..]);
-        if checksum_implied {
-            joined[start + checksum::CHECKSUM_AT..start + checksum::CHECKSUM_AT + 2].fill(0);
-        }
+        write_plain(page, checksum_implied, joined);
         EFFORT
+    }
+
+    /// The page's streams, not joined, for an entropy coder. `None` if they would be more than `size_max` bytes
+    /// in all, or if the page has no tuples to rearrange.
+    pub(super) fn streams(
+        &mut self,
+        page: &[u8; PAGE_SIZE],
+        checksum_implied: bool,
+        size_max: usize,
+    ) -> Option<&Sink> {
+        let done = self.by_tuples(page, checksum_implied, Backend::Entropy) && self.sink.size() <= size_max;
+        done.then_some(&self.sink)
+    }
+
+    /// Fills the sink. `false` if the page has no tuples to rearrange.
+    fn by_tuples(&mut self, page: &[u8; PAGE_SIZE], checksum_implied: bool, backend: Backend) -> bool {
+        self.sink.clear();
+        let done = self.layout.read(page) && self.layout.cells.len() >= CELLS_MIN;
+        if done {
+            self.cells(page, checksum_implied, backend);
+        }
+        done
     }
 
     /// By least squares over the relations of `bench/cfs`.
@@ -159,20 +171,31 @@ impl Transform {
     ) -> Result<(), Error> {
         page.fill(0);
         match joined.split_first() {
-            Some((&PLAIN, rest)) if loose.is_empty() => return plain(rest, page),
+            Some((&PLAIN, rest)) if loose.is_empty() => return read_plain(rest, page),
             None => return Err(Error::Corrupt { what: "an empty transformed page" }),
             _ => {}
         }
-        let Transform { layout, classes, values, walk, rest, order, .. } = self;
         let mut source = Source::split(joined, loose)?;
-        let form = joined[0];
+        self.restore(joined[0], &mut source, page)?;
+        source.finish()
+    }
+
+    /// Fills in `page`, which must be zero, from the next streams of `source`, by the form that its head began
+    /// with.
+    pub(super) fn restore(
+        &mut self,
+        form: u8,
+        source: &mut Source<'_>,
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), Error> {
+        let Transform { layout, classes, values, walk, rest, order, .. } = self;
         let family = Family::from_code(form & !(POSTINGS | ATTRIBUTES | REMAINS | ENTRIES))
             .ok_or(Error::Corrupt { what: "form of a page" })?;
-        let with_rest = layout.restore(page, values, &mut source)?;
+        let with_rest = layout.restore(page, values, source)?;
         if !family.fits(layout) {
             return Err(Error::Corrupt { what: "tuples shorter than their headers" });
         }
-        tuples::read(family, page, layout, values, order, &mut source)?;
+        tuples::read(family, page, layout, values, order, source)?;
         let lists = match (form & POSTINGS != 0, form & ENTRIES != 0) {
             (false, false) => Lists::None,
             (true, false) => Lists::BTree,
@@ -183,24 +206,24 @@ impl Transform {
             if family != Family::Heap || lists != Lists::None {
                 return Err(Error::Corrupt { what: "form of a page" });
             }
-            attributes::read(page, layout, walk, values, &mut source)?;
+            attributes::read(page, layout, walk, values, source)?;
         } else {
             if lists != Lists::None || !(layout.alike && layout.uniform) {
                 tuples::describe(family, page, layout, lists);
             }
             match lists {
-                Lists::BTree => tuples::read_postings(page, layout, values, &mut source)?,
-                Lists::Gin => gin::read(page, layout, values, &mut source)?,
+                Lists::BTree => tuples::read_postings(page, layout, values, source)?,
+                Lists::Gin => gin::read(page, layout, values, source)?,
                 Lists::None => {}
             }
-            classes.read(page, layout, family.header_bytes(), lists != Lists::None, values, &mut source)?;
+            classes.read(page, layout, family.header_bytes(), lists != Lists::None, values, source)?;
         }
         if with_rest {
-            rest.read(page, layout, form & REMAINS != 0, &mut source)?;
+            rest.read(page, layout, form & REMAINS != 0, source)?;
         } else if form & REMAINS != 0 {
             return Err(Error::Corrupt { what: "form of a page" });
         }
-        source.finish()
+        Ok(())
     }
 }
 
@@ -211,7 +234,19 @@ fn hole(page: &[u8; PAGE_SIZE]) -> (usize, usize) {
     if is_hole { (from, to) } else { (PAGE_SIZE, PAGE_SIZE) }
 }
 
-fn plain(bytes: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<(), Error> {
+/// Appends the page without its hole.
+pub(super) fn write_plain(page: &[u8; PAGE_SIZE], checksum_implied: bool, out: &mut Vec<u8>) {
+    let (from, to) = hole(page);
+    let start = out.len();
+    out.extend_from_slice(&page[..from]);
+    out.extend_from_slice(&page[to..]);
+    if checksum_implied {
+        out[start + checksum::CHECKSUM_AT..start + checksum::CHECKSUM_AT + 2].fill(0);
+    }
+}
+
+/// The inverse of [`write_plain`].
+pub(super) fn read_plain(bytes: &[u8], page: &mut [u8; PAGE_SIZE]) -> Result<(), Error> {
     let missing = PAGE_SIZE.checked_sub(bytes.len()).ok_or(Error::Corrupt { what: "more than a page" })?;
     if missing == 0 {
         page.copy_from_slice(bytes);

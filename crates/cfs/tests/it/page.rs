@@ -5,6 +5,7 @@ mod estimates;
 mod golden;
 mod indexes;
 mod inverse;
+mod runs;
 mod schemas;
 
 use pgshrink_cfs::page::{Encoded, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};

@@ -4,7 +4,8 @@
 //! each, and takes no step in any one of them.
 
 use super::{
-    ATTRIBUTES_MAX, CODES, COMPRESSED, HEADER_BYTES, PLAIN, SHORT, TOAST_TAG, Walk, data, header_bytes,
+    ATTRIBUTES_MAX, Attribute, CODES, COMPRESSED, HEADER_BYTES, PLAIN, SHORT, TOAST_TAG, Walk, data,
+    header_bytes,
 };
 use crate::page::layout::{Cell, Layout, resize};
 use crate::page::streams::Source;
@@ -32,6 +33,9 @@ pub(in crate::page) fn read(
         reader.walk.find(cells, index);
         let attribute =
             CODES.get(usize::from(*code)).ok_or(Error::Corrupt { what: "kind of an attribute" })?;
+        if *attribute == Attribute::Varlena {
+            reader.source.turn();
+        }
         if !reader.walk.these.is_empty() {
             match attribute.fixed() {
                 None => reader.varlena()?,

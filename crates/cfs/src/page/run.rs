@@ -82,10 +82,26 @@ impl RunEncoder {
         Self::default()
     }
 
+    /// Bytes at most of memory that is kept from one run to the next, besides a quarter of a megabyte. While
+    /// there is a run, twice the bytes of its streams may come on top.
+    pub const KEPT_BYTES_MAX: usize = 3 << 20;
+
     /// Forgets the pages before.
     pub fn begin(&mut self) {
+        // Each stream has as much room as it ever took, which may be all of a run for every one of them.
+        let forget = self.kept_bytes() > Self::KEPT_BYTES_MAX;
         let streams = [&mut self.head, &mut self.body, &mut self.loose];
-        streams.into_iter().chain(&mut self.rows).for_each(Vec::clear);
+        for stream in streams.into_iter().chain(&mut self.rows) {
+            if forget {
+                *stream = Vec::new();
+            }
+            stream.clear();
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        let streams = [&self.head, &self.body, &self.loose];
+        streams.into_iter().chain(&self.rows).map(Vec::capacity).sum()
     }
 
     /// Adds the next page. With its block number, a checksum that verifies costs nothing.
@@ -175,5 +191,21 @@ impl std::fmt::Debug for RunEncoder {
 impl std::fmt::Debug for RunDecoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunDecoder").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_runs_that_fill_different_streams_does_not_add_up() {
+        let mut encoder = RunEncoder::new();
+        encoder.rows[0].reserve(1 << 20);
+        encoder.begin();
+        assert!(encoder.kept_bytes() >= 1 << 20);
+        encoder.rows.iter_mut().for_each(|stream| stream.reserve(1 << 20));
+        encoder.begin();
+        assert_eq!(encoder.kept_bytes(), 0);
     }
 }

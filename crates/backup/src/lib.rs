@@ -4,6 +4,7 @@
 //! decisions come out. It allocates nothing for a size that the input merely declares.
 //!
 //! * [`base_backup`]: the command `BASE_BACKUP`, its options and what the server answers.
+//! * [`chunk`]: a piece of a file, compressed, and back.
 //! * [`checksum`]: the checksums that a manifest may hold.
 //! * [`files`]: which files a backup has, and what they are.
 //! * [`label`]: `backup_label` and `tablespace_map`.
@@ -16,6 +17,7 @@
 
 pub mod base_backup;
 pub mod checksum;
+pub mod chunk;
 mod error;
 pub mod files;
 pub mod label;

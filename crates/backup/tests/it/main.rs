@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod base_backup_server;
+mod chunk;
 mod connection;
 mod files_server;
 mod label_server;

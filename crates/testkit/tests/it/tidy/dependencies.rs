@@ -6,7 +6,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("wire", &["codec"]),
     ("cfs", &["codec"]),
     ("zson", &["codec"]),
-    ("backup", &["codec"]),
+    ("backup", &["codec", "cfs"]),
     ("advisor", &["codec", "cfs", "zson", "wire"]),
     ("pgclient", &["codec", "wire", "cfs", "zson", "backup", "advisor"]),
     ("gateway", &["codec", "wire", "pgclient"]),

@@ -1,6 +1,6 @@
-//! Any bytes as a backup manifest: no panic, the same items or the same error however they are cut, within a bound of
-//! memory. What is accepted comes back from the writer, which the reader accepts again.
-//! Byte 0 picks whether the checksum is put right first, byte 1 the size of pieces.
+//! Any bytes as a backup manifest: no panic, the same items or the same error however they are cut, within a
+//! bound of memory. What is accepted comes back from the writer, which the reader accepts again. Byte 0 picks
+//! whether the checksum is put right first, byte 1 the size of pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

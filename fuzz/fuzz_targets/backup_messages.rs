@@ -1,6 +1,6 @@
-//! Any bytes as the messages of BASE_BACKUP, as options of compression, labels, maps and names of files: no panic;
-//! messages are taken in the server's order only; what is accepted comes back from its writer.
-//! Byte 0 picks what was asked for; the rest is messages, each behind a byte with its length.
+//! Any bytes as the messages of BASE_BACKUP, as options of compression, labels, maps and names of files: no
+//! panic; messages are taken in the server's order only; what is accepted comes back from its writer. Byte 0
+//! picks what was asked for; the rest is messages, each behind a byte with its length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -8,9 +8,9 @@
 //!   result: end LSN, timeline                              Position::from_row
 //! ```
 //!
-//! The sources are `src/backend/backup/basebackup.c` (options), `src/backend/backup/basebackup_copy.c` (messages) and
-//! `src/common/compression.c` (compression). In 15 without `TARGET` the server answers by an older protocol, with a
-//! COPY for each tablespace; the command here always has a target.
+//! The sources are `src/backend/backup/basebackup.c` (options), `src/backend/backup/basebackup_copy.c`
+//! (messages) and `src/common/compression.c` (compression). In 15 without `TARGET` the server answers by an
+//! older protocol, with a COPY for each tablespace; the command here always has a target.
 
 mod command;
 mod compression;

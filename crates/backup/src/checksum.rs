@@ -168,9 +168,9 @@ impl Crc32c {
 
     /// Of this range and the next, whose checksum is `next` and whose length is `next_bytes`, below 2^61.
     ///
-    /// It takes a multiplication of polynomials for each bit that is set in the length: for chunks of a power of two
-    /// one, which is a thousand times faster than `crc32c_combine` of the crate (Mark Adler, `crc32_combine_op` of
-    /// zlib 1.2.12).
+    /// It takes a multiplication of polynomials for each bit that is set in the length: for chunks of a power
+    /// of two one, which is a thousand times faster than `crc32c_combine` of the crate (Mark Adler,
+    /// `crc32_combine_op` of zlib 1.2.12).
     pub fn combine(self, next: Crc32c, next_bytes: u64) -> Crc32c {
         let mut shifted = self.0;
         let mut rest = next_bytes;

@@ -24,7 +24,7 @@ pub enum Error {
         /// Byte, from 0.
         offset: u64,
         /// What may be there.
-        expected: String,
+        expected: &'static str,
         /// What is there, shortened and escaped.
         found: String,
     },

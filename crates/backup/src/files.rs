@@ -1,11 +1,11 @@
 //! Which files a physical backup has, and what they are.
 //!
-//! The parallel route copies a data directory over SQL, so it has to leave out itself what `BASE_BACKUP` leaves out.
-//! [`Directory`] says it for the entries of one directory; [`FileKind`] says what a file is by its path alone. The
-//! rules are those of `sendDir` in `src/backend/backup/basebackup.c`.
+//! The parallel route copies a data directory over SQL, so it has to leave out itself what `BASE_BACKUP`
+//! leaves out. [`Directory`] says it for the entries of one directory; [`FileKind`] says what a file is by
+//! its path alone. The rules are those of `sendDir` in `src/backend/backup/basebackup.c`.
 //!
-//! What BASE_BACKUP puts in itself is not in the directory: `backup_label`, `tablespace_map` and `backup_manifest`.
-//! Files of these names are leftovers of an earlier restore, and are left out.
+//! What BASE_BACKUP puts in itself is not in the directory: `backup_label`, `tablespace_map` and
+//! `backup_manifest`. Files of these names are leftovers of an earlier restore, and are left out.
 
 mod kind;
 mod relation;
@@ -33,9 +33,9 @@ pub enum Choice {
     Include,
     /// As [`Choice::Include`], but after all other files: the control file.
     Last,
-    /// A directory is made, and its content left out: a server fills it, or it is a tablespace inside the data
-    /// directory, whose content is copied by its link. In `pg_wal`, the directories of [`Rules::wal_directories`] are
-    /// made too.
+    /// A directory is made, and its content left out: a server fills it, or it is a tablespace inside the
+    /// data directory, whose content is copied by its link. In `pg_wal`, the directories of
+    /// [`Rules::wal_directories`] are made too.
     EmptyDirectory,
     /// It is left out.
     Exclude(Reason),
@@ -58,8 +58,8 @@ pub enum Reason {
     EarlierBackup,
     /// In a tablespace, but not of this server.
     Tablespace,
-    /// Of compressed files: space in reserve, the guard, a container half made or half removed. Servers with the
-    /// library hide these, and what SQL reads of compressed files is plain.
+    /// Of compressed files: space in reserve, the guard, a container half made or half removed. Servers with
+    /// the library hide these, and what SQL reads of compressed files is plain.
     CompressedFiles,
     /// Of a file browser.
     Foreign,
@@ -68,8 +68,8 @@ pub enum Reason {
 impl Rules {
     /// For a server of this version with this `catalog_version_no` (from `pg_control_system()`).
     ///
-    /// `tablespaces_inside` are locations of tablespaces inside the data directory, relative to it, but for those in
-    /// `pg_tblspc` itself.
+    /// `tablespaces_inside` are locations of tablespaces inside the data directory, relative to it, but for
+    /// those in `pg_tblspc` itself.
     pub fn new(major: ServerMajor, catalog_version: u32, tablespaces_inside: Vec<BackupPath>) -> Rules {
         Rules {
             version_directory: format!("PG_{}_{catalog_version}", major.number()),

@@ -1,5 +1,5 @@
-//! `backup_label` and `tablespace_map`: what tells a restored server where replay begins, and where its tablespaces
-//! lie.
+//! `backup_label` and `tablespace_map`: what tells a restored server where replay begins, and where its
+//! tablespaces lie.
 
 mod tablespace_map;
 
@@ -31,8 +31,8 @@ pub struct BackupLabel {
     pub method: BackupMethod,
     /// What it was made from.
     pub from: BackupFrom,
-    /// When it began, in the server's `log_timezone`: `2026-11-25 15:39:20 CET`. Abbreviations of time zones are
-    /// ambiguous, so this is for people.
+    /// When it began, in the server's `log_timezone`: `2026-11-25 15:39:20 CET`. Abbreviations of time zones
+    /// are ambiguous, so this is for people.
     pub start_time: String,
     /// The name that was given to `BASE_BACKUP` or `pg_backup_start`. Empty with pg_rewind.
     pub label: Vec<u8>,
@@ -63,8 +63,8 @@ pub enum BackupFrom {
 impl BackupLabel {
     /// Reads a `backup_label`.
     ///
-    /// The order of the lines is the server's. A line that this code does not know is refused: a newer server may mean
-    /// by it that the backup is to be treated in another way.
+    /// The order of the lines is the server's. A line that this code does not know is refused: a newer server
+    /// may mean by it that the backup is to be treated in another way.
     ///
     /// # Errors
     /// [`Error::Malformed`] names the line; [`Error::Limit`].
@@ -148,7 +148,8 @@ impl BackupLabel {
         Ok(file)
     }
 
-    /// Checks that the segment's name is that of the start with this size of segments, which the label does not say.
+    /// Checks that the segment's name is that of the start with this size of segments, which the label does
+    /// not say.
     ///
     /// # Errors
     /// [`Error::Malformed`] when it is another one.

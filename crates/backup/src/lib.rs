@@ -1,7 +1,7 @@
 //! Physical backups of PostgreSQL, without IO.
 //!
-//! This crate opens no file and no socket, looks at no clock and starts no thread. Bytes go in, and bytes, entries or
-//! decisions come out. It allocates nothing for a size that the input merely declares.
+//! This crate opens no file and no socket, looks at no clock and starts no thread. Bytes go in, and bytes,
+//! entries or decisions come out. It allocates nothing for a size that the input merely declares.
 //!
 //! * [`base_backup`]: the command `BASE_BACKUP`, its options and what the server answers.
 //! * [`chunk`]: a piece of a file, compressed, and back.

@@ -1,8 +1,8 @@
 //! `backup_manifest`: the list of a backup's files, as PostgreSQL writes and checks it.
 //!
-//! [`Reader`] takes the bytes in pieces of any size and gives the entries one by one; [`Writer`] takes entries one by
-//! one and gives the bytes that a server would have written. Both work in memory that does not depend on the number
-//! of files.
+//! [`Reader`] takes the bytes in pieces of any size and gives the entries one by one; [`Writer`] takes
+//! entries one by one and gives the bytes that a server would have written. Both work in memory that does not
+//! depend on the number of files.
 //!
 //! ```text
 //! { "PostgreSQL-Backup-Manifest-Version": 2,
@@ -17,8 +17,9 @@
 //! "Manifest-Checksum": "SHA-256 of all lines before this one"}
 //! ```
 //!
-//! The sources are `src/common/parse_manifest.c` for reading and `src/backend/backup/backup_manifest.c` for writing.
-//! Version 1 is written by PostgreSQL 13 to 16; version 2, with the system identifier, by 17 and later.
+//! The sources are `src/common/parse_manifest.c` for reading and `src/backend/backup/backup_manifest.c` for
+//! writing. Version 1 is written by PostgreSQL 13 to 16; version 2, with the system identifier, by 17 and
+//! later.
 
 mod lexer;
 mod reader;
@@ -63,7 +64,8 @@ pub struct FileEntry {
     pub path: BackupPath,
     /// Its bytes.
     pub size: u64,
-    /// When it was last changed, by the clock of the server's host. Servers always say it, readers do not need it.
+    /// When it was last changed, by the clock of the server's host. Servers always say it, readers do not
+    /// need it.
     pub last_modified: Option<ServerTime>,
     /// Of its content. [`Checksum::NONE`] when the backup was made without checksums.
     pub checksum: Checksum,

@@ -18,7 +18,8 @@ impl BackupPath {
     /// Checks a path.
     ///
     /// # Errors
-    /// [`Error::UnsafePath`] when it is absolute, too long, or has a component that is empty, `.`, `..` or holds a NUL.
+    /// [`Error::UnsafePath`] when it is absolute, too long, or has a component that is empty, `.`, `..` or
+    /// holds a NUL.
     pub fn new(path: &[u8]) -> Result<BackupPath, Error> {
         let refused = |why| Err(Error::UnsafePath { path: shown(path), why });
         if path.is_empty() {

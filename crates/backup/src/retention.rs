@@ -2,18 +2,20 @@
 //!
 //! 1. A backup that a rule keeps is kept, and with it, transitively, what it depends on.
 //! 2. The newest complete backup of each system identifier is kept, whatever the rules say.
-//! 3. Ages are distances from the stop time of the newest complete backup with the same system identifier, by the
-//!    servers' clocks. When backups are no longer made, none gets too old. The local clock can keep backups but never
-//!    remove any ([`Rules::now`]). Systems are apart, so that a wrong clock of one removes nothing of another.
-//! 4. On one timeline, LSNs grow with time, and a backup ended before what depends on it did. A stop time that
-//!    contradicts this was given by a clock that was ahead, and counts as the time of the later backup.
-//! 5. A backup in progress is kept, and what it depends on, unless it is named, or unless [`Rules::remove_abandoned`]
-//!    is set and its lease was seen to be silent. Removing it is safe even if its writer still lives: a commit fails
-//!    when the backup's `begun.json` is gone.
-//! 6. A complete backup whose chain of parents is not whole cannot be restored. It counts for no rule, so that it
-//!    takes no good backup's place, and is kept for people to look at, unless it is named.
-//! 7. Names that come twice and dependencies in a circle are errors: then the list cannot be trusted, and nothing is
-//!    planned.
+//! 3. Ages are distances from the stop time of the newest complete backup with the same system identifier, by
+//!    the servers' clocks. When backups are no longer made, none gets too old. The local clock can keep
+//!    backups but never remove any ([`Rules::now`]). Systems are apart, so that a wrong clock of one removes
+//!    nothing of another.
+//! 4. On one timeline, LSNs grow with time, and a backup ended before what depends on it did. A stop time
+//!    that contradicts this was given by a clock that was ahead, and counts as the time of the later backup.
+//! 5. A backup in progress is kept, and what it depends on, unless it is named, or unless
+//!    [`Rules::remove_abandoned`] is set and its lease was seen to be silent. Its writer may still live. So
+//!    whoever carries out the plan first creates the object that the writer commits by, if it is absent. Then
+//!    either that fails, and the backup is complete and stays, or the writer's commit fails.
+//! 6. A complete backup whose chain of parents is not whole cannot be restored. It counts for no rule, so
+//!    that it takes no good backup's place, and is kept for people to look at, unless it is named.
+//! 7. Names that come twice and dependencies in a circle are errors: then the list cannot be trusted, and
+//!    nothing is planned.
 
 mod plan;
 mod reason;
@@ -34,8 +36,8 @@ pub const BACKUPS_MAX: usize = 100_000;
 /// Bytes at most of a backup's name.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// The name of a backup in its repository: ASCII letters, digits, `-`, `_` and `.`, the first one a letter or digit.
-/// `latest` is none, as commands mean something else by it.
+/// The name of a backup in its repository: ASCII letters, digits, `-`, `_` and `.`, the first one a letter or
+/// digit. `latest` is not allowed, as commands mean something else by it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BackupName(String);
 
@@ -96,16 +98,16 @@ pub enum State {
     Incomplete(Lease),
 }
 
-/// What is known of the writer of a backup in progress. A writer renews its lease: it counts up a number in the
-/// repository.
+/// What is known of the writer of a backup in progress. A writer renews its lease: it counts up a number in
+/// the repository.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lease {
     /// Nobody looked long enough.
     Unobserved,
     /// The number was seen to change.
     Renewed,
-    /// The number stayed the same while the caller looked for several times the interval of renewal, by a monotonic
-    /// clock. No two clocks are compared, so a wrong one does not matter.
+    /// The number stayed the same while the caller looked for several times the interval of renewal, by a
+    /// monotonic clock. No two clocks are compared, so a wrong one does not matter.
     Silent,
 }
 
@@ -116,9 +118,9 @@ pub struct Rules {
     pub keep_last: Option<u32>,
     /// Complete backups that ended at most so many days before the newest one of their system.
     pub keep_days: Option<u32>,
-    /// The local time. Where the newest backup seems to be from the future, ages are measured from here: a server's
-    /// clock that was ahead makes no backup old then. A local clock that is ahead changes nothing, and one that is
-    /// behind keeps more.
+    /// The local time. Where the newest backup seems to be from the future, ages are measured from here: a
+    /// server's clock that was ahead makes no backup old then. A local clock that is ahead changes nothing,
+    /// and one that is behind keeps more.
     pub now: Option<ServerTime>,
     /// Whether backups in progress whose lease is [`Lease::Silent`] are removed.
     pub remove_abandoned: bool,

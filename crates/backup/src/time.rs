@@ -82,8 +82,8 @@ const ERA_DAYS: i64 = 146_097;
 /// From 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
 
-/// Year, month and day of a day counted from 1970-01-01. Years begin in March here, so that the leap day is the last
-/// (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Year, month and day of a day counted from 1970-01-01. Years begin in March here, so that the leap day is
+/// the last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + EPOCH_DAYS;
     let (era, of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));

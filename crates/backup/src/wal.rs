@@ -21,8 +21,8 @@ impl Lsn {
         self.0 / size.bytes()
     }
 
-    /// Number of the segment that holds the byte before this position: the last one that is needed to replay up to
-    /// here (`XLByteToPrevSeg`).
+    /// Number of the segment that holds the byte before this position: the last one that is needed to replay
+    /// up to here (`XLByteToPrevSeg`).
     pub fn previous_segment_number(self, size: WalSegmentSize) -> u64 {
         self.0.saturating_sub(1) / size.bytes()
     }
@@ -150,8 +150,8 @@ impl WalSegmentSize {
 
 /// The name of a WAL segment: 24 upper-case hexadecimal digits, such as `000000010000000A000000FF`.
 ///
-/// Timeline, then the upper half of the LSN (the *log*), then the number of the segment in that log. The last part
-/// means a position only together with a [`WalSegmentSize`].
+/// Timeline, then the upper half of the LSN (the *log*), then the number of the segment in that log. The last
+/// part means a position only together with a [`WalSegmentSize`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WalSegmentName {
     timeline: Timeline,

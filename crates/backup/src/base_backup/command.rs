@@ -141,8 +141,8 @@ impl<'a> Options<'a> {
     /// The command for a server of this version.
     ///
     /// # Errors
-    /// [`Error::TooOld`] for what the version does not know; [`Error::Malformed`] and [`Error::Limit`] for values that
-    /// no version takes.
+    /// [`Error::TooOld`] for what the version does not know; [`Error::Malformed`] and [`Error::Limit`] for
+    /// values that no version takes.
     pub fn command(&self, major: ServerMajor) -> Result<String, Error> {
         if self.label.len() > LABEL_BYTES_MAX {
             let (found, allowed) = (self.label.len() as u64, LABEL_BYTES_MAX as u64);
@@ -227,8 +227,8 @@ impl List {
         }
     }
 
-    /// In the grammar of replication commands (`src/backend/replication/repl_scanner.l`), only the quote itself is
-    /// special in a string.
+    /// In the grammar of replication commands (`src/backend/replication/repl_scanner.l`), only the quote
+    /// itself is special in a string.
     fn text(&mut self, name: &'static str, value: &str) -> Result<(), Error> {
         if value.contains('\0') {
             return Err(Error::malformed(name, "text without NUL bytes", value.as_bytes()));

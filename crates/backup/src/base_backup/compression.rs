@@ -59,13 +59,14 @@ impl CompressionAlgorithm {
 
 /// An algorithm and its settings.
 ///
-/// The text form is `ALGORITHM[:DETAIL]`. A detail is a number, the level, or a list of `level=N`, `workers=N` and
-/// `long[=on|off]`, divided by commas as in pg_basebackup or by colons: `zstd:3`, `zstd:level=3,workers=2`,
-/// `zstd:workers=2:long`.
+/// The text form is `ALGORITHM[:DETAIL]`. A detail is a number, the level, or a list of `level=N`,
+/// `workers=N` and `long[=on|off]`, divided by commas as in pg_basebackup or by colons: `zstd:3`,
+/// `zstd:level=3,workers=2`, `zstd:workers=2:long`.
 ///
-/// `server-zstd` means `zstd`, as the server compresses in any case. `client-zstd` is refused: what pgshrink compresses
-/// itself is chosen by the format of the backup, and to take the prefix and let the server compress would load the
-/// host that the user wanted to spare. A number alone (pg_basebackup's `-Z 5`) is refused, as it does not name gzip.
+/// `server-zstd` means `zstd`, as the server compresses in any case. `client-zstd` is refused: what pgshrink
+/// compresses itself is chosen by the format of the backup, and to take the prefix and let the server
+/// compress would load the host that the user wanted to spare. A number alone (pg_basebackup's `-Z 5`) is
+/// refused, as it does not name gzip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compression {
     /// The algorithm.

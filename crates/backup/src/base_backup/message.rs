@@ -94,8 +94,8 @@ pub enum Event<'a> {
     ManifestData(&'a [u8]),
 }
 
-/// Checks that messages come in the server's order: an archive for each tablespace in the order of the list, then the
-/// manifest if one was asked for.
+/// Checks that messages come in the server's order: an archive for each tablespace in the order of the list,
+/// then the manifest if one was asked for.
 ///
 /// ```text
 ///   Start --n--> Archive --n--> ... Archive --m--> Manifest

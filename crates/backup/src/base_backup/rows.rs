@@ -30,8 +30,8 @@ impl Position {
 pub struct Tablespace {
     /// OID and location; none for the data directory.
     pub space: Option<(u32, Vec<u8>)>,
-    /// About how many bytes its archive will have before compression, in whole KiB; none unless `PROGRESS` was asked
-    /// for.
+    /// About how many bytes its archive will have before compression, in whole KiB; none unless `PROGRESS`
+    /// was asked for.
     pub size_bytes: Option<u64>,
 }
 

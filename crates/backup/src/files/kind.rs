@@ -19,8 +19,8 @@ pub enum FileKind {
     Wal,
     /// `global/pg_control`.
     Control,
-    /// Settings and rules of access in the data directory, or the label and map of a backup, which are a server's
-    /// orders too.
+    /// Settings and rules of access in the data directory, or the label and map of a backup, which are a
+    /// server's orders too.
     Config,
     /// Commit logs, maps of catalogs, logs, what extensions put there.
     Other,

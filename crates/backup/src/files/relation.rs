@@ -1,7 +1,7 @@
 //! Names of relation files (`src/common/relpath.c`, `src/backend/storage/file/reinit.c`).
 
-/// Blocks of 8 KiB in a segment of a relation file, 1 GiB. Servers built with another `--with-segsize` say it in
-/// `pg_control_init()`.
+/// Blocks of 8 KiB in a segment of a relation file, 1 GiB. Servers built with another `--with-segsize` say it
+/// in `pg_control_init()`.
 pub const BLOCKS_PER_SEGMENT: u32 = 131_072;
 /// Segments that block numbers of 32 bits allow.
 pub const SEGMENTS_MAX: u32 = 32_768;
@@ -62,7 +62,8 @@ impl TemporaryRelationFile {
 
 /// Number, fork and segment. None: it is no relation's file, or a temporary one's.
 ///
-/// Numbers have no leading zeros, as in `parse_filename_for_nontemp_relation` since 17; no server makes such files.
+/// Numbers have no leading zeros, as in `parse_filename_for_nontemp_relation` since 17; no server makes such
+/// files.
 pub(super) fn parse(name: &[u8]) -> Option<(u32, Fork, u32)> {
     let (stem, segment) = match name.iter().position(|byte| *byte == b'.') {
         None => (name, 0),

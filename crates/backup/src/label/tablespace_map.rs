@@ -1,5 +1,5 @@
-//! `tablespace_map`: a line for each tablespace outside the data directory, from which a server makes the links in
-//! `pg_tblspc` when it starts.
+//! `tablespace_map`: a line for each tablespace outside the data directory, from which a server makes the
+//! links in `pg_tblspc` when it starts.
 
 use super::check_size;
 use crate::error::Error;
@@ -14,8 +14,8 @@ const LOCATION_BYTES_MAX: usize = 4096;
 pub struct TablespaceLocation {
     /// The tablespace, which is also the name of its link in `pg_tblspc`. Not 0.
     pub oid: u32,
-    /// The target of that link, as bytes of the operating system. Tablespaces that lie in `pg_tblspc` themselves
-    /// (`allow_in_place_tablespaces`) have no line.
+    /// The target of that link, as bytes of the operating system. Tablespaces that lie in `pg_tblspc`
+    /// themselves (`allow_in_place_tablespaces`) have no line.
     pub location: Vec<u8>,
 }
 
@@ -42,8 +42,8 @@ pub fn write_tablespace_map(tablespaces: &[TablespaceLocation]) -> Result<Vec<u8
     Ok(map)
 }
 
-/// Reads a map as `read_tablespace_map` does (`src/backend/access/transam/xlogrecovery.c`): an unescaped newline or
-/// carriage return ends a line, and empty lines are passed over.
+/// Reads a map as `read_tablespace_map` does (`src/backend/access/transam/xlogrecovery.c`): an unescaped
+/// newline or carriage return ends a line, and empty lines are passed over.
 ///
 /// # Errors
 /// [`Error::Malformed`] and [`Error::Limit`].

@@ -1,7 +1,8 @@
 //! JSON tokens of a manifest, from bytes that come in pieces.
 //!
-//! It keeps at most one token, of at most [`STRING_BYTES_MAX`] bytes. What it takes for a token is what RFC 8259 does,
-//! but for nesting, which is the reader's business, and for strings with a NUL, which PostgreSQL refuses too.
+//! It keeps at most one token, of at most [`STRING_BYTES_MAX`] bytes. What it takes for a token is what RFC
+//! 8259 does, but for nesting, which is the reader's business, and for strings with a NUL, which PostgreSQL
+//! refuses too.
 
 /// The longest string, without its quotes and with its escapes resolved: an encoded path of 1023 bytes.
 pub const STRING_BYTES_MAX: usize = 2048;
@@ -74,8 +75,8 @@ impl Lexer {
         self.state == State::Between
     }
 
-    /// Takes the next byte. `Ok(None)`: more is needed. The flag says whether the byte was used; one that ends a word
-    /// is not, and has to be given again.
+    /// Takes the next byte. `Ok(None)`: more is needed. The flag says whether the byte was used; one that
+    /// ends a word is not, and has to be given again.
     pub(super) fn byte(&mut self, byte: u8) -> Result<(Option<Token>, bool), Wrong> {
         let token = match self.state {
             State::Between => self.begin(byte)?,
@@ -109,8 +110,8 @@ impl Lexer {
         Ok((token, true))
     }
 
-    /// Takes the bytes of a string up to the next that is not plain, and says how many they are. Most bytes of a
-    /// manifest are taken here.
+    /// Takes the bytes of a string up to the next that is not plain, and says how many they are. Most bytes
+    /// of a manifest are taken here.
     pub(super) fn plain(&mut self, bytes: &[u8]) -> usize {
         if self.state != State::String {
             return 0;

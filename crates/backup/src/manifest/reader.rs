@@ -12,13 +12,13 @@ use crate::wal::{Lsn, Timeline};
 
 /// Reads a manifest: [`Reader::next`] until the input ends, then [`Reader::finish`].
 ///
-/// It accepts what `json_parse_manifest` does: any white space, the version first and the checksum last, the other
-/// fields in any order. Beyond that it refuses fields that come twice, numbers out of range, paths that lead out of
-/// the backup, checksums of the wrong size, and times in another form. Whether a path comes twice is for the caller to
-/// check: the reader does not remember paths.
+/// It accepts what `json_parse_manifest` does: any white space, the version first and the checksum last, the
+/// other fields in any order. Beyond that it refuses fields that come twice, numbers out of range, paths that
+/// lead out of the backup, checksums of the wrong size, and times in another form. Whether a path comes twice
+/// is for the caller to check: the reader does not remember paths.
 ///
-/// Items are given before the checksum of the whole is known. Nothing may be trusted until [`Reader::finish`] has
-/// returned.
+/// Items are given before the checksum of the whole is known. Nothing may be trusted until [`Reader::finish`]
+/// has returned.
 ///
 /// ```
 /// use pgshrink_backup::manifest::{Item, PathEncoding, Reader, Writer};
@@ -150,8 +150,8 @@ impl Reader {
     /// Takes bytes from the front of `input` until there is an item. None: `input` is used up.
     ///
     /// # Errors
-    /// [`Error::Manifest`] with the place, [`Error::Unsupported`] for another version. The reader is of no more use
-    /// then.
+    /// [`Error::Manifest`] with the place, [`Error::Unsupported`] for another version. The reader is of no
+    /// more use then.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Item>, Error> {
         let whole = *input;
         let mut used = 0;
@@ -177,8 +177,8 @@ impl Reader {
     /// The end of the input.
     ///
     /// # Errors
-    /// [`Error::Manifest`] when the manifest is not at its end, does not end with a newline or has fewer than two
-    /// lines; [`Error::ManifestChecksum`] when the last line has another checksum.
+    /// [`Error::Manifest`] when the manifest is not at its end, does not end with a newline or has fewer than
+    /// two lines; [`Error::ManifestChecksum`] when the last line has another checksum.
     pub fn finish(self) -> Result<Finished, Error> {
         let ended = self.at == At::End && self.lexer.is_between();
         if !ended {
@@ -352,7 +352,7 @@ impl Reader {
 
     fn refused(&self, expected: &'static str, found: String, before: &[u8]) -> Error {
         let (line, offset) = self.position.after(before);
-        Error::Manifest { line, offset, expected: expected.into(), found }
+        Error::Manifest { line, offset, expected, found }
     }
 }
 

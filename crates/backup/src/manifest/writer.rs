@@ -73,7 +73,8 @@ impl Writer {
         });
     }
 
-    /// Ends the list of files and adds the WAL that the backup needs, newest timeline first, and the checksum.
+    /// Ends the list of files and adds the WAL that the backup needs, newest timeline first, and the
+    /// checksum.
     pub fn end(mut self, ranges: &[WalRange], out: &mut Vec<u8>) {
         self.add(out, |out| {
             out.extend_from_slice(b"\n],\n\"WAL-Ranges\": [\n");

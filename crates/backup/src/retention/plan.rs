@@ -30,8 +30,8 @@ impl Plan {
         &self.decisions
     }
 
-    /// What is to be removed, in this order: a backup before what it depends on. When a removal is interrupted, no
-    /// backup is left without its parent.
+    /// What is to be removed, in this order: a backup before what it depends on. When a removal is
+    /// interrupted, no backup is left without its parent.
     pub fn removals(&self) -> &[BackupName] {
         &self.removals
     }
@@ -40,9 +40,9 @@ impl Plan {
 /// Decides about every backup of a repository.
 ///
 /// # Errors
-/// [`Error::Retention`] when no rule is given, when a named backup is none that may be named, when a name comes twice
-/// or when backups depend on each other in a circle; [`Error::Limit`] over [`BACKUPS_MAX`]. Then nothing may be
-/// removed.
+/// [`Error::Retention`] when no rule is given, when a named backup is none that may be named, when a name
+/// comes twice or when backups depend on each other in a circle; [`Error::Limit`] over [`BACKUPS_MAX`]. Then
+/// nothing may be removed.
 pub fn plan(backups: &[Backup], rules: &Rules) -> Result<Plan, Error> {
     if rules.keep_last.is_none() && rules.keep_days.is_none() {
         return Err(refused("neither a number of backups nor of days to keep is given"));
@@ -250,8 +250,8 @@ impl<'a> List<'a> {
 
 /// No backup ended after one further on its timeline, nor after one that depends on it.
 ///
-/// Times are taken in ascending order, and each is handed on to the earlier backups that have none yet: so every
-/// backup gets the least of all that bound it, and is visited once.
+/// Times are taken in ascending order, and each is handed on to the earlier backups that have none yet: so
+/// every backup gets the least of all that bound it, and is visited once.
 fn correct_clocks(system: &mut [Restorable], parents: &[Option<usize>]) {
     system.sort_by_key(|restorable| (restorable.timeline, restorable.stop));
     let places: HashMap<usize, usize> =

@@ -27,8 +27,8 @@ pub enum Reason {
     NeededBy(BackupName),
     /// Kept: it may still be written.
     InProgress,
-    /// Kept: it cannot be restored, because this backup of its chain is missing or not complete, or of another
-    /// system. People should look at it.
+    /// Kept: it cannot be restored, because this backup of its chain is missing or not complete, or of
+    /// another system. People should look at it.
     Broken(BackupName),
     /// Removed: no rule keeps it.
     Expired {

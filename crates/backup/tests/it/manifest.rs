@@ -288,6 +288,14 @@ fn what_is_wrong_with_the_whole_is_named() {
 }
 
 #[test]
+fn a_path_that_is_not_utf8_has_to_be_encoded() {
+    let mut manifest = of("{ \"Path\": \"caf!\", \"Size\": 1 }", "");
+    let at = manifest.iter().position(|byte| *byte == b'!').unwrap();
+    manifest[at] = 0xe9;
+    assert_eq!(refusal(&manifest), (2, "UTF-8; \"caf\\xe9\"".to_owned()));
+}
+
+#[test]
 fn a_changed_size_is_found_by_the_checksum_of_the_whole() {
     let changed = String::from_utf8(with_checksum(SMALL)).unwrap().replace("\"Size\": 227", "\"Size\": 228");
     assert!(matches!(read_whole(changed.as_bytes()), Err(Error::ManifestChecksum { .. })));

@@ -168,6 +168,20 @@ fn a_pipeline_reads_files_whole_and_the_latency_of_the_link_once() {
 }
 
 #[test]
+fn bulk_data_is_the_same_over_tls() {
+    let cluster = Cluster::builder().tls(true).start().unwrap();
+    cluster.sql("create table t as select n, md5(n::text) from generate_series(1, 60000) n").unwrap();
+    cluster.sql("checkpoint").unwrap();
+    let path = cluster.sql("select pg_relation_filepath('t')").unwrap();
+    let expected = std::fs::read(cluster.data_dir().join(&path)).unwrap();
+    let mut connection = open(&with(&cluster.conninfo("postgres"), "sslmode", "require")).unwrap();
+    assert!(connection.is_encrypted());
+    for part in [700_000, 10_001] {
+        assert!(read_file(&mut connection, &path, expected.len(), part) == expected, "in parts of {part}");
+    }
+}
+
+#[test]
 fn an_error_in_a_pipeline_is_the_answer_to_its_request_only() {
     let cluster = Cluster::builder().start().unwrap();
     let mut connection = open(&cluster.conninfo("postgres")).unwrap();

@@ -8,7 +8,8 @@ use pgshrink_pgclient::replication::{
     self, Start, Status, WalEvent, create_temporary_slot, identify_system, read_slot, show, start_physical,
     timeline_history,
 };
-use pgshrink_testkit::{Cluster, Server};
+use pgshrink_testkit::relay::{Direction, Endpoint, Shape};
+use pgshrink_testkit::{Cluster, Relay, Server};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_millis(100);
@@ -17,15 +18,15 @@ fn walsender(cluster: &Cluster) -> Connection {
     open(&with(&cluster.conninfo("postgres"), "replication", "true")).unwrap()
 }
 
-/// Takes WAL until it reaches a position; the bytes and where they begin.
-fn stream_until(connection: &mut Connection, start: &Start<'_>, until: Lsn) -> Vec<u8> {
+/// Takes WAL until it reaches a position.
+fn stream_until(connection: &mut Connection, start: &Start<'_>, until: Lsn, wait: Duration) -> Vec<u8> {
     let mut stream = start_physical(connection, start).unwrap();
     let (mut wal, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(60));
     let mut stopped = false;
     loop {
         assert!(Instant::now() < deadline, "no end of WAL");
         let at = Lsn(start.position.0 + wal.len() as u64);
-        match stream.next(WAIT).unwrap() {
+        match stream.next(wait).unwrap() {
             Some(WalEvent::Wal { start, data, .. }) => {
                 assert_eq!(start, at);
                 wal.extend_from_slice(data);
@@ -110,7 +111,7 @@ fn a_base_backup_comes_whole_with_its_wal_beside_it() {
 
         let start =
             Start { slot: Some("beside"), position: Lsn(begin.0 & !0xff_ffff), timeline: system.timeline };
-        let received = stream_until(&mut wal, &start, end);
+        let received = stream_until(&mut wal, &start, end, WAIT);
         assert!(start.position.0 + received.len() as u64 >= end.0);
         let segment = format!("{:08X}{:08X}{:08X}", 1, start.position.0 >> 32, start.position.0 >> 24 & 0xff);
         let on_disk = std::fs::read(cluster.data_dir().join("pg_wal").join(segment)).unwrap();
@@ -184,6 +185,34 @@ fn a_quiet_stream_returns_in_time_and_answers_when_asked() {
         error.sqlstate().is_some() || matches!(error, Error::Closed { .. } | Error::Lost { .. }),
         "{error:?}"
     );
+}
+
+#[test]
+fn waits_that_end_in_the_middle_of_messages_and_tls_records_lose_nothing() {
+    let cluster = Cluster::builder().tls(true).start().unwrap();
+    let mut connection = walsender(&cluster);
+    let begin = Lsn(identify_system(&mut connection).unwrap().position.0 & !0xff_ffff);
+    cluster.sql("create table t as select md5(n::text) from generate_series(1, 30000) n").unwrap();
+    let end = identify_system(&mut connection).unwrap().position;
+    let relay = Relay::to(Endpoint::local(cluster.port())).start().unwrap();
+    let slow = Shape { piece_size_max: Some(4_000), bytes_per_second: Some(3_000_000), ..Shape::default() };
+    relay.shape(Direction::ToClient, slow);
+    let mut received = Vec::new();
+    for mode in ["disable", "require"] {
+        let conninfo = cluster.conninfo_at("127.0.0.1", relay.port(), "postgres");
+        let mut far = open(&format!("{} sslmode={mode}", with(&conninfo, "replication", "true"))).unwrap();
+        assert_eq!(far.is_encrypted(), mode == "require");
+        let start = Start { slot: None, position: begin, timeline: 1 };
+        let mut wal = stream_until(&mut far, &start, end, Duration::from_millis(1));
+        wal.truncate((end.0 - begin.0) as usize);
+        received.push(wal);
+    }
+    let segment = format!("{:08X}{:08X}{:08X}", 1, begin.0 >> 32, begin.0 >> 24 & 0xff);
+    let on_disk = std::fs::read(cluster.data_dir().join("pg_wal").join(segment)).unwrap();
+    let same = on_disk.len().min((end.0 - begin.0) as usize);
+    for wal in received {
+        assert!(wal.len() as u64 == end.0 - begin.0 && wal[..same] == on_disk[..same]);
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ mod habit;
 pub use habit::Habit;
 
 use pgshrink_cfs::page::{self, PAGE_SIZE, RunDecoder, RunEncoder};
-use pgshrink_codec::{Algorithm, Choice, block};
+use pgshrink_codec::{Algorithm, Choice, block, memory};
 
 use habit::Advice;
 
@@ -172,6 +172,17 @@ impl ChunkEncoder {
     /// Without any context yet.
     pub fn new(level: Level) -> Self {
         ChunkEncoder { level, compressor: block::Compressor::new(), run: RunEncoder::new() }
+    }
+
+    /// Bytes at most of all that it keeps at this level, while it encodes included: the streams of a run, twice
+    /// because vectors double, and a context of zstd. 9 MiB up to level 3. What is appended comes on top, at
+    /// most twice a chunk and a little.
+    pub fn bytes_max(level: Level) -> usize {
+        let streams = CHUNK_BYTES_MAX / PAGE_SIZE * RunEncoder::PAGE_BYTES_MAX;
+        RunEncoder::KEPT_BYTES_MAX
+            + (256 << 10)
+            + 2 * streams
+            + memory::zstd_parts_compressor_max(level.into(), streams)
     }
 
     /// Appends the payload of `raw` to `out`: at most as many bytes as `raw` has. `habit` is what chunks of

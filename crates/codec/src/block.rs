@@ -100,6 +100,11 @@ impl Compressor {
         done
     }
 
+    /// Bytes of memory that zstd's context holds.
+    pub fn zstd_memory_size(&self) -> usize {
+        self.zstd.as_ref().map_or(0, zstd::Compressor::memory_size)
+    }
+
     fn run(
         &mut self,
         choice: Choice,

@@ -41,6 +41,18 @@ pub fn compressor_max(choice: Choice, input_len_max: usize, dictionary_len_max: 
     }
 }
 
+/// Bytes at most of the context that [`compress_zstd_parts`] makes, for parts of at most so many bytes together.
+/// It is more than for one input, because parts go through buffers: a window and two blocks.
+///
+/// [`compress_zstd_parts`]: crate::block::Compressor::compress_zstd_parts
+pub fn zstd_parts_compressor_max(level: Level, input_len_max: usize) -> usize {
+    // SAFETY: pure functions of numbers.
+    unsafe {
+        let parameters = sys::ZSTD_getCParams(level.0, input_len_max.max(1) as u64, 0);
+        sys::ZSTD_estimateCStreamSize_usingCParams(parameters)
+    }
+}
+
 /// Bytes at most of the contexts that decompressing payloads of at most so many bytes makes.
 pub fn decompressor_max(algorithm: Algorithm, payload_len_max: usize) -> usize {
     match algorithm {

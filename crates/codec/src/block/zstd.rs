@@ -72,6 +72,10 @@ impl Compressor {
         feed(context, &mut InBuffer::around(&[]), &mut output, ZSTD_EndDirective::ZSTD_e_end)
     }
 
+    pub(super) fn memory_size(&self) -> usize {
+        self.context.as_ref().map_or(0, CCtx::sizeof)
+    }
+
     fn prepare(
         &mut self,
         level: Level,

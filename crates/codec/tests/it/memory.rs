@@ -1,6 +1,6 @@
 //! Contexts are measured: zstd's by its own count, the others by what this thread allocates.
 use pgshrink_codec::prepared::{CompressorDictionary, DecompressorDictionary};
-use pgshrink_codec::{Algorithm, Choice, Dictionary, bare, block, memory};
+use pgshrink_codec::{Algorithm, Choice, Dictionary, Level, bare, block, memory};
 use pgshrink_testkit::allocations::{Counting, held_bytes};
 
 use crate::random::Random;
@@ -87,5 +87,20 @@ fn contexts_written_in_rust_take_no_more_than_is_said_beforehand() {
         let allowed_back = memory::decompressor_max(choice.algorithm, INPUT_MAX);
         println!("{choice}: {found} of {allowed}, {back} of {allowed_back}");
         assert!(found <= allowed as isize && back <= allowed_back as isize, "{choice}");
+    }
+}
+
+#[test]
+fn parts_take_no_more_than_is_said_beforehand() {
+    let mut random = Random::seeded("parts' contexts");
+    let parts = [random.rows(400_000), random.payload(300_000), vec![0; 300_000]];
+    let parts = parts.each_ref().map(|part| &part[..]);
+    let len = parts.iter().map(|part| part.len()).sum();
+    for level in 1..=19 {
+        let mut compressor = block::Compressor::new();
+        compressor.compress_zstd_parts(Level(level), &parts, &mut Vec::new()).unwrap();
+        let (found, allowed) =
+            (compressor.zstd_memory_size(), memory::zstd_parts_compressor_max(Level(level), len));
+        assert!(found <= allowed && allowed <= 3 * found, "level {level}: {found} of {allowed}");
     }
 }

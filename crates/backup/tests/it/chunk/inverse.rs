@@ -164,3 +164,10 @@ fn sizes_and_levels_out_of_range_are_refused() {
         assert_eq!(Codec::from_byte(codec.byte()), Ok(codec));
     }
 }
+
+#[test]
+fn an_encoder_says_what_memory_it_takes() {
+    let bytes = |level: i32| ChunkEncoder::bytes_max(Level::new(level).unwrap());
+    assert!((1..=3).all(|level| bytes(level) <= 9 << 20), "{:?}", [1, 2, 3].map(bytes));
+    assert!(bytes(19) <= 64 << 20, "{}", bytes(19));
+}

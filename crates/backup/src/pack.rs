@@ -35,7 +35,7 @@ pub const CHUNKS_MAX: usize = 65_536;
 /// Most bytes of a pack's payloads.
 pub const PAYLOAD_BYTES_MAX: u32 = 1 << 30;
 /// Most raw bytes of a chunk.
-pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
+pub const CHUNK_BYTES_MAX: u32 = crate::chunk::CHUNK_BYTES_MAX as u32;
 
 /// What tells a backup from all others: 16 random bytes, in every object of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,13 +8,13 @@ use super::results::check_text;
 use super::{Connection, Phase, State, Wait};
 use crate::Error;
 use crate::protocol::backend::{Report, Row};
-use crate::protocol::frontend::{self, PARAMETER_COUNT_MAX};
+use crate::protocol::frontend::{self, Format, PARAMETER_COUNT_MAX};
 
 /// Most bytes of requests whose answers have not been read. The server must be able to take them all while it waits
 /// for this client to read: then neither waits for the other.
 pub const REQUEST_BYTES_MAX: usize = 32 << 10;
 
-const BIND_COMPLETE: u8 = b'2';
+pub(super) const BIND_COMPLETE: u8 = b'2';
 
 /// A statement that a session has prepared. It belongs to that session alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,10 +112,7 @@ impl Pipeline<'_> {
             self.connection.process_id(),
             "a statement of another session"
         );
-        let (what, found, allowed) = ("number of parameters", parameters.len(), PARAMETER_COUNT_MAX);
-        if found > allowed {
-            return Err(Error::RequestLimit { what, found, allowed });
-        }
+        check_count(parameters.len())?;
         let size = size(parameters);
         if self.bytes + size > REQUEST_BYTES_MAX {
             let (found, allowed) = (self.bytes + size, REQUEST_BYTES_MAX);
@@ -125,7 +122,7 @@ impl Pipeline<'_> {
             return Err(self.connection.closed());
         }
         let out = &mut self.connection.outgoing;
-        frontend::bind_text_to_binary(out, &statement.name, parameters);
+        frontend::bind(out, &statement.name, parameters, Format::Binary);
         frontend::execute(out);
         frontend::sync(out);
         self.connection.state = State::Busy;
@@ -217,6 +214,11 @@ impl Connection {
             }
         })
     }
+}
+
+pub(super) fn check_count(found: usize) -> Result<(), Error> {
+    let (what, allowed) = ("number of parameters", PARAMETER_COUNT_MAX);
+    if found > allowed { Err(Error::RequestLimit { what, found, allowed }) } else { Ok(()) }
 }
 
 /// Bytes of a request: its parameters and, generously, the rest of its messages.

@@ -3,12 +3,14 @@
 use pgshrink_wire::message::tag;
 
 use super::buffer::Found;
+use super::pipeline::{BIND_COMPLETE, check_count};
 use super::{Connection, Phase, State, Table, Wait};
 use crate::Error;
 use crate::protocol::backend::{Column, Row, row_description};
-use crate::protocol::frontend::{self, TEXT_SIZE_MAX};
+use crate::protocol::frontend::{self, Format, TEXT_SIZE_MAX};
 
 const COPY_OUT_RESPONSE: u8 = b'H';
+const NO_DATA: u8 = b'n';
 
 /// The answer to a query that is being read. Dropped before its end, it leaves the connection unusable.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub struct Results<'c> {
     connection: &'c mut Connection,
     /// Bytes of what was collected.
     collected: usize,
+    /// The extended protocol is used.
+    extended: bool,
 }
 
 /// One step of an answer. Values are borrowed from the connection's buffer.
@@ -48,6 +52,37 @@ impl Connection {
         Ok(Results::of(self))
     }
 
+    /// Runs one statement with parameters in text form, and collects its result, values in text form.
+    ///
+    /// ```no_run
+    /// # fn run(session: &mut pgshrink_pgclient::connection::Connection) -> Result<(), pgshrink_pgclient::Error> {
+    /// let start = session.query_params("SELECT pg_backup_start($1, $2)", &[Some("a label"), Some("true")])?;
+    /// println!("{:?}", start.text(0, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`simple_query`](Self::simple_query).
+    pub fn query_params(&mut self, sql: &str, parameters: &[Option<&str>]) -> Result<Table, Error> {
+        check_text("the query", sql)?;
+        check_count(parameters.len())?;
+        for parameter in parameters.iter().flatten() {
+            check_text("a parameter", parameter)?;
+        }
+        let parameters: Vec<_> = parameters.iter().map(|parameter| parameter.map(str::as_bytes)).collect();
+        self.begin(Phase::Query)?;
+        frontend::parse(&mut self.outgoing, "", sql);
+        frontend::bind(&mut self.outgoing, "", &parameters, Format::Text);
+        frontend::describe(&mut self.outgoing);
+        frontend::execute(&mut self.outgoing);
+        frontend::sync(&mut self.outgoing);
+        self.flush()?;
+        let (mut results, mut tables) = (Results { extended: true, ..Results::of(self) }, Vec::new());
+        while results.collect(&mut tables)? {}
+        Ok(tables.pop().unwrap_or_default())
+    }
+
     /// Runs a query text and collects every result, values in text form.
     ///
     /// # Errors
@@ -64,7 +99,7 @@ impl Connection {
 
 impl<'c> Results<'c> {
     pub(crate) fn of(connection: &'c mut Connection) -> Self {
-        Self { connection, collected: 0 }
+        Self { connection, collected: 0, extended: false }
     }
 
     /// The next event; `None` when the answer is complete and the connection ready for another command.
@@ -85,7 +120,9 @@ impl<'c> Results<'c> {
                     return Ok(None);
                 }
                 tag::ERROR_RESPONSE => return Err(self.connection.failed(found.body)),
-                tag::COPY_IN_RESPONSE => return Err(self.connection.refuse_copy_in()),
+                tag::COPY_IN_RESPONSE => return Err(self.connection.refuse_copy_in(self.extended)),
+                // The extended protocol says these, and no result follows from them.
+                tag::PARSE_COMPLETE | BIND_COMPLETE | NO_DATA => {}
                 _ => return self.connection.event(found).map(Some),
             }
         }
@@ -163,8 +200,12 @@ impl Connection {
     }
 
     /// Ends a COPY FROM STDIN, which nobody here has data for.
-    fn refuse_copy_in(&mut self) -> Error {
+    fn refuse_copy_in(&mut self, extended: bool) -> Error {
         frontend::copy_fail(&mut self.outgoing, "COPY FROM STDIN is not supported by this client");
+        if extended {
+            // The server ignores a Sync that comes while it waits for COPY data.
+            frontend::sync(&mut self.outgoing);
+        }
         if self.flush().and_then(|()| self.drain()).is_err() {
             self.state = State::Broken;
         }

@@ -13,7 +13,6 @@ pub const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 const PROTOCOL_3_0: u32 = 3 << 16;
 const CANCEL_CODE: u32 = 1234 << 16 | 5678;
-const BINARY: u16 = 1;
 
 /// Whether the text can be sent as a string.
 pub fn has_no_zero(text: &[u8]) -> bool {
@@ -73,8 +72,17 @@ pub fn parse(out: &mut Vec<u8>, name: &str, sql: &str) {
     });
 }
 
-/// Binds parameters in text form to the unnamed portal; results will be in binary form.
-pub fn bind_text_to_binary(out: &mut Vec<u8>, statement: &str, parameters: &[Option<&[u8]>]) {
+/// The form of a result's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// As text.
+    Text = 0,
+    /// As the type's `send` function gives it.
+    Binary = 1,
+}
+
+/// Binds parameters in text form to the unnamed portal.
+pub fn bind(out: &mut Vec<u8>, statement: &str, parameters: &[Option<&[u8]>], results: Format) {
     message(out, tag::BIND, |out| {
         string(out, b"");
         string(out, statement.as_bytes());
@@ -84,8 +92,14 @@ pub fn bind_text_to_binary(out: &mut Vec<u8>, statement: &str, parameters: &[Opt
             value(out, *parameter);
         }
         out.extend_from_slice(&1_u16.to_be_bytes());
-        out.extend_from_slice(&BINARY.to_be_bytes());
+        out.extend_from_slice(&(results as u16).to_be_bytes());
     });
+}
+
+/// Asks for the columns of the unnamed portal.
+pub fn describe(out: &mut Vec<u8>) {
+    const DESCRIBE: u8 = b'D';
+    message(out, DESCRIBE, |out| out.extend_from_slice(b"P\0"));
 }
 
 /// Runs the unnamed portal to its end.

@@ -42,6 +42,32 @@ fn several_results_come_in_order_and_an_error_leaves_the_session_usable() {
 }
 
 #[test]
+fn parameters_are_values_and_never_a_part_of_the_statement() {
+    Server::each("parameters", &MAJORS, |server| {
+        let cluster = Cluster::builder().server(server).start().unwrap();
+        let mut connection = open(&cluster.conninfo("postgres")).unwrap();
+        let nasty = "it's \"quoted\"; drop table t; -- ü";
+        let sql = "select $1::text as said, $2::int + 1, $3::text";
+        let table = connection.query_params(sql, &[Some(nasty), Some("41"), None]).unwrap();
+        assert_eq!((table.text(0, 0), table.text(0, 1), table.bytes(0, 2)), (Some(nasty), Some("42"), None));
+        assert_eq!((table.column("said"), table.tag.as_str()), (Some(0), "SELECT 1"));
+        assert_eq!(connection.query_params("create temp table u (a int)", &[]).unwrap().tag, "CREATE TABLE");
+        let refused = connection.query_params("copy u from stdin", &[]).unwrap_err();
+        assert!(matches!(refused, Error::NotSupported { .. }), "{refused:?}");
+        let error = connection.query_params("select $1::int", &[Some("x")]).unwrap_err();
+        assert_eq!(error.sqlstate(), Some("22P02"));
+        let two = connection.query_params("select 1; select 2", &[]).unwrap_err();
+        assert_eq!(two.sqlstate(), Some("42601"));
+        assert_eq!(value(&mut connection, "select 1"), "1");
+        let backup = "select pg_backup_start($1, $2)";
+        let started = connection.query_params(backup, &[Some("a label"), Some("true")]).unwrap();
+        assert!(started.text(0, 0).unwrap().parse::<pgshrink_pgclient::protocol::Lsn>().is_ok());
+        let label = connection.simple_query("select labelfile from pg_backup_stop(false)").unwrap();
+        assert!(label[0].text(0, 0).unwrap().contains("LABEL: a label"));
+    });
+}
+
+#[test]
 fn an_answer_that_was_not_read_keeps_other_commands_out() {
     let cluster = Cluster::builder().start().unwrap();
     let mut connection = open(&cluster.conninfo("postgres")).unwrap();

@@ -33,6 +33,8 @@ pub enum WalEvent<'a> {
         start: Lsn,
         /// The server's end of WAL.
         server_end: Lsn,
+        /// The server's clock, microseconds since 2000-01-01 UTC.
+        server_clock: i64,
         /// At most 128 KiB from a stock server.
         data: &'a [u8],
     },
@@ -40,6 +42,8 @@ pub enum WalEvent<'a> {
     Keepalive {
         /// The server's end of WAL.
         server_end: Lsn,
+        /// The server's clock, microseconds since 2000-01-01 UTC.
+        server_clock: i64,
         /// The server ends the connection soon unless it gets a status update.
         reply_wanted: bool,
     },
@@ -93,11 +97,11 @@ impl<'c> WalStream<'c> {
             return Ok(Some(WalEvent::End { next }));
         };
         Ok(Some(match self.connection.streamed(payload)? {
-            Streamed::Wal { start, end, data, .. } => {
-                WalEvent::Wal { start: Lsn(start), server_end: Lsn(end), data }
+            Streamed::Wal { start, end, clock, data } => {
+                WalEvent::Wal { start: Lsn(start), server_end: Lsn(end), server_clock: clock, data }
             }
-            Streamed::Keepalive { end, reply, .. } => {
-                WalEvent::Keepalive { server_end: Lsn(end), reply_wanted: reply }
+            Streamed::Keepalive { end, clock, reply } => {
+                WalEvent::Keepalive { server_end: Lsn(end), server_clock: clock, reply_wanted: reply }
             }
         }))
     }

@@ -1,6 +1,7 @@
 //! Paths of files inside a backup, relative to the data directory.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::error::{Error, shown};
 
@@ -62,6 +63,14 @@ impl BackupPath {
     /// The last component.
     pub fn name(&self) -> &[u8] {
         self.components().last().unwrap_or_default()
+    }
+}
+
+impl FromStr for BackupPath {
+    type Err = Error;
+
+    fn from_str(path: &str) -> Result<BackupPath, Error> {
+        BackupPath::new(path.as_bytes())
     }
 }
 

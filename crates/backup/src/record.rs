@@ -67,6 +67,8 @@ pub struct Record {
     /// Directories below the data directory, each behind the one that it is in.
     #[serde(with = "text::list")]
     pub directories: Vec<BackupPath>,
+    /// Files of `pg_wal`, which the manifest does not list.
+    pub wal: Vec<WalFileRecord>,
     /// Files of the data directory, WAL among them.
     pub files: u64,
     /// Their bytes.
@@ -88,6 +90,17 @@ pub struct TablespaceRecord {
     pub oid: u32,
     /// Where it was on the server: an absolute path. What is not UTF-8 in it is `\u{fffd}`; a restore maps it elsewhere.
     pub location: String,
+}
+
+/// A WAL segment, or the history of a timeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WalFileRecord {
+    /// Its path: `pg_wal/` and a name without a slash.
+    #[serde(with = "text")]
+    pub path: BackupPath,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// A pack.
@@ -189,6 +202,12 @@ impl Record {
         }
         if self.packs.len() > PACKS_MAX {
             return refused("at most 1000000 packs", &self.packs.len());
+        }
+        let is_wal = |path: &BackupPath| {
+            path.as_bytes().strip_prefix(b"pg_wal/").is_some_and(|name| !name.contains(&b'/'))
+        };
+        if let Some(other) = self.wal.iter().find(|file| !is_wal(&file.path)) {
+            return refused("WAL in pg_wal", &other.path);
         }
         let mut known = HashSet::with_capacity(self.tablespaces.len());
         for tablespace in &self.tablespaces {

@@ -2,7 +2,7 @@
 
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::pack::{BackupId, PackNumber, Sha256};
-use pgshrink_backup::record::{PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord};
+use pgshrink_backup::record::{PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord, WalFileRecord};
 use pgshrink_backup::{BackupPath, Error, Lsn, Timeline};
 
 fn record() -> Record {
@@ -26,6 +26,10 @@ fn record() -> Record {
         directories: ["base", "base/5", "pg_wal"]
             .map(|path| BackupPath::new(path.as_bytes()).unwrap())
             .to_vec(),
+        wal: vec![WalFileRecord {
+            path: "pg_wal/000000010000000100000002".parse().unwrap(),
+            bytes: 16 << 20,
+        }],
         files: 1_000,
         raw_bytes: u64::MAX,
         packs: vec![PackRecord { bytes: 67_000_000, footer_sha256: Sha256([7; 32]) }],
@@ -121,6 +125,8 @@ fn what_a_restore_must_not_believe_is_refused() {
         (r#""stop_lsn":"1/3000100""#, r#""stop_lsn":"1/100""#),
         (r#""stop_timeline":"2""#, r#""stop_timeline":"0""#),
         (r#""label""#, r#""lable""#),
+        (r#""pg_wal/0000"#, r#""base/0000"#),
+        (r#""pg_wal/0000"#, r#""pg_wal/x/0000"#),
         (r#""parent":null"#, r#""parent":null,"more":1"#),
     ] {
         let text = inner();

@@ -3,6 +3,7 @@
 //! Strength: flag, `PGSHRINK_*` variable, configuration file, default. So no flag has a default here; [`command`]
 //! writes those of the configuration into the help.
 
+mod backup;
 mod cfs;
 mod connect;
 mod decode;
@@ -11,6 +12,7 @@ mod gateway;
 mod run;
 mod shared_flags;
 
+pub use backup::{BackupArgs, CheckpointMode, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
 pub use cfs::{
     AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, ExecArgs, InfoArgs, KeyArgs, OutputArgs,
     PackArgs, RekeyArgs, SalvageArgs, UnpackArgs, VerifyArgs,
@@ -25,9 +27,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// PostgreSQL traffic, compressed on the wire.
+/// PostgreSQL's traffic, files and backups, compressed.
 ///
-/// A gateway beside the server and a connector beside the client carry PostgreSQL's own protocol between them
+/// On the wire, a gateway beside the server and a connector beside the client carry PostgreSQL's own protocol between them
 /// compressed with zstd, lz4 or zlib, as agreed by both ends. Client and server stay as they are.
 #[derive(Debug, Parser)]
 #[command(name = "pgshrink", version, max_term_width = 100, after_help = EXAMPLES)]
@@ -46,6 +48,9 @@ Examples:
   Beside a client that knows nothing of it:
     pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432
     psql -h 127.0.0.1 -p 5433 mydb
+
+  A backup, with all that it needs to be restored:
+    pgshrink backup \"host=db user=replicator\" --to /backups
 
   For one command:
     pgshrink run -- psql \"host=db.example port=6432 dbname=mydb compression=zstd:1\"
@@ -66,6 +71,14 @@ pub enum Command {
     Connect(ConnectArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Run(RunArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Backup(BackupArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Restore(RestoreArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Verify(VerifyBackupArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    List(ListArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Cfs(CfsArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]

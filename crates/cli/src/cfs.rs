@@ -18,7 +18,7 @@ mod keys;
 mod making;
 mod manifest;
 mod names;
-mod output;
+pub(crate) mod output;
 mod pack;
 mod rekey;
 mod running;

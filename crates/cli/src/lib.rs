@@ -4,6 +4,7 @@
 //!   args ──> settings <── config_file      gateway, connect: what the gateway crate runs
 //!   args ──> run::rewrite ──> run::plan    run: what is different for the command
 //!            run::child                    and the command itself
+//!   args ──> backup                        physical backups
 //!   args ──> cfs                           compressed relation files, offline
 //!   args ──> decode                        captured sessions
 //! ```
@@ -11,6 +12,7 @@
 //! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
 
 pub mod args;
+mod backup;
 mod cfs;
 pub mod config_file;
 mod decode;
@@ -43,6 +45,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Gateway(args) => gateway(&args),
         Command::Connect(args) => connect(&args),
         Command::Run(args) => return run::main(&args),
+        Command::Backup(args) => return backup::backup(&args),
+        Command::Restore(args) => return backup::restore(&args),
+        Command::Verify(args) => return backup::verify(&args),
+        Command::List(args) => return backup::list(&args),
         Command::Cfs(args) => return cfs::main(&args),
         Command::Decode(args) => return decode::main(&args),
         Command::Completions { shell } => {

@@ -37,6 +37,11 @@ impl Progress {
         Progress(ProgressBar::hidden())
     }
 
+    /// So many bytes are to be done in all, as is known by now.
+    pub(crate) fn set_total(&self, bytes: u64) {
+        self.0.set_length(bytes);
+    }
+
     /// What is looked at now.
     pub(crate) fn at(&self, path: &Path) {
         self.0.set_message(path.display().to_string());

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
 mod arguments;
+mod backup;
 mod cfs;
 mod cfs_check_server;
 mod cfs_kills;

@@ -27,6 +27,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "gateway",
             "interpose",
             "cfs-server",
+            "repository",
         ],
     ),
     ("testkit", &[]),

@@ -1,0 +1,243 @@
+//! `pgshrink backup | restore | verify | list`: physical backups.
+//!
+//! A shell around `pgshrink-backup`: connections, threads, files and output are here, everything that knows a format is there.
+//!
+//! ```text
+//!   source ──▶ take: incoming ▶ archives ▶ chunks ▶ packs ▶ repository
+//!                    wal ─────────────────▶
+//!   repository ──▶ whole ▶ expected ▶ restore, verify, list
+//! ```
+
+mod archives;
+mod chunks;
+mod claim;
+mod decompress;
+mod expected;
+mod failure;
+mod incoming;
+mod restore;
+mod source;
+mod take;
+mod wal;
+mod whole;
+
+use failure::Failure;
+
+use crate::args::{BackupArgs, CheckpointMode, ListArgs, RestoreArgs, VerifyBackupArgs};
+use crate::cfs::output::{self, Progress};
+use expected::Expected;
+use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate};
+use pgshrink_backup::chunk::Level;
+use pgshrink_backup::record::Record;
+use pgshrink_repository::{Location, Repository, Variables};
+use restore::Destination;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use take::{Step, Wishes};
+use whole::Whole;
+
+/// Threads that nobody asked for, at most.
+const THREADS_MAX: usize = 8;
+
+/// `pgshrink backup`.
+pub(crate) fn backup(args: &BackupArgs) -> ExitCode {
+    ended(run_backup(args))
+}
+
+/// `pgshrink restore`.
+pub(crate) fn restore(args: &RestoreArgs) -> ExitCode {
+    ended(run_restore(args))
+}
+
+/// `pgshrink verify`.
+pub(crate) fn verify(args: &VerifyBackupArgs) -> ExitCode {
+    match run_verify(args) {
+        Err(error @ Failure::Damage { .. }) => {
+            eprintln!("pgshrink: {error}");
+            ExitCode::from(crate::EXIT_PROBLEM)
+        }
+        done => ended(done),
+    }
+}
+
+/// `pgshrink list`.
+pub(crate) fn list(args: &ListArgs) -> ExitCode {
+    ended(run_list(args))
+}
+
+fn ended(done: Result<(), Failure>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pgshrink: {error}");
+            ExitCode::from(crate::EXIT_FAILED)
+        }
+    }
+}
+
+fn open(place: &str) -> Result<Arc<dyn Repository>, Failure> {
+    Ok(Location::parse(place)?.open(&Variables::of_process())?)
+}
+
+fn threads(asked: Option<usize>) -> Result<usize, Failure> {
+    let here = || std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    match asked {
+        Some(0) => Err(Failure::new("--threads", "expected a number from 1, found 0")),
+        Some(count) if count > 256 => {
+            Err(Failure::new("--threads", format!("expected at most 256, found {count}")))
+        }
+        Some(count) => Ok(count),
+        None => Ok(here()),
+    }
+}
+
+/// What `backup` and `list` say of a backup.
+#[derive(Serialize)]
+struct Report {
+    backup: String,
+    label: String,
+    system_identifier: String,
+    server_version: u32,
+    start_lsn: String,
+    stop_lsn: String,
+    timeline: u32,
+    stop_time: String,
+    files: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    manifest_sha256: String,
+}
+
+impl Report {
+    fn of(name: &str, record: &Record) -> Report {
+        Report {
+            backup: name.to_owned(),
+            label: record.label.clone(),
+            system_identifier: record.system_identifier.to_string(),
+            server_version: record.server_version,
+            start_lsn: record.start_lsn.to_string(),
+            stop_lsn: record.stop_lsn.to_string(),
+            timeline: record.stop_timeline.number(),
+            stop_time: record.stop_time.to_string(),
+            files: record.files,
+            raw_bytes: record.raw_bytes,
+            stored_bytes: record.packs.iter().map(|pack| pack.bytes).sum(),
+            manifest_sha256: record.manifest_sha256.to_string(),
+        }
+    }
+}
+
+fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
+    let default = Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
+    let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
+    let level = args.level.map_or(Ok(Level::default()), Level::new);
+    let wishes = Wishes {
+        label: &args.label,
+        compression,
+        checkpoint: match args.checkpoint {
+            Some(CheckpointMode::Fast) => Checkpoint::Fast,
+            _ => Checkpoint::Spread,
+        },
+        max_rate: args.max_rate.map(MaxRate::from_kib_per_second).transpose()?,
+        level: level.map_err(|error| Failure::new("--level", error))?,
+        threads: threads(args.threads)?,
+    };
+    let repository = open(&args.to)?;
+    let mut server = source::Server::connect(&args.conninfo)?;
+    let bar = Progress::new(0, &args.output);
+    let done = AtomicU64::new(0);
+    let taken = take::take(&mut server, &*repository, &wishes, &|step| match step {
+        Step::Total(bytes) => bar.set_total(bytes),
+        Step::Done(bytes) => bar.add(bytes.saturating_sub(done.swap(bytes, Ordering::Relaxed))),
+    })?;
+    drop(bar);
+    let report = Report::of(&taken.name, &taken.record);
+    print(&args.output, &report, |report| {
+        format!(
+            "{}: {} in {}, {:.2} times smaller\n",
+            report.backup,
+            output::size(report.raw_bytes),
+            output::size(report.stored_bytes),
+            report.raw_bytes as f64 / report.stored_bytes.max(1) as f64,
+        )
+    })
+}
+
+fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
+    let mut mapping = HashMap::new();
+    for text in &args.tablespace_mapping {
+        let split = text.split_once('=').filter(|(old, new)| old.starts_with('/') && new.starts_with('/'));
+        let Some((old, new)) = split else {
+            let what = format!("expected OLD=NEW, two absolute paths; found {text}");
+            return Err(Failure::new("--tablespace-mapping", what));
+        };
+        if mapping.insert(old.to_owned(), PathBuf::from(new)).is_some() {
+            return Err(Failure::new("--tablespace-mapping", format!("{old} is mapped twice")));
+        }
+    }
+    let threads = threads(args.threads)?;
+    let repository = open(&args.from.from)?;
+    let whole = Whole::open(&*repository, &args.backup)?;
+    let bar = Progress::new(whole.record.raw_bytes, &args.output);
+    let to = Destination { into: args.into.clone(), mapping };
+    restore::restore(&whole, &to, threads, &|bytes| bar.add(bytes))?;
+    drop(bar);
+    let report = Report::of(&whole.name, &whole.record);
+    print(&args.output, &report, |report| format!("{} is in {}\n", report.backup, args.into.display()))
+}
+
+fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
+    let threads = threads(args.threads)?;
+    let repository = open(&args.from.from)?;
+    let whole = Whole::open(&*repository, &args.backup)?;
+    let bar = Progress::new(whole.record.raw_bytes, &args.output);
+    let expected = Expected::of(&whole)?;
+    restore::read_packs(&whole, &expected, threads, &|_, _, raw| {
+        bar.add(raw.len() as u64);
+        Ok(())
+    })?;
+    expected.check()?;
+    drop(bar);
+    let report = Report::of(&whole.name, &whole.record);
+    print(&args.output, &report, |report| {
+        format!("{}: every chunk and every file is as the manifest says\n", report.backup)
+    })
+}
+
+fn run_list(args: &ListArgs) -> Result<(), Failure> {
+    let repository = open(&args.from.from)?;
+    let names = whole::names(&*repository)?;
+    let mut reports = Vec::new();
+    for name in &names.whole {
+        reports.push(Report::of(name, &Whole::read(&*repository, name)?.record));
+    }
+    print(&args.output, &reports, |reports| {
+        let mut rows = vec![["BACKUP", "PG", "TAKEN", "LSN", "SIZE", "STORED"].map(str::to_owned).to_vec()];
+        rows.extend(reports.iter().map(|report| {
+            vec![
+                report.backup.clone(),
+                (report.server_version / 10_000).to_string(),
+                report.stop_time.clone(),
+                report.stop_lsn.clone(),
+                output::size(report.raw_bytes),
+                output::size(report.stored_bytes),
+            ]
+        }));
+        rows.extend(
+            names.begun.iter().map(|name| vec![name.clone(), String::new(), "incomplete".to_owned()]),
+        );
+        output::table(&rows)
+    })
+}
+
+fn print<R: Serialize>(
+    args: &crate::args::OutputArgs,
+    report: &R,
+    text: impl FnOnce(&R) -> String,
+) -> Result<(), Failure> {
+    output::print(args, report, text).map_err(|error| Failure::new("output", error))
+}

@@ -1,0 +1,203 @@
+//! Archives of a running BASE_BACKUP to chunks and a manifest.
+
+use super::Failure;
+use super::chunks::{Job, Source, cut};
+use super::decompress::plain;
+use super::incoming::{ArchiveBytes, Incoming, Part};
+use pgshrink_backup::base_backup::{CompressionAlgorithm, Tablespace};
+use pgshrink_backup::checksum::{Checksum, Crc32c};
+use pgshrink_backup::label::BackupLabel;
+use pgshrink_backup::manifest::{FileEntry, Item, Reader};
+use pgshrink_backup::pack::{Area, Sha256};
+use pgshrink_backup::{BackupPath, ChecksumAlgorithm};
+use pgshrink_repository::ObjectWriter;
+use sha2::Digest;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use tar::{Archive, EntryType};
+
+/// Most bytes of `backup_label`.
+const LABEL_BYTES_MAX: u64 = 64 << 10;
+
+/// What the archives held.
+pub(super) struct Held {
+    /// Directories of the data directory, parents first.
+    pub(super) directories: Vec<BackupPath>,
+    pub(super) files: u64,
+    pub(super) raw_bytes: u64,
+    pub(super) label: BackupLabel,
+    pub(super) manifest: Sha256,
+    /// The manifest, which only lacks its name.
+    pub(super) manifest_object: Box<dyn ObjectWriter>,
+}
+
+/// Reads archives.
+pub(super) struct Archives<'a> {
+    tablespaces: &'a [Tablespace],
+    compression: CompressionAlgorithm,
+    jobs: &'a SyncSender<Job>,
+    directories: Vec<BackupPath>,
+    /// Size and CRC-32C of each file, by a hash of its path: the manifest is compared with them.
+    sums: HashMap<u64, (u64, u32)>,
+    raw_bytes: u64,
+    label: Option<BackupLabel>,
+}
+
+impl<'a> Archives<'a> {
+    pub(super) fn new(
+        tablespaces: &'a [Tablespace],
+        compression: CompressionAlgorithm,
+        jobs: &'a SyncSender<Job>,
+    ) -> Archives<'a> {
+        Archives {
+            tablespaces,
+            compression,
+            jobs,
+            directories: Vec::new(),
+            sums: HashMap::new(),
+            raw_bytes: 0,
+            label: None,
+        }
+    }
+
+    /// Reads all archives and the manifest, which goes to an object that has no name yet.
+    pub(super) fn run(
+        mut self,
+        mut incoming: Incoming,
+        mut manifest_object: Box<dyn ObjectWriter>,
+    ) -> Result<Held, Failure> {
+        let mut manifest = None;
+        loop {
+            match incoming.next()? {
+                Part::Archive(index) => {
+                    let space = self.tablespaces.get(index).and_then(|found| found.space.as_ref());
+                    let below = space.map(|(oid, _)| format!("pg_tblspc/{oid}/"));
+                    self.archive(below.as_deref().unwrap_or(""), incoming.bytes())?;
+                }
+                Part::Manifest => {
+                    manifest = Some(self.manifest(&mut incoming.bytes(), &mut manifest_object)?);
+                }
+                Part::End => break,
+            }
+        }
+        let manifest = manifest.ok_or_else(|| Failure::new("BASE_BACKUP", "the server sent no manifest"))?;
+        let label = self.label.take();
+        Ok(Held {
+            directories: self.directories,
+            files: self.sums.len() as u64,
+            raw_bytes: self.raw_bytes,
+            label: label.ok_or_else(|| Failure::new("BASE_BACKUP", "the server sent no backup_label"))?,
+            manifest,
+            manifest_object,
+        })
+    }
+
+    fn archive(&mut self, below: &str, bytes: ArchiveBytes<'_>) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new("an archive from the server", error);
+        let plain = plain(self.compression, bytes).map_err(failed)?;
+        let mut archive = Archive::new(plain);
+        for entry in archive.entries().map_err(failed)? {
+            let mut entry = entry.map_err(failed)?;
+            let name = entry.path_bytes();
+            let name = name.strip_suffix(b"/").unwrap_or(&name);
+            // The server sends directories below pg_wal as `./pg_wal/…`.
+            let name = name.strip_prefix(b"./").unwrap_or(name);
+            if name == b"." || name.is_empty() {
+                continue;
+            }
+            let path = BackupPath::new(&[below.as_bytes(), name].concat())?;
+            let kind = entry.header().entry_type();
+            match kind {
+                EntryType::Directory => self.directories.push(path),
+                // Of a tablespace: the list has its place.
+                EntryType::Symlink => {}
+                EntryType::Regular => {
+                    let size = entry.size();
+                    self.file(path, size, &mut entry)?;
+                }
+                other => {
+                    let found = format!("an entry of type {other:?}, which no server of 15 to 18 sends");
+                    return Err(Failure::new(path, found));
+                }
+            }
+        }
+        // What pads the archive's end; and what proves that nothing was cut off.
+        let mut plain = archive.into_inner();
+        io::copy(&mut plain, &mut io::sink()).map(|_| ()).map_err(failed)
+    }
+
+    fn file(&mut self, path: BackupPath, size: u64, from: &mut impl Read) -> Result<(), Failure> {
+        let key = key(&path);
+        let is_label = path.as_bytes() == b"backup_label";
+        let source = Arc::new(Source::new(Area::Data, path));
+        let checksum = if is_label && size <= LABEL_BYTES_MAX {
+            let mut label = Vec::new();
+            from.read_to_end(&mut label).map_err(Failure::at(Path::new("backup_label")))?;
+            self.label = Some(BackupLabel::parse(&label)?);
+            cut(&source, size, &mut &label[..], self.jobs)?
+        } else {
+            cut(&source, size, from, self.jobs)?
+        };
+        self.raw_bytes += size;
+        if self.sums.insert(key, (size, checksum)).is_some() {
+            return Err(Failure::new("BASE_BACKUP", "the server sent a file twice"));
+        }
+        Ok(())
+    }
+
+    /// Writes the manifest to its object, and compares it with what came.
+    fn manifest(
+        &mut self,
+        from: &mut impl Read,
+        object: &mut Box<dyn ObjectWriter>,
+    ) -> Result<Sha256, Failure> {
+        let failed = |error: io::Error| Failure::new("backup_manifest", error);
+        let (mut reader, mut sha256) = (Reader::new(), sha2::Sha256::new());
+        let mut listed = 0;
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let read = from.read(&mut bytes).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            let mut piece = &bytes[..read];
+            sha256.update(piece);
+            object.write_all(piece).map_err(failed)?;
+            while let Some(item) = reader.next(&mut piece)? {
+                if let Item::File(entry) = item {
+                    self.compare(&entry)?;
+                    listed += 1;
+                }
+            }
+        }
+        reader.finish()?;
+        if listed != self.sums.len() {
+            let found = format!("it lists {listed} files, and {} came", self.sums.len());
+            return Err(Failure::new("backup_manifest", found));
+        }
+        Ok(Sha256(sha256.finalize().into()))
+    }
+
+    fn compare(&self, entry: &FileEntry) -> Result<(), Failure> {
+        let Some(&(size, checksum)) = self.sums.get(&key(&entry.path)) else {
+            return Err(Failure::new(&entry.path, "the manifest lists it, and the server did not send it"));
+        };
+        let crc32c = Checksum::from(Crc32c(checksum));
+        let is_same = entry.checksum.algorithm() != ChecksumAlgorithm::Crc32c || entry.checksum == crc32c;
+        if size == entry.size && is_same {
+            return Ok(());
+        }
+        let what = "it came with other bytes than the manifest says; the network or memory changed them: run it again";
+        Err(Failure::new(&entry.path, what))
+    }
+}
+
+fn key(path: &BackupPath) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    hasher.finish()
+}

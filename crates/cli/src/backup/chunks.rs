@@ -1,0 +1,187 @@
+//! From bytes of files to packs in the repository: encoding on several threads, writing on one.
+//!
+//! ```text
+//!   archives --\                          /-- encoder --\
+//!               >-- Job, bounded queue --+--- encoder ---+-- Encoded, bounded queue --> packs --> repository
+//!   WAL ------- /                         \-- encoder --/
+//! ```
+
+use super::Failure;
+use super::failure::broken_off;
+use pgshrink_backup::BackupPath;
+use pgshrink_backup::chunk::{ChunkEncoder, Content, Habit, Level};
+use pgshrink_backup::files::FileKind;
+use pgshrink_backup::pack::{Area, BackupId, ChunkFacts, Ending, PackNumber, PackWriter, Sha256};
+use pgshrink_backup::record::PackRecord;
+use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
+use sha2::Digest;
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex};
+
+/// Raw bytes of a chunk.
+pub(super) const CHUNK_BYTES: usize = 512 << 10;
+/// A pack is closed when it has so many bytes.
+const PACK_BYTES: u32 = 64 << 20;
+
+/// A file whose chunks are on their way.
+pub(super) struct Source {
+    area: Area,
+    path: BackupPath,
+    /// The first page's number in its fork; `None`: it has no pages.
+    first_block: Option<u32>,
+    /// How chunks of this file are best encoded.
+    habit: Mutex<Habit>,
+}
+
+/// A chunk that is to be encoded.
+pub(super) struct Job {
+    pub(super) source: Arc<Source>,
+    pub(super) offset: u64,
+    pub(super) raw: Vec<u8>,
+}
+
+/// A chunk that is to be written.
+pub(super) struct Encoded {
+    source: Arc<Source>,
+    facts: ChunkFacts,
+    payload: Vec<u8>,
+}
+
+impl Source {
+    pub(super) fn new(area: Area, path: BackupPath) -> Source {
+        let first_block = match FileKind::of(&path) {
+            FileKind::Relation(file) if area == Area::Data => Some(file.first_block()),
+            _ => None,
+        };
+        Source { area, path, first_block, habit: Mutex::default() }
+    }
+
+    fn content(&self, offset: u64) -> Content {
+        match self.first_block {
+            Some(first) => Content::Pages { first_block: first.wrapping_add((offset / 8192) as u32) },
+            None => Content::Plain,
+        }
+    }
+}
+
+/// Cuts a file of so many bytes into chunks, and gives the CRC-32C of all of it.
+pub(super) fn cut(
+    source: &Arc<Source>,
+    bytes: u64,
+    from: &mut impl Read,
+    jobs: &SyncSender<Job>,
+) -> Result<u32, Failure> {
+    let (mut offset, mut checksum) = (0, 0);
+    while offset < bytes {
+        let size = (bytes - offset).min(CHUNK_BYTES as u64) as usize;
+        let mut raw = vec![0; size];
+        from.read_exact(&mut raw).map_err(|error| Failure::new(&source.path, error))?;
+        checksum = crc32c::crc32c_append(checksum, &raw);
+        send(jobs, Job { source: Arc::clone(source), offset, raw })?;
+        offset += size as u64;
+    }
+    Ok(checksum)
+}
+
+/// Hands a chunk on; waits while too many are on their way.
+pub(super) fn send(jobs: &SyncSender<Job>, job: Job) -> Result<(), Failure> {
+    jobs.send(job).map_err(|_| broken_off())
+}
+
+/// Encodes chunks until no more come.
+pub(super) fn encode(
+    level: Level,
+    jobs: &Mutex<Receiver<Job>>,
+    encoded: &SyncSender<Encoded>,
+) -> Result<(), Failure> {
+    let mut encoder = ChunkEncoder::new(level);
+    loop {
+        let job = jobs.lock().map_err(|_| broken_off())?.recv();
+        let Ok(Job { source, offset, raw }) = job else { return Ok(()) };
+        let mut payload = Vec::new();
+        // Chunks of one file are encoded at the same time; what the last one learned stays.
+        let mut habit = *source.habit.lock().map_err(|_| broken_off())?;
+        let codec = encoder
+            .encode(&raw, source.content(offset), &mut habit, &mut payload)
+            .map_err(|error| Failure::new(&source.path, error))?;
+        *source.habit.lock().map_err(|_| broken_off())? = habit;
+        let facts = ChunkFacts {
+            offset,
+            raw_bytes: raw.len() as u32,
+            sha256: Sha256(sha2::Sha256::digest(&raw).into()),
+            raw_checksum: crc32c::crc32c(&raw),
+            codec: codec.byte(),
+        };
+        encoded.send(Encoded { source, facts, payload }).map_err(|_| broken_off())?;
+    }
+}
+
+/// Writes chunks into packs until no more come, and says which packs there are.
+pub(super) struct Packer<'r> {
+    pub(super) repository: &'r dyn Repository,
+    pub(super) backup: &'r str,
+    pub(super) id: BackupId,
+}
+
+impl Packer<'_> {
+    pub(super) fn run(&self, chunks: &Receiver<Encoded>) -> Result<Vec<PackRecord>, Failure> {
+        let mut packs = Vec::new();
+        let mut open: Option<OpenPack> = None;
+        for Encoded { source, facts, payload } in chunks {
+            let pack = match open.take() {
+                Some(pack) => pack,
+                None => self.begin(packs.len())?,
+            };
+            let mut pack = pack;
+            if pack.writer.add(source.area, &source.path, &facts, &payload).is_err() {
+                packs.push(pack.finish()?);
+                pack = self.begin(packs.len())?;
+                let added = pack.writer.add(source.area, &source.path, &facts, &payload);
+                added.map_err(|_| Failure::new(&source.path, "a chunk of it is larger than a pack"))?;
+            }
+            pack.write(&payload)?;
+            match pack.writer.bytes() >= PACK_BYTES {
+                true => packs.push(pack.finish()?),
+                false => open = Some(pack),
+            }
+        }
+        if let Some(pack) = open {
+            packs.push(pack.finish()?);
+        }
+        Ok(packs)
+    }
+
+    fn begin(&self, index: usize) -> Result<OpenPack, Failure> {
+        let number = PackNumber(index as u32 + 1);
+        let name = ObjectName::new(&format!("{}/{}", self.backup, number.object_name()))?;
+        let writer = PackWriter::new(self.id, number);
+        let object = self.repository.writer(&name)?;
+        let mut pack = OpenPack { writer, object, name };
+        let header = pack.writer.header();
+        pack.write(&header)?;
+        Ok(pack)
+    }
+}
+
+/// A pack that is being written.
+struct OpenPack {
+    writer: PackWriter,
+    object: Box<dyn ObjectWriter>,
+    name: ObjectName,
+}
+
+impl OpenPack {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.object.write_all(bytes).map_err(|error: io::Error| Failure::new(&self.name, error))
+    }
+
+    fn finish(mut self) -> Result<PackRecord, Failure> {
+        let payloads = u64::from(self.writer.bytes());
+        let writer = std::mem::replace(&mut self.writer, PackWriter::new(BackupId([0; 16]), PackNumber(0)));
+        let Ending { bytes, footer } = writer.finish();
+        self.write(&bytes)?;
+        self.object.finish()?;
+        Ok(PackRecord { bytes: payloads + bytes.len() as u64, footer_sha256: footer })
+    }
+}

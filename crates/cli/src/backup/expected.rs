@@ -1,0 +1,149 @@
+//! What a restore has to bring, and what it has brought so far.
+//!
+//! The manifest says it of all files but WAL, and the record says it of WAL. A chunk is taken once, and a file is whole when all
+//! of its bytes came and their CRC-32C, combined from those of its chunks, is the manifest's.
+
+use super::Failure;
+use super::whole::Whole;
+use pgshrink_backup::BackupPath;
+use pgshrink_backup::checksum::{Checksum, ChecksumAlgorithm, Crc32c};
+use pgshrink_backup::manifest::{FileEntry, Item};
+use pgshrink_backup::pack::{Chunk, PackedFile};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// Files of a backup, at most.
+const FILES_MAX: usize = 20_000_000;
+
+/// All files of a backup.
+pub(super) struct Expected {
+    chunk_bytes: u64,
+    files: HashMap<BackupPath, Mutex<State>>,
+}
+
+struct State {
+    size: u64,
+    /// `None`: the manifest has none that can be combined; the file is read again.
+    checksum: Option<u32>,
+    /// CRC-32C of each chunk, where it came.
+    chunks: Vec<Option<u32>>,
+    missing: usize,
+}
+
+impl Expected {
+    /// From the manifest and the record.
+    pub(super) fn of(whole: &Whole<'_>) -> Result<Expected, Failure> {
+        let record = &whole.record;
+        let mut expected = Expected { chunk_bytes: record.chunk_bytes.into(), files: HashMap::new() };
+        let finished = whole.manifest(|item| match item {
+            Item::File(entry) => expected.add_entry(entry),
+            Item::WalRange(_) => Ok(()),
+        })?;
+        if finished.system.is_some_and(|system| system != record.system_identifier) {
+            let what = "the manifest is of another cluster than backup.json";
+            return Err(Failure::damage(&whole.name, what));
+        }
+        record.wal.iter().try_for_each(|file| expected.add(file.path.clone(), file.bytes, None))?;
+        Ok(expected)
+    }
+
+    fn add_entry(&mut self, entry: FileEntry) -> Result<(), Failure> {
+        let checksum = match entry.checksum.algorithm() {
+            ChecksumAlgorithm::Crc32c => Some(crc32c(&entry.checksum)),
+            _ => None,
+        };
+        self.add(entry.path, entry.size, checksum)
+    }
+
+    fn add(&mut self, path: BackupPath, size: u64, checksum: Option<u32>) -> Result<(), Failure> {
+        if self.files.len() == FILES_MAX {
+            return Err(Failure::damage("backup_manifest", format!("it lists more than {FILES_MAX} files")));
+        }
+        let count = size.div_ceil(self.chunk_bytes);
+        let count = usize::try_from(count).ok().filter(|count| *count <= u32::MAX as usize);
+        let count = count
+            .ok_or_else(|| Failure::damage(&path, format!("it has {size} bytes, which is no file's size")))?;
+        let state = State { size, checksum, chunks: vec![None; count], missing: count };
+        if self.files.insert(path.clone(), Mutex::new(state)).is_some() {
+            return Err(Failure::damage(path, "the backup has it twice"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        let size = |state: &Mutex<State>| state.lock().map_or(0, |state| state.size);
+        self.files.values().map(size).sum()
+    }
+
+    /// Files of no bytes, which no pack has.
+    pub(super) fn empty(&self) -> impl Iterator<Item = &BackupPath> {
+        let is_empty = |state: &Mutex<State>| state.lock().is_ok_and(|state| state.size == 0);
+        self.files.iter().filter(move |(_, state)| is_empty(state)).map(|(path, _)| path)
+    }
+
+    /// Takes note of a chunk. True: the file is whole now.
+    pub(super) fn take(&self, file: &PackedFile, chunk: &Chunk) -> Result<bool, Failure> {
+        let refused = |what: String| Err(Failure::damage(&file.path, what));
+        let Some(state) = self.files.get(&file.path) else {
+            return refused("a pack has it, and neither the manifest nor backup.json lists it".to_owned());
+        };
+        let mut state = state.lock().map_err(|_| Failure::BrokenOff)?;
+        let (index, size) = (chunk.facts.offset / self.chunk_bytes, state.size);
+        let bytes = (size - (index * self.chunk_bytes).min(size)).min(self.chunk_bytes);
+        if !chunk.facts.offset.is_multiple_of(self.chunk_bytes)
+            || bytes == 0
+            || bytes != u64::from(chunk.facts.raw_bytes)
+        {
+            let (offset, found) = (chunk.facts.offset, chunk.facts.raw_bytes);
+            return refused(format!(
+                "a pack has {found} bytes of it at {offset}; the manifest says {size} bytes"
+            ));
+        }
+        if state.chunks[index as usize].replace(chunk.facts.raw_checksum).is_some() {
+            return refused(format!("packs have its bytes at {} twice", chunk.facts.offset));
+        }
+        state.missing -= 1;
+        if state.missing > 0 {
+            return Ok(false);
+        }
+        let found = state.combined(self.chunk_bytes);
+        match state.checksum {
+            Some(expected) if expected != found => {
+                refused(format!("its CRC-32C is {found:08x}, and the manifest says {expected:08x}"))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Refuses what is not whole.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        for (path, state) in &self.files {
+            let state = state.lock().map_err(|_| Failure::BrokenOff)?;
+            if state.missing > 0 {
+                let what = format!("{} of its {} chunks are in no pack", state.missing, state.chunks.len());
+                return Err(Failure::damage(path, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn combined(&self, chunk_bytes: u64) -> u32 {
+        let mut whole = Crc32c::of(&[]);
+        let mut rest = self.size;
+        for checksum in self.chunks.iter().flatten() {
+            let bytes = rest.min(chunk_bytes);
+            whole = whole.combine(Crc32c(*checksum), bytes);
+            rest -= bytes;
+        }
+        whole.0
+    }
+}
+
+/// The number whose bytes a manifest has.
+fn crc32c(checksum: &Checksum) -> u32 {
+    let bytes = checksum.as_bytes();
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}

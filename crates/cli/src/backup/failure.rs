@@ -1,0 +1,77 @@
+//! Why a backup or a restore did not come to its end.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
+/// What ends a subcommand with exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server, or the way to it.
+    #[error(transparent)]
+    Server(#[from] pgshrink_pgclient::Error),
+    /// What a server or a repository says cannot be.
+    #[error(transparent)]
+    Format(#[from] pgshrink_backup::Error),
+    /// The repository.
+    #[error(transparent)]
+    Repository(#[from] pgshrink_repository::Error),
+    /// A file of this machine.
+    #[error("{what}: {reason}")]
+    Other {
+        /// What it is about.
+        what: String,
+        /// What was expected, and what to do.
+        reason: String,
+    },
+    /// A backup in a repository is not what was written.
+    #[error("{what}: {reason}")]
+    Damage {
+        /// Which object, and where.
+        what: String,
+        /// What was expected and found.
+        reason: String,
+    },
+    /// Another thread has failed, and says why.
+    #[error("broken off")]
+    BrokenOff,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Display, reason: impl Display) -> Failure {
+        Failure::Other { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn damage(what: impl Display, reason: impl Display) -> Failure {
+        Failure::Damage { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    /// For `map_err` of what was tried with a path.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+        move |error| Failure::new(path.display(), error)
+    }
+
+    /// Whether another thread knows more.
+    pub(crate) fn is_consequence(&self) -> bool {
+        matches!(self, Failure::BrokenOff)
+    }
+}
+
+/// The other end of a queue is gone.
+pub(super) fn broken_off() -> Failure {
+    Failure::BrokenOff
+}
+
+/// Of what several threads say, the cause.
+pub(super) fn first_cause<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+    let mut consequence = None;
+    let mut done = Vec::with_capacity(results.len());
+    for result in results {
+        match result {
+            Ok(value) => done.push(value),
+            Err(error) if error.is_consequence() => consequence = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    consequence.map_or(Ok(done), Err)
+}

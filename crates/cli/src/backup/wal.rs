@@ -1,0 +1,198 @@
+//! The WAL that a backup needs, streamed beside it.
+//!
+//! Segments become files `pg_wal/…` of their full size; what the last one has behind the stop position is zeros, as
+//! pg_receivewal leaves it.
+
+use super::Failure;
+use super::chunks::{CHUNK_BYTES, Job, Source, cut, send};
+use pgshrink_backup::pack::Area;
+use pgshrink_backup::record::WalFileRecord;
+use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
+use pgshrink_backup::{BackupPath, Lsn, ServerTime, Timeline};
+use pgshrink_pgclient::connection::Connection;
+use pgshrink_pgclient::protocol::Lsn as ClientLsn;
+use pgshrink_pgclient::replication::{self, Start, Status, WalEvent};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::{Duration, Instant};
+
+/// Between two status updates.
+const REPORT_PERIOD: Duration = Duration::from_secs(10);
+/// How long it waits for WAL before it looks whether the backup has ended.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// 2000-01-01 00:00:00 GMT in seconds since 1970.
+const YEAR_2000: i64 = 946_684_800;
+/// How long the server may be without new WAL after the backup's end although some is needed.
+const STALL_MAX: Duration = Duration::from_secs(300);
+
+/// What was received.
+pub(super) struct Received {
+    pub(super) files: Vec<WalFileRecord>,
+    /// The server's clock when WAL began to come, and when the last of it came.
+    pub(super) clock: Option<(ServerTime, ServerTime)>,
+}
+
+/// WAL from the start of a backup.
+pub(super) struct WalReceiver<'w> {
+    pub(super) connection: &'w mut Connection,
+    pub(super) slot: &'w str,
+    pub(super) start: Lsn,
+    pub(super) timeline: Timeline,
+    pub(super) segment_size: WalSegmentSize,
+    pub(super) jobs: SyncSender<Job>,
+}
+
+impl WalReceiver<'_> {
+    /// Receives WAL until the backup's stop position, which comes through the channel; says which files that were.
+    pub(super) fn run(self, stop: &Receiver<Lsn>) -> Result<Received, Failure> {
+        let (mut files, mut clock) = (Vec::new(), None);
+        if self.timeline != Timeline::FIRST {
+            let history = replication::timeline_history(self.connection, self.timeline.number())?;
+            files.push(self.file(&history.file_name, &history.content)?);
+        }
+        let begin = self.start.segment_start(self.segment_size);
+        let start =
+            Start { slot: Some(self.slot), position: ClientLsn(begin.0), timeline: self.timeline.number() };
+        let mut segment = Segment {
+            jobs: &self.jobs,
+            timeline: self.timeline,
+            size: self.segment_size,
+            begin,
+            source: None,
+            offset: 0,
+            raw: Vec::new(),
+            files,
+        };
+        let (mut reported, mut moved) = (Instant::now(), Instant::now());
+        let mut until = None;
+        let mut stream = replication::start_physical(self.connection, &start)?;
+        loop {
+            if until.is_none() {
+                until = match stop.try_recv() {
+                    Ok(lsn) => Some(lsn),
+                    Err(TryRecvError::Empty) => None,
+                    Err(TryRecvError::Disconnected) => return Err(super::failure::broken_off()),
+                };
+                moved = Instant::now();
+            }
+            if until.is_some_and(|until| segment.end() >= until) {
+                break;
+            }
+            if until.is_some() && moved.elapsed() > STALL_MAX {
+                let found = format!("no WAL came behind {} for {} s", segment.end(), STALL_MAX.as_secs());
+                return Err(Failure::new("WAL of the backup", found));
+            }
+            let mut reply = reported.elapsed() > REPORT_PERIOD;
+            match stream.next(LOOK_PERIOD)? {
+                None => {}
+                Some(WalEvent::Keepalive { reply_wanted, server_clock, .. }) => {
+                    reply |= reply_wanted;
+                    see(&mut clock, server_clock)?;
+                }
+                Some(WalEvent::Wal { start, data, server_clock, .. }) => {
+                    moved = Instant::now();
+                    see(&mut clock, server_clock)?;
+                    segment.take(Lsn(start.0), data)?;
+                }
+                Some(WalEvent::End { .. }) => {
+                    let found = format!("timeline {} ended at {}", self.timeline, segment.end());
+                    return Err(Failure::new(
+                        "WAL of the backup",
+                        format!("{found}; back up the new primary"),
+                    ));
+                }
+            }
+            if reply {
+                let at = ClientLsn(segment.end().0);
+                stream.report(&Status { written: at, flushed: at, ..Status::default() })?;
+                reported = Instant::now();
+            }
+        }
+        stream.stop()?;
+        Ok(Received { files: segment.finish()?, clock })
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> Result<WalFileRecord, Failure> {
+        let path = BackupPath::new(format!("pg_wal/{name}").as_bytes())?;
+        let source = Arc::new(Source::new(Area::Data, path.clone()));
+        let bytes_count = bytes.len() as u64;
+        cut(&source, bytes_count, &mut &bytes[..], &self.jobs)?;
+        Ok(WalFileRecord { path, bytes: bytes_count })
+    }
+}
+
+/// Notes the server's clock: microseconds since 2000-01-01.
+fn see(clock: &mut Option<(ServerTime, ServerTime)>, now: i64) -> Result<(), Failure> {
+    let now = ServerTime::from_unix_seconds(now.div_euclid(1_000_000) + YEAR_2000)?;
+    *clock = Some((clock.map_or(now, |(first, _)| first), now));
+    Ok(())
+}
+
+/// The segment that is being received, of which no more than a chunk is kept.
+struct Segment<'j> {
+    jobs: &'j SyncSender<Job>,
+    timeline: Timeline,
+    size: WalSegmentSize,
+    begin: Lsn,
+    /// `None` between two segments.
+    source: Option<Arc<Source>>,
+    /// Bytes of it that were handed on.
+    offset: u64,
+    raw: Vec<u8>,
+    files: Vec<WalFileRecord>,
+}
+
+impl Segment<'_> {
+    /// Behind the last byte that came.
+    fn end(&self) -> Lsn {
+        Lsn(self.begin.0 + self.offset + self.raw.len() as u64)
+    }
+
+    /// Takes WAL, which must follow what came before.
+    fn take(&mut self, at: Lsn, mut data: &[u8]) -> Result<(), Failure> {
+        if at != self.end() {
+            let found = format!("expected WAL at {}, found some at {at}", self.end());
+            return Err(Failure::new("WAL of the backup", found));
+        }
+        while !data.is_empty() {
+            let (now, later) = data.split_at(data.len().min(CHUNK_BYTES - self.raw.len()));
+            self.raw.extend_from_slice(now);
+            data = later;
+            if self.raw.len() == CHUNK_BYTES {
+                self.hand_on()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on a chunk. Segments are multiples of chunks.
+    fn hand_on(&mut self) -> Result<(), Failure> {
+        let source = match &self.source {
+            Some(source) => Arc::clone(source),
+            None => {
+                let name = WalSegmentName::holding(self.timeline, self.begin, self.size);
+                let path = BackupPath::new(format!("pg_wal/{name}").as_bytes())?;
+                self.files.push(WalFileRecord { path: path.clone(), bytes: self.size.bytes() });
+                Arc::clone(self.source.insert(Arc::new(Source::new(Area::Data, path))))
+            }
+        };
+        let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(CHUNK_BYTES));
+        let bytes = raw.len() as u64;
+        send(self.jobs, Job { source, offset: self.offset, raw })?;
+        self.offset += bytes;
+        if self.offset == self.size.bytes() {
+            self.begin = Lsn(self.begin.0 + self.size.bytes());
+            (self.offset, self.source) = (0, None);
+        }
+        Ok(())
+    }
+
+    /// Fills the last segment with zeros, and says which files there are.
+    fn finish(mut self) -> Result<Vec<WalFileRecord>, Failure> {
+        while self.offset > 0 || !self.raw.is_empty() {
+            self.raw.resize(CHUNK_BYTES, 0);
+            self.hand_on()?;
+        }
+        Ok(self.files)
+    }
+}

@@ -1,0 +1,180 @@
+//! A backup in a repository, as a reader finds it.
+
+use super::Failure;
+use pgshrink_backup::manifest::{Finished, Item, Reader};
+use pgshrink_backup::pack::{
+    BackupId, Footer, HEADER_BYTES, PackNumber, Sha256, TRAILER_BYTES, Trailer, check_header,
+};
+use pgshrink_backup::record::{RECORD_BYTES_MAX, Record};
+use pgshrink_repository::{Error as RepositoryError, ObjectName, Repository};
+use sha2::Digest;
+
+/// Bytes of a manifest that are read at a time.
+const PIECE_BYTES: usize = 4 << 20;
+/// Backups that a repository may have.
+pub(super) const BACKUPS_MAX: usize = 100_000;
+
+/// A backup that is whole, as far as its manifest and `backup.json` say.
+pub(super) struct Whole<'r> {
+    pub(super) repository: &'r dyn Repository,
+    pub(super) name: String,
+    pub(super) record: Record,
+}
+
+/// Names of backups that have a manifest, the newest last, and of those that have none.
+pub(super) struct Names {
+    pub(super) whole: Vec<String>,
+    pub(super) begun: Vec<String>,
+}
+
+/// Looks which backups there are.
+pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
+    let mut names = Names { whole: Vec::new(), begun: Vec::new() };
+    for name in repository.top(BACKUPS_MAX)? {
+        if is_there(repository, &name, "backup_manifest")? {
+            names.whole.push(name);
+        } else if is_there(repository, &name, "begun.json")? {
+            names.begun.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn is_there(repository: &dyn Repository, backup: &str, object: &str) -> Result<bool, Failure> {
+    match repository.size(&ObjectName::new(&format!("{backup}/{object}"))?) {
+        Ok(_) => Ok(true),
+        Err(RepositoryError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a backup needs and is not there was removed or lost.
+fn there<T>(found: Result<T, RepositoryError>) -> Result<T, Failure> {
+    found.map_err(|error| match error {
+        RepositoryError::NotFound { ref name, .. } => Failure::damage(name, "it is missing"),
+        other => other.into(),
+    })
+}
+
+impl<'r> Whole<'r> {
+    /// Opens a backup by its name; `latest` is the one whose WAL ends last.
+    pub(super) fn open(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
+        let names = names(repository)?;
+        if name != "latest" {
+            if !names.whole.iter().any(|known| known == name) {
+                let is_begun = names.begun.iter().any(|known| known == name);
+                let found = match is_begun {
+                    true => {
+                        "this backup was begun and not completed; `pgshrink list` shows those that are whole"
+                    }
+                    false => "there is no such backup; `pgshrink list` shows what there is",
+                };
+                return Err(Failure::new(name, found));
+            }
+            return Whole::read(repository, name);
+        }
+        let mut latest: Option<Whole<'_>> = None;
+        for name in &names.whole {
+            let found = Whole::read(repository, name)?;
+            let place = |whole: &Whole<'_>| (whole.record.stop_time, whole.record.stop_lsn);
+            if let Some(known) = &latest
+                && known.record.system_identifier != found.record.system_identifier
+            {
+                let what = "the repository has backups of several clusters; name the backup";
+                return Err(Failure::new("latest", what));
+            }
+            if latest.as_ref().is_none_or(|known| place(known) <= place(&found)) {
+                latest = Some(found);
+            }
+        }
+        latest.ok_or_else(|| Failure::new("latest", "the repository has no backup that is whole"))
+    }
+
+    /// Reads `backup.json`.
+    pub(super) fn read(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
+        let object = ObjectName::new(&format!("{name}/backup.json"))?;
+        let size = there(repository.size(&object))?;
+        if size > RECORD_BYTES_MAX as u64 {
+            return Err(Failure::damage(
+                object,
+                format!("it has {size} bytes, and {RECORD_BYTES_MAX} are allowed"),
+            ));
+        }
+        let bytes = repository.read(&object, 0, size as usize)?;
+        let record = Record::read(&bytes).map_err(|error| Failure::damage(&object, error))?;
+        Ok(Whole { repository, name: name.to_owned(), record })
+    }
+
+    fn object(&self, name: &str) -> Result<ObjectName, Failure> {
+        Ok(ObjectName::new(&format!("{}/{name}", self.name))?)
+    }
+
+    /// Reads the manifest, proves that it is the one that was written, and hands on what it lists. Damage is reported as such,
+    /// whatever the damaged text means to `take`.
+    pub(super) fn manifest(
+        &self,
+        mut take: impl FnMut(Item) -> Result<(), Failure>,
+    ) -> Result<Finished, Failure> {
+        let object = self.object("backup_manifest")?;
+        let (size, mut at) = (there(self.repository.size(&object))?, 0);
+        let (mut reader, mut sha256, mut done) = (Reader::new(), sha2::Sha256::new(), Ok(()));
+        while at < size {
+            let bytes = self.repository.read(&object, at, (size - at).min(PIECE_BYTES as u64) as usize)?;
+            sha256.update(&bytes);
+            let mut piece = &bytes[..];
+            while done.is_ok() {
+                match reader.next(&mut piece) {
+                    Ok(Some(item)) => done = take(item),
+                    Ok(None) => break,
+                    Err(error) => done = Err(Failure::damage(&object, error)),
+                }
+            }
+            at += bytes.len() as u64;
+        }
+        let found = Sha256(sha256.finalize().into());
+        if found != self.record.manifest_sha256 {
+            let what =
+                format!("its SHA-256 is {found}, and backup.json says {}", self.record.manifest_sha256);
+            return Err(Failure::damage(object, what));
+        }
+        done?;
+        reader.finish().map_err(|error| Failure::damage(&object, error))
+    }
+
+    /// What is in the pack at this index.
+    pub(super) fn footer(&self, index: usize) -> Result<(ObjectName, Footer), Failure> {
+        let (number, known) = (Record::pack_number(index), &self.record.packs[index]);
+        let object = self.object(&number.object_name())?;
+        let footer = self.read_footer(&object, number, self.record.id);
+        let footer = footer.map_err(|error| match error {
+            Failure::Damage { reason, .. } => Failure::damage(&object, reason),
+            other => other,
+        })?;
+        if footer.sha256 != known.footer_sha256 {
+            let what = format!(
+                "its footer's SHA-256 is {}, and backup.json says {}",
+                footer.sha256, known.footer_sha256
+            );
+            return Err(Failure::damage(object, what));
+        }
+        Ok((object, footer))
+    }
+
+    fn read_footer(&self, object: &ObjectName, number: PackNumber, id: BackupId) -> Result<Footer, Failure> {
+        let size = there(self.repository.size(object))?;
+        let expected = self.record.packs[number.0 as usize - 1].bytes;
+        if size != expected || size < (HEADER_BYTES + TRAILER_BYTES) as u64 {
+            return Err(Failure::damage(object, format!("expected {expected} bytes, found {size}")));
+        }
+        let part = |at: u64, bytes: usize| self.repository.read(object, at, bytes);
+        let header = part(0, HEADER_BYTES)?;
+        let trailer = part(size - TRAILER_BYTES as u64, TRAILER_BYTES)?;
+        let failed = |error: pgshrink_backup::pack::Error| Failure::damage(object, error);
+        let cut = || Failure::damage(object, "it came short");
+        check_header(header.first_chunk().ok_or_else(cut)?, id, number).map_err(failed)?;
+        let trailer =
+            Trailer::read(trailer.first_chunk().ok_or_else(cut)?, size, id, number).map_err(failed)?;
+        let footer = part(trailer.footer_at, trailer.footer_bytes as usize)?;
+        Footer::read(&footer, &trailer).map_err(failed)
+    }
+}

@@ -9,12 +9,13 @@
 
 mod text;
 
+use crate::chunk::CHUNK_BYTES_MIN;
 use crate::error::Error;
 use crate::manifest::SystemIdentifier;
 use crate::pack::{BackupId, CHUNK_BYTES_MAX, PackNumber, Sha256};
 use crate::path::BackupPath;
 use crate::time::ServerTime;
-use crate::wal::{Lsn, Timeline, WalSegmentSize};
+use crate::wal::{Lsn, Timeline, WalSegmentName, WalSegmentSize};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::Digest;
@@ -156,6 +157,15 @@ impl Record {
         Ok(bytes)
     }
 
+    /// SHA-256 of the record's text: it stands for the whole backup.
+    ///
+    /// # Errors
+    /// What [`Record::write`] would refuse.
+    pub fn sha256(&self) -> Result<Sha256, Error> {
+        let record = serde_json::value::to_raw_value(self).map_err(|error| not_json(&error))?;
+        Ok(sha256(record.get()))
+    }
+
     /// Reads the file.
     ///
     /// # Errors
@@ -192,9 +202,9 @@ impl Record {
         let refused = |expected, found: &dyn fmt::Display| {
             Err(Error::malformed(WHAT, expected, found.to_string().as_bytes()))
         };
-        WalSegmentSize::new(self.wal_segment_bytes)?;
-        if self.chunk_bytes == 0 || self.chunk_bytes > CHUNK_BYTES_MAX {
-            return refused("chunks of 1 to 1048576 bytes", &self.chunk_bytes);
+        let size = WalSegmentSize::new(self.wal_segment_bytes)?;
+        if !(CHUNK_BYTES_MIN as u32..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes) {
+            return refused("chunks of 131072 to 1048576 bytes", &self.chunk_bytes);
         }
         if self.stop_lsn < self.start_lsn || self.stop_timeline < self.start_timeline {
             let found = format!("{} on {}", self.stop_lsn, self.stop_timeline);
@@ -209,6 +219,7 @@ impl Record {
         if let Some(other) = self.wal.iter().find(|file| !is_wal(&file.path)) {
             return refused("WAL in pg_wal", &other.path);
         }
+        self.check_wal(size)?;
         let mut known = HashSet::with_capacity(self.tablespaces.len());
         for tablespace in &self.tablespaces {
             if tablespace.oid == 0 || !known.insert(tablespace.oid) {
@@ -217,6 +228,23 @@ impl Record {
             if !tablespace.location.starts_with('/') {
                 return refused("tablespaces with an absolute location", &tablespace.location);
             }
+        }
+        Ok(())
+    }
+}
+
+impl Record {
+    /// All WAL from the start to the stop position is there: the backup restores by itself.
+    fn check_wal(&self, size: WalSegmentSize) -> Result<(), Error> {
+        let known: HashSet<&[u8]> = self.wal.iter().map(|file| file.path.name()).collect();
+        let mut at = self.start_lsn.segment_start(size);
+        while at < self.stop_lsn {
+            let name = WalSegmentName::holding(self.stop_timeline, at, size).to_string();
+            if !known.contains(name.as_bytes()) {
+                return Err(Error::malformed(WHAT, "all WAL from start to stop", name.as_bytes()));
+            }
+            let Some(next) = at.checked_add(size.bytes()) else { break };
+            at = next;
         }
         Ok(())
     }

@@ -66,7 +66,10 @@ pub(crate) fn verify(args: &VerifyBackupArgs) -> ExitCode {
 
 /// `pgshrink list`.
 pub(crate) fn list(args: &ListArgs) -> ExitCode {
-    ended(run_list(args))
+    match run_list(args) {
+        Ok(false) => ExitCode::from(crate::EXIT_PROBLEM),
+        done => ended(done.map(|_| ())),
+    }
 }
 
 fn ended(done: Result<(), Failure>) -> ExitCode {
@@ -81,6 +84,10 @@ fn ended(done: Result<(), Failure>) -> ExitCode {
 
 fn open(place: &str) -> Result<Arc<dyn Repository>, Failure> {
     Ok(Location::parse(place)?.open(&Variables::of_process())?)
+}
+
+fn create(place: &str) -> Result<Arc<dyn Repository>, Failure> {
+    Ok(Location::parse(place)?.create(&Variables::of_process())?)
 }
 
 fn threads(asked: Option<usize>) -> Result<usize, Failure> {
@@ -110,6 +117,8 @@ struct Report {
     raw_bytes: u64,
     stored_bytes: u64,
     manifest_sha256: String,
+    /// Of `backup.json`: it stands for everything in the backup.
+    record_sha256: String,
 }
 
 impl Report {
@@ -127,6 +136,7 @@ impl Report {
             raw_bytes: record.raw_bytes,
             stored_bytes: record.packs.iter().map(|pack| pack.bytes).sum(),
             manifest_sha256: record.manifest_sha256.to_string(),
+            record_sha256: record.sha256().map(|sha256| sha256.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -146,7 +156,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
         level: level.map_err(|error| Failure::new("--level", error))?,
         threads: threads(args.threads)?,
     };
-    let repository = open(&args.to)?;
+    let repository = create(&args.to)?;
     let mut server = source::Server::connect(&args.conninfo)?;
     let bar = Progress::new(0, &args.output);
     let done = AtomicU64::new(0);
@@ -187,6 +197,12 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     restore::restore(&whole, &to, threads, &|bytes| bar.add(bytes))?;
     drop(bar);
     let report = Report::of(&whole.name, &whole.record);
+    if args.into.join("standby.signal").exists() {
+        eprintln!(
+            "pgshrink: this is a backup of a standby: when it starts, it follows the primary of its primary_conninfo. \
+             To make a server of its own of it, remove standby.signal first."
+        );
+    }
     print(&args.output, &report, |report| format!("{} is in {}\n", report.backup, args.into.display()))
 }
 
@@ -208,30 +224,73 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     })
 }
 
-fn run_list(args: &ListArgs) -> Result<(), Failure> {
+/// A backup as `list` shows it.
+#[derive(Serialize)]
+struct Listed {
+    backup: String,
+    state: State,
+    /// What is wrong with it.
+    reason: Option<String>,
+    /// Of one that is whole.
+    details: Option<Report>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Whole,
+    Incomplete,
+    Damaged,
+}
+
+/// True: all backups are whole, as far as a look at their records tells, or were never completed.
+fn run_list(args: &ListArgs) -> Result<bool, Failure> {
     let repository = open(&args.from.from)?;
     let names = whole::names(&*repository)?;
-    let mut reports = Vec::new();
+    let mut found = Vec::new();
     for name in &names.whole {
-        reports.push(Report::of(name, &Whole::read(&*repository, name)?.record));
+        let backup = name.clone();
+        found.push(match Whole::read(&*repository, name) {
+            Ok(whole) => {
+                let details = Some(Report::of(name, &whole.record));
+                Listed { backup, state: State::Whole, reason: None, details }
+            }
+            Err(error @ (Failure::Damage { .. } | Failure::Other { .. })) => {
+                Listed { backup, state: State::Damaged, reason: Some(error.to_string()), details: None }
+            }
+            Err(error) => return Err(error),
+        });
     }
-    print(&args.output, &reports, |reports| {
+    let begun = |name: &String| Listed {
+        backup: name.clone(),
+        state: State::Incomplete,
+        reason: None,
+        details: None,
+    };
+    found.extend(names.begun.iter().map(begun));
+    print(&args.output, &found, |found| {
         let mut rows = vec![["BACKUP", "PG", "TAKEN", "LSN", "SIZE", "STORED"].map(str::to_owned).to_vec()];
-        rows.extend(reports.iter().map(|report| {
-            vec![
-                report.backup.clone(),
-                (report.server_version / 10_000).to_string(),
-                report.stop_time.clone(),
-                report.stop_lsn.clone(),
-                output::size(report.raw_bytes),
-                output::size(report.stored_bytes),
-            ]
-        }));
-        rows.extend(
-            names.begun.iter().map(|name| vec![name.clone(), String::new(), "incomplete".to_owned()]),
-        );
+        rows.extend(found.iter().map(row));
         output::table(&rows)
-    })
+    })?;
+    let damaged = found.iter().filter_map(|listed| listed.reason.as_ref());
+    damaged.for_each(|reason| eprintln!("pgshrink: {reason}"));
+    Ok(found.iter().all(|listed| listed.state != State::Damaged))
+}
+
+fn row(listed: &Listed) -> Vec<String> {
+    let Some(details) = &listed.details else {
+        let state = if listed.state == State::Damaged { "damaged" } else { "incomplete" };
+        return vec![listed.backup.clone(), String::new(), state.to_owned()];
+    };
+    vec![
+        listed.backup.clone(),
+        (details.server_version / 10_000).to_string(),
+        details.stop_time.clone(),
+        details.stop_lsn.clone(),
+        output::size(details.raw_bytes),
+        output::size(details.stored_bytes),
+    ]
 }
 
 fn print<R: Serialize>(

@@ -38,9 +38,14 @@ fn failed<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> E
 
 impl Directory {
     /// Makes the directory if it is not there.
+    pub(crate) fn make(root: &Path) -> Result<(), Error> {
+        make(&std::path::absolute(root).map_err(failed("find", root))?)
+    }
+
+    /// Opens a directory that is there.
     pub(crate) fn open(root: &Path) -> Result<Directory, Error> {
         let root = std::path::absolute(root).map_err(failed("find", root))?;
-        make(&root)?;
+        fs::read_dir(&root).map_err(failed("open", &root))?;
         Ok(Directory { root })
     }
 
@@ -69,7 +74,7 @@ impl Directory {
         let path = self.path(name);
         match File::open(&path) {
             Ok(file) => Ok(file),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 Err(Error::NotFound { place: self.place(), name: name.clone() })
             }
             Err(error) => Err(failed("open", &path)(error)),

@@ -130,11 +130,22 @@ impl Location {
         Ok(Location::Bucket { store, bucket: bucket.to_owned(), prefix })
     }
 
-    /// Opens the repository. A directory is made if it is not there; a bucket has to be there.
+    /// Opens the repository to write to it. A directory is made if it is not there; a bucket has to be there.
     ///
     /// # Errors
     /// Errors of the filesystem, and settings of the environment that the store's client refuses. Whether the store can be
     /// reached, and whether the credentials are good, only the first operation tells.
+    pub fn create(&self, variables: &Variables) -> Result<Arc<dyn Repository>, Error> {
+        if let Location::Directory(path) = self {
+            Directory::make(path)?;
+        }
+        self.open(variables)
+    }
+
+    /// Opens a repository that is there.
+    ///
+    /// # Errors
+    /// As [`Location::create`], and [`Error::Io`] for a directory that is not there.
     pub fn open(&self, variables: &Variables) -> Result<Arc<dyn Repository>, Error> {
         Ok(match self {
             Location::Directory(path) => Arc::new(Directory::open(path)?),

@@ -233,6 +233,9 @@ fn read_chunk(bytes: &ChunkBytes, files: usize, at: u64) -> Result<Chunk, &'stat
     if bytes.stored_bytes.get() == 0 {
         return Err("its payload is empty");
     }
+    if bytes.stored_bytes.get() > raw_bytes {
+        return Err("its payload is longer than the chunk");
+    }
     if offset.checked_add(raw_bytes.into()).is_none_or(|end| end > i64::MAX as u64) {
         return Err("its offset is beyond any file");
     }

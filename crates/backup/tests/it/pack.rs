@@ -25,7 +25,7 @@ fn path(text: &str) -> BackupPath {
 fn facts(rng: &mut Rng) -> ChunkFacts {
     ChunkFacts {
         offset: rng.below(1 << 40) as u64,
-        raw_bytes: rng.between(1, CHUNK_BYTES_MAX as usize) as u32,
+        raw_bytes: rng.between(40, CHUNK_BYTES_MAX as usize) as u32,
         sha256: Sha256(std::array::from_fn(|_| rng.bits() as u8)),
         raw_checksum: rng.bits() as u32,
         codec: rng.bits() as u8,

@@ -26,10 +26,9 @@ fn record() -> Record {
         directories: ["base", "base/5", "pg_wal"]
             .map(|path| BackupPath::new(path.as_bytes()).unwrap())
             .to_vec(),
-        wal: vec![WalFileRecord {
-            path: "pg_wal/000000010000000100000002".parse().unwrap(),
-            bytes: 16 << 20,
-        }],
+        wal: ["000000020000000100000002", "000000020000000100000003", "00000002.history"]
+            .map(|name| WalFileRecord { path: format!("pg_wal/{name}").parse().unwrap(), bytes: 16 << 20 })
+            .to_vec(),
         files: 1_000,
         raw_bytes: u64::MAX,
         packs: vec![PackRecord { bytes: 67_000_000, footer_sha256: Sha256([7; 32]) }],
@@ -120,13 +119,14 @@ fn what_a_restore_must_not_believe_is_refused() {
         (r#""oid":16385"#, r#""oid":0"#),
         (r#""/srv/fast""#, r#""srv/fast""#),
         (r#""chunk_bytes":524288"#, r#""chunk_bytes":1048577"#),
-        (r#""chunk_bytes":524288"#, r#""chunk_bytes":0"#),
+        (r#""chunk_bytes":524288"#, r#""chunk_bytes":131071"#),
         (r#""wal_segment_bytes":16777216"#, r#""wal_segment_bytes":3"#),
         (r#""stop_lsn":"1/3000100""#, r#""stop_lsn":"1/100""#),
         (r#""stop_timeline":"2""#, r#""stop_timeline":"0""#),
         (r#""label""#, r#""lable""#),
-        (r#""pg_wal/0000"#, r#""base/0000"#),
-        (r#""pg_wal/0000"#, r#""pg_wal/x/0000"#),
+        (r#""pg_wal/00000002."#, r#""base/00000002."#),
+        (r#""pg_wal/00000002."#, r#""pg_wal/x/00000002."#),
+        (r#""pg_wal/000000020000000100000002"#, r#""pg_wal/000000020000000100000004"#),
         (r#""parent":null"#, r#""parent":null,"more":1"#),
     ] {
         let text = inner();

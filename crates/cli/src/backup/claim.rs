@@ -7,8 +7,6 @@ use pgshrink_repository::{Error as RepositoryError, ObjectName, Repository};
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Backups that may begin in the same second.
-const ATTEMPTS_MAX: u32 = 100;
 const OBJECT: &str = "begun.json";
 /// Objects that a backup may have.
 const OBJECTS_MAX: usize = 1_100_000;
@@ -30,8 +28,8 @@ struct Begun {
 }
 
 impl Claim {
-    /// Takes a name after the time by this machine's clock, such as `20261125T143000Z`. Nothing else follows from that
-    /// time.
+    /// Takes a name after the time by this machine's clock and the id, such as `20261125T143000Z-5f0c12ab`. Nothing else
+    /// follows from that time.
     pub(super) fn take(repository: &dyn Repository) -> Result<Claim, Failure> {
         let mut id = [0; 16];
         rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
@@ -46,15 +44,10 @@ impl Claim {
         };
         let content = serde_json::to_vec(&begun).map_err(|error| Failure::new(OBJECT, error))?;
         let time = name_of_now()?;
-        for attempt in 1..=ATTEMPTS_MAX {
-            let name = if attempt == 1 { time.clone() } else { format!("{time}-{attempt}") };
-            match repository.create(&object(&name)?, &content) {
-                Ok(()) => return Ok(Claim { name, id, content }),
-                Err(RepositoryError::Exists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(Failure::new(time, "a hundred backups have begun in this second; try again"))
+        // Two servers that begin in the same second have prefixes of their own, whatever the store thinks of conditions.
+        let name = format!("{time}-{}", &id.to_string()[..8]);
+        repository.create(&object(&name)?, &content)?;
+        Ok(Claim { name, id, content })
     }
 
     /// Whether the name is still this process's: `expire` may have removed an abandoned backup, and there are stores that
@@ -84,6 +77,11 @@ impl Claim {
         let (Ok(prefix), Ok(())) = (ObjectName::new(&self.name), self.check(repository)) else { return };
         let Ok(found) = repository.list(Some(&prefix), OBJECTS_MAX) else { return };
         let is_claim = |name: &ObjectName| name.as_str().ends_with(OBJECT);
+        // The manifest first: without it, it is no backup.
+        let manifest = ObjectName::new(&format!("{}/backup_manifest", self.name));
+        if manifest.is_ok_and(|manifest| repository.remove(&manifest).is_err()) {
+            return;
+        }
         for found in found.iter().filter(|found| !is_claim(&found.name)) {
             if repository.remove(&found.name).is_err() {
                 return;

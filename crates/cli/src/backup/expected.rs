@@ -8,7 +8,7 @@ use super::whole::Whole;
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::{Checksum, ChecksumAlgorithm, Crc32c};
 use pgshrink_backup::manifest::{FileEntry, Item};
-use pgshrink_backup::pack::{Chunk, PackedFile};
+use pgshrink_backup::pack::{Area, Chunk, PackedFile};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -18,6 +18,9 @@ const FILES_MAX: usize = 20_000_000;
 /// All files of a backup.
 pub(super) struct Expected {
     chunk_bytes: u64,
+    /// Of the files so far, and of all that the record has.
+    bytes: u64,
+    bytes_max: u64,
     files: HashMap<BackupPath, Mutex<State>>,
 }
 
@@ -34,7 +37,12 @@ impl Expected {
     /// From the manifest and the record.
     pub(super) fn of(whole: &Whole<'_>) -> Result<Expected, Failure> {
         let record = &whole.record;
-        let mut expected = Expected { chunk_bytes: record.chunk_bytes.into(), files: HashMap::new() };
+        let mut expected = Expected {
+            chunk_bytes: record.chunk_bytes.into(),
+            bytes: 0,
+            bytes_max: record.raw_bytes,
+            files: HashMap::new(),
+        };
         let finished = whole.manifest(|item| match item {
             Item::File(entry) => expected.add_entry(entry),
             Item::WalRange(_) => Ok(()),
@@ -59,6 +67,11 @@ impl Expected {
         if self.files.len() == FILES_MAX {
             return Err(Failure::damage("backup_manifest", format!("it lists more than {FILES_MAX} files")));
         }
+        check_place(&path)?;
+        // The record knows the sum: a manifest cannot ask for more memory than that.
+        self.bytes = self.bytes.checked_add(size).filter(|sum| *sum <= self.bytes_max).ok_or_else(|| {
+            Failure::damage(&path, "with it the backup has more bytes than backup.json says")
+        })?;
         let count = size.div_ceil(self.chunk_bytes);
         let count = usize::try_from(count).ok().filter(|count| *count <= u32::MAX as usize);
         let count = count
@@ -70,10 +83,13 @@ impl Expected {
         Ok(())
     }
 
-    /// Bytes of all files.
-    pub(super) fn bytes(&self) -> u64 {
-        let size = |state: &Mutex<State>| state.lock().map_or(0, |state| state.size);
-        self.files.values().map(size).sum()
+    /// Bytes of all files, by their tablespace; `None`: the data directory.
+    pub(super) fn bytes(&self) -> HashMap<Option<u32>, u64> {
+        let mut bytes = HashMap::from([(None, 0)]);
+        for (path, state) in &self.files {
+            *bytes.entry(tablespace(path)).or_default() += state.lock().map_or(0, |state| state.size);
+        }
+        bytes
     }
 
     /// Files of no bytes, which no pack has.
@@ -82,13 +98,13 @@ impl Expected {
         self.files.iter().filter(move |(_, state)| is_empty(state)).map(|(path, _)| path)
     }
 
-    /// Takes note of a chunk. True: the file is whole now.
-    pub(super) fn take(&self, file: &PackedFile, chunk: &Chunk) -> Result<bool, Failure> {
+    /// Refuses a chunk of a file or place that the backup does not have. To be asked before anything is written.
+    pub(super) fn admit(&self, file: &PackedFile, chunk: &Chunk) -> Result<(), Failure> {
         let refused = |what: String| Err(Failure::damage(&file.path, what));
-        let Some(state) = self.files.get(&file.path) else {
+        let Some(state) = self.files.get(&file.path).filter(|_| file.area == Area::Data) else {
             return refused("a pack has it, and neither the manifest nor backup.json lists it".to_owned());
         };
-        let mut state = state.lock().map_err(|_| Failure::BrokenOff)?;
+        let state = state.lock().map_err(|_| Failure::BrokenOff)?;
         let (index, size) = (chunk.facts.offset / self.chunk_bytes, state.size);
         let bytes = (size - (index * self.chunk_bytes).min(size)).min(self.chunk_bytes);
         if !chunk.facts.offset.is_multiple_of(self.chunk_bytes)
@@ -100,19 +116,31 @@ impl Expected {
                 "a pack has {found} bytes of it at {offset}; the manifest says {size} bytes"
             ));
         }
+        match state.chunks[index as usize] {
+            Some(_) => refused(format!("packs have its bytes at {} twice", chunk.facts.offset)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes note of a chunk that was admitted, and is where it belongs.
+    pub(super) fn take(&self, file: &PackedFile, chunk: &Chunk) -> Result<(), Failure> {
+        let refused = |what: String| Err(Failure::damage(&file.path, what));
+        let Some(state) = self.files.get(&file.path) else { return Ok(()) };
+        let mut state = state.lock().map_err(|_| Failure::BrokenOff)?;
+        let index = chunk.facts.offset / self.chunk_bytes;
         if state.chunks[index as usize].replace(chunk.facts.raw_checksum).is_some() {
             return refused(format!("packs have its bytes at {} twice", chunk.facts.offset));
         }
         state.missing -= 1;
         if state.missing > 0 {
-            return Ok(false);
+            return Ok(());
         }
         let found = state.combined(self.chunk_bytes);
         match state.checksum {
             Some(expected) if expected != found => {
                 refused(format!("its CRC-32C is {found:08x}, and the manifest says {expected:08x}"))
             }
-            _ => Ok(true),
+            _ => Ok(()),
         }
     }
 
@@ -127,6 +155,28 @@ impl Expected {
         }
         Ok(())
     }
+}
+
+/// The OID of the tablespace that a file is in.
+fn tablespace(path: &BackupPath) -> Option<u32> {
+    let mut parts = path.components();
+    match (parts.next(), parts.next().map(std::str::from_utf8)) {
+        (Some(b"pg_tblspc"), Some(Ok(oid))) => oid.parse().ok(),
+        _ => None,
+    }
+}
+
+/// In a tablespace's directory only that of a version is the server's: nothing else is written there.
+fn check_place(path: &BackupPath) -> Result<(), Failure> {
+    let mut parts = path.components();
+    if parts.next() != Some(b"pg_tblspc") {
+        return Ok(());
+    }
+    let is_version = parts.nth(1).is_some_and(|part| part.starts_with(b"PG_"));
+    if is_version && tablespace(path).is_some() && parts.next().is_some() {
+        return Ok(());
+    }
+    Err(Failure::damage(path, "no server keeps a file there"))
 }
 
 impl State {

@@ -11,14 +11,16 @@ use pgshrink_backup::BackupPath;
 use pgshrink_backup::chunk::{ChunkDecoder, Codec, Content};
 use pgshrink_backup::files::FileKind;
 use pgshrink_backup::pack::{Area, Chunk, Footer, PackedFile, Sha256};
+use pgshrink_backup::record::Record;
+use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_repository::ObjectName;
 use sha2::Digest;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -46,8 +48,15 @@ pub(super) fn restore(
     let expected = Expected::of(whole)?;
     let spaces = places(whole, to)?;
     let all = || std::iter::once(&to.into).chain(spaces.values());
+    let mut places = HashSet::new();
+    if let Some(twice) = all().find(|place| !places.insert(std::path::absolute(place).unwrap_or_default())) {
+        return Err(Failure::new(
+            twice.display(),
+            "two tablespaces, or one and the data directory, would go there",
+        ));
+    }
     all().try_for_each(|place| check_empty(place))?;
-    check_space(&to.into, expected.bytes())?;
+    check_space(to, &spaces, &expected.bytes())?;
     all().try_for_each(|place| make(place))?;
     make_directories(whole, to, &spaces)?;
     for path in expected.empty() {
@@ -175,9 +184,10 @@ impl PackReader<'_> {
         if crc32c::crc32c(&self.raw) != chunk.facts.raw_checksum || sha256 != chunk.facts.sha256 {
             return Err(damaged(&"the chunk decodes to other bytes than were backed up"));
         }
+        self.expected.admit(file, chunk)?;
         // In this order: a file is whole when its bytes are written.
         (self.take)(file, chunk, &self.raw)?;
-        self.expected.take(file, chunk).map(|_| ())
+        self.expected.take(file, chunk)
     }
 }
 
@@ -215,17 +225,33 @@ fn make(folder: &Path) -> Result<(), Failure> {
     made.map_err(Failure::at(folder))
 }
 
-/// Looks whether so many bytes fit into a directory's filesystem; the directory may not be there yet.
-fn check_space(folder: &Path, needed: u64) -> Result<(), Failure> {
-    let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
-    let space = rustix::fs::statvfs(there).map_err(|error| Failure::at(there)(error.into()))?;
-    let found = space.f_bavail.saturating_mul(space.f_frsize);
-    if found >= needed {
-        return Ok(());
+/// Looks whether all files fit into the filesystems where they go. The directories may not be there yet.
+fn check_space(
+    to: &Destination,
+    spaces: &HashMap<u32, PathBuf>,
+    bytes: &HashMap<Option<u32>, u64>,
+) -> Result<(), Failure> {
+    let mut needed: HashMap<u64, (u64, &Path)> = HashMap::new();
+    for (space, bytes) in bytes {
+        let folder = space.map_or(Some(&to.into), |oid| spaces.get(&oid));
+        let folder = folder.ok_or_else(|| {
+            Failure::damage("backup_manifest", "it has files of a tablespace that backup.json does not list")
+        })?;
+        let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
+        let device = fs::metadata(there).map_err(Failure::at(there))?.dev();
+        needed.entry(device).or_insert((0, there)).0 += bytes;
     }
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    let what = format!("the backup takes {} MiB, and {} MiB are free", mib(needed), mib(found));
-    Err(Failure::new(folder.display(), what))
+    for (needed, there) in needed.into_values() {
+        let space = rustix::fs::statvfs(there).map_err(|error| Failure::at(there)(error.into()))?;
+        let found = space.f_bavail.saturating_mul(space.f_frsize);
+        if found < needed {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            let what =
+                format!("{} MiB are needed on its filesystem, and {} MiB are free", mib(needed), mib(found));
+            return Err(Failure::new(there.display(), what));
+        }
+    }
+    Ok(())
 }
 
 fn make_directories(
@@ -262,12 +288,24 @@ fn write(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
     create(path)?.write_all_at(bytes, offset).map_err(Failure::at(path))
 }
 
+/// Whether a file of `pg_wal` is a history, or a segment that ends before the backup does.
+fn is_whole(name: &OsStr, record: &Record) -> bool {
+    let size = WalSegmentSize::new(record.wal_segment_bytes).ok();
+    let segment = name.to_str().and_then(|name| name.parse::<WalSegmentName>().ok());
+    match (segment, size) {
+        (Some(segment), Some(size)) => segment
+            .start(size)
+            .is_ok_and(|start| start.checked_add(size.bytes()).is_some_and(|end| end <= record.stop_lsn)),
+        _ => name.as_bytes().ends_with(b".history"),
+    }
+}
+
 /// Makes all of it durable, and then a data directory.
 fn finish(whole: &Whole<'_>, to: &Destination, spaces: &HashMap<u32, PathBuf>) -> Result<(), Failure> {
     for entry in fs::read_dir(to.into.join("pg_wal")).map_err(Failure::at(&to.into))? {
         let name = entry.map_err(Failure::at(&to.into))?.file_name();
-        // WAL that is in the backup need not be archived again.
-        if name.len() == 24 || name.as_bytes().ends_with(b".history") {
+        // What is whole need not be archived again. The server goes on in the last segment.
+        if is_whole(&name, &whole.record) {
             let mut done = name;
             done.push(".done");
             create(&to.into.join("pg_wal/archive_status").join(done))?;

@@ -29,6 +29,8 @@ impl Server {
     pub(super) fn connect(conninfo: &str) -> Result<Server, Failure> {
         let around = surroundings::of_process();
         let mut data = connect(conninfo, &around)?;
+        // Checksums of pages that are wrong, files that are left out.
+        data.on_notice(|report| eprintln!("pgshrink: the server says: {report}"));
         let version = data.server_version().unwrap_or_default();
         let major = ServerMajor::new(version / 10_000).map_err(|error| match error {
             BackupError::Unsupported { .. } => Failure::new(place(&data), error),
@@ -67,7 +69,8 @@ fn connect(text: &str, around: &Surroundings<'_>) -> Result<Connection, Failure>
         false if text.is_empty() => Conninfo::parse_strict(b"")?,
         false => {
             let what = "is no connection string; write \"host=db user=replicator\" or postgresql://…";
-            return Err(Failure::new(text, what));
+            // It may be a URL with a password.
+            return Err(Failure::new("CONNINFO", what));
         }
     };
     info.set("replication", b"true");

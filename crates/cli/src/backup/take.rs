@@ -22,15 +22,19 @@ use pgshrink_backup::base_backup::{
 };
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::record::{PackRecord, Record, TablespaceRecord};
-use pgshrink_pgclient::connection::{CopyOut, Table};
+use pgshrink_pgclient::connection::{Closer, CopyOut, Table};
 use pgshrink_repository::{ObjectName, Repository};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
 
 /// Chunks that wait to be encoded, at most; and as many that wait to be written.
 const CHUNKS_MAX: usize = 32;
 const _: () = assert!(2 * CHUNKS_MAX * CHUNK_BYTES <= 32 << 20);
+
+/// How long the server may send nothing once the backup has begun.
+const SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// What a user asked for.
 pub(super) struct Wishes<'w> {
@@ -74,7 +78,11 @@ pub(super) fn take(
     };
     let command = options.command(server.major)?;
     let Server { data, wal, slot, segment_size, .. } = server;
-    let copy = data.copy_out(&command)?;
+    // What the store refuses is known before the server makes its checkpoint.
+    repository.top(usize::MAX)?;
+    let closer = data.closer()?;
+    let mut copy = data.copy_out(&command)?;
+    copy.set_read_timeout(Some(SILENCE_MAX));
     let (start, tablespaces) = before(&copy)?;
     let sequence = Sequence::new(tablespaces.clone(), wishes.compression.algorithm, true)?;
     progress(Step::Total(tablespaces.iter().filter_map(|tablespace| tablespace.size_bytes).sum()));
@@ -90,7 +98,7 @@ pub(super) fn take(
         jobs: jobs.clone(),
     };
     let transfer = Transfer { repository, wishes, claim: &claim, tablespaces: &tablespaces, progress };
-    let done = transfer.run((copy, sequence), receiver, (jobs, waiting));
+    let done = transfer.run((copy, sequence), (receiver, closer), (jobs, waiting));
     let committed = done.and_then(|done| {
         let record = record(&done, &claim, server, (start, &tablespaces))?;
         commit(done.held, &record, &claim, repository)?;
@@ -119,7 +127,7 @@ impl Transfer<'_> {
     fn run(
         &self,
         (copy, sequence): (CopyOut<'_>, Sequence),
-        receiver: WalReceiver<'_>,
+        (receiver, closer): (WalReceiver<'_>, Closer),
         (jobs, waiting): (SyncSender<Job>, Receiver<Job>),
     ) -> Result<Done, Failure> {
         let Transfer { repository, wishes, claim, tablespaces, progress } = *self;
@@ -140,7 +148,14 @@ impl Transfer<'_> {
                 .collect();
             drop((encoded, waiting));
             let packs = scope.spawn(move || packer.run(&written));
-            let wal = scope.spawn(move || receiver.run(&stop_receiver));
+            let wal = scope.spawn(move || {
+                let received = receiver.run(&stop_receiver);
+                if received.is_err() {
+                    // Without its WAL the backup is worth nothing: who reads the data is not to go on for hours.
+                    closer.close();
+                }
+                received
+            });
             let held = scope.spawn(move || {
                 let jobs = jobs;
                 Archives::new(tablespaces, algorithm, &jobs).run(arriving, manifest)
@@ -211,7 +226,8 @@ fn collect<'s>(
     match (stop, held, wal, packs, first_cause(encoders)) {
         (Ok(stop), Ok(held), Ok(wal), Ok(packs), Ok(_)) => Ok(Done { stop, held, wal, packs }),
         (stop, held, wal, packs, encoders) => {
-            let errors = [stop.err(), held.err(), wal.err(), packs.err(), encoders.err()];
+            // If WAL could not be received, the other connection was closed for that reason.
+            let errors = [wal.err(), packs.err(), encoders.err(), held.err(), stop.err()];
             let causes = |error: &Failure| !has_cause || !error.is_consequence();
             Err(errors.into_iter().flatten().find(causes).unwrap_or(Failure::BrokenOff))
         }
@@ -229,6 +245,10 @@ fn record(
     (start, tablespaces): (Position, &[Tablespace]),
 ) -> Result<Record, Failure> {
     let Done { stop, held, wal, packs } = done;
+    if stop.timeline != start.timeline {
+        let what = format!("it began on timeline {} and ended on {}", start.timeline, stop.timeline);
+        return Err(Failure::new("the backup", format!("{what}: a standby was promoted; back it up again")));
+    }
     let spaces = tablespaces.iter().filter_map(|tablespace| tablespace.space.as_ref());
     let tablespaces = spaces.map(|(oid, location)| TablespaceRecord {
         oid: *oid,

@@ -5,6 +5,7 @@
 
 use super::Failure;
 use super::chunks::{CHUNK_BYTES, Job, Source, cut, send};
+use super::failure::broken_off;
 use pgshrink_backup::pack::Area;
 use pgshrink_backup::record::WalFileRecord;
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
@@ -12,14 +13,18 @@ use pgshrink_backup::{BackupPath, Lsn, ServerTime, Timeline};
 use pgshrink_pgclient::connection::Connection;
 use pgshrink_pgclient::protocol::Lsn as ClientLsn;
 use pgshrink_pgclient::replication::{self, Start, Status, WalEvent};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Between two status updates.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 /// How long it waits for WAL before it looks whether the backup has ended.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Between two attempts to hand on a chunk.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
 /// 2000-01-01 00:00:00 GMT in seconds since 1970.
 const YEAR_2000: i64 = 946_684_800;
 /// How long the server may be without new WAL after the backup's end although some is needed.
@@ -54,7 +59,7 @@ impl WalReceiver<'_> {
         let start =
             Start { slot: Some(self.slot), position: ClientLsn(begin.0), timeline: self.timeline.number() };
         let mut segment = Segment {
-            jobs: &self.jobs,
+            ready: VecDeque::new(),
             timeline: self.timeline,
             size: self.segment_size,
             begin,
@@ -71,7 +76,7 @@ impl WalReceiver<'_> {
                 until = match stop.try_recv() {
                     Ok(lsn) => Some(lsn),
                     Err(TryRecvError::Empty) => None,
-                    Err(TryRecvError::Disconnected) => return Err(super::failure::broken_off()),
+                    Err(TryRecvError::Disconnected) => return Err(broken_off()),
                 };
                 moved = Instant::now();
             }
@@ -83,7 +88,9 @@ impl WalReceiver<'_> {
                 return Err(Failure::new("WAL of the backup", found));
             }
             let mut reply = reported.elapsed() > REPORT_PERIOD;
-            match stream.next(LOOK_PERIOD)? {
+            // What waits to be handed on goes first.
+            let next = if segment.ready.is_empty() { stream.next(LOOK_PERIOD)? } else { None };
+            match next {
                 None => {}
                 Some(WalEvent::Keepalive { reply_wanted, server_clock, .. }) => {
                     reply |= reply_wanted;
@@ -102,14 +109,37 @@ impl WalReceiver<'_> {
                     ));
                 }
             }
+            while let Some(job) = segment.ready.pop_front() {
+                match self.jobs.try_send(job) {
+                    Ok(()) => {}
+                    // The repository is slow. The server ends a connection that says nothing for wal_sender_timeout.
+                    Err(TrySendError::Full(job)) => {
+                        segment.ready.push_front(job);
+                        reply |= reported.elapsed() > REPORT_PERIOD;
+                        if reply {
+                            break;
+                        }
+                        thread::sleep(FULL_PAUSE);
+                    }
+                    Err(TrySendError::Disconnected(_)) => return Err(broken_off()),
+                }
+            }
             if reply {
                 let at = ClientLsn(segment.end().0);
-                stream.report(&Status { written: at, flushed: at, ..Status::default() })?;
+                // Its answer is a sign of life where the server sends none by itself (wal_sender_timeout = 0).
+                stream.report(&Status {
+                    written: at,
+                    flushed: at,
+                    reply_wanted: true,
+                    ..Status::default()
+                })?;
                 reported = Instant::now();
             }
         }
         stream.stop()?;
-        Ok(Received { files: segment.finish()?, clock })
+        let (files, ready) = segment.finish()?;
+        ready.into_iter().try_for_each(|job| send(&self.jobs, job))?;
+        Ok(Received { files, clock })
     }
 
     fn file(&self, name: &str, bytes: &[u8]) -> Result<WalFileRecord, Failure> {
@@ -129,8 +159,9 @@ fn see(clock: &mut Option<(ServerTime, ServerTime)>, now: i64) -> Result<(), Fai
 }
 
 /// The segment that is being received, of which no more than a chunk is kept.
-struct Segment<'j> {
-    jobs: &'j SyncSender<Job>,
+struct Segment {
+    /// Chunks that are to be handed on.
+    ready: VecDeque<Job>,
     timeline: Timeline,
     size: WalSegmentSize,
     begin: Lsn,
@@ -142,7 +173,7 @@ struct Segment<'j> {
     files: Vec<WalFileRecord>,
 }
 
-impl Segment<'_> {
+impl Segment {
     /// Behind the last byte that came.
     fn end(&self) -> Lsn {
         Lsn(self.begin.0 + self.offset + self.raw.len() as u64)
@@ -178,7 +209,7 @@ impl Segment<'_> {
         };
         let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(CHUNK_BYTES));
         let bytes = raw.len() as u64;
-        send(self.jobs, Job { source, offset: self.offset, raw })?;
+        self.ready.push_back(Job { source, offset: self.offset, raw });
         self.offset += bytes;
         if self.offset == self.size.bytes() {
             self.begin = Lsn(self.begin.0 + self.size.bytes());
@@ -187,12 +218,12 @@ impl Segment<'_> {
         Ok(())
     }
 
-    /// Fills the last segment with zeros, and says which files there are.
-    fn finish(mut self) -> Result<Vec<WalFileRecord>, Failure> {
+    /// Fills the last segment with zeros, and gives the files that there are and the chunks that are left.
+    fn finish(mut self) -> Result<(Vec<WalFileRecord>, VecDeque<Job>), Failure> {
         while self.offset > 0 || !self.raw.is_empty() {
             self.raw.resize(CHUNK_BYTES, 0);
             self.hand_on()?;
         }
-        Ok(self.files)
+        Ok((self.files, self.ready))
     }
 }

@@ -1,7 +1,9 @@
 //! A backup in a repository, as a reader finds it.
 
 use super::Failure;
+use pgshrink_backup::Error as BackupError;
 use pgshrink_backup::manifest::{Finished, Item, Reader};
+use pgshrink_backup::pack::Error as PackError;
 use pgshrink_backup::pack::{
     BackupId, Footer, HEADER_BYTES, PackNumber, Sha256, TRAILER_BYTES, Trailer, check_header,
 };
@@ -27,10 +29,10 @@ pub(super) struct Names {
     pub(super) begun: Vec<String>,
 }
 
-/// Looks which backups there are.
+/// Looks which backups there are. What has another name than a backup is not ours.
 pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
     let mut names = Names { whole: Vec::new(), begun: Vec::new() };
-    for name in repository.top(BACKUPS_MAX)? {
+    for name in repository.top(BACKUPS_MAX)?.into_iter().filter(|name| is_name(name)) {
         if is_there(repository, &name, "backup_manifest")? {
             names.whole.push(name);
         } else if is_there(repository, &name, "begun.json")? {
@@ -38,6 +40,17 @@ pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
         }
     }
     Ok(names)
+}
+
+/// `20261125T143000Z-5f0c12ab`.
+fn is_name(name: &str) -> bool {
+    const FORM: &[u8] = b"ddddddddTddddddZ-xxxxxxxx";
+    let fits = |(byte, form): (u8, &u8)| match form {
+        b'd' => byte.is_ascii_digit(),
+        b'x' => byte.is_ascii_hexdigit(),
+        form => byte == *form,
+    };
+    name.len() == FORM.len() && name.bytes().zip(FORM).all(fits)
 }
 
 fn is_there(repository: &dyn Repository, backup: &str, object: &str) -> Result<bool, Failure> {
@@ -59,10 +72,9 @@ fn there<T>(found: Result<T, RepositoryError>) -> Result<T, Failure> {
 impl<'r> Whole<'r> {
     /// Opens a backup by its name; `latest` is the one whose WAL ends last.
     pub(super) fn open(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
-        let names = names(repository)?;
         if name != "latest" {
-            if !names.whole.iter().any(|known| known == name) {
-                let is_begun = names.begun.iter().any(|known| known == name);
+            if !is_name(name) || !is_there(repository, name, "backup_manifest")? {
+                let is_begun = is_name(name) && is_there(repository, name, "begun.json")?;
                 let found = match is_begun {
                     true => {
                         "this backup was begun and not completed; `pgshrink list` shows those that are whole"
@@ -74,7 +86,7 @@ impl<'r> Whole<'r> {
             return Whole::read(repository, name);
         }
         let mut latest: Option<Whole<'_>> = None;
-        for name in &names.whole {
+        for name in &names(repository)?.whole {
             let found = Whole::read(repository, name)?;
             let place = |whole: &Whole<'_>| (whole.record.stop_time, whole.record.stop_lsn);
             if let Some(known) = &latest
@@ -101,7 +113,11 @@ impl<'r> Whole<'r> {
             ));
         }
         let bytes = repository.read(&object, 0, size as usize)?;
-        let record = Record::read(&bytes).map_err(|error| Failure::damage(&object, error))?;
+        let record = Record::read(&bytes).map_err(|error| match error {
+            // Of a newer pgshrink: nobody knows whether it is damaged.
+            BackupError::Unsupported { .. } => Failure::new(&object, error),
+            _ => Failure::damage(&object, error),
+        })?;
         Ok(Whole { repository, name: name.to_owned(), record })
     }
 
@@ -169,7 +185,10 @@ impl<'r> Whole<'r> {
         let part = |at: u64, bytes: usize| self.repository.read(object, at, bytes);
         let header = part(0, HEADER_BYTES)?;
         let trailer = part(size - TRAILER_BYTES as u64, TRAILER_BYTES)?;
-        let failed = |error: pgshrink_backup::pack::Error| Failure::damage(object, error);
+        let failed = |error: PackError| match error {
+            PackError::Unsupported { .. } => Failure::new(object, error),
+            _ => Failure::damage(object, error),
+        };
         let cut = || Failure::damage(object, "it came short");
         check_header(header.first_chunk().ok_or_else(cut)?, id, number).map_err(failed)?;
         let trailer =

@@ -106,7 +106,7 @@ fn a_backup_is_restored_to_a_server_that_answers() {
             report["stored_bytes"].as_u64().unwrap() * 4 < report["raw_bytes"].as_u64().unwrap(),
             "{report}"
         );
-        assert_eq!(done(&["list", "--from", repository])[0]["backup"], name);
+        assert_eq!(done(&["list", "--from", repository])[0]["details"]["backup"], name);
         assert_eq!(done(&["verify", "latest", "--from", repository])["backup"], name);
         let copy = boot(server, |into| {
             done(&["restore", name, "--from", repository, "--into", into.to_str().unwrap()]);
@@ -276,6 +276,7 @@ fn a_backup_of_a_promoted_server_has_its_history_and_goes_on() {
         let name = backup(&standby, &repository(&keep), &["--compression", "none"]);
         let copy = restored(server, &repository(&keep), &name, &[]);
         assert_eq!(copy.sql(SUMS).unwrap(), expected);
+        assert_eq!(copy.sql("select pg_is_in_recovery()").unwrap(), "t", "it is a standby too");
         drop(copy);
         standby.promote().unwrap();
         standby.sql("insert into t values (0, 0, 'promoted')").unwrap();
@@ -283,6 +284,12 @@ fn a_backup_of_a_promoted_server_has_its_history_and_goes_on() {
         let copy = restored(server, &repository(&keep), &name, &[]);
         assert_eq!(copy.sql("select note from t where n = 0").unwrap(), "promoted");
         assert!(copy.data_dir().join("pg_wal/00000002.history").exists());
+        // The segment that the backup ends in is the restored server's to archive.
+        let status = copy.data_dir().join("pg_wal/archive_status");
+        let segment = standby.sql("select pg_walfile_name(pg_current_wal_lsn())").unwrap();
+        assert!(
+            status.join("00000002.history.done").exists() && !status.join(format!("{segment}.done")).exists()
+        );
     });
 }
 
@@ -301,7 +308,11 @@ fn a_flipped_bit_anywhere_in_a_repository_is_found_and_named() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << rng.below(5);
             fs::write(object, &flipped).unwrap();
-            let text = damaged(&["verify", &kept.name, "--from", &kept.repository()]);
+            let output = pgshrink(&["verify", &kept.name, "--from", &kept.repository()]);
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            // A version that became another one is a newer writer's, for all that can be known.
+            let is_newer = output.status.code() == Some(2) && text.contains("version");
+            assert!(output.status.code() == Some(1) || is_newer, "byte {at}: {text}");
             let name = object.file_name().unwrap().to_str().unwrap();
             assert!(text.contains(name), "byte {at} of {name}: {text}");
         }
@@ -317,6 +328,52 @@ fn a_flipped_bit_anywhere_in_a_repository_is_found_and_named() {
     assert!(damaged(&["verify", &kept.name, "--from", &kept.repository()]).contains("bytes"));
     fs::remove_file(pack).unwrap();
     assert!(damaged(&["verify", &kept.name, "--from", &kept.repository()]).contains(".pack"));
+}
+
+#[test]
+fn what_else_lies_in_a_repository_is_in_nobodys_way() {
+    let kept = Kept::new(&[]);
+    let root = kept.keep.path().join("repository");
+    fs::create_dir(root.join("lost+found")).unwrap();
+    fs::write(root.join("backup.log"), b"mine").unwrap();
+    fs::create_dir(root.join("20261125T143000Z-00000000")).unwrap();
+    let found = done(&["list", "--from", &kept.repository()]);
+    assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found[0]["details"]["record_sha256"].as_str().unwrap().len(), 64);
+    done(&["verify", "latest", "--from", &kept.repository()]);
+    // One that cannot be read is shown, and does not hide the others.
+    let other = backup(&kept.cluster, &kept.repository(), &[]);
+    fs::write(root.join(&other).join("backup.json"), b"{}").unwrap();
+    let output = pgshrink(&["list", "--from", &kept.repository(), "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    let mut states: Vec<_> =
+        found.as_array().unwrap().iter().map(|found| found["state"].as_str().unwrap()).collect();
+    states.sort_unstable();
+    assert_eq!(states, ["damaged", "whole"]);
+    done(&["verify", &kept.name, "--from", &kept.repository()]);
+    let text = damaged(&["verify", "latest", "--from", &kept.repository()]);
+    assert!(text.contains(&other), "{text}");
+}
+
+#[test]
+fn a_connection_for_wal_that_is_lost_ends_the_backup_at_once() {
+    let kept = Kept::new(&[]);
+    let (conninfo, repository) = (kept.cluster.conninfo("postgres"), kept.repository());
+    let words = ["backup", &conninfo, "--to", &repository, "--checkpoint", "fast", "--compression", "none"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    let command = command.args(words).args(["--max-rate", "2000", "-q"]).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    let end = "select count(pg_terminate_backend(pid)) from pg_stat_replication where state = 'streaming'";
+    let began = Instant::now();
+    while kept.cluster.sql(end).unwrap() == "0" {
+        assert!(began.elapsed() < Duration::from_secs(60), "WAL is streamed");
+    }
+    let began = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("terminat"), "{text}");
 }
 
 #[test]
@@ -346,7 +403,9 @@ fn a_backup_that_was_killed_is_none() {
     assert!(child.0.try_wait().unwrap().is_none(), "it is slow enough to be killed");
     drop(child);
     let backups = done(&["list", "--from", &repository]);
-    assert_eq!(backups.as_array().unwrap().len(), 1, "{backups}");
+    let states: Vec<&str> =
+        backups.as_array().unwrap().iter().map(|found| found["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["whole", "incomplete"], "{backups}");
     assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], kept.name);
     let all =
         fs::read_dir(&repository).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -375,7 +434,11 @@ fn a_server_that_stops_amid_a_backup_is_an_error_at_once() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
     let command = command.args(words).arg("-q").stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    let began = Instant::now();
+    while fs::read_dir(&repository).unwrap().count() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(60), "it begins");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     kept.cluster.kill().unwrap();
     let began = Instant::now();
     let output = child.wait_with_output().unwrap();
@@ -398,13 +461,17 @@ fn what_cannot_be_backed_up_or_restored_is_refused_before_anything_starts() {
 
     let text = refused(&["backup", "host=/nonexistent port=1", "--to", &repository]);
     assert!(text.contains("/nonexistent"), "{text}");
-    let text = refused(&["backup", "mydb", "--to", &repository]);
-    assert!(text.contains("connection string"), "{text}");
+    let text = refused(&["backup", "mydb:secret", "--to", &repository]);
+    assert!(text.contains("connection string") && !text.contains("secret"), "{text}");
     let text = refused(&["restore", "latest", "--from", &repository, "--into", &repository]);
     assert!(text.contains("not empty"), "{text}");
     let text = refused(&["restore", "nothing", "--from", &repository, "--into", "/proc/x"]);
     assert!(text.contains("no such backup"), "{text}");
+    let nowhere = kept.keep.path().join("nowhere");
+    let text = refused(&["list", "--from", nowhere.to_str().unwrap()]);
+    assert!(text.contains("nowhere") && !nowhere.exists(), "{text}");
     let empty = kept.keep.path().join("empty");
+    fs::create_dir(&empty).unwrap();
     let text = refused(&["restore", "latest", "--from", empty.to_str().unwrap(), "--into", "/proc/x"]);
     assert!(text.contains("no backup"), "{text}");
 }

@@ -51,6 +51,11 @@ impl CopyOut<'_> {
         &self.before
     }
 
+    /// How long the server may send nothing from now on before a call gives up; `None` waits for ever.
+    pub fn set_read_timeout(&mut self, timeout: Option<std::time::Duration>) {
+        self.results.connection().set_read_timeout(timeout);
+    }
+
     /// Whether there is any COPY data, even none.
     pub fn has_data(&self) -> bool {
         self.state != Data::Never

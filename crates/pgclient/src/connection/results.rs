@@ -98,6 +98,11 @@ impl Connection {
 }
 
 impl<'c> Results<'c> {
+    /// The connection whose answer this is.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        self.connection
+    }
+
     pub(crate) fn of(connection: &'c mut Connection) -> Self {
         Self { connection, collected: 0, extended: false }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 fn open(path: &Path) -> Arc<dyn Repository> {
-    Location::Directory(path.to_owned()).open(&Variables::default()).unwrap()
+    Location::Directory(path.to_owned()).create(&Variables::default()).unwrap()
 }
 
 fn fresh(test: impl FnOnce(&dyn Repository)) {
@@ -117,7 +117,7 @@ fn a_file_in_the_place_of_the_directory_is_an_error_that_names_it() {
     let path = folder.path().join("file");
     fs::write(&path, b"").unwrap();
     for path in [path.clone(), path.join("below")] {
-        let error = Location::Directory(path).open(&Variables::default()).unwrap_err().to_string();
+        let error = Location::Directory(path).create(&Variables::default()).unwrap_err().to_string();
         assert!(error.contains("file") && error.contains("irectory"), "{error}");
     }
 }

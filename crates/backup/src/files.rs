@@ -12,11 +12,26 @@ mod relation;
 
 use std::collections::HashSet;
 
+use pgshrink_cfs::page::PAGE_SIZE;
+
 use crate::base_backup::ServerMajor;
+use crate::chunk::Content;
+use crate::pack::Area;
 use crate::path::BackupPath;
 
 pub use kind::{FileKind, Location};
 pub use relation::{BLOCKS_PER_SEGMENT, Fork, RelationFile, SEGMENTS_MAX, TemporaryRelationFile};
+
+/// What a chunk of this file consists of, from this offset on.
+pub fn content(area: Area, path: &BackupPath, offset: u64) -> Content {
+    match FileKind::of(path) {
+        FileKind::Relation(file) if area == Area::Data => {
+            let blocks = (offset / PAGE_SIZE as u64) as u32;
+            Content::Pages { first_block: file.first_block().wrapping_add(blocks) }
+        }
+        _ => Content::Plain,
+    }
+}
 
 /// What is true for a whole cluster.
 #[derive(Clone, Debug)]

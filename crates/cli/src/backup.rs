@@ -3,11 +3,12 @@
 //! A shell around `pgshrink-backup`: connections, threads, files and output are here, everything that knows a format is there.
 //!
 //! ```text
-//!   source ──▶ take: incoming ▶ archives ▶ chunks ▶ packs ▶ repository
-//!                    wal ─────────────────▶
+//!   source ──▶ stream: incoming ▶ archives ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
+//!              wal ─────────────────────────▶
 //!   repository ──▶ whole ▶ expected ▶ restore, verify, list
 //! ```
 
+mod archive;
 mod archives;
 mod chunks;
 mod claim;
@@ -17,7 +18,8 @@ mod failure;
 mod incoming;
 mod restore;
 mod source;
-mod take;
+mod stream;
+mod transfer;
 mod wal;
 mod whole;
 
@@ -25,8 +27,9 @@ use failure::Failure;
 
 use crate::args::{BackupArgs, CheckpointMode, ListArgs, RestoreArgs, VerifyBackupArgs};
 use crate::cfs::output::{self, Progress};
+use archive::Encoding;
 use expected::Expected;
-use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate};
+use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::record::Record;
 use pgshrink_repository::{Location, Repository, Variables};
@@ -37,7 +40,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use take::{Step, Wishes};
+use transfer::Step;
 use whole::Whole;
 
 /// Threads that nobody asked for, at most.
@@ -145,22 +148,25 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     let default = Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
     let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
     let level = args.level.map_or(Ok(Level::default()), Level::new);
-    let wishes = Wishes {
-        label: &args.label,
+    let options = Options {
+        progress: true,
         compression,
         checkpoint: match args.checkpoint {
             Some(CheckpointMode::Fast) => Checkpoint::Fast,
             _ => Checkpoint::Spread,
         },
         max_rate: args.max_rate.map(MaxRate::from_kib_per_second).transpose()?,
-        level: level.map_err(|error| Failure::new("--level", error))?,
-        threads: threads(args.threads)?,
+        // WAL is streamed; nobody has to wait for the archiver.
+        wait: false,
+        ..Options::new(&args.label)
     };
+    let level = level.map_err(|error| Failure::new("--level", error))?;
+    let encoding = Encoding { level, threads: threads(args.threads)? };
     let repository = create(&args.to)?;
     let mut server = source::Server::connect(&args.conninfo)?;
     let bar = Progress::new(0, &args.output);
     let done = AtomicU64::new(0);
-    let taken = take::take(&mut server, &*repository, &wishes, &|step| match step {
+    let taken = archive::take(&mut server, &options, &*repository, &encoding, &|step| match step {
         Step::Total(bytes) => bar.set_total(bytes),
         Step::Done(bytes) => bar.add(bytes.saturating_sub(done.swap(bytes, Ordering::Relaxed))),
     })?;

@@ -4,17 +4,17 @@ use super::Failure;
 use super::chunks::{Job, Source, cut};
 use super::decompress::plain;
 use super::incoming::{ArchiveBytes, Incoming, Part};
-use pgshrink_backup::base_backup::{CompressionAlgorithm, Tablespace};
+use super::transfer::Fetched;
+use pgshrink_backup::base_backup::{CompressionAlgorithm, Position, Tablespace};
 use pgshrink_backup::checksum::{Checksum, Crc32c};
 use pgshrink_backup::label::BackupLabel;
 use pgshrink_backup::manifest::{FileEntry, Item, Reader};
 use pgshrink_backup::pack::{Area, Sha256};
 use pgshrink_backup::{BackupPath, ChecksumAlgorithm};
-use pgshrink_repository::ObjectWriter;
 use sha2::Digest;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -26,13 +26,19 @@ const LABEL_BYTES_MAX: u64 = 64 << 10;
 /// What the archives held.
 pub(super) struct Held {
     /// Directories of the data directory, parents first.
-    pub(super) directories: Vec<BackupPath>,
-    pub(super) files: u64,
-    pub(super) raw_bytes: u64,
-    pub(super) label: BackupLabel,
-    pub(super) manifest: Sha256,
-    /// The manifest, which only lacks its name.
-    pub(super) manifest_object: Box<dyn ObjectWriter>,
+    directories: Vec<BackupPath>,
+    files: u64,
+    raw_bytes: u64,
+    label: BackupLabel,
+    manifest: Sha256,
+}
+
+impl Held {
+    /// With what the server says in the end.
+    pub(super) fn fetched(self, stop: Position) -> Fetched {
+        let Held { directories, files, raw_bytes, label, manifest } = self;
+        Fetched { stop, directories, files, raw_bytes, label, manifest }
+    }
 }
 
 /// Reads archives.
@@ -42,7 +48,7 @@ pub(super) struct Archives<'a> {
     jobs: &'a SyncSender<Job>,
     directories: Vec<BackupPath>,
     /// Size and CRC-32C of each file, by a hash of its path: the manifest is compared with them.
-    sums: HashMap<u64, (u64, u32)>,
+    sums: HashMap<u64, (u64, Crc32c)>,
     raw_bytes: u64,
     label: Option<BackupLabel>,
 }
@@ -64,11 +70,11 @@ impl<'a> Archives<'a> {
         }
     }
 
-    /// Reads all archives and the manifest, which goes to an object that has no name yet.
+    /// Reads all archives and the manifest, which it writes to `object`.
     pub(super) fn run(
         mut self,
         mut incoming: Incoming,
-        mut manifest_object: Box<dyn ObjectWriter>,
+        object: &mut (dyn Write + Send),
     ) -> Result<Held, Failure> {
         let mut manifest = None;
         loop {
@@ -79,7 +85,7 @@ impl<'a> Archives<'a> {
                     self.archive(below.as_deref().unwrap_or(""), incoming.bytes())?;
                 }
                 Part::Manifest => {
-                    manifest = Some(self.manifest(&mut incoming.bytes(), &mut manifest_object)?);
+                    manifest = Some(self.manifest(&mut incoming.bytes(), object)?);
                 }
                 Part::End => break,
             }
@@ -92,7 +98,6 @@ impl<'a> Archives<'a> {
             raw_bytes: self.raw_bytes,
             label: label.ok_or_else(|| Failure::new("BASE_BACKUP", "the server sent no backup_label"))?,
             manifest,
-            manifest_object,
         })
     }
 
@@ -150,11 +155,7 @@ impl<'a> Archives<'a> {
     }
 
     /// Writes the manifest to its object, and compares it with what came.
-    fn manifest(
-        &mut self,
-        from: &mut impl Read,
-        object: &mut Box<dyn ObjectWriter>,
-    ) -> Result<Sha256, Failure> {
+    fn manifest(&mut self, from: &mut impl Read, object: &mut (dyn Write + Send)) -> Result<Sha256, Failure> {
         let failed = |error: io::Error| Failure::new("backup_manifest", error);
         let (mut reader, mut sha256) = (Reader::new(), sha2::Sha256::new());
         let mut listed = 0;
@@ -186,7 +187,7 @@ impl<'a> Archives<'a> {
         let Some(&(size, checksum)) = self.sums.get(&key(&entry.path)) else {
             return Err(Failure::new(&entry.path, "the manifest lists it, and the server did not send it"));
         };
-        let crc32c = Checksum::from(Crc32c(checksum));
+        let crc32c = Checksum::from(checksum);
         let is_same = entry.checksum.algorithm() != ChecksumAlgorithm::Crc32c || entry.checksum == crc32c;
         if size == entry.size && is_same {
             return Ok(());

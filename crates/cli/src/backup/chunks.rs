@@ -9,18 +9,17 @@
 use super::Failure;
 use super::failure::broken_off;
 use pgshrink_backup::BackupPath;
-use pgshrink_backup::chunk::{ChunkEncoder, Content, Habit, Level};
-use pgshrink_backup::files::FileKind;
-use pgshrink_backup::pack::{Area, BackupId, ChunkFacts, Ending, PackNumber, PackWriter, Sha256};
-use pgshrink_backup::record::PackRecord;
+use pgshrink_backup::checksum::Crc32c;
+use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, ChunkEncoder, Habit, Level};
+use pgshrink_backup::files::content;
+use pgshrink_backup::pack::{Area, BackupId, ChunkFacts, Ending, PackWriter, Sha256};
+use pgshrink_backup::record::{PackRecord, Record};
 use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
 use sha2::Digest;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 
-/// Raw bytes of a chunk.
-pub(super) const CHUNK_BYTES: usize = 512 << 10;
 /// A pack is closed when it has so many bytes.
 const PACK_BYTES: u32 = 64 << 20;
 
@@ -28,8 +27,6 @@ const PACK_BYTES: u32 = 64 << 20;
 pub(super) struct Source {
     area: Area,
     path: BackupPath,
-    /// The first page's number in its fork; `None`: it has no pages.
-    first_block: Option<u32>,
     /// How chunks of this file are best encoded.
     habit: Mutex<Habit>,
 }
@@ -39,6 +36,15 @@ pub(super) struct Job {
     pub(super) source: Arc<Source>,
     pub(super) offset: u64,
     pub(super) raw: Vec<u8>,
+    /// Of `raw`.
+    pub(super) checksum: Crc32c,
+}
+
+impl Job {
+    pub(super) fn new(source: Arc<Source>, offset: u64, raw: Vec<u8>) -> Job {
+        let checksum = Crc32c::of(&raw);
+        Job { source, offset, raw, checksum }
+    }
 }
 
 /// A chunk that is to be written.
@@ -50,18 +56,7 @@ pub(super) struct Encoded {
 
 impl Source {
     pub(super) fn new(area: Area, path: BackupPath) -> Source {
-        let first_block = match FileKind::of(&path) {
-            FileKind::Relation(file) if area == Area::Data => Some(file.first_block()),
-            _ => None,
-        };
-        Source { area, path, first_block, habit: Mutex::default() }
-    }
-
-    fn content(&self, offset: u64) -> Content {
-        match self.first_block {
-            Some(first) => Content::Pages { first_block: first.wrapping_add((offset / 8192) as u32) },
-            None => Content::Plain,
-        }
+        Source { area, path, habit: Mutex::default() }
     }
 }
 
@@ -71,14 +66,15 @@ pub(super) fn cut(
     bytes: u64,
     from: &mut impl Read,
     jobs: &SyncSender<Job>,
-) -> Result<u32, Failure> {
-    let (mut offset, mut checksum) = (0, 0);
+) -> Result<Crc32c, Failure> {
+    let (mut offset, mut checksum) = (0, Crc32c::of(&[]));
     while offset < bytes {
-        let size = (bytes - offset).min(CHUNK_BYTES as u64) as usize;
+        let size = (bytes - offset).min(CHUNK_BYTES_DEFAULT as u64) as usize;
         let mut raw = vec![0; size];
         from.read_exact(&mut raw).map_err(|error| Failure::new(&source.path, error))?;
-        checksum = crc32c::crc32c_append(checksum, &raw);
-        send(jobs, Job { source: Arc::clone(source), offset, raw })?;
+        let job = Job::new(Arc::clone(source), offset, raw);
+        checksum = checksum.combine(job.checksum, size as u64);
+        send(jobs, job)?;
         offset += size as u64;
     }
     Ok(checksum)
@@ -98,19 +94,19 @@ pub(super) fn encode(
     let mut encoder = ChunkEncoder::new(level);
     loop {
         let job = jobs.lock().map_err(|_| broken_off())?.recv();
-        let Ok(Job { source, offset, raw }) = job else { return Ok(()) };
+        let Ok(Job { source, offset, raw, checksum }) = job else { return Ok(()) };
         let mut payload = Vec::new();
         // Chunks of one file are encoded at the same time; what the last one learned stays.
         let mut habit = *source.habit.lock().map_err(|_| broken_off())?;
         let codec = encoder
-            .encode(&raw, source.content(offset), &mut habit, &mut payload)
+            .encode(&raw, content(source.area, &source.path, offset), &mut habit, &mut payload)
             .map_err(|error| Failure::new(&source.path, error))?;
         *source.habit.lock().map_err(|_| broken_off())? = habit;
         let facts = ChunkFacts {
             offset,
             raw_bytes: raw.len() as u32,
             sha256: Sha256(sha2::Sha256::digest(&raw).into()),
-            raw_checksum: crc32c::crc32c(&raw),
+            raw_checksum: checksum.0,
             codec: codec.byte(),
         };
         encoded.send(Encoded { source, facts, payload }).map_err(|_| broken_off())?;
@@ -125,15 +121,14 @@ pub(super) struct Packer<'r> {
 }
 
 impl Packer<'_> {
-    pub(super) fn run(&self, chunks: &Receiver<Encoded>) -> Result<Vec<PackRecord>, Failure> {
+    pub(super) fn run(&self, chunks: Receiver<Encoded>) -> Result<Vec<PackRecord>, Failure> {
         let mut packs = Vec::new();
         let mut open: Option<OpenPack> = None;
         for Encoded { source, facts, payload } in chunks {
-            let pack = match open.take() {
+            let mut pack = match open.take() {
                 Some(pack) => pack,
                 None => self.begin(packs.len())?,
             };
-            let mut pack = pack;
             if pack.writer.add(source.area, &source.path, &facts, &payload).is_err() {
                 packs.push(pack.finish()?);
                 pack = self.begin(packs.len())?;
@@ -153,7 +148,7 @@ impl Packer<'_> {
     }
 
     fn begin(&self, index: usize) -> Result<OpenPack, Failure> {
-        let number = PackNumber(index as u32 + 1);
+        let number = Record::pack_number(index);
         let name = ObjectName::new(&format!("{}/{}", self.backup, number.object_name()))?;
         let writer = PackWriter::new(self.id, number);
         let object = self.repository.writer(&name)?;
@@ -176,12 +171,12 @@ impl OpenPack {
         self.object.write_all(bytes).map_err(|error: io::Error| Failure::new(&self.name, error))
     }
 
-    fn finish(mut self) -> Result<PackRecord, Failure> {
-        let payloads = u64::from(self.writer.bytes());
-        let writer = std::mem::replace(&mut self.writer, PackWriter::new(BackupId([0; 16]), PackNumber(0)));
+    fn finish(self) -> Result<PackRecord, Failure> {
+        let OpenPack { writer, mut object, name } = self;
+        let payloads = u64::from(writer.bytes());
         let Ending { bytes, footer } = writer.finish();
-        self.write(&bytes)?;
-        self.object.finish()?;
+        object.write_all(&bytes).map_err(|error| Failure::new(&name, error))?;
+        object.finish()?;
         Ok(PackRecord { bytes: payloads + bytes.len() as u64, footer_sha256: footer })
     }
 }

@@ -8,9 +8,10 @@ use super::expected::Expected;
 use super::failure::first_cause;
 use super::whole::Whole;
 use pgshrink_backup::BackupPath;
-use pgshrink_backup::chunk::{ChunkDecoder, Codec, Content};
-use pgshrink_backup::files::FileKind;
-use pgshrink_backup::pack::{Area, Chunk, Footer, PackedFile, Sha256};
+use pgshrink_backup::checksum::Crc32c;
+use pgshrink_backup::chunk::{ChunkDecoder, Codec};
+use pgshrink_backup::files::content;
+use pgshrink_backup::pack::{Chunk, Footer, PackedFile, Sha256};
 use pgshrink_backup::record::Record;
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_repository::ObjectName;
@@ -169,19 +170,14 @@ impl PackReader<'_> {
         if !chunk.is_payload(payload) {
             return Err(damaged(&"the chunk is damaged: its CRC-32C is not the footer's"));
         }
-        let content = match FileKind::of(&file.path) {
-            FileKind::Relation(relation) if file.area == Area::Data => Content::Pages {
-                first_block: relation.first_block().wrapping_add((chunk.facts.offset / 8192) as u32),
-            },
-            _ => Content::Plain,
-        };
+        let content = content(file.area, &file.path, chunk.facts.offset);
         self.raw.clear();
         let codec = Codec::from_byte(chunk.facts.codec).map_err(|error| damaged(&error))?;
         self.decoder
             .decode(codec, payload, content, chunk.facts.raw_bytes as usize, &mut self.raw)
             .map_err(|error| damaged(&error))?;
         let sha256 = Sha256(sha2::Sha256::digest(&self.raw).into());
-        if crc32c::crc32c(&self.raw) != chunk.facts.raw_checksum || sha256 != chunk.facts.sha256 {
+        if Crc32c::of(&self.raw).0 != chunk.facts.raw_checksum || sha256 != chunk.facts.sha256 {
             return Err(damaged(&"the chunk decodes to other bytes than were backed up"));
         }
         self.expected.admit(file, chunk)?;

@@ -13,14 +13,18 @@ use pgshrink_pgclient::{Conninfo, Parameters, Surroundings, conninfo, replicatio
 pub(super) struct Server {
     /// For BASE_BACKUP.
     pub(super) data: Connection,
-    /// For WAL.
-    pub(super) wal: Connection,
-    /// A temporary slot of the second one, which keeps WAL for it.
-    pub(super) slot: String,
+    pub(super) wal: WalConnection,
     pub(super) major: ServerMajor,
     /// `server_version_num`.
     pub(super) version: u32,
     pub(super) system: SystemIdentifier,
+}
+
+/// The connection that WAL comes through.
+pub(super) struct WalConnection {
+    pub(super) connection: Connection,
+    /// A temporary slot of this connection, which keeps WAL for it.
+    pub(super) slot: String,
     pub(super) segment_size: WalSegmentSize,
 }
 
@@ -53,7 +57,13 @@ impl Server {
         // notices a network that is gone.
         data.set_read_timeout(None);
         let system = SystemIdentifier(system.identifier);
-        Ok(Server { data, wal, slot, major, version, system, segment_size })
+        Ok(Server {
+            data,
+            wal: WalConnection { connection: wal, slot, segment_size },
+            major,
+            version,
+            system,
+        })
     }
 }
 

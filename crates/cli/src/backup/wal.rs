@@ -4,15 +4,16 @@
 //! pg_receivewal leaves it.
 
 use super::Failure;
-use super::chunks::{CHUNK_BYTES, Job, Source, cut, send};
+use super::chunks::{Job, Source, cut, send};
 use super::failure::broken_off;
+use super::source::WalConnection;
+use pgshrink_backup::chunk::CHUNK_BYTES_DEFAULT;
 use pgshrink_backup::pack::Area;
 use pgshrink_backup::record::WalFileRecord;
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_backup::{BackupPath, Lsn, ServerTime, Timeline};
-use pgshrink_pgclient::connection::Connection;
 use pgshrink_pgclient::protocol::Lsn as ClientLsn;
-use pgshrink_pgclient::replication::{self, Start, Status, WalEvent};
+use pgshrink_pgclient::replication::{self, Start, Status, WalEvent, WalStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
@@ -39,107 +40,40 @@ pub(super) struct Received {
 
 /// WAL from the start of a backup.
 pub(super) struct WalReceiver<'w> {
-    pub(super) connection: &'w mut Connection,
-    pub(super) slot: &'w str,
+    pub(super) connection: &'w mut WalConnection,
     pub(super) start: Lsn,
     pub(super) timeline: Timeline,
-    pub(super) segment_size: WalSegmentSize,
     pub(super) jobs: SyncSender<Job>,
 }
 
 impl WalReceiver<'_> {
     /// Receives WAL until the backup's stop position, which comes through the channel; says which files that were.
     pub(super) fn run(self, stop: &Receiver<Lsn>) -> Result<Received, Failure> {
-        let (mut files, mut clock) = (Vec::new(), None);
+        let mut files = Vec::new();
         if self.timeline != Timeline::FIRST {
-            let history = replication::timeline_history(self.connection, self.timeline.number())?;
+            let history =
+                replication::timeline_history(&mut self.connection.connection, self.timeline.number())?;
             files.push(self.file(&history.file_name, &history.content)?);
         }
-        let begin = self.start.segment_start(self.segment_size);
-        let start =
-            Start { slot: Some(self.slot), position: ClientLsn(begin.0), timeline: self.timeline.number() };
-        let mut segment = Segment {
+        let begin = self.start.segment_start(self.connection.segment_size);
+        let segment = Segment {
             ready: VecDeque::new(),
             timeline: self.timeline,
-            size: self.segment_size,
+            size: self.connection.segment_size,
             begin,
             source: None,
             offset: 0,
             raw: Vec::new(),
             files,
         };
-        let (mut reported, mut moved) = (Instant::now(), Instant::now());
-        let mut until = None;
-        let mut stream = replication::start_physical(self.connection, &start)?;
-        loop {
-            if until.is_none() {
-                until = match stop.try_recv() {
-                    Ok(lsn) => Some(lsn),
-                    Err(TryRecvError::Empty) => None,
-                    Err(TryRecvError::Disconnected) => return Err(broken_off()),
-                };
-                moved = Instant::now();
-            }
-            if until.is_some_and(|until| segment.end() >= until) {
-                break;
-            }
-            if until.is_some() && moved.elapsed() > STALL_MAX {
-                let found = format!("no WAL came behind {} for {} s", segment.end(), STALL_MAX.as_secs());
-                return Err(Failure::new("WAL of the backup", found));
-            }
-            let mut reply = reported.elapsed() > REPORT_PERIOD;
-            // What waits to be handed on goes first.
-            let next = if segment.ready.is_empty() { stream.next(LOOK_PERIOD)? } else { None };
-            match next {
-                None => {}
-                Some(WalEvent::Keepalive { reply_wanted, server_clock, .. }) => {
-                    reply |= reply_wanted;
-                    see(&mut clock, server_clock)?;
-                }
-                Some(WalEvent::Wal { start, data, server_clock, .. }) => {
-                    moved = Instant::now();
-                    see(&mut clock, server_clock)?;
-                    segment.take(Lsn(start.0), data)?;
-                }
-                Some(WalEvent::End { .. }) => {
-                    let found = format!("timeline {} ended at {}", self.timeline, segment.end());
-                    return Err(Failure::new(
-                        "WAL of the backup",
-                        format!("{found}; back up the new primary"),
-                    ));
-                }
-            }
-            while let Some(job) = segment.ready.pop_front() {
-                match self.jobs.try_send(job) {
-                    Ok(()) => {}
-                    // The repository is slow. The server ends a connection that says nothing for wal_sender_timeout.
-                    Err(TrySendError::Full(job)) => {
-                        segment.ready.push_front(job);
-                        reply |= reported.elapsed() > REPORT_PERIOD;
-                        if reply {
-                            break;
-                        }
-                        thread::sleep(FULL_PAUSE);
-                    }
-                    Err(TrySendError::Disconnected(_)) => return Err(broken_off()),
-                }
-            }
-            if reply {
-                let at = ClientLsn(segment.end().0);
-                // Its answer is a sign of life where the server sends none by itself (wal_sender_timeout = 0).
-                stream.report(&Status {
-                    written: at,
-                    flushed: at,
-                    reply_wanted: true,
-                    ..Status::default()
-                })?;
-                reported = Instant::now();
-            }
-        }
-        stream.stop()?;
-        let (files, ready) = segment.finish()?;
-        ready.into_iter().try_for_each(|job| send(&self.jobs, job))?;
-        Ok(Received { files, clock })
+        let WalConnection { connection, slot, .. } = self.connection;
+        let start =
+            Start { slot: Some(slot), position: ClientLsn(begin.0), timeline: self.timeline.number() };
+        let stream = replication::start_physical(connection, &start)?;
+        let now = Instant::now();
+        let receiving =
+            Receiving { stream, segment, jobs: &self.jobs, clock: None, moved: now, reported: now };
+        receiving.run(stop)
     }
 
     fn file(&self, name: &str, bytes: &[u8]) -> Result<WalFileRecord, Failure> {
@@ -148,6 +82,104 @@ impl WalReceiver<'_> {
         let bytes_count = bytes.len() as u64;
         cut(&source, bytes_count, &mut &bytes[..], &self.jobs)?;
         Ok(WalFileRecord { path, bytes: bytes_count })
+    }
+}
+
+/// WAL that is being received.
+struct Receiving<'w> {
+    stream: WalStream<'w>,
+    segment: Segment,
+    jobs: &'w SyncSender<Job>,
+    /// The server's clock at first and at last.
+    clock: Option<(ServerTime, ServerTime)>,
+    /// When WAL came last.
+    moved: Instant,
+    /// When the server was told last how far it is.
+    reported: Instant,
+}
+
+impl Receiving<'_> {
+    fn run(mut self, stop: &Receiver<Lsn>) -> Result<Received, Failure> {
+        let mut until = None;
+        loop {
+            if until.is_none() {
+                until = match stop.try_recv() {
+                    Ok(lsn) => Some(lsn),
+                    Err(TryRecvError::Empty) => None,
+                    Err(TryRecvError::Disconnected) => return Err(broken_off()),
+                };
+                self.moved = Instant::now();
+            }
+            if until.is_some_and(|until| self.segment.end() >= until) {
+                break;
+            }
+            if until.is_some() && self.moved.elapsed() > STALL_MAX {
+                let found =
+                    format!("no WAL came behind {} for {} s", self.segment.end(), STALL_MAX.as_secs());
+                return Err(Failure::new("WAL of the backup", found));
+            }
+            let is_asked = self.next()?;
+            let is_full = self.hand_on()?;
+            if is_asked || is_full || self.reported.elapsed() > REPORT_PERIOD {
+                self.report()?;
+            }
+        }
+        self.stream.stop()?;
+        let (files, ready) = self.segment.finish()?;
+        ready.into_iter().try_for_each(|job| send(self.jobs, job))?;
+        Ok(Received { files, clock: self.clock })
+    }
+
+    /// Takes what the server has sent, if anything. True: it wants to know how far this is.
+    fn next(&mut self) -> Result<bool, Failure> {
+        // What waits to be handed on goes first.
+        if !self.segment.ready.is_empty() {
+            return Ok(false);
+        }
+        match self.stream.next(LOOK_PERIOD)? {
+            None => Ok(false),
+            Some(WalEvent::Keepalive { reply_wanted, server_clock, .. }) => {
+                see(&mut self.clock, server_clock)?;
+                Ok(reply_wanted)
+            }
+            Some(WalEvent::Wal { start, data, server_clock, .. }) => {
+                self.moved = Instant::now();
+                see(&mut self.clock, server_clock)?;
+                self.segment.take(Lsn(start.0), data)?;
+                Ok(false)
+            }
+            Some(WalEvent::End { .. }) => {
+                let found = format!("timeline {} ended at {}", self.segment.timeline, self.segment.end());
+                Err(Failure::new("WAL of the backup", format!("{found}; back up the new primary")))
+            }
+        }
+    }
+
+    /// Hands on what is ready. True: the repository is slow, and a report is due. The server ends a connection that says
+    /// nothing for wal_sender_timeout.
+    fn hand_on(&mut self) -> Result<bool, Failure> {
+        while let Some(job) = self.segment.ready.pop_front() {
+            match self.jobs.try_send(job) {
+                Ok(()) => {}
+                Err(TrySendError::Full(job)) => {
+                    self.segment.ready.push_front(job);
+                    if self.reported.elapsed() > REPORT_PERIOD {
+                        return Ok(true);
+                    }
+                    thread::sleep(FULL_PAUSE);
+                }
+                Err(TrySendError::Disconnected(_)) => return Err(broken_off()),
+            }
+        }
+        Ok(false)
+    }
+
+    fn report(&mut self) -> Result<(), Failure> {
+        let at = ClientLsn(self.segment.end().0);
+        // Its answer is a sign of life where the server sends none by itself (wal_sender_timeout = 0).
+        self.stream.report(&Status { written: at, flushed: at, reply_wanted: true, ..Status::default() })?;
+        self.reported = Instant::now();
+        Ok(())
     }
 }
 
@@ -186,10 +218,10 @@ impl Segment {
             return Err(Failure::new("WAL of the backup", found));
         }
         while !data.is_empty() {
-            let (now, later) = data.split_at(data.len().min(CHUNK_BYTES - self.raw.len()));
+            let (now, later) = data.split_at(data.len().min(CHUNK_BYTES_DEFAULT - self.raw.len()));
             self.raw.extend_from_slice(now);
             data = later;
-            if self.raw.len() == CHUNK_BYTES {
+            if self.raw.len() == CHUNK_BYTES_DEFAULT {
                 self.hand_on()?;
             }
         }
@@ -207,9 +239,9 @@ impl Segment {
                 Arc::clone(self.source.insert(Arc::new(Source::new(Area::Data, path))))
             }
         };
-        let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(CHUNK_BYTES));
+        let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(CHUNK_BYTES_DEFAULT));
         let bytes = raw.len() as u64;
-        self.ready.push_back(Job { source, offset: self.offset, raw });
+        self.ready.push_back(Job::new(source, self.offset, raw));
         self.offset += bytes;
         if self.offset == self.size.bytes() {
             self.begin = Lsn(self.begin.0 + self.size.bytes());
@@ -221,7 +253,7 @@ impl Segment {
     /// Fills the last segment with zeros, and gives the files that there are and the chunks that are left.
     fn finish(mut self) -> Result<(Vec<WalFileRecord>, VecDeque<Job>), Failure> {
         while self.offset > 0 || !self.raw.is_empty() {
-            self.raw.resize(CHUNK_BYTES, 0);
+            self.raw.resize(CHUNK_BYTES_DEFAULT, 0);
             self.hand_on()?;
         }
         Ok((self.files, self.ready))

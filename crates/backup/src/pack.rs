@@ -41,7 +41,9 @@ pub const CHUNK_BYTES_MAX: u32 = crate::chunk::CHUNK_BYTES_MAX as u32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BackupId(pub [u8; 16]);
 
-/// The place of a pack among those of its backup, from 1.
+/// What tells a pack from the others of its backup: the attempt that wrote it, and its place among those of the attempt.
+///
+/// Attempts have numbers of their own, so a writer that is thought to be dead and is not cannot write over a pack of another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PackNumber(pub u32);
 
@@ -78,10 +80,36 @@ impl FromStr for Sha256 {
     }
 }
 
+/// Bits of a pack's number that count within an attempt.
+const INDEX_BITS: u32 = 20;
+/// Packs of an attempt at most.
+pub const ATTEMPT_PACKS_MAX: usize = (1 << INDEX_BITS) - 1;
+/// Attempts at a backup, at most: the first one and those that resumed it.
+pub const ATTEMPTS_MAX: u32 = 1 << (u32::BITS - INDEX_BITS);
+
 impl PackNumber {
-    /// The name of its object, below the backup's name.
+    /// The pack that stands at this index from 0 among those of an attempt, from 0 too. `None` above [`ATTEMPTS_MAX`] or
+    /// [`ATTEMPT_PACKS_MAX`].
+    pub fn new(attempt: u32, index: usize) -> Option<PackNumber> {
+        let fits = attempt < ATTEMPTS_MAX && index < ATTEMPT_PACKS_MAX;
+        fits.then(|| PackNumber(attempt << INDEX_BITS | (index as u32 + 1)))
+    }
+
+    /// The name of its object, below the backup's name: its number in 8 hexadecimal digits.
     pub fn object_name(self) -> String {
-        format!("packs/{:08}.pack", self.0)
+        format!("packs/{:08x}.pack", self.0)
+    }
+
+    /// The pack that has this name.
+    pub fn of_object_name(name: &str) -> Option<PackNumber> {
+        let digits = name.strip_prefix("packs/")?.strip_suffix(".pack")?;
+        let number = PackNumber(u32::from_str_radix(digits, 16).ok()?);
+        // Other spellings of the same number are no names.
+        (number.object_name() == name && number.is_valid()).then_some(number)
+    }
+
+    pub(crate) fn is_valid(self) -> bool {
+        self.0 & ATTEMPT_PACKS_MAX as u32 != 0
     }
 }
 

@@ -12,7 +12,7 @@ mod text;
 use crate::chunk::CHUNK_BYTES_MIN;
 use crate::error::Error;
 use crate::manifest::SystemIdentifier;
-use crate::pack::{BackupId, CHUNK_BYTES_MAX, PackNumber, Sha256};
+use crate::pack::{BackupId, CHUNK_BYTES_MAX, CHUNKS_MAX, PackNumber, Sha256};
 use crate::path::BackupPath;
 use crate::time::ServerTime;
 use crate::wal::{Lsn, Timeline, WalSegmentName, WalSegmentSize};
@@ -74,7 +74,7 @@ pub struct Record {
     pub files: u64,
     /// Their bytes.
     pub raw_bytes: u64,
-    /// The packs, by number from 1 without a gap.
+    /// The packs, by number.
     pub packs: Vec<PackRecord>,
     /// Of `backup_manifest`.
     #[serde(with = "text")]
@@ -108,11 +108,18 @@ pub struct WalFileRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackRecord {
+    /// Its number.
+    #[serde(with = "text::number")]
+    pub number: PackNumber,
     /// Bytes of the object.
     pub bytes: u64,
     /// Of its footer.
     #[serde(with = "text")]
     pub footer_sha256: Sha256,
+    /// Chunks that are not part of the backup, by their place in the footer, ascending: an earlier attempt wrote them, and the
+    /// file has changed since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused: Vec<u32>,
 }
 
 /// What the file begins with.
@@ -137,11 +144,6 @@ struct Envelope<'r> {
 }
 
 impl Record {
-    /// The number of the pack that stands at this index of [`Record::packs`].
-    pub fn pack_number(index: usize) -> PackNumber {
-        PackNumber(index as u32 + 1)
-    }
-
     /// The file's bytes: one line of JSON.
     ///
     /// # Errors
@@ -213,6 +215,7 @@ impl Record {
         if self.packs.len() > PACKS_MAX {
             return refused("at most 1000000 packs", &self.packs.len());
         }
+        self.check_packs()?;
         let is_wal = |path: &BackupPath| {
             path.as_bytes().strip_prefix(b"pg_wal/").is_some_and(|name| !name.contains(&b'/'))
         };
@@ -234,6 +237,26 @@ impl Record {
 }
 
 impl Record {
+    /// Packs are in the order of their numbers, each once, and so are the chunks of a pack that are not used.
+    fn check_packs(&self) -> Result<(), Error> {
+        let is_ascending = |unused: &[u32]| unused.is_sorted_by(|one, next| one < next);
+        let is_good = |pack: &PackRecord| {
+            let last = pack.unused.last().copied().unwrap_or(0);
+            pack.number.is_valid() && is_ascending(&pack.unused) && (last as usize) < CHUNKS_MAX
+        };
+        if let Some(pack) = self.packs.iter().find(|pack| !is_good(pack)) {
+            let found = pack.number.0.to_string();
+            return Err(Error::malformed(WHAT, "packs with a number and ascending chunks", found.as_bytes()));
+        }
+        match self.packs.windows(2).find(|pair| pair[0].number >= pair[1].number) {
+            None => Ok(()),
+            Some(pair) => {
+                let found = pair[1].number.0.to_string();
+                Err(Error::malformed(WHAT, "packs in the order of their numbers", found.as_bytes()))
+            }
+        }
+    }
+
     /// All WAL from the start to the stop position is there: the backup restores by itself.
     fn check_wal(&self, size: WalSegmentSize) -> Result<(), Error> {
         let known: HashSet<&[u8]> = self.wal.iter().map(|file| file.path.name()).collect();

@@ -12,7 +12,7 @@ mod gateway;
 mod run;
 mod shared_flags;
 
-pub use backup::{BackupArgs, CheckpointMode, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
+pub use backup::{BackupArgs, CheckpointMode, ExpireArgs, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
 pub use cfs::{
     AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, ExecArgs, InfoArgs, KeyArgs, OutputArgs,
     PackArgs, RekeyArgs, SalvageArgs, UnpackArgs, VerifyArgs,
@@ -79,6 +79,8 @@ pub enum Command {
     Verify(VerifyBackupArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     List(ListArgs),
+    #[allow(missing_docs)]
+    Expire(ExpireArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Cfs(CfsArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]

@@ -14,8 +14,12 @@ mod chunks;
 mod claim;
 mod decompress;
 mod expected;
+mod expire;
 mod failure;
 mod incoming;
+mod known;
+mod lease;
+mod process;
 mod restore;
 mod source;
 mod stream;
@@ -25,13 +29,14 @@ mod whole;
 
 use failure::Failure;
 
-use crate::args::{BackupArgs, CheckpointMode, ListArgs, RestoreArgs, VerifyBackupArgs};
+use crate::args::{BackupArgs, CheckpointMode, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
 use crate::cfs::output::{self, Progress};
-use archive::Encoding;
+use archive::{Encoding, Store};
 use expected::Expected;
 use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::record::Record;
+use pgshrink_backup::retention::Lease;
 use pgshrink_repository::{Location, Repository, Variables};
 use restore::Destination;
 use serde::Serialize;
@@ -65,6 +70,11 @@ pub(crate) fn verify(args: &VerifyBackupArgs) -> ExitCode {
         }
         done => ended(done),
     }
+}
+
+/// `pgshrink expire`.
+pub(crate) fn expire(args: &ExpireArgs) -> ExitCode {
+    ended(expire::run(args))
 }
 
 /// `pgshrink list`.
@@ -161,12 +171,18 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
         ..Options::new(&args.label)
     };
     let level = level.map_err(|error| Failure::new("--level", error))?;
-    let encoding = Encoding { level, threads: threads(args.threads)? };
+    let pack_bytes = args.pack_size << 20;
+    let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes };
     let repository = create(&args.to)?;
     let mut server = source::Server::connect(&args.conninfo)?;
+    let resume = match args.resume {
+        true => resumable(&*repository, &server.system.to_string())?,
+        false => None,
+    };
+    let store = Store { repository: &*repository, resume: resume.as_deref() };
     let bar = Progress::new(0, &args.output);
     let done = AtomicU64::new(0);
-    let taken = archive::take(&mut server, &options, &*repository, &encoding, &|step| match step {
+    let taken = archive::take(&mut server, &options, &store, &encoding, &|step| match step {
         Step::Total(bytes) => bar.set_total(bytes),
         Step::Done(bytes) => bar.add(bytes.saturating_sub(done.swap(bytes, Ordering::Relaxed))),
     })?;
@@ -181,6 +197,17 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
             report.raw_bytes as f64 / report.stored_bytes.max(1) as f64,
         )
     })
+}
+
+/// The newest backup of a cluster that was begun and whose writer is gone.
+fn resumable(repository: &dyn Repository, system: &str) -> Result<Option<String>, Failure> {
+    let mut begun = whole::names(repository)?.begun;
+    begun.retain(|name| {
+        claim::Begun::last(repository, name).is_ok_and(|begun| begun.system_identifier == system)
+    });
+    let leases = lease::observe(repository, &begun)?;
+    let silent = begun.into_iter().zip(leases).rfind(|(_, lease)| *lease == Lease::Silent);
+    Ok(silent.map(|(name, _)| name))
 }
 
 fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
@@ -245,8 +272,10 @@ struct Listed {
 #[serde(rename_all = "lowercase")]
 enum State {
     Whole,
+    Writing,
     Incomplete,
     Damaged,
+    Removing,
 }
 
 /// True: all backups are whole, as far as a look at their records tells, or were never completed.
@@ -267,26 +296,46 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
             Err(error) => return Err(error),
         });
     }
-    let begun = |name: &String| Listed {
-        backup: name.clone(),
-        state: State::Incomplete,
-        reason: None,
+    found.extend(names.begun.into_iter().map(|name| begun(&*repository, name)));
+    found.extend(names.removing.into_iter().map(|backup| Listed {
+        backup,
+        state: State::Removing,
+        reason: Some("a run of expire did not come to its end; run it again".to_owned()),
         details: None,
-    };
-    found.extend(names.begun.iter().map(begun));
+    }));
     print(&args.output, &found, |found| {
         let mut rows = vec![["BACKUP", "PG", "TAKEN", "LSN", "SIZE", "STORED"].map(str::to_owned).to_vec()];
         rows.extend(found.iter().map(row));
         output::table(&rows)
     })?;
-    let damaged = found.iter().filter_map(|listed| listed.reason.as_ref());
+    let damaged = found.iter().filter(|listed| listed.state == State::Damaged);
+    let damaged = damaged.filter_map(|listed| listed.reason.as_ref());
     damaged.for_each(|reason| eprintln!("pgshrink: {reason}"));
     Ok(found.iter().all(|listed| listed.state != State::Damaged))
 }
 
+/// A backup that is being written or was interrupted.
+fn begun(repository: &dyn Repository, backup: String) -> Listed {
+    let process = claim::Begun::last(repository, &backup).map(|begun| begun.process);
+    let (state, reason) = match process {
+        Ok(process) => match process.is_alive() {
+            Some(true) => (State::Writing, format!("{} writes it", process.place())),
+            Some(false) => (State::Incomplete, format!("{} wrote it, which is gone", process.place())),
+            None => (State::Incomplete, format!("{} wrote it, or still does", process.place())),
+        },
+        Err(error) => (State::Incomplete, error.to_string()),
+    };
+    Listed { backup, state, reason: Some(reason), details: None }
+}
+
 fn row(listed: &Listed) -> Vec<String> {
     let Some(details) = &listed.details else {
-        let state = if listed.state == State::Damaged { "damaged" } else { "incomplete" };
+        let state = match listed.state {
+            State::Damaged => "damaged",
+            State::Removing => "being removed",
+            State::Writing => "in progress",
+            State::Incomplete | State::Whole => "incomplete",
+        };
         return vec![listed.backup.clone(), String::new(), state.to_owned()];
     };
     vec![

@@ -49,6 +49,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Restore(args) => return backup::restore(&args),
         Command::Verify(args) => return backup::verify(&args),
         Command::List(args) => return backup::list(&args),
+        Command::Expire(args) => return backup::expire(&args),
         Command::Cfs(args) => return cfs::main(&args),
         Command::Decode(args) => return decode::main(&args),
         Command::Completions { shell } => {

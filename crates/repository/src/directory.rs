@@ -7,7 +7,7 @@ use crate::{Error, Found, ObjectName, ObjectWriter, Repository};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::NamedTempFile;
@@ -62,11 +62,17 @@ impl Directory {
         let parent = path.parent().unwrap_or(&self.root);
         make(parent)?;
         sweep(parent);
-        let file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(parent);
-        let file = file.map_err(failed("create a file in", parent))?;
-        // Its owner is alive: `sweep` of another process leaves it.
-        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| failed("lock", file.path())(error.into()))?;
+        let file = loop {
+            let file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(parent);
+            let file = file.map_err(failed("create a file in", parent))?;
+            // Its owner is alive: `sweep` of another process leaves it.
+            flock(file.as_file(), FlockOperation::LockExclusive)
+                .map_err(|error| failed("lock", file.path())(error.into()))?;
+            // Unless it came between the two.
+            if file.as_file().metadata().is_ok_and(|metadata| metadata.nlink() > 0) {
+                break file;
+            }
+        };
         Ok(DirectoryWriter { file, path, place: self.place(), name: name.clone() })
     }
 
@@ -188,6 +194,7 @@ impl Repository for Directory {
         }
         let mut folder = path.parent().unwrap_or(&self.root);
         sync(folder)?;
+        sweep(folder);
         // Directories that are empty now, up to the root.
         while folder != self.root && fs::remove_dir(folder).is_ok() {
             let Some(above) = folder.parent() else { break };
@@ -252,14 +259,8 @@ fn sweep(folder: &Path) {
             continue;
         }
         let Ok(file) = File::open(entry.path()) else { continue };
-        let is_new = file.metadata().and_then(|metadata| metadata.modified()).is_ok_and(is_recent);
-        // Between its creation and its lock it is new.
-        if !is_new && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-fn is_recent(time: SystemTime) -> bool {
-    SystemTime::now().duration_since(time).is_ok_and(|age| age.as_secs() < 60)
 }

@@ -44,3 +44,17 @@ pub(super) mod list {
         texts.iter().map(path).collect()
     }
 }
+
+/// Numbers of packs, as numbers.
+pub(super) mod number {
+    use crate::pack::PackNumber;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::record) fn serialize<S: Serializer>(number: &PackNumber, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(number.0)
+    }
+
+    pub(in crate::record) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PackNumber, D::Error> {
+        u32::deserialize(from).map(PackNumber)
+    }
+}

@@ -2,8 +2,8 @@
 
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::pack::{
-    Area, BackupId, CHUNK_BYTES_MAX, ChunkFacts, Ending, Error, Footer, Full, HEADER_BYTES, PackNumber,
-    PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer, check_header,
+    ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, CHUNK_BYTES_MAX, ChunkFacts, Ending, Error, Footer,
+    Full, HEADER_BYTES, PackNumber, PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer, check_header,
 };
 use pgshrink_testkit::{Rng, Seed};
 
@@ -293,5 +293,30 @@ fn random_bytes_as_a_footer_are_an_error_or_a_footer() {
                 footer.truncate(cut.max(8));
             }
         });
+    }
+}
+
+#[test]
+fn numbers_of_packs_are_names_and_those_of_attempts_differ() {
+    let first = PackNumber::new(0, 0).unwrap();
+    assert_eq!((first, first.object_name().as_str()), (PackNumber(1), "packs/00000001.pack"));
+    let resumed = PackNumber::new(1, 0).unwrap();
+    assert_eq!(resumed.object_name(), "packs/00100001.pack");
+    let last = PackNumber::new(ATTEMPTS_MAX - 1, ATTEMPT_PACKS_MAX - 1).unwrap();
+    assert_eq!(last.object_name(), "packs/ffffffff.pack");
+    for number in [first, resumed, last] {
+        assert_eq!(PackNumber::of_object_name(&number.object_name()), Some(number));
+    }
+    assert_eq!(PackNumber::new(0, ATTEMPT_PACKS_MAX), None);
+    assert_eq!(PackNumber::new(ATTEMPTS_MAX, 0), None);
+    for name in [
+        "packs/1.pack",
+        "packs/0000000A.pack",
+        "packs/+0000001.pack",
+        "packs/00000000.pack",
+        "packs/00100000.pack",
+        "00000001.pack",
+    ] {
+        assert_eq!(PackNumber::of_object_name(name), None, "{name}");
     }
 }

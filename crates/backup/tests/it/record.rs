@@ -5,6 +5,11 @@ use pgshrink_backup::pack::{BackupId, PackNumber, Sha256};
 use pgshrink_backup::record::{PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord, WalFileRecord};
 use pgshrink_backup::{BackupPath, Error, Lsn, Timeline};
 
+fn pack(number: u32, unused: &[u32]) -> PackRecord {
+    let number = PackNumber(number);
+    PackRecord { number, bytes: 67_000_000, footer_sha256: Sha256([7; 32]), unused: unused.to_vec() }
+}
+
 fn record() -> Record {
     Record {
         id: BackupId(*b"sixteen bytes ok"),
@@ -31,7 +36,7 @@ fn record() -> Record {
             .to_vec(),
         files: 1_000,
         raw_bytes: u64::MAX,
-        packs: vec![PackRecord { bytes: 67_000_000, footer_sha256: Sha256([7; 32]) }],
+        packs: vec![pack(1, &[]), pack(2, &[0, 4, 65_535]), pack(0x0010_0001, &[])],
         manifest_sha256: Sha256([8; 32]),
         parent: None,
     }
@@ -46,7 +51,6 @@ fn what_was_written_is_read_again() {
         assert_eq!(Record::read(&bytes).unwrap(), record);
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
-    assert_eq!(Record::pack_number(0), PackNumber(1));
 }
 
 #[test]
@@ -61,10 +65,27 @@ fn its_text_is_what_the_format_says() {
         r#""stop_time":"2026-11-25 14:45:00 GMT""#,
         r#""tablespaces":[{"oid":16384,"location":"/srv/fast"}"#,
         r#""directories":["base","base/5","pg_wal"]"#,
-        r#""packs":[{"bytes":67000000,"footer_sha256":"0707"#,
+        r#""packs":[{"number":1,"bytes":67000000,"footer_sha256":"0707"#,
+        r#"0707","unused":[0,4,65535]},{"number":1048577,"#,
         r#""parent":null"#,
     ] {
         assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn packs_are_in_order_and_so_are_chunks_that_are_not_used() {
+    let refused = [
+        vec![pack(0, &[])],
+        vec![pack(0x0010_0000, &[])],
+        vec![pack(2, &[]), pack(1, &[])],
+        vec![pack(1, &[]), pack(1, &[])],
+        vec![pack(1, &[3, 2])],
+        vec![pack(1, &[3, 3])],
+        vec![pack(1, &[65_536])],
+    ];
+    for packs in refused {
+        assert!(Record { packs: packs.clone(), ..record() }.write().is_err(), "{packs:?}");
     }
 }
 

@@ -28,12 +28,21 @@ pub struct BackupArgs {
     /// Threads that compress [default: one for each processor, 8 at most]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", help_heading = "Speed")]
     pub threads: Option<usize>,
+    /// MiB of an object of the repository; it is closed earlier if it takes more than a minute [default: 64]
+    #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub pack_size: u32,
     /// Most kB per second that the server sends
     #[arg(long, value_name = "KB", env = "PGSHRINK_BACKUP_MAX_RATE", help_heading = "Speed")]
     pub max_rate: Option<u64>,
     /// How the server makes its checkpoint [default: spread]
     #[arg(long, value_name = "MODE", help_heading = "Speed")]
     pub checkpoint: Option<CheckpointMode>,
+    /// Go on with the newest backup of this cluster that was begun and not completed, if there is one
+    ///
+    /// The server sends everything again. What is stored already, and has not changed, is neither compressed nor stored again.
+    #[arg(long)]
+    pub resume: bool,
     /// A name for people, kept in backup_label
     #[arg(long, value_name = "TEXT", default_value = "pgshrink")]
     pub label: String,
@@ -120,3 +129,39 @@ pub struct VerifyBackupArgs {
     #[allow(missing_docs)]
     pub output: OutputArgs,
 }
+
+/// Remove old backups.
+///
+/// A backup that any of the rules keeps stays, and so does what it needs. Ages are counted from the newest backup of the same
+/// cluster, by that server's clock: when backups are no longer made, none gets too old. The newest one always stays.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXPIRE_EXAMPLES)]
+#[command(group(clap::ArgGroup::new("rules").args(["keep_last", "keep_days"]).required(true).multiple(true)))]
+pub struct ExpireArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub from: FromArgs,
+    /// Keep so many of the newest backups of each cluster
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep_last: Option<u32>,
+    /// Keep backups that ended at most so many days before the newest one of their cluster
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep_days: Option<u32>,
+    /// Remove incomplete backups too, if nobody writes them any more
+    #[arg(long)]
+    pub abandoned: bool,
+    /// Remove this incomplete or unusable backup. May be repeated
+    #[arg(long, value_name = "BACKUP")]
+    pub remove: Vec<String>,
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+const EXPIRE_EXAMPLES: &str = "\
+Examples:
+  pgshrink expire --from /backups --keep-last 7 --keep-days 30 --dry-run
+  pgshrink expire --from s3://bucket/db1 --keep-last 7 --abandoned";

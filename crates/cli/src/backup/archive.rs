@@ -7,17 +7,19 @@
 
 use super::Failure;
 use super::chunks::{Job, Packer, encode};
-use super::claim::Claim;
+use super::claim::{Claim, Left};
 use super::failure::first_cause;
-use super::source::Server;
+use super::known::Known;
+use super::lease;
+use super::source::{Server, WalConnection};
 use super::stream::Stream;
-use super::transfer::{self, CHUNKS_MAX, Progress, Sink, Transferred, cause, joined};
+use super::transfer::{self, CHUNKS_MAX, Progress, Route, Sink, Transferred, cause, joined};
 use pgshrink_backup::base_backup::Options;
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, Level};
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::record::{PackRecord, Record, TablespaceRecord};
 use pgshrink_backup::wal::WalSegmentSize;
-use pgshrink_repository::{ObjectName, Repository};
+use pgshrink_repository::Repository;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -29,6 +31,15 @@ const _: () = assert!(2 * CHUNKS_MAX * CHUNK_BYTES_DEFAULT <= 32 << 20);
 pub(super) struct Encoding {
     pub(super) level: Level,
     pub(super) threads: usize,
+    /// Of a pack.
+    pub(super) pack_bytes: u32,
+}
+
+/// Where it goes.
+pub(super) struct Store<'s> {
+    pub(super) repository: &'s dyn Repository,
+    /// A backup of this cluster that was begun and whose writer is gone.
+    pub(super) resume: Option<&'s str>,
 }
 
 /// What came of it.
@@ -37,40 +48,82 @@ pub(super) struct Taken {
     pub(super) record: Record,
 }
 
-/// Takes a backup. If it fails, what it has written is removed.
+/// Takes a backup. If it fails, the packs that it has written stay, and another attempt goes on with them.
 pub(super) fn take(
     server: &mut Server,
     options: &Options,
-    repository: &dyn Repository,
+    store: &Store<'_>,
     encoding: &Encoding,
     progress: Progress<'_>,
 ) -> Result<Taken, Failure> {
+    let repository = store.repository;
     // What the store refuses is known before the server makes its checkpoint.
     repository.top(usize::MAX)?;
     let about =
         About { version: server.version, system: server.system, wal_segment: server.wal.segment_size };
     let route = Stream::begin(&mut server.data, server.major, options)?;
     // The server has accepted the command.
-    let claim = Claim::take(repository)?;
-    let packs = Packs { repository, claim: &claim, encoding };
-    let taken = (|| {
-        let mut manifest =
-            repository.writer(&ObjectName::new(&format!("{}/backup_manifest", claim.name))?)?;
-        let done = transfer::run(route, &mut server.wal, &packs, &mut manifest, progress)?;
-        let record = record(&done, &claim, &about)?;
-        let name = ObjectName::new(&format!("{}/backup.json", claim.name))?;
-        repository.create(&name, &record.write()?)?;
-        // If it is still this process's: from then on it is a backup.
-        claim.check(repository)?;
-        manifest.finish()?;
-        Ok(record)
-    })();
+    let claim = match store.resume {
+        Some(name) => Claim::take_over(repository, name, about.system)?,
+        None => Claim::take(repository, about.system)?,
+    };
+    let taken = thread::scope(|scope| {
+        let (alive, dead) = sync_channel(0);
+        let claim = &claim;
+        scope.spawn(move || lease::keep(repository, claim, &dead));
+        let attempt = Attempt { repository, claim, encoding, about: &about };
+        let taken = attempt.run(route, &mut server.wal, progress);
+        drop(alive);
+        taken
+    });
     match taken {
         Ok(record) => Ok(Taken { name: claim.name, record }),
         Err(error) => {
-            claim.give_up(repository);
+            if let Left::Packs(count) = claim.give_up(repository) {
+                eprintln!(
+                    "pgshrink: {} has {} already: run it again with --resume to go on",
+                    claim.name,
+                    packs(count)
+                );
+            }
             Err(error)
         }
+    }
+}
+
+/// An attempt at a backup.
+struct Attempt<'a> {
+    repository: &'a dyn Repository,
+    claim: &'a Claim,
+    encoding: &'a Encoding,
+    about: &'a About,
+}
+
+impl Attempt<'_> {
+    fn run(
+        &self,
+        route: impl Route,
+        wal: &mut WalConnection,
+        progress: Progress<'_>,
+    ) -> Result<Record, Failure> {
+        let Attempt { repository, claim, .. } = *self;
+        let known = match claim.attempt {
+            0 => Known::default(),
+            _ => Known::read(repository, claim)?,
+        };
+        if claim.attempt > 0 {
+            eprintln!("pgshrink: goes on with {}, which has {} already", claim.name, packs(known.packs()));
+        }
+        let mut manifest = repository.writer(&claim.object("backup_manifest")?)?;
+        let packs = Packs { repository, claim, encoding: self.encoding, known: &known };
+        let done = transfer::run(route, wal, &packs, &mut manifest, progress)?;
+        let (older, objects) = known.finish();
+        let record = record(&done, older, claim, self.about)?;
+        repository.create(&claim.object("backup.json")?, &record.write()?)?;
+        claim.commit(repository, manifest)?;
+        // Nothing refers to them. What cannot be removed goes with the backup.
+        objects.iter().for_each(|object| drop(repository.remove(object)));
+        Ok(record)
     }
 }
 
@@ -79,6 +132,7 @@ struct Packs<'p> {
     repository: &'p dyn Repository,
     claim: &'p Claim,
     encoding: &'p Encoding,
+    known: &'p Known,
 }
 
 impl Sink for Packs<'_> {
@@ -88,13 +142,13 @@ impl Sink for Packs<'_> {
         let (encoded, written) = sync_channel(CHUNKS_MAX);
         // The encoders' alone: when they have ended, nobody waits to hand them something.
         let waiting = Arc::new(Mutex::new(chunks));
-        let packer = Packer { repository: self.repository, backup: &self.claim.name, id: self.claim.id };
+        let packer =
+            Packer { repository: self.repository, claim: self.claim, pack_bytes: self.encoding.pack_bytes };
         thread::scope(|scope| {
             let encoders: Vec<_> = (0..self.encoding.threads)
                 .map(|_| {
-                    let (waiting, encoded, level) =
-                        (Arc::clone(&waiting), encoded.clone(), self.encoding.level);
-                    scope.spawn(move || encode(level, &waiting, &encoded))
+                    let (waiting, encoded) = (Arc::clone(&waiting), encoded.clone());
+                    scope.spawn(move || encode((self.encoding.level, self.known), &waiting, &encoded))
                 })
                 .collect();
             drop((encoded, waiting));
@@ -115,7 +169,12 @@ struct About {
     wal_segment: WalSegmentSize,
 }
 
-fn record(done: &Transferred<Vec<PackRecord>>, claim: &Claim, about: &About) -> Result<Record, Failure> {
+fn record(
+    done: &Transferred<Vec<PackRecord>>,
+    older: Vec<PackRecord>,
+    claim: &Claim,
+    about: &About,
+) -> Result<Record, Failure> {
     let Transferred { start, tablespaces, fetched, wal, kept: packs } = done;
     let stop = fetched.stop;
     let spaces = tablespaces.iter().filter_map(|tablespace| tablespace.space.as_ref());
@@ -142,8 +201,12 @@ fn record(done: &Transferred<Vec<PackRecord>>, claim: &Claim, about: &About) -> 
         files: fetched.files + wal.files.len() as u64,
         raw_bytes: fetched.raw_bytes + wal.files.iter().map(|file| file.bytes).sum::<u64>(),
         wal: wal.files.clone(),
-        packs: packs.clone(),
+        packs: [older, packs.clone()].concat(),
         manifest_sha256: fetched.manifest,
         parent: None,
     })
+}
+
+fn packs(count: usize) -> String {
+    format!("{count} pack{}", if count == 1 { "" } else { "s" })
 }

@@ -7,21 +7,24 @@
 //! ```
 
 use super::Failure;
+use super::claim::Claim;
 use super::failure::broken_off;
+use super::known::Known;
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, ChunkEncoder, Habit, Level};
 use pgshrink_backup::files::content;
-use pgshrink_backup::pack::{Area, BackupId, ChunkFacts, Ending, PackWriter, Sha256};
-use pgshrink_backup::record::{PackRecord, Record};
+use pgshrink_backup::pack::{ATTEMPT_PACKS_MAX, Area, ChunkFacts, Ending, PackNumber, PackWriter, Sha256};
+use pgshrink_backup::record::PackRecord;
 use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
 use sha2::Digest;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-/// A pack is closed when it has so many bytes.
-const PACK_BYTES: u32 = 64 << 20;
+/// A pack is closed when it is so old: what comes later is lost if the backup is interrupted.
+const PACK_TIME: Duration = Duration::from_secs(60);
 
 /// A file whose chunks are on their way.
 pub(super) struct Source {
@@ -85,9 +88,9 @@ pub(super) fn send(jobs: &SyncSender<Job>, job: Job) -> Result<(), Failure> {
     jobs.send(job).map_err(|_| broken_off())
 }
 
-/// Encodes chunks until no more come.
+/// Encodes chunks until no more come, but for those that are stored already.
 pub(super) fn encode(
-    level: Level,
+    (level, known): (Level, &Known),
     jobs: &Mutex<Receiver<Job>>,
     encoded: &SyncSender<Encoded>,
 ) -> Result<(), Failure> {
@@ -95,6 +98,10 @@ pub(super) fn encode(
     loop {
         let job = jobs.lock().map_err(|_| broken_off())?.recv();
         let Ok(Job { source, offset, raw, checksum }) = job else { return Ok(()) };
+        let sha256 = Sha256(sha2::Sha256::digest(&raw).into());
+        if known.has(source.area, &source.path, offset, &sha256) {
+            continue;
+        }
         let mut payload = Vec::new();
         // Chunks of one file are encoded at the same time; what the last one learned stays.
         let mut habit = *source.habit.lock().map_err(|_| broken_off())?;
@@ -105,7 +112,7 @@ pub(super) fn encode(
         let facts = ChunkFacts {
             offset,
             raw_bytes: raw.len() as u32,
-            sha256: Sha256(sha2::Sha256::digest(&raw).into()),
+            sha256,
             raw_checksum: checksum.0,
             codec: codec.byte(),
         };
@@ -116,8 +123,9 @@ pub(super) fn encode(
 /// Writes chunks into packs until no more come, and says which packs there are.
 pub(super) struct Packer<'r> {
     pub(super) repository: &'r dyn Repository,
-    pub(super) backup: &'r str,
-    pub(super) id: BackupId,
+    pub(super) claim: &'r Claim,
+    /// A pack is closed when it has so many bytes.
+    pub(super) pack_bytes: u32,
 }
 
 impl Packer<'_> {
@@ -136,7 +144,7 @@ impl Packer<'_> {
                 added.map_err(|_| Failure::new(&source.path, "a chunk of it is larger than a pack"))?;
             }
             pack.write(&payload)?;
-            match pack.writer.bytes() >= PACK_BYTES {
+            match pack.writer.bytes() >= self.pack_bytes || pack.begun.elapsed() > PACK_TIME {
                 true => packs.push(pack.finish()?),
                 false => open = Some(pack),
             }
@@ -148,11 +156,13 @@ impl Packer<'_> {
     }
 
     fn begin(&self, index: usize) -> Result<OpenPack, Failure> {
-        let number = Record::pack_number(index);
-        let name = ObjectName::new(&format!("{}/{}", self.backup, number.object_name()))?;
-        let writer = PackWriter::new(self.id, number);
+        let number = PackNumber::new(self.claim.attempt, index).ok_or_else(|| {
+            Failure::new(&self.claim.name, format!("it has more than {ATTEMPT_PACKS_MAX} packs"))
+        })?;
+        let name = self.claim.object(&number.object_name())?;
+        let writer = PackWriter::new(self.claim.id, number);
         let object = self.repository.writer(&name)?;
-        let mut pack = OpenPack { writer, object, name };
+        let mut pack = OpenPack { number, writer, object, name, begun: Instant::now() };
         let header = pack.writer.header();
         pack.write(&header)?;
         Ok(pack)
@@ -161,9 +171,11 @@ impl Packer<'_> {
 
 /// A pack that is being written.
 struct OpenPack {
+    number: PackNumber,
     writer: PackWriter,
     object: Box<dyn ObjectWriter>,
     name: ObjectName,
+    begun: Instant,
 }
 
 impl OpenPack {
@@ -172,11 +184,12 @@ impl OpenPack {
     }
 
     fn finish(self) -> Result<PackRecord, Failure> {
-        let OpenPack { writer, mut object, name } = self;
+        let OpenPack { number, writer, mut object, name, .. } = self;
         let payloads = u64::from(writer.bytes());
         let Ending { bytes, footer } = writer.finish();
         object.write_all(&bytes).map_err(|error| Failure::new(&name, error))?;
         object.finish()?;
-        Ok(PackRecord { bytes: payloads + bytes.len() as u64, footer_sha256: footer })
+        let bytes = payloads + bytes.len() as u64;
+        Ok(PackRecord { number, bytes, footer_sha256: footer, unused: Vec::new() })
     }
 }

@@ -1,59 +1,113 @@
-//! A backup's name, and the object that says whose it is.
+//! Who writes a backup: its name, the attempt, and the moment at which it becomes one.
+//!
+//! ```text
+//!   NAME/begun.json          the first attempt; whoever creates it owns NAME
+//!   NAME/begun-0001.json     who goes on with it; the highest number owns NAME
+//!   NAME/removing.json       expire removes it
+//!   NAME/lease/…             changes as long as the owner lives
+//!   NAME/backup_manifest     it is a backup
+//! ```
+//! Whoever takes a backup over or removes it creates its object first and then looks for the manifest. A writer creates the
+//! manifest first and then looks for those objects. So one of them notices the other, whatever their clocks say.
 
 use super::Failure;
+use super::process::Process;
 use pgshrink_backup::ServerTime;
-use pgshrink_backup::pack::BackupId;
-use pgshrink_repository::{Error as RepositoryError, ObjectName, Repository};
+use pgshrink_backup::manifest::SystemIdentifier;
+use pgshrink_backup::pack::{ATTEMPTS_MAX, BackupId};
+use pgshrink_repository::{Error as RepositoryError, ObjectName, ObjectWriter, Repository};
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const OBJECT: &str = "begun.json";
+const FORMAT: &str = "pgshrink backup, begun";
+/// Bytes of a `begun.json` at most.
+const BEGUN_BYTES_MAX: u64 = 64 << 10;
 /// Objects that a backup may have.
-const OBJECTS_MAX: usize = 1_100_000;
+pub(super) const OBJECTS_MAX: usize = 1_100_000;
 
-/// A name that this process alone has.
+/// A name that this process alone writes to.
 pub(super) struct Claim {
     pub(super) name: String,
     pub(super) id: BackupId,
+    /// 0: nobody has tried before.
+    pub(super) attempt: u32,
     content: Vec<u8>,
 }
 
+/// What `begun.json` says.
 #[derive(Serialize, Deserialize)]
-struct Begun {
+pub(super) struct Begun {
     format: String,
     version: u32,
     id: String,
-    host: String,
-    pid: u32,
+    pub(super) system_identifier: String,
+    /// Who writes.
+    #[serde(flatten)]
+    pub(super) process: Process,
+}
+
+/// What became of an attempt that has failed.
+pub(super) enum Left {
+    /// Nothing of it is left.
+    Nothing,
+    /// So many packs, with which another attempt can go on.
+    Packs(usize),
 }
 
 impl Claim {
     /// Takes a name after the time by this machine's clock and the id, such as `20261125T143000Z-5f0c12ab`. Nothing else
     /// follows from that time.
-    pub(super) fn take(repository: &dyn Repository) -> Result<Claim, Failure> {
+    pub(super) fn take(repository: &dyn Repository, system: SystemIdentifier) -> Result<Claim, Failure> {
         let mut id = [0; 16];
         rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| Failure::new("random numbers", error))?;
         let id = BackupId(id);
-        let begun = Begun {
-            format: "pgshrink backup, begun".to_owned(),
-            version: 1,
-            id: id.to_string(),
-            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
-            pid: std::process::id(),
-        };
-        let content = serde_json::to_vec(&begun).map_err(|error| Failure::new(OBJECT, error))?;
         let time = name_of_now()?;
         // Two servers that begin in the same second have prefixes of their own, whatever the store thinks of conditions.
         let name = format!("{time}-{}", &id.to_string()[..8]);
-        repository.create(&object(&name)?, &content)?;
-        Ok(Claim { name, id, content })
+        let content = Begun::write(id, system)?;
+        repository.create(&begun_object(&name, 0)?, &content)?;
+        Ok(Claim { name, id, attempt: 0, content })
     }
 
-    /// Whether the name is still this process's: `expire` may have removed an abandoned backup, and there are stores that
-    /// let two writers create the same object.
+    /// Takes over a backup that was begun and whose writer is gone.
+    pub(super) fn take_over(
+        repository: &dyn Repository,
+        name: &str,
+        system: SystemIdentifier,
+    ) -> Result<Claim, Failure> {
+        let first = Begun::read(repository, name, 0)?;
+        let id = first.id.parse().map_err(|error| Failure::damage(name, error))?;
+        let attempt = attempts(repository, name)?;
+        if attempt == ATTEMPTS_MAX {
+            return Err(Failure::new(name, format!("it was tried {ATTEMPTS_MAX} times; begin a new backup")));
+        }
+        let content = Begun::write(id, system)?;
+        let taken = repository.create(&begun_object(name, attempt)?, &content);
+        taken.map_err(|error| match error {
+            RepositoryError::Exists { .. } => Failure::new(name, "another pgshrink goes on with it"),
+            other => other.into(),
+        })?;
+        let claim = Claim { name: name.to_owned(), id, attempt, content };
+        if exists(repository, &claim.object("backup_manifest")?)? {
+            return Err(Failure::new(name, "it was completed meanwhile; there is nothing to resume"));
+        }
+        claim.check(repository)?;
+        // An attempt that ended before its manifest may have written it.
+        repository.remove(&claim.object("backup.json")?)?;
+        Ok(claim)
+    }
+
+    /// An object of this backup.
+    pub(super) fn object(&self, name: &str) -> Result<ObjectName, Failure> {
+        Ok(ObjectName::new(&format!("{}/{name}", self.name))?)
+    }
+
+    /// Whether the name is still this process's: `expire` may have removed an abandoned backup, another attempt may go on
+    /// with it, and there are stores that let two writers create the same object.
     pub(super) fn check(&self, repository: &dyn Repository) -> Result<(), Failure> {
-        let name = object(&self.name)?;
+        let lost = |what: &str| Err(Failure::new(&self.name, format!("{what}; run pgshrink backup again")));
+        let name = begun_object(&self.name, self.attempt)?;
         let is_ours = match repository.size(&name) {
             Ok(size) if size == self.content.len() as u64 => {
                 repository.read(&name, 0, self.content.len())? == self.content
@@ -61,40 +115,149 @@ impl Claim {
             Ok(_) | Err(RepositoryError::NotFound { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        if is_ours {
-            return Ok(());
+        if !is_ours || exists(repository, &removing_object(&self.name)?)? {
+            return lost("another pgshrink has removed this backup meanwhile");
         }
-        Err(Failure::new(
-            &self.name,
-            "another pgshrink has taken or removed this backup meanwhile; run it again",
-        ))
+        if exists(repository, &begun_object(&self.name, self.attempt + 1)?)? {
+            return lost("another pgshrink has taken this backup over meanwhile");
+        }
+        Ok(())
     }
-}
 
-impl Claim {
-    /// Removes all that was written under the name, the claim last. What cannot be removed is shown as incomplete.
-    pub(super) fn give_up(&self, repository: &dyn Repository) {
-        let (Ok(prefix), Ok(())) = (ObjectName::new(&self.name), self.check(repository)) else { return };
-        let Ok(found) = repository.list(Some(&prefix), OBJECTS_MAX) else { return };
-        let is_claim = |name: &ObjectName| name.as_str().ends_with(OBJECT);
-        // The manifest first: without it, it is no backup.
-        let manifest = ObjectName::new(&format!("{}/backup_manifest", self.name));
-        if manifest.is_ok_and(|manifest| repository.remove(&manifest).is_err()) {
-            return;
+    /// Makes it a backup: all else is there, and the manifest only lacks its name.
+    pub(super) fn commit(
+        &self,
+        repository: &dyn Repository,
+        manifest: Box<dyn ObjectWriter>,
+    ) -> Result<(), Failure> {
+        self.check(repository)?;
+        manifest.finish()?;
+        // Who has removed it or taken it over since that look may not have seen the manifest.
+        let checked = self.check(repository);
+        if checked.is_err() {
+            repository.remove(&self.object("backup_manifest")?)?;
         }
-        for found in found.iter().filter(|found| !is_claim(&found.name)) {
-            if repository.remove(&found.name).is_err() {
-                return;
+        checked
+    }
+
+    /// After a failure: keeps packs, so that another attempt can go on, or removes all if there are none.
+    pub(super) fn give_up(&self, repository: &dyn Repository) -> Left {
+        if self.check(repository).is_err() {
+            return Left::Nothing;
+        }
+        let count =
+            self.object("packs").and_then(|below| Ok(repository.list(Some(&below), OBJECTS_MAX)?.len()));
+        match count {
+            Ok(0) => {
+                // What cannot be removed is shown as incomplete.
+                let _ = remove(repository, &self.name);
+                Left::Nothing
             }
-        }
-        if let Ok(claim) = object(&self.name) {
-            let _ = repository.remove(&claim);
+            Ok(count) => Left::Packs(count),
+            Err(_) => Left::Nothing,
         }
     }
 }
 
-fn object(name: &str) -> Result<ObjectName, Failure> {
-    Ok(ObjectName::new(&format!("{name}/{OBJECT}"))?)
+impl Begun {
+    fn write(id: BackupId, system: SystemIdentifier) -> Result<Vec<u8>, Failure> {
+        let begun = Begun {
+            format: FORMAT.to_owned(),
+            version: 1,
+            id: id.to_string(),
+            system_identifier: system.to_string(),
+            process: Process::this(),
+        };
+        serde_json::to_vec(&begun).map_err(|error| Failure::new("begun.json", error))
+    }
+
+    fn read(repository: &dyn Repository, name: &str, attempt: u32) -> Result<Begun, Failure> {
+        let object = begun_object(name, attempt)?;
+        let size = repository.size(&object)?;
+        if size > BEGUN_BYTES_MAX {
+            return Err(Failure::damage(
+                object,
+                format!("it has {size} bytes, and {BEGUN_BYTES_MAX} are allowed"),
+            ));
+        }
+        let bytes = repository.read(&object, 0, size as usize)?;
+        let begun: Begun = serde_json::from_slice(&bytes).map_err(|error| Failure::damage(&object, error))?;
+        if begun.format != FORMAT || begun.version != 1 {
+            let found = format!("{:?}, version {}", begun.format, begun.version);
+            return Err(Failure::new(object, format!("expected {FORMAT:?}, version 1; found {found}")));
+        }
+        Ok(begun)
+    }
+
+    /// Of the attempt that owns the backup.
+    pub(super) fn last(repository: &dyn Repository, name: &str) -> Result<Begun, Failure> {
+        Begun::read(repository, name, attempts(repository, name)?.saturating_sub(1))
+    }
+}
+
+/// How many attempts there were.
+fn attempts(repository: &dyn Repository, name: &str) -> Result<u32, Failure> {
+    let mut attempt = 0;
+    while attempt < ATTEMPTS_MAX && exists(repository, &begun_object(name, attempt)?)? {
+        attempt += 1;
+    }
+    Ok(attempt)
+}
+
+/// Marks a backup as being removed. False: it was completed meanwhile, and stays.
+pub(super) fn mark_for_removal(
+    repository: &dyn Repository,
+    name: &str,
+    is_complete: bool,
+) -> Result<bool, Failure> {
+    let object = removing_object(name)?;
+    match repository.create(&object, b"{\"format\":\"pgshrink backup, removing\",\"version\":1}") {
+        Ok(()) | Err(RepositoryError::Exists { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let manifest = ObjectName::new(&format!("{name}/backup_manifest"))?;
+    if is_complete || !exists(repository, &manifest)? {
+        return Ok(true);
+    }
+    repository.remove(&object)?;
+    Ok(false)
+}
+
+/// Removes all objects of a backup: the manifest first, without which it is none, and the mark of a removal last.
+pub(super) fn remove(repository: &dyn Repository, name: &str) -> Result<(), Failure> {
+    repository.remove(&ObjectName::new(&format!("{name}/backup_manifest"))?)?;
+    let below = ObjectName::new(name)?;
+    let mark = removing_object(name)?;
+    let is_begun =
+        |name: &ObjectName| name.as_str().rsplit('/').next().is_some_and(|last| last.starts_with("begun"));
+    let found = repository.list(Some(&below), OBJECTS_MAX)?;
+    let (last, first): (Vec<_>, Vec<_>) =
+        found.iter().map(|found| &found.name).partition(|name| is_begun(name));
+    for object in first.into_iter().filter(|object| **object != mark).chain(last) {
+        repository.remove(object)?;
+    }
+    Ok(repository.remove(&mark)?)
+}
+
+/// Of an attempt at a backup.
+pub(super) fn begun_object(name: &str, attempt: u32) -> Result<ObjectName, Failure> {
+    Ok(match attempt {
+        0 => ObjectName::new(&format!("{name}/begun.json"))?,
+        _ => ObjectName::new(&format!("{name}/begun-{attempt:04}.json"))?,
+    })
+}
+
+/// Of a backup that is being removed.
+pub(super) fn removing_object(name: &str) -> Result<ObjectName, Failure> {
+    Ok(ObjectName::new(&format!("{name}/removing.json"))?)
+}
+
+pub(super) fn exists(repository: &dyn Repository, object: &ObjectName) -> Result<bool, Failure> {
+    match repository.size(object) {
+        Ok(_) => Ok(true),
+        Err(RepositoryError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn name_of_now() -> Result<String, Failure> {

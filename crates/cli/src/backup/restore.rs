@@ -125,25 +125,31 @@ struct PackReader<'w> {
 impl PackReader<'_> {
     fn read(&mut self, index: usize) -> Result<(), Failure> {
         let (object, footer) = self.whole.footer(index)?;
-        let mut from = 0;
-        while from < footer.chunks.len() {
-            let (mut to, mut bytes) = (from, 0);
-            while to < footer.chunks.len() {
-                let more = footer.chunks[to].stored_bytes as usize;
-                if to > from && bytes + more > READ_BYTES_MAX {
+        let unused = &self.whole.record.packs[index].unused;
+        let chunks = footer.chunks.iter().zip(0..).filter(|(_, index)| unused.binary_search(index).is_err());
+        let chunks: Vec<_> = chunks.map(|(chunk, _)| chunk).collect();
+        let mut rest = &chunks[..];
+        while let Some(first) = rest.first() {
+            let (mut count, mut bytes) = (0, 0);
+            // As many as one read takes and lie side by side.
+            while let Some(chunk) = rest.get(count) {
+                let more = chunk.stored_bytes as usize;
+                if count > 0
+                    && (bytes + more > READ_BYTES_MAX || chunk.at as usize != first.at as usize + bytes)
+                {
                     break;
                 }
-                (to, bytes) = (to + 1, bytes + more);
+                (count, bytes) = (count + 1, bytes + more);
             }
-            let at = footer.chunks[from].at.into();
-            let payloads = self.whole.repository.read(&object, at, bytes)?;
-            let mut rest = &payloads[..];
-            for chunk in &footer.chunks[from..to] {
-                let (payload, behind) = rest.split_at(chunk.stored_bytes as usize);
+            let (now, later) = rest.split_at(count);
+            let payloads = self.whole.repository.read(&object, first.at.into(), bytes)?;
+            let mut payloads = &payloads[..];
+            for chunk in now {
+                let (payload, behind) = payloads.split_at(chunk.stored_bytes as usize);
                 self.chunk(&object, &footer, chunk, payload)?;
-                rest = behind;
+                payloads = behind;
             }
-            from = to;
+            rest = later;
         }
         Ok(())
     }

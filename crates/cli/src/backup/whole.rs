@@ -1,6 +1,7 @@
 //! A backup in a repository, as a reader finds it.
 
 use super::Failure;
+use super::claim::{exists, removing_object};
 use pgshrink_backup::Error as BackupError;
 use pgshrink_backup::manifest::{Finished, Item, Reader};
 use pgshrink_backup::pack::Error as PackError;
@@ -23,17 +24,24 @@ pub(super) struct Whole<'r> {
     pub(super) record: Record,
 }
 
-/// Names of backups that have a manifest, the newest last, and of those that have none.
+/// Names of backups, the newest last.
+#[derive(Default)]
 pub(super) struct Names {
+    /// Those that have a manifest.
     pub(super) whole: Vec<String>,
+    /// Those that have none.
     pub(super) begun: Vec<String>,
+    /// Those that somebody has begun to remove.
+    pub(super) removing: Vec<String>,
 }
 
 /// Looks which backups there are. What has another name than a backup is not ours.
 pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
-    let mut names = Names { whole: Vec::new(), begun: Vec::new() };
+    let mut names = Names::default();
     for name in repository.top(BACKUPS_MAX)?.into_iter().filter(|name| is_name(name)) {
-        if is_there(repository, &name, "backup_manifest")? {
+        if exists(repository, &removing_object(&name)?)? {
+            names.removing.push(name);
+        } else if is_there(repository, &name, "backup_manifest")? {
             names.whole.push(name);
         } else if is_there(repository, &name, "begun.json")? {
             names.begun.push(name);
@@ -54,11 +62,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn is_there(repository: &dyn Repository, backup: &str, object: &str) -> Result<bool, Failure> {
-    match repository.size(&ObjectName::new(&format!("{backup}/{object}"))?) {
-        Ok(_) => Ok(true),
-        Err(RepositoryError::NotFound { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    exists(repository, &ObjectName::new(&format!("{backup}/{object}"))?)
 }
 
 /// What a backup needs and is not there was removed or lost.
@@ -73,6 +77,12 @@ impl<'r> Whole<'r> {
     /// Opens a backup by its name; `latest` is the one whose WAL ends last.
     pub(super) fn open(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
         if name != "latest" {
+            if is_name(name) && exists(repository, &removing_object(name)?)? {
+                return Err(Failure::new(
+                    name,
+                    "this backup is being removed; `pgshrink expire` goes on with it",
+                ));
+            }
             if !is_name(name) || !is_there(repository, name, "backup_manifest")? {
                 let is_begun = is_name(name) && is_there(repository, name, "begun.json")?;
                 let found = match is_begun {
@@ -159,13 +169,13 @@ impl<'r> Whole<'r> {
 
     /// What is in the pack at this index.
     pub(super) fn footer(&self, index: usize) -> Result<(ObjectName, Footer), Failure> {
-        let (number, known) = (Record::pack_number(index), &self.record.packs[index]);
-        let object = self.object(&number.object_name())?;
-        let footer = self.read_footer(&object, number, self.record.id);
-        let footer = footer.map_err(|error| match error {
-            Failure::Damage { reason, .. } => Failure::damage(&object, reason),
-            other => other,
-        })?;
+        let known = &self.record.packs[index];
+        let object = self.object(&known.number.object_name())?;
+        let bytes = there(self.repository.size(&object))?;
+        if bytes != known.bytes {
+            return Err(Failure::damage(object, format!("expected {} bytes, found {bytes}", known.bytes)));
+        }
+        let footer = read_footer(self.repository, (&object, bytes), known.number, self.record.id)?;
         if footer.sha256 != known.footer_sha256 {
             let what = format!(
                 "its footer's SHA-256 is {}, and backup.json says {}",
@@ -173,27 +183,34 @@ impl<'r> Whole<'r> {
             );
             return Err(Failure::damage(object, what));
         }
+        let has_chunk = |chunk: &u32| (*chunk as usize) < footer.chunks.len();
+        if !known.unused.iter().all(has_chunk) {
+            return Err(Failure::damage(object, "backup.json speaks of chunks that it does not have"));
+        }
         Ok((object, footer))
     }
+}
 
-    fn read_footer(&self, object: &ObjectName, number: PackNumber, id: BackupId) -> Result<Footer, Failure> {
-        let size = there(self.repository.size(object))?;
-        let expected = self.record.packs[number.0 as usize - 1].bytes;
-        if size != expected || size < (HEADER_BYTES + TRAILER_BYTES) as u64 {
-            return Err(Failure::damage(object, format!("expected {expected} bytes, found {size}")));
-        }
-        let part = |at: u64, bytes: usize| self.repository.read(object, at, bytes);
-        let header = part(0, HEADER_BYTES)?;
-        let trailer = part(size - TRAILER_BYTES as u64, TRAILER_BYTES)?;
-        let failed = |error: PackError| match error {
-            PackError::Unsupported { .. } => Failure::new(object, error),
-            _ => Failure::damage(object, error),
-        };
-        let cut = || Failure::damage(object, "it came short");
-        check_header(header.first_chunk().ok_or_else(cut)?, id, number).map_err(failed)?;
-        let trailer =
-            Trailer::read(trailer.first_chunk().ok_or_else(cut)?, size, id, number).map_err(failed)?;
-        let footer = part(trailer.footer_at, trailer.footer_bytes as usize)?;
-        Footer::read(&footer, &trailer).map_err(failed)
+/// Reads the footer of a pack, which is an object of so many bytes.
+pub(super) fn read_footer(
+    repository: &dyn Repository,
+    (object, size): (&ObjectName, u64),
+    number: PackNumber,
+    id: BackupId,
+) -> Result<Footer, Failure> {
+    if size < (HEADER_BYTES + TRAILER_BYTES) as u64 {
+        return Err(Failure::damage(object, format!("it has {size} bytes, which is less than any pack")));
     }
+    let part = |at: u64, bytes: usize| repository.read(object, at, bytes);
+    let header = part(0, HEADER_BYTES)?;
+    let trailer = part(size - TRAILER_BYTES as u64, TRAILER_BYTES)?;
+    let failed = |error: PackError| match error {
+        PackError::Unsupported { .. } => Failure::new(object, error),
+        _ => Failure::damage(object, error),
+    };
+    let cut = || Failure::damage(object, "it came short");
+    check_header(header.first_chunk().ok_or_else(cut)?, id, number).map_err(failed)?;
+    let trailer = Trailer::read(trailer.first_chunk().ok_or_else(cut)?, size, id, number).map_err(failed)?;
+    let footer = part(trailer.footer_at, trailer.footer_bytes as usize)?;
+    Footer::read(&footer, &trailer).map_err(failed)
 }

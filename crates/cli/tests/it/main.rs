@@ -3,6 +3,8 @@
 
 mod arguments;
 mod backup;
+mod backup_expire;
+mod backup_resume;
 mod cfs;
 mod cfs_check_server;
 mod cfs_kills;

@@ -1,0 +1,163 @@
+//! `pgshrink expire`: removes old backups.
+
+use super::claim;
+use super::lease;
+use super::whole::{Names, Whole, names};
+use super::{Failure, open, print};
+use crate::args::ExpireArgs;
+use crate::cfs::output;
+use pgshrink_backup::ServerTime;
+use pgshrink_backup::manifest::SystemIdentifier;
+use pgshrink_backup::retention::{Backup, BackupName, Decision, Lease, Plan, Rules, State, plan};
+use pgshrink_repository::Repository;
+use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What happens to a backup.
+#[derive(Serialize)]
+struct Line {
+    backup: String,
+    /// Whether it stays.
+    keep: bool,
+    reason: String,
+}
+
+/// What happens to all of them.
+#[derive(Serialize)]
+struct Outcome {
+    dry_run: bool,
+    backups: Vec<Line>,
+    removed: usize,
+}
+
+pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
+    let repository = open(&args.from.from)?;
+    let names = names(&*repository)?;
+    let named: Result<Vec<BackupName>, _> = args.remove.iter().map(|name| name.parse()).collect();
+    let rules = Rules {
+        keep_last: args.keep_last,
+        keep_days: args.keep_days,
+        now: Some(now()?),
+        remove_abandoned: args.abandoned,
+        named: named?,
+    };
+    let found = Found::read(&*repository, &names, &rules)?;
+    let plan = plan(&found.backups, &rules)?;
+    let mut lines: Vec<Line> = plan.decisions().iter().map(Line::of).collect();
+    lines.extend(found.unreadable.iter().map(|(backup, error)| Line {
+        backup: backup.clone(),
+        keep: true,
+        reason: format!("it cannot be read, and stays for people to look at: {error}"),
+    }));
+    lines.extend(names.removing.iter().map(|backup| Line {
+        backup: backup.clone(),
+        keep: false,
+        reason: "another run of expire did not come to its end".to_owned(),
+    }));
+    let removed = match args.dry_run {
+        true => 0,
+        false => remove(&*repository, &names, &plan, &mut lines)?,
+    };
+    lines.sort_by(|one, other| one.backup.cmp(&other.backup));
+    print(&args.output, &Outcome { dry_run: args.dry_run, backups: lines, removed }, show)
+}
+
+/// What a repository has.
+struct Found {
+    backups: Vec<Backup>,
+    unreadable: Vec<(String, Failure)>,
+}
+
+impl Found {
+    fn read(repository: &dyn Repository, names: &Names, rules: &Rules) -> Result<Found, Failure> {
+        let mut found = Found { backups: Vec::new(), unreadable: Vec::new() };
+        for name in &names.whole {
+            match Whole::read(repository, name) {
+                Ok(whole) => found.backups.push(complete(name, &whole)?),
+                Err(error @ (Failure::Damage { .. } | Failure::Other { .. })) => {
+                    found.unreadable.push((name.clone(), error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let leases = match rules.remove_abandoned {
+            true => lease::observe(repository, &names.begun)?,
+            false => vec![Lease::Unobserved; names.begun.len()],
+        };
+        for (name, lease) in names.begun.iter().zip(leases) {
+            let system = claim::Begun::last(repository, name);
+            let system = system.ok().and_then(|begun| begun.system_identifier.parse().ok());
+            found.backups.push(Backup {
+                name: name.parse()?,
+                // Nothing follows from it for one that is incomplete.
+                system: system.unwrap_or(SystemIdentifier(0)),
+                parent: None,
+                state: State::Incomplete(lease),
+            });
+        }
+        Ok(found)
+    }
+}
+
+fn complete(name: &str, whole: &Whole<'_>) -> Result<Backup, Failure> {
+    let record = &whole.record;
+    let parent = record.parent.as_deref().map(str::parse).transpose()?;
+    let state = State::Complete {
+        timeline: record.stop_timeline,
+        stop: record.stop_lsn,
+        stop_time: record.stop_time,
+    };
+    Ok(Backup { name: name.parse()?, system: record.system_identifier, parent, state })
+}
+
+/// Carries the plan out, and says how many backups are gone.
+fn remove(
+    repository: &dyn Repository,
+    names: &Names,
+    plan: &Plan,
+    lines: &mut [Line],
+) -> Result<usize, Failure> {
+    let mut removed = 0;
+    for name in plan.removals().iter().map(BackupName::as_str) {
+        let is_complete = names.whole.iter().any(|whole| whole == name);
+        if claim::mark_for_removal(repository, name, is_complete)? {
+            claim::remove(repository, name)?;
+            removed += 1;
+        } else if let Some(line) = lines.iter_mut().find(|line| line.backup == name) {
+            (line.keep, line.reason) = (true, "it was completed meanwhile".to_owned());
+        }
+    }
+    for name in &names.removing {
+        claim::remove(repository, name)?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+impl Line {
+    fn of(decision: &Decision) -> Line {
+        Line {
+            backup: decision.name.as_str().to_owned(),
+            keep: decision.reason.keeps(),
+            reason: decision.reason.to_string(),
+        }
+    }
+}
+
+fn show(outcome: &Outcome) -> String {
+    let mut rows = vec![["BACKUP", "", "WHY"].map(str::to_owned).to_vec()];
+    rows.extend(outcome.backups.iter().map(|line| {
+        let what = match (line.keep, outcome.dry_run) {
+            (true, _) => "kept",
+            (false, true) => "would be removed",
+            (false, false) => "removed",
+        };
+        vec![line.backup.clone(), what.to_owned(), line.reason.clone()]
+    }));
+    output::table(&rows)
+}
+
+fn now() -> Result<ServerTime, Failure> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Ok(ServerTime::from_unix_seconds(seconds as i64)?)
+}

@@ -1,0 +1,130 @@
+//! Chunks that earlier attempts at a backup have stored.
+//!
+//! A chunk that comes again with the same bytes, at the same place of the same file, is not stored again. Files may have
+//! changed between two attempts, so the server sends everything again, and only SHA-256 decides.
+
+use super::Failure;
+use super::claim::{Claim, OBJECTS_MAX};
+use super::whole;
+use pgshrink_backup::BackupPath;
+use pgshrink_backup::pack::{Area, Footer, PackNumber, Sha256};
+use pgshrink_backup::record::PackRecord;
+use pgshrink_repository::{ObjectName, Repository};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Chunks that are remembered, at most: 1 TiB of them. What earlier attempts have beyond that is stored again.
+const CHUNKS_MAX: usize = 2 << 20;
+const _: () = assert!(CHUNKS_MAX * size_of::<Entry>() <= 96 << 20);
+
+/// What earlier attempts have stored.
+#[derive(Default)]
+pub(super) struct Known {
+    packs: Vec<KnownPack>,
+    /// By their keys.
+    entries: Vec<Entry>,
+}
+
+struct KnownPack {
+    object: ObjectName,
+    number: PackNumber,
+    bytes: u64,
+    footer_sha256: Sha256,
+}
+
+struct Entry {
+    /// Of the chunk's place.
+    key: u64,
+    /// As much of the SHA-256 as nobody can find a second chunk for.
+    sha256: [u8; 16],
+    pack: u32,
+    chunk: u32,
+    is_used: AtomicBool,
+}
+
+impl Known {
+    /// Reads the footers of all packs that are there.
+    pub(super) fn read(repository: &dyn Repository, claim: &Claim) -> Result<Known, Failure> {
+        let mut known = Known::default();
+        for found in repository.list(Some(&claim.object("packs")?), OBJECTS_MAX)? {
+            let name = found.name.as_str().strip_prefix(&claim.name).and_then(|name| name.strip_prefix('/'));
+            let Some(number) = name.and_then(PackNumber::of_object_name) else { continue };
+            match whole::read_footer(repository, (&found.name, found.bytes), number, claim.id) {
+                Ok(footer) => known.add(found.name, number, (found.bytes, &footer)),
+                // It is not taken into the backup.
+                Err(Failure::Damage { what, reason }) => {
+                    eprintln!("pgshrink: {what}: {reason}; what it holds is stored again");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        known.entries.sort_unstable_by_key(|entry| entry.key);
+        Ok(known)
+    }
+
+    fn add(&mut self, object: ObjectName, number: PackNumber, (bytes, footer): (u64, &Footer)) {
+        if self.entries.len() + footer.chunks.len() > CHUNKS_MAX {
+            return;
+        }
+        let pack = self.packs.len() as u32;
+        for (chunk, found) in footer.chunks.iter().enumerate() {
+            let file = &footer.files[found.file];
+            self.entries.push(Entry {
+                key: key(file.area, &file.path, found.facts.offset),
+                sha256: beginning(&found.facts.sha256),
+                pack,
+                chunk: chunk as u32,
+                is_used: AtomicBool::new(false),
+            });
+        }
+        self.packs.push(KnownPack { object, number, bytes, footer_sha256: footer.sha256 });
+    }
+
+    /// How many packs there are.
+    pub(super) fn packs(&self) -> usize {
+        self.packs.len()
+    }
+
+    /// Whether these bytes are stored already. If so, they belong to the backup from now on.
+    pub(super) fn has(&self, area: Area, path: &BackupPath, offset: u64, sha256: &Sha256) -> bool {
+        let (key, sha256) = (key(area, path, offset), beginning(sha256));
+        let from = self.entries.partition_point(|entry| entry.key < key);
+        let same = self.entries[from..].iter().take_while(|entry| entry.key == key);
+        let found = { same }.find(|entry| entry.sha256 == sha256);
+        found.inspect(|entry| entry.is_used.store(true, Ordering::Relaxed)).is_some()
+    }
+
+    /// What of them belongs to the backup, and which objects do not.
+    pub(super) fn finish(self) -> (Vec<PackRecord>, Vec<ObjectName>) {
+        let mut is_used = vec![false; self.packs.len()];
+        let mut unused = vec![Vec::new(); self.packs.len()];
+        for entry in &self.entries {
+            match entry.is_used.load(Ordering::Relaxed) {
+                true => is_used[entry.pack as usize] = true,
+                false => unused[entry.pack as usize].push(entry.chunk),
+            }
+        }
+        let (mut records, mut objects) = (Vec::new(), Vec::new());
+        for ((pack, is_used), mut unused) in self.packs.into_iter().zip(is_used).zip(unused) {
+            if !is_used {
+                objects.push(pack.object);
+                continue;
+            }
+            unused.sort_unstable();
+            let KnownPack { number, bytes, footer_sha256, .. } = pack;
+            records.push(PackRecord { number, bytes, footer_sha256, unused });
+        }
+        records.sort_unstable_by_key(|record| record.number);
+        (records, objects)
+    }
+}
+
+fn key(area: Area, path: &BackupPath, offset: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (area, path, offset).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn beginning(sha256: &Sha256) -> [u8; 16] {
+    sha256.0.first_chunk().copied().unwrap_or_default()
+}

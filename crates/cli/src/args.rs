@@ -110,7 +110,8 @@ pub fn command() -> clap::Command {
 impl Cli {
     /// Reads the arguments, the program's name first.
     pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let mut command = command();
+        let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+        let mut command = crate::backup_config::apply(command(), &args)?;
         let matches = command.try_get_matches_from_mut(args)?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }

@@ -19,6 +19,7 @@ mod failure;
 mod incoming;
 mod known;
 mod lease;
+mod metrics;
 mod process;
 mod restore;
 mod source;
@@ -33,6 +34,7 @@ use crate::args::{BackupArgs, CheckpointMode, ExpireArgs, ListArgs, RestoreArgs,
 use crate::cfs::output::{self, Progress};
 use archive::{Encoding, Store};
 use expected::Expected;
+use metrics::Ended;
 use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::record::Record;
@@ -45,6 +47,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use transfer::Step;
 use whole::Whole;
 
@@ -155,6 +158,18 @@ impl Report {
 }
 
 fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
+    let began = Instant::now();
+    let done = take(args);
+    if let Some(path) = &args.metrics_file {
+        let ended = Ended { is_success: done.is_ok(), took: began.elapsed() };
+        let written = open(&args.to).and_then(|repository| metrics::write(path, &*repository, Some(&ended)));
+        // The backup's own end matters more.
+        written.unwrap_or_else(|error| eprintln!("pgshrink: no metrics: {error}"));
+    }
+    done
+}
+
+fn take(args: &BackupArgs) -> Result<(), Failure> {
     let default = Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
     let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
     let level = args.level.map_or(Ok(Level::default()), Level::new);
@@ -181,22 +196,30 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     };
     let store = Store { repository: &*repository, resume: resume.as_deref() };
     let bar = Progress::new(0, &args.output);
-    let done = AtomicU64::new(0);
+    let (done, kept) = (AtomicU64::new(0), AtomicU64::new(0));
     let taken = archive::take(&mut server, &options, &store, &encoding, &|step| match step {
         Step::Total(bytes) => bar.set_total(bytes),
         Step::Done(bytes) => bar.add(bytes.saturating_sub(done.swap(bytes, Ordering::Relaxed))),
+        Step::Kept(bytes) => {
+            let kept = kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            bar.note(|| smaller(done.load(Ordering::Relaxed), kept));
+        }
     })?;
     drop(bar);
     let report = Report::of(&taken.name, &taken.record);
     print(&args.output, &report, |report| {
         format!(
-            "{}: {} in {}, {:.2} times smaller\n",
+            "{}: {} in {}, {}\n",
             report.backup,
             output::size(report.raw_bytes),
             output::size(report.stored_bytes),
-            report.raw_bytes as f64 / report.stored_bytes.max(1) as f64,
+            smaller(report.raw_bytes, report.stored_bytes),
         )
     })
+}
+
+fn smaller(raw_bytes: u64, stored_bytes: u64) -> String {
+    format!("{:.2} times smaller", raw_bytes as f64 / stored_bytes.max(1) as f64)
 }
 
 /// The newest backup of a cluster that was begun and whose writer is gone.
@@ -281,6 +304,9 @@ enum State {
 /// True: all backups are whole, as far as a look at their records tells, or were never completed.
 fn run_list(args: &ListArgs) -> Result<bool, Failure> {
     let repository = open(&args.from.from)?;
+    if let Some(path) = &args.metrics_file {
+        metrics::write(path, &*repository, None)?;
+    }
     let names = whole::names(&*repository)?;
     let mut found = Vec::new();
     for name in &names.whole {

@@ -13,6 +13,7 @@
 
 pub mod args;
 mod backup;
+mod backup_config;
 mod cfs;
 pub mod config_file;
 mod decode;

@@ -12,8 +12,11 @@ use std::path::PathBuf;
 #[command(after_help = BACKUP_EXAMPLES)]
 pub struct BackupArgs {
     /// How to connect: "host=db user=replicator" or postgresql://…, as for psql
-    #[arg(value_name = "CONNINFO")]
+    #[arg(value_name = "CONNINFO", env = "PGSHRINK_BACKUP_CONNINFO")]
     pub conninfo: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub config: BackupConfigArgs,
     /// The repository: a directory, or s3://bucket/prefix
     #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_TO")]
     pub to: String,
@@ -30,22 +33,25 @@ pub struct BackupArgs {
     pub threads: Option<usize>,
     /// MiB of an object of the repository; it is closed earlier if it takes more than a minute [default: 64]
     #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=512))]
+    #[arg(env = "PGSHRINK_BACKUP_PACK_SIZE", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub pack_size: u32,
     /// Most kB per second that the server sends
     #[arg(long, value_name = "KB", env = "PGSHRINK_BACKUP_MAX_RATE", help_heading = "Speed")]
     pub max_rate: Option<u64>,
     /// How the server makes its checkpoint [default: spread]
-    #[arg(long, value_name = "MODE", help_heading = "Speed")]
+    #[arg(long, value_name = "MODE", env = "PGSHRINK_BACKUP_CHECKPOINT", help_heading = "Speed")]
     pub checkpoint: Option<CheckpointMode>,
     /// Go on with the newest backup of this cluster that was begun and not completed, if there is one
     ///
     /// The server sends everything again. What is stored already, and has not changed, is neither compressed nor stored again.
-    #[arg(long)]
+    #[arg(long, env = "PGSHRINK_BACKUP_RESUME")]
     pub resume: bool,
     /// A name for people, kept in backup_label
-    #[arg(long, value_name = "TEXT", default_value = "pgshrink")]
+    #[arg(long, value_name = "TEXT", default_value = "pgshrink", env = "PGSHRINK_BACKUP_LABEL")]
     pub label: String,
+    /// Write metrics for Prometheus' textfile collector here, whether the backup succeeds or not
+    #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_METRICS_FILE")]
+    pub metrics_file: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
@@ -68,9 +74,20 @@ pub enum CheckpointMode {
     Spread,
 }
 
+/// Where the settings are that no flag and no variable gives.
+#[derive(Debug, Clone, Args)]
+pub struct BackupConfigArgs {
+    /// Take what is not given here from the table [backup] of this file
+    #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
 /// Where backups are.
 #[derive(Debug, Clone, Args)]
 pub struct FromArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub config: BackupConfigArgs,
     /// The repository: a directory, or s3://bucket/prefix
     #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_FROM")]
     pub from: String,
@@ -82,6 +99,9 @@ pub struct ListArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
+    /// Write metrics for Prometheus' textfile collector here
+    #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_METRICS_FILE")]
+    pub metrics_file: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
@@ -136,19 +156,20 @@ pub struct VerifyBackupArgs {
 /// cluster, by that server's clock: when backups are no longer made, none gets too old. The newest one always stays.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXPIRE_EXAMPLES)]
-#[command(group(clap::ArgGroup::new("rules").args(["keep_last", "keep_days"]).required(true).multiple(true)))]
 pub struct ExpireArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
     /// Keep so many of the newest backups of each cluster
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_KEEP_LAST")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub keep_last: Option<u32>,
     /// Keep backups that ended at most so many days before the newest one of their cluster
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "DAYS", env = "PGSHRINK_BACKUP_KEEP_DAYS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub keep_days: Option<u32>,
     /// Remove incomplete backups too, if nobody writes them any more
-    #[arg(long)]
+    #[arg(long, env = "PGSHRINK_BACKUP_ABANDONED")]
     pub abandoned: bool,
     /// Remove this incomplete or unusable backup. May be repeated
     #[arg(long, value_name = "BACKUP")]

@@ -115,7 +115,7 @@ impl Attempt<'_> {
             eprintln!("pgshrink: goes on with {}, which has {} already", claim.name, packs(known.packs()));
         }
         let mut manifest = repository.writer(&claim.object("backup_manifest")?)?;
-        let packs = Packs { repository, claim, encoding: self.encoding, known: &known };
+        let packs = Packs { repository, claim, encoding: self.encoding, known: &known, progress };
         let done = transfer::run(route, wal, &packs, &mut manifest, progress)?;
         let (older, objects) = known.finish();
         let record = record(&done, older, claim, self.about)?;
@@ -133,6 +133,7 @@ struct Packs<'p> {
     claim: &'p Claim,
     encoding: &'p Encoding,
     known: &'p Known,
+    progress: Progress<'p>,
 }
 
 impl Sink for Packs<'_> {
@@ -142,8 +143,8 @@ impl Sink for Packs<'_> {
         let (encoded, written) = sync_channel(CHUNKS_MAX);
         // The encoders' alone: when they have ended, nobody waits to hand them something.
         let waiting = Arc::new(Mutex::new(chunks));
-        let packer =
-            Packer { repository: self.repository, claim: self.claim, pack_bytes: self.encoding.pack_bytes };
+        let Packs { repository, claim, encoding, progress, .. } = *self;
+        let packer = Packer { repository, claim, pack_bytes: encoding.pack_bytes, progress };
         thread::scope(|scope| {
             let encoders: Vec<_> = (0..self.encoding.threads)
                 .map(|_| {

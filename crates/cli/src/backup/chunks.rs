@@ -10,6 +10,7 @@ use super::Failure;
 use super::claim::Claim;
 use super::failure::broken_off;
 use super::known::Known;
+use super::transfer::{Progress, Step};
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, ChunkEncoder, Habit, Level};
@@ -126,6 +127,7 @@ pub(super) struct Packer<'r> {
     pub(super) claim: &'r Claim,
     /// A pack is closed when it has so many bytes.
     pub(super) pack_bytes: u32,
+    pub(super) progress: Progress<'r>,
 }
 
 impl Packer<'_> {
@@ -144,6 +146,7 @@ impl Packer<'_> {
                 added.map_err(|_| Failure::new(&source.path, "a chunk of it is larger than a pack"))?;
             }
             pack.write(&payload)?;
+            (self.progress)(Step::Kept(payload.len() as u64));
             match pack.writer.bytes() >= self.pack_bytes || pack.begun.elapsed() > PACK_TIME {
                 true => packs.push(pack.finish()?),
                 false => open = Some(pack),

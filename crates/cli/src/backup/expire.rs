@@ -31,6 +31,9 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
+    if args.keep_last.is_none() && args.keep_days.is_none() {
+        return Err(Failure::new("expire", "give --keep-last, --keep-days or both"));
+    }
     let repository = open(&args.from.from)?;
     let names = names(&*repository)?;
     let named: Result<Vec<BackupName>, _> = args.remove.iter().map(|name| name.parse()).collect();

@@ -28,6 +28,8 @@ pub(super) enum Step {
     Total(u64),
     /// So many from the beginning.
     Done(u64),
+    /// So many more are kept, after compression.
+    Kept(u64),
 }
 
 /// Who hears of steps.

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(150);
-const BAR: &str =
-    "[{bar:28}] {percent:>3}%  {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {wide_msg}";
+const BAR: &str = "[{bar:28}] {percent:>3}%  {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left  {wide_msg}";
 
 /// How far a subcommand is, in bytes. Shows nothing where standard error is no terminal.
 pub(crate) struct Progress(ProgressBar);
@@ -35,6 +34,13 @@ impl Progress {
     /// Of what takes no time.
     pub(crate) fn hidden() -> Progress {
         Progress(ProgressBar::hidden())
+    }
+
+    /// What is worth knowing beside it. Only asked for where it is shown.
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        if !self.0.is_hidden() {
+            self.0.set_message(text());
+        }
     }
 
     /// So many bytes are to be done in all, as is known by now.

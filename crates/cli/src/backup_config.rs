@@ -1,0 +1,135 @@
+//! The table `[backup]` of a configuration file: defaults for `backup`, `restore`, `verify`, `list` and `expire`.
+//!
+//! Its keys are the names of flags with `_` for `-`, and `conninfo` and `repository` (which stands for `--to` and `--from`).
+//! Values become defaults of the command line, so they are checked as flags are, and a flag or a variable is stronger.
+
+use clap::Command;
+use clap::error::ErrorKind;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// The commands that the table is for.
+const COMMANDS: [&str; 5] = ["backup", "restore", "verify", "list", "expire"];
+/// Not for a file.
+const NO_KEYS: [&str; 7] = ["backup", "config", "dry_run", "help", "into", "json", "remove"];
+const VARIABLE: &str = "PGSHRINK_BACKUP_CONFIG";
+/// Most bytes of a file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Takes the table's values into the command that these arguments run, as defaults.
+pub(crate) fn apply(command: Command, args: &[OsString]) -> Result<Command, clap::Error> {
+    let Some(name) = COMMANDS.into_iter().find(|name| args.get(1).is_some_and(|arg| arg == name)) else {
+        return Ok(command);
+    };
+    let Some(path) = file(&args[2..]) else { return Ok(command) };
+    let wrong = |reason: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{reason}\n"));
+    let text = read(&path).map_err(wrong)?;
+    let values = values(&command, &path, &text).map_err(wrong)?;
+    Ok(command.mut_subcommand(name, |mut command| {
+        for (key, values) in values {
+            let ids = if key == "repository" { &["to", "from"][..] } else { &[key.as_str()] };
+            for id in
+                ids.iter().copied().filter(|id| has(&command, id)).map(str::to_owned).collect::<Vec<_>>()
+            {
+                let values = values.clone();
+                command = command.mut_arg(id, |arg| arg.default_values(values).required(false));
+            }
+        }
+        command
+    }))
+}
+
+/// The file that arguments or the environment name.
+fn file(args: &[OsString]) -> Option<PathBuf> {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--config" {
+            return args.next().map(PathBuf::from);
+        }
+        if let Some(path) = arg.to_str().and_then(|arg| arg.strip_prefix("--config=")) {
+            return Some(PathBuf::from(path));
+        }
+        if arg == "--" {
+            break;
+        }
+    }
+    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let unreadable = |reason: &dyn std::fmt::Display| {
+        format!("cannot read configuration file {}: {reason}", path.display())
+    };
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(unreadable(&format!(
+            "it has {} bytes, and {FILE_BYTES_MAX} are allowed",
+            metadata.len()
+        )));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(&error))
+}
+
+/// Keys of the table, each with its values as a command line would have them.
+fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec<String>)>, String> {
+    let place = |at: usize| {
+        let line = text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("{}:{line}", path.display())
+    };
+    let document = DeTable::parse(text).map_err(|error| {
+        format!("{}: {}", place(error.span().map_or(0, |span| span.start)), error.message().trim())
+    })?;
+    let table = document.into_inner().into_iter().find(|(key, _)| key.get_ref() == "backup");
+    let Some((key, table)) = table else {
+        return Err(format!("{}: it has no table [backup]", path.display()));
+    };
+    let DeValue::Table(table) = table.into_inner() else {
+        return Err(format!("{}: backup: expected a table", place(key.span().start)));
+    };
+    let known = keys(command);
+    let mut values = Vec::new();
+    for (key, value) in table {
+        let place = place(key.span().start);
+        let key = key.into_inner().into_owned();
+        if !known.contains(&key) {
+            return Err(format!("{place}: backup.{key}: unknown; known are {}", known.join(", ")));
+        }
+        let found = words(value.get_ref()).ok_or_else(|| {
+            format!("{place}: backup.{key}: expected a text, a number, true or false, or a list of them")
+        })?;
+        values.push((key, found));
+    }
+    Ok(values)
+}
+
+fn words(value: &DeValue<'_>) -> Option<Vec<String>> {
+    match value {
+        DeValue::Array(list) => list.iter().map(|value| word(value.get_ref())).collect(),
+        value => word(value).map(|word| vec![word]),
+    }
+}
+
+fn word(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Boolean(is) => Some(is.to_string()),
+        _ => None,
+    }
+}
+
+fn has(command: &Command, id: &str) -> bool {
+    command.get_arguments().any(|arg| arg.get_id() == id)
+}
+
+/// All keys that the table may have.
+fn keys(command: &Command) -> Vec<String> {
+    let commands = command.get_subcommands().filter(|command| COMMANDS.contains(&command.get_name()));
+    let ids = commands.flat_map(|command| command.get_arguments().map(|arg| arg.get_id().to_string()));
+    let mut keys: Vec<String> = ids.filter(|id| !NO_KEYS.contains(&id.as_str())).collect();
+    keys.push("repository".to_owned());
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}

@@ -1,6 +1,7 @@
 //! What can go wrong with a repository.
 
 use crate::ObjectName;
+use crate::sealed::KeyId;
 use std::io;
 
 /// Why an operation on a repository failed.
@@ -81,4 +82,51 @@ pub enum Error {
         /// What the store or the network said.
         reason: String,
     },
+    /// The object is encrypted, and its key is not at hand.
+    #[error("{name} is encrypted with key {needed}{}", which_keys(.given))]
+    Locked {
+        /// The object.
+        name: ObjectName,
+        /// The key that it needs.
+        needed: KeyId,
+        /// The keys that there are.
+        given: Vec<KeyId>,
+    },
+    /// The object is not encrypted, in a repository that was opened with a key.
+    #[error("{name} is not encrypted, and a key was given")]
+    NotSealed {
+        /// The object.
+        name: ObjectName,
+    },
+    /// The object is not what was encrypted under its name.
+    #[error("{name}: {reason}")]
+    Damaged {
+        /// The object.
+        name: ObjectName,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// The object was encrypted by a newer version.
+    #[error("{name} is encrypted with {what} {found}, and this pgshrink knows {known}: use a newer one")]
+    Unsupported {
+        /// The object.
+        name: ObjectName,
+        /// Which field of its header.
+        what: &'static str,
+        /// What it is.
+        found: u16,
+        /// The newest that is known.
+        known: u16,
+    },
+}
+
+fn which_keys(keys: &[KeyId]) -> String {
+    match keys {
+        [] => ", and no key was given".to_owned(),
+        [key] => format!(", and the key that was given is {key}"),
+        keys => {
+            let keys: Vec<_> = keys.iter().map(KeyId::to_string).collect();
+            format!(", and the keys that were given are {}", keys.join(", "))
+        }
+    }
 }

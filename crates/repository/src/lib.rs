@@ -9,28 +9,34 @@
 //!   create (only if absent) | writer -> finish | read | list | remove  <-------+
 //! ```
 //!
+//! [`sealed`] puts encryption over any of them: `formats/backup-sealed.md`.
+//!
 //! Invariants:
 //! 1. An object has its name when all of it is durable, whatever interrupts the writer.
 //! 2. [`Repository::create`] and [`ObjectWriter::finish`] of a directory never replace an object. In an object store, `create`
 //!    does not either; a large object that is written in parts replaces one of the same name, so its writer must own the
 //!    prefix, by an object that it has created there.
 //! 3. A writer holds at most [`WRITER_BYTES_MAX`] bytes in memory.
+//! 4. With a key, nothing is written in plain form, and nothing is returned that was not encrypted with one of the keys under
+//!    the same name.
 
 mod cloud;
 mod directory;
 mod error;
 mod location;
 mod name;
+mod sealed;
 
 pub use error::Error;
 pub use location::{Location, Store, Variables};
 pub use name::ObjectName;
+pub use sealed::{KeyId, SealKey, sealed};
 
 use std::io::Write;
 use std::time::SystemTime;
 
 /// Most bytes that a writer keeps in memory.
-pub const WRITER_BYTES_MAX: usize = 3 * cloud::PART_BYTES;
+pub const WRITER_BYTES_MAX: usize = 3 * cloud::PART_BYTES + sealed::SEALER_BYTES_MAX;
 
 /// An object that a listing has found.
 #[derive(Debug, Clone, PartialEq, Eq)]

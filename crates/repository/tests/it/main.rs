@@ -4,5 +4,7 @@
 
 mod directory;
 mod locations;
+mod memory;
 mod model;
 mod s3;
+mod sealed;

@@ -12,7 +12,9 @@ mod gateway;
 mod run;
 mod shared_flags;
 
-pub use backup::{BackupArgs, CheckpointMode, ExpireArgs, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
+pub use backup::{
+    BackupArgs, BackupKeyArgs, CheckpointMode, ExpireArgs, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs,
+};
 pub use cfs::{
     AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, ExecArgs, InfoArgs, KeyArgs, OutputArgs,
     PackArgs, RekeyArgs, SalvageArgs, UnpackArgs, VerifyArgs,

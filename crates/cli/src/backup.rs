@@ -17,6 +17,7 @@ mod expected;
 mod expire;
 mod failure;
 mod incoming;
+mod keys;
 mod known;
 mod lease;
 mod metrics;
@@ -39,13 +40,12 @@ use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::record::Record;
 use pgshrink_backup::retention::Lease;
-use pgshrink_repository::{Location, Repository, Variables};
+use pgshrink_repository::Repository;
 use restore::Destination;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use transfer::Step;
@@ -67,7 +67,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> ExitCode {
 /// `pgshrink verify`.
 pub(crate) fn verify(args: &VerifyBackupArgs) -> ExitCode {
     match run_verify(args) {
-        Err(error @ Failure::Damage { .. }) => {
+        Err(error @ (Failure::Damage { .. } | Failure::Unencrypted { .. })) => {
             eprintln!("pgshrink: {error}");
             ExitCode::from(crate::EXIT_PROBLEM)
         }
@@ -96,14 +96,6 @@ fn ended(done: Result<(), Failure>) -> ExitCode {
             ExitCode::from(crate::EXIT_FAILED)
         }
     }
-}
-
-fn open(place: &str) -> Result<Arc<dyn Repository>, Failure> {
-    Ok(Location::parse(place)?.open(&Variables::of_process())?)
-}
-
-fn create(place: &str) -> Result<Arc<dyn Repository>, Failure> {
-    Ok(Location::parse(place)?.create(&Variables::of_process())?)
 }
 
 fn threads(asked: Option<usize>) -> Result<usize, Failure> {
@@ -162,7 +154,8 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     let done = take(args);
     if let Some(path) = &args.metrics_file {
         let ended = Ended { is_success: done.is_ok(), took: began.elapsed() };
-        let written = open(&args.to).and_then(|repository| metrics::write(path, &*repository, Some(&ended)));
+        let written = keys::create(&args.to, &args.key)
+            .and_then(|repository| metrics::write(path, &*repository, Some(&ended)));
         // The backup's own end matters more.
         written.unwrap_or_else(|error| eprintln!("pgshrink: no metrics: {error}"));
     }
@@ -188,7 +181,7 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
     let level = level.map_err(|error| Failure::new("--level", error))?;
     let pack_bytes = args.pack_size << 20;
     let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes };
-    let repository = create(&args.to)?;
+    let repository = keys::create(&args.to, &args.key)?;
     let mut server = source::Server::connect(&args.conninfo)?;
     let resume = match args.resume {
         true => resumable(&*repository, &server.system.to_string())?,
@@ -246,7 +239,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
         }
     }
     let threads = threads(args.threads)?;
-    let repository = open(&args.from.from)?;
+    let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     let to = Destination { into: args.into.clone(), mapping };
@@ -264,7 +257,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
 
 fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
-    let repository = open(&args.from.from)?;
+    let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     let expected = Expected::of(&whole)?;
@@ -297,13 +290,41 @@ enum State {
     Whole,
     Writing,
     Incomplete,
+    /// Encrypted with another key than was given.
+    Locked,
+    /// Not encrypted, and a key was given.
+    Unencrypted,
     Damaged,
     Removing,
 }
 
-/// True: all backups are whole, as far as a look at their records tells, or were never completed.
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Whole => "whole",
+            State::Incomplete => "incomplete",
+            State::Locked => "locked",
+            State::Unencrypted => "unencrypted",
+            State::Damaged => "damaged",
+            State::Removing => "being removed",
+            State::Writing => "in progress",
+        }
+    }
+
+    /// Of a backup whose record cannot be read. None: the repository cannot be.
+    fn of(error: &Failure) -> Option<State> {
+        match error {
+            Failure::Damage { .. } | Failure::Other { .. } => Some(State::Damaged),
+            Failure::Locked { .. } => Some(State::Locked),
+            Failure::Unencrypted { .. } => Some(State::Unencrypted),
+            _ => None,
+        }
+    }
+}
+
+/// True: all backups are whole, as far as a look at their records tells, need another key, or were never completed.
 fn run_list(args: &ListArgs) -> Result<bool, Failure> {
-    let repository = open(&args.from.from)?;
+    let repository = keys::open(&args.from)?;
     if let Some(path) = &args.metrics_file {
         metrics::write(path, &*repository, None)?;
     }
@@ -316,17 +337,17 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
                 let details = Some(Report::of(name, &whole.record));
                 Listed { backup, state: State::Whole, reason: None, details }
             }
-            Err(error @ (Failure::Damage { .. } | Failure::Other { .. })) => {
-                Listed { backup, state: State::Damaged, reason: Some(error.to_string()), details: None }
+            Err(error) => {
+                let Some(state) = State::of(&error) else { return Err(error) };
+                Listed { backup, state, reason: Some(error.to_string()), details: None }
             }
-            Err(error) => return Err(error),
         });
     }
     found.extend(names.begun.into_iter().map(|name| begun(&*repository, name)));
     found.extend(names.removing.into_iter().map(|backup| Listed {
+        reason: Some(format!("{backup}: a run of expire did not come to its end; run it again")),
         backup,
         state: State::Removing,
-        reason: Some("a run of expire did not come to its end; run it again".to_owned()),
         details: None,
     }));
     print(&args.output, &found, |found| {
@@ -334,10 +355,9 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
         rows.extend(found.iter().map(row));
         output::table(&rows)
     })?;
-    let damaged = found.iter().filter(|listed| listed.state == State::Damaged);
-    let damaged = damaged.filter_map(|listed| listed.reason.as_ref());
-    damaged.for_each(|reason| eprintln!("pgshrink: {reason}"));
-    Ok(found.iter().all(|listed| listed.state != State::Damaged))
+    let reasons = found.iter().filter_map(|listed| listed.reason.as_ref());
+    reasons.for_each(|reason| eprintln!("pgshrink: {reason}"));
+    Ok(!found.iter().any(|listed| matches!(listed.state, State::Damaged | State::Unencrypted)))
 }
 
 /// A backup that is being written or was interrupted.
@@ -351,18 +371,13 @@ fn begun(repository: &dyn Repository, backup: String) -> Listed {
         },
         Err(error) => (State::Incomplete, error.to_string()),
     };
-    Listed { backup, state, reason: Some(reason), details: None }
+    let reason = Some(format!("{backup}: {reason}"));
+    Listed { backup, state, reason, details: None }
 }
 
 fn row(listed: &Listed) -> Vec<String> {
     let Some(details) = &listed.details else {
-        let state = match listed.state {
-            State::Damaged => "damaged",
-            State::Removing => "being removed",
-            State::Writing => "in progress",
-            State::Incomplete | State::Whole => "incomplete",
-        };
-        return vec![listed.backup.clone(), String::new(), state.to_owned()];
+        return vec![listed.backup.clone(), String::new(), listed.state.name().to_owned()];
     };
     vec![
         listed.backup.clone(),

@@ -20,6 +20,9 @@ pub struct BackupArgs {
     /// The repository: a directory, or s3://bucket/prefix
     #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_TO")]
     pub to: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: BackupKeyArgs,
     /// What the server compresses with: none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
     ///
     /// Such as zstd:level=3:workers=2. It shortens the way to this machine. What is stored is compressed anew.
@@ -91,6 +94,24 @@ pub struct FromArgs {
     /// The repository: a directory, or s3://bucket/prefix
     #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_FROM")]
     pub from: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: BackupKeyArgs,
+}
+
+/// Keys of encrypted backups.
+#[derive(Debug, Clone, Args)]
+pub struct BackupKeyArgs {
+    /// File with the key that backups are encrypted with, readable by its owner alone
+    ///
+    /// 64 hexadecimal digits or 44 characters of base64: openssl rand -hex 32. May be repeated: new backups get the first one,
+    /// files before commands, and each backup is read with the one that it needs. Without --key-file and --key-command the
+    /// variables PGSHRINK_BACKUP_KEY_FILE and PGSHRINK_BACKUP_KEY_COMMAND count.
+    #[arg(long, value_name = "FILE", help_heading = "Key")]
+    pub key_file: Vec<PathBuf>,
+    /// Shell command that prints the key. May be repeated
+    #[arg(long, value_name = "COMMAND", help_heading = "Key")]
+    pub key_command: Vec<String>,
 }
 
 /// Show the backups of a repository.

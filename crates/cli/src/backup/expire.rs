@@ -1,9 +1,10 @@
 //! `pgshrink expire`: removes old backups.
 
 use super::claim;
+use super::keys;
 use super::lease;
 use super::whole::{Names, Whole, names};
-use super::{Failure, open, print};
+use super::{Failure, State as Look, print};
 use crate::args::ExpireArgs;
 use crate::cfs::output;
 use pgshrink_backup::ServerTime;
@@ -34,7 +35,7 @@ pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
     if args.keep_last.is_none() && args.keep_days.is_none() {
         return Err(Failure::new("expire", "give --keep-last, --keep-days or both"));
     }
-    let repository = open(&args.from.from)?;
+    let repository = keys::open(&args.from)?;
     let names = names(&*repository)?;
     let named: Result<Vec<BackupName>, _> = args.remove.iter().map(|name| name.parse()).collect();
     let rules = Rules {
@@ -77,9 +78,7 @@ impl Found {
         for name in &names.whole {
             match Whole::read(repository, name) {
                 Ok(whole) => found.backups.push(complete(name, &whole)?),
-                Err(error @ (Failure::Damage { .. } | Failure::Other { .. })) => {
-                    found.unreadable.push((name.clone(), error));
-                }
+                Err(error) if Look::of(&error).is_some() => found.unreadable.push((name.clone(), error)),
                 Err(error) => return Err(error),
             }
         }

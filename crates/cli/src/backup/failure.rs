@@ -1,5 +1,7 @@
 //! Why a backup or a restore did not come to its end.
 
+use super::keys::{KEY_COMMAND, KEY_FILE};
+use pgshrink_repository::Error as RepositoryError;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -15,7 +17,7 @@ pub(crate) enum Failure {
     Format(#[from] pgshrink_backup::Error),
     /// The repository.
     #[error(transparent)]
-    Repository(#[from] pgshrink_repository::Error),
+    Repository(pgshrink_repository::Error),
     /// A file of this machine.
     #[error("{what}: {reason}")]
     Other {
@@ -32,9 +34,40 @@ pub(crate) enum Failure {
         /// What was expected and found.
         reason: String,
     },
+    /// A backup is encrypted with a key that was not given.
+    #[error("{what}")]
+    Locked {
+        /// Which object, which key, and how to give it.
+        what: String,
+    },
+    /// A backup is not encrypted, and a key was given.
+    #[error("{what}")]
+    Unencrypted {
+        /// Which object, and what to do.
+        what: String,
+    },
     /// Another thread has failed, and says why.
     #[error("broken off")]
     BrokenOff,
+}
+
+impl From<RepositoryError> for Failure {
+    fn from(error: RepositoryError) -> Failure {
+        match &error {
+            RepositoryError::Damaged { name, reason } => Failure::damage(name, reason),
+            RepositoryError::Locked { .. } => {
+                Failure::Locked { what: format!("{error}; give its key with --key-file or --key-command") }
+            }
+            RepositoryError::NotSealed { .. } => Failure::Unencrypted {
+                what: format!(
+                    "{error}: it was stored without a key, or somebody has replaced it. If it was stored without one, leave \
+                     --key-file, --key-command, {KEY_FILE} and {KEY_COMMAND} away"
+                ),
+            },
+            RepositoryError::Unsupported { .. } => Failure::new("repository", error),
+            _ => Failure::Repository(error),
+        }
+    }
 }
 
 impl Failure {

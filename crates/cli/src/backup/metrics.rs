@@ -3,8 +3,8 @@
 //! They are written after a backup, whether it succeeded or not, and by `list`: what the repository has says when the last
 //! backup ended, whoever took it.
 
-use super::Failure;
 use super::whole::{Whole, names};
+use super::{Failure, State};
 use pgshrink_repository::Repository;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
@@ -57,7 +57,7 @@ fn contents(registry: &mut Registry, repository: &dyn Repository) -> Result<(), 
     for name in &names.whole {
         let record = match Whole::read(repository, name) {
             Ok(whole) => whole.record,
-            Err(Failure::Damage { .. } | Failure::Other { .. }) => {
+            Err(error) if State::of(&error).is_some() => {
                 unreadable.inc();
                 continue;
             }

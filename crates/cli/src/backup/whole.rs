@@ -50,6 +50,11 @@ pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
     Ok(names)
 }
 
+/// The last one by the clocks of those who took them, whole or not.
+pub(super) fn newest_name(repository: &dyn Repository) -> Result<Option<String>, Failure> {
+    Ok(repository.top(BACKUPS_MAX)?.into_iter().rfind(|name| is_name(name)))
+}
+
 /// `20261125T143000Z-5f0c12ab`.
 fn is_name(name: &str) -> bool {
     const FORM: &[u8] = b"ddddddddTddddddZ-xxxxxxxx";

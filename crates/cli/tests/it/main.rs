@@ -5,6 +5,7 @@ mod arguments;
 mod backup;
 mod backup_expire;
 mod backup_resume;
+mod backup_sealed;
 mod backup_settings;
 mod cfs;
 mod cfs_check_server;

@@ -1,0 +1,84 @@
+//! Repositories with the keys that their backups are encrypted with.
+
+use super::{Failure, whole};
+use crate::args::{BackupKeyArgs, FromArgs};
+use pgshrink_cfs::seal::{MasterKey, Secret};
+use pgshrink_cfs_server::secrets::{self, Kernel, SecretError};
+use pgshrink_repository::{KeyId, Location, ObjectName, Repository, SealKey, Variables, sealed};
+use std::path::Path;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// A file with the key, where no other key was given.
+pub(super) const KEY_FILE: &str = "PGSHRINK_BACKUP_KEY_FILE";
+/// A command that prints the key, where no other key was given.
+pub(super) const KEY_COMMAND: &str = "PGSHRINK_BACKUP_KEY_COMMAND";
+
+impl From<SecretError> for Failure {
+    fn from(error: SecretError) -> Failure {
+        Failure::new(error.place, error.reason)
+    }
+}
+
+/// Opens a repository that is there, to read backups of it.
+pub(super) fn open(args: &FromArgs) -> Result<Arc<dyn Repository>, Failure> {
+    let keys = keys(&args.key)?;
+    let location = Location::parse(&args.from)?;
+    Ok(sealed(location.open(&Variables::of_process())?, &location.to_string(), keys))
+}
+
+/// Opens a repository for a new backup. A directory is made if it is not there.
+///
+/// Without a key, a repository whose newest backup is encrypted is refused: the key was forgotten, and a plain backup would
+/// disclose what the others keep secret.
+pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Repository>, Failure> {
+    let keys = keys(key)?;
+    let has_key = !keys.is_empty();
+    let location = Location::parse(place)?;
+    let repository = sealed(location.create(&Variables::of_process())?, place, keys);
+    if !has_key && let Some(newest) = whole::newest_name(&*repository)? {
+        let object = ObjectName::new(&format!("{newest}/begun.json"))?;
+        // What else is wrong with an old backup does not keep a new one from being taken.
+        if let Err(error @ Failure::Locked { .. }) = repository.read(&object, 0, 8).map_err(Failure::from) {
+            let reason = format!(
+                "{error}. A backup without a key would not be encrypted; if that is wanted, take another directory or prefix"
+            );
+            return Err(Failure::new(location, reason));
+        }
+    }
+    Ok(repository)
+}
+
+/// All keys that were named, files before commands, or that of the environment.
+fn keys(args: &BackupKeyArgs) -> Result<Vec<SealKey>, Failure> {
+    let mut found = Vec::new();
+    for path in &args.key_file {
+        found.push(key(secrets::of_file(path)?, &path.display().to_string())?);
+    }
+    for command in &args.key_command {
+        found.push(key(secrets::of_command(command, "--key-command")?, "--key-command")?);
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| found.is_empty() && !value.is_empty());
+    if let Some(path) = variable(KEY_FILE) {
+        found.push(key(secrets::of_file(Path::new(&path))?, KEY_FILE)?);
+    } else if let Some(command) = variable(KEY_COMMAND) {
+        let command = command.into_string();
+        let command = command.map_err(|_| Failure::new(KEY_COMMAND, "expected UTF-8"))?;
+        found.push(key(secrets::of_command(&command, KEY_COMMAND)?, KEY_COMMAND)?);
+    }
+    Ok(found)
+}
+
+/// The id is the one that encrypted tablespaces have for the same key.
+fn key(secret: Secret, place: &str) -> Result<SealKey, Failure> {
+    if secret.is_passphrase() {
+        let reason = "expected a key of 32 bytes (64 hexadecimal digits or 44 characters of base64), found something else; \
+                      backups take no passphrase. Make a key with: openssl rand -hex 32";
+        return Err(Failure::new(place, reason));
+    }
+    let master = MasterKey::new(&secret, &Kernel::new()?).map_err(|error| Failure::new(place, error))?;
+    let bytes = master.to_bytes();
+    let mut key = Zeroizing::new([0; 32]);
+    key.copy_from_slice(&bytes[..32]);
+    Ok(SealKey::new(KeyId(master.id()), key))
+}

@@ -194,7 +194,9 @@ impl Repository for Directory {
         }
         let mut folder = path.parent().unwrap_or(&self.root);
         sync(folder)?;
-        sweep(folder);
+        if folder != self.root {
+            tidy(folder, 0);
+        }
         // Directories that are empty now, up to the root.
         while folder != self.root && fs::remove_dir(folder).is_ok() {
             let Some(above) = folder.parent() else { break };
@@ -249,6 +251,18 @@ fn make(folder: &Path) -> Result<(), Error> {
 
 fn sync(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
+}
+
+/// Removes what killed writers have left below a directory, and directories that have nothing else in them.
+fn tidy(folder: &Path, depth: usize) {
+    sweep(folder);
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if depth < DEPTH_MAX && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            tidy(&entry.path(), depth + 1);
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// Removes what writers have left that were killed. It is in nobody's way, so errors are.

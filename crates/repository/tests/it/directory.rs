@@ -86,6 +86,19 @@ fn what_a_killed_writer_left_is_removed_and_a_live_writers_file_is_not() {
 }
 
 #[test]
+fn with_the_last_object_go_directories_in_which_a_writer_was_killed() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(folder.path());
+    repository.create(&name("one/object"), b"x").unwrap();
+    fs::create_dir_all(folder.path().join("one/packs")).unwrap();
+    fs::write(folder.path().join("one/packs/.pgshrink-killed"), b"half").unwrap();
+    fs::create_dir_all(folder.path().join("two/packs")).unwrap();
+    repository.remove(&name("one/object")).unwrap();
+    assert!(!folder.path().join("one").exists());
+    assert!(folder.path().join("two/packs").exists(), "it is another's");
+}
+
+#[test]
 fn what_is_not_ours_is_not_listed_and_not_removed() {
     let folder = TempDir::new().unwrap();
     let repository = open(folder.path());

@@ -22,6 +22,7 @@
 //! ```
 
 pub mod allocations;
+pub mod azure;
 pub mod certs;
 pub mod cluster;
 pub mod corpora;
@@ -39,6 +40,7 @@ pub mod server;
 pub mod skip;
 pub mod wait;
 
+pub use azure::Azure;
 pub use certs::Authority;
 pub use cluster::{Auth, Cluster, SUPERUSER_PASSWORD, Stop};
 pub use daemon::Daemon;

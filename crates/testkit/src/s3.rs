@@ -1,6 +1,7 @@
-//! A private S3 server: s3s-fs, which checks signatures and `If-None-Match`.
+//! Private S3 servers: s3s-fs, which checks signatures and `If-None-Match`, and versitygw for soak tests.
 
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,6 +12,10 @@ use crate::scratch::TempDir;
 use crate::skip::checkout;
 use crate::wait::wait_until;
 
+const S3S: &str = "s3s-fs";
+const VERSITY: &str = "versitygw";
+const ACCESS_KEY: &str = "someone";
+const SECRET: &str = "secret";
 /// How long it may take to listen.
 const START_MAX: Duration = Duration::from_secs(20);
 
@@ -26,33 +31,61 @@ impl S3 {
     /// The bucket.
     pub const BUCKET: &str = "backups";
 
-    /// Looks for the program.
+    /// Looks for s3s-fs.
     ///
     /// # Errors
     /// What is lacking, when `tools/setup test` has not built it.
     pub fn find() -> Result<(), Missing> {
-        let program = checkout().join("target/tools/bin/s3s-fs");
-        if program.exists() {
-            return Ok(());
-        }
-        Err(Missing::new("s3s-fs", format!("{} is not there", program.display()), "tools/setup test"))
+        installed(S3S, "tools/setup test")
     }
 
-    /// Starts it.
+    /// Starts s3s-fs.
     ///
     /// # Errors
     /// What kept it from listening.
     pub fn start() -> Result<S3, Error> {
+        Self::listening(S3S, |command, port, folder| {
+            command.args(["--access-key", ACCESS_KEY, "--secret-key", SECRET, "--host", "127.0.0.1"]);
+            command.arg("--port").arg(port.to_string()).arg(folder);
+        })
+    }
+
+    /// Looks for versitygw, which shares no code with s3s-fs.
+    ///
+    /// # Errors
+    /// What is lacking, when `tools/setup soak` has not built it.
+    pub fn find_versity() -> Result<(), Missing> {
+        installed(VERSITY, "tools/setup soak")
+    }
+
+    /// Starts versitygw.
+    ///
+    /// # Errors
+    /// What kept it from listening.
+    pub fn start_versity() -> Result<S3, Error> {
+        Self::listening(VERSITY, |command, port, folder| {
+            command.args([
+                "--access",
+                ACCESS_KEY,
+                "--secret",
+                SECRET,
+                "--port",
+                &format!("127.0.0.1:{port}"),
+            ]);
+            command.arg("posix").arg(folder);
+        })
+    }
+
+    fn listening(program: &str, arguments: impl FnOnce(&mut Command, u16, &Path)) -> Result<S3, Error> {
         let folder = TempDir::new()?;
         let bucket = folder.path().join(Self::BUCKET);
         std::fs::create_dir(&bucket).doing(|| format!("creating {}", bucket.display()))?;
         let port = Port::reserve()?;
-        let mut command = Command::new(checkout().join("target/tools/bin/s3s-fs"));
-        command.args(["--access-key", "someone", "--secret-key", "secret", "--host", "127.0.0.1"]);
-        command.arg("--port").arg(port.number().to_string()).arg(folder.path());
+        let mut command = Command::new(path_of(program));
+        arguments(&mut command, port.number(), folder.path());
         let server = Daemon::spawn(&mut command)?;
         let address = ("127.0.0.1", port.number());
-        wait_until(START_MAX, "s3s-fs", || TcpStream::connect(address).is_ok())?;
+        wait_until(START_MAX, program, || TcpStream::connect(address).is_ok())?;
         Ok(S3 { server, port, folder })
     }
 
@@ -62,7 +95,7 @@ impl S3 {
     }
 
     /// Where it keeps objects, as files below their bucket.
-    pub fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -71,7 +104,7 @@ impl S3 {
         let endpoint = format!("http://127.0.0.1:{}", self.port());
         let variables = [
             ("AWS_ENDPOINT_URL", endpoint.as_str()),
-            ("AWS_ACCESS_KEY_ID", "someone"),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
             ("AWS_SECRET_ACCESS_KEY", secret),
             ("AWS_REGION", "us-east-1"),
         ];
@@ -83,4 +116,16 @@ impl S3 {
         drop(self.server);
         self.port
     }
+}
+
+fn path_of(program: &str) -> PathBuf {
+    checkout().join("target/tools/bin").join(program)
+}
+
+fn installed(program: &str, by: &str) -> Result<(), Missing> {
+    let path = path_of(program);
+    if path.exists() {
+        return Ok(());
+    }
+    Err(Missing::new(program, format!("{} is not there", path.display()), by))
 }

@@ -7,6 +7,7 @@ mod backup_expire;
 mod backup_resume;
 mod backup_sealed;
 mod backup_settings;
+mod backup_stores;
 mod cfs;
 mod cfs_check_server;
 mod cfs_kills;

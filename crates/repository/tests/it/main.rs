@@ -8,3 +8,4 @@ mod memory;
 mod model;
 mod s3;
 mod sealed;
+mod soak;

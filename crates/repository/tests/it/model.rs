@@ -4,6 +4,17 @@ use pgshrink_repository::{Error, ObjectName, Repository, WRITER_BYTES_MAX};
 use std::io::Write;
 use std::sync::Barrier;
 
+pub type Model = fn(&dyn Repository);
+
+/// All of them, by names that are prefixes.
+pub const ALL: [(&str, Model); 5] = [
+    ("keeps", keeps_objects),
+    ("creates", creates_once),
+    ("races", lets_one_of_many_create),
+    ("large", keeps_large_objects),
+    ("unfinished", forgets_unfinished_objects),
+];
+
 pub fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
 }

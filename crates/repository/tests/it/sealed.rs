@@ -46,20 +46,11 @@ fn is_refused(read: Result<Vec<u8>, Error>) -> bool {
     )
 }
 
-type Model = fn(&dyn Repository);
-
 /// What every repository does, over a directory and over S3.
 #[test]
 fn encrypted_repositories_keep_objects_as_plain_ones_do() {
     let folder = TempDir::new().unwrap();
-    let models: [(&str, Model); 5] = [
-        ("keeps", model::keeps_objects),
-        ("creates", model::creates_once),
-        ("races", model::lets_one_of_many_create),
-        ("large", model::keeps_large_objects),
-        ("unfinished", model::forgets_unfinished_objects),
-    ];
-    for (below, test) in models {
+    for (below, test) in model::ALL {
         let place = Location::Directory(folder.path().join(below)).create(&Variables::default()).unwrap();
         test(&*with_keys(&place, &[1]));
     }
@@ -69,7 +60,7 @@ fn encrypted_repositories_keep_objects_as_plain_ones_do() {
     let s3 = S3::start().unwrap();
     let variables: Variables = s3.variables("secret").into_iter().collect();
     // This server lets several create an object at once.
-    for (below, test) in models.into_iter().filter(|(below, _)| *below != "races") {
+    for (below, test) in model::ALL.into_iter().filter(|(below, _)| *below != "races") {
         let location = Location::parse(&format!("s3://backups/{below}")).unwrap();
         test(&*with_keys(&location.open(&variables).unwrap(), &[1]));
     }

@@ -1,56 +1,92 @@
 //! Base backups and standbys.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pgshrink_testkit::wait_until;
 
-use super::{on_each_major, sum, table};
+use super::{Compressed, on_each_major, sum, table};
 
 #[test]
 fn a_base_backup_has_plain_pages_and_starts_with_and_without_the_library() {
     on_each_major("base backups", |server| {
         server.sql(&table("t", 20_000));
-        let before = server.sql(&sum("t"));
-        let backup = server.location.path().join("backup");
-        let mapping = server.location.path().join("fast").display().to_string();
-        let copied = server.location.path().join("copied");
-        let owner = server.cluster.owner();
-        let mut command = owner.command(server.cluster.server().program("pg_basebackup"));
+        let (backup, copied) = places(server, "pg_basebackup");
+        let mut command = server.cluster.owner().command(server.cluster.server().program("pg_basebackup"));
         command.args(["-X", "stream", "-c", "fast", "--no-sync", "-D"]).arg(&backup);
         command
             .arg("-T")
-            .arg(format!("{mapping}={}", copied.display()))
+            .arg(mapping(server, &copied))
             .arg("-d")
             .arg(server.cluster.conninfo_unix("postgres"));
         pgshrink_testkit::run::output(&mut command).unwrap();
-        // Every file of the copy is a plain one.
-        let mut open = vec![copied.clone()];
-        let mut bytes = 0;
-        while let Some(folder) = open.pop() {
-            for entry in std::fs::read_dir(&folder).unwrap().map(Result::unwrap) {
-                let name = entry.file_name().display().to_string();
-                assert!(!name.contains("pgshrink"), "{name}");
-                if entry.file_type().unwrap().is_dir() {
-                    open.push(entry.path());
-                } else {
-                    bytes += entry.metadata().unwrap().len();
-                }
-            }
-        }
-        let size: u64 = server.sql("select pg_total_relation_size('t')").parse().unwrap();
-        assert!(bytes >= size * 9 / 10, "{bytes} of {size}");
-        for libraries in ["", "cfs"] {
-            let mut single = owner.command(server.cluster.server().program("postgres"));
-            single.args(["--single", "-c"]).arg(format!("shared_preload_libraries={libraries}"));
-            single.arg("-D").arg(&backup).arg("postgres");
-            let query = sum("t").replace('\n', " ").replace("count(*)", "count(*) as n");
-            let said = pgshrink_testkit::run::output_with_input(&mut single, format!("{query}\n").as_bytes())
-                .unwrap();
-            for number in before.split('|') {
-                assert!(said.contains(&format!("\"{number}\"")), "with '{libraries}': {said}");
-            }
-        }
+        is_plain_and_starts(server, &backup, &copied);
     });
+}
+
+#[test]
+fn pgshrink_backs_compressed_tables_up_and_they_are_restored_with_and_without_the_library() {
+    on_each_major("pgshrink backup of compressed tables", |server| {
+        server.sql(&table("t", 20_000));
+        let repository = server.directory("repository");
+        let run = |words: &[&str]| {
+            let mut command = server.cluster.owner().command(crate::exec::pgshrink());
+            pgshrink_testkit::run::output(command.args(words)).unwrap()
+        };
+        let repository = repository.to_str().unwrap();
+        let conninfo = server.cluster.conninfo_unix("postgres");
+        let compression = ["--compression", "none"];
+        run(&[&["backup", &conninfo, "--to", repository, "--checkpoint", "fast", "-q"], &compression[..]]
+            .concat());
+        run(&["verify", "latest", "--from", repository, "-q"]);
+        let (backup, copied) = places(server, "pgshrink");
+        let mapping = mapping(server, &copied);
+        let into = ["--into", backup.to_str().unwrap(), "--tablespace-mapping", &mapping, "-q"];
+        run(&[&["restore", "latest", "--from", repository], &into[..]].concat());
+        is_plain_and_starts(server, &backup, &copied);
+    });
+}
+
+/// Where a copy of the data directory goes, and where that of the tablespace.
+fn places(server: &Compressed, name: &str) -> (PathBuf, PathBuf) {
+    let place = server.location.path();
+    (place.join(name), place.join(format!("{name}-fast")))
+}
+
+fn mapping(server: &Compressed, copied: &Path) -> String {
+    format!("{}={}", server.location.path().join("fast").display(), copied.display())
+}
+
+/// Every file of the tablespace's copy is a plain one, and the table `t` of the copy is the server's.
+#[track_caller]
+fn is_plain_and_starts(server: &Compressed, backup: &Path, copied: &Path) {
+    let before = server.sql(&sum("t"));
+    let mut open = vec![copied.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().display().to_string();
+            assert!(!name.contains("pgshrink"), "{name}");
+            if entry.file_type().unwrap().is_dir() {
+                open.push(entry.path());
+            } else {
+                bytes += entry.metadata().unwrap().len();
+            }
+        }
+    }
+    let size: u64 = server.sql("select pg_total_relation_size('t')").parse().unwrap();
+    assert!(bytes >= size * 9 / 10, "{bytes} of {size}");
+    for libraries in ["", "cfs"] {
+        let mut single = server.cluster.owner().command(server.cluster.server().program("postgres"));
+        single.args(["--single", "-c"]).arg(format!("shared_preload_libraries={libraries}"));
+        single.arg("-D").arg(backup).arg("postgres");
+        let query = sum("t").replace('\n', " ").replace("count(*)", "count(*) as n");
+        let said = pgshrink_testkit::run::output_with_input(&mut single, format!("{query}\n").as_bytes());
+        let said = said.unwrap();
+        for number in before.split('|') {
+            assert!(said.contains(&format!("\"{number}\"")), "with '{libraries}': {said}");
+        }
+    }
 }
 
 #[test]

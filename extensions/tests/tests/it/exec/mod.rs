@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use pgshrink_testkit::Cluster;
 
 /// The program, with its library beside it. tools/test builds both.
-fn pgshrink() -> PathBuf {
+pub fn pgshrink() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/debug");
     for name in ["pgshrink", "libpgshrink_cfs_exec.so"] {
         let path = built.join(name);

@@ -8,6 +8,7 @@ mod cfs;
 mod connect;
 mod decode;
 mod defaults;
+mod end_with_parent;
 mod gateway;
 mod run;
 mod shared_flags;
@@ -21,6 +22,7 @@ pub use cfs::{
 };
 pub use connect::ConnectArgs;
 pub use decode::DecodeArgs;
+pub use end_with_parent::EndWithParentArgs;
 pub use gateway::GatewayArgs;
 pub use run::RunArgs;
 pub use shared_flags::{LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs};
@@ -87,6 +89,9 @@ pub enum Command {
     Cfs(CfsArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Decode(DecodeArgs),
+    /// Run a program that ends when this process's parent does
+    #[command(hide = true)]
+    EndWithParent(EndWithParentArgs),
     /// Print a completion script for a shell
     ///
     /// Put it where the shell looks for such scripts, for example:

@@ -17,6 +17,7 @@ mod backup_config;
 mod cfs;
 pub mod config_file;
 mod decode;
+mod end_with_parent;
 mod error;
 mod log;
 mod manual;
@@ -53,6 +54,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Expire(args) => return backup::expire(&args),
         Command::Cfs(args) => return cfs::main(&args),
         Command::Decode(args) => return decode::main(&args),
+        Command::EndWithParent(args) => return end_with_parent::main(&args),
         Command::Completions { shell } => {
             manual::completions(shell, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
         }

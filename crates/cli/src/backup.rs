@@ -6,10 +6,12 @@
 //!   source ──▶ stream: incoming ▶ archives ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
 //!              wal ─────────────────────────▶
 //!   repository ──▶ whole ▶ expected ▶ restore, verify, list
+//!                                     restore ▶ boot (a server on a restored copy)
 //! ```
 
 mod archive;
 mod archives;
+mod boot;
 mod chunks;
 mod claim;
 mod decompress;
@@ -243,7 +245,10 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let whole = Whole::open(&*repository, &args.backup)?;
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     let to = Destination { into: args.into.clone(), mapping };
-    restore::restore(&whole, &to, threads, &|bytes| bar.add(bytes))?;
+    restore::restore(&whole, &to, threads, &|bytes| {
+        bar.add(bytes);
+        Ok(())
+    })?;
     drop(bar);
     let report = Report::of(&whole.name, &whole.record);
     if args.into.join("standby.signal").exists() {
@@ -259,6 +264,9 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
+    if args.boot.boot {
+        return boot::verify(&whole, args, threads);
+    }
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     let expected = Expected::of(&whole)?;
     restore::read_packs(&whole, &expected, threads, &|_, _, raw| {

@@ -16,6 +16,7 @@ mod site;
 mod speaker;
 pub mod summary;
 
+pub(crate) use child::ignored_signals;
 pub use error::RunError;
 
 use crate::args::{Dialect, LogFormat, LogLevel, RunArgs};

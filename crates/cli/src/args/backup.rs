@@ -155,7 +155,11 @@ pub struct RestoreArgs {
 }
 
 /// Check a backup: every chunk is read and decoded, and every file compared with the manifest.
+///
+/// With --boot, the backup is restored to scratch space and a server is started on it, which reads every row of every database
+/// and checks tables and indexes.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = VERIFY_EXAMPLES)]
 pub struct VerifyBackupArgs {
     /// The backup's name, or `latest`
     #[arg(value_name = "BACKUP")]
@@ -166,6 +170,9 @@ pub struct VerifyBackupArgs {
     /// Threads that read and decompress [default: one for each processor, 8 at most]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS")]
     pub threads: Option<usize>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub boot: BootArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
@@ -207,3 +214,42 @@ const EXPIRE_EXAMPLES: &str = "\
 Examples:
   pgshrink expire --from /backups --keep-last 7 --keep-days 30 --dry-run
   pgshrink expire --from s3://bucket/db1 --keep-last 7 --abandoned";
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  pgshrink verify latest --from /backups
+  pgshrink verify latest --from /backups --boot --scratch /srv/scratch --report /var/log/pgshrink/verify.json
+
+Exit codes:
+  0  no problem was found
+  1  the backup is damaged
+  2  it could not be checked, or not all of it";
+
+/// How `verify` starts a server on a backup.
+#[derive(Debug, Clone, Args)]
+pub struct BootArgs {
+    /// Restore to scratch space, start a server on it, and read everything back
+    #[arg(long, help_heading = "Boot")]
+    pub boot: bool,
+    /// Where to restore to: empty, or not there [default: a new directory below TMPDIR or /tmp]
+    ///
+    /// It needs the space of the whole cluster, and is removed in the end.
+    #[arg(long, value_name = "DIRECTORY", requires = "boot", help_heading = "Boot")]
+    pub scratch: Option<PathBuf>,
+    /// Leave the restored cluster there, for a look at it
+    #[arg(long, requires = "boot", help_heading = "Boot")]
+    pub keep_scratch: bool,
+    /// Where PostgreSQL's programs are [default: PATH, /usr/lib/postgresql/MAJOR/bin, /usr/pgsql-MAJOR/bin]
+    #[arg(long, value_name = "DIRECTORY", env = "PGSHRINK_BACKUP_SERVER_BIN", help_heading = "Boot")]
+    pub server_bin: Option<PathBuf>,
+    /// Change a setting of the server, such as shared_buffers=128MB. May be repeated
+    ///
+    /// For what this machine does not have: memory, or a library of shared_preload_libraries.
+    #[arg(long, value_name = "NAME=VALUE", requires = "boot", help_heading = "Boot")]
+    pub set: Vec<String>,
+    /// Seconds that the server may take to start, which includes the replay of WAL [default: 3600]
+    #[arg(long, value_name = "SECONDS", requires = "boot", help_heading = "Boot")]
+    pub boot_timeout: Option<u64>,
+    /// Write a report to this file, as JSON
+    #[arg(long, value_name = "FILE", requires = "boot", help_heading = "Boot")]
+    pub report: Option<PathBuf>,
+}

@@ -39,12 +39,12 @@ pub(super) struct Destination {
     pub(super) mapping: HashMap<String, PathBuf>,
 }
 
-/// Restores a backup.
+/// Restores a backup. An error of `progress` ends it.
 pub(super) fn restore(
     whole: &Whole<'_>,
     to: &Destination,
     threads: usize,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &(dyn Fn(u64) -> Result<(), Failure> + Sync),
 ) -> Result<(), Failure> {
     let expected = Expected::of(whole)?;
     let spaces = places(whole, to)?;
@@ -65,8 +65,7 @@ pub(super) fn restore(
     }
     read_packs(whole, &expected, threads, &|file, chunk, raw| {
         write(&to.path(&file.path), chunk.facts.offset, raw)?;
-        progress(raw.len() as u64);
-        Ok(())
+        progress(raw.len() as u64)
     })?;
     expected.check()?;
     finish(whole, to, &spaces)

@@ -156,7 +156,7 @@ fn name(plan: &Plan) -> String {
 }
 
 /// The kernel's mask of ignored signals: bit 0 is signal 1. `nohup` and shells that start background jobs set it.
-fn ignored_signals() -> u64 {
+pub(crate) fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

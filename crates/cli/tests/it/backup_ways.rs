@@ -43,8 +43,12 @@ fn a_backup_goes_over_tls_with_a_verified_server() {
 fn in_front_of(command: &str, port: u16) -> (Daemon, u16) {
     let own = free_port().unwrap();
     let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-    let pgshrink = pgshrink.arg(command).arg(format!("--listen=127.0.0.1:{own}")).arg("--socket-dir=");
-    let daemon = Daemon::spawn(pgshrink.arg(format!("--server=host=127.0.0.1,port={port}"))).unwrap();
+    pgshrink.arg(command).arg(format!("--listen=127.0.0.1:{own}")).arg("--socket-dir=");
+    pgshrink.arg(match command {
+        "gateway" => format!("--server=host=127.0.0.1,port={port}"),
+        _ => format!("--to=127.0.0.1:{port}"),
+    });
+    let daemon = Daemon::spawn(&mut pgshrink).unwrap();
     daemon.wait_for_log(PATIENCE, "listening").unwrap();
     (daemon, own)
 }

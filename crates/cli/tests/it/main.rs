@@ -3,6 +3,9 @@
 
 mod arguments;
 mod backup;
+mod backup_boot;
+mod backup_boot_damage;
+mod backup_boot_ends;
 mod backup_expire;
 mod backup_resume;
 mod backup_sealed;

@@ -264,6 +264,7 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
+    claim::verify(&*repository, &whole.name, whole.record.id)?;
     if args.boot.boot {
         return boot::verify(&whole, args, threads);
     }

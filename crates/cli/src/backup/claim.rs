@@ -182,9 +182,11 @@ impl Begun {
         }
         let bytes = repository.read(&object, 0, size as usize)?;
         let begun: Begun = serde_json::from_slice(&bytes).map_err(|error| Failure::damage(&object, error))?;
-        if begun.format != FORMAT || begun.version != 1 {
-            let found = format!("{:?}, version {}", begun.format, begun.version);
-            return Err(Failure::new(object, format!("expected {FORMAT:?}, version 1; found {found}")));
+        if begun.format != FORMAT {
+            return Err(Failure::damage(object, format!("expected {FORMAT:?}, found {:?}", begun.format)));
+        }
+        if begun.version != 1 {
+            return Err(Failure::new(object, format!("expected version 1, found {}", begun.version)));
         }
         Ok(begun)
     }
@@ -193,6 +195,24 @@ impl Begun {
     pub(super) fn last(repository: &dyn Repository, name: &str) -> Result<Begun, Failure> {
         Begun::read(repository, name, attempts(repository, name)?.saturating_sub(1))
     }
+}
+
+/// Whether what the attempts at a backup say of themselves is there, and of this backup. Their hosts and processes are recorded
+/// nowhere else.
+pub(super) fn verify(repository: &dyn Repository, name: &str, id: BackupId) -> Result<(), Failure> {
+    for attempt in 0..attempts(repository, name)?.max(1) {
+        let begun = Begun::read(repository, name, attempt).map_err(|error| match error {
+            Failure::Repository(RepositoryError::NotFound { name, .. }) => {
+                Failure::damage(name, "it is missing")
+            }
+            error => error,
+        })?;
+        if begun.id != id.to_string() {
+            let what = format!("it is of backup {}, and backup.json is of {id}", begun.id);
+            return Err(Failure::damage(begun_object(name, attempt)?, what));
+        }
+    }
+    Ok(())
 }
 
 /// How many attempts there were.

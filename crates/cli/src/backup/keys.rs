@@ -35,7 +35,7 @@ pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Reposit
     let keys = keys(key)?;
     let has_key = !keys.is_empty();
     let location = Location::parse(place)?;
-    let repository = sealed(location.create(&Variables::of_process())?, place, keys);
+    let repository = sealed(location.create(&Variables::of_process())?, &location.to_string(), keys);
     if !has_key && let Some(newest) = whole::newest_name(&*repository)? {
         let object = ObjectName::new(&format!("{newest}/begun.json"))?;
         // What else is wrong with an old backup does not keep a new one from being taken.

@@ -64,6 +64,7 @@ const BACKUP_EXAMPLES: &str = "\
 Examples:
   pgshrink backup \"host=db user=replicator\" --to /backups
   pgshrink backup \"host=db user=replicator\" --to s3://bucket/db1 --compression zstd:level=3:workers=2
+  pgshrink backup \"host=db user=replicator\" --to /backups --key-file /etc/pgshrink/backup.key
 
 The role needs no more than this:
   CREATE ROLE replicator LOGIN REPLICATION PASSWORD '…';";

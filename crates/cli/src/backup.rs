@@ -156,7 +156,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     let done = take(args);
     if let Some(path) = &args.metrics_file {
         let ended = Ended { is_success: done.is_ok(), took: began.elapsed() };
-        let written = keys::create(&args.to, &args.key)
+        let written = keys::open_at(&args.to, &args.key)
             .and_then(|repository| metrics::write(path, &*repository, Some(&ended)));
         // The backup's own end matters more.
         written.unwrap_or_else(|error| eprintln!("pgshrink: no metrics: {error}"));

@@ -22,17 +22,25 @@ impl From<SecretError> for Failure {
 
 /// Opens a repository that is there, to read backups of it.
 pub(super) fn open(args: &FromArgs) -> Result<Arc<dyn Repository>, Failure> {
-    let keys = keys(&args.key)?;
-    let location = Location::parse(&args.from)?;
+    open_at(&args.from, &args.key)
+}
+
+/// Opens a repository that is there.
+pub(super) fn open_at(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Repository>, Failure> {
+    let keys = keys(key)?;
+    let location = Location::parse(place)?;
     Ok(sealed(location.open(&Variables::of_process())?, &location.to_string(), keys))
 }
 
 /// Opens a repository for a new backup. A directory is made if it is not there.
 ///
+/// Of several keys only the first counts, so that a backup that is resumed does not get objects with two keys.
+///
 /// Without a key, a repository whose newest backup is encrypted is refused: the key was forgotten, and a plain backup would
 /// disclose what the others keep secret.
 pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Repository>, Failure> {
-    let keys = keys(key)?;
+    let mut keys = keys(key)?;
+    keys.truncate(1);
     let has_key = !keys.is_empty();
     let location = Location::parse(place)?;
     let repository = sealed(location.create(&Variables::of_process())?, &location.to_string(), keys);

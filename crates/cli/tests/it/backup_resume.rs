@@ -1,6 +1,7 @@
 //! Backups that are interrupted and go on, and writers that are not alone.
 
 use crate::backup::{Kept, Running, SUMS, backup, done, refused, restored, start};
+use crate::backup_sealed::key_file;
 use pgshrink_testkit::Server;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -18,13 +19,17 @@ struct Slow {
 
 impl Slow {
     fn start(kept: &Kept, repository: &str, packs: usize) -> Slow {
+        Slow::start_with(kept, repository, packs, &[])
+    }
+
+    fn start_with(kept: &Kept, repository: &str, packs: usize, more: &[&str]) -> Slow {
         let before = entries(Path::new(repository));
         let conninfo = kept.cluster.conninfo("postgres");
         let words =
             ["backup", &conninfo, "--to", repository, "--checkpoint", "fast", "--compression", "none"];
         let slow = ["--pack-size", "1", "--max-rate", "5000", "-q"];
         let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-        let child: Child = command.args(words).args(slow).stderr(Stdio::piped()).spawn().unwrap();
+        let child: Child = command.args(words).args(slow).args(more).stderr(Stdio::piped()).spawn().unwrap();
         let mut child = Running(child);
         let began = Instant::now();
         loop {
@@ -99,6 +104,25 @@ fn a_backup_that_was_killed_goes_on_with_what_it_has_stored() {
     assert_eq!(copy.sql(SUMS).unwrap(), expected);
     // What is complete is not gone on with.
     assert_ne!(backup(&kept.cluster, &repository, &["--resume"]), name);
+}
+
+#[test]
+fn an_encrypted_backup_goes_on_with_the_key_that_it_was_begun_with() {
+    let kept = Kept::new(&[]);
+    let repository = kept.keep.path().join("encrypted").to_str().unwrap().to_owned();
+    let ((key, _), (new, _)) = (key_file(&kept.keep, '1'), key_file(&kept.keep, '2'));
+    let slow = Slow::start_with(&kept, &repository, 2, &["--key-file", &key]);
+    let place = slow.place.clone();
+    let name = slow.kill();
+    let old = entries(&place.join("packs"));
+    // With a new key before the old one, objects of one backup would need both.
+    let both = ["--key-file", &new, "--key-file", &key];
+    let other = backup(&kept.cluster, &repository, &[&["--resume"][..], &both].concat());
+    assert_ne!(other, name);
+    done(&["verify", &other, "--from", &repository, "--key-file", &new]);
+    assert_eq!(backup(&kept.cluster, &repository, &["--resume", "--key-file", &key]), name);
+    assert!(entries(&place.join("packs")).intersection(&old).next().is_some());
+    done(&["verify", &name, "--from", &repository, "--key-file", &key]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file with a key, and the key's id as SHA-256 has it.
-fn key_file(keep: &TempDir, digit: char) -> (String, &'static str) {
+pub(crate) fn key_file(keep: &TempDir, digit: char) -> (String, &'static str) {
     let path = keep.path().join(format!("key-{digit}"));
     fs::write(&path, format!("{}\n", String::from(digit).repeat(64))).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();

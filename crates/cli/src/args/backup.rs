@@ -106,12 +106,11 @@ pub struct BackupKeyArgs {
     /// File with the key that backups are encrypted with, readable by its owner alone
     ///
     /// 64 hexadecimal digits or 44 characters of base64: openssl rand -hex 32. May be repeated: new backups get the first one,
-    /// files before commands, and each backup is read with the one that it needs. Without --key-file and --key-command the
-    /// variables PGSHRINK_BACKUP_KEY_FILE and PGSHRINK_BACKUP_KEY_COMMAND count.
-    #[arg(long, value_name = "FILE", help_heading = "Key")]
+    /// files before commands, and each backup is read with the one that it needs.
+    #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_KEY_FILE", help_heading = "Key")]
     pub key_file: Vec<PathBuf>,
     /// Shell command that prints the key. May be repeated
-    #[arg(long, value_name = "COMMAND", help_heading = "Key")]
+    #[arg(long, value_name = "COMMAND", env = "PGSHRINK_BACKUP_KEY_COMMAND", help_heading = "Key")]
     pub key_command: Vec<String>,
 }
 

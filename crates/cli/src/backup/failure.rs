@@ -1,6 +1,5 @@
 //! Why a backup or a restore did not come to its end.
 
-use super::keys::{KEY_COMMAND, KEY_FILE};
 use pgshrink_repository::Error as RepositoryError;
 use std::fmt::Display;
 use std::io;
@@ -61,7 +60,7 @@ impl From<RepositoryError> for Failure {
             RepositoryError::NotSealed { .. } => Failure::Unencrypted {
                 what: format!(
                     "{error}: it was stored without a key, or somebody has replaced it. If it was stored without one, leave \
-                     --key-file, --key-command, {KEY_FILE} and {KEY_COMMAND} away"
+                     --key-file and --key-command away, in the environment and the configuration file, too"
                 ),
             },
             RepositoryError::Unsupported { .. } => Failure::new("repository", error),

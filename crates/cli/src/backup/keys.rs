@@ -5,14 +5,8 @@ use crate::args::{BackupKeyArgs, FromArgs};
 use pgshrink_cfs::seal::{MasterKey, Secret};
 use pgshrink_cfs_server::secrets::{self, Kernel, SecretError};
 use pgshrink_repository::{KeyId, Location, ObjectName, Repository, SealKey, Variables, sealed};
-use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
-
-/// A file with the key, where no other key was given.
-pub(super) const KEY_FILE: &str = "PGSHRINK_BACKUP_KEY_FILE";
-/// A command that prints the key, where no other key was given.
-pub(super) const KEY_COMMAND: &str = "PGSHRINK_BACKUP_KEY_COMMAND";
 
 impl From<SecretError> for Failure {
     fn from(error: SecretError) -> Failure {
@@ -57,7 +51,7 @@ pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Reposit
     Ok(repository)
 }
 
-/// All keys that were named, files before commands, or that of the environment.
+/// All keys that were named, files before commands.
 fn keys(args: &BackupKeyArgs) -> Result<Vec<SealKey>, Failure> {
     let mut found = Vec::new();
     for path in &args.key_file {
@@ -65,14 +59,6 @@ fn keys(args: &BackupKeyArgs) -> Result<Vec<SealKey>, Failure> {
     }
     for command in &args.key_command {
         found.push(key(secrets::of_command(command, "--key-command")?, "--key-command")?);
-    }
-    let variable = |name| std::env::var_os(name).filter(|value| found.is_empty() && !value.is_empty());
-    if let Some(path) = variable(KEY_FILE) {
-        found.push(key(secrets::of_file(Path::new(&path))?, KEY_FILE)?);
-    } else if let Some(command) = variable(KEY_COMMAND) {
-        let command = command.into_string();
-        let command = command.map_err(|_| Failure::new(KEY_COMMAND, "expected UTF-8"))?;
-        found.push(key(secrets::of_command(&command, KEY_COMMAND)?, KEY_COMMAND)?);
     }
     Ok(found)
 }

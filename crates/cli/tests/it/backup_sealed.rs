@@ -85,28 +85,40 @@ fn an_encrypted_backup_is_restored_with_its_key_and_shows_nothing() {
 }
 
 #[test]
-fn a_key_of_the_environment_counts_where_no_other_is_given() {
+fn a_key_of_a_flag_is_stronger_than_one_of_the_environment_and_that_than_one_of_a_file() {
     let keep = TempDir::new().unwrap();
-    let ((key, id), (_, other_id)) = (key_file(&keep, '1'), key_file(&keep, '2'));
+    let ((key, id), (other, other_id)) = (key_file(&keep, '1'), key_file(&keep, '2'));
     let kept = Kept::new(&["--key-file", &key]);
-    let run = |name: &str, value: &str, words: &[&str]| {
+    let from = kept.repository();
+    let run = |variable: (&str, &str), words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-        let from = kept.repository();
         let words = [&["list", "--from", &from], words].concat();
-        let output = command.args(words).env(name, value).output().unwrap();
+        let output = command.args(words).env(variable.0, variable.1).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
-    for (name, value) in
-        [("PGSHRINK_BACKUP_KEY_FILE", key.clone()), ("PGSHRINK_BACKUP_KEY_COMMAND", format!("cat {key}"))]
-    {
-        let (code, text) = run(name, &value, &[]);
+    let ways = |path: &str| {
+        let command = format!("cat {path}");
+        [
+            ("PGSHRINK_BACKUP_KEY_FILE", "--key-file", path.to_owned()),
+            ("PGSHRINK_BACKUP_KEY_COMMAND", "--key-command", command),
+        ]
+    };
+    for ((variable, flag, value), (_, _, other)) in ways(&key).into_iter().zip(ways(&other)) {
+        let (code, text) = run((variable, &value), &[]);
         assert!(code == Some(0) && !text.contains("locked"), "{text}");
-        let other = "printf %064d 2 | tr 0 2";
-        let (_, text) = run(name, &value, &["--key-command", other]);
+        let (_, text) = run((variable, &value), &[flag, &other]);
         assert!(text.contains("locked") && text.contains(id) && text.contains(other_id), "{text}");
-        let (code, text) = run(name, "/nonexistent", &[]);
-        assert!(code == Some(2) && text.contains("nonexistent") | text.contains(name), "{text}");
+        let (code, text) = run((variable, "/nonexistent"), &[]);
+        assert!(code == Some(2) && (text.contains("nonexistent") || text.contains(flag)), "{text}");
+        let (code, text) = run((variable, ""), &[]);
+        assert!(code == Some(2) && text.contains(flag), "an empty one is not taken for none: {text}");
     }
+    let config = keep.path().join("backup.toml");
+    fs::write(&config, format!("[backup]\nkey_file = {key:?}\n")).unwrap();
+    let config = ["--config", config.to_str().unwrap()];
+    assert!(!run(("HOME", "/nowhere"), &config).1.contains("locked"));
+    let (_, text) = run(("PGSHRINK_BACKUP_KEY_FILE", &other), &config);
+    assert!(text.contains("locked") && text.contains(id) && text.contains(other_id), "{text}");
 }
 
 #[test]
@@ -176,7 +188,7 @@ fn each_backup_needs_its_own_key_and_plain_ones_are_shown_as_such() {
     let text = damaged(&[&["verify", "latest", "--from", &from][..], &both].concat());
     assert!(text.contains(&kept.name) && text.contains("is not encrypted"), "{text}");
     let text = damaged(&["verify", &kept.name, "--from", &from, "--key-file", &first]);
-    assert!(text.contains("replaced") && text.contains("PGSHRINK_BACKUP_KEY_FILE"), "{text}");
+    assert!(text.contains("replaced") && text.contains("--key-file"), "{text}");
     let into = keep.path().join("into").to_str().unwrap().to_owned();
     let words = ["restore", &kept.name, "--from", &from, "--into", &into, "--key-file", &first];
     assert!(refused(&words).contains("is not encrypted") && !Path::new(&into).exists());

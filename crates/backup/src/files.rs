@@ -9,6 +9,7 @@
 
 mod kind;
 mod relation;
+mod walk;
 
 use std::collections::HashSet;
 
@@ -21,6 +22,7 @@ use crate::path::BackupPath;
 
 pub use kind::{FileKind, Location};
 pub use relation::{BLOCKS_PER_SEGMENT, Fork, RelationFile, SEGMENTS_MAX, TemporaryRelationFile};
+pub use walk::{DIRECTORIES_MAX, Entry, ListedFile, Walk};
 
 /// What a chunk of this file consists of, from this offset on.
 pub fn content(area: Area, path: &BackupPath, offset: u64) -> Content {
@@ -71,7 +73,8 @@ pub enum Reason {
     Cache,
     /// Of an earlier restore.
     EarlierBackup,
-    /// In a tablespace, but not of this server.
+    /// In a tablespace, but not of this server; or the files of a tablespace that lies inside the data directory, which are
+    /// copied by its link.
     Tablespace,
     /// Of compressed files: space in reserve, the guard, a container half made or half removed. Servers with
     /// the library hide these, and what SQL reads of compressed files is plain.
@@ -106,18 +109,9 @@ impl Rules {
     /// The directory with these entries; `path` is none for the data directory itself.
     pub fn directory(&self, path: Option<BackupPath>, names: &[&[u8]]) -> Directory<'_> {
         let location = path.as_ref().map_or(Location::Other, Location::of_directory);
-        let init_fork = |name: &&[u8]| relation::parse(name).filter(|(_, fork, _)| *fork == Fork::Init);
-        let unlogged = if location.holds_relations() {
-            names
-                .iter()
-                .filter_map(init_fork)
-                .filter(|(.., segment)| *segment == 0)
-                .map(|(number, ..)| number)
-                .collect()
-        } else {
-            HashSet::new()
-        };
-        Directory { rules: self, path, location, unlogged }
+        let mut directory = Directory { rules: self, path, location, unlogged: HashSet::new() };
+        names.iter().for_each(|name| directory.see(name));
+        directory
     }
 }
 
@@ -132,6 +126,16 @@ pub struct Directory<'a> {
 }
 
 impl Directory<'_> {
+    /// Takes note of a name whose entry is still to come. The names of init forks must be known before their relations' are
+    /// asked for.
+    pub fn see(&mut self, name: &[u8]) {
+        if self.location.holds_relations()
+            && let Some((number, Fork::Init, 0)) = relation::parse(name)
+        {
+            self.unlogged.insert(number);
+        }
+    }
+
     /// What is done with the entry of this name. `.` and `..` are no entries.
     pub fn choice(&self, name: &[u8]) -> Choice {
         if let Some(reason) = excluded_everywhere(name) {
@@ -139,6 +143,11 @@ impl Directory<'_> {
         }
         match self.location {
             Location::Tablespace(_) if name != self.rules.version_directory.as_bytes() => {
+                return Choice::Exclude(Reason::Tablespace);
+            }
+            Location::Tablespace(_) => {}
+            // A tablespace whose place nobody named in `tablespaces_inside`.
+            _ if name == self.rules.version_directory.as_bytes() => {
                 return Choice::Exclude(Reason::Tablespace);
             }
             Location::Database { .. } if TemporaryRelationFile::parse(name).is_some() => {
@@ -268,6 +277,7 @@ mod tests {
     fn a_tablespace_is_copied_by_its_link_and_only_this_servers_part() {
         let names = ["PG_18_202506291", "PG_15_202209061", "lost+found"];
         assert_eq!(left_out("pg_tblspc/16400", &names), ["PG_15_202209061", "lost+found"]);
+        assert_eq!(left_out("spaces/far", &names), ["PG_18_202506291"]);
         let inside = choices("spaces", &["near", "far"]);
         assert_eq!(inside, [("near", Choice::EmptyDirectory), ("far", Choice::Include)]);
     }

@@ -6,10 +6,12 @@
 //! * [`base_backup`]: the command `BASE_BACKUP`, its options and what the server answers.
 //! * [`chunk`]: a piece of a file, compressed, and back.
 //! * [`checksum`]: the checksums that a manifest may hold.
+//! * [`control`]: whether `pg_control` was read whole.
 //! * [`files`]: which files a backup has, and what they are.
 //! * [`label`]: `backup_label` and `tablespace_map`.
 //! * [`manifest`]: the list of a backup's files, read and written as the server does.
 //! * [`pack`]: objects of a repository that hold chunks of files.
+//! * [`pages`]: the checksums of pages.
 //! * [`record`]: what a backup is, and which packs it has.
 //! * [`retention`]: which backups are removed.
 //! * [`wal`]: LSNs, timelines, names of WAL segments.
@@ -18,11 +20,13 @@
 pub mod base_backup;
 pub mod checksum;
 pub mod chunk;
+pub mod control;
 mod error;
 pub mod files;
 pub mod label;
 pub mod manifest;
 pub mod pack;
+pub mod pages;
 pub mod path;
 pub mod record;
 pub mod retention;

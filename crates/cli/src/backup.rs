@@ -3,7 +3,8 @@
 //! A shell around `pgshrink-backup`: connections, threads, files and output are here, everything that knows a format is there.
 //!
 //! ```text
-//!   source ──▶ stream: incoming ▶ archives ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
+//!   source ──▶ route: stream: incoming ▶ archives
+//!                  or parallel: listing ▶ readers ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
 //!              wal ─────────────────────────▶
 //!   repository ──▶ whole ▶ expected ▶ restore, verify, list
 //!                                     restore ▶ boot (a server on a restored copy)
@@ -23,8 +24,10 @@ mod keys;
 mod known;
 mod lease;
 mod metrics;
+mod parallel;
 mod process;
 mod restore;
+mod route;
 mod source;
 mod stream;
 mod transfer;
@@ -33,7 +36,9 @@ mod whole;
 
 use failure::Failure;
 
-use crate::args::{BackupArgs, CheckpointMode, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
+use crate::args::{
+    BackupArgs, BackupRoute, CheckpointMode, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs,
+};
 use crate::cfs::output::{self, Progress};
 use archive::{Encoding, Store};
 use expected::Expected;
@@ -44,6 +49,7 @@ use pgshrink_backup::record::Record;
 use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
 use restore::Destination;
+use route::Way;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -166,6 +172,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let default = Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
+    let way = way(args)?;
     let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
     let level = args.level.map_or(Ok(Level::default()), Level::new);
     let options = Options {
@@ -178,13 +185,14 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         max_rate: args.max_rate.map(MaxRate::from_kib_per_second).transpose()?,
         // WAL is streamed; nobody has to wait for the archiver.
         wait: false,
+        verify_checksums: !args.no_verify_checksums,
         ..Options::new(&args.label)
     };
     let level = level.map_err(|error| Failure::new("--level", error))?;
     let pack_bytes = args.pack_size << 20;
     let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes };
     let repository = keys::create(&args.to, &args.key)?;
-    let mut server = source::Server::connect(&args.conninfo)?;
+    let mut server = source::Server::connect(&args.conninfo, way)?;
     let resume = match args.resume {
         true => resumable(&*repository, &server.system.to_string())?,
         false => None,
@@ -226,6 +234,34 @@ fn resumable(repository: &dyn Repository, system: &str) -> Result<Option<String>
     let leases = lease::observe(repository, &begun)?;
     let silent = begun.into_iter().zip(leases).rfind(|(_, lease)| *lease == Lease::Silent);
     Ok(silent.map(|(name, _)| name))
+}
+
+/// Which way files come. What that way cannot do is refused, and not passed over.
+fn way(args: &BackupArgs) -> Result<Way, Failure> {
+    match (args.route, args.connections) {
+        (BackupRoute::Stream, None) => Ok(Way::Stream),
+        (BackupRoute::Stream, Some(_)) => Err(Failure::new(
+            "--connections",
+            "files come over several connections with --route parallel only",
+        )),
+        (BackupRoute::Parallel, _) if args.compression.as_deref().is_some_and(|asked| asked != "none") => {
+            let what =
+                "with --route parallel the server compresses nothing; leave it out, or use --route stream";
+            Err(Failure::new("--compression", what))
+        }
+        (BackupRoute::Parallel, Some(connections)) => {
+            let allowed = 1..=parallel::CONNECTIONS_MAX;
+            let what = || format!("expected a number from 1 to {}, found {connections}", allowed.end());
+            match allowed.contains(&connections) {
+                true => Ok(Way::Parallel { connections }),
+                false => Err(Failure::new("--connections", what())),
+            }
+        }
+        (BackupRoute::Parallel, None) => {
+            let here = std::thread::available_parallelism().map_or(1, usize::from);
+            Ok(Way::Parallel { connections: here.min(parallel::CONNECTIONS_DEFAULT_MAX) })
+        }
+    }
 }
 
 fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {

@@ -144,13 +144,7 @@ impl<'a> Options<'a> {
     /// [`Error::TooOld`] for what the version does not know; [`Error::Malformed`] and [`Error::Limit`] for
     /// values that no version takes.
     pub fn command(&self, major: ServerMajor) -> Result<String, Error> {
-        if self.label.len() > LABEL_BYTES_MAX {
-            let (found, allowed) = (self.label.len() as u64, LABEL_BYTES_MAX as u64);
-            return Err(Error::Limit { what: "label in bytes", found, allowed });
-        }
-        if self.label.contains(['\n', '\r']) {
-            return Err(Error::malformed("label", "one line", self.label.as_bytes()));
-        }
+        self.check_label()?;
         let mut list = List(String::from("BASE_BACKUP ("));
         list.text("LABEL", self.label)?;
         self.add_target(&mut list)?;
@@ -181,6 +175,21 @@ impl<'a> Options<'a> {
         }
         list.0.push(')');
         Ok(list.0)
+    }
+
+    /// Checks the label, which `pg_backup_start` takes too.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for more than one line or a NUL byte, [`Error::Limit`].
+    pub fn check_label(&self) -> Result<(), Error> {
+        if self.label.len() > LABEL_BYTES_MAX {
+            let (found, allowed) = (self.label.len() as u64, LABEL_BYTES_MAX as u64);
+            return Err(Error::Limit { what: "label in bytes", found, allowed });
+        }
+        if self.label.contains(['\n', '\r', '\0']) {
+            return Err(Error::malformed("label", "one line without NUL bytes", self.label.as_bytes()));
+        }
+        Ok(())
     }
 
     fn add_target(&self, list: &mut List) -> Result<(), Error> {

@@ -28,6 +28,21 @@ pub struct BackupArgs {
     /// Such as zstd:level=3:workers=2. It shortens the way to this machine. What is stored is compressed anew.
     #[arg(long, value_name = "METHOD[:DETAIL]", env = "PGSHRINK_BACKUP_COMPRESSION", help_heading = "Speed")]
     pub compression: Option<String>,
+    /// How files come: over one BASE_BACKUP, or over several connections that read files
+    ///
+    /// The parallel route is for fast links: nothing is compressed on the way. It needs EXECUTE on five functions, which the
+    /// error of a first run lists.
+    #[arg(
+        long,
+        value_name = "ROUTE",
+        env = "PGSHRINK_BACKUP_ROUTE",
+        default_value = "stream",
+        help_heading = "Speed"
+    )]
+    pub route: BackupRoute,
+    /// Connections of the parallel route: 1 to 32 [default: one for each processor here, 4 at most]
+    #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_CONNECTIONS", help_heading = "Speed")]
+    pub connections: Option<usize>,
     /// Level of what is stored: 1 to 19 [default: 3]
     #[arg(long, value_name = "LEVEL", env = "PGSHRINK_BACKUP_LEVEL", help_heading = "Speed")]
     pub level: Option<i32>,
@@ -49,6 +64,9 @@ pub struct BackupArgs {
     /// The server sends everything again. What is stored already, and has not changed, is neither compressed nor stored again.
     #[arg(long, env = "PGSHRINK_BACKUP_RESUME")]
     pub resume: bool,
+    /// Take pages as they are, also where their checksums are wrong
+    #[arg(long)]
+    pub no_verify_checksums: bool,
     /// A name for people, kept in backup_label
     #[arg(long, value_name = "TEXT", default_value = "pgshrink", env = "PGSHRINK_BACKUP_LABEL")]
     pub label: String,
@@ -68,6 +86,15 @@ Examples:
 
 The role needs no more than this:
   CREATE ROLE replicator LOGIN REPLICATION PASSWORD '…';";
+
+/// How the files of a cluster come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackupRoute {
+    /// One BASE_BACKUP, compressed by the server.
+    Stream,
+    /// Several ordinary connections, without compression.
+    Parallel,
+}
 
 /// How the server makes its checkpoint at the start of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

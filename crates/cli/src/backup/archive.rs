@@ -12,7 +12,6 @@ use super::failure::first_cause;
 use super::known::Known;
 use super::lease;
 use super::source::{Server, WalConnection};
-use super::stream::Stream;
 use super::transfer::{self, CHUNKS_MAX, Progress, Route, Sink, Transferred, cause, joined};
 use pgshrink_backup::base_backup::Options;
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, Level};
@@ -60,9 +59,9 @@ pub(super) fn take(
     // What the store refuses is known before the server makes its checkpoint.
     repository.top(usize::MAX)?;
     let about =
-        About { version: server.version, system: server.system, wal_segment: server.wal.segment_size };
-    let route = Stream::begin(&mut server.data, server.major, options)?;
-    // The server has accepted the command.
+        About { version: server.version, system: server.system, wal_segment: server.wal_segment_size() };
+    let (route, wal) = server.begin(options)?;
+    // The server has begun.
     let claim = match store.resume {
         Some(name) => Claim::take_over(repository, name, about.system)?,
         None => Claim::take(repository, about.system)?,
@@ -72,7 +71,7 @@ pub(super) fn take(
         let claim = &claim;
         scope.spawn(move || lease::keep(repository, claim, &dead));
         let attempt = Attempt { repository, claim, encoding, about: &about };
-        let taken = attempt.run(route, &mut server.wal, progress);
+        let taken = attempt.run(route, wal, progress);
         drop(alive);
         taken
     });

@@ -1,19 +1,24 @@
 //! The server that is backed up, checked before anything starts.
 
 use super::Failure;
+use super::parallel::{Control, Parallel, Sessions};
+use super::route::{AnyRoute, Data, Way};
+use super::stream::Stream;
 use crate::surroundings;
 use pgshrink_backup::Error as BackupError;
-use pgshrink_backup::base_backup::ServerMajor;
+use pgshrink_backup::base_backup::{Options as BackupOptions, ServerMajor};
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::wal::WalSegmentSize;
 use pgshrink_pgclient::connection::{Connection, Options};
 use pgshrink_pgclient::{Conninfo, Parameters, Surroundings, conninfo, replication};
 
-/// Two replication connections to one server.
+/// The database of ordinary connections, where nobody names another.
+const DATABASE_DEFAULT: &[u8] = b"postgres";
+
+/// The connections to one server.
 pub(super) struct Server {
-    /// For BASE_BACKUP.
-    pub(super) data: Connection,
-    pub(super) wal: WalConnection,
+    data: Data,
+    wal: WalConnection,
     pub(super) major: ServerMajor,
     /// `server_version_num`.
     pub(super) version: u32,
@@ -28,64 +33,127 @@ pub(super) struct WalConnection {
     pub(super) segment_size: WalSegmentSize,
 }
 
+/// How to connect.
+pub(super) struct Address<'a> {
+    info: Conninfo,
+    around: Surroundings<'a>,
+}
+
 impl Server {
-    /// Connects as a connection string says, and sees whether the server can be backed up.
-    pub(super) fn connect(conninfo: &str) -> Result<Server, Failure> {
-        let around = surroundings::of_process();
-        let mut data = connect(conninfo, &around)?;
-        // Checksums of pages that are wrong, files that are left out.
-        data.on_notice(|report| eprintln!("pgshrink: the server says: {report}"));
-        let version = data.server_version().unwrap_or_default();
-        let major = ServerMajor::new(version / 10_000).map_err(|error| match error {
-            BackupError::Unsupported { .. } => Failure::new(place(&data), error),
-            other => other.into(),
-        })?;
-        let system = replication::identify_system(&mut data)?;
-        let segment = replication::show(&mut data, "wal_segment_size")?;
+    /// Connects as a connection string says, and sees whether the server can be backed up in that way.
+    pub(super) fn connect(conninfo: &str, way: Way) -> Result<Server, Failure> {
+        let address = Address::parse(conninfo)?;
+        // First, as it sees all rights that are missing.
+        let control = match way {
+            Way::Stream => None,
+            Way::Parallel { .. } => Some(Control::connect(&address)?),
+        };
+        let mut wal = address.replication()?;
+        let version = wal.server_version().unwrap_or_default();
+        let major = major(&wal)?;
+        let system = SystemIdentifier(replication::identify_system(&mut wal)?.identifier);
+        let segment = replication::show(&mut wal, "wal_segment_size")?;
         let segment_size = segment_bytes(&segment)
             .and_then(|bytes| WalSegmentSize::new(bytes).ok())
-            .ok_or_else(|| Failure::new(place(&data), format!("wal_segment_size is {segment:?}")))?;
-        let mut wal = connect(conninfo, &around)?;
-        let other = replication::identify_system(&mut wal)?;
-        if other.identifier != system.identifier {
-            let found = "the second connection came to another cluster than the first; name one host";
-            return Err(Failure::new(place(&wal), found));
-        }
+            .ok_or_else(|| Failure::new(place(&wal), format!("wal_segment_size is {segment:?}")))?;
         let slot = format!("pgshrink_{}", wal.process_id().unwrap_or_default());
         replication::create_temporary_slot(&mut wal, &slot)?;
-        // Before its first byte the server makes a checkpoint, which may take as long as checkpoint_timeout. TCP's keepalive
-        // notices a network that is gone.
-        data.set_read_timeout(None);
-        let system = SystemIdentifier(system.identifier);
-        Ok(Server {
-            data,
-            wal: WalConnection { connection: wal, slot, segment_size },
-            major,
-            version,
-            system,
-        })
+        let wal = WalConnection { connection: wal, slot, segment_size };
+        let data = match (control, way) {
+            (Some(control), Way::Parallel { connections }) => {
+                Data::Parallel(Sessions::open(control, &address, connections, &wal)?)
+            }
+            _ => Data::Stream(stream(&address, system)?),
+        };
+        Ok(Server { data, wal, major, version, system })
+    }
+
+    /// Size of WAL segments.
+    pub(super) fn wal_segment_size(&self) -> WalSegmentSize {
+        self.wal.segment_size
+    }
+
+    /// Begins a backup. Waits for the server's checkpoint.
+    pub(super) fn begin(
+        &mut self,
+        options: &BackupOptions,
+    ) -> Result<(AnyRoute<'_>, &mut WalConnection), Failure> {
+        let route = match &mut self.data {
+            Data::Stream(connection) => AnyRoute::Stream(Stream::begin(connection, self.major, options)?),
+            Data::Parallel(sessions) => {
+                AnyRoute::Parallel(Parallel::begin(sessions, self.major, self.system, options)?)
+            }
+        };
+        Ok((route, &mut self.wal))
     }
 }
 
-fn place(connection: &Connection) -> String {
+/// The connection for BASE_BACKUP.
+fn stream(address: &Address<'_>, system: SystemIdentifier) -> Result<Connection, Failure> {
+    let mut data = address.replication()?;
+    let other = replication::identify_system(&mut data)?;
+    if other.identifier != system.0 {
+        let found = "the second connection came to another cluster than the first; name one host";
+        return Err(Failure::new(place(&data), found));
+    }
+    // Checksums of pages that are wrong, files that are left out.
+    data.on_notice(|report| eprintln!("pgshrink: the server says: {report}"));
+    // Before its first byte the server makes a checkpoint, which may take as long as checkpoint_timeout. TCP's keepalive
+    // notices a network that is gone.
+    data.set_read_timeout(None);
+    Ok(data)
+}
+
+/// Refuses a server of a version that is not supported.
+pub(super) fn major(connection: &Connection) -> Result<ServerMajor, Failure> {
+    let version = connection.server_version().unwrap_or_default();
+    ServerMajor::new(version / 10_000).map_err(|error| match error {
+        BackupError::Unsupported { .. } => Failure::new(place(connection), error),
+        other => other.into(),
+    })
+}
+
+pub(super) fn place(connection: &Connection) -> String {
     format!("server {}", connection.place())
 }
 
-/// As libpq would, but for a replication connection.
-fn connect(text: &str, around: &Surroundings<'_>) -> Result<Connection, Failure> {
-    let bytes = text.as_bytes();
-    let mut info = match conninfo::is_recognized(bytes) {
-        true => Conninfo::parse_strict(bytes)?,
-        false if text.is_empty() => Conninfo::parse_strict(b"")?,
-        false => {
-            let what = "is no connection string; write \"host=db user=replicator\" or postgresql://…";
-            // It may be a URL with a password.
-            return Err(Failure::new("CONNINFO", what));
+impl Address<'_> {
+    fn parse(text: &str) -> Result<Address<'static>, Failure> {
+        let bytes = text.as_bytes();
+        let info = match conninfo::is_recognized(bytes) {
+            true => Conninfo::parse_strict(bytes)?,
+            false if text.is_empty() => Conninfo::parse_strict(b"")?,
+            false => {
+                let what = "is no connection string; write \"host=db user=replicator\" or postgresql://…";
+                // It may be a URL with a password.
+                return Err(Failure::new("CONNINFO", what));
+            }
+        };
+        Ok(Address { info, around: surroundings::of_process() })
+    }
+
+    /// As libpq would, but for a replication connection.
+    pub(super) fn replication(&self) -> Result<Connection, Failure> {
+        let mut info = self.info.clone();
+        info.set("replication", b"true");
+        self.connect(&info)
+    }
+
+    /// As libpq would, but to the database `postgres` where no other is named.
+    pub(super) fn database(&self) -> Result<Connection, Failure> {
+        let mut info = self.info.clone();
+        info.remove("replication");
+        let parameters = Parameters::merge(&info.settings(), &self.around)?;
+        if parameters.get_nonempty("dbname").is_none() {
+            info.set("dbname", DATABASE_DEFAULT);
         }
-    };
-    info.set("replication", b"true");
-    let parameters = Parameters::merge(&info.settings(), around)?;
-    Ok(Connection::connect(&parameters, around, &Options::default())?)
+        self.connect(&info)
+    }
+
+    fn connect(&self, info: &Conninfo) -> Result<Connection, Failure> {
+        let parameters = Parameters::merge(&info.settings(), &self.around)?;
+        Ok(Connection::connect(&parameters, &self.around, &Options::default())?)
+    }
 }
 
 /// What SHOW says: `16MB`, `1GB`.

@@ -76,7 +76,7 @@ pub(crate) fn boot(server: &ServerBinaries, restore: impl FnOnce(&Path)) -> Clus
     cluster
 }
 
-fn give(path: &Path, user: u32, group: u32) {
+pub(crate) fn give(path: &Path, user: u32, group: u32) {
     lchown(path, Some(user), Some(group)).unwrap();
     if path.is_dir() && !path.is_symlink() {
         fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), user, group));

@@ -1,0 +1,128 @@
+//! The end of a backup over SQL: the control file, `pg_backup_stop`, the label.
+
+use super::ledger::Listed;
+use super::pieces::Kept;
+use crate::backup::Failure;
+use pgshrink_backup::base_backup::{Position, Tablespace};
+use pgshrink_backup::control::{self, CONTROL_BYTES};
+use pgshrink_backup::files::ListedFile;
+use pgshrink_backup::label::{BackupLabel, parse_tablespace_map};
+use pgshrink_backup::manifest::{SystemIdentifier, WalRange};
+use pgshrink_backup::{Error, ServerTime};
+use pgshrink_pgclient::connection::Connection;
+use std::thread;
+use std::time::Duration;
+
+/// How often the control file is read until it is whole, and the time between.
+const CONTROL_READS_MAX: usize = 50;
+const CONTROL_PAUSE: Duration = Duration::from_millis(20);
+
+/// On a standby, the timeline of the end is that of its minimum recovery point; a primary keeps that of its checkpoints.
+const STOP: &str = "SELECT stopped.lsn, CASE WHEN pg_catalog.pg_is_in_recovery() \
+    THEN (SELECT min_recovery_end_timeline FROM pg_catalog.pg_control_recovery()) \
+    ELSE (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()) END, \
+    stopped.labelfile, stopped.spcmapfile, extract(epoch FROM pg_catalog.clock_timestamp())::bigint \
+    FROM pg_catalog.pg_backup_stop(false) AS stopped";
+
+/// What `pg_backup_stop` says.
+pub(super) struct Stopped {
+    pub(super) stop: Position,
+    pub(super) label: BackupLabel,
+    label_text: Vec<u8>,
+    map_text: Vec<u8>,
+    time: ServerTime,
+}
+
+/// Reads the control file, after all others.
+pub(super) fn read_control(
+    connection: &mut Connection,
+    listed: &ListedFile,
+    system: SystemIdentifier,
+    kept: &Kept<'_>,
+) -> Result<(), Failure> {
+    let sql = format!(
+        "SELECT pg_catalog.encode(pg_catalog.pg_read_binary_file('global/pg_control', 0, {CONTROL_BYTES}, true), 'hex')"
+    );
+    let mut reads = 0;
+    loop {
+        let found = connection.query_params(&sql, &[])?;
+        let file = from_hex(found.bytes(0, 0).unwrap_or_default());
+        reads += 1;
+        match control::check(&file) {
+            Ok(found) if found == system => return kept.file(listed, &file),
+            Ok(found) => {
+                let what = format!("it is of the cluster {found}, and the server of {system}");
+                return Err(Failure::new("global/pg_control", what));
+            }
+            // It is being written.
+            Err(Error::Malformed { .. }) if reads < CONTROL_READS_MAX => thread::sleep(CONTROL_PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What `encode(…, 'hex')` gives; nothing for anything else.
+fn from_hex(text: &[u8]) -> Vec<u8> {
+    let digit = |byte: &u8| (*byte as char).to_digit(16);
+    let byte = |pair: &[u8; 2]| Some((digit(&pair[0])? << 4 | digit(&pair[1])?) as u8);
+    text.as_chunks::<2>().0.iter().map(byte).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Ends the backup on the server.
+pub(super) fn stop(connection: &mut Connection) -> Result<Stopped, Failure> {
+    let found = connection.query_params(STOP, &[])?;
+    let text = |column| found.bytes(0, column).unwrap_or_default().to_vec();
+    let seconds = found.text(0, 4).and_then(|text| text.parse().ok()).unwrap_or(0);
+    Ok(Stopped {
+        stop: Position::from_row(&[found.bytes(0, 0), found.bytes(0, 1)])?,
+        label: BackupLabel::parse(&text(2))?,
+        label_text: text(2),
+        map_text: text(3),
+        time: ServerTime::from_unix_seconds(seconds)?,
+    })
+}
+
+impl Stopped {
+    /// Refuses an end that does not fit the beginning.
+    pub(super) fn check(&self, start: Position, tablespaces: &[Tablespace]) -> Result<(), Failure> {
+        let label = &self.label;
+        if label.start != start.lsn || label.start_timeline != start.timeline {
+            let what = format!(
+                "it began at {} on timeline {}, and its label says {} on timeline {}: the standby has come to another \
+                 timeline meanwhile; back it up again",
+                start.lsn, start.timeline, label.start, label.start_timeline
+            );
+            return Err(Failure::new("the backup", what));
+        }
+        let mut outside: Vec<_> =
+            tablespaces.iter().filter_map(|tablespace| tablespace.space.as_ref()).collect();
+        let map = parse_tablespace_map(&self.map_text)?;
+        let mut map: Vec<_> = map.into_iter().map(|space| (space.oid, space.location)).collect();
+        outside.sort();
+        map.sort();
+        if outside.into_iter().eq(map.iter()) {
+            return Ok(());
+        }
+        let what = "its tablespace_map has other tablespaces than were read; run it again";
+        Err(Failure::new("the backup", what))
+    }
+
+    /// Adds the files that are in no data directory: the label, and the map where it was asked for.
+    pub(super) fn add_files(&self, with_map: bool, kept: &Kept<'_>) -> Result<(), Failure> {
+        let file = |name: &str, text: &[u8]| {
+            let size = text.len() as u64;
+            kept.file(&ListedFile { path: name.parse()?, size, modified: self.time }, text)
+        };
+        file("backup_label", &self.label_text)?;
+        if with_map && !self.map_text.is_empty() {
+            file("tablespace_map", &self.map_text)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the manifest.
+    pub(super) fn end_manifest(&self, start: Position, kept: Kept<'_>) -> Result<Listed, Failure> {
+        let range = WalRange { timeline: start.timeline, start: start.lsn, end: self.stop.lsn };
+        kept.ledger.end(range)
+    }
+}

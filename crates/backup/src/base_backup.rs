@@ -14,10 +14,12 @@
 
 mod command;
 mod compression;
+mod ending;
 mod message;
 mod rows;
 
-pub use command::{Checkpoint, ManifestOption, MaxRate, Options, ServerMajor, Target};
+pub use command::{Checkpoint, ManifestOption, MaxRate, Options, Probed, ServerMajor, Target};
 pub use compression::{Compression, CompressionAlgorithm, WORKERS_MAX};
+pub use ending::ArchiveEnd;
 pub use message::{ArchiveName, Event, Message, Sequence};
 pub use rows::{Position, Tablespace};

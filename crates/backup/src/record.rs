@@ -15,7 +15,7 @@ use crate::manifest::SystemIdentifier;
 use crate::pack::{BackupId, CHUNK_BYTES_MAX, CHUNKS_MAX, PackNumber, Sha256};
 use crate::path::BackupPath;
 use crate::time::ServerTime;
-use crate::wal::{Lsn, Timeline, WalSegmentName, WalSegmentSize};
+use crate::wal::{Lsn, Timeline, WalSegmentSize, check_wal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::Digest;
@@ -222,7 +222,8 @@ impl Record {
         if let Some(other) = self.wal.iter().find(|file| !is_wal(&file.path)) {
             return refused("WAL in pg_wal", &other.path);
         }
-        self.check_wal(size)?;
+        let names = self.wal.iter().map(|file| file.path.name());
+        check_wal(names, self.start_lsn..self.stop_lsn, self.stop_timeline, size)?;
         let mut known = HashSet::with_capacity(self.tablespaces.len());
         for tablespace in &self.tablespaces {
             if tablespace.oid == 0 || !known.insert(tablespace.oid) {
@@ -255,21 +256,6 @@ impl Record {
                 Err(Error::malformed(WHAT, "packs in the order of their numbers", found.as_bytes()))
             }
         }
-    }
-
-    /// All WAL from the start to the stop position is there: the backup restores by itself.
-    fn check_wal(&self, size: WalSegmentSize) -> Result<(), Error> {
-        let known: HashSet<&[u8]> = self.wal.iter().map(|file| file.path.name()).collect();
-        let mut at = self.start_lsn.segment_start(size);
-        while at < self.stop_lsn {
-            let name = WalSegmentName::holding(self.stop_timeline, at, size).to_string();
-            if !known.contains(name.as_bytes()) {
-                return Err(Error::malformed(WHAT, "all WAL from start to stop", name.as_bytes()));
-            }
-            let Some(next) = at.checked_add(size.bytes()) else { break };
-            at = next;
-        }
-        Ok(())
     }
 }
 

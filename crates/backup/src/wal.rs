@@ -2,8 +2,10 @@
 //!
 //! The rules are those of `src/include/access/xlog_internal.h`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::str::FromStr;
 
 use crate::error::Error;
@@ -214,6 +216,30 @@ impl FromStr for WalSegmentName {
             Error::malformed("name of a WAL segment", expected, text.as_bytes())
         })
     }
+}
+
+/// Checks that all WAL of a range is there, by the names of its segments: a backup with it restores by itself.
+///
+/// # Errors
+/// [`Error::Malformed`] names the first segment that is missing.
+pub fn check_wal<'n>(
+    names: impl Iterator<Item = &'n [u8]>,
+    range: Range<Lsn>,
+    timeline: Timeline,
+    size: WalSegmentSize,
+) -> Result<(), Error> {
+    let known: HashSet<&[u8]> = names.collect();
+    let mut at = range.start.segment_start(size);
+    while at < range.end {
+        let name = WalSegmentName::holding(timeline, at, size).to_string();
+        if !known.contains(name.as_bytes()) {
+            let expected = "all WAL from start to stop";
+            return Err(Error::malformed("WAL of the backup", expected, name.as_bytes()));
+        }
+        let Some(next) = at.checked_add(size.bytes()) else { break };
+        at = next;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -192,6 +192,25 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
+    /// A command that asks whether the server can compress like this, and backs nothing up. It always ends with an
+    /// error, and before the checkpoint: [`Probed::of`] says what the error means.
+    ///
+    /// The label is one byte too long. The server looks at the label after it has set up the compression
+    /// (`SendBaseBackup` in `basebackup.c`) and before it asks for a checkpoint (`do_pg_backup_start` in `xlog.c`).
+    ///
+    /// # Errors
+    /// As [`Options::command`].
+    pub fn probe(compression: Compression, major: ServerMajor) -> Result<String, Error> {
+        let about = "pgshrink asks whether this server has a compression; the label is too long on purpose ";
+        let label = format!("{about:-<length$}", length = LABEL_BYTES_MAX + 1);
+        let mut list = List(String::from("BASE_BACKUP ("));
+        list.text("LABEL", &label)?;
+        list.text("TARGET", "blackhole")?;
+        Options { compression, ..Options::new("") }.add_compression(&mut list, major)?;
+        list.0.push(')');
+        Ok(list.0)
+    }
+
     fn add_target(&self, list: &mut List) -> Result<(), Error> {
         match self.target {
             Target::Client => list.text("TARGET", "client"),
@@ -216,6 +235,30 @@ impl<'a> Options<'a> {
         }
         list.text("COMPRESSION", self.compression.algorithm.name())?;
         self.compression.detail().map_or(Ok(()), |detail| list.text("COMPRESSION_DETAIL", &detail))
+    }
+}
+
+/// What the answer to [`Options::probe`] means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Probed {
+    /// The server has the compression.
+    Has,
+    /// It was built without it.
+    Lacks,
+    /// The error is about something else.
+    Other,
+}
+
+impl Probed {
+    /// From the error's SQLSTATE.
+    pub fn of(sqlstate: &str) -> Probed {
+        match sqlstate {
+            // ERRCODE_INVALID_PARAMETER_VALUE: the label.
+            "22023" => Probed::Has,
+            // ERRCODE_FEATURE_NOT_SUPPORTED in 15, ERRCODE_SYNTAX_ERROR since 16.
+            "0A000" | "42601" => Probed::Lacks,
+            _ => Probed::Other,
+        }
     }
 }
 
@@ -280,6 +323,17 @@ mod tests {
                         WAIT 0, MAX_RATE 32, TABLESPACE_MAP, VERIFY_CHECKSUMS 0, MANIFEST 'force-encode', \
                         MANIFEST_CHECKSUMS 'SHA256', COMPRESSION 'zstd', COMPRESSION_DETAIL 'level=3', INCREMENTAL)";
         assert_eq!(command(&all, 17).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_probe_has_a_label_that_no_server_takes() {
+        let probe = Options::probe("zstd:3".parse().unwrap(), ServerMajor::new(15).unwrap()).unwrap();
+        let (label, rest) = probe.strip_prefix("BASE_BACKUP (LABEL '").unwrap().split_once('\'').unwrap();
+        assert_eq!(label.len(), LABEL_BYTES_MAX + 1);
+        assert_eq!(rest, ", TARGET 'blackhole', COMPRESSION 'zstd', COMPRESSION_DETAIL 'level=3')");
+        assert_eq!(["22023", "0A000", "42601", "42501"].map(Probed::of), {
+            [Probed::Has, Probed::Lacks, Probed::Lacks, Probed::Other]
+        });
     }
 
     #[test]

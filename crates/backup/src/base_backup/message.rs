@@ -1,5 +1,7 @@
 //! What CopyData messages carry: archives one after the other, progress, and the manifest.
 
+use std::fmt;
+
 use super::compression::CompressionAlgorithm;
 use super::rows::Tablespace;
 use crate::error::Error;
@@ -76,6 +78,17 @@ impl ArchiveName {
         parsed.ok_or_else(|| {
             Error::malformed("name of an archive", "base.tar or OID.tar, and .gz, .lz4 or .zst", name)
         })
+    }
+}
+
+/// `base.tar.zst`
+impl fmt::Display for ArchiveName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tablespace {
+            None => f.write_str("base")?,
+            Some(oid) => write!(f, "{oid}")?,
+        }
+        write!(f, ".tar{}", self.compression.suffix())
     }
 }
 
@@ -337,6 +350,9 @@ mod tests {
             "4294967296.tar",
         ] {
             assert!(ArchiveName::parse(name.as_bytes()).is_err(), "{name}");
+        }
+        for name in ["base.tar", "16384.tar.gz", "base.tar.zst"] {
+            assert_eq!(ArchiveName::parse(name.as_bytes()).unwrap().to_string(), name);
         }
         assert_eq!(
             ArchiveName::parse(b"4294967295.tar.lz4"),

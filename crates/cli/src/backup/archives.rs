@@ -15,7 +15,6 @@ use sha2::Digest;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use tar::{Archive, EntryType};
@@ -73,7 +72,7 @@ impl<'a> Archives<'a> {
     /// Reads all archives and the manifest, which it writes to `object`.
     pub(super) fn run(
         mut self,
-        mut incoming: Incoming,
+        mut incoming: Incoming<'_>,
         object: &mut (dyn Write + Send),
     ) -> Result<Held, Failure> {
         let mut manifest = None;
@@ -101,8 +100,8 @@ impl<'a> Archives<'a> {
         })
     }
 
-    fn archive(&mut self, below: &str, bytes: ArchiveBytes<'_>) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::new("an archive from the server", error);
+    fn archive(&mut self, below: &str, bytes: ArchiveBytes<'_, '_>) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::inside("an archive from the server", error);
         let plain = plain(self.compression, bytes).map_err(failed)?;
         let mut archive = Archive::new(plain);
         for entry in archive.entries().map_err(failed)? {
@@ -141,7 +140,7 @@ impl<'a> Archives<'a> {
         let source = Arc::new(Source::new(Area::Data, path));
         let checksum = if is_label && size <= LABEL_BYTES_MAX {
             let mut label = Vec::new();
-            from.read_to_end(&mut label).map_err(Failure::at(Path::new("backup_label")))?;
+            from.read_to_end(&mut label).map_err(|error| Failure::inside("backup_label", error))?;
             self.label = Some(BackupLabel::parse(&label)?);
             cut(&source, size, &mut &label[..], self.jobs)?
         } else {
@@ -156,7 +155,7 @@ impl<'a> Archives<'a> {
 
     /// Writes the manifest to its object, and compares it with what came.
     fn manifest(&mut self, from: &mut impl Read, object: &mut (dyn Write + Send)) -> Result<Sha256, Failure> {
-        let failed = |error: io::Error| Failure::new("backup_manifest", error);
+        let failed = |error: io::Error| Failure::inside("backup_manifest", error);
         let (mut reader, mut sha256) = (Reader::new(), sha2::Sha256::new());
         let mut listed = 0;
         let mut bytes = vec![0; 64 << 10];

@@ -27,6 +27,31 @@ use std::time::{Duration, Instant};
 /// A pack is closed when it is so old: what comes later is lost if the backup is interrupted.
 const PACK_TIME: Duration = Duration::from_secs(60);
 
+/// Buffers that wait to be used again, at most.
+const SPARE_MAX: usize = 32;
+const _: () = assert!(SPARE_MAX * CHUNK_BYTES_DEFAULT <= 16 << 20);
+
+/// Buffers of chunks that were written: the kernel need not clear new memory for each chunk.
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// A buffer of so many bytes, with anything in it.
+fn buffer(size: usize) -> Vec<u8> {
+    let spare = SPARE.lock().ok().and_then(|mut spare| spare.pop());
+    let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES_DEFAULT));
+    buffer.resize(size, 0);
+    buffer
+}
+
+/// Takes a buffer whose bytes nobody needs any more.
+fn give_back(buffer: Vec<u8>) {
+    if let Ok(mut spare) = SPARE.lock()
+        && spare.len() < SPARE_MAX
+        && buffer.capacity() == CHUNK_BYTES_DEFAULT
+    {
+        spare.push(buffer);
+    }
+}
+
 /// A file whose chunks are on their way.
 pub(super) struct Source {
     area: Area,
@@ -74,8 +99,8 @@ pub(super) fn cut(
     let (mut offset, mut checksum) = (0, Crc32c::of(&[]));
     while offset < bytes {
         let size = (bytes - offset).min(CHUNK_BYTES_DEFAULT as u64) as usize;
-        let mut raw = vec![0; size];
-        from.read_exact(&mut raw).map_err(|error| Failure::new(&source.path, error))?;
+        let mut raw = buffer(size);
+        from.read_exact(&mut raw).map_err(|error| Failure::inside(&source.path, error))?;
         let job = Job::new(Arc::clone(source), offset, raw);
         checksum = checksum.combine(job.checksum, size as u64);
         send(jobs, job)?;
@@ -117,6 +142,7 @@ pub(super) fn encode(
             raw_checksum: checksum.0,
             codec: codec.byte(),
         };
+        give_back(raw);
         encoded.send(Encoded { source, facts, payload }).map_err(|_| broken_off())?;
     }
 }

@@ -83,6 +83,11 @@ impl Failure {
         move |error| Failure::new(path.display(), error)
     }
 
+    /// From what reading from a queue or connection came to: the failure inside, or that of a decoder about `what`.
+    pub(crate) fn inside(what: impl Display, error: io::Error) -> Failure {
+        error.downcast().unwrap_or_else(|error| Failure::new(what, error))
+    }
+
     /// Whether another thread knows more.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(self, Failure::BrokenOff)

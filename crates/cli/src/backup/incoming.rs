@@ -1,8 +1,10 @@
-//! What BASE_BACKUP sends, from the connection's thread to the one that reads archives.
+//! What BASE_BACKUP sends, for the thread that reads archives.
 //!
 //! ```text
-//!   connection --> Piece ... --> bounded queue --> Incoming --> ArchiveBytes: Read --> decompression --> tar
+//!   compressed:  connection --> Piece ... --> bounded queue --> Incoming --> ArchiveBytes: Read --> decompression --> tar
+//!   plain:       connection --> Incoming --> ArchiveBytes: Read --> tar
 //! ```
+//! What is not compressed is read on the connection's own thread: a queue would cost more time than it saves.
 
 use super::Failure;
 use super::failure::broken_off;
@@ -33,14 +35,40 @@ enum Piece {
 /// The end where pieces go in.
 pub(super) struct Outgoing {
     queue: SyncSender<Piece>,
+    /// Buffers that were read.
+    spare: Receiver<Vec<u8>>,
     joined: Vec<u8>,
 }
 
-/// The end where they come out.
-pub(super) struct Incoming {
-    queue: Receiver<Piece>,
+/// Where archives are read.
+pub(super) struct Incoming<'c> {
+    from: From<'c>,
     /// What follows the bytes that were read last.
     next: Option<Piece>,
+}
+
+enum From<'c> {
+    Queue { queue: Receiver<Piece>, spare: SyncSender<Vec<u8>> },
+    Connection { direct: Direct<'c>, spare: Vec<u8> },
+}
+
+/// Where messages of BASE_BACKUP come from.
+pub(super) trait Messages {
+    /// As [`CopyOut::next`].
+    fn next(&mut self) -> Result<Option<&[u8]>, pgshrink_pgclient::Error>;
+}
+
+impl Messages for CopyOut<'_> {
+    fn next(&mut self) -> Result<Option<&[u8]>, pgshrink_pgclient::Error> {
+        CopyOut::next(self)
+    }
+}
+
+/// A connection that is read without a queue.
+pub(super) struct Direct<'c> {
+    pub(super) copy: &'c mut (dyn Messages + Send),
+    pub(super) sequence: &'c mut Sequence,
+    pub(super) progress: &'c (dyn Fn(u64) + Sync),
 }
 
 /// What comes next.
@@ -54,9 +82,11 @@ pub(super) enum Part {
 }
 
 /// Both ends.
-pub(super) fn queue() -> (Outgoing, Incoming) {
+pub(super) fn queue() -> (Outgoing, Incoming<'static>) {
     let (sender, receiver) = sync_channel(PIECES_MAX);
-    (Outgoing { queue: sender, joined: Vec::new() }, Incoming { queue: receiver, next: None })
+    let (give_back, spare) = sync_channel(PIECES_MAX);
+    let from = From::Queue { queue: receiver, spare: give_back };
+    (Outgoing { queue: sender, spare, joined: Vec::new() }, Incoming { from, next: None })
 }
 
 impl Outgoing {
@@ -83,7 +113,7 @@ impl Outgoing {
             self.flush()?;
         }
         if self.joined.capacity() == 0 {
-            self.joined.reserve_exact(PIECE_BYTES.max(bytes.len()));
+            self.joined = self.spare.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE_BYTES));
         }
         self.joined.extend_from_slice(bytes);
         Ok(())
@@ -103,7 +133,12 @@ impl Outgoing {
     }
 }
 
-impl Incoming {
+impl<'c> Incoming<'c> {
+    /// From a connection.
+    pub(super) fn direct(direct: Direct<'c>) -> Incoming<'c> {
+        Incoming { from: From::Connection { direct, spare: Vec::new() }, next: None }
+    }
+
     /// What comes next. Bytes that nobody has read are passed over.
     pub(super) fn next(&mut self) -> Result<Part, Failure> {
         loop {
@@ -111,34 +146,67 @@ impl Incoming {
                 Piece::Archive(index) => return Ok(Part::Archive(index)),
                 Piece::Manifest => return Ok(Part::Manifest),
                 Piece::End => return Ok(Part::End),
-                Piece::Bytes(_) => {}
+                Piece::Bytes(bytes) => self.give_back(bytes),
             }
         }
     }
 
     /// Bytes of the archive or manifest up to its end.
-    pub(super) fn bytes(&mut self) -> ArchiveBytes<'_> {
+    pub(super) fn bytes(&mut self) -> ArchiveBytes<'_, 'c> {
         ArchiveBytes { incoming: self, bytes: Vec::new(), at: 0 }
     }
 
     fn take(&mut self) -> Result<Piece, Failure> {
-        match self.next.take() {
-            Some(piece) => Ok(piece),
-            None => self.queue.recv().map_err(|_| broken_off()),
+        if let Some(piece) = self.next.take() {
+            return Ok(piece);
+        }
+        match &mut self.from {
+            From::Queue { queue, .. } => queue.recv().map_err(|_| broken_off()),
+            From::Connection { direct, spare } => direct.take(spare),
+        }
+    }
+
+    fn give_back(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        match &mut self.from {
+            From::Queue { spare, .. } => drop(spare.try_send(bytes)),
+            From::Connection { spare, .. } => *spare = bytes,
+        }
+    }
+}
+
+impl Direct<'_> {
+    fn take(&mut self, spare: &mut Vec<u8>) -> Result<Piece, Failure> {
+        loop {
+            let Some(content) = self.copy.next()? else { return Ok(Piece::End) };
+            match self.sequence.handle(content)? {
+                Event::ArchiveBegins(index) => return Ok(Piece::Archive(index)),
+                Event::ManifestBegins => return Ok(Piece::Manifest),
+                Event::ArchiveData(bytes) | Event::ManifestData(bytes) => {
+                    let mut piece = std::mem::take(spare);
+                    piece.extend_from_slice(bytes);
+                    return Ok(Piece::Bytes(piece));
+                }
+                Event::Progress(bytes) => (self.progress)(bytes),
+            }
         }
     }
 }
 
 /// Bytes of one archive.
-pub(super) struct ArchiveBytes<'i> {
-    incoming: &'i mut Incoming,
+pub(super) struct ArchiveBytes<'i, 'c> {
+    incoming: &'i mut Incoming<'c>,
     bytes: Vec<u8>,
     at: usize,
 }
 
-impl Read for ArchiveBytes<'_> {
+impl Read for ArchiveBytes<'_, '_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.at == self.bytes.len() {
+            if self.bytes.capacity() > 0 {
+                self.incoming.give_back(std::mem::take(&mut self.bytes));
+                self.at = 0;
+            }
             match self.incoming.take().map_err(io::Error::other)? {
                 Piece::Bytes(bytes) => (self.bytes, self.at) = (bytes, 0),
                 other => {

@@ -7,7 +7,7 @@
 use super::Failure;
 use super::archives::Archives;
 use super::chunks::Job;
-use super::incoming::{self, Outgoing};
+use super::incoming::{self, Direct, Incoming, Outgoing};
 use super::transfer::{Fetched, Progress, Route, Step, cause, joined};
 use pgshrink_backup::base_backup::{
     CompressionAlgorithm, Options, Position, Sequence, ServerMajor, Tablespace,
@@ -68,6 +68,10 @@ impl Route for Stream<'_> {
     ) -> Result<Fetched, Failure> {
         let Stream { copy, tablespaces, compression, .. } = self;
         let sequence = Sequence::new(tablespaces.clone(), compression, true)?;
+        if compression == CompressionAlgorithm::None {
+            let archives = Archives::new(&tablespaces, compression, jobs);
+            return direct(copy, sequence, archives, manifest, progress);
+        }
         let (outgoing, arriving) = incoming::queue();
         let (stop, held) = thread::scope(|scope| {
             let archives = Archives::new(&tablespaces, compression, jobs);
@@ -81,6 +85,21 @@ impl Route for Stream<'_> {
     }
 }
 
+/// Reads archives that are not compressed, on this thread.
+fn direct(
+    mut copy: CopyOut<'_>,
+    mut sequence: Sequence,
+    archives: Archives<'_>,
+    manifest: &mut (dyn Write + Send),
+    progress: Progress<'_>,
+) -> Result<Fetched, Failure> {
+    let from =
+        Direct { copy: &mut copy, sequence: &mut sequence, progress: &|bytes| progress(Step::Done(bytes)) };
+    let held = archives.run(Incoming::direct(from), manifest)?;
+    sequence.finish()?;
+    Ok(held.fetched(after(copy)?))
+}
+
 /// Reads all that BASE_BACKUP sends, and gives the stop position.
 fn receive(
     mut copy: CopyOut<'_>,
@@ -90,6 +109,11 @@ fn receive(
 ) -> Result<Position, Failure> {
     outgoing.run(&mut copy, &mut sequence, &|bytes| progress(Step::Done(bytes)))?;
     sequence.finish()?;
+    after(copy)
+}
+
+/// The stop position, which comes after the data.
+fn after(copy: CopyOut<'_>) -> Result<Position, Failure> {
     let after = copy.finish()?;
     let table = after.iter().find(|table| table.row_count() > 0);
     let table = table.ok_or_else(|| Failure::new("BASE_BACKUP", "the server did not say where it ended"))?;

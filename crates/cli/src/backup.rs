@@ -23,6 +23,7 @@ mod incoming;
 mod keys;
 mod known;
 mod lease;
+mod lz4_frames;
 mod metrics;
 mod parallel;
 mod process;

@@ -1,5 +1,6 @@
 //! What the server compressed, as plain bytes.
 
+use super::lz4_frames::Lz4;
 use pgshrink_backup::base_backup::CompressionAlgorithm;
 use pgshrink_codec::stream::{Decoder, DecoderOptions};
 use pgshrink_codec::{Algorithm, limits::ZSTD_WINDOW_LOG_MAX};
@@ -7,8 +8,8 @@ use std::io::{self, Read};
 
 /// Compressed bytes that are read at a time.
 const INPUT_BYTES: usize = 128 << 10;
-/// Plain bytes that are made at a time.
-const OUTPUT_BYTES: usize = 256 << 10;
+/// Plain bytes that are made at a time: few enough to be in the processor's cache when they are copied.
+const OUTPUT_BYTES: usize = 64 << 10;
 
 /// Plain bytes of an archive that was compressed by this algorithm.
 pub(super) fn plain<'r>(
@@ -18,7 +19,7 @@ pub(super) fn plain<'r>(
     Ok(match algorithm {
         CompressionAlgorithm::None => Box::new(compressed),
         CompressionAlgorithm::Gzip => Box::new(flate2::read::MultiGzDecoder::new(compressed)),
-        CompressionAlgorithm::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(compressed)),
+        CompressionAlgorithm::Lz4 => Box::new(Lz4::new(compressed)?),
         CompressionAlgorithm::Zstd => Box::new(Zstd::new(compressed)?),
     })
 }

@@ -5,7 +5,8 @@
 //! ```text
 //!   source ──▶ route: stream: incoming ▶ archives
 //!                  or parallel: listing ▶ readers ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
-//!              wal ─────────────────────────▶
+//!              wal ─────────────────────────▶                    plain: files of a data directory
+//!   source ──▶ stream as it comes, and wal ──▶ tar_format, on_server
 //!   repository ──▶ whole ▶ expected ▶ restore, verify, list
 //!                                     restore ▶ boot (a server on a restored copy)
 //! ```
@@ -15,22 +16,30 @@ mod archives;
 mod boot;
 mod chunks;
 mod claim;
+mod codecs;
 mod decompress;
 mod expected;
 mod expire;
 mod failure;
+mod formats;
 mod incoming;
+mod interrupt;
 mod keys;
 mod known;
 mod lease;
 mod lz4_frames;
 mod metrics;
+mod on_server;
 mod parallel;
+mod places;
+mod plain;
 mod process;
 mod restore;
 mod route;
 mod source;
 mod stream;
+mod tar_format;
+mod tar_wal;
 mod transfer;
 mod wal;
 mod whole;
@@ -43,17 +52,16 @@ use crate::args::{
 use crate::cfs::output::{self, Progress};
 use archive::{Encoding, Store};
 use expected::Expected;
+use formats::{Asked, Kind};
 use metrics::Ended;
 use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::record::Record;
 use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
-use restore::Destination;
+use places::Destination;
 use route::Way;
 use serde::Serialize;
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -172,8 +180,10 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 }
 
 fn take(args: &BackupArgs) -> Result<(), Failure> {
+    let kind = Kind::of(args)?;
     let default = Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
     let way = way(args)?;
+    let default = if matches!(way, Way::Parallel { .. }) { Compression::NONE } else { default };
     let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
     let level = args.level.map_or(Ok(Level::default()), Level::new);
     let options = Options {
@@ -192,24 +202,50 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
     let level = level.map_err(|error| Failure::new("--level", error))?;
     let pack_bytes = args.pack_size << 20;
     let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes };
-    let repository = keys::create(&args.to, &args.key)?;
-    let mut server = source::Server::connect(&args.conninfo, way)?;
-    let resume = match args.resume {
-        true => resumable(&*repository, &server.system.to_string())?,
-        false => None,
+    let repository = match kind {
+        Kind::Archive => Some(keys::create(&args.to, &args.key)?),
+        _ => None,
     };
-    let store = Store { repository: &*repository, resume: resume.as_deref() };
+    let mut server = source::Server::connect(&args.conninfo, way)?;
+    let resume = match &repository {
+        Some(repository) if args.resume => resumable(&**repository, &server.system.to_string())?,
+        _ => None,
+    };
+    interrupt::watch(server.closers()?)?;
     let bar = Progress::new(0, &args.output);
     let (done, kept) = (AtomicU64::new(0), AtomicU64::new(0));
-    let taken = archive::take(&mut server, &options, &store, &encoding, &|step| match step {
+    let progress = |step| match step {
         Step::Total(bytes) => bar.set_total(bytes),
         Step::Done(bytes) => bar.add(bytes.saturating_sub(done.swap(bytes, Ordering::Relaxed))),
         Step::Kept(bytes) => {
             let kept = kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
             bar.note(|| smaller(done.load(Ordering::Relaxed), kept));
         }
-    })?;
+    };
+    let mut options = kind.options(options);
+    let taken = loop {
+        let asked = Asked { options, to: &args.to };
+        let taken = match &repository {
+            Some(repository) => {
+                let store = Store { repository: &**repository, resume: resume.as_deref() };
+                let taken = archive::take(&mut server, &options, &store, &encoding, &progress);
+                interrupt::or_cause(taken).map(Taken::Archive)
+            }
+            None => formats::take(&kind, &mut server, &asked, args, &progress).map(Taken::Other),
+        };
+        match taken {
+            Ok(taken) => break taken,
+            Err(failure) => {
+                let may_change = args.compression.is_none();
+                options.compression = codecs::instead(failure, &mut server, options.compression, may_change)?;
+            }
+        }
+    };
     drop(bar);
+    let taken = match taken {
+        Taken::Other(written) => return formats::report(args, &written),
+        Taken::Archive(taken) => taken,
+    };
     let report = Report::of(&taken.name, &taken.record);
     print(&args.output, &report, |report| {
         format!(
@@ -265,23 +301,18 @@ fn way(args: &BackupArgs) -> Result<Way, Failure> {
     }
 }
 
+/// What was made.
+enum Taken {
+    Archive(archive::Taken),
+    Other(formats::Written),
+}
+
 fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
-    let mut mapping = HashMap::new();
-    for text in &args.tablespace_mapping {
-        let split = text.split_once('=').filter(|(old, new)| old.starts_with('/') && new.starts_with('/'));
-        let Some((old, new)) = split else {
-            let what = format!("expected OLD=NEW, two absolute paths; found {text}");
-            return Err(Failure::new("--tablespace-mapping", what));
-        };
-        if mapping.insert(old.to_owned(), PathBuf::from(new)).is_some() {
-            return Err(Failure::new("--tablespace-mapping", format!("{old} is mapped twice")));
-        }
-    }
+    let to = Destination::new(&args.into, &args.tablespace_mapping)?;
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
-    let to = Destination { into: args.into.clone(), mapping };
     restore::restore(&whole, &to, threads, &|bytes| {
         bar.add(bytes);
         Ok(())

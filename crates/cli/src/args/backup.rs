@@ -17,15 +17,24 @@ pub struct BackupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: BackupConfigArgs,
-    /// The repository: a directory, or s3://bucket/prefix
-    #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_TO")]
-    pub to: String,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: BackupKeyArgs,
+    /// The repository: a directory, or s3://bucket/prefix. For plain and tar an empty directory
+    ///
+    /// server:/path has the server write tar files into a directory of its own host. The role needs pg_write_server_files.
+    #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_TO")]
+    pub to: String,
+    /// What is made [default: archive]
+    #[arg(long, value_name = "FORMAT", env = "PGSHRINK_BACKUP_FORMAT")]
+    pub format: Option<BackupFormat>,
+    /// In a plain backup, put the tablespace that is in OLD into NEW. May be repeated
+    #[arg(long, value_name = "OLD=NEW")]
+    pub tablespace_mapping: Vec<String>,
     /// What the server compresses with: none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
     ///
-    /// Such as zstd:level=3:workers=2. It shortens the way to this machine. What is stored is compressed anew.
+    /// Such as zstd:level=3:workers=2. It shortens the way to this machine. An archive is compressed anew, tar files are
+    /// stored as they come. Unless one is named, a server without zstd takes lz4, gzip or none.
     #[arg(long, value_name = "METHOD[:DETAIL]", env = "PGSHRINK_BACKUP_COMPRESSION", help_heading = "Speed")]
     pub compression: Option<String>,
     /// How files come: over one BASE_BACKUP, or over several connections that read files
@@ -83,6 +92,8 @@ Examples:
   pgshrink backup \"host=db user=replicator\" --to /backups
   pgshrink backup \"host=db user=replicator\" --to s3://bucket/db1 --compression zstd:level=3:workers=2
   pgshrink backup \"host=db user=replicator\" --to /backups --key-file /etc/pgshrink/backup.key
+  pgshrink backup \"host=db user=replicator\" --to /srv/copy --format plain
+  pgshrink backup \"host=db user=replicator\" --to /srv/monday --format tar --compression zstd:workers=2
 
 The role needs no more than this:
   CREATE ROLE replicator LOGIN REPLICATION PASSWORD '…';";
@@ -94,6 +105,17 @@ pub enum BackupRoute {
     Stream,
     /// Several ordinary connections, without compression.
     Parallel,
+}
+
+/// What a backup is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackupFormat {
+    /// Compressed chunks in a repository, for `restore`.
+    Archive,
+    /// A data directory that is ready to start.
+    Plain,
+    /// The files of `pg_basebackup --format tar`.
+    Tar,
 }
 
 /// How the server makes its checkpoint at the start of a backup.

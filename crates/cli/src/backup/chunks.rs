@@ -19,6 +19,7 @@ use pgshrink_backup::pack::{ATTEMPT_PACKS_MAX, Area, ChunkFacts, Ending, PackNum
 use pgshrink_backup::record::PackRecord;
 use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
 use sha2::Digest;
+use std::fs::File;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
@@ -43,7 +44,7 @@ fn buffer(size: usize) -> Vec<u8> {
 }
 
 /// Takes a buffer whose bytes nobody needs any more.
-fn give_back(buffer: Vec<u8>) {
+pub(super) fn give_back(buffer: Vec<u8>) {
     if let Ok(mut spare) = SPARE.lock()
         && spare.len() < SPARE_MAX
         && buffer.capacity() == CHUNK_BYTES_DEFAULT
@@ -58,6 +59,8 @@ pub(super) struct Source {
     path: BackupPath,
     /// How chunks of this file are best encoded.
     habit: Mutex<Habit>,
+    /// The file that a plain backup writes them to, which is closed with the last of them.
+    file: Mutex<Option<Arc<File>>>,
 }
 
 /// A chunk that is to be encoded.
@@ -85,7 +88,20 @@ pub(super) struct Encoded {
 
 impl Source {
     pub(super) fn new(area: Area, path: BackupPath) -> Source {
-        Source { area, path, habit: Mutex::default() }
+        Source { area, path, habit: Mutex::default(), file: Mutex::default() }
+    }
+
+    pub(super) fn path(&self) -> &BackupPath {
+        &self.path
+    }
+
+    /// The file of a plain backup; the first chunk of it opens it.
+    pub(super) fn file(&self, open: impl FnOnce() -> Result<File, Failure>) -> Result<Arc<File>, Failure> {
+        let mut file = self.file.lock().map_err(|_| broken_off())?;
+        match &*file {
+            Some(file) => Ok(Arc::clone(file)),
+            None => Ok(Arc::clone(file.insert(Arc::new(open()?)))),
+        }
     }
 }
 

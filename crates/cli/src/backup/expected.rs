@@ -4,6 +4,7 @@
 //! of its bytes came and their CRC-32C, combined from those of its chunks, is the manifest's.
 
 use super::Failure;
+use super::places::{check_place, tablespace};
 use super::whole::Whole;
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::{Checksum, ChecksumAlgorithm, Crc32c};
@@ -155,28 +156,6 @@ impl Expected {
         }
         Ok(())
     }
-}
-
-/// The OID of the tablespace that a file is in.
-fn tablespace(path: &BackupPath) -> Option<u32> {
-    let mut parts = path.components();
-    match (parts.next(), parts.next().map(std::str::from_utf8)) {
-        (Some(b"pg_tblspc"), Some(Ok(oid))) => oid.parse().ok(),
-        _ => None,
-    }
-}
-
-/// In a tablespace's directory only that of a version is the server's: nothing else is written there.
-fn check_place(path: &BackupPath) -> Result<(), Failure> {
-    let mut parts = path.components();
-    if parts.next() != Some(b"pg_tblspc") {
-        return Ok(());
-    }
-    let is_version = parts.nth(1).is_some_and(|part| part.starts_with(b"PG_"));
-    if is_version && tablespace(path).is_some() && parts.next().is_some() {
-        return Ok(());
-    }
-    Err(Failure::damage(path, "no server keeps a file there"))
 }
 
 impl State {

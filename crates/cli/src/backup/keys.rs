@@ -5,6 +5,7 @@ use crate::args::{BackupKeyArgs, FromArgs};
 use pgshrink_cfs::seal::{MasterKey, Secret};
 use pgshrink_cfs_server::secrets::{self, Kernel, SecretError};
 use pgshrink_repository::{KeyId, Location, ObjectName, Repository, SealKey, Variables, sealed};
+use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -16,6 +17,14 @@ impl From<SecretError> for Failure {
 
 /// Opens a repository that is there, to read backups of it.
 pub(super) fn open(args: &FromArgs) -> Result<Arc<dyn Repository>, Failure> {
+    let place = &args.from;
+    if !place.contains("://") && Path::new(place).join("backup_manifest").exists() {
+        let what = format!(
+            "it is a plain or tar backup, and no repository; check it with pg_verifybackup {place}. A plain one is a data \
+             directory; tar files are extracted before a server starts on them"
+        );
+        return Err(Failure::new(place, what));
+    }
     open_at(&args.from, &args.key)
 }
 

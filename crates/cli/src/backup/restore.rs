@@ -6,39 +6,23 @@
 use super::Failure;
 use super::expected::Expected;
 use super::failure::first_cause;
+use super::places::{Access, Destination, MANIFEST_UNTIL_THEN, Places};
 use super::whole::Whole;
-use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{ChunkDecoder, Codec};
 use pgshrink_backup::files::content;
 use pgshrink_backup::pack::{Chunk, Footer, PackedFile, Sha256};
-use pgshrink_backup::record::Record;
-use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
+use pgshrink_backup::wal::WalSegmentSize;
 use pgshrink_repository::ObjectName;
 use sha2::Digest;
-use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// Bytes of payloads that are read at a time.
 const READ_BYTES_MAX: usize = 4 << 20;
-/// What `global/pg_control` is called until all else is there.
-const CONTROL: &str = "global/pg_control";
-const CONTROL_UNTIL_THEN: &str = "global/pg_control.pgshrink";
-
-/// Where a backup goes.
-pub(super) struct Destination {
-    pub(super) into: PathBuf,
-    /// Other places for tablespaces, by where they were.
-    pub(super) mapping: HashMap<String, PathBuf>,
-}
-
 /// Restores a backup. An error of `progress` ends it.
 pub(super) fn restore(
     whole: &Whole<'_>,
@@ -47,38 +31,21 @@ pub(super) fn restore(
     progress: &(dyn Fn(u64) -> Result<(), Failure> + Sync),
 ) -> Result<(), Failure> {
     let expected = Expected::of(whole)?;
-    let spaces = places(whole, to)?;
-    let all = || std::iter::once(&to.into).chain(spaces.values());
-    let mut places = HashSet::new();
-    if let Some(twice) = all().find(|place| !places.insert(std::path::absolute(place).unwrap_or_default())) {
-        return Err(Failure::new(
-            twice.display(),
-            "two tablespaces, or one and the data directory, would go there",
-        ));
-    }
-    all().try_for_each(|place| check_empty(place))?;
-    check_space(to, &spaces, &expected.bytes())?;
-    all().try_for_each(|place| make(place))?;
-    make_directories(whole, to, &spaces)?;
+    let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, space.location.as_bytes()));
+    let places = Places::new(to, spaces, Access::Owner)?;
+    places.check_empty()?;
+    places.check_space(expected.bytes().into_iter())?;
+    places.make()?;
+    places.make_folders(&whole.record.directories)?;
     for path in expected.empty() {
-        create(&to.path(path))?;
+        create(&places.path(path))?;
     }
     read_packs(whole, &expected, threads, &|file, chunk, raw| {
-        write(&to.path(&file.path), chunk.facts.offset, raw)?;
+        write(&places.path(&file.path), chunk.facts.offset, raw)?;
         progress(raw.len() as u64)
     })?;
     expected.check()?;
-    finish(whole, to, &spaces)
-}
-
-impl Destination {
-    fn path(&self, path: &BackupPath) -> PathBuf {
-        let name = match path.as_bytes() == CONTROL.as_bytes() {
-            true => CONTROL_UNTIL_THEN.as_bytes(),
-            false => path.as_bytes(),
-        };
-        self.into.join(OsStr::from_bytes(name))
-    }
+    finish(whole, to, &places)
 }
 
 /// Who gets chunks.
@@ -192,89 +159,6 @@ impl PackReader<'_> {
     }
 }
 
-/// Where tablespaces go, by their OID.
-fn places(whole: &Whole<'_>, to: &Destination) -> Result<HashMap<u32, PathBuf>, Failure> {
-    let spaces = &whole.record.tablespaces;
-    if let Some(unknown) = to.mapping.keys().find(|from| spaces.iter().all(|space| space.location != **from))
-    {
-        let known: Vec<_> = spaces.iter().map(|space| space.location.as_str()).collect();
-        let what = format!("the backup has no tablespace there; it has [{}]", known.join(", "));
-        return Err(Failure::new(unknown, what));
-    }
-    let place =
-        |location: &String| to.mapping.get(location).cloned().unwrap_or_else(|| PathBuf::from(location));
-    Ok(spaces.iter().map(|space| (space.oid, place(&space.location))).collect())
-}
-
-/// Refuses a directory that has something in it.
-fn check_empty(folder: &Path) -> Result<(), Failure> {
-    match fs::read_dir(folder) {
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => {
-                Err(Failure::new(folder.display(), "it is not empty; restore into an empty directory"))
-            }
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Failure::at(folder)(error)),
-    }
-}
-
-/// Makes a directory, and those above it.
-fn make(folder: &Path) -> Result<(), Failure> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(Failure::at(folder))
-}
-
-/// Looks whether all files fit into the filesystems where they go. The directories may not be there yet.
-fn check_space(
-    to: &Destination,
-    spaces: &HashMap<u32, PathBuf>,
-    bytes: &HashMap<Option<u32>, u64>,
-) -> Result<(), Failure> {
-    let mut needed: HashMap<u64, (u64, &Path)> = HashMap::new();
-    for (space, bytes) in bytes {
-        let folder = space.map_or(Some(&to.into), |oid| spaces.get(&oid));
-        let folder = folder.ok_or_else(|| {
-            Failure::damage("backup_manifest", "it has files of a tablespace that backup.json does not list")
-        })?;
-        let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
-        let device = fs::metadata(there).map_err(Failure::at(there))?.dev();
-        needed.entry(device).or_insert((0, there)).0 += bytes;
-    }
-    for (needed, there) in needed.into_values() {
-        let space = rustix::fs::statvfs(there).map_err(|error| Failure::at(there)(error.into()))?;
-        let found = space.f_bavail.saturating_mul(space.f_frsize);
-        if found < needed {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            let what =
-                format!("{} MiB are needed on its filesystem, and {} MiB are free", mib(needed), mib(found));
-            return Err(Failure::new(there.display(), what));
-        }
-    }
-    Ok(())
-}
-
-fn make_directories(
-    whole: &Whole<'_>,
-    to: &Destination,
-    spaces: &HashMap<u32, PathBuf>,
-) -> Result<(), Failure> {
-    let below = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Failure::at(path)(error)),
-        _ => Ok(()),
-    };
-    for folder in ["pg_tblspc", "pg_wal", "pg_wal/archive_status"] {
-        below(&to.into.join(folder))?;
-    }
-    for (oid, place) in spaces {
-        let link = to.into.join(format!("pg_tblspc/{oid}"));
-        let place = std::path::absolute(place).map_err(Failure::at(place))?;
-        symlink(&place, &link).map_err(Failure::at(&link))?;
-    }
-    whole.record.directories.iter().try_for_each(|path| below(&to.path(path)))
-}
-
 fn create(path: &Path) -> Result<File, Failure> {
     OpenOptions::new()
         .write(true)
@@ -289,30 +173,12 @@ fn write(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
     create(path)?.write_all_at(bytes, offset).map_err(Failure::at(path))
 }
 
-/// Whether a file of `pg_wal` is a history, or a segment that ends before the backup does.
-fn is_whole(name: &OsStr, record: &Record) -> bool {
-    let size = WalSegmentSize::new(record.wal_segment_bytes).ok();
-    let segment = name.to_str().and_then(|name| name.parse::<WalSegmentName>().ok());
-    match (segment, size) {
-        (Some(segment), Some(size)) => segment
-            .start(size)
-            .is_ok_and(|start| start.checked_add(size.bytes()).is_some_and(|end| end <= record.stop_lsn)),
-        _ => name.as_bytes().ends_with(b".history"),
-    }
-}
-
 /// Makes all of it durable, and then a data directory.
-fn finish(whole: &Whole<'_>, to: &Destination, spaces: &HashMap<u32, PathBuf>) -> Result<(), Failure> {
-    for entry in fs::read_dir(to.into.join("pg_wal")).map_err(Failure::at(&to.into))? {
-        let name = entry.map_err(Failure::at(&to.into))?.file_name();
-        // What is whole need not be archived again. The server goes on in the last segment.
-        if is_whole(&name, &whole.record) {
-            let mut done = name;
-            done.push(".done");
-            create(&to.into.join("pg_wal/archive_status").join(done))?;
-        }
-    }
-    let manifest = to.into.join("backup_manifest");
+fn finish(whole: &Whole<'_>, to: &Destination, places: &Places) -> Result<(), Failure> {
+    let size = WalSegmentSize::new(whole.record.wal_segment_bytes)?;
+    let names = whole.record.wal.iter().map(|file| file.path.name());
+    places.mark_archived(names, size, whole.record.stop_lsn)?;
+    let manifest = to.into.join(MANIFEST_UNTIL_THEN);
     let object = ObjectName::new(&format!("{}/backup_manifest", whole.name))?;
     let (size, mut at) = (whole.repository.size(&object)?, 0);
     while at < size {
@@ -320,13 +186,5 @@ fn finish(whole: &Whole<'_>, to: &Destination, spaces: &HashMap<u32, PathBuf>) -
         write(&manifest, at, &bytes)?;
         at += bytes.len() as u64;
     }
-    for place in std::iter::once(&to.into).chain(spaces.values()) {
-        let folder = File::open(place).map_err(Failure::at(place))?;
-        rustix::fs::syncfs(&folder).map_err(|error| Failure::at(place)(error.into()))?;
-    }
-    let control = to.into.join(CONTROL);
-    fs::rename(to.into.join(CONTROL_UNTIL_THEN), &control).map_err(Failure::at(&control))?;
-    let global = to.into.join("global");
-    File::open(&global).and_then(|folder| folder.sync_all()).map_err(Failure::at(&global))?;
-    Ok(())
+    places.finish(&manifest)
 }

@@ -9,7 +9,7 @@ use pgshrink_backup::Error as BackupError;
 use pgshrink_backup::base_backup::{Options as BackupOptions, ServerMajor};
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::wal::WalSegmentSize;
-use pgshrink_pgclient::connection::{Connection, Options};
+use pgshrink_pgclient::connection::{Closer, Connection, Options};
 use pgshrink_pgclient::{Conninfo, Parameters, Surroundings, conninfo, replication};
 
 /// The database of ordinary connections, where nobody names another.
@@ -71,6 +71,31 @@ impl Server {
     /// Size of WAL segments.
     pub(super) fn wal_segment_size(&self) -> WalSegmentSize {
         self.wal.segment_size
+    }
+
+    /// What SHOW says of a setting.
+    pub(super) fn setting(&mut self, name: &str) -> Result<String, Failure> {
+        Ok(replication::show(&mut self.wal.connection, name)?)
+    }
+
+    /// The connection for BASE_BACKUP, for what comes in no other way; and that for WAL.
+    pub(super) fn stream(&mut self) -> Result<(&mut Connection, &mut WalConnection), Failure> {
+        match &mut self.data {
+            Data::Stream(connection) => Ok((connection, &mut self.wal)),
+            Data::Parallel(_) => {
+                Err(Failure::new("--route parallel", "tar files come by one BASE_BACKUP; use --route stream"))
+            }
+        }
+    }
+
+    /// What closes all connections.
+    pub(super) fn closers(&self) -> Result<Vec<Closer>, Failure> {
+        let mut closers = match &self.data {
+            Data::Stream(connection) => vec![connection.closer()?],
+            Data::Parallel(sessions) => sessions.closers()?,
+        };
+        closers.push(self.wal.connection.closer()?);
+        Ok(closers)
     }
 
     /// Begins a backup. Waits for the server's checkpoint.

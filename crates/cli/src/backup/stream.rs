@@ -10,7 +10,7 @@ use super::chunks::Job;
 use super::incoming::{self, Direct, Incoming, Outgoing};
 use super::transfer::{Fetched, Progress, Route, Step, cause, joined};
 use pgshrink_backup::base_backup::{
-    CompressionAlgorithm, Options, Position, Sequence, ServerMajor, Tablespace,
+    CompressionAlgorithm, Event, Options, Position, Sequence, ServerMajor, Tablespace,
 };
 use pgshrink_pgclient::connection::{Closer, Connection, CopyOut, Table};
 use std::io::Write;
@@ -82,6 +82,26 @@ impl Route for Stream<'_> {
             (Ok(stop), Ok(held)) => Ok(held.fetched(stop)),
             (stop, held) => Err(cause([held.err(), stop.err()])),
         }
+    }
+}
+
+impl Stream<'_> {
+    /// Hands on what the server sends as it comes, and gives the stop position. For formats that keep archives.
+    pub(super) fn pass(
+        self,
+        take: &mut dyn FnMut(Event<'_>) -> Result<(), Failure>,
+        progress: Progress<'_>,
+    ) -> Result<Position, Failure> {
+        let Stream { mut copy, tablespaces, compression, .. } = self;
+        let mut sequence = Sequence::new(tablespaces, compression, true)?;
+        while let Some(content) = copy.next()? {
+            match sequence.handle(content)? {
+                Event::Progress(bytes) => progress(Step::Done(bytes)),
+                event => take(event)?,
+            }
+        }
+        sequence.finish()?;
+        after(copy)
     }
 }
 

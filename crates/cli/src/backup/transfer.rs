@@ -14,6 +14,7 @@ use super::wal::{Received, WalReceiver};
 use pgshrink_backup::base_backup::{Position, Tablespace};
 use pgshrink_backup::label::BackupLabel;
 use pgshrink_backup::pack::Sha256;
+use pgshrink_backup::wal::check_wal;
 use pgshrink_backup::{BackupPath, Lsn};
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -95,38 +96,71 @@ pub(super) fn run<S: Sink>(
     progress: Progress<'_>,
 ) -> Result<Transferred<S::Kept>, Failure> {
     let (start, tablespaces) = (route.start(), route.tablespaces().to_vec());
-    progress(Step::Total(tablespaces.iter().filter_map(|tablespace| tablespace.size_bytes).sum()));
-    let breaker = route.breaker();
-    let (jobs, waiting) = sync_channel(CHUNKS_MAX);
-    let (stop_sender, stop_receiver) = sync_channel::<Lsn>(1);
-    let receiver =
-        WalReceiver { connection: wal, start: start.lsn, timeline: start.timeline, jobs: jobs.clone() };
-    thread::scope(|scope| {
-        let kept = scope.spawn(move || sink.keep(waiting));
-        let wal = scope.spawn(move || {
-            let received = receiver.run(&stop_receiver);
-            if received.is_err() {
-                // A backup is worth nothing without its WAL. Nobody should go on reading data for hours.
-                breaker();
+    progress(Step::Total(total(&tablespaces)));
+    let beside = Beside { start, wal, breaker: route.breaker() };
+    let (fetched, wal, kept) = beside.run(sink, |jobs| {
+        let fetched = route.fetch(jobs, manifest, progress)?;
+        Ok((fetched.stop, fetched))
+    })?;
+    Ok(Transferred { start, tablespaces, fetched, wal, kept })
+}
+
+/// About how many bytes will come.
+pub(super) fn total(tablespaces: &[Tablespace]) -> u64 {
+    tablespaces.iter().filter_map(|tablespace| tablespace.size_bytes).sum()
+}
+
+/// What receives WAL beside a fetch.
+pub(super) struct Beside<'w> {
+    pub(super) start: Position,
+    pub(super) wal: &'w mut WalConnection,
+    /// Makes the fetch fail soon.
+    pub(super) breaker: Box<dyn FnOnce() + Send>,
+}
+
+impl Beside<'_> {
+    /// Fetches, with WAL beside it, and gives what came: that of `fetch`, the WAL, and what the sink has kept. `fetch`
+    /// says where the backup ends.
+    pub(super) fn run<S: Sink, F>(
+        self,
+        sink: &S,
+        fetch: impl FnOnce(&SyncSender<Job>) -> Result<(Position, F), Failure>,
+    ) -> Result<(F, Received, S::Kept), Failure> {
+        let Beside { start, wal, breaker } = self;
+        let segment_size = wal.segment_size;
+        let (jobs, waiting) = sync_channel(CHUNKS_MAX);
+        let (stop_sender, stop_receiver) = sync_channel::<Lsn>(1);
+        let receiver =
+            WalReceiver { connection: wal, start: start.lsn, timeline: start.timeline, jobs: jobs.clone() };
+        thread::scope(|scope| {
+            let kept = scope.spawn(move || sink.keep(waiting));
+            let wal = scope.spawn(move || {
+                let received = receiver.run(&stop_receiver);
+                if received.is_err() {
+                    // A backup is worth nothing without its WAL. Nobody should go on reading data for hours.
+                    breaker();
+                }
+                received
+            });
+            let fetched = fetch(&jobs);
+            drop(jobs);
+            if let Ok((stop, _)) = &fetched {
+                // The receiver may have failed; then it says why.
+                let _ = stop_sender.send(stop.lsn);
             }
-            received
-        });
-        let fetched = route.fetch(&jobs, manifest, progress);
-        drop(jobs);
-        if let Ok(fetched) = &fetched {
-            // The receiver may have failed; then it says why.
-            let _ = stop_sender.send(fetched.stop.lsn);
-        }
-        drop(stop_sender);
-        match (fetched, joined(wal), joined(kept)) {
-            (Ok(fetched), Ok(wal), Ok(kept)) => {
-                check_timeline(start, fetched.stop)?;
-                Ok(Transferred { start, tablespaces, fetched, wal, kept })
+            drop(stop_sender);
+            match (fetched, joined(wal), joined(kept)) {
+                (Ok((stop, fetched)), Ok(wal), Ok(kept)) => {
+                    check_timeline(start, stop)?;
+                    let names = wal.files.iter().map(|file| file.path.name());
+                    check_wal(names, start.lsn..stop.lsn, stop.timeline, segment_size)?;
+                    Ok((fetched, wal, kept))
+                }
+                // If WAL could not be received, the other connection was closed for that reason.
+                (fetched, wal, kept) => Err(cause([wal.err(), kept.err(), fetched.err()])),
             }
-            // If WAL could not be received, the other connection was closed for that reason.
-            (fetched, wal, kept) => Err(cause([wal.err(), kept.err(), fetched.err()])),
-        }
-    })
+        })
+    }
 }
 
 fn check_timeline(start: Position, stop: Position) -> Result<(), Failure> {

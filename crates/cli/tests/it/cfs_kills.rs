@@ -167,12 +167,12 @@ fn hundreds_of_kills_leave_nothing_half_made() {
 }
 
 /// A filesystem of its own in memory, of so many kB.
-struct Small {
-    root: TempDir,
+pub struct Small {
+    pub root: TempDir,
 }
 
 impl Small {
-    fn new(size_kb: u32) -> Result<Small, Missing> {
+    pub fn new(size_kb: u32) -> Result<Small, Missing> {
         let root = TempDir::new().unwrap();
         let size = format!("size={size_kb}k,mode=700");
         let mounted =

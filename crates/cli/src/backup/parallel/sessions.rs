@@ -74,7 +74,7 @@ impl Sessions {
     }
 
     /// For closing all of them.
-    pub(super) fn closers(&self) -> Result<Vec<Closer>, Failure> {
+    pub(in crate::backup) fn closers(&self) -> Result<Vec<Closer>, Failure> {
         let all = std::iter::once(&self.control).chain(&self.readers);
         all.map(|connection| Ok(connection.closer()?)).collect()
     }

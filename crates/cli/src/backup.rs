@@ -41,6 +41,7 @@ mod stream;
 mod tar_format;
 mod tar_wal;
 mod transfer;
+mod unfinished;
 mod wal;
 mod whole;
 
@@ -56,6 +57,7 @@ use formats::{Asked, Kind};
 use metrics::Ended;
 use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
 use pgshrink_backup::chunk::Level;
+use pgshrink_backup::pack::{Chunk, PackedFile};
 use pgshrink_backup::record::Record;
 use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
@@ -181,27 +183,11 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let kind = Kind::of(args)?;
-    let default = Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
     let way = way(args)?;
-    let default = if matches!(way, Way::Parallel { .. }) { Compression::NONE } else { default };
-    let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
+    let options = options(args, way)?;
     let level = args.level.map_or(Ok(Level::default()), Level::new);
-    let options = Options {
-        progress: true,
-        compression,
-        checkpoint: match args.checkpoint {
-            Some(CheckpointMode::Fast) => Checkpoint::Fast,
-            _ => Checkpoint::Spread,
-        },
-        max_rate: args.max_rate.map(MaxRate::from_kib_per_second).transpose()?,
-        // WAL is streamed; nobody has to wait for the archiver.
-        wait: false,
-        verify_checksums: !args.no_verify_checksums,
-        ..Options::new(&args.label)
-    };
     let level = level.map_err(|error| Failure::new("--level", error))?;
-    let pack_bytes = args.pack_size << 20;
-    let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes };
+    let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size << 20 };
     let repository = match kind {
         Kind::Archive => Some(keys::create(&args.to, &args.key)?),
         _ => None,
@@ -258,6 +244,29 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
     })
 }
 
+/// How the server is asked.
+fn options(args: &BackupArgs, way: Way) -> Result<Options<'_>, Failure> {
+    let default = match way {
+        Way::Stream => {
+            Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE }
+        }
+        Way::Parallel { .. } => Compression::NONE,
+    };
+    Ok(Options {
+        progress: true,
+        compression: args.compression.as_deref().map_or(Ok(default), str::parse)?,
+        checkpoint: match args.checkpoint {
+            Some(CheckpointMode::Fast) => Checkpoint::Fast,
+            _ => Checkpoint::Spread,
+        },
+        max_rate: args.max_rate.map(MaxRate::from_kib_per_second).transpose()?,
+        // WAL is streamed; nobody has to wait for the archiver.
+        wait: false,
+        verify_checksums: !args.no_verify_checksums,
+        ..Options::new(&args.label)
+    })
+}
+
 fn smaller(raw_bytes: u64, stored_bytes: u64) -> String {
     format!("{:.2} times smaller", raw_bytes as f64 / stored_bytes.max(1) as f64)
 }
@@ -308,7 +317,7 @@ enum Taken {
 }
 
 fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
-    let to = Destination::new(&args.into, &args.tablespace_mapping)?;
+    let to = Destination::new(&args.into, &args.tablespace_mapping)?.resumed(args.resume);
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
@@ -338,10 +347,11 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     }
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     let expected = Expected::of(&whole)?;
-    restore::read_packs(&whole, &expected, threads, &|_, _, raw| {
+    let take = |_: &PackedFile, _: &Chunk, raw: &[u8]| {
         bar.add(raw.len() as u64);
         Ok(())
-    })?;
+    };
+    restore::read_packs(&whole, &expected, threads, (&|_, _| Ok(false), &take))?;
     expected.check()?;
     drop(bar);
     let report = Report::of(&whole.name, &whole.record);

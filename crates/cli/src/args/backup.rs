@@ -192,6 +192,11 @@ pub struct RestoreArgs {
     /// The data directory to make: empty, or not there
     #[arg(long, value_name = "DIRECTORY")]
     pub into: PathBuf,
+    /// Go on with a restore into this directory that was interrupted
+    ///
+    /// What is there already, and is as it should be, is not read again.
+    #[arg(long)]
+    pub resume: bool,
     /// Restore the tablespace that was in OLD into NEW. May be repeated
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,

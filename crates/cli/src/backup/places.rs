@@ -28,6 +28,8 @@ pub(super) struct Destination {
     pub(super) into: PathBuf,
     /// Other places for tablespaces, by where they were.
     pub(super) mapping: HashMap<String, PathBuf>,
+    /// Whether a restore goes on there that was interrupted.
+    pub(super) resume: bool,
 }
 
 impl Destination {
@@ -45,7 +47,12 @@ impl Destination {
                 return Err(Failure::new("--tablespace-mapping", format!("{old} is mapped twice")));
             }
         }
-        Ok(Destination { into: into.to_owned(), mapping })
+        Ok(Destination { into: into.to_owned(), mapping, resume: false })
+    }
+
+    /// Where a restore goes on, if it was interrupted there.
+    pub(super) fn resumed(self, resume: bool) -> Destination {
+        Destination { resume, ..self }
     }
 }
 
@@ -293,6 +300,28 @@ impl Places {
         }
     }
 
+    /// Makes what is missing of them, where a restore was interrupted. Links must go where they went.
+    pub(super) fn make_again(&self) -> Result<(), Failure> {
+        for (oid, space) in self.spaces.iter().filter(|(_, space)| space.is_linked) {
+            let link = self.into.join(format!("pg_tblspc/{oid}"));
+            let place = std::path::absolute(&space.place).map_err(Failure::at(&space.place))?;
+            match fs::read_link(&link) {
+                Ok(found) if found == place => {}
+                Ok(found) => {
+                    let what = format!(
+                        "the tablespace was restored into {}; give the same --tablespace-mapping again",
+                        found.display()
+                    );
+                    return Err(Failure::new(link.display(), what));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => check_empty(&place)?,
+                Err(error) => return Err(Failure::at(&link)(error)),
+            }
+            self.folder(&place)?;
+        }
+        self.make_links()
+    }
+
     fn make_links(&self) -> Result<(), Failure> {
         for folder in ["pg_tblspc", "pg_wal", "pg_wal/archive_status"] {
             self.folder(&self.into.join(folder))?;
@@ -301,7 +330,12 @@ impl Places {
             if *is_linked {
                 let link = self.into.join(format!("pg_tblspc/{oid}"));
                 let place = std::path::absolute(place).map_err(Failure::at(place))?;
-                symlink(&place, &link).map_err(Failure::at(&link))?;
+                match symlink(&place, &link) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(Failure::at(&link)(error));
+                    }
+                    _ => {}
+                }
             } else {
                 self.folder(place)?;
             }

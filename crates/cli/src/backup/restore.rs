@@ -7,6 +7,7 @@ use super::Failure;
 use super::expected::Expected;
 use super::failure::first_cause;
 use super::places::{Access, Destination, MANIFEST_UNTIL_THEN, Places};
+use super::unfinished::Unfinished;
 use super::whole::Whole;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{ChunkDecoder, Codec};
@@ -16,6 +17,7 @@ use pgshrink_backup::wal::WalSegmentSize;
 use pgshrink_repository::ObjectName;
 use sha2::Digest;
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +25,7 @@ use std::thread;
 
 /// Bytes of payloads that are read at a time.
 const READ_BYTES_MAX: usize = 4 << 20;
+
 /// Restores a backup. An error of `progress` ends it.
 pub(super) fn restore(
     whole: &Whole<'_>,
@@ -33,20 +36,60 @@ pub(super) fn restore(
     let expected = Expected::of(whole)?;
     let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, space.location.as_bytes()));
     let places = Places::new(to, spaces, Access::Owner)?;
-    places.check_empty()?;
-    places.check_space(expected.bytes().into_iter())?;
-    places.make()?;
+    let found = match to.resume {
+        true => Unfinished::find(&to.into, whole)?,
+        false => None,
+    };
+    let is_resumed = found.is_some();
+    let unfinished = match found {
+        Some(unfinished) => {
+            places.make_again()?;
+            unfinished
+        }
+        None => {
+            places.check_empty()?;
+            places.check_space(expected.bytes().into_iter())?;
+            places.make()?;
+            Unfinished::begin(&to.into, whole)?
+        }
+    };
     places.make_folders(&whole.record.directories)?;
     for path in expected.empty() {
         create(&places.path(path))?;
     }
-    read_packs(whole, &expected, threads, &|file, chunk, raw| {
+    let has = |file: &PackedFile, chunk: &Chunk| -> Result<bool, Failure> {
+        let has = is_resumed && is_there(&places.path(&file.path), chunk)?;
+        if has {
+            progress(chunk.facts.raw_bytes.into())?;
+        }
+        Ok(has)
+    };
+    let take = |file: &PackedFile, chunk: &Chunk, raw: &[u8]| {
         write(&places.path(&file.path), chunk.facts.offset, raw)?;
         progress(raw.len() as u64)
-    })?;
+    };
+    read_packs(whole, &expected, threads, (&has, &take))?;
     expected.check()?;
-    finish(whole, to, &places)
+    finish(whole, to, &places)?;
+    unfinished.end()
 }
+
+/// Whether a file has the bytes of a chunk already, where they belong.
+fn is_there(path: &Path, chunk: &Chunk) -> Result<bool, Failure> {
+    let mut raw = vec![0; chunk.facts.raw_bytes as usize];
+    match File::open(path).and_then(|file| file.read_exact_at(&mut raw, chunk.facts.offset)) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(Failure::at(path)(error)),
+    }
+    Ok(Crc32c::of(&raw).0 == chunk.facts.raw_checksum
+        && Sha256(sha2::Sha256::digest(&raw).into()) == chunk.facts.sha256)
+}
+
+/// Who has chunks already. They are not read.
+pub(super) type Has<'h> = &'h (dyn Fn(&PackedFile, &Chunk) -> Result<bool, Failure> + Sync);
 
 /// Who gets chunks.
 pub(super) type Take<'t> = &'t (dyn Fn(&PackedFile, &Chunk, &[u8]) -> Result<(), Failure> + Sync);
@@ -56,11 +99,12 @@ pub(super) fn read_packs(
     whole: &Whole<'_>,
     expected: &Expected,
     threads: usize,
-    take: Take<'_>,
+    (has, take): (Has<'_>, Take<'_>),
 ) -> Result<(), Failure> {
     let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let read = || {
-        let mut reader = PackReader { whole, expected, take, decoder: ChunkDecoder::new(), raw: Vec::new() };
+        let mut reader =
+            PackReader { whole, expected, has, take, decoder: ChunkDecoder::new(), raw: Vec::new() };
         while !has_failed.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= whole.record.packs.len() {
@@ -83,6 +127,7 @@ pub(super) fn read_packs(
 struct PackReader<'w> {
     whole: &'w Whole<'w>,
     expected: &'w Expected,
+    has: Has<'w>,
     take: Take<'w>,
     decoder: ChunkDecoder,
     raw: Vec<u8>,
@@ -93,8 +138,16 @@ impl PackReader<'_> {
         let (object, footer) = self.whole.footer(index)?;
         let unused = &self.whole.record.packs[index].unused;
         let chunks = footer.chunks.iter().zip(0..).filter(|(_, index)| unused.binary_search(index).is_err());
-        let chunks: Vec<_> = chunks.map(|(chunk, _)| chunk).collect();
-        let mut rest = &chunks[..];
+        let mut missing = Vec::new();
+        for (chunk, _) in chunks {
+            let file = &footer.files[chunk.file];
+            self.expected.admit(file, chunk)?;
+            match (self.has)(file, chunk)? {
+                true => self.expected.take(file, chunk)?,
+                false => missing.push(chunk),
+            }
+        }
+        let mut rest = &missing[..];
         while let Some(first) = rest.first() {
             let (mut count, mut bytes) = (0, 0);
             // As many as one read takes and lie side by side.

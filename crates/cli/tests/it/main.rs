@@ -9,6 +9,7 @@ mod backup_boot_ends;
 mod backup_expire;
 mod backup_formats;
 mod backup_parallel;
+mod backup_restore;
 mod backup_resume;
 mod backup_sealed;
 mod backup_settings;

@@ -62,7 +62,7 @@ impl Scratch {
         let place = |oid: u32| self.root.join("tablespaces").join(oid.to_string());
         let spaces = record.tablespaces.iter();
         let mapping: HashMap<_, _> = spaces.map(|space| (space.location.clone(), place(space.oid))).collect();
-        Destination { into: self.data(), mapping }
+        Destination { into: self.data(), mapping, resume: false }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::backup;
 use crate::documents;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -23,6 +24,7 @@ fn steps() -> Vec<Box<dyn Step>> {
     steps.push(Box::new(documents::Documents));
     steps.push(Box::new(tablespaces::Tablespaces));
     steps.push(Box::new(live::Live));
+    steps.push(Box::new(backup::Backup));
     // Stops the server: the last.
     steps.push(Box::new(pages::Pages));
     steps
@@ -154,8 +156,10 @@ mod tests {
         let documents = Report { documents: vec![row(false)], ..Report::default() };
         let tablespaces = Report { tablespaces: vec![row(false)], ..Report::default() };
         let live = Report { live: vec![row(false)], ..Report::default() };
+        let backup = Report { backup: vec![row(false)], ..Report::default() };
         let pages = Report { pages: vec![row(false)], ..Report::default() };
-        assert_eq!([documents, tablespaces, live, pages].map(|report| exit_code(true, &report)), [1; 4]);
+        let reports = [documents, tablespaces, live, backup, pages];
+        assert_eq!(reports.map(|report| exit_code(true, &report)), [1; 5]);
         assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
         assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
     }

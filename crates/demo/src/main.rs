@@ -9,11 +9,13 @@
 //! ```
 //!
 //! The same server then stores the documents of the index as jsonb and as zson, and the index in a plain and in a
-//! compressed tablespace, and compresses a table where it lies, in use. At the end its files are packed, unpacked and started on again.
+//! compressed tablespace, and compresses a table where it lies, in use. It is backed up, and the backup is restored and started. At the
+//! end its files are packed, unpacked and started on again.
 //!
 //! 1. Nothing is left behind, however it ends: [`supervisor`] owns a directory in which everything happens.
 //! 2. A part of the product adds its rows by adding to [`demo::steps`].
 
+mod backup;
 mod demo;
 mod documents;
 mod failure;

@@ -14,6 +14,9 @@ On your own server and client:
   pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"
 Documents, after make install-zson, in your own database:
   CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');
+Backups, of your own server, and one of them proved by a server that reads it:
+  pgshrink backup \"host=SERVER user=replicator\" --to /backups
+  pgshrink verify latest --from /backups --boot
 What compressed tables would save, read-only, beside your own server:
   pgshrink cfs estimate DATA_DIRECTORY
 and, after make install-cfs and shared_preload_libraries = 'cfs':
@@ -36,6 +39,7 @@ pub(crate) fn print(
         (&report.documents_heading, &report.documents, &DOCUMENTS),
         (&report.tablespaces_heading, &report.tablespaces, &TABLESPACES),
         (&report.live_heading, &report.live, &LIVE),
+        (&report.backup_heading, &report.backup, &BACKUP),
         (&report.pages_heading, &report.pages, &PAGES),
     ] {
         if !rows.is_empty() {
@@ -105,6 +109,15 @@ const LIVE: Heads = Heads {
     timed: false,
     total: false,
     digits: 0,
+};
+const BACKUP: Heads = Heads {
+    plain: "bytes",
+    shrunk: "bytes of\nthe backup",
+    ways: ["tar", "backup"],
+    cpu: false,
+    timed: true,
+    total: false,
+    digits: 1,
 };
 const PAGES: Heads = Heads {
     plain: "bytes\nplain",
@@ -208,13 +221,16 @@ fn summary(report: &Report) -> Option<String> {
     let documents = report.documents.first().map_or_else(String::new, |table| {
         format!(" {} of documents take {} as zson.", size(table.plain_size), size(table.shrunk_size))
     });
+    let backup = report.backup.first().map_or_else(String::new, |files| {
+        format!(" A backup of {} takes {}.", size(files.plain_size), size(files.shrunk_size))
+    });
     let files = total(&report.pages);
     let pages = match report.pages.is_empty() {
         true => String::new(),
         false => format!(" {} of files take {} packed.", size(files.plain_size), size(files.shrunk_size)),
     };
     Some(format!(
-        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.{documents}{pages}",
+        "Of {} only {} went over the wire ({share:.0} % saved), for {:.1} s of CPU; {data}.{documents}{backup}{pages}",
         size(all.plain_size),
         size(all.shrunk_size),
         all.cpu_seconds,
@@ -333,6 +349,20 @@ mod tests {
         };
         assert_eq!(words("table"), ["table", "123.5", "MB", "23.5", "MB", "5.26x", "yes"]);
         assert_eq!(words("->> scan").last().unwrap(), "yes");
+    }
+
+    #[test]
+    fn a_backup_has_a_table_and_a_sentence_of_the_summary() {
+        let backup = vec![row("the data directory", true), row("pg_basebackup, tar zstd:3", true)];
+        let report = Report { rows: vec![row("a", true)], backup, ..Report::default() };
+        let mut out = Vec::new();
+        print(&mut out, &report, 80, Charset::Ascii).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let line = text.lines().find(|line| line.starts_with("pg_basebackup")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[3..], ["123.5", "MB", "23.5", "MB", "5.26x", "12.3", "->", "15.7", "yes"]);
+        assert!(text.contains("tar -> backup"), "{text}");
+        assert!(text.replace('\n', " ").contains("A backup of 123.5 MB takes 23.5 MB."), "{text}");
     }
 
     #[test]

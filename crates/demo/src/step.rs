@@ -37,6 +37,10 @@ pub(crate) struct Report {
     pub(crate) live_heading: String,
     /// For the table of a live table.
     pub(crate) live: Vec<Row>,
+    /// What the rows of backups are about.
+    pub(crate) backup_heading: String,
+    /// For the table of backups.
+    pub(crate) backup: Vec<Row>,
     /// What the rows of relation files are about.
     pub(crate) pages_heading: String,
     /// For the table of relation files at rest.
@@ -50,7 +54,8 @@ pub(crate) struct Report {
 impl Report {
     /// The rows of all tables.
     pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().chain(&self.documents).chain(&self.tablespaces).chain(&self.live).chain(&self.pages)
+        let at_rest = self.documents.iter().chain(&self.tablespaces).chain(&self.live);
+        self.rows.iter().chain(at_rest).chain(&self.backup).chain(&self.pages)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The rows of backups: the stage's server backed up by `pgshrink backup`, checked, restored and started, and the same
-//! server backed up by pg_basebackup as a compressed tar.
+//! The rows of backups: the stage's server backed up by `pgshrink backup`, checked, restored and started, and the
+//! same server backed up by pg_basebackup as a compressed tar.
 //!
 //! Sizes are those of the files that each wrote. Both take the WAL that their backup needs.
 
@@ -69,7 +69,7 @@ impl Step for Backup {
         report.backup_heading = "\nA backup of the whole server, restored and started".to_owned();
         report.backup = rows(&restored.files, &tar, &taken, codec, same);
         report.notes.push(format!(
-            "pgshrink backup: {:.1} s, verified in {:.1} s, restored in {:.1} s; the restored server started after {:.1} s.",
+            "pgshrink backup: {:.1} s, verified in {:.1} s, restored in {:.1} s; the restored server started in {:.1} s.",
             taken.wall.as_secs_f64(),
             verifying.as_secs_f64(),
             restored.files.wall.as_secs_f64(),

@@ -14,7 +14,7 @@ On your own server and client:
   pgshrink run -- psql \"host=SERVER port=6432 compression=zstd:1\"
 Documents, after make install-zson, in your own database:
   CREATE EXTENSION zson;  SELECT * FROM zson_estimate('TABLE', 'COLUMN');
-Backups, of your own server, and one of them proved by a server that reads it:
+A backup of your own server, proved by starting it:
   pgshrink backup \"host=SERVER user=replicator\" --to /backups
   pgshrink verify latest --from /backups --boot
 What compressed tables would save, read-only, beside your own server:

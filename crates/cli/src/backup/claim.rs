@@ -3,7 +3,7 @@
 //! ```text
 //!   NAME/begun.json          the first attempt; whoever creates it owns NAME
 //!   NAME/begun-0001.json     who goes on with it; the highest number owns NAME
-//!   NAME/removing.json       expire removes it
+//!   NAME/removing.json       expire removes it, unless it is a backup already
 //!   NAME/lease/…             changes as long as the owner lives
 //!   NAME/backup_manifest     it is a backup
 //! ```
@@ -224,7 +224,8 @@ fn attempts(repository: &dyn Repository, name: &str) -> Result<u32, Failure> {
     Ok(attempt)
 }
 
-/// Marks a backup as being removed. False: it was completed meanwhile, and stays.
+/// Marks a backup as being removed. False: it was completed meanwhile, and stays. The mark stays too: another run of `expire` may
+/// have begun to remove it, and only the mark keeps a writer from completing it after all.
 pub(super) fn mark_for_removal(
     repository: &dyn Repository,
     name: &str,
@@ -235,12 +236,7 @@ pub(super) fn mark_for_removal(
         Ok(()) | Err(RepositoryError::Exists { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let manifest = ObjectName::new(&format!("{name}/backup_manifest"))?;
-    if is_complete || !exists(repository, &manifest)? {
-        return Ok(true);
-    }
-    repository.remove(&object)?;
-    Ok(false)
+    Ok(is_complete || !exists(repository, &ObjectName::new(&format!("{name}/backup_manifest"))?)?)
 }
 
 /// Removes all objects of a backup: the manifest first, without which it is none, and the mark of a removal last.

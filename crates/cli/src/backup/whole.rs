@@ -39,10 +39,12 @@ pub(super) struct Names {
 pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
     let mut names = Names::default();
     for name in repository.top(BACKUPS_MAX)?.into_iter().filter(|name| is_name(name)) {
-        if exists(repository, &removing_object(&name)?)? {
-            names.removing.push(name);
-        } else if is_there(repository, &name, "backup_manifest")? {
+        // In this order: a writer that has no manifest yet when the mark was seen does not complete the backup any more.
+        let is_marked = exists(repository, &removing_object(&name)?)?;
+        if is_there(repository, &name, "backup_manifest")? {
             names.whole.push(name);
+        } else if is_marked {
+            names.removing.push(name);
         } else if is_there(repository, &name, "begun.json")? {
             names.begun.push(name);
         }
@@ -82,13 +84,13 @@ impl<'r> Whole<'r> {
     /// Opens a backup by its name; `latest` is the one whose WAL ends last.
     pub(super) fn open(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
         if name != "latest" {
-            if is_name(name) && exists(repository, &removing_object(name)?)? {
-                return Err(Failure::new(
-                    name,
-                    "this backup is being removed; `pgshrink expire` goes on with it",
-                ));
-            }
             if !is_name(name) || !is_there(repository, name, "backup_manifest")? {
+                if is_name(name) && exists(repository, &removing_object(name)?)? {
+                    return Err(Failure::new(
+                        name,
+                        "this backup is being removed; `pgshrink expire` goes on with it",
+                    ));
+                }
                 let is_begun = is_name(name) && is_there(repository, name, "begun.json")?;
                 let found = match is_begun {
                     true => {

@@ -97,6 +97,7 @@ fn a_removal_that_was_interrupted_is_no_backup_and_comes_to_its_end() {
     let other = backup(&kept.cluster, &repository, &[]);
     let place = Path::new(&repository).join(&other);
     fs::write(place.join("removing.json"), b"{}").unwrap();
+    fs::remove_file(place.join("backup_manifest")).unwrap();
     assert!(states(&repository).contains(&(other.clone(), "removing".to_owned())));
     assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], kept.name);
     let text = refused(&["restore", &other, "--from", &repository, "--into", "/proc/x"]);
@@ -107,6 +108,21 @@ fn a_removal_that_was_interrupted_is_no_backup_and_comes_to_its_end() {
     assert_eq!(done(&words)["removed"], 1);
     assert!(!place.exists());
     assert_eq!(states(&repository), [(kept.name.clone(), "whole".to_owned())]);
+}
+
+/// A run of expire took it for abandoned, and was killed when it had said so, just when the backup was completed.
+#[test]
+fn a_backup_that_was_completed_before_it_was_marked_for_removal_stays() {
+    let kept = Kept::new(&[]);
+    let repository = kept.repository();
+    fs::write(Path::new(&repository).join(&kept.name).join("removing.json"), b"{}").unwrap();
+    assert_eq!(states(&repository), [(kept.name.clone(), "whole".to_owned())]);
+    assert_eq!(done(&["expire", "--from", &repository, "--keep-last", "1", "--abandoned"])["removed"], 0);
+    done(&["verify", &kept.name, "--from", &repository]);
+    // It is removed by the rules, as any other.
+    let newest = backup(&kept.cluster, &repository, &[]);
+    assert_eq!(done(&["expire", "--from", &repository, "--keep-last", "1"])["removed"], 1);
+    assert_eq!(states(&repository), [(newest, "whole".to_owned())]);
 }
 
 #[test]

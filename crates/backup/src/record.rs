@@ -215,6 +215,9 @@ impl Record {
         if self.packs.len() > PACKS_MAX {
             return refused("at most 1000000 packs", &self.packs.len());
         }
+        if self.packs.iter().try_fold(0, |sum: u64, pack| sum.checked_add(pack.bytes)).is_none() {
+            return refused("packs whose bytes are a number of 64 bits together", &"more");
+        }
         self.check_packs()?;
         let is_wal = |path: &BackupPath| {
             path.as_bytes().strip_prefix(b"pg_wal/").is_some_and(|name| !name.contains(&b'/'))

@@ -160,3 +160,11 @@ fn what_a_restore_must_not_believe_is_refused() {
     }
     assert!(matches!(Record::read(&vec![b' '; RECORD_BYTES_MAX + 1]), Err(Error::Limit { .. })));
 }
+
+#[test]
+fn packs_have_no_more_bytes_together_than_can_be_counted() {
+    let text = inner().replacen(r#""bytes":67000000"#, &format!(r#""bytes":{}"#, u64::MAX), 1);
+    assert!(text.contains(&u64::MAX.to_string()));
+    let error = read_text(&text, 1).unwrap_err().to_string();
+    assert!(error.contains("backup.json"), "{error}");
+}

@@ -4,10 +4,10 @@
 //! another. Then its directory is synced, and before the first object so is every directory that was made for it.
 
 use crate::{Error, Found, ObjectName, ObjectWriter, Repository};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::NamedTempFile;
@@ -78,8 +78,12 @@ impl Directory {
 
     fn open_object(&self, name: &ObjectName) -> Result<File, Error> {
         let path = self.path(name);
-        match File::open(&path) {
-            Ok(file) => Ok(file),
+        match open_regular(&path) {
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => {
+                let reason = "expected a file, found a directory, a pipe or a device".to_owned();
+                Err(Error::Damaged { name: name.clone(), reason })
+            }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 Err(Error::NotFound { place: self.place(), name: name.clone() })
             }
@@ -174,6 +178,10 @@ impl Repository for Directory {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(failed("list", &self.root))? {
             let entry = entry.map_err(failed("list", &self.root))?;
+            // A symbolic link leads to what another repository may own: nothing of it is listed, nor removed through it.
+            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                continue;
+            }
             let name = entry.file_name().into_string().ok();
             let Some(name) = name.filter(|name| ObjectName::new(name).is_ok()) else { continue };
             if names.len() == count_max {
@@ -193,14 +201,14 @@ impl Repository for Directory {
             Err(error) => return Err(failed("remove", &path)(error)),
         }
         let mut folder = path.parent().unwrap_or(&self.root);
-        sync(folder)?;
+        sync_if_there(folder)?;
         if folder != self.root {
             tidy(folder, 0);
         }
         // Directories that are empty now, up to the root.
         while folder != self.root && fs::remove_dir(folder).is_ok() {
             let Some(above) = folder.parent() else { break };
-            sync(above)?;
+            sync_if_there(above)?;
             folder = above;
         }
         Ok(())
@@ -253,6 +261,20 @@ fn sync(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
 }
 
+/// Like [`sync`]; whoever else removes objects may have removed the empty directory meanwhile.
+fn sync_if_there(folder: &Path) -> Result<(), Error> {
+    match sync(folder) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Opens a file to read it. `None`: it is something else, such as a pipe, which would make the caller wait for ever.
+fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
+}
+
 /// Removes what killed writers have left below a directory, and directories that have nothing else in them.
 fn tidy(folder: &Path, depth: usize) {
     sweep(folder);
@@ -272,7 +294,7 @@ fn sweep(folder: &Path) {
         if !entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
             continue;
         }
-        let Ok(file) = File::open(entry.path()) else { continue };
+        let Ok(Some(file)) = open_regular(&entry.path()) else { continue };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(entry.path());
         }

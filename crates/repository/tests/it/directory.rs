@@ -124,3 +124,49 @@ fn a_file_in_the_place_of_the_directory_is_an_error_that_names_it() {
         assert!(error.contains("file") && error.contains("irectory"), "{error}");
     }
 }
+
+#[test]
+fn what_is_no_file_is_damage_and_does_not_make_anybody_wait() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(folder.path());
+    repository.create(&name("a/1"), b"one").unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    for pipe in ["pipe", ".pgshrink-pipe"] {
+        let path = folder.path().join("a").join(pipe);
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+    fs::create_dir(folder.path().join("a/folder")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("a/device")).unwrap();
+    for object in ["a/pipe", "a/folder", "a/device"] {
+        let found = repository.size(&name(object));
+        assert!(matches!(found, Err(Error::Damaged { .. })), "{object}: {found:?}");
+        assert!(repository.read(&name(object), 0, 1).is_err(), "{object}");
+    }
+    // What a killed writer may have left is looked for.
+    repository.create(&name("a/2"), b"two").unwrap();
+}
+
+#[test]
+fn nothing_is_listed_or_removed_through_a_symbolic_link() {
+    let folder = TempDir::new().unwrap();
+    let repository = open(&folder.path().join("one"));
+    let other = open(&folder.path().join("other"));
+    repository.create(&name("a/1"), b"one").unwrap();
+    other.create(&name("b/1"), b"one").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("other/b"), folder.path().join("one/b")).unwrap();
+    assert_eq!(repository.top(10).unwrap(), ["a"]);
+}
+
+#[test]
+fn two_who_remove_the_same_objects_do_not_disturb_each_other() {
+    let folder = TempDir::new().unwrap();
+    let repository = &open(folder.path());
+    let names = |last| (0..1000).map(move |number| name(&format!("{number}/packs/{last}")));
+    (0..2).flat_map(names).for_each(|name| repository.create(&name, b"bytes").unwrap());
+    std::thread::scope(|scope| {
+        let remove = |last| names(last).try_for_each(|name| repository.remove(&name));
+        let threads = [0, 1].map(|last| scope.spawn(move || remove(last)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    });
+    assert_eq!(repository.list(None, 10).unwrap(), []);
+}

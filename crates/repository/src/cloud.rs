@@ -50,12 +50,21 @@ struct Shared {
     runtime: Runtime,
 }
 
-/// An object that is uploaded in parts.
+/// An object that is uploaded in parts, or in one conditional request if it is small: a writer that was taken for dead then
+/// replaces nothing.
 struct CloudWriter {
-    shared: Arc<Shared>,
+    cloud: Cloud,
     name: ObjectName,
-    /// `None`: it has failed, or is finished.
-    upload: Option<WriteMultipart>,
+    upload: Upload,
+}
+
+/// How far it is.
+enum Upload {
+    /// No more than one part has come.
+    Small(Vec<u8>),
+    Parts(WriteMultipart),
+    /// It has failed, or is finished.
+    Over,
 }
 
 impl Cloud {
@@ -202,11 +211,11 @@ impl Repository for Cloud {
     }
 
     fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>, Error> {
-        let shared = &self.shared;
-        let path = shared.path(name.as_str());
-        let upload = shared.request("create", name, shared.store.put_multipart(&path))?;
-        let upload = Some(WriteMultipart::new_with_chunk_size(upload, PART_BYTES));
-        Ok(Box::new(CloudWriter { shared: Arc::clone(shared), name: name.clone(), upload }))
+        Ok(Box::new(CloudWriter {
+            cloud: self.clone(),
+            name: name.clone(),
+            upload: Upload::Small(Vec::new()),
+        }))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Error> {
@@ -284,18 +293,39 @@ impl Repository for Cloud {
 
 impl CloudWriter {
     fn failed(&self, error: object_store::Error) -> Error {
-        self.shared.failed("write", self.name.as_str(), error)
+        self.cloud.shared.failed("write", self.name.as_str(), error)
+    }
+
+    /// Begins to upload parts, with what has come so far.
+    fn begin(&self, first: &[u8]) -> Result<WriteMultipart, Error> {
+        let shared = &self.cloud.shared;
+        let path = shared.path(self.name.as_str());
+        let upload = shared.request("create", &self.name, shared.store.put_multipart(&path))?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        let _inside = shared.runtime.enter();
+        upload.write(first);
+        Ok(upload)
     }
 }
 
 impl Write for CloudWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(upload) = &mut self.upload else {
+        if let Upload::Small(first) = &mut self.upload {
+            if first.len() + bytes.len() <= PART_BYTES {
+                first.extend_from_slice(bytes);
+                return Ok(bytes.len());
+            }
+            let first = std::mem::take(first);
+            self.upload = Upload::Over;
+            self.upload = Upload::Parts(self.begin(&first).map_err(io::Error::other)?);
+        }
+        let Upload::Parts(upload) = &mut self.upload else {
             return Err(io::Error::other(format!("the upload of {} has failed before", self.name)));
         };
         // Parts are sent by the runtime's threads; `write` only starts them, inside of the runtime.
-        let _inside = self.shared.runtime.enter();
-        let room = self.shared.runtime.block_on(upload.wait_for_capacity(UPLOADS_MAX));
+        let runtime = &self.cloud.shared.runtime;
+        let _inside = runtime.enter();
+        let room = runtime.block_on(upload.wait_for_capacity(UPLOADS_MAX));
         let bytes = &bytes[..bytes.len().min(PART_BYTES)];
         match room {
             Ok(()) => upload.write(bytes),
@@ -316,23 +346,27 @@ impl Write for CloudWriter {
 impl CloudWriter {
     /// Tells the store to forget the parts. It is not needed for correctness.
     fn abort(&mut self) {
-        if let Some(upload) = self.upload.take() {
-            let _ = self.shared.runtime.block_on(upload.abort());
+        if let Upload::Parts(upload) = std::mem::replace(&mut self.upload, Upload::Over) {
+            let _ = self.cloud.shared.runtime.block_on(upload.abort());
         }
     }
 }
 
 impl ObjectWriter for CloudWriter {
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        let Some(upload) = self.upload.take() else {
-            return Err(Error::Store {
+        let shared = &self.cloud.shared;
+        match std::mem::replace(&mut self.upload, Upload::Over) {
+            Upload::Small(bytes) => self.cloud.create(&self.name, &bytes),
+            Upload::Parts(upload) => {
+                shared.runtime.block_on(upload.finish()).map(|_| ()).map_err(|error| self.failed(error))
+            }
+            Upload::Over => Err(Error::Store {
                 what: "write",
-                place: self.shared.place.clone(),
+                place: shared.place.clone(),
                 name: self.name.to_string(),
                 reason: "a part could not be uploaded".to_owned(),
-            });
-        };
-        self.shared.runtime.block_on(upload.finish()).map(|_| ()).map_err(|error| self.failed(error))
+            }),
+        }
     }
 }
 

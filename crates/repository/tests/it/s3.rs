@@ -3,6 +3,7 @@
 use super::model::{self, name};
 use pgshrink_repository::{Error, Location, Repository, Variables};
 use pgshrink_testkit::{S3, skipped};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,4 +85,15 @@ fn a_wrong_secret_and_a_server_that_is_gone_are_errors() {
     assert!(error.to_string().contains(&port.number().to_string()), "{error}");
     // It is tried again for a while, and not for ever.
     assert!(started.elapsed() < Duration::from_secs(200), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_writer_of_a_small_object_does_not_replace_one() {
+    on_a_server("writers that come too late", |repository| {
+        let mut late = repository.writer(&name("one")).unwrap();
+        late.write_all(b"second").unwrap();
+        repository.create(&name("one"), b"first").unwrap();
+        assert!(matches!(late.finish(), Err(Error::Exists { .. })));
+        assert_eq!(repository.read(&name("one"), 0, 5).unwrap(), b"first");
+    });
 }

@@ -27,6 +27,9 @@ pub const VERSION: u32 = 1;
 /// Most bytes of a `backup.json`.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
+/// Most directories of a backup: a cluster has one for each database in each tablespace, and a few more.
+pub const DIRECTORIES_MAX: usize = 1 << 20;
+
 /// What a backup is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -211,6 +214,9 @@ impl Record {
         if self.stop_lsn < self.start_lsn || self.stop_timeline < self.start_timeline {
             let found = format!("{} on {}", self.stop_lsn, self.stop_timeline);
             return refused("an end of WAL behind its start", &found);
+        }
+        if self.directories.len() > DIRECTORIES_MAX {
+            return refused("at most 1048576 directories", &self.directories.len());
         }
         if self.packs.len() > PACKS_MAX {
             return refused("at most 1000000 packs", &self.packs.len());

@@ -22,9 +22,12 @@ where
 /// Paths, as text where they are UTF-8.
 pub(super) mod list {
     use crate::path::BackupPath;
-    use serde::de::Error as _;
+    use crate::record::DIRECTORIES_MAX;
+    use serde::de::{Error as _, SeqAccess, Visitor};
     use serde::ser::Error as _;
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::{Deserializer, Serializer};
+    use std::borrow::Cow;
+    use std::fmt;
 
     pub(in crate::record) fn serialize<S: Serializer>(
         paths: &[BackupPath],
@@ -39,9 +42,29 @@ pub(super) mod list {
     where
         D: Deserializer<'de>,
     {
-        let texts = Vec::<String>::deserialize(from)?;
-        let path = |text: &String| BackupPath::new(text.as_bytes()).map_err(D::Error::custom);
-        texts.iter().map(path).collect()
+        from.deserialize_seq(Paths)
+    }
+
+    /// Reads paths one by one, so that no more than [`DIRECTORIES_MAX`] are ever in memory.
+    struct Paths;
+
+    impl<'de> Visitor<'de> for Paths {
+        type Value = Vec<BackupPath>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {DIRECTORIES_MAX} paths")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<Vec<BackupPath>, A::Error> {
+            let mut paths = Vec::new();
+            while let Some(text) = texts.next_element::<Cow<'de, str>>()? {
+                if paths.len() == DIRECTORIES_MAX {
+                    return Err(A::Error::invalid_length(paths.len() + 1, &self));
+                }
+                paths.push(BackupPath::new(text.as_bytes()).map_err(A::Error::custom)?);
+            }
+            Ok(paths)
+        }
     }
 }
 

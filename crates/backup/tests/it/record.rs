@@ -2,7 +2,9 @@
 
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::pack::{BackupId, PackNumber, Sha256};
-use pgshrink_backup::record::{PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord, WalFileRecord};
+use pgshrink_backup::record::{
+    DIRECTORIES_MAX, PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord, WalFileRecord,
+};
 use pgshrink_backup::{BackupPath, Error, Lsn, Timeline};
 
 fn pack(number: u32, unused: &[u32]) -> PackRecord {
@@ -167,4 +169,13 @@ fn packs_have_no_more_bytes_together_than_can_be_counted() {
     assert!(text.contains(&u64::MAX.to_string()));
     let error = read_text(&text, 1).unwrap_err().to_string();
     assert!(error.contains("backup.json"), "{error}");
+}
+
+#[test]
+fn more_directories_than_a_cluster_has_are_refused() {
+    let with = |count: usize| inner().replacen(r#"["base","#, &format!("[{}", r#""a","#.repeat(count)), 1);
+    // Two more stand behind them.
+    assert_eq!(read_text(&with(DIRECTORIES_MAX - 2), 1).unwrap().directories.len(), DIRECTORIES_MAX);
+    let error = read_text(&with(DIRECTORIES_MAX - 1), 1).unwrap_err().to_string();
+    assert!(error.contains("1048576"), "{error}");
 }

@@ -240,15 +240,20 @@ impl Places {
         let spaces = spaces.map(|(oid, location)| Ok((oid, space(location)?)));
         let places =
             Places { into: to.into.clone(), spaces: spaces.collect::<Result<_, Failure>>()?, access };
+        places.check_apart(|place| std::path::absolute(place))?;
+        Ok(places)
+    }
+
+    /// Refuses two places that are one directory, by what `whole` makes of their names.
+    fn check_apart(&self, whole: impl Fn(&Path) -> io::Result<PathBuf>) -> Result<(), Failure> {
         let mut seen = HashSet::new();
-        let twice = places.all().find(|place| !seen.insert(std::path::absolute(place).unwrap_or_default()));
-        match twice {
-            None => Ok(places),
-            Some(twice) => Err(Failure::new(
-                twice.display(),
-                "two tablespaces, or one and the data directory, would go there",
+        self.all().try_for_each(|place| match seen.insert(whole(place).map_err(Failure::at(place))?) {
+            true => Ok(()),
+            false => Err(Failure::new(
+                place.display(),
+                "two tablespaces, or one and the data directory, would go there; give each a directory of its own",
             )),
-        }
+        })
     }
 
     /// The data directory, and places of tablespaces outside of it.
@@ -291,7 +296,8 @@ impl Places {
                 }
             }
         }
-        match self.make_links() {
+        // Now that they are there: by `..` or a symbolic link, two names may be one directory.
+        match self.check_apart(|place| fs::canonicalize(place)).and_then(|()| self.make_links()) {
             Ok(()) => Ok(made),
             Err(error) => {
                 made.remove();
@@ -319,6 +325,7 @@ impl Places {
             }
             self.folder(&place)?;
         }
+        self.check_apart(|place| fs::canonicalize(place))?;
         self.make_links()
     }
 

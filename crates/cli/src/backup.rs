@@ -213,7 +213,10 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         let asked = Asked { options, to: &args.to };
         let taken = match &repository {
             Some(repository) => {
-                let store = Store { repository: &**repository, resume: resume.as_deref() };
+                let store = Store {
+                    repository: &**repository,
+                    resume: resume.as_ref().map(|(name, attempts)| (name.as_str(), *attempts)),
+                };
                 let taken = archive::take(&mut server, &options, &store, &encoding, &progress);
                 interrupt::or_cause(taken).map(Taken::Archive)
             }
@@ -271,15 +274,17 @@ fn smaller(raw_bytes: u64, stored_bytes: u64) -> String {
     format!("{:.2} times smaller", raw_bytes as f64 / stored_bytes.max(1) as f64)
 }
 
-/// The newest backup of a cluster that was begun and whose writer is gone.
-fn resumable(repository: &dyn Repository, system: &str) -> Result<Option<String>, Failure> {
+/// The newest backup of a cluster that was begun and whose writer is gone, and how many attempts at it there were.
+fn resumable(repository: &dyn Repository, system: &str) -> Result<Option<(String, u32)>, Failure> {
     let mut begun = whole::names(repository)?.begun;
     begun.retain(|name| {
         claim::Begun::last(repository, name).is_ok_and(|begun| begun.system_identifier == system)
     });
+    let attempts: Vec<u32> =
+        begun.iter().map(|name| claim::attempts(repository, name)).collect::<Result<_, _>>()?;
     let leases = lease::observe(repository, &begun)?;
-    let silent = begun.into_iter().zip(leases).rfind(|(_, lease)| *lease == Lease::Silent);
-    Ok(silent.map(|(name, _)| name))
+    let silent = begun.into_iter().zip(attempts).zip(leases).rfind(|(_, lease)| *lease == Lease::Silent);
+    Ok(silent.map(|(found, _)| found))
 }
 
 /// Which way files come. What that way cannot do is refused, and not passed over.

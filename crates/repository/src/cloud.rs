@@ -30,7 +30,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// For a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// From the first attempt of a request to the last.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(240);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(180);
 /// Attempts of a request after the first.
 const RETRIES_MAX: usize = 8;
 /// Threads for requests; the work is waiting.

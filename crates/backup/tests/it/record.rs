@@ -155,7 +155,10 @@ fn what_a_restore_must_not_believe_is_refused() {
         let text = inner();
         assert!(text.contains(from), "{from}");
         let error = read_text(&text.replace(from, to), 1).expect_err(to).to_string();
-        assert!(error.contains("backup.json") || error.contains("segment"), "{to}: {error}");
+        assert!(
+            ["backup.json", "segment", "WAL of the backup"].iter().any(|what| error.contains(what)),
+            "{to}: {error}"
+        );
     }
     for text in ["", "{}", "[]", "null", r#"{"format":"other","version":1}"#] {
         assert!(Record::read(text.as_bytes()).is_err(), "{text}");

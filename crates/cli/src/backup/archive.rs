@@ -38,7 +38,8 @@ pub(super) struct Encoding {
 pub(super) struct Store<'s> {
     pub(super) repository: &'s dyn Repository,
     /// A backup of this cluster that was begun and whose writer is gone.
-    pub(super) resume: Option<&'s str>,
+    /// With the number of attempts at it.
+    pub(super) resume: Option<(&'s str, u32)>,
 }
 
 /// What came of it.
@@ -63,7 +64,7 @@ pub(super) fn take(
     let (route, wal) = server.begin(options)?;
     // The server has begun.
     let claim = match store.resume {
-        Some(name) => Claim::take_over(repository, name, about.system)?,
+        Some(found) => Claim::take_over(repository, found, about.system)?,
         None => Claim::take(repository, about.system)?,
     };
     let taken = thread::scope(|scope| {

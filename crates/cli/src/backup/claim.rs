@@ -70,15 +70,15 @@ impl Claim {
         Ok(Claim { name, id, attempt: 0, content })
     }
 
-    /// Takes over a backup that was begun and whose writer is gone.
+    /// Takes over a backup whose writer is gone. There were `attempt` attempts when that was seen: of two processes that have
+    /// seen it, one goes on.
     pub(super) fn take_over(
         repository: &dyn Repository,
-        name: &str,
+        (name, attempt): (&str, u32),
         system: SystemIdentifier,
     ) -> Result<Claim, Failure> {
         let first = Begun::read(repository, name, 0)?;
         let id = first.id.parse().map_err(|error| Failure::damage(name, error))?;
-        let attempt = attempts(repository, name)?;
         if attempt == ATTEMPTS_MAX {
             return Err(Failure::new(name, format!("it was tried {ATTEMPTS_MAX} times; begin a new backup")));
         }
@@ -216,7 +216,7 @@ pub(super) fn verify(repository: &dyn Repository, name: &str, id: BackupId) -> R
 }
 
 /// How many attempts there were.
-fn attempts(repository: &dyn Repository, name: &str) -> Result<u32, Failure> {
+pub(super) fn attempts(repository: &dyn Repository, name: &str) -> Result<u32, Failure> {
     let mut attempt = 0;
     while attempt < ATTEMPTS_MAX && exists(repository, &begun_object(name, attempt)?)? {
         attempt += 1;

@@ -242,6 +242,11 @@ fn tablespaces_go_where_they_were_or_where_they_are_mapped() {
             "/no=/x",
         ]);
         assert!(text.contains("/no") && text.contains("space one"), "{text}");
+        let here = format!("{}={into}/../into", place.display());
+        let words = ["restore", &name, "--from", &repository(&keep), "--into", &into];
+        let text = refused(&[&words[..], &["--tablespace-mapping", &here]].concat());
+        assert!(text.contains("a directory of its own"), "{text}");
+        assert!(fs::read_dir(&into).into_iter().flatten().next().is_none(), "nothing was written");
         let moved = home.join("moved");
         let copy = boot(server, |into| {
             let into = into.to_str().unwrap();

@@ -212,3 +212,27 @@ fn a_damaged_pack_of_an_earlier_attempt_is_not_relied_on() {
     assert_eq!(backup(&kept.cluster, &repository, &["--resume"]), name);
     done(&["verify", &name, "--from", &repository]);
 }
+
+#[test]
+fn of_two_that_go_on_with_a_backup_one_does_and_the_backup_is_whole() {
+    let kept = Kept::new(&[]);
+    let repository = kept.repository();
+    let slow = Slow::start(&kept, &repository, 2);
+    let name = slow.kill();
+    let conninfo = kept.cluster.conninfo("postgres");
+    let words =
+        ["backup", &conninfo, "--to", &repository, "--checkpoint", "fast", "--resume", "--json", "-q"];
+    let spawn = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let both = [spawn(), spawn()].map(|child| child.wait_with_output().unwrap());
+    let said = |at: usize| String::from_utf8_lossy(&both[at].stderr).into_owned();
+    assert!(both.iter().any(|output| output.status.success()), "{} {}", said(0), said(1));
+    for output in &both {
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || text.contains("another pgshrink goes on with it"), "{text}");
+    }
+    assert_eq!(state(&repository, &name), "whole");
+    done(&["verify", &name, "--from", &repository]);
+}

@@ -2,6 +2,7 @@
 
 use crate::backup_boot::{LONG, Space, servers_in};
 use pgshrink_testkit::{Cluster, Server, ServerBinaries, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -22,10 +23,8 @@ impl Running {
         (self.0.wait().unwrap().code(), text)
     }
 
-    fn signal(&self, signal: &str) {
-        let done =
-            Command::new("kill").args([format!("-{signal}"), self.0.id().to_string()]).status().unwrap();
-        assert!(done.success());
+    fn signal(&self, signal: Signal) {
+        send(self.0.id(), signal);
     }
 }
 
@@ -57,7 +56,7 @@ fn an_interrupted_verification_leaves_no_server_and_no_scratch() {
             let entries = fs::read_dir(space.dir.path()).unwrap().flatten();
             entries.map(|entry| entry.path().join("data")).any(|data| data.join("base").exists())
         };
-        for (signal, with_server) in [("INT", false), ("TERM", true), ("INT", true)] {
+        for (signal, with_server) in [(Signal::INT, false), (Signal::TERM, true), (Signal::INT, true)] {
             let mut running = Running::start(&mut space.verify(server, &[]));
             wait_until(LONG, "the restore to begin", has_data).unwrap();
             if with_server {
@@ -72,10 +71,14 @@ fn an_interrupted_verification_leaves_no_server_and_no_scratch() {
         // What cannot be caught leaves the files, but no server.
         let mut running = Running::start(&mut space.verify(server, &[]));
         wait_until(LONG, "the server to start", || !servers_in(space.dir.path()).is_empty()).unwrap();
-        running.signal("KILL");
+        running.signal(Signal::KILL);
         assert_eq!(running.0.wait().unwrap().signal(), Some(9));
         wait_until(LONG, "the server to end", || servers_in(space.dir.path()).is_empty()).unwrap();
     });
+}
+
+fn send(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
 /// A process of the server that reads a table for the verification.
@@ -92,7 +95,7 @@ fn a_process_that_crashes_is_a_problem_and_one_that_was_killed_is_not() {
     Server::each("verify --boot and crashes", &[15], |server| {
         let space = Space::new();
         slow(server, &space, 0);
-        for (signal, code) in [("SEGV", 1), ("KILL", 0)] {
+        for (signal, code) in [(Signal::SEGV, 1), (Signal::KILL, 0)] {
             let mut running = Running::start(&mut space.verify(server, &["--threads", "1"]));
             let mut found = None;
             let is_reading = || {
@@ -100,8 +103,7 @@ fn a_process_that_crashes_is_a_problem_and_one_that_was_killed_is_not() {
                 found.is_some()
             };
             wait_until(LONG, "a session that reads", is_reading).unwrap();
-            let done = Command::new("kill").args([format!("-{signal}"), found.unwrap().to_string()]).status();
-            assert!(done.unwrap().success());
+            send(found.unwrap(), signal);
             let (status, text) = running.end();
             assert_eq!(status, Some(code), "{text}");
             assert_eq!(text.contains("crashed: signal 11"), code == 1, "{text}");

@@ -4,6 +4,7 @@ use crate::backup::{SUMS, boot, done, give, pgshrink, refused, start};
 use crate::cfs_kills::Small;
 use pgshrink_testkit::relay::{Cut, Direction, Endpoint};
 use pgshrink_testkit::{Cluster, Relay, Seed, Server, ServerBinaries, TempDir, or_skip};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -548,8 +549,7 @@ fn ctrl_c_removes_what_was_written() {
         let child = spawn(&[&words[..], &["--compression", "none", "--max-rate", "4000"]].concat());
         until("it writes", || !names(&to).is_empty());
         std::thread::sleep(Duration::from_millis(300));
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
         let began = Instant::now();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -16,6 +16,7 @@ mod archives;
 mod boot;
 mod chunks;
 mod claim;
+mod clock;
 mod codecs;
 mod decompress;
 mod expected;

@@ -25,13 +25,12 @@ mod tools;
 mod verdict;
 
 use super::whole::Whole;
-use super::{Failure, print, restore};
+use super::{Failure, clock, print, restore};
 use crate::args::{BootArgs, VerifyBackupArgs};
 use crate::cfs::output::Progress;
 use cluster::Cluster;
 use interrupt::Interrupt;
 use pages::Checksums;
-use pgshrink_backup::ServerTime;
 use programs::Programs;
 use reading::Ledger;
 use report::{Problem, Report, Seconds, ServerReport, Verdict, Wal};
@@ -39,7 +38,7 @@ use scratch::Scratch;
 use session::Access;
 use settings::Settings;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Seconds for a start, unless `--boot-timeout` says otherwise.
 const BOOT_TIMEOUT_SECONDS: u64 = 3600;
@@ -247,7 +246,5 @@ impl Boot<'_> {
 }
 
 fn now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let time = ServerTime::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(0));
-    time.map(|time| time.to_string()).unwrap_or_default()
+    clock::now().map(|time| time.to_string()).unwrap_or_default()
 }

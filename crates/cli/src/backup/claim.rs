@@ -11,13 +11,12 @@
 //! manifest first and then looks for those objects. So one of them notices the other, whatever their clocks say.
 
 use super::Failure;
+use super::clock;
 use super::process::Process;
-use pgshrink_backup::ServerTime;
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::pack::{ATTEMPTS_MAX, BackupId};
 use pgshrink_repository::{Error as RepositoryError, ObjectName, ObjectWriter, Repository};
 use serde::{Deserialize, Serialize};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const FORMAT: &str = "pgshrink backup, begun";
 /// Bytes of a `begun.json` at most.
@@ -284,8 +283,7 @@ pub(super) fn exists(repository: &dyn Repository, object: &ObjectName) -> Result
 }
 
 fn name_of_now() -> Result<String, Failure> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let time = ServerTime::from_unix_seconds(seconds as i64)?.to_string();
+    let time = clock::now()?.to_string();
     let digits: String = time.chars().filter(char::is_ascii_digit).collect();
     let (date, clock) = digits.split_at(8);
     Ok(format!("{date}T{clock}Z"))

@@ -1,18 +1,17 @@
 //! `pgshrink expire`: removes old backups.
 
 use super::claim;
+use super::clock;
 use super::keys;
 use super::lease;
 use super::whole::{Names, Whole, names};
 use super::{Failure, State as Look, print};
 use crate::args::ExpireArgs;
 use crate::cfs::output;
-use pgshrink_backup::ServerTime;
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::retention::{Backup, BackupName, Decision, Lease, Plan, Rules, State, plan};
 use pgshrink_repository::Repository;
 use serde::Serialize;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What happens to a backup.
 #[derive(Serialize)]
@@ -41,7 +40,7 @@ pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
     let rules = Rules {
         keep_last: args.keep_last,
         keep_days: args.keep_days,
-        now: Some(now()?),
+        now: Some(clock::now()?),
         remove_abandoned: args.abandoned,
         named: named?,
     };
@@ -157,9 +156,4 @@ fn show(outcome: &Outcome) -> String {
         vec![line.backup.clone(), what.to_owned(), line.reason.clone()]
     }));
     output::table(&rows)
-}
-
-fn now() -> Result<ServerTime, Failure> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Ok(ServerTime::from_unix_seconds(seconds as i64)?)
 }

@@ -3,6 +3,7 @@
 //! They are written after a backup, whether it succeeded or not, and by `list`: what the repository has says when the last
 //! backup ended, whoever took it.
 
+use super::clock;
 use super::whole::{Whole, names};
 use super::{Failure, State};
 use pgshrink_repository::Repository;
@@ -13,7 +14,7 @@ use prometheus_client::registry::Registry;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// An attempt at a backup that has ended.
 pub(super) struct Ended {
@@ -90,9 +91,8 @@ fn attempt(registry: &mut Registry, ended: &Ended) {
         gauge.set(value);
         gauge
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let what = "When pgshrink backup ended last on this machine, by its clock";
-    registry.register("pgshrink_backup_attempt_timestamp_seconds", what, gauge(now as i64));
+    registry.register("pgshrink_backup_attempt_timestamp_seconds", what, gauge(clock::unix_seconds() as i64));
     let what = "Whether it succeeded: 1 or 0";
     registry.register("pgshrink_backup_attempt_success", what, gauge(ended.is_success.into()));
     let what = "How long it took";

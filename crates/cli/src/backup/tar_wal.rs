@@ -5,11 +5,11 @@
 
 use super::Failure;
 use super::chunks::{Job, Source};
+use super::clock;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tar::{EntryType, Header};
 
 const BLOCK_BYTES: u64 = 512;
@@ -77,7 +77,7 @@ impl WalTar {
         header.set_entry_type(EntryType::Regular);
         header.set_size(bytes);
         header.set_mode(0o600);
-        header.set_mtime(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+        header.set_mtime(clock::unix_seconds());
         header.set_cksum();
         self.write(header.as_bytes(), self.at)?;
         self.at += BLOCK_BYTES + bytes.next_multiple_of(BLOCK_BYTES);

@@ -18,6 +18,7 @@ mod chunks;
 mod claim;
 mod clock;
 mod codecs;
+mod decoded;
 mod decompress;
 mod expected;
 mod expire;

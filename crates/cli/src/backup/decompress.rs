@@ -1,5 +1,6 @@
 //! What the server compressed, as plain bytes.
 
+use super::decoded::{Decode, Decoded};
 use super::lz4_frames::Lz4;
 use pgshrink_backup::base_backup::CompressionAlgorithm;
 use pgshrink_codec::stream::{Decoder, DecoderOptions};
@@ -19,8 +20,8 @@ pub(super) fn plain<'r>(
     Ok(match algorithm {
         CompressionAlgorithm::None => Box::new(compressed),
         CompressionAlgorithm::Gzip => Box::new(flate2::read::MultiGzDecoder::new(compressed)),
-        CompressionAlgorithm::Lz4 => Box::new(Lz4::new(compressed)?),
-        CompressionAlgorithm::Zstd => Box::new(Zstd::new(compressed)?),
+        CompressionAlgorithm::Lz4 => Box::new(Decoded::new(Lz4::new(compressed)?)),
+        CompressionAlgorithm::Zstd => Box::new(Decoded::new(Zstd::new(compressed)?)),
     })
 }
 
@@ -31,8 +32,6 @@ struct Zstd<R> {
     input: Vec<u8>,
     /// What of the input is still to be decoded.
     rest: std::ops::Range<usize>,
-    output: Vec<u8>,
-    at: usize,
     is_at_end: bool,
 }
 
@@ -42,21 +41,12 @@ impl<R: Read> Zstd<R> {
             DecoderOptions { window_log_max: ZSTD_WINDOW_LOG_MAX, ..DecoderOptions::from(Algorithm::Zstd) };
         let mut decoder = Decoder::new(options).map_err(io::Error::other)?;
         decoder.allow_memory(usize::MAX);
-        Ok(Zstd {
-            from,
-            decoder,
-            input: vec![0; INPUT_BYTES],
-            rest: 0..0,
-            output: Vec::with_capacity(OUTPUT_BYTES),
-            at: 0,
-            is_at_end: false,
-        })
+        Ok(Zstd { from, decoder, input: vec![0; INPUT_BYTES], rest: 0..0, is_at_end: false })
     }
+}
 
-    /// Decodes some more. False: nothing is left.
-    fn fill(&mut self) -> io::Result<bool> {
-        self.output.clear();
-        self.at = 0;
+impl<R: Read> Decode for Zstd<R> {
+    fn fill(&mut self, output: &mut Vec<u8>) -> io::Result<bool> {
         let mut may_have_more = false;
         loop {
             if self.rest.is_empty() && !may_have_more {
@@ -71,27 +61,12 @@ impl<R: Read> Zstd<R> {
                 }
             }
             let input = &self.input[self.rest.clone()];
-            let done =
-                self.decoder.decode(input, &mut self.output, OUTPUT_BYTES).map_err(io::Error::other)?;
+            let done = self.decoder.decode(input, output, OUTPUT_BYTES).map_err(io::Error::other)?;
             self.rest.start += done.consumed;
             may_have_more = done.more_output;
-            if !self.output.is_empty() {
+            if !output.is_empty() {
                 return Ok(true);
             }
         }
-    }
-}
-
-impl<R: Read> Read for Zstd<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.output.len() {
-            if !self.fill()? {
-                return Ok(0);
-            }
-        }
-        let taken = out.len().min(self.output.len() - self.at);
-        out[..taken].copy_from_slice(&self.output[self.at..self.at + taken]);
-        self.at += taken;
-        Ok(taken)
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! Source: `doc/lz4_Frame_format.md` of LZ4.
 
+use super::decoded::Decode;
 use pgshrink_codec::Algorithm;
 use pgshrink_codec::stream::{Decoder, DecoderOptions};
 use std::io::{self, Read};
@@ -30,8 +31,6 @@ pub(super) struct Lz4<R> {
     block: Vec<u8>,
     /// A stored block as LZ4 would write it: what follows may refer to its bytes.
     literals: Vec<u8>,
-    output: Vec<u8>,
-    at: usize,
 }
 
 /// What the header of a frame says.
@@ -49,46 +48,7 @@ impl<R: Read> Lz4<R> {
             frame: None,
             block: Vec::new(),
             literals: Vec::new(),
-            output: Vec::new(),
-            at: 0,
         })
-    }
-
-    /// Decodes the next block. False: the frames have ended.
-    fn fill(&mut self) -> io::Result<bool> {
-        self.output.clear();
-        self.at = 0;
-        let Some(frame) = self.frame else {
-            self.frame = self.header()?;
-            return Ok(self.frame.is_some());
-        };
-        let mut size = [0; 4];
-        self.from.read_exact(&mut size)?;
-        let size = u32::from_le_bytes(size);
-        if size == 0 {
-            self.skip(if frame.flags & HAS_CHECKSUM != 0 { CHECKSUM_BYTES } else { 0 })?;
-            self.frame = None;
-            return Ok(true);
-        }
-        let bytes = (size & !IS_STORED) as usize;
-        if bytes > frame.block_bytes_max {
-            let what = format!("a block of {bytes} bytes in a frame of {} at most", frame.block_bytes_max);
-            return Err(malformed(what));
-        }
-        self.block.resize(bytes, 0);
-        self.from.read_exact(&mut self.block)?;
-        self.skip(if frame.flags & HAS_BLOCK_CHECKSUMS != 0 { CHECKSUM_BYTES } else { 0 })?;
-        if frame.flags & BLOCKS_ARE_INDEPENDENT != 0 {
-            self.decoder.restart();
-        }
-        let block = if size & IS_STORED != 0 {
-            as_literals(&self.block, &mut self.literals);
-            &self.literals
-        } else {
-            &self.block
-        };
-        let decoded = self.decoder.decode(block, &mut self.output, frame.block_bytes_max);
-        decoded.map(|_| true).map_err(io::Error::other)
     }
 
     fn header(&mut self) -> io::Result<Option<Frame>> {
@@ -124,6 +84,43 @@ impl<R: Read> Lz4<R> {
     }
 }
 
+impl<R: Read> Decode for Lz4<R> {
+    /// Decodes the next block.
+    fn fill(&mut self, output: &mut Vec<u8>) -> io::Result<bool> {
+        let Some(frame) = self.frame else {
+            self.frame = self.header()?;
+            return Ok(self.frame.is_some());
+        };
+        let mut size = [0; 4];
+        self.from.read_exact(&mut size)?;
+        let size = u32::from_le_bytes(size);
+        if size == 0 {
+            self.skip(if frame.flags & HAS_CHECKSUM != 0 { CHECKSUM_BYTES } else { 0 })?;
+            self.frame = None;
+            return Ok(true);
+        }
+        let bytes = (size & !IS_STORED) as usize;
+        if bytes > frame.block_bytes_max {
+            let what = format!("a block of {bytes} bytes in a frame of {} at most", frame.block_bytes_max);
+            return Err(malformed(what));
+        }
+        self.block.resize(bytes, 0);
+        self.from.read_exact(&mut self.block)?;
+        self.skip(if frame.flags & HAS_BLOCK_CHECKSUMS != 0 { CHECKSUM_BYTES } else { 0 })?;
+        if frame.flags & BLOCKS_ARE_INDEPENDENT != 0 {
+            self.decoder.restart();
+        }
+        let block = if size & IS_STORED != 0 {
+            as_literals(&self.block, &mut self.literals);
+            &self.literals
+        } else {
+            &self.block
+        };
+        let decoded = self.decoder.decode(block, output, frame.block_bytes_max);
+        decoded.map(|_| true).map_err(io::Error::other)
+    }
+}
+
 /// Writes a block that has no match, only these literals.
 fn as_literals(bytes: &[u8], block: &mut Vec<u8>) {
     block.clear();
@@ -143,22 +140,9 @@ fn malformed(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-impl<R: Read> Read for Lz4<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.output.len() {
-            if !self.fill()? {
-                return Ok(0);
-            }
-        }
-        let taken = out.len().min(self.output.len() - self.at);
-        out[..taken].copy_from_slice(&self.output[self.at..self.at + taken]);
-        self.at += taken;
-        Ok(taken)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::decoded::Decoded;
     use super::*;
     use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
     use std::io::Write;
@@ -192,7 +176,7 @@ mod tests {
 
     fn decode(frames: &[u8]) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
-        Lz4::new(frames)?.read_to_end(&mut plain).map(|_| plain)
+        Decoded::new(Lz4::new(frames)?).read_to_end(&mut plain).map(|_| plain)
     }
 
     #[test]

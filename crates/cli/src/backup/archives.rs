@@ -1,7 +1,7 @@
 //! Archives of a running BASE_BACKUP to chunks and a manifest.
 
 use super::Failure;
-use super::chunks::{Job, Source, cut};
+use super::chunks::{Jobs, Source, cut};
 use super::decompress::plain;
 use super::incoming::{ArchiveBytes, Incoming, Part};
 use super::transfer::Fetched;
@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use tar::{Archive, EntryType};
 
 /// Most bytes of `backup_label`.
@@ -44,7 +43,7 @@ impl Held {
 pub(super) struct Archives<'a> {
     tablespaces: &'a [Tablespace],
     compression: CompressionAlgorithm,
-    jobs: &'a SyncSender<Job>,
+    jobs: &'a Jobs<'a>,
     directories: Vec<BackupPath>,
     /// Size and CRC-32C of each file, by a hash of its path: the manifest is compared with them.
     sums: HashMap<u64, (u64, Crc32c)>,
@@ -56,7 +55,7 @@ impl<'a> Archives<'a> {
     pub(super) fn new(
         tablespaces: &'a [Tablespace],
         compression: CompressionAlgorithm,
-        jobs: &'a SyncSender<Job>,
+        jobs: &'a Jobs<'a>,
     ) -> Archives<'a> {
         Archives {
             tablespaces,

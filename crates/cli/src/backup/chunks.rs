@@ -21,7 +21,7 @@ use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
 use sha2::Digest;
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,42 @@ impl Job {
     }
 }
 
+/// Takes chunks on the thread that has them.
+pub(super) trait Take: Sync {
+    fn take(&self, job: Job) -> Result<(), Failure>;
+}
+
+/// Where chunks go.
+#[derive(Clone)]
+pub(super) enum Jobs<'t> {
+    /// To other threads.
+    Queue(SyncSender<Job>),
+    /// No further: they are written where they are, while the processor has them in its cache.
+    Here(&'t dyn Take),
+}
+
+impl Jobs<'_> {
+    /// Hands a chunk on; waits while too many are on their way.
+    pub(super) fn send(&self, job: Job) -> Result<(), Failure> {
+        match self {
+            Jobs::Queue(queue) => queue.send(job).map_err(|_| broken_off()),
+            Jobs::Here(taker) => taker.take(job),
+        }
+    }
+
+    /// As [`send`](Jobs::send), but gives the chunk back if too many are on their way.
+    pub(super) fn try_send(&self, job: Job) -> Result<Option<Job>, Failure> {
+        match self {
+            Jobs::Queue(queue) => match queue.try_send(job) {
+                Ok(()) => Ok(None),
+                Err(TrySendError::Full(job)) => Ok(Some(job)),
+                Err(TrySendError::Disconnected(_)) => Err(broken_off()),
+            },
+            Jobs::Here(taker) => taker.take(job).map(|()| None),
+        }
+    }
+}
+
 /// A chunk that is to be written.
 pub(super) struct Encoded {
     source: Arc<Source>,
@@ -110,7 +146,7 @@ pub(super) fn cut(
     source: &Arc<Source>,
     bytes: u64,
     from: &mut impl Read,
-    jobs: &SyncSender<Job>,
+    jobs: &Jobs<'_>,
 ) -> Result<Crc32c, Failure> {
     let (mut offset, mut checksum) = (0, Crc32c::of(&[]));
     while offset < bytes {
@@ -119,15 +155,10 @@ pub(super) fn cut(
         from.read_exact(&mut raw).map_err(|error| Failure::inside(&source.path, error))?;
         let job = Job::new(Arc::clone(source), offset, raw);
         checksum = checksum.combine(job.checksum, size as u64);
-        send(jobs, job)?;
+        jobs.send(job)?;
         offset += size as u64;
     }
     Ok(checksum)
-}
-
-/// Hands a chunk on; waits while too many are on their way.
-pub(super) fn send(jobs: &SyncSender<Job>, job: Job) -> Result<(), Failure> {
-    jobs.send(job).map_err(|_| broken_off())
 }
 
 /// Encodes chunks until no more come, but for those that are stored already.

@@ -23,7 +23,7 @@ mod sessions;
 mod stop;
 
 use super::Failure;
-use super::chunks::Job;
+use super::chunks::Jobs;
 use super::transfer::{Fetched, Progress, Route};
 use begin::{Begun, begin};
 use damage::Damage;
@@ -98,7 +98,7 @@ impl Route for Parallel<'_> {
 
     fn fetch(
         self,
-        jobs: &SyncSender<Job>,
+        jobs: &Jobs<'_>,
         manifest: &mut (dyn Write + Send),
         progress: Progress<'_>,
     ) -> Result<Fetched, Failure> {

@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// What `global/pg_control` is called until all else is there.
@@ -22,6 +22,10 @@ const CONTROL_UNTIL_THEN: &str = "global/pg_control.pgshrink";
 
 /// The same for `backup_manifest`.
 pub(super) const MANIFEST_UNTIL_THEN: &str = "backup_manifest.tmp";
+
+/// Bytes that are written to a file at a time. For more of them the kernel takes larger pieces of memory, which on a virtual
+/// machine are often new to it: writes of 512 KiB took four times the processor time of these.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// Where a user wants a data directory.
 pub(super) struct Destination {
@@ -183,6 +187,14 @@ pub(super) fn check_space<'p>(bytes: impl Iterator<Item = (&'p Path, u64)>) -> R
         }
     }
     Ok(())
+}
+
+/// Writes to a file at an offset, in pieces of [`WRITE_BYTES`].
+pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    (offset..)
+        .step_by(WRITE_BYTES)
+        .zip(bytes.chunks(WRITE_BYTES))
+        .try_for_each(|(at, piece)| file.write_all_at(piece, at))
 }
 
 /// Makes everything below a directory durable, with all else in its filesystem.

@@ -6,23 +6,24 @@
 //! ```
 
 use super::Failure;
-use super::chunks::{self, Job};
+use super::chunks::{self, Job, Take};
 use super::failure::{broken_off, first_cause};
 use super::formats::{Asked, Written};
 use super::interrupt;
-use super::places::{Access, Destination, MANIFEST_UNTIL_THEN, Made, Places, check_empty};
+use super::places::{Access, Destination, MANIFEST_UNTIL_THEN, Made, Places, check_empty, write_at};
 use super::source::Server;
 use super::transfer::{self, Progress, Route, Sink, Transferred, joined};
 use pgshrink_backup::base_backup::Tablespace;
 use pgshrink_backup::manifest::{Item, Reader};
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
 
+/// Threads that receive and decompress. Only what is left of those that were asked for can do more than write.
+const BUSY_THREADS: usize = 2;
 /// Bytes of the manifest that are read at a time.
 const MANIFEST_READ_BYTES: usize = 64 << 10;
 
@@ -50,7 +51,7 @@ pub(super) fn take(
     let guard = Guard(Some(made));
     let until_then = to.into.join(MANIFEST_UNTIL_THEN);
     let mut manifest = access.create(&until_then).map_err(Failure::at(&until_then))?;
-    let files = Files { places: &places, threads };
+    let files = Files { places: &places, threads: threads.saturating_sub(BUSY_THREADS) };
     let done = transfer::run(route, wal, &files, &mut manifest, progress)?;
     drop(manifest);
     make_empty(&places, &until_then)?;
@@ -112,11 +113,16 @@ fn make_empty(places: &Places, manifest: &Path) -> Result<(), Failure> {
 /// Chunks into files.
 struct Files<'p> {
     places: &'p Places,
+    /// That do nothing but write. None: who has a chunk writes it.
     threads: usize,
 }
 
 impl Sink for Files<'_> {
     type Kept = ();
+
+    fn here(&self) -> Option<&dyn Take> {
+        (self.threads == 0).then_some(self)
+    }
 
     fn keep(&self, chunks: Receiver<Job>) -> Result<(), Failure> {
         let (waiting, has_failed) = (Mutex::new(chunks), AtomicBool::new(false));
@@ -127,10 +133,9 @@ impl Sink for Files<'_> {
                 if has_failed.load(Ordering::Relaxed) {
                     return Err(broken_off());
                 }
-                let written = self.write(&job);
+                let written = self.take(job);
                 has_failed.fetch_or(written.is_err(), Ordering::Relaxed);
                 written?;
-                chunks::give_back(job.raw);
             }
         };
         let results = thread::scope(|scope| {
@@ -141,10 +146,12 @@ impl Sink for Files<'_> {
     }
 }
 
-impl Files<'_> {
-    fn write(&self, job: &Job) -> Result<(), Failure> {
+impl Take for Files<'_> {
+    fn take(&self, job: Job) -> Result<(), Failure> {
         let path = job.source.path();
         let file = job.source.file(|| self.places.create(path))?;
-        file.write_all_at(&job.raw, job.offset).map_err(|error| Failure::at(&self.places.path(path))(error))
+        write_at(&file, &job.raw, job.offset).map_err(|error| Failure::at(&self.places.path(path))(error))?;
+        chunks::give_back(job.raw);
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 use super::Failure;
 use super::expected::Expected;
 use super::failure::first_cause;
-use super::places::{Access, Destination, MANIFEST_UNTIL_THEN, Places};
+use super::places::{self, Access, Destination, MANIFEST_UNTIL_THEN, Places};
 use super::unfinished::Unfinished;
 use super::whole::Whole;
 use pgshrink_backup::checksum::Crc32c;
@@ -223,7 +223,7 @@ fn create(path: &Path) -> Result<File, Failure> {
 }
 
 fn write(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
-    create(path)?.write_all_at(bytes, offset).map_err(Failure::at(path))
+    places::write_at(&create(path)?, bytes, offset).map_err(Failure::at(path))
 }
 
 /// Makes all of it durable, and then a data directory.

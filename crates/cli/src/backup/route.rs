@@ -1,14 +1,13 @@
 //! Which way the files of a cluster come.
 
 use super::Failure;
-use super::chunks::Job;
+use super::chunks::Jobs;
 use super::parallel::{Parallel, Sessions};
 use super::stream::Stream;
 use super::transfer::{Fetched, Progress, Route};
 use pgshrink_backup::base_backup::{Position, Tablespace};
 use pgshrink_pgclient::connection::Connection;
 use std::io::Write;
-use std::sync::mpsc::SyncSender;
 
 /// What was asked for.
 #[derive(Clone, Copy)]
@@ -55,7 +54,7 @@ impl Route for AnyRoute<'_> {
 
     fn fetch(
         self,
-        jobs: &SyncSender<Job>,
+        jobs: &Jobs<'_>,
         manifest: &mut (dyn Write + Send),
         progress: Progress<'_>,
     ) -> Result<Fetched, Failure> {

@@ -6,7 +6,7 @@
 
 use super::Failure;
 use super::archives::Archives;
-use super::chunks::Job;
+use super::chunks::Jobs;
 use super::incoming::{self, Direct, Incoming, Outgoing};
 use super::transfer::{Fetched, Progress, Route, Step, cause, joined};
 use pgshrink_backup::base_backup::{
@@ -15,7 +15,6 @@ use pgshrink_backup::base_backup::{
 use pgshrink_pgclient::connection::{Closer, Connection, CopyOut, Table};
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ impl Route for Stream<'_> {
 
     fn fetch(
         self,
-        jobs: &SyncSender<Job>,
+        jobs: &Jobs<'_>,
         manifest: &mut (dyn Write + Send),
         progress: Progress<'_>,
     ) -> Result<Fetched, Failure> {

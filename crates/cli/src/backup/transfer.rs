@@ -8,7 +8,7 @@
 //! Every queue is bounded, so memory does not depend on the cluster's size.
 
 use super::Failure;
-use super::chunks::Job;
+use super::chunks::{Job, Jobs, Take};
 use super::source::WalConnection;
 use super::wal::{Received, WalReceiver};
 use pgshrink_backup::base_backup::{Position, Tablespace};
@@ -17,7 +17,7 @@ use pgshrink_backup::pack::Sha256;
 use pgshrink_backup::wal::check_wal;
 use pgshrink_backup::{BackupPath, Lsn};
 use std::io::Write;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Chunks that wait for the sink, at most.
@@ -50,7 +50,7 @@ pub(super) trait Route {
     /// Hands all files but WAL on, writes the manifest, and ends the backup on the server.
     fn fetch(
         self,
-        jobs: &SyncSender<Job>,
+        jobs: &Jobs<'_>,
         manifest: &mut (dyn Write + Send),
         progress: Progress<'_>,
     ) -> Result<Fetched, Failure>;
@@ -76,6 +76,11 @@ pub(super) trait Sink: Sync {
 
     /// Keeps all chunks until no more come. If it fails, the queue is gone, and those who send notice.
     fn keep(&self, chunks: Receiver<Job>) -> Result<Self::Kept, Failure>;
+
+    /// Who takes chunks without a queue. Then none come to [`Sink::keep`].
+    fn here(&self) -> Option<&dyn Take> {
+        None
+    }
 }
 
 /// What all threads came to.
@@ -124,11 +129,12 @@ impl Beside<'_> {
     pub(super) fn run<S: Sink, F>(
         self,
         sink: &S,
-        fetch: impl FnOnce(&SyncSender<Job>) -> Result<(Position, F), Failure>,
+        fetch: impl FnOnce(&Jobs<'_>) -> Result<(Position, F), Failure>,
     ) -> Result<(F, Received, S::Kept), Failure> {
         let Beside { start, wal, breaker } = self;
         let segment_size = wal.segment_size;
-        let (jobs, waiting) = sync_channel(CHUNKS_MAX);
+        let (queue, waiting) = sync_channel(CHUNKS_MAX);
+        let jobs = sink.here().map_or(Jobs::Queue(queue), Jobs::Here);
         let (stop_sender, stop_receiver) = sync_channel::<Lsn>(1);
         let receiver =
             WalReceiver { connection: wal, start: start.lsn, timeline: start.timeline, jobs: jobs.clone() };

@@ -4,7 +4,7 @@
 //! pg_receivewal leaves it.
 
 use super::Failure;
-use super::chunks::{Job, Source, cut, send};
+use super::chunks::{Job, Jobs, Source, cut};
 use super::failure::broken_off;
 use super::source::WalConnection;
 use pgshrink_backup::chunk::CHUNK_BYTES_DEFAULT;
@@ -16,7 +16,7 @@ use pgshrink_pgclient::protocol::Lsn as ClientLsn;
 use pgshrink_pgclient::replication::{self, Start, Status, WalEvent, WalStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ pub(super) struct WalReceiver<'w> {
     pub(super) connection: &'w mut WalConnection,
     pub(super) start: Lsn,
     pub(super) timeline: Timeline,
-    pub(super) jobs: SyncSender<Job>,
+    pub(super) jobs: Jobs<'w>,
 }
 
 impl WalReceiver<'_> {
@@ -89,7 +89,7 @@ impl WalReceiver<'_> {
 struct Receiving<'w> {
     stream: WalStream<'w>,
     segment: Segment,
-    jobs: &'w SyncSender<Job>,
+    jobs: &'w Jobs<'w>,
     /// The server's clock at first and at last.
     clock: Option<(ServerTime, ServerTime)>,
     /// When WAL came last.
@@ -126,7 +126,7 @@ impl Receiving<'_> {
         }
         self.stream.stop()?;
         let (files, ready) = self.segment.finish()?;
-        ready.into_iter().try_for_each(|job| send(self.jobs, job))?;
+        ready.into_iter().try_for_each(|job| self.jobs.send(job))?;
         Ok(Received { files, clock: self.clock })
     }
 
@@ -159,16 +159,12 @@ impl Receiving<'_> {
     /// nothing for wal_sender_timeout.
     fn hand_on(&mut self) -> Result<bool, Failure> {
         while let Some(job) = self.segment.ready.pop_front() {
-            match self.jobs.try_send(job) {
-                Ok(()) => {}
-                Err(TrySendError::Full(job)) => {
-                    self.segment.ready.push_front(job);
-                    if self.reported.elapsed() > REPORT_PERIOD {
-                        return Ok(true);
-                    }
-                    thread::sleep(FULL_PAUSE);
+            if let Some(job) = self.jobs.try_send(job)? {
+                self.segment.ready.push_front(job);
+                if self.reported.elapsed() > REPORT_PERIOD {
+                    return Ok(true);
                 }
-                Err(TrySendError::Disconnected(_)) => return Err(broken_off()),
+                thread::sleep(FULL_PAUSE);
             }
         }
         Ok(false)

@@ -6,7 +6,7 @@
 
 use super::ledger::Ledger;
 use crate::backup::Failure;
-use crate::backup::chunks::{Job, Source, send};
+use crate::backup::chunks::{Job, Jobs, Source};
 use crate::backup::failure::broken_off;
 use crate::backup::transfer::{Progress, Step};
 use pgshrink_backup::checksum::Crc32c;
@@ -14,7 +14,6 @@ use pgshrink_backup::chunk::CHUNK_BYTES_DEFAULT;
 use pgshrink_backup::files::ListedFile;
 use pgshrink_backup::pack::Area;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a piece, which is a chunk of the backup.
@@ -24,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 40;
 
 /// Where complete pieces and files go.
 pub(super) struct Kept<'k> {
-    jobs: &'k SyncSender<Job>,
+    jobs: &'k Jobs<'k>,
     pub(super) ledger: Ledger<'k>,
     progress: Progress<'k>,
     done: Mutex<u64>,
@@ -181,7 +180,7 @@ impl Piece {
         }
         let job = Job::new(Arc::clone(&self.file.source), self.offset(), raw);
         let sum = job.checksum;
-        send(kept.jobs, job)?;
+        kept.jobs.send(job)?;
         Ok(sum)
     }
 }
@@ -216,7 +215,7 @@ impl OpenFile {
 }
 
 impl<'k> Kept<'k> {
-    pub(super) fn new(jobs: &'k SyncSender<Job>, ledger: Ledger<'k>, progress: Progress<'k>) -> Kept<'k> {
+    pub(super) fn new(jobs: &'k Jobs<'k>, ledger: Ledger<'k>, progress: Progress<'k>) -> Kept<'k> {
         Kept { jobs, ledger, progress, done: Mutex::new(0) }
     }
 
@@ -227,7 +226,7 @@ impl<'k> Kept<'k> {
         for (index, piece) in content.chunks(CHUNK_BYTES_DEFAULT).enumerate() {
             let job = Job::new(Arc::clone(&source), index as u64 * PIECE_BYTES, piece.to_vec());
             sum = sum.combine(job.checksum, piece.len() as u64);
-            send(self.jobs, job)?;
+            self.jobs.send(job)?;
         }
         self.ledger.add(listed, content.len() as u64, sum)?;
         self.step(content.len() as u64)
@@ -257,6 +256,7 @@ mod tests {
         let mut manifest = Vec::new();
         let listed = ListedFile { path: path.parse().unwrap(), size, modified: ServerTime::MIN };
         let ledger = Ledger::new(None, &mut manifest);
+        let jobs = Jobs::Queue(jobs);
         let kept = Kept::new(&jobs, ledger, &|_| ());
         let mut opened = Vec::new();
         for mut run in OpenFile::new(listed).unwrap().runs(2) {

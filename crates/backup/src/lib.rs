@@ -5,6 +5,7 @@
 //!
 //! * [`base_backup`]: the command `BASE_BACKUP`, its options and what the server answers.
 //! * [`chunk`]: a piece of a file, compressed, and back.
+//! * [`choice`]: which route and compression a backup gets, from what was measured.
 //! * [`checksum`]: the checksums that a manifest may hold.
 //! * [`control`]: whether `pg_control` was read whole.
 //! * [`files`]: which files a backup has, and what they are.
@@ -19,6 +20,7 @@
 
 pub mod base_backup;
 pub mod checksum;
+pub mod choice;
 pub mod chunk;
 pub mod control;
 mod error;

@@ -3,6 +3,7 @@
 //! A shell around `pgshrink-backup`: connections, threads, files and output are here, everything that knows a format is there.
 //!
 //! ```text
+//!   auto: measure ▶ plan
 //!   source ──▶ route: stream: incoming ▶ archives
 //!                  or parallel: listing ▶ readers ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
 //!              wal ─────────────────────────▶                    plain: files of a data directory
@@ -13,6 +14,7 @@
 
 mod archive;
 mod archives;
+mod auto;
 mod boot;
 mod chunks;
 mod claim;
@@ -30,11 +32,13 @@ mod keys;
 mod known;
 mod lease;
 mod lz4_frames;
+mod measure;
 mod metrics;
 mod on_server;
 mod parallel;
 mod places;
 mod plain;
+mod plan;
 mod process;
 mod restore;
 mod route;
@@ -49,22 +53,19 @@ mod whole;
 
 use failure::Failure;
 
-use crate::args::{
-    BackupArgs, BackupRoute, CheckpointMode, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs,
-};
+use crate::args::{BackupArgs, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
 use crate::cfs::output::{self, Progress};
 use archive::{Encoding, Store};
 use expected::Expected;
 use formats::{Asked, Kind};
 use metrics::Ended;
-use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::pack::{Chunk, PackedFile};
 use pgshrink_backup::record::Record;
 use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
 use places::Destination;
-use route::Way;
+use plan::Plan;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,6 +149,9 @@ struct Report {
     manifest_sha256: String,
     /// Of `backup.json`: it stands for everything in the backup.
     record_sha256: String,
+    /// Of a backup that was just taken with `--compression auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<auto::Chosen>,
 }
 
 impl Report {
@@ -166,6 +170,7 @@ impl Report {
             stored_bytes: record.packs.iter().map(|pack| pack.bytes).sum(),
             manifest_sha256: record.manifest_sha256.to_string(),
             record_sha256: record.sha256().map(|sha256| sha256.to_string()).unwrap_or_default(),
+            choice: None,
         }
     }
 }
@@ -185,8 +190,6 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let kind = Kind::of(args)?;
-    let way = way(args)?;
-    let options = options(args, way)?;
     let level = args.level.map_or(Ok(Level::default()), Level::new);
     let level = level.map_err(|error| Failure::new("--level", error))?;
     let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size << 20 };
@@ -194,7 +197,8 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         Kind::Archive => Some(keys::create(&args.to, &args.key)?),
         _ => None,
     };
-    let mut server = source::Server::connect(&args.conninfo, way)?;
+    let mut plan = Plan::of(args, &kind, &encoding)?;
+    let mut server = plan.connect(&args.conninfo)?;
     let resume = match &repository {
         Some(repository) if args.resume => resumable(&**repository, &server.system.to_string())?,
         _ => None,
@@ -210,7 +214,7 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
             bar.note(|| smaller(done.load(Ordering::Relaxed), kept));
         }
     };
-    let mut options = kind.options(options);
+    let mut options = kind.options(plan.options(args)?);
     let taken = loop {
         let asked = Asked { options, to: &args.to };
         let taken = match &repository {
@@ -227,17 +231,16 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         match taken {
             Ok(taken) => break taken,
             Err(failure) => {
-                let may_change = args.compression.is_none();
-                options.compression = codecs::instead(failure, &mut server, options.compression, may_change)?;
+                options.compression = plan.instead(failure, &mut server, options.compression)?;
             }
         }
     };
     drop(bar);
     let taken = match taken {
-        Taken::Other(written) => return formats::report(args, &written),
+        Taken::Other(written) => return formats::report(args, written.chosen(plan.chosen())),
         Taken::Archive(taken) => taken,
     };
-    let report = Report::of(&taken.name, &taken.record);
+    let report = Report { choice: plan.chosen(), ..Report::of(&taken.name, &taken.record) };
     print(&args.output, &report, |report| {
         format!(
             "{}: {} in {}, {}\n",
@@ -246,29 +249,6 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
             output::size(report.stored_bytes),
             smaller(report.raw_bytes, report.stored_bytes),
         )
-    })
-}
-
-/// How the server is asked.
-fn options(args: &BackupArgs, way: Way) -> Result<Options<'_>, Failure> {
-    let default = match way {
-        Way::Stream => {
-            Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE }
-        }
-        Way::Parallel { .. } => Compression::NONE,
-    };
-    Ok(Options {
-        progress: true,
-        compression: args.compression.as_deref().map_or(Ok(default), str::parse)?,
-        checkpoint: match args.checkpoint {
-            Some(CheckpointMode::Fast) => Checkpoint::Fast,
-            _ => Checkpoint::Spread,
-        },
-        max_rate: args.max_rate.map(MaxRate::from_kib_per_second).transpose()?,
-        // WAL is streamed; nobody has to wait for the archiver.
-        wait: false,
-        verify_checksums: !args.no_verify_checksums,
-        ..Options::new(&args.label)
     })
 }
 
@@ -287,34 +267,6 @@ fn resumable(repository: &dyn Repository, system: &str) -> Result<Option<(String
     let leases = lease::observe(repository, &begun)?;
     let silent = begun.into_iter().zip(attempts).zip(leases).rfind(|(_, lease)| *lease == Lease::Silent);
     Ok(silent.map(|(found, _)| found))
-}
-
-/// Which way files come. What that way cannot do is refused, and not passed over.
-fn way(args: &BackupArgs) -> Result<Way, Failure> {
-    match (args.route, args.connections) {
-        (BackupRoute::Stream, None) => Ok(Way::Stream),
-        (BackupRoute::Stream, Some(_)) => Err(Failure::new(
-            "--connections",
-            "files come over several connections with --route parallel only",
-        )),
-        (BackupRoute::Parallel, _) if args.compression.as_deref().is_some_and(|asked| asked != "none") => {
-            let what =
-                "with --route parallel the server compresses nothing; leave it out, or use --route stream";
-            Err(Failure::new("--compression", what))
-        }
-        (BackupRoute::Parallel, Some(connections)) => {
-            let allowed = 1..=parallel::CONNECTIONS_MAX;
-            let what = || format!("expected a number from 1 to {}, found {connections}", allowed.end());
-            match allowed.contains(&connections) {
-                true => Ok(Way::Parallel { connections }),
-                false => Err(Failure::new("--connections", what())),
-            }
-        }
-        (BackupRoute::Parallel, None) => {
-            let here = std::thread::available_parallelism().map_or(1, usize::from);
-            Ok(Way::Parallel { connections: here.min(parallel::CONNECTIONS_DEFAULT_MAX) })
-        }
-    }
 }
 
 /// What was made.

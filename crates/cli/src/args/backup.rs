@@ -31,24 +31,19 @@ pub struct BackupArgs {
     /// In a plain backup, put the tablespace that is in OLD into NEW. May be repeated
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,
-    /// What the server compresses with: none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
+    /// What the server compresses with: auto, none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
     ///
     /// Such as zstd:level=3:workers=2. It shortens the way to this machine. An archive is compressed anew, tar files are
-    /// stored as they come. Unless one is named, a server without zstd takes lz4, gzip or none.
+    /// stored as they come. Unless one is named, a server without zstd takes lz4, gzip or none. auto measures the link, the
+    /// data and the processors for about two seconds, chooses, and says what and why. If no route is named, it chooses that too.
     #[arg(long, value_name = "METHOD[:DETAIL]", env = "PGSHRINK_BACKUP_COMPRESSION", help_heading = "Speed")]
     pub compression: Option<String>,
-    /// How files come: over one BASE_BACKUP, or over several connections that read files
+    /// How files come: over one BASE_BACKUP, or over several connections that read files [default: stream]
     ///
     /// The parallel route is for fast links: nothing is compressed on the way. It needs EXECUTE on five functions, which the
     /// error of a first run lists.
-    #[arg(
-        long,
-        value_name = "ROUTE",
-        env = "PGSHRINK_BACKUP_ROUTE",
-        default_value = "stream",
-        help_heading = "Speed"
-    )]
-    pub route: BackupRoute,
+    #[arg(long, value_name = "ROUTE", env = "PGSHRINK_BACKUP_ROUTE", help_heading = "Speed")]
+    pub route: Option<BackupRoute>,
     /// Connections of the parallel route: 1 to 32 [default: one for each processor here, 4 at most]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_CONNECTIONS", help_heading = "Speed")]
     pub connections: Option<usize>,
@@ -90,6 +85,7 @@ pub struct BackupArgs {
 const BACKUP_EXAMPLES: &str = "\
 Examples:
   pgshrink backup \"host=db user=replicator\" --to /backups
+  pgshrink backup \"host=db user=replicator\" --to /backups --compression auto
   pgshrink backup \"host=db user=replicator\" --to s3://bucket/db1 --compression zstd:level=3:workers=2
   pgshrink backup \"host=db user=replicator\" --to /backups --key-file /etc/pgshrink/backup.key
   pgshrink backup \"host=db user=replicator\" --to /srv/copy --format plain

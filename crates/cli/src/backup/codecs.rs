@@ -8,7 +8,7 @@ use super::source::Server;
 use pgshrink_backup::base_backup::{Compression, CompressionAlgorithm, Options, Probed};
 
 /// In this order, when the default is not there.
-const INSTEAD: [Compression; 2] = [
+pub(super) const INSTEAD: [Compression; 2] = [
     Compression { algorithm: CompressionAlgorithm::Lz4, ..Compression::NONE },
     Compression { algorithm: CompressionAlgorithm::Gzip, level: Some(1), ..Compression::NONE },
 ];
@@ -20,17 +20,7 @@ pub(super) fn instead(
     wanted: Compression,
     may_change: bool,
 ) -> Result<Compression, Failure> {
-    let sqlstate = match &failure {
-        Failure::Server(said) => said.sqlstate(),
-        _ => None,
-    };
-    let is_lacking = sqlstate.map(Probed::of) == Some(Probed::Lacks)
-        && wanted.algorithm != CompressionAlgorithm::None
-        && probe(server, wanted)? == Probed::Lacks;
-    if !is_lacking {
-        return Err(failure);
-    }
-    let lacks = format!("this server was built without {}", wanted.algorithm.name());
+    let lacks = lacks(failure, server, wanted)?;
     if may_change {
         let mut other = Compression::NONE;
         for compression in INSTEAD {
@@ -51,6 +41,21 @@ pub(super) fn instead(
         }
     }
     Err(Failure::new("--compression", format!("{lacks}; it has {}", has.join(", "))))
+}
+
+/// That the server lacks this compression, where that is the reason of a failure to begin with it. Otherwise the failure.
+pub(super) fn lacks(failure: Failure, server: &mut Server, wanted: Compression) -> Result<String, Failure> {
+    let sqlstate = match &failure {
+        Failure::Server(said) => said.sqlstate(),
+        _ => None,
+    };
+    let is_lacking = sqlstate.map(Probed::of) == Some(Probed::Lacks)
+        && wanted.algorithm != CompressionAlgorithm::None
+        && probe(server, wanted)? == Probed::Lacks;
+    if !is_lacking {
+        return Err(failure);
+    }
+    Ok(format!("this server was built without {}", wanted.algorithm.name()))
 }
 
 fn probe(server: &mut Server, compression: Compression) -> Result<Probed, Failure> {

@@ -1,5 +1,6 @@
 //! `--format` and `--to`: which backup is made where, what it can be combined with, and what is said of it.
 
+use super::auto::Chosen;
 use super::places::{Destination, Places};
 use super::source::Server;
 use super::transfer::{Fetched, Progress};
@@ -118,6 +119,9 @@ pub(super) struct Written {
     tablespaces: Vec<SpaceWritten>,
     /// Files of a tar.
     members: Vec<Member>,
+    /// With `--compression auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<Chosen>,
 }
 
 #[derive(Serialize)]
@@ -152,7 +156,12 @@ impl Written {
             manifest_sha256: None,
             tablespaces: Vec::new(),
             members: Vec::new(),
+            choice: None,
         }
+    }
+
+    pub(super) fn chosen(self, choice: Option<Chosen>) -> Written {
+        Written { choice, ..self }
     }
 
     pub(super) fn add_positions(&mut self, start: Position, stop: Position) {
@@ -224,6 +233,6 @@ pub(super) fn take(
 }
 
 /// Prints what was made.
-pub(super) fn report(args: &BackupArgs, written: &Written) -> Result<(), Failure> {
-    print(&args.output, written, Written::text)
+pub(super) fn report(args: &BackupArgs, written: Written) -> Result<(), Failure> {
+    print(&args.output, &written, Written::text)
 }

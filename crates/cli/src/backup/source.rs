@@ -37,6 +37,7 @@ pub(super) struct WalConnection {
 pub(super) struct Address<'a> {
     info: Conninfo,
     around: Surroundings<'a>,
+    options: Options,
 }
 
 impl Server {
@@ -143,7 +144,7 @@ pub(super) fn place(connection: &Connection) -> String {
 }
 
 impl Address<'_> {
-    fn parse(text: &str) -> Result<Address<'static>, Failure> {
+    pub(super) fn parse(text: &str) -> Result<Address<'static>, Failure> {
         let bytes = text.as_bytes();
         let info = match conninfo::is_recognized(bytes) {
             true => Conninfo::parse_strict(bytes)?,
@@ -154,7 +155,12 @@ impl Address<'_> {
                 return Err(Failure::new("CONNINFO", what));
             }
         };
-        Ok(Address { info, around: surroundings::of_process() })
+        Ok(Address { info, around: surroundings::of_process(), options: Options::default() })
+    }
+
+    /// The same, with other bounds.
+    pub(super) fn with(self, options: Options) -> Self {
+        Address { options, ..self }
     }
 
     /// As libpq would, but for a replication connection.
@@ -177,12 +183,12 @@ impl Address<'_> {
 
     fn connect(&self, info: &Conninfo) -> Result<Connection, Failure> {
         let parameters = Parameters::merge(&info.settings(), &self.around)?;
-        Ok(Connection::connect(&parameters, &self.around, &Options::default())?)
+        Ok(Connection::connect(&parameters, &self.around, &self.options)?)
     }
 }
 
 /// What SHOW says: `16MB`, `1GB`.
-fn segment_bytes(text: &str) -> Option<u64> {
+pub(super) fn segment_bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let shift = match unit {
         "kB" => 10,

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod backup;
+mod backup_auto;
 mod backup_boot;
 mod backup_boot_damage;
 mod backup_boot_ends;

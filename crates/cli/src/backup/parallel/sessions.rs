@@ -100,7 +100,7 @@ fn elsewhere(connection: &Connection) -> Failure {
 }
 
 /// Refuses a role that lacks a right, and says what to run.
-fn check_rights(connection: &mut Connection) -> Result<(), Failure> {
+pub(in crate::backup) fn check_rights(connection: &mut Connection) -> Result<(), Failure> {
     let list = FUNCTIONS.map(|function| format!("('{function}')")).join(", ");
     let sql = format!(
         "SELECT pg_catalog.quote_ident(current_user), pg_catalog.quote_ident(session_user), \

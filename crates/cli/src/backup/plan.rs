@@ -1,0 +1,123 @@
+//! The route and the compression of a backup: as named, or chosen by [`super::auto`].
+
+use super::Failure;
+use super::auto::{self, Auto};
+use super::formats::Kind;
+use super::parallel;
+use super::route::Way;
+use super::source::Server;
+use super::{archive::Encoding, codecs};
+use crate::args::{BackupArgs, BackupRoute, CheckpointMode};
+use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
+
+/// What the server compresses with where nothing is named.
+pub(super) const DEFAULT: Compression =
+    Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
+
+/// How a backup is taken.
+pub(super) struct Plan {
+    way: Way,
+    compression: Compression,
+    /// Whether nobody named the compression.
+    may_change: bool,
+    auto: Option<Auto>,
+}
+
+impl Plan {
+    /// From the arguments. With `--compression auto` it measures, which takes a moment.
+    pub(super) fn of(args: &BackupArgs, kind: &Kind, encoding: &Encoding) -> Result<Plan, Failure> {
+        if args.compression.as_deref() == Some(auto::NAME) {
+            let auto = Auto::choose(args, kind, encoding)?;
+            let (way, compression) = (auto.way(), auto.compression());
+            return Ok(Plan { way, compression, may_change: false, auto: Some(auto) });
+        }
+        let way = way(args)?;
+        let default = match way {
+            Way::Stream => DEFAULT,
+            Way::Parallel { .. } => Compression::NONE,
+        };
+        let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
+        Ok(Plan { way, compression, may_change: args.compression.is_none(), auto: None })
+    }
+
+    /// Connects to the server.
+    pub(super) fn connect(&mut self, conninfo: &str) -> Result<Server, Failure> {
+        let Some(auto) = &mut self.auto else { return Server::connect(conninfo, self.way) };
+        let server = auto.connect(conninfo)?;
+        (self.way, self.compression) = (auto.way(), auto.compression());
+        Ok(server)
+    }
+
+    /// How the server is asked.
+    pub(super) fn options<'a>(&self, args: &'a BackupArgs) -> Result<Options<'a>, Failure> {
+        Ok(Options {
+            progress: true,
+            compression: self.compression,
+            checkpoint: match args.checkpoint {
+                Some(CheckpointMode::Fast) => Checkpoint::Fast,
+                _ => Checkpoint::Spread,
+            },
+            max_rate: max_rate(args)?,
+            // WAL is streamed; nobody has to wait for the archiver.
+            wait: false,
+            verify_checksums: !args.no_verify_checksums,
+            ..Options::new(&args.label)
+        })
+    }
+
+    /// What to compress with after a failure to begin with a compression, or the reason.
+    pub(super) fn instead(
+        &mut self,
+        failure: Failure,
+        server: &mut Server,
+        wanted: Compression,
+    ) -> Result<Compression, Failure> {
+        match &mut self.auto {
+            Some(auto) => auto.instead(failure, server, wanted),
+            None => codecs::instead(failure, server, wanted, self.may_change),
+        }
+    }
+
+    /// What was chosen, if it was.
+    pub(super) fn chosen(&self) -> Option<auto::Chosen> {
+        self.auto.as_ref().map(Auto::chosen)
+    }
+}
+
+/// The rate that was asked for.
+pub(super) fn max_rate(args: &BackupArgs) -> Result<Option<MaxRate>, Failure> {
+    Ok(args.max_rate.map(MaxRate::from_kib_per_second).transpose()?)
+}
+
+/// Which way files come. What that way cannot do is refused, and not passed over.
+fn way(args: &BackupArgs) -> Result<Way, Failure> {
+    match (args.route.unwrap_or(BackupRoute::Stream), args.connections) {
+        (BackupRoute::Stream, None) => Ok(Way::Stream),
+        (BackupRoute::Stream, Some(_)) => Err(Failure::new(
+            "--connections",
+            "files come over several connections with --route parallel only",
+        )),
+        (BackupRoute::Parallel, _) if args.compression.as_deref().is_some_and(|asked| asked != "none") => {
+            let what =
+                "with --route parallel the server compresses nothing; leave it out, or use --route stream";
+            Err(Failure::new("--compression", what))
+        }
+        (BackupRoute::Parallel, _) => Ok(Way::Parallel { connections: connections(args)? }),
+    }
+}
+
+/// Connections of the parallel route.
+pub(super) fn connections(args: &BackupArgs) -> Result<usize, Failure> {
+    let allowed = 1..=parallel::CONNECTIONS_MAX;
+    match args.connections {
+        Some(connections) if allowed.contains(&connections) => Ok(connections),
+        Some(connections) => {
+            let what = format!("expected a number from 1 to {}, found {connections}", allowed.end());
+            Err(Failure::new("--connections", what))
+        }
+        None => {
+            let here = std::thread::available_parallelism().map_or(1, usize::from);
+            Ok(here.min(parallel::CONNECTIONS_DEFAULT_MAX))
+        }
+    }
+}

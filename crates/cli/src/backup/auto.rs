@@ -248,7 +248,7 @@ impl Auto {
             compression: compression.to_string(),
             expected_bytes_per_second: best.map(|best| best.rate as u64),
             limited_by: best.map(|best| best.bottleneck.name()),
-            ratio: best.map(|best| best.ratio),
+            ratio: best.map(|best| rounded(best.ratio)),
             link_bytes_per_second: self.situation.link.map(|link| link.one as u64),
             read_bytes_per_second: self.situation.read.map(|read| read as u64),
             processors: ProcessorsReport { server, client, shared: is_shared },
@@ -271,6 +271,10 @@ fn connections(route: Route) -> usize {
         Route::Stream => 1,
         Route::Parallel { connections } => connections,
     }
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }
 
 /// The object `choice` of a report.
@@ -320,8 +324,8 @@ impl CandidateReport {
             compression: plan.compression.to_string(),
             expected_bytes_per_second: rate as u64,
             limited_by: bottleneck.name(),
-            ratio,
-            processor_seconds_per_gb: cost * 1e9,
+            ratio: rounded(ratio),
+            processor_seconds_per_gb: rounded(cost * 1e9),
         }
     }
 }

@@ -121,7 +121,7 @@ pub(super) struct Written {
     members: Vec<Member>,
     /// With `--compression auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    choice: Option<Chosen>,
+    choice: Option<Box<Chosen>>,
 }
 
 #[derive(Serialize)]
@@ -161,7 +161,7 @@ impl Written {
     }
 
     pub(super) fn chosen(self, choice: Option<Chosen>) -> Written {
-        Written { choice, ..self }
+        Written { choice: choice.map(Box::new), ..self }
     }
 
     pub(super) fn add_positions(&mut self, start: Position, stop: Position) {

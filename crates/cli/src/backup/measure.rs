@@ -21,7 +21,7 @@ use pgshrink_backup::chunk::Level;
 use pgshrink_pgclient::connection::{Connection, Options};
 use std::time::{Duration, Instant};
 
-/// Time for all of it, but for a connection that does not answer and a statement that is under way.
+/// Time for all of it, about: a statement that is under way is waited for, and WAL gets half a second in any case.
 const TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a server may take to let a connection in, or send nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -155,7 +155,7 @@ fn over(address: &Address<'_>, wanted: &Wanted, until: Instant, way: &mut Way, s
         way.came_to(&connection);
         wal::receive(&mut connection, until).map_err(|error| brief(&error))
     });
-    let wal::Recent { rate, bytes, is_compressed, pieces } = match recent {
+    let wal::Recent { rate, is_compressed, pieces } = match recent {
         Ok(recent) => recent,
         Err(reason) => {
             said.assumed.push(format!("no recent WAL ({reason})"));
@@ -172,7 +172,7 @@ fn over(address: &Address<'_>, wanted: &Wanted, until: Instant, way: &mut Way, s
     if is_compressed {
         said.assumed.push("the server compresses its WAL, which says nothing about the data then".to_owned());
     } else if pieces.is_empty() {
-        said.assumed.push(format!("the server has too little recent WAL ({bytes} bytes)"));
+        said.assumed.push("the server has too little recent WAL that is not empty".to_owned());
     } else {
         said.measured.push(format!("the data by {} of recent WAL", size(&pieces)));
         way.pieces = pieces;

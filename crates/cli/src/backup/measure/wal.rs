@@ -24,7 +24,6 @@ const PAGE: usize = 8 << 10;
 pub(super) struct Recent {
     /// Bytes per second. None: too little came.
     pub(super) rate: Option<f64>,
-    pub(super) bytes: usize,
     /// Whether the server compresses the pages in its WAL.
     pub(super) is_compressed: bool,
     /// What it consists of, without empty pages.
@@ -53,7 +52,7 @@ pub(super) fn receive(connection: &mut Connection, until: Instant) -> Result<Rec
             stream(connection, start..end, system.timeline, until)?
         }
     };
-    Ok(Recent { rate, bytes: raw.len(), is_compressed, pieces: pieces(&raw) })
+    Ok(Recent { rate, is_compressed, pieces: pieces(&raw) })
 }
 
 struct Came {

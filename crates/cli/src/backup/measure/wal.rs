@@ -69,8 +69,9 @@ fn stream(
 ) -> Result<Came, Error> {
     let start = Start { slot: None, position: Lsn(range.start), timeline };
     let mut stream = replication::start_physical(connection, &start)?;
-    let (mut raw, mut half, mut rate) = (Vec::new(), None, None);
-    let wanted = (range.end - range.start) as usize;
+    let began = Instant::now();
+    let (mut raw, mut marks) = (Vec::new(), Vec::new());
+    let wanted = ((range.end - range.start) as usize).min(BYTES_MAX);
     let mut has_stopped = false;
     while Instant::now() < until {
         match stream.next(until.saturating_duration_since(Instant::now()))? {
@@ -78,23 +79,28 @@ fn stream(
             Some(WalEvent::Wal { data, .. }) => {
                 let room = BYTES_MAX.saturating_sub(raw.len());
                 raw.extend_from_slice(&data[..data.len().min(room)]);
-                let now = Instant::now();
-                if let Some((at, before)) = half {
-                    rate = super::rate((raw.len() - before) as u64, now - at);
-                } else if raw.len() >= wanted.min(BYTES_MAX) / 2 {
-                    half = Some((now, raw.len()));
-                }
+                marks.push((began.elapsed(), raw.len()));
             }
             Some(WalEvent::Keepalive { .. }) => {}
             Some(WalEvent::End { .. }) | None => break,
         }
-        if !has_stopped && raw.len() >= wanted.min(BYTES_MAX) {
+        if !has_stopped && raw.len() >= wanted {
             has_stopped = true;
             stream.stop()?;
         }
     }
-    let rate = rate.filter(|_| raw.len() >= LINK_BYTES_MIN);
+    // What did not come in time says how slow the link is. If all came, it may have been too little.
+    let is_enough = raw.len() >= LINK_BYTES_MIN || !has_stopped;
+    let rate = rate(&marks).filter(|_| is_enough);
     Ok(Came { raw, rate })
+}
+
+/// Bytes per second of the second half, by how many bytes had come when.
+fn rate(marks: &[(Duration, usize)]) -> Option<f64> {
+    let (end, all) = *marks.last()?;
+    let half = marks.iter().find(|(_, bytes)| *bytes >= all / 2);
+    let (at, before) = half.copied().filter(|(_, bytes)| *bytes < all).unwrap_or_default();
+    super::rate((all - before) as u64, end - at)
 }
 
 /// Pieces at equal distances of what is not empty: the rest of a segment that was ended early is zeros.
@@ -111,6 +117,14 @@ fn pieces(raw: &[u8]) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_second_half() {
+        let mark = |ms, bytes| (Duration::from_millis(ms), bytes);
+        assert_eq!(rate(&[]), None);
+        assert_eq!(rate(&[mark(500, 1000)]), Some(2000.0), "of one message, since the begin");
+        assert_eq!(rate(&[mark(500, 100), mark(600, 500), mark(700, 1000)]), Some(5000.0));
+    }
 
     #[test]
     fn pieces_of_wal_have_no_empty_pages() {

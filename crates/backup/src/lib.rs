@@ -7,6 +7,7 @@
 //! * [`chunk`]: a piece of a file, compressed, and back.
 //! * [`choice`]: which route and compression a backup gets, from what was measured.
 //! * [`checksum`]: the checksums that a manifest may hold.
+//! * [`configuration`]: configuration files, and which others they include.
 //! * [`control`]: whether `pg_control` was read whole.
 //! * [`files`]: which files a backup has, and what they are.
 //! * [`label`]: `backup_label` and `tablespace_map`.
@@ -22,6 +23,7 @@ pub mod base_backup;
 pub mod checksum;
 pub mod choice;
 pub mod chunk;
+pub mod configuration;
 pub mod control;
 mod error;
 pub mod files;

@@ -7,7 +7,10 @@
 //! the SHA-256 of the manifest and of every pack's footer; a footer names those of its chunks. So whoever knows the record's
 //! SHA-256 can tell whether anything of the backup was changed.
 
+mod configuration;
 mod text;
+
+pub use configuration::{Configuration, ConfigurationFile, ConfigurationRole, place};
 
 use crate::chunk::CHUNK_BYTES_MIN;
 use crate::error::Error;
@@ -84,6 +87,9 @@ pub struct Record {
     pub manifest_sha256: Sha256,
     /// The backup without which this one cannot be restored; none for a full one.
     pub parent: Option<String>,
+    /// Where the server has its configuration. None: nobody could or was to look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Configuration>,
 }
 
 /// A tablespace.
@@ -225,6 +231,7 @@ impl Record {
             return refused("packs whose bytes are a number of 64 bits together", &"more");
         }
         self.check_packs()?;
+        self.configuration.as_ref().map_or(Ok(()), Configuration::check)?;
         let is_wal = |path: &BackupPath| {
             path.as_bytes().strip_prefix(b"pg_wal/").is_some_and(|name| !name.contains(&b'/'))
         };

@@ -14,8 +14,8 @@ mod run;
 mod shared_flags;
 
 pub use backup::{
-    BackupArgs, BackupFormat, BackupKeyArgs, BackupRoute, BootArgs, CheckpointMode, ExpireArgs, FromArgs,
-    ListArgs, RestoreArgs, VerifyBackupArgs,
+    BackupArgs, BackupFormat, BackupKeyArgs, BackupRoute, BootArgs, CheckpointMode, ConfigurationMode,
+    ExpireArgs, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs,
 };
 pub use cfs::{
     AcceptArgs, CfsArgs, CfsCommand, CheckServerArgs, EstimateArgs, ExecArgs, InfoArgs, KeyArgs, OutputArgs,

@@ -7,6 +7,7 @@
 //!   source ──▶ route: stream: incoming ▶ archives
 //!                  or parallel: listing ▶ readers ──▶ transfer ▶ archive: chunks ▶ packs ▶ repository
 //!              wal ─────────────────────────▶                    plain: files of a data directory
+//!   source ──▶ configuration ─────▶ archive, or a directory beside plain and tar
 //!   source ──▶ stream as it comes, and wal ──▶ tar_format, on_server
 //!   repository ──▶ whole ▶ expected ▶ restore, verify, list
 //!                                     restore ▶ boot (a server on a restored copy)
@@ -20,6 +21,7 @@ mod chunks;
 mod claim;
 mod clock;
 mod codecs;
+mod configuration;
 mod decoded;
 mod decompress;
 mod expected;
@@ -40,6 +42,7 @@ mod places;
 mod plain;
 mod plan;
 mod process;
+mod report;
 mod restore;
 mod route;
 mod source;
@@ -56,16 +59,17 @@ use failure::Failure;
 use crate::args::{BackupArgs, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
 use crate::cfs::output::{self, Progress};
 use archive::{Encoding, Store};
+use configuration::Collected;
 use expected::Expected;
 use formats::{Asked, Kind};
 use metrics::Ended;
 use pgshrink_backup::chunk::Level;
 use pgshrink_backup::pack::{Chunk, PackedFile};
-use pgshrink_backup::record::Record;
 use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
 use places::Destination;
 use plan::Plan;
+use report::{Report, smaller};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,49 +136,6 @@ fn threads(asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-/// What `backup` and `list` say of a backup.
-#[derive(Serialize)]
-struct Report {
-    backup: String,
-    label: String,
-    system_identifier: String,
-    server_version: u32,
-    start_lsn: String,
-    stop_lsn: String,
-    timeline: u32,
-    stop_time: String,
-    files: u64,
-    raw_bytes: u64,
-    stored_bytes: u64,
-    manifest_sha256: String,
-    /// Of `backup.json`: it stands for everything in the backup.
-    record_sha256: String,
-    /// Of a backup that was just taken with `--compression auto`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    choice: Option<auto::Chosen>,
-}
-
-impl Report {
-    fn of(name: &str, record: &Record) -> Report {
-        Report {
-            backup: name.to_owned(),
-            label: record.label.clone(),
-            system_identifier: record.system_identifier.to_string(),
-            server_version: record.server_version,
-            start_lsn: record.start_lsn.to_string(),
-            stop_lsn: record.stop_lsn.to_string(),
-            timeline: record.stop_timeline.number(),
-            stop_time: record.stop_time.to_string(),
-            files: record.files,
-            raw_bytes: record.raw_bytes,
-            stored_bytes: record.packs.iter().map(|pack| pack.bytes).sum(),
-            manifest_sha256: record.manifest_sha256.to_string(),
-            record_sha256: record.sha256().map(|sha256| sha256.to_string()).unwrap_or_default(),
-            choice: None,
-        }
-    }
-}
-
 fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     let began = Instant::now();
     let done = take(args);
@@ -203,7 +164,12 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         Some(repository) if args.resume => resumable(&**repository, &server.system.to_string())?,
         _ => None,
     };
+    let configuration = configuration::find(args, &mut server)?;
     interrupt::watch(server.closers()?)?;
+    let beside = match kind {
+        Kind::Archive => None,
+        _ => configuration::beside(args, &configuration)?,
+    };
     let bar = Progress::new(0, &args.output);
     let (done, kept) = (AtomicU64::new(0), AtomicU64::new(0));
     let progress = |step| match step {
@@ -222,6 +188,7 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
                 let store = Store {
                     repository: &**repository,
                     resume: resume.as_ref().map(|(name, attempts)| (name.as_str(), *attempts)),
+                    configuration: &configuration,
                 };
                 let taken = archive::take(&mut server, &options, &store, &encoding, &progress);
                 interrupt::or_cause(taken).map(Taken::Archive)
@@ -236,24 +203,15 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         }
     };
     drop(bar);
+    if let Some(beside) = beside {
+        beside.keep();
+    }
     let taken = match taken {
         Taken::Other(written) => return formats::report(args, written.chosen(plan.chosen())),
         Taken::Archive(taken) => taken,
     };
     let report = Report { choice: plan.chosen(), ..Report::of(&taken.name, &taken.record) };
-    print(&args.output, &report, |report| {
-        format!(
-            "{}: {} in {}, {}\n",
-            report.backup,
-            output::size(report.raw_bytes),
-            output::size(report.stored_bytes),
-            smaller(report.raw_bytes, report.stored_bytes),
-        )
-    })
-}
-
-fn smaller(raw_bytes: u64, stored_bytes: u64) -> String {
-    format!("{:.2} times smaller", raw_bytes as f64 / stored_bytes.max(1) as f64)
+    print(&args.output, &report, Report::text)
 }
 
 /// The newest backup of a cluster that was begun and whose writer is gone, and how many attempts at it there were.
@@ -277,6 +235,7 @@ enum Taken {
 
 fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let to = Destination::new(&args.into, &args.tablespace_mapping)?.resumed(args.resume);
+    let to = Destination { configuration: args.configuration_into.clone(), ..to };
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
@@ -293,6 +252,8 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
              To make a server of its own of it, remove standby.signal first."
         );
     }
+    let hints = configuration::hints(&whole.record, &args.into, args.configuration_into.as_deref())?;
+    hints.iter().for_each(|hint| eprintln!("pgshrink: {hint}"));
     print(&args.output, &report, |report| format!("{} is in {}\n", report.backup, args.into.display()))
 }
 
@@ -306,12 +267,16 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     }
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     let expected = Expected::of(&whole)?;
-    let take = |_: &PackedFile, _: &Chunk, raw: &[u8]| {
-        bar.add(raw.len() as u64);
+    let collected = Collected::of(&whole.record)?;
+    let take = |file: &PackedFile, chunk: &Chunk, raw: &[u8]| {
+        if !collected.take(file, chunk, raw)? {
+            bar.add(raw.len() as u64);
+        }
         Ok(())
     };
     restore::read_packs(&whole, &expected, threads, (&|_, _| Ok(false), &take))?;
     expected.check()?;
+    collected.finish()?;
     drop(bar);
     let report = Report::of(&whole.name, &whole.record);
     print(&args.output, &report, |report| {

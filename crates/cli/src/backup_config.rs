@@ -12,7 +12,8 @@ use toml::de::{DeTable, DeValue};
 /// The commands that the table is for.
 const COMMANDS: [&str; 5] = ["backup", "restore", "verify", "list", "expire"];
 /// Not for a file.
-const NO_KEYS: [&str; 7] = ["backup", "config", "dry_run", "help", "into", "json", "remove"];
+const NO_KEYS: [&str; 8] =
+    ["backup", "config", "configuration_into", "dry_run", "help", "into", "json", "remove"];
 const VARIABLE: &str = "PGSHRINK_BACKUP_CONFIG";
 /// Most bytes of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;

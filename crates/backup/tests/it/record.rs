@@ -3,7 +3,8 @@
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::pack::{BackupId, PackNumber, Sha256};
 use pgshrink_backup::record::{
-    DIRECTORIES_MAX, PackRecord, RECORD_BYTES_MAX, Record, TablespaceRecord, WalFileRecord,
+    Configuration, ConfigurationFile, ConfigurationRole, DIRECTORIES_MAX, PackRecord, RECORD_BYTES_MAX,
+    Record, TablespaceRecord, WalFileRecord,
 };
 use pgshrink_backup::{BackupPath, Error, Lsn, Timeline};
 
@@ -41,14 +42,35 @@ fn record() -> Record {
         packs: vec![pack(1, &[]), pack(2, &[0, 4, 65_535]), pack(0x0010_0001, &[])],
         manifest_sha256: Sha256([8; 32]),
         parent: None,
+        configuration: None,
     }
+}
+
+fn file(path: &str, role: ConfigurationRole, bytes: u64) -> ConfigurationFile {
+    ConfigurationFile { path: path.to_owned(), role, bytes, sha256: Sha256([9; 32]) }
+}
+
+/// As Debian has it.
+fn with_configuration() -> Record {
+    let configuration = Configuration {
+        data_directory: "/var/lib/postgresql/15/main".to_owned(),
+        config_file: "/etc/postgresql/15/main/postgresql.conf".to_owned(),
+        files: vec![
+            file("/etc/postgresql/15/main/postgresql.conf", ConfigurationRole::Config, 29_000),
+            file("/etc/postgresql/15/main/pg_hba.conf", ConfigurationRole::Hba, 0),
+            file("/etc/postgresql/15/main/ü.conf", ConfigurationRole::Included, 4 << 20),
+        ],
+        directories: vec!["/etc/postgresql/15/main/conf.d".to_owned()],
+        absent: vec!["/etc/ssl/private/server.key".to_owned()],
+    };
+    Record { configuration: Some(configuration), ..record() }
 }
 
 #[test]
 fn what_was_written_is_read_again() {
     let with_parent = Record { parent: Some("20261124T143000Z".to_owned()), ..record() };
     let empty = Record { tablespaces: vec![], directories: vec![], packs: vec![], ..record() };
-    for record in [record(), with_parent, empty] {
+    for record in [record(), with_parent, empty, with_configuration()] {
         let bytes = record.write().unwrap();
         assert_eq!(Record::read(&bytes).unwrap(), record);
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -73,6 +95,84 @@ fn its_text_is_what_the_format_says() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
+}
+
+#[test]
+fn a_record_without_configuration_is_as_it_was_before_there_was_any() {
+    let text = |record: Record| String::from_utf8(record.write().unwrap()).unwrap();
+    assert!(!text(record()).contains("configuration"));
+    let text = text(with_configuration());
+    for part in [
+        r#""parent":null,"configuration":{"data_directory":"/var/lib/postgresql/15/main","config_file":"/etc/p"#,
+        r#""files":[{"path":"/etc/postgresql/15/main/postgresql.conf","role":"config","bytes":29000,"sha256":"09"#,
+        r#"main/pg_hba.conf","role":"hba","bytes":0,"#,
+        r#"0909"}],"directories":["/etc/postgresql/15/main/conf.d"],"absent":["/etc/ssl/private/server.key"]}"#,
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn configuration_that_leads_elsewhere_is_refused() {
+    let changed = |change: &dyn Fn(&mut Configuration)| {
+        let mut record = with_configuration();
+        record.configuration.as_mut().map(change).unwrap();
+        record.write()
+    };
+    assert!(changed(&|_| ()).is_ok());
+    let path = |path: &str| {
+        let path = path.to_owned();
+        move |found: &mut Configuration| found.files[2].path.clone_from(&path)
+    };
+    let long = format!("/{}", "x".repeat(1024));
+    for bad in [
+        "etc/x",
+        "",
+        "/",
+        "/etc/../../x",
+        "/..",
+        "/etc//x",
+        "/etc/./x",
+        "/etc/x/",
+        "/a\0b",
+        &long,
+        "/etc/postgresql/15/main/pg_hba.conf",
+        "/etc/postgresql/15/main/pg_hba.conf/below",
+        "/etc/postgresql/15/main/conf.d",
+        "/etc/postgresql/15",
+        "/var/lib/postgresql/15/main/postgresql.conf",
+        "/var/lib/postgresql/15/main",
+    ] {
+        let error = changed(&path(bad)).expect_err(bad).to_string();
+        assert!(error.contains("backup.json"), "{bad}: {error}");
+    }
+    let changes: [&dyn Fn(&mut Configuration); 8] = [
+        &|found: &mut Configuration| found.directories.push("x".to_owned()),
+        &|found: &mut Configuration| found.absent.push("/a/../b".to_owned()),
+        &|found: &mut Configuration| found.data_directory = "data".to_owned(),
+        &|found: &mut Configuration| found.config_file = "../x".to_owned(),
+        &|found: &mut Configuration| found.files[2].role = ConfigurationRole::Hba,
+        &|found: &mut Configuration| found.files[2].bytes = (4 << 20) + 1,
+        &|found: &mut Configuration| found.files[2].bytes = u64::MAX,
+        &|found: &mut Configuration| {
+            let more = |n: u32| file(&format!("/etc/{n}"), ConfigurationRole::Included, 4 << 20);
+            found.files.extend((0..4).map(more));
+        },
+    ];
+    for change in changes {
+        assert!(matches!(changed(change), Err(Error::Malformed { .. })));
+    }
+    let files = |count: usize| {
+        changed(&|found| {
+            let more = |n: usize| file(&format!("/etc/{n}"), ConfigurationRole::Included, 1);
+            found.files.extend((0..count).map(more));
+        })
+    };
+    assert!(files(253).is_ok());
+    assert!(matches!(files(254), Err(Error::Limit { allowed: 256, .. })));
+    let names = |count: usize| (0..count).map(|n| format!("/srv/{n}")).collect::<Vec<_>>();
+    assert!(matches!(changed(&|found| found.directories = names(257)), Err(Error::Limit { .. })));
+    assert!(matches!(changed(&|found| found.absent = names(257)), Err(Error::Limit { .. })));
 }
 
 #[test]

@@ -68,6 +68,15 @@ pub struct BackupArgs {
     /// The server sends everything again. What is stored already, and has not changed, is neither compressed nor stored again.
     #[arg(long, env = "PGSHRINK_BACKUP_RESUME")]
     pub resume: bool,
+    /// Configuration files from outside of the data directory: back them up if the role may read them, in any case, or not
+    ///
+    /// They are read over an ordinary connection to the database that CONNINFO names, or postgres. With auto, a line says what
+    /// is not in the backup, and which rights the role would need; with require, that is an error before the backup begins.
+    #[arg(long, value_name = "MODE", env = "PGSHRINK_BACKUP_CONFIGURATION", default_value = "auto")]
+    pub configuration: ConfigurationMode,
+    /// Beside a plain or tar backup, write configuration files from outside of the data directory below this empty directory
+    #[arg(long, value_name = "DIRECTORY")]
+    pub configuration_into: Option<PathBuf>,
     /// Take pages as they are, also where their checksums are wrong
     #[arg(long)]
     pub no_verify_checksums: bool,
@@ -112,6 +121,17 @@ pub enum BackupFormat {
     Plain,
     /// The files of `pg_basebackup --format tar`.
     Tar,
+}
+
+/// Whether configuration files from outside of the data directory are backed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ConfigurationMode {
+    /// As far as the role may read them.
+    Auto,
+    /// All of them, or no backup is begun.
+    Require,
+    /// They are not looked for.
+    Off,
 }
 
 /// How the server makes its checkpoint at the start of a backup.
@@ -196,6 +216,11 @@ pub struct RestoreArgs {
     /// Restore the tablespace that was in OLD into NEW. May be repeated
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,
+    /// Write configuration files from outside of the data directory below this directory: empty, or not there
+    ///
+    /// /etc/x.conf is DIRECTORY/etc/x.conf. Nothing is written to where it was.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub configuration_into: Option<PathBuf>,
     /// Threads that read and decompress [default: one for each processor, 8 at most]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS")]
     pub threads: Option<usize>,

@@ -8,6 +8,7 @@
 use super::Failure;
 use super::chunks::{Job, Packer, encode};
 use super::claim::{Claim, Left};
+use super::configuration::{self, Accompanied};
 use super::failure::first_cause;
 use super::known::Known;
 use super::lease;
@@ -40,6 +41,8 @@ pub(super) struct Store<'s> {
     /// A backup of this cluster that was begun and whose writer is gone.
     /// With the number of attempts at it.
     pub(super) resume: Option<(&'s str, u32)>,
+    /// What is stored besides the data directory.
+    pub(super) configuration: &'s configuration::Found,
 }
 
 /// What came of it.
@@ -62,6 +65,7 @@ pub(super) fn take(
     let about =
         About { version: server.version, system: server.system, wal_segment: server.wal_segment_size() };
     let (route, wal) = server.begin(options)?;
+    let route = Accompanied { route, configuration: store.configuration };
     // The server has begun.
     let claim = match store.resume {
         Some(found) => Claim::take_over(repository, found, about.system)?,
@@ -71,7 +75,8 @@ pub(super) fn take(
         let (alive, dead) = sync_channel(0);
         let claim = &claim;
         scope.spawn(move || lease::keep(repository, claim, &dead));
-        let attempt = Attempt { repository, claim, encoding, about: &about };
+        let attempt =
+            Attempt { repository, claim, encoding, about: &about, configuration: store.configuration };
         let taken = attempt.run(route, wal, progress);
         drop(alive);
         taken
@@ -97,6 +102,7 @@ struct Attempt<'a> {
     claim: &'a Claim,
     encoding: &'a Encoding,
     about: &'a About,
+    configuration: &'a configuration::Found,
 }
 
 impl Attempt<'_> {
@@ -118,7 +124,8 @@ impl Attempt<'_> {
         let packs = Packs { repository, claim, encoding: self.encoding, known: &known, progress };
         let done = transfer::run(route, wal, &packs, &mut manifest, progress)?;
         let (older, objects) = known.finish();
-        let record = record(&done, older, claim, self.about)?;
+        let mut record = record(&done, older, claim, self.about)?;
+        record.configuration.clone_from(&self.configuration.record);
         repository.create(&claim.object("backup.json")?, &record.write()?)?;
         claim.commit(repository, manifest)?;
         // Nothing refers to them. What cannot be removed goes with the backup.
@@ -205,6 +212,7 @@ fn record(
         packs: [older, packs.clone()].concat(),
         manifest_sha256: fetched.manifest,
         parent: None,
+        configuration: None,
     })
 }
 

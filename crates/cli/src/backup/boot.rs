@@ -12,6 +12,7 @@ mod admit;
 mod checks;
 mod cluster;
 mod interrupt;
+mod layout;
 mod pages;
 mod programs;
 mod reading;
@@ -182,7 +183,7 @@ impl Boot<'_> {
     }
 
     fn start(&self, report: &mut Report) -> Result<Cluster<'_>, Failure> {
-        let settings = Settings::prepare(self.scratch, major(self.whole), &self.args.boot.set)?;
+        let settings = Settings::prepare(self.scratch, &self.whole.record, &self.args.boot.set)?;
         report.notes.extend(settings.notes.iter().cloned());
         let timeout = Duration::from_secs(self.args.boot.boot_timeout.unwrap_or(BOOT_TIMEOUT_SECONDS));
         let mut cluster = Cluster::new(self.programs, self.scratch, self.interrupt, settings, timeout);

@@ -23,6 +23,8 @@ pub(super) struct Expected {
     bytes: u64,
     bytes_max: u64,
     files: HashMap<BackupPath, Mutex<State>>,
+    /// Those from outside of the data directory.
+    configuration: HashMap<BackupPath, Mutex<State>>,
 }
 
 struct State {
@@ -43,6 +45,7 @@ impl Expected {
             bytes: 0,
             bytes_max: record.raw_bytes,
             files: HashMap::new(),
+            configuration: HashMap::new(),
         };
         let finished = whole.manifest(|item| match item {
             Item::File(entry) => expected.add_entry(entry),
@@ -53,6 +56,14 @@ impl Expected {
             return Err(Failure::damage(&whole.name, what));
         }
         record.wal.iter().try_for_each(|file| expected.add(file.path.clone(), file.bytes, None))?;
+        let configuration = record.configuration.iter().flat_map(|configuration| &configuration.files);
+        for file in configuration {
+            // The record proves them as a whole: they have a SHA-256.
+            let path = file.place()?;
+            let state = State::new(file.bytes, None, expected.chunk_bytes);
+            let state = state.ok_or_else(|| Failure::damage(&path, "its size is no file's"))?;
+            expected.configuration.insert(path, Mutex::new(state));
+        }
         Ok(expected)
     }
 
@@ -73,11 +84,9 @@ impl Expected {
         self.bytes = self.bytes.checked_add(size).filter(|sum| *sum <= self.bytes_max).ok_or_else(|| {
             Failure::damage(&path, "with it the backup has more bytes than backup.json says")
         })?;
-        let count = size.div_ceil(self.chunk_bytes);
-        let count = usize::try_from(count).ok().filter(|count| *count <= u32::MAX as usize);
-        let count = count
+        let state = State::new(size, checksum, self.chunk_bytes);
+        let state = state
             .ok_or_else(|| Failure::damage(&path, format!("it has {size} bytes, which is no file's size")))?;
-        let state = State { size, checksum, chunks: vec![None; count], missing: count };
         if self.files.insert(path.clone(), Mutex::new(state)).is_some() {
             return Err(Failure::damage(path, "the backup has it twice"));
         }
@@ -102,7 +111,7 @@ impl Expected {
     /// Refuses a chunk of a file or place that the backup does not have. To be asked before anything is written.
     pub(super) fn admit(&self, file: &PackedFile, chunk: &Chunk) -> Result<(), Failure> {
         let refused = |what: String| Err(Failure::damage(&file.path, what));
-        let Some(state) = self.files.get(&file.path).filter(|_| file.area == Area::Data) else {
+        let Some(state) = self.state(file) else {
             return refused("a pack has it, and neither the manifest nor backup.json lists it".to_owned());
         };
         let state = state.lock().map_err(|_| Failure::BrokenOff)?;
@@ -126,7 +135,7 @@ impl Expected {
     /// Takes note of a chunk that was admitted, and is where it belongs.
     pub(super) fn take(&self, file: &PackedFile, chunk: &Chunk) -> Result<(), Failure> {
         let refused = |what: String| Err(Failure::damage(&file.path, what));
-        let Some(state) = self.files.get(&file.path) else { return Ok(()) };
+        let Some(state) = self.state(file) else { return Ok(()) };
         let mut state = state.lock().map_err(|_| Failure::BrokenOff)?;
         let index = chunk.facts.offset / self.chunk_bytes;
         if state.chunks[index as usize].replace(chunk.facts.raw_checksum).is_some() {
@@ -145,9 +154,16 @@ impl Expected {
         }
     }
 
+    fn state(&self, file: &PackedFile) -> Option<&Mutex<State>> {
+        match file.area {
+            Area::Data => self.files.get(&file.path),
+            Area::Configuration => self.configuration.get(&file.path),
+        }
+    }
+
     /// Refuses what is not whole.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        for (path, state) in &self.files {
+        for (path, state) in self.files.iter().chain(&self.configuration) {
             let state = state.lock().map_err(|_| Failure::BrokenOff)?;
             if state.missing > 0 {
                 let what = format!("{} of its {} chunks are in no pack", state.missing, state.chunks.len());
@@ -159,6 +175,13 @@ impl Expected {
 }
 
 impl State {
+    /// Of a file of which nothing came. None: it has more chunks than a file can have.
+    fn new(size: u64, checksum: Option<u32>, chunk_bytes: u64) -> Option<State> {
+        let count =
+            usize::try_from(size.div_ceil(chunk_bytes)).ok().filter(|count| *count <= u32::MAX as usize)?;
+        Some(State { size, checksum, chunks: vec![None; count], missing: count })
+    }
+
     fn combined(&self, chunk_bytes: u64) -> u32 {
         let mut whole = Crc32c::of(&[]);
         let mut rest = self.size;

@@ -6,7 +6,7 @@ use super::source::Server;
 use super::transfer::{Fetched, Progress};
 use super::wal::Received;
 use super::{Failure, interrupt, on_server, plain, print, tar_format, threads};
-use crate::args::{BackupArgs, BackupFormat};
+use crate::args::{BackupArgs, BackupFormat, ConfigurationMode};
 use crate::cfs::output;
 use pgshrink_backup::base_backup::{Options, Position};
 use pgshrink_backup::pack::Sha256;
@@ -43,6 +43,17 @@ impl Kind {
             };
         }
         let format = args.format.unwrap_or(BackupFormat::Archive);
+        if args.configuration == ConfigurationMode::Off && args.configuration_into.is_some() {
+            return refused(
+                "--configuration-into",
+                "with --configuration off there is nothing to write; leave one out",
+            );
+        }
+        if format == BackupFormat::Archive && args.configuration_into.is_some() {
+            let what = "an archive has them inside, and restore --configuration-into writes them; leave it out, or use \
+                        --format plain or tar";
+            return refused("--configuration-into", what);
+        }
         if format != BackupFormat::Plain && !args.tablespace_mapping.is_empty() {
             return refused(
                 "--tablespace-mapping",
@@ -79,6 +90,11 @@ fn other_than_archive(args: &BackupArgs) -> Result<(), Failure> {
     if !args.key.key_file.is_empty() || !args.key.key_command.is_empty() {
         let what = "only --format archive is encrypted; leave the key out, or use --format archive";
         return Err(Failure::new("--key-file", what));
+    }
+    if args.configuration == ConfigurationMode::Require && args.configuration_into.is_none() {
+        let what = "a plain or tar backup has no place for them; name a directory with --configuration-into, or use --format \
+                    archive";
+        return Err(Failure::new("--configuration require", what));
     }
     match args.level {
         None => Ok(()),

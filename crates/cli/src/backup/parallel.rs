@@ -44,7 +44,7 @@ use std::thread;
 use std::time::Instant;
 use stop::Stop;
 
-pub(super) use sessions::{Control, Sessions, check_rights};
+pub(super) use sessions::{Control, Sessions, check_rights, set_up};
 
 /// Runs of pieces that wait for a reader, at most.
 const RUNS_MAX: usize = 1024;

@@ -34,6 +34,8 @@ pub(super) struct Destination {
     pub(super) mapping: HashMap<String, PathBuf>,
     /// Whether a restore goes on there that was interrupted.
     pub(super) resume: bool,
+    /// Where configuration files from outside of the data directory go.
+    pub(super) configuration: Option<PathBuf>,
 }
 
 impl Destination {
@@ -51,7 +53,7 @@ impl Destination {
                 return Err(Failure::new("--tablespace-mapping", format!("{old} is mapped twice")));
             }
         }
-        Ok(Destination { into: into.to_owned(), mapping, resume: false })
+        Ok(Destination { into: into.to_owned(), mapping, resume: false, configuration: None })
     }
 
     /// Where a restore goes on, if it was interrupted there.

@@ -4,6 +4,7 @@
 //! its name last, so no server starts on a data directory that is not whole.
 
 use super::Failure;
+use super::configuration::{self, Collected};
 use super::expected::Expected;
 use super::failure::first_cause;
 use super::places::{self, Access, Destination, MANIFEST_UNTIL_THEN, Places};
@@ -12,7 +13,7 @@ use super::whole::Whole;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{ChunkDecoder, Codec};
 use pgshrink_backup::files::content;
-use pgshrink_backup::pack::{Chunk, Footer, PackedFile, Sha256};
+use pgshrink_backup::pack::{Area, Chunk, Footer, PackedFile, Sha256};
 use pgshrink_backup::wal::WalSegmentSize;
 use pgshrink_repository::ObjectName;
 use sha2::Digest;
@@ -36,6 +37,10 @@ pub(super) fn restore(
     let expected = Expected::of(whole)?;
     let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, space.location.as_bytes()));
     let places = Places::new(to, spaces, Access::Owner)?;
+    if let Some(folder) = &to.configuration {
+        let spaces = places.spaces().map(|(_, place)| place);
+        configuration::check_apart(folder, std::iter::once(&*to.into).chain(spaces))?;
+    }
     let found = match to.resume {
         true => Unfinished::find(&to.into, whole)?,
         false => None,
@@ -58,20 +63,36 @@ pub(super) fn restore(
         create(&places.path(path))?;
     }
     let has = |file: &PackedFile, chunk: &Chunk| -> Result<bool, Failure> {
-        let has = is_resumed && is_there(&places.path(&file.path), chunk)?;
+        let has = is_resumed && file.area == Area::Data && is_there(&places.path(&file.path), chunk)?;
         if has {
             progress(chunk.facts.raw_bytes.into())?;
         }
         Ok(has)
     };
+    let collected = Collected::of(&whole.record)?;
     let take = |file: &PackedFile, chunk: &Chunk, raw: &[u8]| {
+        if collected.take(file, chunk, raw)? {
+            return Ok(());
+        }
         write(&places.path(&file.path), chunk.facts.offset, raw)?;
         progress(raw.len() as u64)
     };
     read_packs(whole, &expected, threads, (&has, &take))?;
     expected.check()?;
+    let files = collected.finish()?;
+    let written = match (&to.configuration, &whole.record.configuration) {
+        (Some(folder), Some(found)) if !(files.is_empty() && found.directories.is_empty()) => {
+            let files = files.iter().map(|(file, content)| (*file, &content[..]));
+            Some(configuration::write(folder, found, files)?)
+        }
+        _ => None,
+    };
     finish(whole, to, &places)?;
-    unfinished.end()
+    unfinished.end()?;
+    if let Some(written) = written {
+        written.keep();
+    }
+    Ok(())
 }
 
 /// Whether a file has the bytes of a chunk already, where they belong.

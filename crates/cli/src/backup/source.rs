@@ -1,7 +1,7 @@
 //! The server that is backed up, checked before anything starts.
 
 use super::Failure;
-use super::parallel::{Control, Parallel, Sessions};
+use super::parallel::{Control, Parallel, Sessions, set_up};
 use super::route::{AnyRoute, Data, Way};
 use super::stream::Stream;
 use crate::surroundings;
@@ -31,6 +31,23 @@ pub(super) struct WalConnection {
     /// A temporary slot of this connection, which keeps WAL for it.
     pub(super) slot: String,
     pub(super) segment_size: WalSegmentSize,
+}
+
+/// An ordinary session.
+pub(super) enum Session<'s> {
+    /// That of the parallel route.
+    Lead(&'s mut Connection),
+    /// One of its own.
+    Own(Box<Connection>),
+}
+
+impl Session<'_> {
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        match self {
+            Session::Lead(connection) => connection,
+            Session::Own(connection) => connection,
+        }
+    }
 }
 
 /// How to connect.
@@ -87,6 +104,24 @@ impl Server {
                 Err(Failure::new("--route parallel", "tar files come by one BASE_BACKUP; use --route stream"))
             }
         }
+    }
+
+    /// An ordinary session with this very server, in the database that the connection string names.
+    pub(super) fn session(&mut self, conninfo: &str) -> Result<Session<'_>, Failure> {
+        if let Data::Parallel(sessions) = &mut self.data {
+            return Ok(Session::Lead(sessions.lead()));
+        }
+        let mut session = Address::parse(conninfo)?.database()?;
+        let identity = set_up(&mut session)?;
+        let sql =
+            "SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND temporary AND active";
+        let slot = session.query_params(sql, &[Some(&self.wal.slot)])?;
+        if slot.row_count() == 1 && identity.text(0, 1) == Some(&self.system.to_string()) {
+            return Ok(Session::Own(Box::new(session)));
+        }
+        let what =
+            "an ordinary connection came to another server than the replication connection; name one host";
+        Err(Failure::new(place(&session), what))
     }
 
     /// What closes all connections.

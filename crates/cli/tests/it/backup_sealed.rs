@@ -22,7 +22,7 @@ pub(crate) fn key_file(keep: &TempDir, digit: char) -> (String, &'static str) {
 }
 
 /// All files below a directory.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<_> =
         entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
@@ -30,7 +30,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn files_with(folder: &Path, text: &[u8]) -> usize {
+pub(crate) fn files_with(folder: &Path, text: &[u8]) -> usize {
     let has_it = |path: &PathBuf| fs::read(path).unwrap().windows(text.len()).any(|part| part == text);
     files(folder).iter().filter(|path| has_it(path)).count()
 }

@@ -7,6 +7,7 @@ mod backup_auto;
 mod backup_boot;
 mod backup_boot_damage;
 mod backup_boot_ends;
+mod backup_configuration;
 mod backup_expire;
 mod backup_formats;
 mod backup_parallel;

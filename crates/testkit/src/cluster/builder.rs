@@ -204,6 +204,7 @@ impl ClusterBuilder {
             port,
             settings: Mutex::new(settings),
             environment: Mutex::new(self.environment),
+            arguments: Mutex::default(),
             postmaster: Mutex::default(),
             home,
         })

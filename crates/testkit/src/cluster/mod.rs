@@ -53,6 +53,7 @@ pub struct Cluster {
     port: Port,
     settings: Mutex<Vec<(String, String)>>,
     environment: Mutex<Vec<(String, String)>>,
+    arguments: Mutex<Vec<String>>,
     postmaster: Mutex<Postmaster>,
     // Last: removed after the postmaster has been stopped.
     home: TempDir,
@@ -147,6 +148,7 @@ impl Cluster {
         self.write_settings()?;
         let mut command = self.owner.command(self.server.program("postgres"));
         command.arg("-D").arg(self.data_dir()).envs(self.environment().iter().cloned());
+        command.args(self.arguments.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter());
         self.postmaster().start(command, &self.data_dir(), &self.log_path())
     }
 
@@ -196,6 +198,11 @@ impl Cluster {
     /// Sets a variable of the server's environment for the next start.
     pub fn set_env(&self, name: &str, value: impl ToString) {
         set(&mut self.environment(), name, value.to_string());
+    }
+
+    /// Sets arguments of `postgres` for the next start, as `-c`, `config_file=/etc/postgresql.conf`.
+    pub fn set_arguments(&self, arguments: &[String]) {
+        *self.arguments.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = arguments.to_vec();
     }
 
     /// Has the server read its configuration again, and waits until new sessions have it. What already runs reads it

@@ -107,6 +107,7 @@ impl<'a> StandbyBuilder<'a> {
             port,
             settings: Mutex::new(settings),
             environment: Mutex::default(),
+            arguments: Mutex::default(),
             postmaster: Mutex::default(),
             home,
         })

@@ -47,6 +47,11 @@ impl Scratch {
         self.root.join("data")
     }
 
+    /// Below which configuration files from outside of the data directory are.
+    pub(super) fn configuration(&self) -> PathBuf {
+        self.root.join("configuration")
+    }
+
     /// A file beside the data directory.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -62,7 +67,7 @@ impl Scratch {
         let place = |oid: u32| self.root.join("tablespaces").join(oid.to_string());
         let spaces = record.tablespaces.iter();
         let mapping: HashMap<_, _> = spaces.map(|space| (space.location.clone(), place(space.oid))).collect();
-        Destination { into: self.data(), mapping, resume: false }
+        Destination { into: self.data(), mapping, resume: false, configuration: Some(self.configuration()) }
     }
 }
 

@@ -73,6 +73,11 @@ impl Sessions {
         Ok(Sessions { catalog_version: catalog_version.ok_or_else(unknown)?, control, readers })
     }
 
+    /// The one that leads the backup.
+    pub(in crate::backup) fn lead(&mut self) -> &mut Connection {
+        &mut self.control
+    }
+
     /// For closing all of them.
     pub(in crate::backup) fn closers(&self) -> Result<Vec<Closer>, Failure> {
         let all = std::iter::once(&self.control).chain(&self.readers);
@@ -80,7 +85,8 @@ impl Sessions {
     }
 }
 
-fn set_up(connection: &mut Connection) -> Result<Table, Failure> {
+/// Gives a session the settings that files are read with, and says which cluster it is on.
+pub(in crate::backup) fn set_up(connection: &mut Connection) -> Result<Table, Failure> {
     connection.simple_query(SETTINGS)?;
     let mut identity = connection.simple_query(IDENTITY)?;
     identity.pop().ok_or_else(|| Failure::new(place(connection), "it does not say which cluster it is"))

@@ -2,7 +2,8 @@
 //!
 //! Small objects are one conditional request (`If-None-Match: *`). Large ones are uploaded in parts of [`PART_BYTES`], of which
 //! [`UPLOADS_MAX`] are on their way at a time; an upload that is not completed leaves no object. Requests that fail for a
-//! passing reason are repeated.
+//! passing reason are repeated: most of them by `object_store`. It does not repeat a conditional request that was interrupted,
+//! nor one whose answer broke off; [`Shared::request`] does.
 
 use crate::location::{Store, Variables};
 use crate::{Error, Found, Location, ObjectName, ObjectWriter, Repository};
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
@@ -18,7 +20,8 @@ use object_store::{
 use std::future::Future;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 /// Bytes of a part of a large object. S3 allows 10,000 parts: 80 GiB.
@@ -29,8 +32,13 @@ const UPLOADS_MAX: usize = 2;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// For a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// From the first attempt of a request to the last.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(180);
+/// From the first attempt of a request to the last, of those that `object_store` makes.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
+/// From the first attempt of a request to the last that is begun here.
+const REPEAT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Before the first repetition; each pause is twice as long as the one before.
+const REPEAT_PAUSE: Duration = Duration::from_millis(100);
+const REPEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Attempts of a request after the first.
 const RETRIES_MAX: usize = 8;
 /// Threads for requests; the work is waiting.
@@ -56,6 +64,8 @@ struct CloudWriter {
     cloud: Cloud,
     name: ObjectName,
     upload: Upload,
+    /// Bytes so far.
+    bytes: u64,
 }
 
 /// How far it is.
@@ -96,7 +106,8 @@ fn client(
 ) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
     let retry =
         RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
-    // An endpoint of http:// was chosen by who wrote it; the stores' own are https.
+    // An endpoint of http:// was chosen by who wrote it; the stores' own are https. The environment may say something else, such
+    // as AWS_TIMEOUT.
     let options = ClientOptions::new()
         .with_allow_http(true)
         .with_timeout(REQUEST_TIMEOUT)
@@ -104,14 +115,14 @@ fn client(
     // Each store's builder has its own type and the same methods.
     macro_rules! built {
         ($builder:expr, $prefix:literal) => {{
-            let mut builder = $builder;
+            let mut builder = $builder.with_client_options(options);
             for (key, value) in variables.below($prefix) {
                 // What this client does not know is for other programs.
                 if let Ok(key) = key.parse() {
                     builder = builder.with_config(key, value);
                 }
             }
-            Arc::new(builder.with_client_options(options).with_retry(retry).build()?)
+            Arc::new(builder.with_retry(retry).build()?)
         }};
     }
     Ok(match store {
@@ -129,14 +140,23 @@ impl Shared {
         }
     }
 
-    /// Runs a request on the calling thread, and says what failed.
-    fn request<T>(
+    /// Runs a request on the calling thread, again if the network has interrupted it, and says what failed.
+    fn request<T, F: Future<Output = Result<T, object_store::Error>>>(
         &self,
         what: &'static str,
-        name: &ObjectName,
-        request: impl Future<Output = Result<T, object_store::Error>>,
+        name: &str,
+        mut request: impl FnMut() -> F,
     ) -> Result<T, Error> {
-        self.runtime.block_on(request).map_err(|error| self.failed(what, name.as_str(), error))
+        let (began, mut pause) = (Instant::now(), REPEAT_PAUSE);
+        loop {
+            match self.runtime.block_on(request()) {
+                Err(error) if is_interrupted(&error) && began.elapsed() < REPEAT_TIMEOUT => {
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(REPEAT_PAUSE_MAX);
+                }
+                done => return done.map_err(|error| self.failed(what, name, error)),
+            }
+        }
     }
 
     fn failed(&self, what: &'static str, name: &str, error: object_store::Error) -> Error {
@@ -178,6 +198,18 @@ impl Shared {
     }
 }
 
+/// Whether a request was sent, and its answer did not come, or not all of it.
+fn is_interrupted(error: &object_store::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<HttpError>() {
+            return matches!(error.kind(), HttpErrorKind::Timeout | HttpErrorKind::Interrupted);
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// An error and what caused it: the store's own words come last.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -195,10 +227,10 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 impl Repository for Cloud {
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Error> {
         let shared = &self.shared;
-        let payload = Bytes::copy_from_slice(bytes).into();
+        let payload = Bytes::copy_from_slice(bytes);
         let path = shared.path(name.as_str());
-        let put = shared.store.put_opts(&path, payload, PutMode::Create.into());
-        match shared.request("create", name, put) {
+        let put = || shared.store.put_opts(&path, payload.clone().into(), PutMode::Create.into());
+        match shared.request("create", name.as_str(), put) {
             // A first attempt may have succeeded and its answer was lost. Writers' bytes differ.
             Err(Error::Exists { .. }) if self.size(name)? == bytes.len() as u64 => {
                 match self.read(name, 0, bytes.len())? == bytes {
@@ -215,13 +247,14 @@ impl Repository for Cloud {
             cloud: self.clone(),
             name: name.clone(),
             upload: Upload::Small(Vec::new()),
+            bytes: 0,
         }))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Error> {
         let shared = &self.shared;
         let path = shared.path(name.as_str());
-        Ok(shared.request("look at", name, shared.store.head(&path))?.size)
+        Ok(shared.request("look at", name.as_str(), || shared.store.head(&path))?.size)
     }
 
     fn read(&self, name: &ObjectName, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
@@ -231,7 +264,7 @@ impl Repository for Cloud {
         if bytes == 0 {
             return Ok(Vec::new());
         }
-        let read = shared.request("read", name, shared.store.get_range(&path, offset..expected));
+        let read = shared.request("read", name.as_str(), || shared.store.get_range(&path, offset..expected));
         let found = match read {
             Ok(read) if read.len() == bytes => return Ok(read.into()),
             Ok(read) => offset + read.len() as u64,
@@ -249,45 +282,57 @@ impl Repository for Cloud {
         let shared = &self.shared;
         let folder = shared.folder(below);
         let what = folder.as_ref().map_or("", |path| path.as_ref()).to_owned();
-        let mut objects = shared.store.list(folder.as_ref());
-        let mut found = Vec::new();
-        loop {
-            let next = shared.runtime.block_on(objects.try_next());
-            let next = next.map_err(|error| shared.failed("list", &what, error))?;
-            let Some(meta) = next else { break };
-            let Some(object) = shared.found(meta) else { continue };
-            if found.len() == count_max {
-                return Err(shared.limit(count_max));
+        let listing = || async {
+            let mut objects = shared.store.list(folder.as_ref());
+            let mut found = Vec::new();
+            while let Some(meta) = objects.try_next().await? {
+                let Some(object) = shared.found(meta) else { continue };
+                if found.len() == count_max {
+                    return Ok(None);
+                }
+                found.push(object);
             }
-            found.push(object);
-        }
+            Ok(Some(found))
+        };
+        let found = shared.request("list", &what, listing)?;
+        let mut found = found.ok_or_else(|| shared.limit(count_max))?;
         found.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
     }
 
     fn top(&self, count_max: usize) -> Result<Vec<String>, Error> {
-        let shared = &self.shared;
-        let folder = shared.folder(None);
-        let list = shared.store.list_with_delimiter(folder.as_ref());
-        let list = shared.runtime.block_on(list).map_err(|error| shared.failed("list", "", error))?;
-        let objects = list.objects.into_iter().map(|meta| meta.location);
-        let last = |path: Path| path.filename().map(str::to_owned);
-        let names = objects.chain(list.common_prefixes).filter_map(last);
-        let mut names: Vec<String> = names.filter(|name| ObjectName::new(name).is_ok()).collect();
-        if names.len() > count_max {
-            return Err(shared.limit(count_max));
-        }
-        names.sort();
-        Ok(names)
+        self.shared.names(None, count_max)
+    }
+
+    fn below(&self, folder: &ObjectName, count_max: usize) -> Result<Vec<String>, Error> {
+        self.shared.names(Some(folder), count_max)
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Error> {
         let shared = &self.shared;
         let path = shared.path(name.as_str());
-        match shared.request("remove", name, shared.store.delete(&path)) {
+        match shared.request("remove", name.as_str(), || shared.store.delete(&path)) {
             Err(Error::NotFound { .. }) => Ok(()),
             done => done,
         }
+    }
+}
+
+impl Shared {
+    /// First components of names.
+    fn names(&self, below: Option<&ObjectName>, count_max: usize) -> Result<Vec<String>, Error> {
+        let folder = self.folder(below);
+        let what = below.map_or("", ObjectName::as_str);
+        let list = self.request("list", what, || self.store.list_with_delimiter(folder.as_ref()))?;
+        let objects = list.objects.into_iter().map(|meta| meta.location);
+        let last = |path: Path| path.filename().map(str::to_owned);
+        let names = objects.chain(list.common_prefixes).filter_map(last);
+        let mut names: Vec<String> = names.filter(|name| ObjectName::new(name).is_ok()).collect();
+        if names.len() > count_max {
+            return Err(self.limit(count_max));
+        }
+        names.sort();
+        Ok(names)
     }
 }
 
@@ -300,7 +345,7 @@ impl CloudWriter {
     fn begin(&self, first: &[u8]) -> Result<WriteMultipart, Error> {
         let shared = &self.cloud.shared;
         let path = shared.path(self.name.as_str());
-        let upload = shared.request("create", &self.name, shared.store.put_multipart(&path))?;
+        let upload = shared.request("create", self.name.as_str(), || shared.store.put_multipart(&path))?;
         let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         let _inside = shared.runtime.enter();
         upload.write(first);
@@ -313,6 +358,7 @@ impl Write for CloudWriter {
         if let Upload::Small(first) = &mut self.upload {
             if first.len() + bytes.len() <= PART_BYTES {
                 first.extend_from_slice(bytes);
+                self.bytes += bytes.len() as u64;
                 return Ok(bytes.len());
             }
             let first = std::mem::take(first);
@@ -335,6 +381,7 @@ impl Write for CloudWriter {
                 return Err(io::Error::other(error));
             }
         }
+        self.bytes += bytes.len() as u64;
         Ok(bytes.len())
     }
 
@@ -357,9 +404,11 @@ impl ObjectWriter for CloudWriter {
         let shared = &self.cloud.shared;
         match std::mem::replace(&mut self.upload, Upload::Over) {
             Upload::Small(bytes) => self.cloud.create(&self.name, &bytes),
-            Upload::Parts(upload) => {
-                shared.runtime.block_on(upload.finish()).map(|_| ()).map_err(|error| self.failed(error))
-            }
+            Upload::Parts(upload) => match shared.runtime.block_on(upload.finish()) {
+                // The first request may have succeeded, and its answer was lost: the store then knows the upload no more.
+                Err(_) if self.cloud.size(&self.name).is_ok_and(|size| size == self.bytes) => Ok(()),
+                done => done.map(|_| ()).map_err(|error| self.failed(error)),
+            },
             Upload::Over => Err(Error::Store {
                 what: "write",
                 place: shared.place.clone(),

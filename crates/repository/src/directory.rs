@@ -84,7 +84,7 @@ impl Directory {
                 let reason = "expected a file, found a directory, a pipe or a device".to_owned();
                 Err(Error::Damaged { name: name.clone(), reason })
             }
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(error) if is_nothing(&error) => {
                 Err(Error::NotFound { place: self.place(), name: name.clone() })
             }
             Err(error) => Err(failed("open", &path)(error)),
@@ -175,22 +175,14 @@ impl Repository for Directory {
     }
 
     fn top(&self, count_max: usize) -> Result<Vec<String>, Error> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&self.root).map_err(failed("list", &self.root))? {
-            let entry = entry.map_err(failed("list", &self.root))?;
-            // A symbolic link leads to what another repository may own: nothing of it is listed, nor removed through it.
-            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
-                continue;
-            }
-            let name = entry.file_name().into_string().ok();
-            let Some(name) = name.filter(|name| ObjectName::new(name).is_ok()) else { continue };
-            if names.len() == count_max {
-                return Err(Error::Limit { place: self.place(), limit: count_max });
-            }
-            names.push(name);
+        self.names(&self.root, count_max)
+    }
+
+    fn below(&self, folder: &ObjectName, count_max: usize) -> Result<Vec<String>, Error> {
+        match self.names(&self.path(folder), count_max) {
+            Err(Error::Io { source, .. }) if is_nothing(&source) => Ok(Vec::new()),
+            done => done,
         }
-        names.sort();
-        Ok(names)
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Error> {
@@ -212,6 +204,28 @@ impl Repository for Directory {
             folder = above;
         }
         Ok(())
+    }
+}
+
+impl Directory {
+    /// Names in a folder.
+    fn names(&self, folder: &Path, count_max: usize) -> Result<Vec<String>, Error> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed("list", folder))? {
+            let entry = entry.map_err(failed("list", folder))?;
+            // A symbolic link leads to what another repository may own: nothing of it is listed, nor removed through it.
+            if folder == self.root && entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                continue;
+            }
+            let name = entry.file_name().into_string().ok();
+            let Some(name) = name.filter(|name| ObjectName::new(name).is_ok()) else { continue };
+            if names.len() == count_max {
+                return Err(Error::Limit { place: self.place(), limit: count_max });
+            }
+            names.push(name);
+        }
+        names.sort();
+        Ok(names)
     }
 }
 
@@ -238,6 +252,11 @@ impl ObjectWriter for DirectoryWriter {
         }
         path.parent().map_or(Ok(()), sync)
     }
+}
+
+/// Whether a name leads to nothing.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Makes a directory and those above it, each durable before the next.

@@ -14,8 +14,8 @@
 //! Invariants:
 //! 1. An object has its name when all of it is durable, whatever interrupts the writer.
 //! 2. [`Repository::create`] and [`ObjectWriter::finish`] of a directory never replace an object. In an object store, `create`
-//!    does not either; a large object that is written in parts replaces one of the same name, so its writer must own the
-//!    prefix, by an object that it has created there.
+//!    does not either; a large object that is written in parts replaces one of the same name, so nobody else may write to that
+//!    name: its writer must own it, by an object that it has created.
 //! 3. A writer holds at most [`WRITER_BYTES_MAX`] bytes in memory.
 //! 4. With a key, nothing is written in plain form, and nothing is returned that was not encrypted with one of the keys under
 //!    the same name.
@@ -87,6 +87,13 @@ pub trait Repository: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// [`Error::Limit`] if there are more than `count_max`; others of the place.
     fn top(&self, count_max: usize) -> Result<Vec<String>, Error>;
+
+    /// The first components of the names below a prefix, each once, sorted, as [`Repository::top`] has those of all names. None
+    /// if nothing is there.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if there are more than `count_max`; others of the place.
+    fn below(&self, folder: &ObjectName, count_max: usize) -> Result<Vec<String>, Error>;
 
     /// Removes an object. One that is not there is no error.
     ///

@@ -225,6 +225,10 @@ impl Repository for Sealed {
         self.inner.top(count_max)
     }
 
+    fn below(&self, folder: &ObjectName, count_max: usize) -> Result<Vec<String>, Error> {
+        self.inner.below(folder, count_max)
+    }
+
     fn remove(&self, name: &ObjectName) -> Result<(), Error> {
         self.inner.remove(name)
     }
@@ -267,6 +271,10 @@ impl Repository for Unsealed {
 
     fn top(&self, count_max: usize) -> Result<Vec<String>, Error> {
         self.inner.top(count_max)
+    }
+
+    fn below(&self, folder: &ObjectName, count_max: usize) -> Result<Vec<String>, Error> {
+        self.inner.below(folder, count_max)
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Error> {

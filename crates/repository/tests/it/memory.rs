@@ -86,6 +86,10 @@ impl Repository for Memory {
         panic!("not needed")
     }
 
+    fn below(&self, _: &ObjectName, _: usize) -> Result<Vec<String>, Error> {
+        panic!("not needed")
+    }
+
     fn remove(&self, name: &ObjectName) -> Result<(), Error> {
         self.0.lock().unwrap().remove(name);
         Ok(())

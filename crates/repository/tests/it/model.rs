@@ -49,6 +49,9 @@ pub fn keeps_objects(repository: &dyn Repository) {
     assert!(names(repository, Some("two")).is_empty());
     assert_eq!(repository.top(10).unwrap(), ["one", "oneandmore", "top.json"]);
     assert!(matches!(repository.top(2), Err(Error::Limit { limit: 2, .. })));
+    assert_eq!(repository.below(&name("one"), 10).unwrap(), ["begun.json", "packs"]);
+    assert!(matches!(repository.below(&name("one"), 1), Err(Error::Limit { limit: 1, .. })));
+    assert!(repository.below(&name("on"), 10).unwrap().is_empty());
     assert!(matches!(repository.list(None, 4), Err(Error::Limit { limit: 4, .. })));
 
     let pack = name("one/packs/00000001.pack");

@@ -95,6 +95,11 @@ impl PackNumber {
         fits.then(|| PackNumber(attempt << INDEX_BITS | (index as u32 + 1)))
     }
 
+    /// Which attempt wrote it, from 0.
+    pub fn attempt(self) -> u32 {
+        self.0 >> INDEX_BITS
+    }
+
     /// The name of its object, below the backup's name: its number in 8 hexadecimal digits.
     pub fn object_name(self) -> String {
         format!("packs/{:08x}.pack", self.0)

@@ -33,6 +33,9 @@ pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// Most directories of a backup: a cluster has one for each database in each tablespace, and a few more.
 pub const DIRECTORIES_MAX: usize = 1 << 20;
 
+/// Most files of WAL of a backup: 4 TiB of it in segments of 16 MiB.
+pub const WAL_FILES_MAX: usize = 1 << 18;
+
 /// What a backup is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,6 +78,7 @@ pub struct Record {
     #[serde(with = "text::list")]
     pub directories: Vec<BackupPath>,
     /// Files of `pg_wal`, which the manifest does not list.
+    #[serde(with = "text::wal")]
     pub wal: Vec<WalFileRecord>,
     /// Files of the data directory, WAL among them.
     pub files: u64,
@@ -223,6 +227,9 @@ impl Record {
         }
         if self.directories.len() > DIRECTORIES_MAX {
             return refused("at most 1048576 directories", &self.directories.len());
+        }
+        if self.wal.len() > WAL_FILES_MAX {
+            return refused("at most 262144 files of WAL", &self.wal.len());
         }
         if self.packs.len() > PACKS_MAX {
             return refused("at most 1000000 packs", &self.packs.len());

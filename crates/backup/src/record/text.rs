@@ -68,6 +68,49 @@ pub(super) mod list {
     }
 }
 
+/// WAL files, read one by one, so that no more than [`WAL_FILES_MAX`](super::WAL_FILES_MAX) are ever in memory.
+pub(super) mod wal {
+    use crate::record::{WAL_FILES_MAX, WalFileRecord};
+    use serde::de::{Error as _, SeqAccess, Visitor};
+    use serde::{Deserializer, Serialize, Serializer};
+    use std::fmt;
+
+    pub(in crate::record) fn serialize<S: Serializer>(
+        files: &[WalFileRecord],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        files.serialize(to)
+    }
+
+    pub(in crate::record) fn deserialize<'de, D>(from: D) -> Result<Vec<WalFileRecord>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        from.deserialize_seq(Files)
+    }
+
+    struct Files;
+
+    impl<'de> Visitor<'de> for Files {
+        type Value = Vec<WalFileRecord>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {WAL_FILES_MAX} files of WAL")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut found: A) -> Result<Vec<WalFileRecord>, A::Error> {
+            let mut files = Vec::new();
+            while let Some(file) = found.next_element()? {
+                if files.len() == WAL_FILES_MAX {
+                    return Err(A::Error::invalid_length(files.len() + 1, &self));
+                }
+                files.push(file);
+            }
+            Ok(files)
+        }
+    }
+}
+
 /// Numbers of packs, as numbers.
 pub(super) mod number {
     use crate::pack::PackNumber;

@@ -4,7 +4,7 @@ use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::pack::{BackupId, PackNumber, Sha256};
 use pgshrink_backup::record::{
     Configuration, ConfigurationFile, ConfigurationRole, DIRECTORIES_MAX, PackRecord, RECORD_BYTES_MAX,
-    Record, TablespaceRecord, WalFileRecord,
+    Record, TablespaceRecord, WAL_FILES_MAX, WalFileRecord,
 };
 use pgshrink_backup::{BackupPath, Error, Lsn, Timeline};
 
@@ -281,4 +281,16 @@ fn more_directories_than_a_cluster_has_are_refused() {
     assert_eq!(read_text(&with(DIRECTORIES_MAX - 2), 1).unwrap().directories.len(), DIRECTORIES_MAX);
     let error = read_text(&with(DIRECTORIES_MAX - 1), 1).unwrap_err().to_string();
     assert!(error.contains("1048576"), "{error}");
+}
+
+/// Each takes memory of its own, so they are counted while they are read and not afterwards.
+#[test]
+fn files_of_wal_are_counted_before_they_take_memory() {
+    let entry = r#"{"path":"pg_wal/000000020000000100000002","bytes":16777216},"#;
+    let with = |count: usize| inner().replace(r#""wal":["#, &format!(r#""wal":[{}"#, entry.repeat(count)));
+    assert!(read_text(&with(WAL_FILES_MAX - 3), 1).is_ok());
+    let refused = read_text(&with(WAL_FILES_MAX - 2), 1).unwrap_err().to_string();
+    assert!(refused.contains("invalid length 262145"), "{refused}");
+    let wal = vec![record().wal[0].clone(); WAL_FILES_MAX + 1];
+    assert!(Record { wal, ..record() }.write().is_err());
 }

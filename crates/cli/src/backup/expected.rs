@@ -10,7 +10,7 @@ use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::{Checksum, ChecksumAlgorithm, Crc32c};
 use pgshrink_backup::manifest::{FileEntry, Item};
 use pgshrink_backup::pack::{Area, Chunk, PackedFile};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 /// Files of a backup, at most.
@@ -64,7 +64,30 @@ impl Expected {
             let state = state.ok_or_else(|| Failure::damage(&path, "its size is no file's"))?;
             expected.configuration.insert(path, Mutex::new(state));
         }
+        expected.check_folders(&record.directories)?;
         Ok(expected)
+    }
+
+    /// Refuses a file that is a directory, too.
+    fn check_folders(&self, listed: &[BackupPath]) -> Result<(), Failure> {
+        let mut folders: HashSet<&[u8]> = HashSet::new();
+        for path in self.files.keys().chain(listed) {
+            let mut rest = path.as_bytes();
+            while let Some(end) = rest.iter().rposition(|byte| *byte == b'/') {
+                rest = &rest[..end];
+                // Those above it are known, too.
+                if !folders.insert(rest) {
+                    break;
+                }
+            }
+        }
+        folders.extend(listed.iter().map(BackupPath::as_bytes));
+        match self.files.keys().find(|path| folders.contains(path.as_bytes())) {
+            None => Ok(()),
+            Some(path) => {
+                Err(Failure::damage(path, "the backup has it as a file and as a directory with files in it"))
+            }
+        }
     }
 
     fn add_entry(&mut self, entry: FileEntry) -> Result<(), Failure> {

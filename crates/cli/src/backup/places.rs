@@ -8,7 +8,7 @@
 use super::Failure;
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_backup::{BackupPath, Lsn};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -258,16 +258,26 @@ impl Places {
         Ok(places)
     }
 
-    /// Refuses two places that are one directory, by what `whole` makes of their names.
+    /// Refuses two places that are one directory, or one inside of the other, by what `whole` makes of their names. A server
+    /// would take files of one for the other's, and who removes one removes both.
     fn check_apart(&self, whole: impl Fn(&Path) -> io::Result<PathBuf>) -> Result<(), Failure> {
-        let mut seen = HashSet::new();
-        self.all().try_for_each(|place| match seen.insert(whole(place).map_err(Failure::at(place))?) {
-            true => Ok(()),
-            false => Err(Failure::new(
-                place.display(),
-                "two tablespaces, or one and the data directory, would go there; give each a directory of its own",
-            )),
-        })
+        let names = self.all().map(|place| whole(place).map_err(Failure::at(place)));
+        let mut names = names.collect::<Result<Vec<_>, _>>()?;
+        // By components: what is inside of a directory comes right behind it.
+        names.sort_unstable();
+        let inside = names.windows(2).find(|pair| pair[1].starts_with(&pair[0]));
+        let Some([outer, inner]) = inside else { return Ok(()) };
+        let what = match outer == inner {
+            true => "two tablespaces, or one and the data directory, would go there".to_owned(),
+            false => format!(
+                "it is inside of {}, where the data directory or another tablespace goes",
+                outer.display()
+            ),
+        };
+        Err(Failure::new(
+            inner.display(),
+            format!("{what}; give each a directory of its own outside of the others"),
+        ))
     }
 
     /// The data directory, and places of tablespaces outside of it.
@@ -465,6 +475,10 @@ pub(super) fn tablespace(path: &BackupPath) -> Option<u32> {
 
 /// In a tablespace's directory only that of a version is the server's: nothing else is written there.
 pub(super) fn check_place(path: &BackupPath) -> Result<(), Failure> {
+    if path.as_bytes() == CONTROL_UNTIL_THEN.as_bytes() {
+        let what = "no server keeps such a file; it is what pgshrink calls global/pg_control until all else is there";
+        return Err(Failure::damage(path, what));
+    }
     let mut parts = path.components();
     if parts.next() != Some(b"pg_tblspc") {
         return Ok(());

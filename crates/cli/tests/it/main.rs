@@ -12,6 +12,7 @@ mod backup_expire;
 mod backup_formats;
 mod backup_parallel;
 mod backup_restore;
+mod backup_refusals;
 mod backup_resume;
 mod backup_sealed;
 mod backup_settings;

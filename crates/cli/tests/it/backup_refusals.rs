@@ -1,0 +1,103 @@
+//! What a restore refuses: places inside of each other, and backups whose parts contradict themselves.
+
+use crate::backup::{Kept, backup, damaged, done, give, refused, repository, start};
+use pgshrink_backup::pack::Sha256;
+use pgshrink_backup::record::Record;
+use pgshrink_testkit::{Server, TempDir};
+use sha2::Digest;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+#[test]
+fn a_tablespace_never_goes_inside_of_the_data_directory_or_of_another_one() {
+    let cluster = start(&Server::find(15).unwrap());
+    let home = cluster.data_dir().parent().unwrap().to_owned();
+    let owner = fs::metadata(&home).unwrap();
+    for name in ["one", "two"] {
+        let place = home.join(name);
+        fs::create_dir(&place).unwrap();
+        give(&place, owner.uid(), owner.gid());
+        cluster.sql(&format!("create tablespace {name} location '{}'", place.display())).unwrap();
+    }
+    let keep = TempDir::new().unwrap();
+    let name = backup(&cluster, &repository(&keep), &["--compression", "none"]);
+    let [into, link, apart] = ["into", "link", "apart"].map(|name| keep.path().join(name));
+    symlink(&into, &link).unwrap();
+    let into_text = into.to_str().unwrap();
+    let [one, two] = ["one", "two"].map(|name| home.join(name).display().to_string());
+    let place = |name: &str| keep.path().join(name).display().to_string();
+    let inside = [
+        (place("into/pg_tblspc/one"), place("apart")),
+        (place("into/base/../spaces/one"), place("apart")),
+        (place("other/../into/one"), place("apart")),
+        (place("link/one"), place("apart")),
+        (place("apart"), place("apart/two")),
+    ];
+    let conninfo = cluster.conninfo("postgres");
+    for (at_one, at_two) in inside {
+        let [one, two] = [format!("{one}={at_one}"), format!("{two}={at_two}")];
+        let mapping = ["--tablespace-mapping", &one, "--tablespace-mapping", &two];
+        let restore = ["restore", &name, "--from", &repository(&keep), "--into", into_text];
+        let plain = ["backup", &conninfo, "--to", into_text, "--format", "plain", "--checkpoint", "fast"];
+        for words in [&restore[..], &plain] {
+            let text = refused(&[words, &mapping].concat());
+            assert!(text.contains("is inside of") && text.contains("a directory of its own"), "{text}");
+            for made in [&into, &apart] {
+                let left = fs::read_dir(made).map_or(0, Iterator::count);
+                assert_eq!(left, 0, "{at_one}: nothing is left in {}", made.display());
+            }
+        }
+    }
+}
+
+/// Changes the manifest of a backup, with the right checksums everywhere.
+fn forge(backup: &Path, change: impl FnOnce(String) -> String) {
+    let [manifest, record] = ["backup_manifest", "backup.json"].map(|name| backup.join(name));
+    let text = fs::read_to_string(&manifest).unwrap();
+    let lines = &text[..text.find("\"Manifest-Checksum\"").unwrap()];
+    let lines = change(lines.to_owned());
+    let checksum = Sha256(sha2::Sha256::digest(&lines).into());
+    let text = format!("{lines}\"Manifest-Checksum\": \"{checksum}\"}}\n");
+    fs::write(&manifest, &text).unwrap();
+    let mut forged = Record::read(&fs::read(&record).unwrap()).unwrap();
+    forged.manifest_sha256 = Sha256(sha2::Sha256::digest(&text).into());
+    fs::write(&record, forged.write().unwrap()).unwrap();
+}
+
+#[test]
+fn a_backup_with_a_file_that_is_a_directory_or_has_an_internal_name_is_damaged() {
+    let kept = Kept::new(&["--compression", "none"]);
+    let place = Path::new(&kept.repository()).join(&kept.name);
+    let saved = ["backup_manifest", "backup.json"]
+        .map(|name| (place.join(name), fs::read(place.join(name)).unwrap()));
+    let into = kept.keep.path().join("into");
+    for (paths, named) in [
+        (&["a", "a/b"][..], "a: "),
+        (&["base"], "base: "),
+        // A directory without a file.
+        (&["pg_replslot"], "pg_replslot: "),
+        (&["global/pg_control.pgshrink"], "global/pg_control.pgshrink: "),
+        (&["pg_tblspc/1/other"], "pg_tblspc/1/other: "),
+    ] {
+        forge(&place, |lines| {
+            let entry = |path: &&str| {
+                format!(
+                    "{{ \"Path\": \"{path}\", \"Size\": 0, \"Last-Modified\": \"2026-11-25 14:39:20 GMT\", \
+                     \"Checksum-Algorithm\": \"CRC32C\", \"Checksum\": \"00000000\" }},\n"
+                )
+            };
+            let entries: String = paths.iter().map(entry).collect();
+            lines.replacen("\"Files\": [\n", &format!("\"Files\": [\n{entries}"), 1)
+        });
+        let text = damaged(&["verify", &kept.name, "--from", &kept.repository()]);
+        assert!(text.contains(named), "{paths:?}: {text}");
+        let words = ["restore", &kept.name, "--from", &kept.repository(), "--into", into.to_str().unwrap()];
+        let text = refused(&words);
+        assert!(text.contains(named) && !into.exists(), "{paths:?}: {text}");
+        saved.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    }
+    // The forgery itself is a backup.
+    forge(&place, |lines| lines);
+    done(&["verify", &kept.name, "--from", &kept.repository()]);
+}

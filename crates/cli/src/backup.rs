@@ -73,7 +73,7 @@ use report::{Report, smaller};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use transfer::Step;
 use whole::Whole;
 
@@ -159,7 +159,7 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         _ => None,
     };
     let mut plan = Plan::of(args, &kind, &encoding)?;
-    let mut server = plan.connect(&args.conninfo)?;
+    let mut server = plan.connect(&args.conninfo, Duration::from_secs(args.server_timeout))?;
     let resume = match &repository {
         Some(repository) if args.resume => resumable(&**repository, &server.system.to_string())?,
         _ => None,

@@ -188,6 +188,11 @@ impl Connection {
         self.read_timeout = timeout;
     }
 
+    /// How long the server may send nothing.
+    pub fn read_timeout(&self) -> Option<Duration> {
+        self.read_timeout
+    }
+
     /// Gives notices to a function; without one they are dropped.
     pub fn on_notice(&mut self, handler: impl FnMut(&Report) + Send + 'static) {
         self.on_notice = Some(Box::new(handler));

@@ -60,6 +60,10 @@ pub struct BackupArgs {
     /// Most kB per second that the server sends
     #[arg(long, value_name = "KB", env = "PGSHRINK_BACKUP_MAX_RATE", help_heading = "Speed")]
     pub max_rate: Option<u64>,
+    /// Seconds that the server may send nothing, but for its checkpoint [default: 900]
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, hide_default_value = true)]
+    #[arg(env = "PGSHRINK_BACKUP_SERVER_TIMEOUT", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub server_timeout: u64,
     /// How the server makes its checkpoint [default: spread]
     #[arg(long, value_name = "MODE", env = "PGSHRINK_BACKUP_CHECKPOINT", help_heading = "Speed")]
     pub checkpoint: Option<CheckpointMode>,

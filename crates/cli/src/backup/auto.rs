@@ -138,10 +138,10 @@ impl Auto {
     }
 
     /// Connects in the way that was chosen. If several connections cannot be used and nobody named them, one is.
-    pub(super) fn connect(&mut self, conninfo: &str) -> Result<Server, Failure> {
+    pub(super) fn connect(&mut self, conninfo: &str, silence: Duration) -> Result<Server, Failure> {
         let until = Instant::now() + ENDING_TIME_MAX;
         loop {
-            let failure = match Server::connect(conninfo, self.way()) {
+            let failure = match Server::connect(conninfo, self.way(), silence) {
                 Ok(server) => return Ok(server),
                 Err(failure) => failure,
             };

@@ -9,7 +9,7 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The server, or the way to it.
-    #[error(transparent)]
+    #[error("{}{}", .0, silence(.0))]
     Server(#[from] pgshrink_pgclient::Error),
     /// What a server or a repository says cannot be.
     #[error(transparent)]
@@ -91,6 +91,16 @@ impl Failure {
     /// Whether another thread knows more.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(self, Failure::BrokenOff)
+    }
+}
+
+/// What to do about a server that says nothing.
+fn silence(error: &pgshrink_pgclient::Error) -> &'static str {
+    match error {
+        pgshrink_pgclient::Error::TimedOut { .. } => {
+            "; look at the server and the network, or wait longer with connect_timeout or --server-timeout"
+        }
+        _ => "",
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Between two names.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Who shows no sign of life for so long is taken for dead. Requests to a store are repeated for less time than that
-/// (`RETRY_TIMEOUT` of pgshrink-repository), so a writer's last request has ended by then.
+/// Who shows no sign of life for so long is taken for dead. Requests to a store are repeated for less time than that (the
+/// timeouts in `cloud.rs` of pgshrink-repository), so a writer's last request has ended by then.
 pub(super) const SILENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);

@@ -80,7 +80,7 @@ pub(super) fn measure(conninfo: &str, wanted: &Wanted) -> Measured {
     let mut said = Said::default();
     let until = Instant::now() + TIME_MAX;
     let mut way = Way::default();
-    match Address::parse(conninfo) {
+    match Address::parse(conninfo, PATIENCE) {
         Ok(address) => {
             let options =
                 Options { connect_timeout: PATIENCE, read_timeout: Some(PATIENCE), ..Options::default() };

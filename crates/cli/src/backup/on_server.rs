@@ -28,7 +28,9 @@ pub(super) fn take(
 ) -> Result<Written, Failure> {
     let mut written = Written::new(asked, server);
     let major = server.major;
-    let route = Stream::begin(server.stream()?.0, major, &asked.options).map_err(|error| match &error {
+    let (connection, wal) = server.stream()?;
+    let begun = Stream::begin((connection, wal.silence), major, &asked.options);
+    let route = begun.map_err(|error| match &error {
         Failure::Server(said) if said.sqlstate() == Some(NOT_ALLOWED) => not_allowed(said),
         _ => error,
     })?;

@@ -9,6 +9,7 @@ use super::source::Server;
 use super::{archive::Encoding, codecs};
 use crate::args::{BackupArgs, BackupRoute, CheckpointMode};
 use pgshrink_backup::base_backup::{Checkpoint, Compression, CompressionAlgorithm, MaxRate, Options};
+use std::time::Duration;
 
 /// What the server compresses with where nothing is named.
 pub(super) const DEFAULT: Compression =
@@ -40,10 +41,10 @@ impl Plan {
         Ok(Plan { way, compression, may_change: args.compression.is_none(), auto: None })
     }
 
-    /// Connects to the server.
-    pub(super) fn connect(&mut self, conninfo: &str) -> Result<Server, Failure> {
-        let Some(auto) = &mut self.auto else { return Server::connect(conninfo, self.way) };
-        let server = auto.connect(conninfo)?;
+    /// Connects to the server, which may be silent for so long.
+    pub(super) fn connect(&mut self, conninfo: &str, silence: Duration) -> Result<Server, Failure> {
+        let Some(auto) = &mut self.auto else { return Server::connect(conninfo, self.way, silence) };
+        let server = auto.connect(conninfo, silence)?;
         (self.way, self.compression) = (auto.way(), auto.compression());
         Ok(server)
     }

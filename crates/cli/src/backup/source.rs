@@ -11,6 +11,7 @@ use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::wal::WalSegmentSize;
 use pgshrink_pgclient::connection::{Closer, Connection, Options};
 use pgshrink_pgclient::{Conninfo, Parameters, Surroundings, conninfo, replication};
+use std::time::Duration;
 
 /// The database of ordinary connections, where nobody names another.
 const DATABASE_DEFAULT: &[u8] = b"postgres";
@@ -31,6 +32,8 @@ pub(super) struct WalConnection {
     /// A temporary slot of this connection, which keeps WAL for it.
     pub(super) slot: String,
     pub(super) segment_size: WalSegmentSize,
+    /// How long the server may send nothing.
+    pub(super) silence: Duration,
 }
 
 /// An ordinary session.
@@ -59,8 +62,9 @@ pub(super) struct Address<'a> {
 
 impl Server {
     /// Connects as a connection string says, and sees whether the server can be backed up in that way.
-    pub(super) fn connect(conninfo: &str, way: Way) -> Result<Server, Failure> {
-        let address = Address::parse(conninfo)?;
+    /// It may be silent for so long.
+    pub(super) fn connect(conninfo: &str, way: Way, silence: Duration) -> Result<Server, Failure> {
+        let address = Address::parse(conninfo, silence)?;
         // First, as it sees all rights that are missing.
         let control = match way {
             Way::Stream => None,
@@ -76,7 +80,7 @@ impl Server {
             .ok_or_else(|| Failure::new(place(&wal), format!("wal_segment_size is {segment:?}")))?;
         let slot = format!("pgshrink_{}", wal.process_id().unwrap_or_default());
         replication::create_temporary_slot(&mut wal, &slot)?;
-        let wal = WalConnection { connection: wal, slot, segment_size };
+        let wal = WalConnection { connection: wal, slot, segment_size, silence };
         let data = match (control, way) {
             (Some(control), Way::Parallel { connections }) => {
                 Data::Parallel(Sessions::open(control, &address, connections, &wal)?)
@@ -111,7 +115,7 @@ impl Server {
         if let Data::Parallel(sessions) = &mut self.data {
             return Ok(Session::Lead(sessions.lead()));
         }
-        let mut session = Address::parse(conninfo)?.database()?;
+        let mut session = Address::parse(conninfo, self.wal.silence)?.database()?;
         let identity = set_up(&mut session)?;
         let sql =
             "SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND temporary AND active";
@@ -140,7 +144,9 @@ impl Server {
         options: &BackupOptions,
     ) -> Result<(AnyRoute<'_>, &mut WalConnection), Failure> {
         let route = match &mut self.data {
-            Data::Stream(connection) => AnyRoute::Stream(Stream::begin(connection, self.major, options)?),
+            Data::Stream(connection) => {
+                AnyRoute::Stream(Stream::begin((connection, self.wal.silence), self.major, options)?)
+            }
             Data::Parallel(sessions) => {
                 AnyRoute::Parallel(Parallel::begin(sessions, self.major, self.system, options)?)
             }
@@ -179,7 +185,7 @@ pub(super) fn place(connection: &Connection) -> String {
 }
 
 impl Address<'_> {
-    pub(super) fn parse(text: &str) -> Result<Address<'static>, Failure> {
+    pub(super) fn parse(text: &str, silence: Duration) -> Result<Address<'static>, Failure> {
         let bytes = text.as_bytes();
         let info = match conninfo::is_recognized(bytes) {
             true => Conninfo::parse_strict(bytes)?,
@@ -190,7 +196,8 @@ impl Address<'_> {
                 return Err(Failure::new("CONNINFO", what));
             }
         };
-        Ok(Address { info, around: surroundings::of_process(), options: Options::default() })
+        let options = Options { read_timeout: Some(silence), ..Options::default() };
+        Ok(Address { info, around: surroundings::of_process(), options })
     }
 
     /// The same, with other bounds.

@@ -18,9 +18,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// How long the server may send nothing once the backup has begun.
-const SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
-
 /// A BASE_BACKUP that the server has begun to answer.
 pub(super) struct Stream<'c> {
     copy: CopyOut<'c>,
@@ -31,15 +28,15 @@ pub(super) struct Stream<'c> {
 }
 
 impl<'c> Stream<'c> {
-    /// Waits for the server's checkpoint.
+    /// Waits for the server's checkpoint. Then the server may be silent for so long.
     pub(super) fn begin(
-        connection: &'c mut Connection,
+        (connection, silence): (&'c mut Connection, Duration),
         major: ServerMajor,
         options: &Options,
     ) -> Result<Stream<'c>, Failure> {
         let closer = Arc::new(connection.closer()?);
         let mut copy = connection.copy_out(&options.command(major)?)?;
-        copy.set_read_timeout(Some(SILENCE_MAX));
+        copy.set_read_timeout(Some(silence));
         let (start, tablespaces) = before(&copy)?;
         Ok(Stream { copy, closer, start, tablespaces, compression: options.compression.algorithm })
     }

@@ -42,7 +42,7 @@ pub(super) fn take(
     let segment_size = server.wal_segment_size();
     let major = server.major;
     let (connection, wal) = server.stream()?;
-    let route = Stream::begin(connection, major, &asked.options)?;
+    let route = Stream::begin((connection, wal.silence), major, &asked.options)?;
     let (start, tablespaces) = (route.start(), route.tablespaces().to_vec());
     let compression = asked.options.compression.algorithm;
     if compression == CompressionAlgorithm::None {

@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two status updates.
+/// Between two status updates, at most. Each has the server give a sign of life.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 /// How long it waits for WAL before it looks whether the backup has ended.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
@@ -66,13 +66,21 @@ impl WalReceiver<'_> {
             raw: Vec::new(),
             files,
         };
-        let WalConnection { connection, slot, .. } = self.connection;
+        let WalConnection { connection, slot, silence, .. } = self.connection;
+        let report_period = REPORT_PERIOD.min(*silence / 3);
         let start =
             Start { slot: Some(slot), position: ClientLsn(begin.0), timeline: self.timeline.number() };
         let stream = replication::start_physical(connection, &start)?;
         let now = Instant::now();
-        let receiving =
-            Receiving { stream, segment, jobs: &self.jobs, clock: None, moved: now, reported: now };
+        let receiving = Receiving {
+            stream,
+            segment,
+            jobs: &self.jobs,
+            clock: None,
+            moved: now,
+            reported: now,
+            report_period,
+        };
         receiving.run(stop)
     }
 
@@ -96,6 +104,7 @@ struct Receiving<'w> {
     moved: Instant,
     /// When the server was told last how far it is.
     reported: Instant,
+    report_period: Duration,
 }
 
 impl Receiving<'_> {
@@ -120,7 +129,7 @@ impl Receiving<'_> {
             }
             let is_asked = self.next()?;
             let is_full = self.hand_on()?;
-            if is_asked || is_full || self.reported.elapsed() > REPORT_PERIOD {
+            if is_asked || is_full || self.reported.elapsed() > self.report_period {
                 self.report()?;
             }
         }
@@ -161,7 +170,7 @@ impl Receiving<'_> {
         while let Some(job) = self.segment.ready.pop_front() {
             if let Some(job) = self.jobs.try_send(job)? {
                 self.segment.ready.push_front(job);
-                if self.reported.elapsed() > REPORT_PERIOD {
+                if self.reported.elapsed() > self.report_period {
                     return Ok(true);
                 }
                 thread::sleep(FULL_PAUSE);
@@ -170,10 +179,13 @@ impl Receiving<'_> {
         Ok(false)
     }
 
+    /// Says how much has come, and that nothing of it is flushed: WAL is in memory until its pack is closed. A WAL sender whose
+    /// other end has not flushed anything is never taken for a synchronous standby, whatever synchronous_standby_names says
+    /// (SyncRepGetCandidateStandbys in syncrep.c). So the slot keeps all WAL since the backup began, for as long as it runs.
     fn report(&mut self) -> Result<(), Failure> {
-        let at = ClientLsn(self.segment.end().0);
+        let written = ClientLsn(self.segment.end().0);
         // Its answer is a sign of life where the server sends none by itself (wal_sender_timeout = 0).
-        self.stream.report(&Status { written: at, flushed: at, reply_wanted: true, ..Status::default() })?;
+        self.stream.report(&Status { written, reply_wanted: true, ..Status::default() })?;
         self.reported = Instant::now();
         Ok(())
     }

@@ -121,3 +121,41 @@ fn a_restored_server_has_at_its_lsn_what_a_standby_has_at_the_same_lsn() {
         assert_eq!(at(&copy), expected);
     });
 }
+
+/// WAL is in this process's memory until its pack is closed.
+#[test]
+fn a_backup_is_never_a_synchronous_standby() {
+    let cluster = start(&Server::find(15).unwrap());
+    let keep = TempDir::new().unwrap();
+    cluster.set_conf("synchronous_standby_names", "*").unwrap();
+    cluster.reload().unwrap();
+    let conninfo = cluster.conninfo("postgres");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    command.args(["backup", &conninfo, "--to", &repository(&keep), "--checkpoint", "fast", "-q"]);
+    command.args(["--compression", "none", "--max-rate", "2000", "--server-timeout", "3"]);
+    let _child = Running(command.stderr(Stdio::null()).spawn().unwrap());
+    let ask = |sql: &str| cluster.sql(sql).unwrap();
+    let streams = || ask("select count(*) from pg_stat_replication where state = 'streaming'") == "1";
+    wait_until(PATIENCE, "WAL", streams).unwrap();
+    let mut commit = cluster.command("psql");
+    commit
+        .args(["-X", "-c", "set synchronous_commit = on", "-c", "insert into empty values (1)"])
+        .arg(&conninfo);
+    let mut commit = Running(commit.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let waits = || ask("select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == "1";
+    wait_until(PATIENCE, "a commit that waits", waits).unwrap();
+    // The backup has all of it, and has said so.
+    let lsn = ask("select pg_current_wal_flush_lsn()");
+    let has = || {
+        ask(&format!(
+            "select count(*) from pg_stat_replication where state = 'streaming' and write_lsn >= '{lsn}'"
+        )) == "1"
+    };
+    wait_until(PATIENCE, "a status update", has).unwrap();
+    let said = ask(
+        "select flush_lsn is null, replay_lsn is null, sync_state from pg_stat_replication where state = 'streaming'",
+    );
+    assert_eq!(said, "t|t|async");
+    assert!(waits(), "nobody has acknowledged the commit");
+    assert!(commit.0.try_wait().unwrap().is_none());
+}

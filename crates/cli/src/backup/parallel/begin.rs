@@ -4,10 +4,6 @@ use crate::backup::Failure;
 use crate::backup::source::place;
 use pgshrink_backup::base_backup::{Checkpoint, Options, Position, Tablespace};
 use pgshrink_pgclient::connection::{Connection, Table};
-use std::time::Duration;
-
-/// How long a server may send nothing.
-const SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Their links, as the server reads them when a backup starts. What lies in `pg_tblspc` itself has a relative path.
 const TABLESPACES: &str = "SELECT name, pg_catalog.pg_tablespace_location(name::oid) \
@@ -39,7 +35,7 @@ pub(super) struct Begun {
 /// Waits for the server's checkpoint.
 pub(super) fn begin(control: &mut Connection, options: &Options<'_>) -> Result<Begun, Failure> {
     options.check_label()?;
-    control.set_read_timeout(Some(SILENCE_MAX));
+    let silence = control.read_timeout();
     let verify = options.verify_checksums && has_checksums(control)?;
     let size_bytes = if options.progress { size(control)? } else { None };
     let found = tablespaces(control)?;
@@ -48,7 +44,7 @@ pub(super) fn begin(control: &mut Connection, options: &Options<'_>) -> Result<B
     control.set_read_timeout(None);
     let sql = "SELECT pg_catalog.pg_backup_start($1, $2)";
     let started = control.query_params(sql, &[Some(options.label), Some(fast)])?;
-    control.set_read_timeout(Some(SILENCE_MAX));
+    control.set_read_timeout(silence);
     let sql = "SELECT timeline_id, pg_catalog.pg_is_in_recovery() FROM pg_catalog.pg_control_checkpoint()";
     let at = control.query_params(sql, &[])?;
     let start = Position::from_row(&[started.bytes(0, 0), at.bytes(0, 0)])?;

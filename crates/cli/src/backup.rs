@@ -45,6 +45,7 @@ mod process;
 mod report;
 mod restore;
 mod route;
+mod seen;
 mod source;
 mod stream;
 mod tar_format;
@@ -220,8 +221,10 @@ fn resumable(repository: &dyn Repository, system: &str) -> Result<Option<(String
     begun.retain(|name| {
         claim::Begun::last(repository, name).is_ok_and(|begun| begun.system_identifier == system)
     });
-    let attempts: Vec<u32> =
-        begun.iter().map(|name| claim::attempts(repository, name)).collect::<Result<_, _>>()?;
+    let attempts: Vec<u32> = begun
+        .iter()
+        .map(|name| Ok(seen::Seen::of(repository, name)?.attempts()))
+        .collect::<Result<_, Failure>>()?;
     let leases = lease::observe(repository, &begun)?;
     let silent = begun.into_iter().zip(attempts).zip(leases).rfind(|(_, lease)| *lease == Lease::Silent);
     Ok(silent.map(|(found, _)| found))
@@ -261,7 +264,7 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
-    claim::verify(&*repository, &whole.name, whole.record.id)?;
+    claim::verify(&*repository, (&whole.name, whole.attempt), whole.record.id)?;
     if args.boot.boot {
         return boot::verify(&whole, args, threads);
     }
@@ -341,9 +344,9 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
     }
     let names = whole::names(&*repository)?;
     let mut found = Vec::new();
-    for name in &names.whole {
+    for (name, attempt) in &names.whole {
         let backup = name.clone();
-        found.push(match Whole::read(&*repository, name) {
+        found.push(match Whole::read(&*repository, name, *attempt) {
             Ok(whole) => {
                 let details = Some(Report::of(name, &whole.record));
                 Listed { backup, state: State::Whole, reason: None, details }

@@ -67,8 +67,18 @@ pub(super) fn take(
     let (route, wal) = server.begin(options)?;
     let route = Accompanied { route, configuration: store.configuration };
     // The server has begun.
-    let claim = match store.resume {
-        Some(found) => Claim::take_over(repository, found, about.system)?,
+    let resumed = match store.resume {
+        Some(found) => {
+            let claim = Claim::take_over(repository, found, about.system)?;
+            if claim.is_none() {
+                eprintln!("pgshrink: {} was removed meanwhile; a new backup begins", found.0);
+            }
+            claim
+        }
+        None => None,
+    };
+    let claim = match resumed {
+        Some(claim) => claim,
         None => Claim::take(repository, about.system)?,
     };
     let taken = thread::scope(|scope| {
@@ -120,13 +130,13 @@ impl Attempt<'_> {
         if claim.attempt > 0 {
             eprintln!("pgshrink: goes on with {}, which has {} already", claim.name, packs(known.packs()));
         }
-        let mut manifest = repository.writer(&claim.object("backup_manifest")?)?;
+        let mut manifest = repository.writer(&claim.manifest_object()?)?;
         let packs = Packs { repository, claim, encoding: self.encoding, known: &known, progress };
         let done = transfer::run(route, wal, &packs, &mut manifest, progress)?;
         let (older, objects) = known.finish();
         let mut record = record(&done, older, claim, self.about)?;
         record.configuration.clone_from(&self.configuration.record);
-        repository.create(&claim.object("backup.json")?, &record.write()?)?;
+        repository.create(&claim.record_object()?, &record.write()?)?;
         claim.commit(repository, manifest)?;
         // Nothing refers to them. What cannot be removed goes with the backup.
         objects.iter().for_each(|object| drop(repository.remove(object)));

@@ -1,20 +1,26 @@
 //! Who writes a backup: its name, the attempt, and the moment at which it becomes one.
 //!
 //! ```text
-//!   NAME/begun.json          the first attempt; whoever creates it owns NAME
-//!   NAME/begun-0001.json     who goes on with it; the highest number owns NAME
-//!   NAME/removing.json       expire removes it, unless it is a backup already
-//!   NAME/lease/…             changes as long as the owner lives
-//!   NAME/backup_manifest     it is a backup
+//!   NAME/begun.json, backup.json, backup_manifest                   of the first attempt; whoever creates the first owns NAME
+//!   NAME/begun-0001.json, backup-0001.json, backup_manifest-0001    of who goes on with it; the highest begun-… owns NAME
+//!   NAME/removing.json                                              expire removes it, unless it is a backup already
+//!   NAME/lease/…                                                    changes as long as the owner lives
 //! ```
-//! Whoever takes a backup over or removes it creates its object first and then looks for the manifest. A writer creates the
-//! manifest first and then looks for those objects. So one of them notices the other, whatever their clocks say.
+//! Invariants:
+//! 1. Nobody writes objects of another attempt: their names have its number, and of two that begin the same attempt one does.
+//!    So a writer that was taken for dead replaces nothing, however late its requests arrive.
+//! 2. With its manifest an attempt is complete: all that its record names is there. Only a higher attempt that is complete, or a
+//!    removal, takes something of it away. So a manifest that comes late makes a backup or changes nothing.
+//! 3. A removal creates its mark first and then looks for a manifest. A writer creates its manifest first and then looks for the
+//!    mark. So one of them notices the other, whatever their clocks say. If the writer is killed between the two, the record is
+//!    missing soon, and with the mark it is no backup.
 
 use super::Failure;
 use super::clock;
 use super::process::Process;
+use super::seen::{Seen, Stage, begun_object, manifest_object, record_object, removing_object};
 use pgshrink_backup::manifest::SystemIdentifier;
-use pgshrink_backup::pack::{ATTEMPTS_MAX, BackupId};
+use pgshrink_backup::pack::{ATTEMPTS_MAX, BackupId, PackNumber};
 use pgshrink_repository::{Error as RepositoryError, ObjectName, ObjectWriter, Repository};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +51,16 @@ pub(super) struct Begun {
     pub(super) process: Process,
 }
 
+/// Whose a backup is.
+enum Standing {
+    /// This attempt's.
+    Owner,
+    /// It is being removed, or gone.
+    Removed,
+    /// A later attempt's.
+    TakenOver,
+}
+
 /// What became of an attempt that has failed.
 pub(super) enum Left {
     /// Nothing of it is left.
@@ -70,13 +86,16 @@ impl Claim {
     }
 
     /// Takes over a backup whose writer is gone. There were `attempt` attempts when that was seen: of two processes that have
-    /// seen it, one goes on.
+    /// seen it, one goes on. `None`: it was removed meanwhile.
     pub(super) fn take_over(
         repository: &dyn Repository,
         (name, attempt): (&str, u32),
         system: SystemIdentifier,
-    ) -> Result<Claim, Failure> {
-        let first = Begun::read(repository, name, 0)?;
+    ) -> Result<Option<Claim>, Failure> {
+        let first = match Begun::read(repository, name, 0) {
+            Err(Failure::Repository(RepositoryError::NotFound { .. })) => return Ok(None),
+            first => first?,
+        };
         let id = first.id.parse().map_err(|error| Failure::damage(name, error))?;
         if attempt == ATTEMPTS_MAX {
             return Err(Failure::new(name, format!("it was tried {ATTEMPTS_MAX} times; begin a new backup")));
@@ -88,13 +107,15 @@ impl Claim {
             other => other.into(),
         })?;
         let claim = Claim { name: name.to_owned(), id, attempt, content };
-        if exists(repository, &claim.object("backup_manifest")?)? {
+        if let Stage::Complete(_) = Seen::of(repository, name)?.stage() {
             return Err(Failure::new(name, "it was completed meanwhile; there is nothing to resume"));
         }
+        if let Standing::Removed = claim.standing(repository)? {
+            claim.remove_own(repository);
+            return Ok(None);
+        }
         claim.check(repository)?;
-        // An attempt that ended before its manifest may have written it.
-        repository.remove(&claim.object("backup.json")?)?;
-        Ok(claim)
+        Ok(Some(claim))
     }
 
     /// An object of this backup.
@@ -102,25 +123,47 @@ impl Claim {
         Ok(ObjectName::new(&format!("{}/{name}", self.name))?)
     }
 
-    /// Whether the name is still this process's: `expire` may have removed an abandoned backup, another attempt may go on
-    /// with it, and there are stores that let two writers create the same object.
-    pub(super) fn check(&self, repository: &dyn Repository) -> Result<(), Failure> {
-        let lost = |what: &str| Err(Failure::new(&self.name, format!("{what}; run pgshrink backup again")));
+    /// What this attempt has stored.
+    pub(super) fn record_object(&self) -> Result<ObjectName, Failure> {
+        record_object(&self.name, self.attempt)
+    }
+
+    /// Its manifest.
+    pub(super) fn manifest_object(&self) -> Result<ObjectName, Failure> {
+        manifest_object(&self.name, self.attempt)
+    }
+
+    /// Whose the name is: `expire` may have removed an abandoned backup, another attempt may go on with it, and there are stores
+    /// that let two writers create the same object.
+    fn standing(&self, repository: &dyn Repository) -> Result<Standing, Failure> {
+        if exists(repository, &begun_object(&self.name, self.attempt + 1)?)? {
+            return Ok(Standing::TakenOver);
+        }
+        // In this order: a removal removes `begun.json` before its mark.
+        let is_marked = exists(repository, &removing_object(&self.name)?)?;
+        if is_marked || !exists(repository, &begun_object(&self.name, 0)?)? {
+            return Ok(Standing::Removed);
+        }
         let name = begun_object(&self.name, self.attempt)?;
         let is_ours = match repository.size(&name) {
             Ok(size) if size == self.content.len() as u64 => {
                 repository.read(&name, 0, self.content.len())? == self.content
             }
-            Ok(_) | Err(RepositoryError::NotFound { .. }) => false,
+            Ok(_) => return Ok(Standing::TakenOver),
+            Err(RepositoryError::NotFound { .. }) => return Ok(Standing::Removed),
             Err(error) => return Err(error.into()),
         };
-        if !is_ours || exists(repository, &removing_object(&self.name)?)? {
-            return lost("another pgshrink has removed this backup meanwhile");
-        }
-        if exists(repository, &begun_object(&self.name, self.attempt + 1)?)? {
-            return lost("another pgshrink has taken this backup over meanwhile");
-        }
-        Ok(())
+        Ok(if is_ours { Standing::Owner } else { Standing::TakenOver })
+    }
+
+    /// Whether the name is still this process's.
+    pub(super) fn check(&self, repository: &dyn Repository) -> Result<(), Failure> {
+        let what = match self.standing(repository)? {
+            Standing::Owner => return Ok(()),
+            Standing::Removed => "another pgshrink has removed this backup meanwhile",
+            Standing::TakenOver => "another pgshrink has taken this backup over meanwhile",
+        };
+        Err(Failure::new(&self.name, format!("{what}; run pgshrink backup again")))
     }
 
     /// Makes it a backup: all else is there, and the manifest only lacks its name.
@@ -134,15 +177,48 @@ impl Claim {
         // Who has removed it or taken it over since that look may not have seen the manifest.
         let checked = self.check(repository);
         if checked.is_err() {
-            repository.remove(&self.object("backup_manifest")?)?;
+            repository.remove(&self.manifest_object()?)?;
+            return checked;
         }
-        checked
+        // Earlier attempts that were completed too late: this one is the backup, and they lose packs.
+        for attempt in 0..self.attempt {
+            for object in [manifest_object(&self.name, attempt), record_object(&self.name, attempt)] {
+                // What cannot be removed does no harm.
+                let _ = object.map(|object| repository.remove(&object));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what this attempt has written to a backup that is being removed, and that nobody has taken over. What cannot be
+    /// removed goes with the rest.
+    fn remove_own(&self, repository: &dyn Repository) {
+        let Ok(packs) = self.object("packs") else { return };
+        let is_own = |object: &ObjectName| {
+            let name = object.as_str().strip_prefix(&self.name).and_then(|name| name.strip_prefix('/'));
+            let number = name.and_then(PackNumber::of_object_name);
+            number.is_some_and(|number| number.attempt() == self.attempt)
+        };
+        for found in repository.list(Some(&packs), OBJECTS_MAX).unwrap_or_default() {
+            if is_own(&found.name) {
+                let _ = repository.remove(&found.name);
+            }
+        }
+        let begun = begun_object(&self.name, self.attempt);
+        for object in [self.manifest_object(), self.record_object(), begun].into_iter().flatten() {
+            let _ = repository.remove(&object);
+        }
     }
 
     /// After a failure: keeps packs, so that another attempt can go on, or removes all if there are none.
     pub(super) fn give_up(&self, repository: &dyn Repository) -> Left {
-        if self.check(repository).is_err() {
-            return Left::Nothing;
+        match self.standing(repository) {
+            Ok(Standing::Owner) => {}
+            Ok(Standing::Removed) => {
+                self.remove_own(repository);
+                return Left::Nothing;
+            }
+            Ok(Standing::TakenOver) | Err(_) => return Left::Nothing,
         }
         let count =
             self.object("packs").and_then(|below| Ok(repository.list(Some(&below), OBJECTS_MAX)?.len()));
@@ -192,14 +268,18 @@ impl Begun {
 
     /// Of the attempt that owns the backup.
     pub(super) fn last(repository: &dyn Repository, name: &str) -> Result<Begun, Failure> {
-        Begun::read(repository, name, attempts(repository, name)?.saturating_sub(1))
+        Begun::read(repository, name, Seen::of(repository, name)?.attempts().saturating_sub(1))
     }
 }
 
 /// Whether what the attempts at a backup say of themselves is there, and of this backup. Their hosts and processes are recorded
-/// nowhere else.
-pub(super) fn verify(repository: &dyn Repository, name: &str, id: BackupId) -> Result<(), Failure> {
-    for attempt in 0..attempts(repository, name)?.max(1) {
+/// nowhere else. `attempt` has completed it.
+pub(super) fn verify(
+    repository: &dyn Repository,
+    (name, attempt): (&str, u32),
+    id: BackupId,
+) -> Result<(), Failure> {
+    for attempt in 0..Seen::of(repository, name)?.attempts().max(attempt + 1) {
         let begun = Begun::read(repository, name, attempt).map_err(|error| match error {
             Failure::Repository(RepositoryError::NotFound { name, .. }) => {
                 Failure::damage(name, "it is missing")
@@ -214,15 +294,6 @@ pub(super) fn verify(repository: &dyn Repository, name: &str, id: BackupId) -> R
     Ok(())
 }
 
-/// How many attempts there were.
-pub(super) fn attempts(repository: &dyn Repository, name: &str) -> Result<u32, Failure> {
-    let mut attempt = 0;
-    while attempt < ATTEMPTS_MAX && exists(repository, &begun_object(name, attempt)?)? {
-        attempt += 1;
-    }
-    Ok(attempt)
-}
-
 /// Marks a backup as being removed. False: it was completed meanwhile, and stays. The mark stays too: another run of `expire` may
 /// have begun to remove it, and only the mark keeps a writer from completing it after all.
 pub(super) fn mark_for_removal(
@@ -235,12 +306,19 @@ pub(super) fn mark_for_removal(
         Ok(()) | Err(RepositoryError::Exists { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(is_complete || !exists(repository, &ObjectName::new(&format!("{name}/backup_manifest"))?)?)
+    Ok(is_complete || !matches!(Seen::of(repository, name)?.stage(), Stage::Complete(_)))
 }
 
-/// Removes all objects of a backup: the manifest first, without which it is none, and the mark of a removal last.
+/// Removes all objects of a backup: the manifests first, without which it is none, then the records, and the mark of a removal
+/// last. Of several manifests the highest is the last one, as it is the backup.
 pub(super) fn remove(repository: &dyn Repository, name: &str) -> Result<(), Failure> {
-    repository.remove(&ObjectName::new(&format!("{name}/backup_manifest"))?)?;
+    let seen = Seen::of(repository, name)?;
+    for attempt in &seen.manifests {
+        repository.remove(&manifest_object(name, *attempt)?)?;
+    }
+    for attempt in 0..seen.attempts().max(1) {
+        repository.remove(&record_object(name, attempt)?)?;
+    }
     let below = ObjectName::new(name)?;
     let mark = removing_object(name)?;
     let is_begun =
@@ -252,19 +330,6 @@ pub(super) fn remove(repository: &dyn Repository, name: &str) -> Result<(), Fail
         repository.remove(object)?;
     }
     Ok(repository.remove(&mark)?)
-}
-
-/// Of an attempt at a backup.
-pub(super) fn begun_object(name: &str, attempt: u32) -> Result<ObjectName, Failure> {
-    Ok(match attempt {
-        0 => ObjectName::new(&format!("{name}/begun.json"))?,
-        _ => ObjectName::new(&format!("{name}/begun-{attempt:04}.json"))?,
-    })
-}
-
-/// Of a backup that is being removed.
-pub(super) fn removing_object(name: &str) -> Result<ObjectName, Failure> {
-    Ok(ObjectName::new(&format!("{name}/removing.json"))?)
 }
 
 pub(super) fn exists(repository: &dyn Repository, object: &ObjectName) -> Result<bool, Failure> {

@@ -74,8 +74,8 @@ struct Found {
 impl Found {
     fn read(repository: &dyn Repository, names: &Names, rules: &Rules) -> Result<Found, Failure> {
         let mut found = Found { backups: Vec::new(), unreadable: Vec::new() };
-        for name in &names.whole {
-            match Whole::read(repository, name) {
+        for (name, attempt) in &names.whole {
+            match Whole::read(repository, name, *attempt) {
                 Ok(whole) => found.backups.push(complete(name, &whole)?),
                 Err(error) if Look::of(&error).is_some() => found.unreadable.push((name.clone(), error)),
                 Err(error) => return Err(error),
@@ -120,7 +120,7 @@ fn remove(
 ) -> Result<usize, Failure> {
     let mut removed = 0;
     for name in plan.removals().iter().map(BackupName::as_str) {
-        let is_complete = names.whole.iter().any(|whole| whole == name);
+        let is_complete = names.whole.iter().any(|(whole, _)| whole == name);
         if claim::mark_for_removal(repository, name, is_complete)? {
             claim::remove(repository, name)?;
             removed += 1;

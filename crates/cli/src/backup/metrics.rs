@@ -55,8 +55,8 @@ fn contents(registry: &mut Registry, repository: &dyn Repository) -> Result<(), 
     let names = names(repository)?;
     let (last, count, stored) = (PerSystem::default(), PerSystem::default(), PerSystem::default());
     let unreadable = Gauge::<i64>::default();
-    for name in &names.whole {
-        let record = match Whole::read(repository, name) {
+    for (name, attempt) in &names.whole {
+        let record = match Whole::read(repository, name, *attempt) {
             Ok(whole) => whole.record,
             Err(error) if State::of(&error).is_some() => {
                 unreadable.inc();

@@ -253,7 +253,7 @@ fn finish(whole: &Whole<'_>, to: &Destination, places: &Places) -> Result<(), Fa
     let names = whole.record.wal.iter().map(|file| file.path.name());
     places.mark_archived(names, size, whole.record.stop_lsn)?;
     let manifest = to.into.join(MANIFEST_UNTIL_THEN);
-    let object = ObjectName::new(&format!("{}/backup_manifest", whole.name))?;
+    let object = whole.manifest_object()?;
     let (size, mut at) = (whole.repository.size(&object)?, 0);
     while at < size {
         let bytes = whole.repository.read(&object, at, (size - at).min(READ_BYTES_MAX as u64) as usize)?;

@@ -1,7 +1,7 @@
 //! A backup in a repository, as a reader finds it.
 
 use super::Failure;
-use super::claim::{exists, removing_object};
+use super::seen::{Seen, Stage, manifest_object, record_object};
 use pgshrink_backup::Error as BackupError;
 use pgshrink_backup::manifest::{Finished, Item, Reader};
 use pgshrink_backup::pack::Error as PackError;
@@ -21,14 +21,16 @@ pub(super) const BACKUPS_MAX: usize = 100_000;
 pub(super) struct Whole<'r> {
     pub(super) repository: &'r dyn Repository,
     pub(super) name: String,
+    /// Which attempt has completed it.
+    pub(super) attempt: u32,
     pub(super) record: Record,
 }
 
 /// Names of backups, the newest last.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Those that have a manifest.
-    pub(super) whole: Vec<String>,
+    /// Those that have a manifest, and which attempt has completed them.
+    pub(super) whole: Vec<(String, u32)>,
     /// Those that have none.
     pub(super) begun: Vec<String>,
     /// Those that somebody has begun to remove.
@@ -39,14 +41,11 @@ pub(super) struct Names {
 pub(super) fn names(repository: &dyn Repository) -> Result<Names, Failure> {
     let mut names = Names::default();
     for name in repository.top(BACKUPS_MAX)?.into_iter().filter(|name| is_name(name)) {
-        // In this order: a writer that has no manifest yet when the mark was seen does not complete the backup any more.
-        let is_marked = exists(repository, &removing_object(&name)?)?;
-        if is_there(repository, &name, "backup_manifest")? {
-            names.whole.push(name);
-        } else if is_marked {
-            names.removing.push(name);
-        } else if is_there(repository, &name, "begun.json")? {
-            names.begun.push(name);
+        match Seen::of(repository, &name)?.stage() {
+            Stage::Complete(attempt) => names.whole.push((name, attempt)),
+            Stage::Removing => names.removing.push(name),
+            Stage::Begun => names.begun.push(name),
+            Stage::Nothing => {}
         }
     }
     Ok(names)
@@ -68,10 +67,6 @@ fn is_name(name: &str) -> bool {
     name.len() == FORM.len() && name.bytes().zip(FORM).all(fits)
 }
 
-fn is_there(repository: &dyn Repository, backup: &str, object: &str) -> Result<bool, Failure> {
-    exists(repository, &ObjectName::new(&format!("{backup}/{object}"))?)
-}
-
 /// What a backup needs and is not there was removed or lost.
 fn there<T>(found: Result<T, RepositoryError>) -> Result<T, Failure> {
     found.map_err(|error| match error {
@@ -84,27 +79,20 @@ impl<'r> Whole<'r> {
     /// Opens a backup by its name; `latest` is the one whose WAL ends last.
     pub(super) fn open(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
         if name != "latest" {
-            if !is_name(name) || !is_there(repository, name, "backup_manifest")? {
-                if is_name(name) && exists(repository, &removing_object(name)?)? {
-                    return Err(Failure::new(
-                        name,
-                        "this backup is being removed; `pgshrink expire` goes on with it",
-                    ));
+            let stage = if is_name(name) { Seen::of(repository, name)?.stage() } else { Stage::Nothing };
+            let found = match stage {
+                Stage::Complete(attempt) => return Whole::read(repository, name, attempt),
+                Stage::Removing => "this backup is being removed; `pgshrink expire` goes on with it",
+                Stage::Begun => {
+                    "this backup was begun and not completed; `pgshrink list` shows those that are whole"
                 }
-                let is_begun = is_name(name) && is_there(repository, name, "begun.json")?;
-                let found = match is_begun {
-                    true => {
-                        "this backup was begun and not completed; `pgshrink list` shows those that are whole"
-                    }
-                    false => "there is no such backup; `pgshrink list` shows what there is",
-                };
-                return Err(Failure::new(name, found));
-            }
-            return Whole::read(repository, name);
+                Stage::Nothing => "there is no such backup; `pgshrink list` shows what there is",
+            };
+            return Err(Failure::new(name, found));
         }
         let mut latest: Option<Whole<'_>> = None;
-        for name in &names(repository)?.whole {
-            let found = Whole::read(repository, name)?;
+        for (name, attempt) in &names(repository)?.whole {
+            let found = Whole::read(repository, name, *attempt)?;
             let place = |whole: &Whole<'_>| (whole.record.stop_time, whole.record.stop_lsn);
             if let Some(known) = &latest
                 && known.record.system_identifier != found.record.system_identifier
@@ -119,9 +107,13 @@ impl<'r> Whole<'r> {
         latest.ok_or_else(|| Failure::new("latest", "the repository has no backup that is whole"))
     }
 
-    /// Reads `backup.json`.
-    pub(super) fn read(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
-        let object = ObjectName::new(&format!("{name}/backup.json"))?;
+    /// Reads the record of the attempt that has completed it.
+    pub(super) fn read(
+        repository: &'r dyn Repository,
+        name: &str,
+        attempt: u32,
+    ) -> Result<Whole<'r>, Failure> {
+        let object = record_object(name, attempt)?;
         let size = there(repository.size(&object))?;
         if size > RECORD_BYTES_MAX as u64 {
             return Err(Failure::damage(
@@ -135,11 +127,16 @@ impl<'r> Whole<'r> {
             BackupError::Unsupported { .. } => Failure::new(&object, error),
             _ => Failure::damage(&object, error),
         })?;
-        Ok(Whole { repository, name: name.to_owned(), record })
+        Ok(Whole { repository, name: name.to_owned(), attempt, record })
     }
 
     fn object(&self, name: &str) -> Result<ObjectName, Failure> {
         Ok(ObjectName::new(&format!("{}/{name}", self.name))?)
+    }
+
+    /// PostgreSQL's manifest.
+    pub(super) fn manifest_object(&self) -> Result<ObjectName, Failure> {
+        manifest_object(&self.name, self.attempt)
     }
 
     /// Reads the manifest, proves that it is the one that was written, and hands on what it lists. Damage is reported as such,
@@ -148,7 +145,7 @@ impl<'r> Whole<'r> {
         &self,
         mut take: impl FnMut(Item) -> Result<(), Failure>,
     ) -> Result<Finished, Failure> {
-        let object = self.object("backup_manifest")?;
+        let object = self.manifest_object()?;
         let (size, mut at) = (there(self.repository.size(&object))?, 0);
         let (mut reader, mut sha256, mut done) = (Reader::new(), sha2::Sha256::new(), Ok(()));
         while at < size {

@@ -11,32 +11,46 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A slow backup of small packs, once it has stored some.
-struct Slow {
+pub(crate) struct Slow {
     child: Running,
     /// The backup's directory.
     place: PathBuf,
 }
 
 impl Slow {
-    fn start(kept: &Kept, repository: &str, packs: usize) -> Slow {
+    pub(crate) fn start(kept: &Kept, repository: &str, packs: usize) -> Slow {
         Slow::start_with(kept, repository, packs, &[])
     }
 
     fn start_with(kept: &Kept, repository: &str, packs: usize, more: &[&str]) -> Slow {
         let before = entries(Path::new(repository));
+        let child = Slow::spawn(kept, repository, more);
+        let new = || entries(Path::new(repository)).difference(&before).next().cloned();
+        Slow::stored(child, repository, packs, new)
+    }
+
+    /// Goes on with a backup until it has so many packs.
+    pub(crate) fn start_within(kept: &Kept, repository: &str, name: &str, packs: usize) -> Slow {
+        let child = Slow::spawn(kept, repository, &["--resume"]);
+        Slow::stored(child, repository, packs, || Some(name.to_owned()))
+    }
+
+    fn spawn(kept: &Kept, repository: &str, more: &[&str]) -> Running {
         let conninfo = kept.cluster.conninfo("postgres");
         let words =
             ["backup", &conninfo, "--to", repository, "--checkpoint", "fast", "--compression", "none"];
         let slow = ["--pack-size", "1", "--max-rate", "5000", "-q"];
         let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
         let child: Child = command.args(words).args(slow).args(more).stderr(Stdio::piped()).spawn().unwrap();
-        let mut child = Running(child);
+        Running(child)
+    }
+
+    fn stored(mut child: Running, repository: &str, packs: usize, name: impl Fn() -> Option<String>) -> Slow {
         let began = Instant::now();
         loop {
             assert!(began.elapsed() < Duration::from_secs(60), "it stores packs");
             assert!(child.0.try_wait().unwrap().is_none(), "it is slow enough");
-            let new = entries(Path::new(repository)).difference(&before).next().cloned();
-            if let Some(name) = new
+            if let Some(name) = name()
                 && entries(&Path::new(repository).join(&name).join("packs")).len() >= packs
             {
                 return Slow { child, place: Path::new(repository).join(name) };
@@ -50,13 +64,13 @@ impl Slow {
     }
 
     /// Kills it.
-    fn kill(mut self) -> String {
+    pub(crate) fn kill(mut self) -> String {
         assert!(self.child.0.try_wait().unwrap().is_none(), "it is slow enough to be killed");
         self.name()
     }
 
     /// Waits for its end, and gives its code and what it said.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let code = self.child.0.wait().unwrap().code();
         let mut text = String::new();
         std::io::Read::read_to_string(&mut self.child.0.stderr.take().unwrap(), &mut text).unwrap();
@@ -65,13 +79,13 @@ impl Slow {
 }
 
 /// Names in a directory, but for those of unfinished objects.
-fn entries(place: &Path) -> BTreeSet<String> {
+pub(crate) fn entries(place: &Path) -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir(place) else { return BTreeSet::new() };
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| !name.starts_with('.')).collect()
 }
 
-fn state(repository: &str, name: &str) -> String {
+pub(crate) fn state(repository: &str, name: &str) -> String {
     let found = done(&["list", "--from", repository]);
     let found: Vec<&Value> =
         found.as_array().unwrap().iter().filter(|found| found["backup"] == name).collect();
@@ -96,7 +110,7 @@ fn a_backup_that_was_killed_goes_on_with_what_it_has_stored() {
     let new = entries(&place.join("packs"));
     assert!(old.iter().filter(|pack| new.contains(*pack)).count() >= 1, "{old:?} {new:?}");
     assert!(new.iter().any(|pack| pack.starts_with("001")), "{new:?}");
-    let record = fs::read_to_string(place.join("backup.json")).unwrap();
+    let record = fs::read_to_string(place.join("backup-0001.json")).unwrap();
     assert!(record.contains("\"unused\":["), "some chunks of old packs are out of date");
     assert_eq!(entries(&place.join("lease")).len(), 1, "the killed one's");
     done(&["verify", &name, "--from", &repository]);

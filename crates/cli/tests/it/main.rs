@@ -18,6 +18,7 @@ mod backup_resume;
 mod backup_sealed;
 mod backup_settings;
 mod backup_stores;
+mod backup_takeovers;
 mod backup_ways;
 mod cfs;
 mod cfs_check_server;

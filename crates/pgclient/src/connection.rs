@@ -277,7 +277,10 @@ impl Connection {
         let left = until.map(|until| until.saturating_duration_since(now));
         let received = match left {
             Some(Duration::ZERO) if matches!(wait, Wait::Deadline(..)) => Err(ErrorKind::TimedOut.into()),
-            _ => self.transport.set_wait(left).and_then(|()| self.transport.receive(self.buffer.room())),
+            _ => self.transport.set_wait(left).and_then(|()| {
+                let rest = self.buffer.rest();
+                self.transport.receive(self.buffer.room(), rest)
+            }),
         };
         match received {
             Ok(0) => Err(self.closed()),

@@ -237,7 +237,7 @@ fn tablespaces_go_where_they_were_or_where_they_are_mapped() {
             "--from",
             &repository(&keep),
             "--into",
-            "/nonexistent/x",
+            "/proc/x",
             "--tablespace-mapping",
             "/no=/x",
         ]);

@@ -79,6 +79,14 @@ impl ReadBuffer {
         &mut self.bytes[self.end..]
     }
 
+    /// Bytes that the next message lacks; 0 while its header is not there.
+    pub(super) fn rest(&self) -> usize {
+        match walk::message_at(&self.bytes[..self.end], self.start) {
+            Ok(Some(partial)) => partial.header.total().saturating_sub(self.end - self.start),
+            _ => 0,
+        }
+    }
+
     /// So many bytes were received into the room.
     pub(super) fn filled(&mut self, count: usize) {
         self.end += count;

@@ -60,7 +60,7 @@ impl CancelHandle {
             .set_wait(Some(left))
             .and_then(|()| transport.send(&request))
             // The server answers by closing the connection.
-            .and_then(|()| transport.receive(&mut answer));
+            .and_then(|()| transport.receive(&mut answer, 0));
         match done {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),

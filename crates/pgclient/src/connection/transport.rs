@@ -7,12 +7,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::{RecvFlags, recv};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::Socket;
 
 /// What is read from the socket at once for TLS: rustls asks for 4 KiB at a time.
 const CIPHERTEXT_SIZE: usize = 128 << 10;
+/// Bytes that are awaited together, at least.
+const REST_SIZE_MIN: usize = 16 << 10;
 /// A timeout of the socket below this would be taken for none.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
@@ -79,8 +82,16 @@ impl Transport {
     }
 
     /// Receives what is there. A wait that ended is [`ErrorKind::TimedOut`], the end of the stream is 0.
-    pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    ///
+    /// `rest`: bytes that will certainly come. If they are many, they are awaited in one call: a server sends 8 KiB at a time,
+    /// and a call for each of them takes more processor time than the bytes themselves. Fewer come if the wait or the
+    /// stream ends.
+    pub(super) fn receive(&mut self, room: &mut [u8], rest: usize) -> io::Result<usize> {
         let received = match self {
+            Transport::Plain(wire) if rest >= REST_SIZE_MIN && rest <= room.len() => uninterrupted(|| {
+                let (_, count) = recv(&wire.socket, &mut room[..rest], RecvFlags::WAITALL)?;
+                Ok(count)
+            }),
             Transport::Plain(wire) => uninterrupted(|| wire.socket.read(room)),
             Transport::Tls(stream) => stream.read(room),
         };

@@ -155,11 +155,11 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
     let level = args.level.map_or(Ok(Level::default()), Level::new);
     let level = level.map_err(|error| Failure::new("--level", error))?;
     let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size << 20 };
+    let mut plan = Plan::of(args, &kind, &encoding)?;
     let repository = match kind {
         Kind::Archive => Some(keys::create(&args.to, &args.key)?),
         _ => None,
     };
-    let mut plan = Plan::of(args, &kind, &encoding)?;
     let mut server = plan.connect(&args.conninfo, Duration::from_secs(args.server_timeout))?;
     let resume = match &repository {
         Some(repository) if args.resume => resumable(&**repository, &server.system.to_string())?,

@@ -223,7 +223,12 @@ fn a_role_with_the_rights_of_the_manual_backs_configuration_up_and_without_each_
     let auto = || debian.backup_says("Back up", &[]);
     let count = || {
         let listed = done(&["list", "--from", &debian.repository()]);
-        let last = listed.as_array().unwrap().last().unwrap().clone();
+        // Names of backups of one second are in no order.
+        let stop = |listed: &&Value| {
+            let (high, low) = listed["details"]["stop_lsn"].as_str().unwrap().split_once('/').unwrap();
+            u64::from_str_radix(&format!("{high}{low:0>8}"), 16).unwrap()
+        };
+        let last = listed.as_array().unwrap().iter().max_by_key(stop).unwrap();
         last["details"]["configuration_files"].as_u64().unwrap()
     };
     let says_order = |text: &str, right: &str| text.contains(&format!("GRANT {right} TO \"Back up\";"));

@@ -53,6 +53,9 @@ impl Sums {
     }
 }
 
+/// The names of both tables.
+pub const TABLES: &[&str] = &["chunks", "chunk-relations"];
+
 /// Both tables.
 pub fn tables(full: bool) -> Result<Vec<Table>> {
     let relations = Relations::make()?;

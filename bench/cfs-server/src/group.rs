@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use pgshrink_bench_report::Result;
 use pgshrink_testkit::{Cluster, Stop};
@@ -34,6 +35,20 @@ impl Group {
         fs::write(folder.join(limit), bytes.to_string()).map_err(|error| failed("limiting", error))?;
         fill(&folder, postmaster).map_err(|error| failed("filling", error))?;
         Ok(group)
+    }
+
+    /// The same command, in the group from its start.
+    pub fn inside(&self, command: &Command) -> Command {
+        let mut moved = Command::new("sh");
+        moved.arg("-c").arg("echo $$ >\"$0\" && exec \"$@\"").arg(self.folder.join("cgroup.procs"));
+        moved.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => moved.env(name, value),
+                None => moved.env_remove(name),
+            };
+        }
+        moved
     }
 
     /// Stops the server, which has to leave the group before that can go.

@@ -40,6 +40,8 @@ pub struct Relations {
 
 /// Smaller relations say nothing about ratios.
 pub const BYTES_MIN: u64 = 1_000_000;
+/// Indexes of all kinds on the corpora.
+pub const INDEXES: &str = include_str!("sql/indexes.sql");
 const LIST: &str = "select pg_relation_filepath(c.oid), coalesce(t.relname || '.toast', c.relname), \
     case when c.relkind = 'i' then am.amname when c.relkind = 't' then 'toast' else 'heap' end \
     from pg_class c left join pg_am am on am.oid = c.relam left join pg_class t on t.reltoastrelid = c.oid \
@@ -53,7 +55,7 @@ impl Relations {
         for corpus in corpora::all()? {
             corpus.load(&cluster)?;
         }
-        cluster.sql(include_str!("sql/indexes.sql"))?;
+        cluster.sql(INDEXES)?;
         cluster.sql("vacuum analyze")?;
         cluster.psql().database("churn").sql(include_str!("sql/churn.sql"))?;
         pgbench(&cluster, &["--initialize", "--quiet", "--scale=20"])?;

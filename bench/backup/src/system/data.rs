@@ -9,15 +9,17 @@ use pgshrink_testkit::{Cluster, corpora};
 /// Corpora of the small one: documents, text and rows of numbers.
 const SMALL: [&str; 4] = ["deb_package", "stars", "law_text", "flights"];
 const LARGE_BYTES: f64 = 4e9;
-const NOISE_ROWS: u32 = 6_000;
-const NOISE_ROW_BYTES: u32 = 1 << 16;
+const NOISE_BYTES: u32 = 400_000_000;
+/// What is compressed already, as images are, beside corpora: the whole compresses about 3.3 times.
+const IMAGES_BYTES: u32 = 80_000_000;
+const IMAGE_BYTES: u32 = 1 << 16;
 
 /// What is in a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     /// Some corpora, for a quick look over a slow link.
     Small,
-    /// All corpora and indexes of all kinds on them.
+    /// All corpora, indexes of all kinds on them, and images.
     Medium,
     /// That in several databases, 4 GB or more.
     Large,
@@ -33,8 +35,8 @@ impl Amount {
     pub fn name(self) -> &'static str {
         match self {
             Amount::Small => "some corpora",
-            Amount::Medium => "all corpora with indexes",
-            Amount::Large => "all corpora with indexes, several times",
+            Amount::Medium => "all corpora with indexes and images",
+            Amount::Large => "all corpora with indexes and images, several times",
             Amount::Noise => "random bytes",
         }
     }
@@ -66,8 +68,9 @@ impl Source {
             Amount::Medium | Amount::Large => {
                 load(&cluster, |_| true)?;
                 cluster.sql(INDEXES)?;
+                images(&cluster, IMAGES_BYTES)?;
             }
-            Amount::Noise => noise(&cluster)?,
+            Amount::Noise => images(&cluster, NOISE_BYTES)?,
         }
         cluster.sql("vacuum analyze")?;
         if amount == Amount::Large {
@@ -90,12 +93,13 @@ fn load(cluster: &Cluster, wanted: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-fn noise(cluster: &Cluster) -> Result<()> {
-    cluster.sql("create table noise (bytes bytea)")?;
-    cluster.sql("alter table noise alter bytes set storage external")?;
+/// Random bytes, in a table's TOAST.
+fn images(cluster: &Cluster, bytes: u32) -> Result<()> {
+    cluster.sql("create table image (bytes bytea)")?;
+    cluster.sql("alter table image alter bytes set storage external")?;
+    let rows = bytes / IMAGE_BYTES;
     cluster.sql(&format!(
-        "insert into noise select pg_read_binary_file('/dev/urandom', 0, {NOISE_ROW_BYTES}) \
-         from generate_series(1, {NOISE_ROWS})"
+        "insert into image select pg_read_binary_file('/dev/urandom', 0, {IMAGE_BYTES}) from generate_series(1, {rows})"
     ))?;
     Ok(())
 }

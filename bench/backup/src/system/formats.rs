@@ -53,7 +53,7 @@ impl Measured {
     ) -> Result<Measured> {
         let series = rounds(count, methods.len(), |at, round| {
             let method = methods[at];
-            if method.is_slow() && round > 0 && !bench.full {
+            if method.is_slow() && !bench.full && (round > 0 || speed == Speed::Gigabit) {
                 return Ok(None);
             }
             method.run(bench, speed, source, round == 0).map(Some)
@@ -72,7 +72,8 @@ impl Measured {
 
     /// Adds a row for each way.
     fn show(&self, table: &mut Table) {
-        for (method, series) in self.methods.iter().zip(&self.series) {
+        for (method, series) in self.methods.iter().zip(&self.series).filter(|(_, series)| !series.is_empty())
+        {
             let rival = self.at(Tool::PgBasebackup, method.format, method.codec.unwrap_or("none"));
             let rival = rival.filter(|_| method.tool == Tool::Ours);
             let to_rival = |of: fn(&Series) -> Samples| match rival {
@@ -98,7 +99,7 @@ impl Measured {
     /// The fastest way of a tool, by its median.
     fn best(&self, tool: Tool, format: Format) -> Option<(Method, &Series)> {
         let all = self.methods.iter().copied().zip(&self.series);
-        all.filter(|(method, _)| method.tool == tool && method.format == format)
+        all.filter(|(method, series)| method.tool == tool && method.format == format && !series.is_empty())
             .min_by(|one, other| one.1.seconds().median().total_cmp(&other.1.seconds().median()))
     }
 }
@@ -213,9 +214,8 @@ fn against_none(
 
 /// Where one needs most processor time of what pg_basebackup needs with the same codec.
 fn processor(all: &[Measured], format: Format, table: &mut Table) {
-    let sides: [(&str, fn(&Series) -> Samples); 2] =
-        [("client", Series::client_cpu), ("server", Series::server_cpu)];
-    for (side, of) in sides {
+    let client: fn(&Series) -> Samples = Series::client_cpu;
+    for (side, of) in [("client", client), ("server", Series::server_cpu)] {
         let mut worst = (f64::MIN, String::new());
         for measured in all {
             for codec in CODECS {

@@ -44,6 +44,7 @@ impl Repository {
     pub fn backup(&self, source: &Source, processes: usize) -> Command {
         let mut command = self.command(source, "backup", processes);
         command.args(["--type=full", "--start-fast", "--no-archive-check"]);
+        command.args(["--repo1-bundle", "--repo1-block"]);
         command.args(["--compress-type=zst", "--compress-level=3", "--repo1-retention-full=1"]);
         command
     }
@@ -66,7 +67,6 @@ impl Repository {
         command.arg("--pg1-path").arg(cluster.data_dir());
         command.arg("--pg1-socket-path").arg(cluster.socket_dir());
         command.arg(format!("--pg1-port={}", cluster.port())).arg("--pg1-user=postgres");
-        command.args(["--repo1-bundle", "--repo1-block"]);
         command
     }
 
@@ -80,7 +80,6 @@ impl Repository {
         command.args([verb, "--stanza=bench", "--no-config", "--log-level-file=off"]);
         command.args(["--log-level-console=warn", "--log-level-stderr=off"]);
         command.arg("--repo1-path").arg(self.place.path()).arg("--lock-path").arg(self.locks.path());
-        command.arg("--spool-path").arg(self.locks.path()).arg("--log-path").arg(self.locks.path());
         if verb != "stanza-create" {
             command.arg(format!("--process-max={processes}"));
         }

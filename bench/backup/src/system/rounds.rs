@@ -9,6 +9,11 @@ use super::measure::Outcome;
 pub struct Series(Vec<Outcome>);
 
 impl Series {
+    /// Whether it was left out in every round.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Wall seconds.
     pub fn seconds(&self) -> Samples {
         self.each(|one| one.seconds)

@@ -15,6 +15,8 @@ const AUTO: &str = "auto";
 pub const PEAK_MIB_MAX: f64 = 256.0;
 /// Processor seconds of equal work differ by so much from run to run here.
 const NOISE: f64 = 0.05;
+/// Of pg_basebackup, for a ratio to be a verdict: processor time comes in hundredths of a second.
+const CPU_SECONDS_MIN: f64 = 0.2;
 const INCOMPRESSIBLE_MIN: f64 = 0.95;
 
 const COLUMNS: [(&str, Unit); 11] = [
@@ -224,7 +226,7 @@ fn processor(all: &[Measured], format: Format, table: &mut Table) {
                     continue;
                 };
                 let ratio = of(ours).over(&of(rival)).median();
-                if ratio > worst.0 {
+                if ratio > worst.0 && of(rival).median() >= CPU_SECONDS_MIN {
                     worst = (ratio, format!("{codec}, {}", measured.speed.name()));
                 }
             }

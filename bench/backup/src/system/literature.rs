@@ -63,7 +63,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             ways.extend(TOOLS.map(|tool| Method { tool, format, codec: Some(codec) }));
         }
     }
-    let series = rounds(bench.rounds(1, 3), ways.len(), |at, _| match &limited {
+    let series = rounds(bench.rounds(1, 2), ways.len(), |at, _| match &limited {
         Ok(limited) => limited.run(bench, source, ways[at]).map(Some),
         Err(_) => ways[at].run(bench, Speed::Loopback, source, false).map(Some),
     })?;

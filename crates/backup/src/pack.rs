@@ -56,9 +56,22 @@ pub enum Area {
     Configuration,
 }
 
-/// SHA-256 of a chunk's raw bytes, or of a footer.
+/// BLAKE3 of a chunk's raw bytes: what proves a chunk, and tells equal ones. It takes a third of the time of SHA-256.
+///
+/// Source: <https://github.com/BLAKE3-team/BLAKE3-specs>, `hash` mode, 256 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blake3(pub [u8; 32]);
+
+/// SHA-256 of a footer, the manifest or a configuration file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sha256(pub [u8; 32]);
+
+impl Blake3 {
+    /// Of a chunk's raw bytes.
+    pub fn of(raw: &[u8]) -> Blake3 {
+        Blake3(blake3::hash(raw).into())
+    }
+}
 
 /// 32 hexadecimal digits.
 impl FromStr for BackupId {
@@ -154,6 +167,12 @@ impl fmt::Display for Sha256 {
 }
 
 impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Blake3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_hex(&self.0, f)
     }

@@ -9,7 +9,8 @@
 //!              wal ─────────────────────────▶                    plain: files of a data directory
 //!   source ──▶ configuration ─────▶ archive, or a directory beside plain and tar
 //!   source ──▶ stream as it comes, and wal ──▶ tar_format, on_server
-//!   repository ──▶ whole ▶ expected ▶ restore, verify, list
+//!   repository ──▶ whole ▶ expected ▶ packs ▶ restore, verify
+//!                  whole ▶ list
 //!                                     restore ▶ boot (a server on a restored copy)
 //! ```
 
@@ -37,6 +38,7 @@ mod lz4_frames;
 mod measure;
 mod metrics;
 mod on_server;
+mod packs;
 mod parallel;
 mod places;
 mod plain;
@@ -277,7 +279,7 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
         }
         Ok(())
     };
-    restore::read_packs(&whole, &expected, threads, (&|_, _| Ok(false), &take))?;
+    packs::read_packs(&whole, &expected, threads, (&|_, _| Ok(false), &take))?;
     expected.check()?;
     collected.finish()?;
     drop(bar);

@@ -74,8 +74,8 @@ pub enum Error {
         /// What was found, and what was expected.
         what: &'static str,
     },
-    /// A version or a feature that a newer pgshrink writes.
-    #[error("the pack has {what} {found}, which this pgshrink does not know; a newer one does")]
+    /// A version or a feature that another release writes.
+    #[error("the pack has {what} {found}, which this pgshrink does not know; another release does")]
     Unsupported {
         /// Version or feature.
         what: &'static str,

@@ -4,8 +4,8 @@ use super::layout::{
     ChunkBytes, FileBytes, HEADER_MAGIC, Header, TRAILER_MAGIC, TrailerBytes, check_frame, check_identity,
 };
 use super::{
-    Area, BackupId, CHUNK_BYTES_MAX, CHUNKS_MAX, Error, FOOTER_BYTES_MAX, HEADER_BYTES, PackNumber, Part,
-    Sha256, TRAILER_BYTES,
+    Area, BackupId, Blake3, CHUNK_BYTES_MAX, CHUNKS_MAX, Error, FOOTER_BYTES_MAX, HEADER_BYTES, PackNumber,
+    Part, Sha256, TRAILER_BYTES,
 };
 use crate::path::BackupPath;
 use sha2::Digest;
@@ -20,7 +20,7 @@ pub struct ChunkFacts {
     /// Raw bytes: 1 to [`CHUNK_BYTES_MAX`].
     pub raw_bytes: u32,
     /// Of the raw bytes.
-    pub sha256: Sha256,
+    pub blake3: Blake3,
     /// CRC-32C of the raw bytes.
     pub raw_checksum: u32,
     /// How its payload is encoded: `formats/backup-chunk.md`.
@@ -245,7 +245,7 @@ fn read_chunk(bytes: &ChunkBytes, files: usize, at: u64) -> Result<Chunk, &'stat
     let facts = ChunkFacts {
         offset,
         raw_bytes,
-        sha256: Sha256(bytes.sha256),
+        blake3: Blake3(bytes.blake3),
         raw_checksum: bytes.raw_checksum.get(),
         codec: bytes.codec,
     };

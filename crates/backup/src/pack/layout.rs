@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version that this release writes and reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes before the payloads.
 pub const HEADER_BYTES: usize = size_of::<Header>();
 /// Bytes at the end.
@@ -64,8 +64,8 @@ pub(super) struct FileBytes {
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct ChunkBytes {
-    /// SHA-256 of the raw bytes.
-    pub sha256: [u8; 32],
+    /// BLAKE3 of the raw bytes.
+    pub blake3: [u8; 32],
     /// Of its first raw byte in the file.
     pub offset: U64,
     /// Index in the footer's list of files.
@@ -102,7 +102,7 @@ pub(super) fn check_frame(part: Part, bytes: &[u8; 64], magic: [u8; 8]) -> Resul
     if version == 0 {
         return Err(Error::Damaged { part, what: "its version is 0" });
     }
-    if version > VERSION {
+    if version != VERSION {
         return Err(Error::Unsupported { what: "version", found: version });
     }
     match u16::from_le_bytes([covered[10], covered[11]]) {

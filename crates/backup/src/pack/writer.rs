@@ -99,7 +99,7 @@ impl PackWriter {
         }
         let file = self.file(area, path, size_of::<ChunkBytes>())?;
         self.chunks.push(ChunkBytes {
-            sha256: facts.sha256.0,
+            blake3: facts.blake3.0,
             offset: facts.offset.into(),
             file: file.into(),
             at: self.at.into(),

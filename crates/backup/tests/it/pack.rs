@@ -2,8 +2,9 @@
 
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::pack::{
-    ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, CHUNK_BYTES_MAX, ChunkFacts, Ending, Error, Footer,
-    Full, HEADER_BYTES, PackNumber, PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer, check_header,
+    ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, Blake3, CHUNK_BYTES_MAX, ChunkFacts, Ending, Error,
+    Footer, Full, HEADER_BYTES, PackNumber, PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer,
+    check_header,
 };
 use pgshrink_testkit::{Rng, Seed};
 
@@ -26,7 +27,7 @@ fn facts(rng: &mut Rng) -> ChunkFacts {
     ChunkFacts {
         offset: rng.below(1 << 40) as u64,
         raw_bytes: rng.between(40, CHUNK_BYTES_MAX as usize) as u32,
-        sha256: Sha256(std::array::from_fn(|_| rng.bits() as u8)),
+        blake3: Blake3(std::array::from_fn(|_| rng.bits() as u8)),
         raw_checksum: rng.bits() as u32,
         codec: rng.bits() as u8,
     }
@@ -158,6 +159,11 @@ fn newer_versions_and_features_are_unsupported_and_not_damaged() {
             let error = read(&bytes).unwrap_err();
             assert!(matches!(error, Error::Unsupported { what: found, .. } if found == what), "{error}");
         }
+        // Of builds before the first release.
+        let mut bytes = written.bytes.clone();
+        bytes[start + 8] = 1;
+        with_new_checksum(&mut bytes, start);
+        assert!(matches!(read(&bytes), Err(Error::Unsupported { what: "version", found: 1 })));
         let mut bytes = written.bytes.clone();
         bytes[start + 8] = 0;
         with_new_checksum(&mut bytes, start);

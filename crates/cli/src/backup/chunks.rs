@@ -15,10 +15,9 @@ use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, ChunkEncoder, Habit, Level};
 use pgshrink_backup::files::content;
-use pgshrink_backup::pack::{ATTEMPT_PACKS_MAX, Area, ChunkFacts, Ending, PackNumber, PackWriter, Sha256};
+use pgshrink_backup::pack::{ATTEMPT_PACKS_MAX, Area, Blake3, ChunkFacts, Ending, PackNumber, PackWriter};
 use pgshrink_backup::record::PackRecord;
 use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
-use sha2::Digest;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
@@ -171,8 +170,8 @@ pub(super) fn encode(
     loop {
         let job = jobs.lock().map_err(|_| broken_off())?.recv();
         let Ok(Job { source, offset, raw, checksum }) = job else { return Ok(()) };
-        let sha256 = Sha256(sha2::Sha256::digest(&raw).into());
-        if known.has(source.area, &source.path, offset, &sha256) {
+        let blake3 = Blake3::of(&raw);
+        if known.has(source.area, &source.path, offset, &blake3) {
             continue;
         }
         let mut payload = Vec::new();
@@ -185,7 +184,7 @@ pub(super) fn encode(
         let facts = ChunkFacts {
             offset,
             raw_bytes: raw.len() as u32,
-            sha256,
+            blake3,
             raw_checksum: checksum.0,
             codec: codec.byte(),
         };

@@ -95,6 +95,8 @@ pub(super) fn find(args: &BackupArgs, server: &mut Server) -> Result<Found, Fail
         server.session(&args.conninfo).and_then(|mut session| Finder::look(session.connection(), mode));
     let (found, missing) = match looked {
         Ok(looked) => looked,
+        // What cuts connections would cut the next one too; and a cut says nothing of rights.
+        Err(error) if error.is_of_network() => return Err(error),
         Err(error) if mode == ConfigurationMode::Require => {
             return Err(Failure::new("--configuration require", error));
         }

@@ -88,6 +88,12 @@ impl Failure {
         error.downcast().unwrap_or_else(|error| Failure::new(what, error))
     }
 
+    /// Whether a connection to the server broke, or the server is silent.
+    pub(crate) fn is_of_network(&self) -> bool {
+        use pgshrink_pgclient::Error::{Closed, Lost, TimedOut};
+        matches!(self, Failure::Server(Closed { .. } | Lost { .. } | TimedOut { .. }))
+    }
+
     /// Whether another thread knows more.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(self, Failure::BrokenOff)

@@ -7,7 +7,7 @@ use super::Failure;
 use super::claim::{Claim, OBJECTS_MAX};
 use super::whole;
 use pgshrink_backup::BackupPath;
-use pgshrink_backup::pack::{Area, Footer, PackNumber, Sha256};
+use pgshrink_backup::pack::{Area, Blake3, Footer, PackNumber, Sha256};
 use pgshrink_backup::record::PackRecord;
 use pgshrink_repository::{ObjectName, Repository};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,8 +35,8 @@ struct KnownPack {
 struct Entry {
     /// Of the chunk's place.
     key: u64,
-    /// As much of the SHA-256 as nobody can find a second chunk for.
-    sha256: [u8; 16],
+    /// As much of the BLAKE3 as nobody can find a second chunk for.
+    blake3: [u8; 16],
     pack: u32,
     chunk: u32,
     is_used: AtomicBool,
@@ -71,7 +71,7 @@ impl Known {
             let file = &footer.files[found.file];
             self.entries.push(Entry {
                 key: key(file.area, &file.path, found.facts.offset),
-                sha256: beginning(&found.facts.sha256),
+                blake3: beginning(&found.facts.blake3),
                 pack,
                 chunk: chunk as u32,
                 is_used: AtomicBool::new(false),
@@ -86,11 +86,11 @@ impl Known {
     }
 
     /// Whether these bytes are stored already. If so, they belong to the backup from now on.
-    pub(super) fn has(&self, area: Area, path: &BackupPath, offset: u64, sha256: &Sha256) -> bool {
-        let (key, sha256) = (key(area, path, offset), beginning(sha256));
+    pub(super) fn has(&self, area: Area, path: &BackupPath, offset: u64, blake3: &Blake3) -> bool {
+        let (key, blake3) = (key(area, path, offset), beginning(blake3));
         let from = self.entries.partition_point(|entry| entry.key < key);
         let same = self.entries[from..].iter().take_while(|entry| entry.key == key);
-        let found = { same }.find(|entry| entry.sha256 == sha256);
+        let found = { same }.find(|entry| entry.blake3 == blake3);
         found.inspect(|entry| entry.is_used.store(true, Ordering::Relaxed)).is_some()
     }
 
@@ -125,6 +125,6 @@ fn key(area: Area, path: &BackupPath, offset: u64) -> u64 {
     hasher.finish()
 }
 
-fn beginning(sha256: &Sha256) -> [u8; 16] {
-    sha256.0.first_chunk().copied().unwrap_or_default()
+fn beginning(blake3: &Blake3) -> [u8; 16] {
+    blake3.0.first_chunk().copied().unwrap_or_default()
 }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Between two status updates, at most. Each has the server give a sign of life.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
-/// How long it waits for WAL before it looks whether the backup has ended.
-const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// How long it waits for WAL before it looks whether the backup has ended. Everything else waits for that then.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// Between two attempts to hand on a chunk.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 /// 2000-01-01 00:00:00 GMT in seconds since 1970.

@@ -98,10 +98,10 @@ pub enum Keeping {
         /// How many.
         threads: u32,
     },
-    /// It is decompressed and written as files by so many threads.
+    /// It is decompressed and written as files.
     Plain {
-        /// How many.
-        threads: u32,
+        /// Threads that do nothing but write; with none, who decompresses writes.
+        writers: u32,
     },
     /// It is written as it comes.
     Tar,

@@ -83,15 +83,15 @@ fn stream(situation: &Situation, plan: Plan, codec: Option<CodecRates>, ratio: f
     let receive = RECEIVE / ratio;
     let client = match situation.keeping {
         Keeping::Archive { .. } | Keeping::Plain { .. } => {
+            let keeping = Kept::of(situation.keeping);
             // What is compressed is received by a thread of its own.
             let thread = match codec {
-                Some(_) => receive.max(decompress + CUT),
-                None => receive + CUT,
+                Some(_) => receive.max(decompress + CUT + keeping.here),
+                None => receive + CUT + keeping.here,
             };
-            let (keep, threads) = keeping(situation.keeping);
             stages.push((thread, Bottleneck::Decompressing));
-            stages.push((keep / threads, Bottleneck::Keeping));
-            receive + decompress + CUT + keep
+            stages.push((keeping.beside, Bottleneck::Keeping));
+            receive + decompress + CUT + keeping.cost
         }
         Keeping::Tar => {
             let thread = receive + WRITE / ratio;
@@ -108,21 +108,38 @@ fn stream(situation: &Situation, plan: Plan, codec: Option<CodecRates>, ratio: f
 
 fn parallel(situation: &Situation, connections: usize) -> Costs {
     let readers = connections.max(1) as f64;
-    let (keep, threads) = keeping(situation.keeping);
+    let keeping = Kept::of(situation.keeping);
     let stages = vec![
         (PARALLEL_SERVER / readers, Bottleneck::ServerReaders),
-        (PARALLEL_CLIENT / readers, Bottleneck::Decompressing),
-        (keep / threads, Bottleneck::Keeping),
+        ((PARALLEL_CLIENT + keeping.here) / readers, Bottleneck::Decompressing),
+        (keeping.beside, Bottleneck::Keeping),
     ];
-    Costs { stages, server: PARALLEL_SERVER, client: PARALLEL_CLIENT + keep }
+    Costs { stages, server: PARALLEL_SERVER, client: PARALLEL_CLIENT + keeping.cost }
 }
 
-/// The cost of keeping, for one thread, and how many there are.
-fn keeping(keeping: Keeping) -> (f64, f64) {
-    match keeping {
-        Keeping::Archive { rate, threads } => (per_byte(rate), count(threads)),
-        Keeping::Plain { threads } => (WRITE, count(threads)),
-        Keeping::Tar | Keeping::OnServer { .. } => (WRITE, 1.0),
+/// What keeping costs.
+struct Kept {
+    /// Processor time.
+    cost: f64,
+    /// Of the thread that has the data.
+    here: f64,
+    /// Of other threads, which share it.
+    beside: f64,
+}
+
+impl Kept {
+    fn of(keeping: Keeping) -> Kept {
+        match keeping {
+            Keeping::Archive { rate, threads } => Kept::beside(per_byte(rate), threads),
+            Keeping::Plain { writers: 0 } | Keeping::Tar | Keeping::OnServer { .. } => {
+                Kept { cost: WRITE, here: WRITE, beside: 0.0 }
+            }
+            Keeping::Plain { writers } => Kept::beside(WRITE, writers),
+        }
+    }
+
+    fn beside(cost: f64, threads: u32) -> Kept {
+        Kept { cost, here: 0.0, beside: cost / count(threads) }
     }
 }
 

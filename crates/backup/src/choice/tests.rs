@@ -32,7 +32,7 @@ fn incompressible() -> Vec<CodecRates> {
 }
 
 const APART: Processors = Processors::Apart { server: 4, client: 4 };
-const PLAIN: Keeping = Keeping::Plain { threads: 4 };
+const PLAIN: Keeping = Keeping::Plain { writers: 2 };
 const ARCHIVE: Keeping = Keeping::Archive { rate: 100.0 * MB, threads: 4 };
 
 fn situation(link: f64, processors: Processors, keeping: Keeping) -> Situation {
@@ -126,7 +126,7 @@ fn what_a_server_lacks_is_not_chosen_and_the_next_best_is() {
 #[test]
 fn several_connections_are_taken_where_they_may_be_and_are_faster() {
     let many = Processors::Apart { server: 32, client: 32 };
-    let mut found = situation(1_000.0, many, Keeping::Plain { threads: 8 });
+    let mut found = situation(1_000.0, many, Keeping::Plain { writers: 6 });
     found.link = Some(Link { one: 1_000.0 * MB, several: Some(2_500.0 * MB) });
     assert_eq!(chosen(&found), "none", "without the rights");
     found.routes.parallel = vec![4, 2];

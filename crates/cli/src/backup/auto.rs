@@ -5,6 +5,7 @@
 
 use super::formats::Kind;
 use super::measure::{self, Measured, Said, Wanted, per_second};
+use super::plain;
 use super::plan::{self, DEFAULT};
 use super::route::Way;
 use super::source::Server;
@@ -66,7 +67,7 @@ impl Auto {
         let threads = encoding.threads as u32;
         let keeping = match kind {
             Kind::Archive => Keeping::Archive { rate: encode, threads },
-            Kind::Plain(_) => Keeping::Plain { threads },
+            Kind::Plain(_) => Keeping::Plain { writers: plain::writers(encoding.threads) as u32 },
             Kind::Tar(_) => Keeping::Tar,
             Kind::OnServer(_) => Keeping::OnServer { disk: SERVER_DISK_ASSUMED },
         };

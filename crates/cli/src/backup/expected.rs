@@ -31,9 +31,19 @@ struct State {
     size: u64,
     /// `None`: the manifest has none that can be combined; the file is read again.
     checksum: Option<u32>,
-    /// CRC-32C of each chunk, where it came.
-    chunks: Vec<Option<u32>>,
-    missing: usize,
+    came: Came,
+}
+
+/// What came of a file. Only files that are on their way need memory for their chunks: packs have the files of a backup one
+/// after the other.
+enum Came {
+    Nothing,
+    Part {
+        /// CRC-32C of each chunk, where it came.
+        chunks: Vec<Option<u32>>,
+        missing: usize,
+    },
+    Whole,
 }
 
 impl Expected {
@@ -149,9 +159,9 @@ impl Expected {
                 "a pack has {found} bytes of it at {offset}; the manifest says {size} bytes"
             ));
         }
-        match state.chunks[index as usize] {
-            Some(_) => refused(format!("packs have its bytes at {} twice", chunk.facts.offset)),
-            None => Ok(()),
+        match state.came.has(index as usize) {
+            true => refused(format!("packs have its bytes at {} twice", chunk.facts.offset)),
+            false => Ok(()),
         }
     }
 
@@ -160,15 +170,13 @@ impl Expected {
         let refused = |what: String| Err(Failure::damage(&file.path, what));
         let Some(state) = self.state(file) else { return Ok(()) };
         let mut state = state.lock().map_err(|_| Failure::BrokenOff)?;
-        let index = chunk.facts.offset / self.chunk_bytes;
-        if state.chunks[index as usize].replace(chunk.facts.raw_checksum).is_some() {
+        let index = (chunk.facts.offset / self.chunk_bytes) as usize;
+        if state.came.has(index) {
             return refused(format!("packs have its bytes at {} twice", chunk.facts.offset));
         }
-        state.missing -= 1;
-        if state.missing > 0 {
+        let Some(found) = state.take(index, chunk.facts.raw_checksum, self.chunk_bytes) else {
             return Ok(());
-        }
-        let found = state.combined(self.chunk_bytes);
+        };
         match state.checksum {
             Some(expected) if expected != found => {
                 refused(format!("its CRC-32C is {found:08x}, and the manifest says {expected:08x}"))
@@ -188,8 +196,14 @@ impl Expected {
     pub(super) fn check(&self) -> Result<(), Failure> {
         for (path, state) in self.files.iter().chain(&self.configuration) {
             let state = state.lock().map_err(|_| Failure::BrokenOff)?;
-            if state.missing > 0 {
-                let what = format!("{} of its {} chunks are in no pack", state.missing, state.chunks.len());
+            let count = state.size.div_ceil(self.chunk_bytes);
+            let missing = match &state.came {
+                Came::Nothing => count,
+                Came::Part { missing, .. } => *missing as u64,
+                Came::Whole => 0,
+            };
+            if missing > 0 {
+                let what = format!("{missing} of its {count} chunks are in no pack");
                 return Err(Failure::damage(path, what));
             }
         }
@@ -200,20 +214,40 @@ impl Expected {
 impl State {
     /// Of a file of which nothing came. None: it has more chunks than a file can have.
     fn new(size: u64, checksum: Option<u32>, chunk_bytes: u64) -> Option<State> {
-        let count =
-            usize::try_from(size.div_ceil(chunk_bytes)).ok().filter(|count| *count <= u32::MAX as usize)?;
-        Some(State { size, checksum, chunks: vec![None; count], missing: count })
+        let came = if size == 0 { Came::Whole } else { Came::Nothing };
+        (size.div_ceil(chunk_bytes) <= u32::MAX.into()).then_some(State { size, checksum, came })
     }
 
-    fn combined(&self, chunk_bytes: u64) -> u32 {
-        let mut whole = Crc32c::of(&[]);
-        let mut rest = self.size;
-        for checksum in self.chunks.iter().flatten() {
+    /// Takes note of a chunk that did not come before. With the last one, the CRC-32C of the file.
+    fn take(&mut self, index: usize, checksum: u32, chunk_bytes: u64) -> Option<u32> {
+        if let Came::Nothing = self.came {
+            let count = self.size.div_ceil(chunk_bytes) as usize;
+            self.came = Came::Part { chunks: vec![None; count], missing: count };
+        }
+        let Came::Part { chunks, missing } = &mut self.came else { return None };
+        chunks[index] = Some(checksum);
+        *missing -= 1;
+        if *missing > 0 {
+            return None;
+        }
+        let (mut whole, mut rest) = (Crc32c::of(&[]), self.size);
+        for checksum in chunks.iter().flatten() {
             let bytes = rest.min(chunk_bytes);
             whole = whole.combine(Crc32c(*checksum), bytes);
             rest -= bytes;
         }
-        whole.0
+        self.came = Came::Whole;
+        Some(whole.0)
+    }
+}
+
+impl Came {
+    fn has(&self, index: usize) -> bool {
+        match self {
+            Came::Nothing => false,
+            Came::Part { chunks, .. } => chunks.get(index).is_some_and(Option::is_some),
+            Came::Whole => true,
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn take(
     let guard = Guard(Some(made));
     let until_then = to.into.join(MANIFEST_UNTIL_THEN);
     let mut manifest = access.create(&until_then).map_err(Failure::at(&until_then))?;
-    let files = Files { places: &places, threads: threads.saturating_sub(BUSY_THREADS) };
+    let files = Files { places: &places, threads: writers(threads) };
     let done = transfer::run(route, wal, &files, &mut manifest, progress)?;
     drop(manifest);
     make_empty(&places, &until_then)?;
@@ -64,6 +64,11 @@ pub(super) fn take(
     written.add_fetched(start, &fetched, &wal);
     written.add_spaces(&places);
     Ok(written)
+}
+
+/// Of so many threads, those that do nothing but write.
+pub(super) fn writers(threads: usize) -> usize {
+    threads.saturating_sub(BUSY_THREADS)
 }
 
 /// OIDs and locations.

@@ -46,10 +46,7 @@ impl Auto {
         let is_one_stream = matches!(kind, Kind::Tar(_) | Kind::OnServer(_));
         let (may_stream, may_parallel) = match args.route {
             None => (true, !is_one_stream),
-            Some(BackupRoute::Stream) if args.connections.is_some() => {
-                let what = "files come over several connections with --route parallel only";
-                return Err(Failure::new("--connections", what));
-            }
+            Some(BackupRoute::Stream) if args.connections.is_some() => return Err(plan::needs_parallel()),
             Some(BackupRoute::Stream) => (true, false),
             Some(BackupRoute::Parallel) if is_one_stream => {
                 let what = "tar files come by one BASE_BACKUP; use --route stream";
@@ -127,7 +124,7 @@ impl Auto {
         known.into_iter().find(|compression| has(compression.algorithm)).unwrap_or(Compression::NONE)
     }
 
-    pub(super) fn way(&self) -> Way {
+    fn way(&self) -> Way {
         match self.plan.route {
             Route::Stream => Way::Stream,
             Route::Parallel { connections } => Way::Parallel { connections },

@@ -16,21 +16,21 @@ pub(super) const DEFAULT: Compression =
     Compression { algorithm: CompressionAlgorithm::Zstd, level: Some(1), ..Compression::NONE };
 
 /// How a backup is taken.
-pub(super) struct Plan {
-    way: Way,
-    compression: Compression,
-    /// Whether nobody named the compression.
-    may_change: bool,
-    auto: Option<Auto>,
+pub(super) enum Plan {
+    Named {
+        way: Way,
+        compression: Compression,
+        /// Whether nobody named the compression.
+        may_change: bool,
+    },
+    Auto(Box<Auto>),
 }
 
 impl Plan {
     /// From the arguments. With `--compression auto` it measures, which takes a moment.
     pub(super) fn of(args: &BackupArgs, kind: &Kind, encoding: &Encoding) -> Result<Plan, Failure> {
         if args.compression.as_deref() == Some(auto::NAME) {
-            let auto = Auto::choose(args, kind, encoding)?;
-            let (way, compression) = (auto.way(), auto.compression());
-            return Ok(Plan { way, compression, may_change: false, auto: Some(auto) });
+            return Ok(Plan::Auto(Box::new(Auto::choose(args, kind, encoding)?)));
         }
         let way = way(args)?;
         let default = match way {
@@ -38,22 +38,25 @@ impl Plan {
             Way::Parallel { .. } => Compression::NONE,
         };
         let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
-        Ok(Plan { way, compression, may_change: args.compression.is_none(), auto: None })
+        Ok(Plan::Named { way, compression, may_change: args.compression.is_none() })
     }
 
     /// Connects to the server, which may be silent for so long.
     pub(super) fn connect(&mut self, conninfo: &str, silence: Duration) -> Result<Server, Failure> {
-        let Some(auto) = &mut self.auto else { return Server::connect(conninfo, self.way, silence) };
-        let server = auto.connect(conninfo, silence)?;
-        (self.way, self.compression) = (auto.way(), auto.compression());
-        Ok(server)
+        match self {
+            Plan::Named { way, .. } => Server::connect(conninfo, *way, silence),
+            Plan::Auto(auto) => auto.connect(conninfo, silence),
+        }
     }
 
     /// How the server is asked.
     pub(super) fn options<'a>(&self, args: &'a BackupArgs) -> Result<Options<'a>, Failure> {
         Ok(Options {
             progress: true,
-            compression: self.compression,
+            compression: match self {
+                Plan::Named { compression, .. } => *compression,
+                Plan::Auto(auto) => auto.compression(),
+            },
             checkpoint: match args.checkpoint {
                 Some(CheckpointMode::Fast) => Checkpoint::Fast,
                 _ => Checkpoint::Spread,
@@ -73,15 +76,18 @@ impl Plan {
         server: &mut Server,
         wanted: Compression,
     ) -> Result<Compression, Failure> {
-        match &mut self.auto {
-            Some(auto) => auto.instead(failure, server, wanted),
-            None => codecs::instead(failure, server, wanted, self.may_change),
+        match self {
+            Plan::Named { may_change, .. } => codecs::instead(failure, server, wanted, *may_change),
+            Plan::Auto(auto) => auto.instead(failure, server, wanted),
         }
     }
 
     /// What was chosen, if it was.
     pub(super) fn chosen(&self) -> Option<auto::Chosen> {
-        self.auto.as_ref().map(Auto::chosen)
+        match self {
+            Plan::Named { .. } => None,
+            Plan::Auto(auto) => Some(auto.chosen()),
+        }
     }
 }
 
@@ -94,10 +100,7 @@ pub(super) fn max_rate(args: &BackupArgs) -> Result<Option<MaxRate>, Failure> {
 fn way(args: &BackupArgs) -> Result<Way, Failure> {
     match (args.route.unwrap_or(BackupRoute::Stream), args.connections) {
         (BackupRoute::Stream, None) => Ok(Way::Stream),
-        (BackupRoute::Stream, Some(_)) => Err(Failure::new(
-            "--connections",
-            "files come over several connections with --route parallel only",
-        )),
+        (BackupRoute::Stream, Some(_)) => Err(needs_parallel()),
         (BackupRoute::Parallel, _) if args.compression.as_deref().is_some_and(|asked| asked != "none") => {
             let what =
                 "with --route parallel the server compresses nothing; leave it out, or use --route stream";
@@ -105,6 +108,11 @@ fn way(args: &BackupArgs) -> Result<Way, Failure> {
         }
         (BackupRoute::Parallel, _) => Ok(Way::Parallel { connections: connections(args)? }),
     }
+}
+
+/// Why `--connections` is refused on the stream route.
+pub(super) fn needs_parallel() -> Failure {
+    Failure::new("--connections", "files come over several connections with --route parallel only")
 }
 
 /// Connections of the parallel route.

@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use crate::error::Error;
+use crate::hex;
 
 /// The largest checksum, SHA-512's.
 pub const CHECKSUM_BYTES_MAX: usize = 64;
@@ -107,7 +108,7 @@ impl Checksum {
     /// # Errors
     /// [`Error::Malformed`] when these are not the digits of a checksum of that algorithm.
     pub fn from_hex(algorithm: ChecksumAlgorithm, digits: &[u8]) -> Result<Checksum, Error> {
-        let bytes = from_hex(digits)
+        let bytes = hex::decode(digits)
             .ok_or_else(|| Error::malformed("checksum", "pairs of hexadecimal digits", digits))?;
         Checksum::new(algorithm, &bytes)
     }
@@ -266,14 +267,6 @@ impl Hasher {
             State::Sha512(state) => sha(ChecksumAlgorithm::Sha512, &state.finalize()),
         }
     }
-}
-
-/// None: an odd count of digits, or one that is none.
-pub(crate) fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-    let (pairs, rest) = digits.as_chunks::<2>();
-    let bytes = pairs.iter().map(|[high, low]| Some(value(*high)? << 4 | value(*low)?));
-    if rest.is_empty() { bytes.collect() } else { None }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod configuration;
 pub mod control;
 mod error;
 pub mod files;
+pub mod hex;
 pub mod label;
 pub mod manifest;
 pub mod pack;

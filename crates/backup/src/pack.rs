@@ -27,6 +27,7 @@ pub use footer::{Chunk, ChunkFacts, Footer, PackedFile, Trailer, check_header};
 pub use layout::{FOOTER_BYTES_MAX, HEADER_BYTES, TRAILER_BYTES, VERSION};
 pub use writer::{Ending, Full, PackWriter};
 
+use crate::hex;
 use std::fmt;
 use std::str::FromStr;
 
@@ -79,7 +80,7 @@ impl FromStr for BackupId {
 
     fn from_str(text: &str) -> Result<BackupId, crate::Error> {
         let malformed = || crate::Error::malformed("backup's id", "32 hexadecimal digits", text.as_bytes());
-        parse_hex(text).map(BackupId).ok_or_else(malformed)
+        hex::decode_array(text.as_bytes()).map(BackupId).ok_or_else(malformed)
     }
 }
 
@@ -89,7 +90,7 @@ impl FromStr for Sha256 {
 
     fn from_str(text: &str) -> Result<Sha256, crate::Error> {
         let malformed = || crate::Error::malformed("SHA-256", "64 hexadecimal digits", text.as_bytes());
-        parse_hex(text).map(Sha256).ok_or_else(malformed)
+        hex::decode_array(text.as_bytes()).map(Sha256).ok_or_else(malformed)
     }
 }
 
@@ -131,49 +132,32 @@ impl PackNumber {
     }
 }
 
-fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(bytes)
-}
-
-fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
 impl fmt::Display for BackupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
+        hex::write(&self.0, f)
     }
 }
 
 impl fmt::Debug for BackupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
+        hex::write(&self.0, f)
     }
 }
 
 impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
+        hex::write(&self.0, f)
     }
 }
 
 impl fmt::Debug for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
+        hex::write(&self.0, f)
     }
 }
 
 impl fmt::Debug for Blake3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
+        hex::write(&self.0, f)
     }
 }

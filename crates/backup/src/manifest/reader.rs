@@ -4,8 +4,9 @@ use sha2::{Digest, Sha256};
 
 use super::lexer::{Lexer, Token, Wrong};
 use super::{FileEntry, SystemIdentifier, WalRange, decimal};
-use crate::checksum::{Checksum, ChecksumAlgorithm, from_hex};
+use crate::checksum::{Checksum, ChecksumAlgorithm};
 use crate::error::{Error, shown};
+use crate::hex;
 use crate::path::BackupPath;
 use crate::time::ServerTime;
 use crate::wal::{Lsn, Timeline};
@@ -281,7 +282,7 @@ impl Reader {
             }
             TopField::Files | TopField::WalRanges => return Err(self.unexpected("a list")),
             TopField::Checksum => {
-                let digest = from_hex(text).and_then(|digest| digest.try_into().ok());
+                let digest = hex::decode(text).and_then(|digest| digest.try_into().ok());
                 self.checksum = digest.ok_or_else(|| self.unexpected("64 hexadecimal digits"))?;
             }
         }
@@ -418,7 +419,7 @@ fn file(mut fields: Fields) -> Result<FileEntry, Refused> {
             if let Some(path) = &fields.0[Field::Path as usize] {
                 return Err(Refused::Expected("one of the fields Path and Encoded-Path", shown(path)));
             }
-            from_hex(&digits)
+            hex::decode(&digits)
                 .ok_or_else(|| Refused::Expected("a path in pairs of hexadecimal digits", shown(&digits)))?
         }
     };

@@ -8,6 +8,7 @@ use pgshrink_backup::configuration::{
     BYTES_MAX, DEPTH_MAX, DIRECTORIES_MAX, FILE_BYTES_MAX, FILES_MAX, IncludeKind, Syntax, absolute, below,
     includes, is_included,
 };
+use pgshrink_backup::hex;
 use pgshrink_backup::pack::Sha256;
 use pgshrink_backup::record::{Configuration, ConfigurationFile, ConfigurationRole};
 use pgshrink_pgclient::Error as ClientError;
@@ -212,12 +213,17 @@ impl<'c> Finder<'c> {
         };
         let bytes = (FILE_BYTES_MAX + 1).to_string();
         match self.connection.query_params(READ, &[Some(path), Some(&bytes)]) {
-            Ok(found) => match found.bytes(0, 0).map(from_hex) {
-                Some(content) if content.len() as u64 > FILE_BYTES_MAX => {
+            Ok(found) => match found.bytes(0, 0).map(hex::decode) {
+                Some(None) => {
+                    let what =
+                        "the server sent something else than the hexadecimal digits that were asked for";
+                    Err(Failure::new(path.escape_debug(), what))
+                }
+                Some(Some(content)) if content.len() as u64 > FILE_BYTES_MAX => {
                     self.missing.add("it has more than 4 MiB", &next.path);
                     Ok(None)
                 }
-                Some(content) => Ok(Some(content)),
+                Some(Some(content)) => Ok(Some(content)),
                 None => {
                     if next.named != Named::IfExists {
                         self.missing.gone.push(path.escape_debug().to_string());
@@ -330,10 +336,4 @@ impl<'c> Finder<'c> {
         let record = Configuration { data_directory, config_file, files, directories, absent };
         Ok((Found { record: Some(record), contents }, missing))
     }
-}
-
-fn from_hex(text: &[u8]) -> Vec<u8> {
-    let digit = |byte: &u8| (*byte as char).to_digit(16);
-    let byte = |pair: &[u8; 2]| Some((digit(&pair[0])? << 4 | digit(&pair[1])?) as u8);
-    text.as_chunks::<2>().0.iter().map(byte).collect::<Option<_>>().unwrap_or_default()
 }

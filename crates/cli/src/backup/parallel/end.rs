@@ -6,6 +6,7 @@ use crate::backup::Failure;
 use pgshrink_backup::base_backup::{Position, Tablespace};
 use pgshrink_backup::control::{self, CONTROL_BYTES};
 use pgshrink_backup::files::ListedFile;
+use pgshrink_backup::hex;
 use pgshrink_backup::label::{BackupLabel, parse_tablespace_map};
 use pgshrink_backup::manifest::{SystemIdentifier, WalRange};
 use pgshrink_backup::{Error, ServerTime};
@@ -46,7 +47,8 @@ pub(super) fn read_control(
     let mut reads = 0;
     loop {
         let found = connection.query_params(&sql, &[])?;
-        let file = from_hex(found.bytes(0, 0).unwrap_or_default());
+        // What is no text of bytes is malformed, too.
+        let file = found.bytes(0, 0).and_then(hex::decode).unwrap_or_default();
         reads += 1;
         match control::check(&file) {
             Ok(found) if found == system => return kept.file(listed, &file),
@@ -59,13 +61,6 @@ pub(super) fn read_control(
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// What `encode(…, 'hex')` gives; nothing for anything else.
-fn from_hex(text: &[u8]) -> Vec<u8> {
-    let digit = |byte: &u8| (*byte as char).to_digit(16);
-    let byte = |pair: &[u8; 2]| Some((digit(&pair[0])? << 4 | digit(&pair[1])?) as u8);
-    text.as_chunks::<2>().0.iter().map(byte).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Ends the backup on the server.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -15,7 +15,7 @@ use pgshrink_cfs::{
 use pgshrink_testkit::seed::Seed;
 use pgshrink_testkit::{Kind, Missing, TempDir, left_out, or_skip};
 
-use crate::shell::{FileDevice, FileFolder, FileReserve, Held};
+use crate::shell::{FileDevice, FileFolder, FileReserve, Held, starting};
 
 const IMAGE_BYTES: u64 = 192 << 20;
 const PAGES: u32 = 3000;
@@ -70,7 +70,9 @@ impl Drop for Filesystem {
 
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = starting(|| command.spawn()).and_then(Child::wait_with_output);
+    let output = output.map_err(|error| format!("{name}: {error}"))?;
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if output.status.success() { Ok(()) } else { Err(format!("{name}: {stderr}")) }
 }

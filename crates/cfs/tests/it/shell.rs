@@ -6,11 +6,21 @@ use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use pgshrink_cfs::reserve::{Reserve, ReserveFile};
 use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
+
+/// Held for reading by who starts a process, until it runs its own program or has ended. The new process has
+/// every descriptor of this one until then, and so the locks of files that other tests have closed.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// Runs `start`, which starts a process. Every test of this program has to start its processes by this.
+pub fn starting<T>(start: impl FnOnce() -> T) -> T {
+    let _starts = STARTS.read().unwrap_or_else(PoisonError::into_inner);
+    start()
+}
 
 /// A file of the filesystem.
 pub struct FileDevice {
@@ -101,19 +111,11 @@ impl Device for FileDevice {
     }
 
     fn try_lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
-        use rustix::fs::FlockOperation as Lock;
-        if let Some(server) = self.server {
-            return lock_for_server(&self.file, server).map_err(failed);
+        if self.lock(mode)? {
+            return Ok(true);
         }
-        let how = match mode {
-            LockMode::Shared => Lock::NonBlockingLockShared,
-            LockMode::Exclusive => Lock::NonBlockingLockExclusive,
-        };
-        match rustix::fs::flock(&self.file, how) {
-            Ok(()) => Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(failed(error.into())),
-        }
+        let _none_starts = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+        self.lock(mode)
     }
 
     fn release_reserve(&self, bytes: u64, need: Need) -> bool {
@@ -164,6 +166,22 @@ fn lock_for_server(file: &File, server: u32) -> std::io::Result<bool> {
 }
 
 impl FileDevice {
+    fn lock(&self, mode: LockMode) -> Result<bool, DeviceError> {
+        use rustix::fs::FlockOperation as Lock;
+        if let Some(server) = self.server {
+            return lock_for_server(&self.file, server).map_err(failed);
+        }
+        let how = match mode {
+            LockMode::Shared => Lock::NonBlockingLockShared,
+            LockMode::Exclusive => Lock::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&self.file, how) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
     /// Of a server, whose processes share what they know of the file.
     pub fn of_server(self, server: u32) -> FileDevice {
         FileDevice { server: Some(server), ..self }

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::shell::starting;
+
 const FOLDER: &str = "PGSHRINK_CFS_KILLS";
 const WORKER: &str = "PGSHRINK_CFS_WORKER";
 
@@ -11,7 +13,8 @@ const WORKER: &str = "PGSHRINK_CFS_WORKER";
 pub fn spawn(test: &str, folder: &Path, number: u32) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--ignored", "--nocapture"]).stdout(Stdio::null());
-    command.env(FOLDER, folder).env(WORKER, number.to_string()).spawn().unwrap()
+    command.env(FOLDER, folder).env(WORKER, number.to_string());
+    starting(|| command.spawn()).unwrap()
 }
 
 /// The folder and number of a worker. None: it was run by somebody who runs all ignored tests.

@@ -8,6 +8,34 @@ use zstd_safe::WriteBuf;
 
 const STEP_BYTES: usize = 32 << 10;
 
+/// Where a decoder's output goes.
+pub(crate) enum Out<'a> {
+    /// Behind its end.
+    Vec(&'a mut Vec<u8>),
+    /// At its begin; the rest of it stays.
+    Slice(&'a mut [u8]),
+}
+
+impl Out<'_> {
+    /// Appends bytes. A slice has to have room for them.
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        match self {
+            Out::Vec(vec) => vec.extend_from_slice(bytes),
+            Out::Slice(slice) => {
+                slice[..bytes.len()].copy_from_slice(bytes);
+                self.filled(bytes.len());
+            }
+        }
+    }
+
+    /// The first bytes of a slice are written.
+    pub(crate) fn filled(&mut self, size: usize) {
+        if let Out::Slice(slice) = self {
+            *slice = &mut std::mem::take(slice)[size..];
+        }
+    }
+}
+
 /// The next `size` bytes after the end of a vector.
 pub(crate) struct Room<'a> {
     vec: &'a mut Vec<u8>,

@@ -43,6 +43,7 @@ use crate::limits::{
     LZ4_BLOCK_RAW_MAX, LZ4_CHUNK_MAX, ZLIB_CHUNK_MAX, ZSTD_CHUNK_MAX, ZSTD_WINDOW_LOG_MAX,
     ZSTD_WINDOW_LOG_MIN,
 };
+use crate::room::Out;
 
 /// Options of an [`Encoder`].
 #[derive(Copy, Clone, Debug)]
@@ -358,6 +359,17 @@ impl Decoder {
     /// [`Error::Limit`] and the decoder is as before. [`Error::Limit`] for a zstd window and
     /// [`Error::Corrupt`] end the stream: only [`restart`](Self::restart) helps.
     pub fn decode(&mut self, input: &[u8], out: &mut Vec<u8>, out_room: usize) -> Result<Progress, Error> {
+        self.decode_to(input, Out::Vec(out), out_room)
+    }
+
+    /// As [`decode`](Self::decode), but writes to the begin of `out`, which is all the room there is; what is behind the
+    /// bytes produced may be overwritten. Spares a copy to who wants the bytes there.
+    pub fn decode_into(&mut self, input: &[u8], out: &mut [u8]) -> Result<Progress, Error> {
+        let room = out.len();
+        self.decode_to(input, Out::Slice(out), room)
+    }
+
+    fn decode_to(&mut self, input: &[u8], out: Out<'_>, out_room: usize) -> Result<Progress, Error> {
         let fixed = match &self.inner {
             DecoderKind::Lz4(it) => it.memory_needed(),
             DecoderKind::Zlib(it) => it.memory_needed(),

@@ -6,6 +6,12 @@ use std::io::{self, Read};
 pub(super) trait Decode {
     /// Appends some more to `output`, which is empty; maybe nothing yet. False: the stream has ended.
     fn fill(&mut self, output: &mut Vec<u8>) -> io::Result<bool>;
+
+    /// Decodes to the begin of `output`, if that is worth it for so many bytes, and gives how many came; 0: the stream has
+    /// ended. None: [`fill`](Decode::fill) has to be used.
+    fn direct(&mut self, _output: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
 }
 
 /// What it decodes, to be read.
@@ -27,6 +33,9 @@ impl<D: Decode> Read for Decoded<D> {
         while self.at == self.output.len() {
             self.output.clear();
             self.at = 0;
+            if let Some(size) = self.decoder.direct(out)? {
+                return Ok(size);
+            }
             if !self.decoder.fill(&mut self.output)? {
                 return Ok(0);
             }

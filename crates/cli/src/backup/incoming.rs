@@ -1,7 +1,7 @@
 //! What BASE_BACKUP sends, for the thread that reads archives.
 //!
 //! ```text
-//!   compressed:  connection --> Piece ... --> bounded queue --> Incoming --> ArchiveBytes: Read --> decompression --> tar
+//!   compressed:  connection --> Piece ... --> bounded queue --> Incoming --> ArchiveBytes: BufRead --> decompression --> tar
 //!   plain:       connection --> Incoming --> ArchiveBytes: Read --> tar
 //! ```
 //! What is not compressed is read on the connection's own thread: a queue would cost more time than it saves.
@@ -10,7 +10,7 @@ use super::Failure;
 use super::failure::broken_off;
 use pgshrink_backup::base_backup::{Event, Sequence};
 use pgshrink_pgclient::connection::CopyOut;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Bytes of archives that wait for the other thread, at most.
@@ -200,8 +200,8 @@ pub(super) struct ArchiveBytes<'i, 'c> {
     at: usize,
 }
 
-impl Read for ArchiveBytes<'_, '_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+impl BufRead for ArchiveBytes<'_, '_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.at == self.bytes.len() {
             if self.bytes.capacity() > 0 {
                 self.incoming.give_back(std::mem::take(&mut self.bytes));
@@ -211,13 +211,22 @@ impl Read for ArchiveBytes<'_, '_> {
                 Piece::Bytes(bytes) => (self.bytes, self.at) = (bytes, 0),
                 other => {
                     self.incoming.next = Some(other);
-                    return Ok(0);
+                    return Ok(&[]);
                 }
             }
         }
-        let taken = out.len().min(self.bytes.len() - self.at);
-        out[..taken].copy_from_slice(&self.bytes[self.at..self.at + taken]);
-        self.at += taken;
-        Ok(taken)
+        Ok(&self.bytes[self.at..])
+    }
+
+    fn consume(&mut self, size: usize) {
+        self.at += size;
+    }
+}
+
+impl Read for ArchiveBytes<'_, '_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let size = self.fill_buf()?.read(out)?;
+        self.consume(size);
+        Ok(size)
     }
 }

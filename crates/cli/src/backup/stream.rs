@@ -64,7 +64,7 @@ impl Route for Stream<'_> {
     ) -> Result<Fetched, Failure> {
         let Stream { copy, tablespaces, compression, .. } = self;
         let sequence = Sequence::new(tablespaces.clone(), compression, true)?;
-        if compression == CompressionAlgorithm::None {
+        if compression == CompressionAlgorithm::None || matches!(jobs, Jobs::Here(_)) {
             let archives = Archives::new(&tablespaces, compression, jobs);
             return direct(copy, sequence, archives, manifest, progress);
         }

@@ -279,7 +279,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_tar_backup_in_every_compression_is_extracted_to_a_server_that_answers() {
+fn a_backup_in_every_compression_is_what_the_server_has() {
     let server = Server::find(15).unwrap();
     let cluster = start(&server);
     let expected = cluster.sql(SUMS).unwrap();
@@ -309,6 +309,13 @@ fn a_tar_backup_in_every_compression_is_extracted_to_a_server_that_answers() {
         assert_eq!(copy.sql(SUMS).unwrap(), expected, "{compression}");
         let said = refused(&["list", "--from", to.to_str().unwrap()]);
         assert!(said.contains("pg_verifybackup"), "{said}");
+        // A plain backup is decoded where it is received, or on threads of its own.
+        for threads in ["1", "4"] {
+            let into = keep.path().join(threads);
+            let words = ["--compression", compression, "--threads", threads];
+            backup(&cluster.conninfo("postgres"), &into, "plain", &words);
+            verified(&server, &into, &[]);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::Progress;
 use crate::algorithm::{Algorithm, Level};
 use crate::error::Error;
 use crate::lz4::{self, HISTORY_BYTES, Place, Stream};
+use crate::room::Out;
 
 pub(super) use crate::lz4::bound;
 
@@ -133,7 +134,7 @@ impl Decoder {
     pub(super) fn decode(
         &mut self,
         input: &[u8],
-        out: &mut Vec<u8>,
+        mut out: Out<'_>,
         out_room: usize,
     ) -> Result<Progress, Error> {
         if let Some(error) = &self.failed {
@@ -148,7 +149,7 @@ impl Decoder {
         let Some(produced) = lz4::decompress(input, as_uninit(&mut target[..allowed]), history) else {
             return Err(self.explain(input, allowed));
         };
-        out.extend_from_slice(&target[..produced]);
+        out.extend(&target[..produced]);
         self.end += produced;
         self.consumed_total += input.len() as u64;
         Ok(Progress { consumed: input.len(), produced, ..Progress::default() })

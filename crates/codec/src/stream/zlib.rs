@@ -15,7 +15,7 @@ use super::Progress;
 use super::traffic::{SMALL_BYTES_MAX, Traffic};
 use crate::algorithm::{Algorithm, Level};
 use crate::error::Error;
-use crate::room::Room;
+use crate::room::{Out, Room};
 
 /// Deflate with a 32 KiB window, no preset dictionary, "fastest" (RFC 1950, 2.2).
 pub(super) const HEADER: [u8; 2] = [0x78, 0x01];
@@ -251,7 +251,7 @@ impl Decoder {
     pub(super) fn decode(
         &mut self,
         input: &[u8],
-        out: &mut Vec<u8>,
+        mut out: Out<'_>,
         out_room: usize,
     ) -> Result<Progress, Error> {
         if let Some(error) = &self.failed {
@@ -265,8 +265,9 @@ impl Decoder {
             if room_left == 0 || !progress.more_output {
                 return Ok(progress);
             }
-            let (consumed, produced) =
-                self.step(rest, out, room_left).inspect_err(|error| self.failed = Some(error.clone()))?;
+            let (consumed, produced) = self
+                .step(rest, &mut out, room_left)
+                .inspect_err(|error| self.failed = Some(error.clone()))?;
             progress.consumed += consumed;
             progress.produced += produced;
         }
@@ -304,7 +305,7 @@ impl Decoder {
     }
 
     /// Inflates once, into a bounded step of the room; says how much was taken and given.
-    fn step(&mut self, input: &[u8], out: &mut Vec<u8>, room: usize) -> Result<(usize, usize), Error> {
+    fn step(&mut self, input: &[u8], out: &mut Out<'_>, room: usize) -> Result<(usize, usize), Error> {
         let inflate = self.inflate.get_or_insert_with(|| Decompress::new(!self.headless));
         let offset = inflate.total_in();
         let corrupt = |detail| Err(Error::Corrupt { algorithm: Algorithm::Zlib, offset, detail });
@@ -316,14 +317,25 @@ impl Decoder {
                 corrupt("bytes after the end of the stream")
             };
         }
-        let mut room = Room::step(out, room);
         let out_before = inflate.total_out();
-        let status = inflate.decompress_uninit(input, room.uninit(), FlushDecompress::None);
+        let given = |inflate: &Decompress| (inflate.total_out() - out_before) as usize;
+        let (status, produced, size) = match out {
+            Out::Vec(vec) => {
+                let mut room = Room::step(vec, room);
+                let status = inflate.decompress_uninit(input, room.uninit(), FlushDecompress::None);
+                let produced = given(inflate);
+                // SAFETY: inflate wrote as many bytes at the room's start.
+                unsafe { room.filled(produced) };
+                (status, produced, room.size())
+            }
+            Out::Slice(slice) => {
+                let status = inflate.decompress(input, &mut slice[..room], FlushDecompress::None);
+                (status, given(inflate), room)
+            }
+        };
+        out.filled(produced);
         let consumed = (inflate.total_in() - offset) as usize;
-        let produced = (inflate.total_out() - out_before) as usize;
-        // SAFETY: inflate wrote as many bytes at the room's start.
-        unsafe { room.filled(produced) };
-        self.held_back = produced == room.size();
+        self.held_back = produced == size;
         match status {
             Ok(Status::StreamEnd) => self.ended = true,
             Ok(_) if consumed == 0 && produced == 0 && !input.is_empty() => {

@@ -75,6 +75,31 @@ fn a_stream_of_flushed_chunks_comes_back_chunk_by_chunk() {
 }
 
 #[test]
+fn bytes_are_the_same_in_slices() {
+    for text in CHOICES {
+        let mut random = Random::seeded(text);
+        let (mut encoder, mut decoder) = pair(text);
+        for _ in 0..60 {
+            let raw = random.chunk();
+            let wire = encode(&mut encoder, &raw);
+            encoder.commit();
+            let room = if decoder.needs_whole_payload() { 65_536 } else { 1 + random.below(100_000) };
+            let (mut back, mut at) = (Vec::new(), 0);
+            loop {
+                let mut slice = vec![0xa5; room];
+                let progress = decoder.decode_into(&wire[at..], &mut slice).unwrap();
+                back.extend_from_slice(&slice[..progress.produced]);
+                at += progress.consumed;
+                if !progress.more_output {
+                    break;
+                }
+            }
+            assert!((at, &back) == (wire.len(), &raw), "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_decoder_that_saw_only_the_committed_chunks_gives_exactly_their_bytes() {
     for text in CHOICES {
         let mut random = Random::seeded(text);

@@ -1,13 +1,13 @@
 //! Reads zstd frames one after the other, within a window limit and the caller's room.
 
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
-use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective, SafeResult, WriteBuf};
 
 use super::super::Progress;
 use super::{MAGIC, MEMORY, SKIPPABLE_MAGIC, encoder_error, is};
 use crate::algorithm::Algorithm;
 use crate::error::Error;
-use crate::room::Room;
+use crate::room::{Out, Room};
 
 /// Magic number, descriptor, window, dictionary id and content size at their longest (RFC 8878, 3.1.1.1).
 const HEADER_BYTES_MAX: usize = 18;
@@ -70,19 +70,14 @@ impl Decoder {
         }
     }
 
-    pub(crate) fn decode(
-        &mut self,
-        input: &[u8],
-        out: &mut Vec<u8>,
-        out_room: usize,
-    ) -> Result<Progress, Error> {
+    pub(crate) fn decode(&mut self, input: &[u8], out: Out<'_>, out_room: usize) -> Result<Progress, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         self.run(input, out, out_room).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    fn run(&mut self, input: &[u8], out: &mut Vec<u8>, out_room: usize) -> Result<Progress, Error> {
+    fn run(&mut self, input: &[u8], mut out: Out<'_>, out_room: usize) -> Result<Progress, Error> {
         let mut progress = Progress::default();
         loop {
             let rest = &input[progress.consumed..];
@@ -111,11 +106,11 @@ impl Decoder {
                 }
                 let (header, len) = (self.header, std::mem::take(&mut self.header_len));
                 if len > 0 {
-                    progress.produced += self.step(&header[..len], out, room_left)?.1;
+                    progress.produced += self.step(&header[..len], &mut out, room_left)?.1;
                     continue;
                 }
             }
-            let (consumed, produced) = self.step(&input[progress.consumed..], out, room_left)?;
+            let (consumed, produced) = self.step(&input[progress.consumed..], &mut out, room_left)?;
             progress.consumed += consumed;
             progress.produced += produced;
         }
@@ -189,18 +184,17 @@ impl Decoder {
     }
 
     /// Decodes once, into a bounded step of the room; says how much was taken and given.
-    fn step(&mut self, input: &[u8], out: &mut Vec<u8>, room: usize) -> Result<(usize, usize), Error> {
+    fn step(&mut self, input: &[u8], out: &mut Out<'_>, room: usize) -> Result<(usize, usize), Error> {
         let context = match &mut self.context {
             Some(context) => context,
             empty => empty.insert(new_context(self.window_log_max)?),
         };
-        let mut room = Room::step(out, room);
-        let mut output = OutBuffer::around(&mut room);
-        let mut source = InBuffer::around(input);
-        let result = context.decompress_stream(&mut output, &mut source);
-        let (consumed, produced) = (source.pos, output.pos());
-        let full = produced == output.capacity();
+        let (result, consumed, produced, full) = match out {
+            Out::Vec(vec) => step(context, input, &mut Room::step(vec, room)),
+            Out::Slice(slice) => step(context, input, &mut slice[..room]),
+        };
         let hint = result.map_err(|code| self.decoder_error(code))?;
+        out.filled(produced);
         self.consumed_total += consumed as u64;
         self.place = if hint == 0 { Place::Header } else { Place::Inside };
         self.held_back = full && hint != 0;
@@ -218,6 +212,17 @@ impl Decoder {
         let detail = zstd_safe::get_error_name(code);
         Error::Corrupt { algorithm: Algorithm::Zstd, offset: self.consumed_total, detail }
     }
+}
+
+/// Decodes once; gives zstd's hint, the bytes taken and given, and whether `room` is full.
+fn step(
+    context: &mut DCtx<'_>,
+    input: &[u8],
+    room: &mut (impl WriteBuf + ?Sized),
+) -> (SafeResult, usize, usize, bool) {
+    let (mut output, mut source) = (OutBuffer::around(room), InBuffer::around(input));
+    let result = context.decompress_stream(&mut output, &mut source);
+    (result, source.pos, output.pos(), output.pos() == output.capacity())
 }
 
 /// What some bytes at the begin of a frame say (RFC 8878, 3.1).
@@ -295,7 +300,7 @@ mod tests {
         for window_byte in (0..=(23 - 10) << 3).chain([3, 7, 77]) {
             let mut decoder = Decoder::new(23);
             let frame = open_frame(0, &[window_byte]);
-            decoder.decode(&frame, &mut Vec::new(), 1000).unwrap();
+            decoder.decode(&frame, Out::Vec(&mut Vec::new()), 1000).unwrap();
             let Header::Frame { window } = header(&frame) else { panic!("{window_byte}") };
             let (held, promised) = (decoder.memory_bytes(), memory_for(window));
             assert!(held <= promised, "window of {window}: {held} held, {promised} promised");

@@ -29,6 +29,8 @@ pub struct BackupArgs {
     #[arg(long, value_name = "FORMAT", env = "PGSHRINK_BACKUP_FORMAT")]
     pub format: Option<BackupFormat>,
     /// In a plain backup, put the tablespace that is in OLD into NEW. May be repeated
+    ///
+    /// Write \= for each = in a path.
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,
     /// What the server compresses with: auto, none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
@@ -218,6 +220,8 @@ pub struct RestoreArgs {
     #[arg(long)]
     pub resume: bool,
     /// Restore the tablespace that was in OLD into NEW. May be repeated
+    ///
+    /// Write \= for each = in a path.
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,
     /// Write configuration files from outside of the data directory below this directory: empty, or not there

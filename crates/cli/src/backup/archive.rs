@@ -195,7 +195,9 @@ fn record(
 ) -> Result<Record, Failure> {
     let Transferred { start, tablespaces, fetched, wal, kept: packs } = done;
     let stop = fetched.stop;
+    // Those that lie in pg_tblspc itself are a part of the data directory. Since 16 the server lists them, too.
     let spaces = tablespaces.iter().filter_map(|tablespace| tablespace.space.as_ref());
+    let spaces = spaces.filter(|(_, location)| location.starts_with(b"/"));
     let tablespaces = spaces.map(|(oid, location)| TablespaceRecord {
         oid: *oid,
         location: String::from_utf8_lossy(location).into_owned(),

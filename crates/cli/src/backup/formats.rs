@@ -1,7 +1,8 @@
 //! `--format` and `--to`: which backup is made where, what it can be combined with, and what is said of it.
 
 use super::auto::Chosen;
-use super::places::{Destination, Places};
+use super::destination::Destination;
+use super::places::Places;
 use super::source::Server;
 use super::transfer::{Fetched, Progress};
 use super::wal::Received;

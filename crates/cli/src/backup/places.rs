@@ -6,6 +6,7 @@
 //! 3. Files go below the data directory or, by a link, into the version's directory of a tablespace of the list.
 
 use super::Failure;
+use super::destination::Destination;
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_backup::{BackupPath, Lsn};
 use std::collections::{BTreeMap, HashMap};
@@ -26,41 +27,6 @@ pub(super) const MANIFEST_UNTIL_THEN: &str = "backup_manifest.tmp";
 /// Bytes that are written to a file at a time. For more of them the kernel takes larger pieces of memory, which on a virtual
 /// machine are often new to it: writes of 512 KiB took four times the processor time of these.
 const WRITE_BYTES: usize = 64 << 10;
-
-/// Where a user wants a data directory.
-pub(super) struct Destination {
-    pub(super) into: PathBuf,
-    /// Other places for tablespaces, by where they were.
-    pub(super) mapping: HashMap<String, PathBuf>,
-    /// Whether a restore goes on there that was interrupted.
-    pub(super) resume: bool,
-    /// Where configuration files from outside of the data directory go.
-    pub(super) configuration: Option<PathBuf>,
-}
-
-impl Destination {
-    /// From the options `--tablespace-mapping OLD=NEW`.
-    pub(super) fn new(into: &Path, mappings: &[String]) -> Result<Destination, Failure> {
-        let mut mapping = HashMap::new();
-        for text in mappings {
-            let split =
-                text.split_once('=').filter(|(old, new)| old.starts_with('/') && new.starts_with('/'));
-            let Some((old, new)) = split else {
-                let what = format!("expected OLD=NEW, two absolute paths; found {text}");
-                return Err(Failure::new("--tablespace-mapping", what));
-            };
-            if mapping.insert(old.to_owned(), PathBuf::from(new)).is_some() {
-                return Err(Failure::new("--tablespace-mapping", format!("{old} is mapped twice")));
-            }
-        }
-        Ok(Destination { into: into.to_owned(), mapping, resume: false, configuration: None })
-    }
-
-    /// Where a restore goes on, if it was interrupted there.
-    pub(super) fn resumed(self, resume: bool) -> Destination {
-        Destination { resume, ..self }
-    }
-}
 
 /// Who may read what is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,10 +7,11 @@
 
 use super::Failure;
 use super::chunks::{self, Job, Take};
+use super::destination::Destination;
 use super::failure::{broken_off, first_cause};
 use super::formats::{Asked, Written};
 use super::interrupt;
-use super::places::{Access, Destination, MANIFEST_UNTIL_THEN, Made, Places, check_empty, write_at};
+use super::places::{Access, MANIFEST_UNTIL_THEN, Made, Places, check_empty, write_at};
 use super::source::Server;
 use super::transfer::{self, Progress, Route, Sink, Transferred, joined};
 use pgshrink_backup::base_backup::Tablespace;

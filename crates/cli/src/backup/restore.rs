@@ -5,14 +5,17 @@
 
 use super::Failure;
 use super::configuration::{self, Collected};
+use super::destination::Destination;
 use super::expected::Expected;
 use super::packs::{READ_BYTES_MAX, read_packs};
-use super::places::{self, Access, Destination, MANIFEST_UNTIL_THEN, Places};
+use super::places::{self, Access, MANIFEST_UNTIL_THEN, Places};
 use super::unfinished::Unfinished;
 use super::whole::Whole;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::pack::{Area, Blake3, Chunk, PackedFile};
+use pgshrink_backup::record::Record;
 use pgshrink_backup::wal::WalSegmentSize;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -26,7 +29,10 @@ pub(super) fn restore(
     progress: &(dyn Fn(u64) -> Result<(), Failure> + Sync),
 ) -> Result<(), Failure> {
     let expected = Expected::of(whole)?;
-    let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, space.location.as_bytes()));
+    let in_place = in_place(&whole.record, &expected);
+    let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, &*space.location));
+    let spaces = spaces.chain(in_place.iter().map(|(oid, location)| (*oid, &**location)));
+    let spaces = spaces.map(|(oid, location)| (oid, location.as_bytes()));
     let places = Places::new(to, spaces, Access::Owner)?;
     if let Some(folder) = &to.configuration {
         let spaces = places.spaces().map(|(_, place)| place);
@@ -84,6 +90,15 @@ pub(super) fn restore(
         written.keep();
     }
     Ok(())
+}
+
+/// OIDs and directories of the tablespaces that lie in `pg_tblspc` itself (`allow_in_place_tablespaces`). The record does not
+/// list them, as they are a part of the data directory.
+fn in_place(record: &Record, expected: &Expected) -> BTreeMap<u32, String> {
+    let listed: HashSet<u32> = record.tablespaces.iter().map(|space| space.oid).collect();
+    let of_files = expected.bytes().into_keys().flatten();
+    let found = of_files.chain(record.directories.iter().filter_map(places::tablespace));
+    found.filter(|oid| !listed.contains(oid)).map(|oid| (oid, format!("pg_tblspc/{oid}"))).collect()
 }
 
 /// Whether a file has the bytes of a chunk already, where they belong.

@@ -17,6 +17,7 @@ mod backup_restore;
 mod backup_resume;
 mod backup_sealed;
 mod backup_settings;
+mod backup_spaces;
 mod backup_stores;
 mod backup_takeovers;
 mod backup_ways;

@@ -1,7 +1,7 @@
 //! The space that a backup is restored to, and the private directory of the server's socket.
 
 use super::super::Failure;
-use super::super::places::Destination;
+use super::super::destination::Destination;
 use pgshrink_backup::record::Record;
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, Permissions};

@@ -3,6 +3,7 @@
 use super::Found;
 use crate::args::BackupArgs;
 use crate::backup::Failure;
+use crate::backup::destination::parse_mapping;
 use crate::backup::places::{Access, Place, check_empty, sync};
 use pgshrink_backup::configuration::below;
 use pgshrink_backup::record::{self, Configuration, ConfigurationFile, ConfigurationRole, Record};
@@ -45,9 +46,9 @@ pub(in crate::backup) fn beside(args: &BackupArgs, found: &Found) -> Result<Opti
         }
         return Ok(None);
     };
-    let mapped =
-        args.tablespace_mapping.iter().filter_map(|mapping| mapping.split_once('=')).map(|(_, new)| new);
-    check_apart(folder, std::iter::once(&*args.to).chain(mapped).map(Path::new))?;
+    let mapped = args.tablespace_mapping.iter().map(|mapping| Ok(parse_mapping(mapping)?.1));
+    let mapped = mapped.collect::<Result<Vec<_>, Failure>>()?;
+    check_apart(folder, std::iter::once(Path::new(&args.to)).chain(mapped.iter().map(|place| &**place)))?;
     if record.files.is_empty() {
         eprintln!("pgshrink: the server has no configuration files outside of the data directory");
         return Ok(None);

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use tar::{EntryType, Header};
 
 const BLOCK_BYTES: u64 = 512;
+/// The name that the server gives to the owner of each member, whatever its own is.
+const OWNER: &str = "postgres";
 
 /// The file while it is written.
 pub(super) struct WalTar {
@@ -77,6 +79,13 @@ impl WalTar {
         header.set_entry_type(EntryType::Regular);
         header.set_size(bytes);
         header.set_mode(0o600);
+        // As pg_basebackup has it: root extracts these files for the owner of those in base.tar.
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_username(OWNER).map_err(Failure::at(&path))?;
+        header.set_groupname(OWNER).map_err(Failure::at(&path))?;
+        header.set_device_major(0).map_err(Failure::at(&path))?;
+        header.set_device_minor(0).map_err(Failure::at(&path))?;
         header.set_mtime(clock::unix_seconds());
         header.set_cksum();
         self.write(header.as_bytes(), self.at)?;

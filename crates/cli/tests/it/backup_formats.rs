@@ -380,6 +380,10 @@ fn wal_of_a_promoted_server_is_in_its_tar_with_the_history() {
         lines[1].starts_with("00000002") && lines.contains(&"archive_status/00000002.history.done"),
         "{listed}"
     );
+    // Whom root extracts them for: the owner of all that the server writes.
+    let output = Command::new("tar").arg("-tvf").arg(to.join("pg_wal.tar")).output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.lines().all(|line| line.starts_with("-rw------- postgres/postgres ")), "{listed}");
 }
 
 #[test]

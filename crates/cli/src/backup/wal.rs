@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Between two status updates, at most. Each has the server give a sign of life.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
+/// The same while chunks cannot be handed on. The server's questions are not read then, and some have a wal_sender_timeout of
+/// seconds.
+const FULL_REPORT_PERIOD: Duration = Duration::from_millis(300);
 /// How long it waits for WAL before it looks whether the backup has ended. Everything else waits for that then.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// Between two attempts to hand on a chunk.
@@ -130,7 +133,7 @@ impl Receiving<'_> {
             let is_asked = self.next()?;
             let is_full = self.hand_on()?;
             if is_asked || is_full || self.reported.elapsed() > self.report_period {
-                self.report()?;
+                self.report(!is_full)?;
             }
         }
         self.stream.stop()?;
@@ -159,7 +162,10 @@ impl Receiving<'_> {
             }
             Some(WalEvent::End { .. }) => {
                 let found = format!("timeline {} ended at {}", self.segment.timeline, self.segment.end());
-                Err(Failure::new("WAL of the backup", format!("{found}; back up the new primary")))
+                Err(Failure::new(
+                    "WAL of the backup",
+                    format!("{found}; the server or the one that it follows was promoted: run it again"),
+                ))
             }
         }
     }
@@ -170,7 +176,7 @@ impl Receiving<'_> {
         while let Some(job) = self.segment.ready.pop_front() {
             if let Some(job) = self.jobs.try_send(job)? {
                 self.segment.ready.push_front(job);
-                if self.reported.elapsed() > self.report_period {
+                if self.reported.elapsed() > FULL_REPORT_PERIOD.min(self.report_period) {
                     return Ok(true);
                 }
                 thread::sleep(FULL_PAUSE);
@@ -182,10 +188,10 @@ impl Receiving<'_> {
     /// Says how much has come, and that nothing of it is flushed: WAL is in memory until its pack is closed. A WAL sender whose
     /// other end has not flushed anything is never taken for a synchronous standby, whatever synchronous_standby_names says
     /// (SyncRepGetCandidateStandbys in syncrep.c). So the slot keeps all WAL since the backup began, for as long as it runs.
-    fn report(&mut self) -> Result<(), Failure> {
+    fn report(&mut self, reply_wanted: bool) -> Result<(), Failure> {
         let written = ClientLsn(self.segment.end().0);
         // Its answer is a sign of life where the server sends none by itself (wal_sender_timeout = 0).
-        self.stream.report(&Status { written, reply_wanted: true, ..Status::default() })?;
+        self.stream.report(&Status { written, reply_wanted, ..Status::default() })?;
         self.reported = Instant::now();
         Ok(())
     }

@@ -159,3 +159,27 @@ fn a_backup_is_never_a_synchronous_standby() {
     assert!(waits(), "nobody has acknowledged the commit");
     assert!(commit.0.try_wait().unwrap().is_none());
 }
+
+#[test]
+fn wal_that_waits_for_a_slow_archive_does_not_end_the_backup_by_wal_sender_timeout() {
+    let server = Server::find(15).unwrap();
+    let cluster = Cluster::builder().server(&server).conf("wal_sender_timeout", "1s").start().unwrap();
+    cluster.sql("create table log (filler text)").unwrap();
+    let load = "do $$ begin for i in 1..100000 loop
+                  insert into log select repeat(md5(n::text), 20) from generate_series(1, 100) n;
+                  commit; perform pg_sleep(0.005);
+                end loop; end $$";
+    let mut psql = cluster.command("psql");
+    psql.arg(cluster.conninfo("postgres")).args(["-q", "-c", load]);
+    let psql = Running(psql.stderr(Stdio::null()).spawn().unwrap());
+    wait_until(PATIENCE, "some load", || cluster.sql("select count(*) > 1000 from log").unwrap() == "t")
+        .unwrap();
+    let keep = TempDir::new().unwrap();
+    let (place, conninfo) = (repository(&keep), cluster.conninfo("postgres"));
+    let words = ["backup", &conninfo, "--to", &place, "--checkpoint", "fast", "--compression", "none"];
+    let backup = done(&[&words[..], &["--level", "13", "--threads", "1"]].concat());
+    cluster.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'do %'").unwrap();
+    drop(psql);
+    let copy = restored(&server, &place, backup["backup"].as_str().unwrap(), &[]);
+    assert_eq!(copy.sql("select count(*) > 1000 from log").unwrap(), "t");
+}

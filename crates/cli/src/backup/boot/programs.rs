@@ -31,8 +31,10 @@ impl Programs {
             }
             match version_of(&program) {
                 Ok(version) if major_of(&version) == Some(major) => {
-                    // The server finds its libraries beside the place behind the links.
-                    let bin = place.canonicalize().map_err(Failure::at(place))?;
+                    // A link may stand alone in its directory. Where it leads to, the other programs are beside it, and the
+                    // server finds its libraries from there.
+                    let behind = program.canonicalize().map_err(Failure::at(&program))?;
+                    let bin = behind.parent().unwrap_or(place).to_owned();
                     return Ok(Programs { bin, version });
                 }
                 Ok(version) => found.push(format!("{} is {version}", program.display())),
@@ -71,6 +73,19 @@ fn version_of(program: &Path) -> Result<String, String> {
 fn major_of(version: &str) -> Option<u32> {
     let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     version[..end].parse().ok()
+}
+
+#[test]
+fn the_other_programs_are_looked_for_behind_a_link_to_the_server() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let root = tempfile::tempdir().unwrap();
+    let (real, links) = (root.path().join("real"), root.path().join("links"));
+    [&real, &links].into_iter().for_each(|place| std::fs::create_dir(place).unwrap());
+    std::fs::write(real.join("postgres"), "#!/bin/sh\necho 'postgres (PostgreSQL) 15.18'\n").unwrap();
+    std::fs::set_permissions(real.join("postgres"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(real.join("postgres"), links.join("postgres")).unwrap();
+    let found = Programs::find(Some(&links), 15).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(found.bin, real.canonicalize().unwrap());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use super::Failure;
 use super::formats::{Asked, Member, Written};
+use super::interrupt;
 use super::source::Server;
 use super::stream::Stream;
 use super::transfer::{Progress, Route, Step, total};
@@ -32,7 +33,13 @@ pub(super) fn take(
     let begun = Stream::begin((connection, wal.silence), major, &asked.options);
     let route = begun.map_err(|error| match &error {
         Failure::Server(said) if said.sqlstate() == Some(NOT_ALLOWED) => not_allowed(said),
-        _ => error,
+        _ => {
+            // The server may have begun to write before it answers.
+            if interrupt::check().is_err() {
+                say_what_is_left(folder);
+            }
+            error
+        }
     })?;
     let start = route.start();
     let tablespaces = route.tablespaces().to_vec();
@@ -55,14 +62,17 @@ pub(super) fn take(
         },
         progress,
     );
-    let stop = taken.map_err(|error| {
-        let left =
-            "what lies there on the server's host is no backup unless it has a backup_manifest; remove it";
-        Failure::new(format!("server:{folder}"), format!("{error}; {left}"))
-    })?;
+    let stop = taken.inspect_err(|_| say_what_is_left(folder))?;
     written.add_positions(start, stop);
     written.add_members(members);
     Ok(written)
+}
+
+/// Not a part of the error: where a signal has come, that is said instead of it.
+fn say_what_is_left(folder: &str) {
+    eprintln!(
+        "pgshrink: server:{folder}: what lies there is no backup unless it has a backup_manifest; remove it"
+    );
 }
 
 fn not_allowed(said: &ServerError) -> Failure {

@@ -575,6 +575,17 @@ fn ctrl_c_removes_what_was_written() {
         assert!(names(&to).is_empty() != is_left, "{format}: {:?}", names(&to));
         assert!(!is_left || !to.join(&names(&to)[0]).join("backup_manifest").exists());
     }
+    // What the server has written can be removed there only.
+    let folder = cluster.data_dir().parent().unwrap().join("on server");
+    let to = format!("server:{}", folder.display());
+    let words = ["backup", &conninfo, "--to", &to, "--checkpoint", "fast", "--compression", "none"];
+    let child = spawn(&[&words[..], &["--max-rate", "4000"]].concat());
+    until("the server writes", || !names(&folder).is_empty());
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("interrupted"), "{said}");
+    assert!(said.contains(&to) && said.contains("remove it"), "{said}");
 }
 
 #[test]

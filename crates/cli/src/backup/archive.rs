@@ -14,7 +14,7 @@ use super::known::Known;
 use super::lease;
 use super::source::{Server, WalConnection};
 use super::transfer::{self, CHUNKS_MAX, Progress, Route, Sink, Transferred, cause, joined};
-use pgshrink_backup::base_backup::Options;
+use pgshrink_backup::base_backup::{Options, Tablespace};
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, Level};
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::record::{PackRecord, Record, TablespaceRecord};
@@ -123,6 +123,7 @@ impl Attempt<'_> {
         progress: Progress<'_>,
     ) -> Result<Record, Failure> {
         let Attempt { repository, claim, .. } = *self;
+        let spaces = spaces(route.tablespaces())?;
         let known = match claim.attempt {
             0 => Known::default(),
             _ => Known::read(repository, claim)?,
@@ -135,6 +136,7 @@ impl Attempt<'_> {
         let done = transfer::run(route, wal, &packs, &mut manifest, progress)?;
         let (older, objects) = known.finish();
         let mut record = record(&done, older, claim, self.about)?;
+        record.tablespaces = spaces;
         record.configuration.clone_from(&self.configuration.record);
         repository.create(&claim.record_object()?, &record.write()?)?;
         claim.commit(repository, manifest)?;
@@ -187,21 +189,30 @@ struct About {
     wal_segment: WalSegmentSize,
 }
 
+/// Tablespaces as a record has them.
+fn spaces(tablespaces: &[Tablespace]) -> Result<Vec<TablespaceRecord>, Failure> {
+    // Those that lie in pg_tblspc itself are a part of the data directory. Since 16 the server lists them, too.
+    let spaces = tablespaces.iter().filter_map(|tablespace| tablespace.space.as_ref());
+    let spaces = spaces.filter(|(_, location)| location.starts_with(b"/"));
+    let record = |(oid, location): &(u32, Vec<u8>)| match std::str::from_utf8(location) {
+        Ok(location) => Ok(TablespaceRecord { oid: *oid, location: location.to_owned() }),
+        Err(_) => {
+            let what = "this location of a tablespace is not UTF-8, so an archive cannot have it; use --format tar, with \
+                        client_encoding=SQL_ASCII in the connection string";
+            Err(Failure::new(String::from_utf8_lossy(location), what))
+        }
+    };
+    spaces.map(record).collect()
+}
+
 fn record(
     done: &Transferred<Vec<PackRecord>>,
     older: Vec<PackRecord>,
     claim: &Claim,
     about: &About,
 ) -> Result<Record, Failure> {
-    let Transferred { start, tablespaces, fetched, wal, kept: packs } = done;
+    let Transferred { start, fetched, wal, kept: packs, .. } = done;
     let stop = fetched.stop;
-    // Those that lie in pg_tblspc itself are a part of the data directory. Since 16 the server lists them, too.
-    let spaces = tablespaces.iter().filter_map(|tablespace| tablespace.space.as_ref());
-    let spaces = spaces.filter(|(_, location)| location.starts_with(b"/"));
-    let tablespaces = spaces.map(|(oid, location)| TablespaceRecord {
-        oid: *oid,
-        location: String::from_utf8_lossy(location).into_owned(),
-    });
     let clock = wal.clock.ok_or_else(|| Failure::new("WAL of the backup", "the server sent none"))?;
     Ok(Record {
         id: claim.id,
@@ -216,7 +227,7 @@ fn record(
         start_time: clock.0,
         stop_time: clock.1,
         chunk_bytes: CHUNK_BYTES_DEFAULT as u32,
-        tablespaces: tablespaces.collect(),
+        tablespaces: Vec::new(),
         directories: fetched.directories.clone(),
         files: fetched.files + wal.files.len() as u64,
         raw_bytes: fetched.raw_bytes + wal.files.iter().map(|file| file.bytes).sum::<u64>(),

@@ -86,7 +86,6 @@ pub(super) trait Sink: Sync {
 /// What all threads came to.
 pub(super) struct Transferred<K> {
     pub(super) start: Position,
-    pub(super) tablespaces: Vec<Tablespace>,
     pub(super) fetched: Fetched,
     pub(super) wal: Received,
     pub(super) kept: K,
@@ -100,14 +99,14 @@ pub(super) fn run<S: Sink>(
     manifest: &mut (dyn Write + Send),
     progress: Progress<'_>,
 ) -> Result<Transferred<S::Kept>, Failure> {
-    let (start, tablespaces) = (route.start(), route.tablespaces().to_vec());
-    progress(Step::Total(total(&tablespaces)));
+    let start = route.start();
+    progress(Step::Total(total(route.tablespaces())));
     let beside = Beside { start, wal, breaker: route.breaker() };
     let (fetched, wal, kept) = beside.run(sink, |jobs| {
         let fetched = route.fetch(jobs, manifest, progress)?;
         Ok((fetched.stop, fetched))
     })?;
-    Ok(Transferred { start, tablespaces, fetched, wal, kept })
+    Ok(Transferred { start, fetched, wal, kept })
 }
 
 /// About how many bytes will come.

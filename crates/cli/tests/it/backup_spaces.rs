@@ -2,7 +2,9 @@
 
 use crate::backup::{backup, boot, done, give, refused, repository};
 use pgshrink_testkit::{Cluster, Server, TempDir};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -72,4 +74,29 @@ fn a_mapping_of_tablespaces_is_written_as_for_pg_basebackup() {
     let found =
         copy.sql("select pg_tablespace_location(oid) from pg_tablespace where spcname = 'one'").unwrap();
     assert_eq!(found, moved.to_str().unwrap());
+}
+
+#[test]
+fn a_location_that_is_not_utf8_is_refused_by_an_archive_and_taken_by_a_tar() {
+    let server = Server::find(15).unwrap();
+    let cluster = Cluster::builder().server(&server).initdb_arg("--encoding=SQL_ASCII").start().unwrap();
+    let home = cluster.data_dir().parent().unwrap().to_owned();
+    let owner = fs::metadata(&home).unwrap();
+    let place = home.join(OsStr::from_bytes(b"space\xff"));
+    fs::create_dir(&place).unwrap();
+    give(&place, owner.uid(), owner.gid());
+    cluster.sql(&format!("create tablespace one location E'{}/space\\xff'", home.display())).unwrap();
+    let keep = TempDir::new().unwrap();
+    let conninfo = format!("{} client_encoding=SQL_ASCII", cluster.conninfo("postgres"));
+    let place = repository(&keep);
+    let words = ["backup", &conninfo, "--checkpoint", "fast", "--to", &place];
+    for route in ["stream", "parallel"] {
+        let said = refused(&[&words[..], &["--route", route]].concat());
+        assert!(said.contains("not UTF-8") && said.contains("--format tar"), "{route}: {said}");
+    }
+    assert_eq!(fs::read_dir(&place).into_iter().flatten().count(), 0, "nothing was stored");
+    let tar = keep.path().join("tar");
+    let words = ["backup", &conninfo, "--checkpoint", "fast", "--format", "tar", "--to"];
+    let report = done(&[&words[..], &[tar.to_str().unwrap()]].concat());
+    assert_eq!(report["members"].as_array().unwrap().len(), 4, "{report}");
 }

@@ -41,6 +41,8 @@ const REPEAT_PAUSE: Duration = Duration::from_millis(100);
 const REPEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Attempts of a request after the first.
 const RETRIES_MAX: usize = 8;
+/// Where a machine in a cloud gets its credentials.
+const METADATA_SERVICE: &str = "169.254.169.254";
 /// Threads for requests; the work is waiting.
 const THREADS: usize = 2;
 
@@ -53,6 +55,8 @@ pub(crate) struct Cloud {
 #[derive(Debug)]
 struct Shared {
     store: Arc<dyn ObjectStore>,
+    /// What to do about a store that is not reached, or refuses.
+    advice: &'static str,
     prefix: String,
     place: String,
     runtime: Runtime,
@@ -85,15 +89,22 @@ impl Cloud {
         };
         // The process may have chosen one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        if let Some((name, _)) = variables.below(store.prefix()).find(|(key, url)| !is_endpoint(key, url)) {
+            let reason = format!(
+                "{} in the environment: expected a URL such as http://host:9000 or https://host",
+                name.to_ascii_uppercase()
+            );
+            return Err(Error::Location { place, reason });
+        }
         let refused = |error: object_store::Error| Error::Location {
             place: location.to_string(),
-            reason: error.to_string(),
+            reason: format!("{error}; {}", store.advice()),
         };
-        let store = client(*store, bucket, variables).map_err(refused)?;
+        let client = client(*store, bucket, variables).map_err(refused)?;
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime =
             runtime.map_err(|source| Error::Io { what: "start threads for", path: place.clone(), source })?;
-        let shared = Shared { store, prefix: prefix.clone(), place, runtime };
+        let shared = Shared { store: client, advice: store.advice(), prefix: prefix.clone(), place, runtime };
         Ok(Cloud { shared: Arc::new(shared) })
     }
 }
@@ -114,9 +125,9 @@ fn client(
         .with_connect_timeout(CONNECT_TIMEOUT);
     // Each store's builder has its own type and the same methods.
     macro_rules! built {
-        ($builder:expr, $prefix:literal) => {{
+        ($builder:expr) => {{
             let mut builder = $builder.with_client_options(options);
-            for (key, value) in variables.below($prefix) {
+            for (key, value) in variables.below(store.prefix()) {
                 // What this client does not know is for other programs.
                 if let Ok(key) = key.parse() {
                     builder = builder.with_config(key, value);
@@ -126,10 +137,41 @@ fn client(
         }};
     }
     Ok(match store {
-        Store::S3 => built!(AmazonS3Builder::new().with_bucket_name(bucket), "AWS_"),
-        Store::Azure => built!(MicrosoftAzureBuilder::new().with_container_name(bucket), "AZURE_"),
-        Store::Google => built!(GoogleCloudStorageBuilder::new().with_bucket_name(bucket), "GOOGLE_"),
+        Store::S3 => built!(AmazonS3Builder::new().with_bucket_name(bucket)),
+        Store::Azure => built!(MicrosoftAzureBuilder::new().with_container_name(bucket)),
+        Store::Google => built!(GoogleCloudStorageBuilder::new().with_bucket_name(bucket)),
     })
+}
+
+impl Store {
+    /// What its variables of the environment begin with.
+    fn prefix(self) -> &'static str {
+        match self {
+            Store::S3 => "AWS_",
+            Store::Azure => "AZURE_",
+            Store::Google => "GOOGLE_",
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Store::S3 => "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
+            Store::Azure => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+            Store::Google => "set GOOGLE_APPLICATION_CREDENTIALS",
+        }
+    }
+}
+
+/// Whether a variable is none for an endpoint, or has a URL. The client panics at a request to what is none.
+fn is_endpoint(key: &str, url: &str) -> bool {
+    let is_url = ["_endpoint", "_endpoint_url", "_endpoint_url_s3"].iter().any(|end| key.ends_with(end));
+    if !is_url || key.contains("use_fabric") {
+        return true;
+    }
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(allowed) && url.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 impl Shared {
@@ -167,7 +209,16 @@ impl Shared {
                 Ok(name),
                 object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. },
             ) => Error::Exists { place, name },
-            _ => Error::Store { what, place, name: name.to_owned(), reason: with_causes(&error) },
+            _ => {
+                let mut reason = with_causes(&error);
+                // The client asks the machine's own metadata service where the environment has no credentials.
+                if reason.contains(METADATA_SERVICE) {
+                    reason = format!("no credentials were found: {}; {reason}", self.advice);
+                } else if reason.contains("NoSuchBucket") {
+                    reason = format!("there is no such bucket; make it first: {reason}");
+                }
+                Error::Store { what, place, name: name.to_owned(), reason }
+            }
         }
     }
 

@@ -71,13 +71,13 @@ pub enum Error {
         source: io::Error,
     },
     /// The object store.
-    #[error("cannot {what} {name} in {place}: {reason}")]
+    #[error("cannot {what} {}{place}: {reason}", inside(.name))]
     Store {
         /// Which operation.
         what: &'static str,
         /// The repository.
         place: String,
-        /// The object or prefix.
+        /// The object or prefix; empty for the repository itself.
         name: String,
         /// What the store or the network said.
         reason: String,
@@ -118,6 +118,13 @@ pub enum Error {
         /// The newest that is known.
         known: u16,
     },
+}
+
+fn inside(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        name => format!("{name} in "),
+    }
 }
 
 fn which_keys(keys: &[KeyId]) -> String {

@@ -92,7 +92,13 @@ impl Location {
         let Some((scheme, rest)) = text.split_once("://") else {
             return match text {
                 "" => Err(refused("", "give a directory, or a URL such as s3://bucket/prefix")),
-                _ => Ok(Location::Directory(PathBuf::from(text))),
+                _ => match mistyped(text) {
+                    Some(scheme) => Err(refused(
+                        &format!("{scheme}:…"),
+                        "a URL has two slashes: s3://bucket/prefix. For a directory of that name write ./ before it",
+                    )),
+                    None => Ok(Location::Directory(PathBuf::from(text))),
+                },
             };
         };
         let store = match scheme {
@@ -152,6 +158,13 @@ impl Location {
             Location::Bucket { .. } => Arc::new(Cloud::open(self, variables)?),
         })
     }
+}
+
+/// `s3:/bucket` is no directory that somebody wants, and `server:/path` is not to be read from here.
+fn mistyped(text: &str) -> Option<&str> {
+    const SCHEMES: [&str; 8] = ["s3", "az", "azure", "gs", "file", "http", "https", "server"];
+    let (scheme, _) = text.split_once(':')?;
+    SCHEMES.contains(&&*scheme.to_ascii_lowercase()).then_some(scheme)
 }
 
 fn refused(place: &str, reason: &str) -> Error {

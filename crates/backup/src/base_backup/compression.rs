@@ -175,8 +175,13 @@ fn read_detail(compression: &mut Compression, detail: &str) -> Result<(), Error>
             Some((keyword, value)) => (keyword, Some(value)),
         };
         let twice = match keyword {
-            "level" => compression.level.replace(number("level of compression", value)?).is_some(),
-            "workers" => compression.workers.replace(number("workers of compression", value)?).is_some(),
+            "level" => {
+                compression.level.replace(number("level of compression", "a whole number", value)?).is_some()
+            }
+            "workers" => {
+                let workers = number("workers of compression", "a whole number from 0", value)?;
+                compression.workers.replace(workers).is_some()
+            }
             "long" => long.replace(switch(value)?).is_some(),
             _ => {
                 let expected = "level=N, workers=N or long";
@@ -191,9 +196,9 @@ fn read_detail(compression: &mut Compression, detail: &str) -> Result<(), Error>
     Ok(())
 }
 
-fn number<T: FromStr>(what: &'static str, value: Option<&str>) -> Result<T, Error> {
+fn number<T: FromStr>(what: &'static str, expected: &'static str, value: Option<&str>) -> Result<T, Error> {
     let value = value.unwrap_or_default();
-    value.parse().map_err(|_| Error::malformed(what, "a whole number", value.as_bytes()))
+    value.parse().map_err(|_| Error::malformed(what, expected, value.as_bytes()))
 }
 
 /// As `expect_boolean_value` of `compression.c`.
@@ -248,7 +253,7 @@ mod tests {
             ("zstd:23", "from -131072 to 22"),
             ("zstd:-131073", "from -131072 to 22"),
             ("zstd:workers=257", "from 0 to 256"),
-            ("zstd:workers=-1", "a whole number"),
+            ("zstd:workers=-1", "a whole number from 0"),
             ("zstd:level=99999999999", "a whole number"),
             ("zstd:workers", "a whole number"),
             ("gzip:workers=2", "zstd"),

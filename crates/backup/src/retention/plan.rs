@@ -40,11 +40,12 @@ impl Plan {
 /// Decides about every backup of a repository.
 ///
 /// # Errors
-/// [`Error::Retention`] when no rule is given, when a named backup is none that may be named, when a name
+/// [`Error::Retention`] when there is neither a rule nor a backup in progress to be removed, when a named backup is none that may be named, when a name
 /// comes twice or when backups depend on each other in a circle; [`Error::Limit`] over [`BACKUPS_MAX`]. Then
 /// nothing may be removed.
 pub fn plan(backups: &[Backup], rules: &Rules) -> Result<Plan, Error> {
-    if rules.keep_last.is_none() && rules.keep_days.is_none() {
+    let is_ruled = rules.keep_last.is_some() || rules.keep_days.is_some();
+    if !is_ruled && !rules.remove_abandoned && rules.named.is_empty() {
         return Err(refused("neither a number of backups nor of days to keep is given"));
     }
     if backups.len() > BACKUPS_MAX {
@@ -104,6 +105,7 @@ fn apply(newest_first: &[Restorable], rules: &Rules, reasons: &mut [Option<Reaso
         let reason = match (rules.keep_last, rules.keep_days) {
             (Some(rule), _) if rank <= rule => Reason::KeepLast { rank, rule },
             (_, Some(rule)) if age <= u64::from(rule) * DAY_SECONDS => Reason::KeepDays { age: days, rule },
+            (None, None) => Reason::NotAsked,
             _ if rank == 1 => Reason::Newest,
             _ => Reason::Expired { rank, age: days },
         };

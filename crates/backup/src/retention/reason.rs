@@ -23,6 +23,8 @@ pub enum Reason {
         /// The rule's number.
         rule: u32,
     },
+    /// Kept: only incomplete backups are to be removed.
+    NotAsked,
     /// Kept: this one, which is kept, cannot be restored without it.
     NeededBy(BackupName),
     /// Kept: it may still be written.
@@ -62,7 +64,10 @@ impl fmt::Display for Reason {
                 write!(f, "{age} days before the newest; those of {rule} days are kept")
             }
             Reason::NeededBy(name) => write!(f, "backup {name} is kept and cannot be restored without it"),
-            Reason::InProgress => write!(f, "in progress"),
+            Reason::NotAsked => write!(f, "no rule for complete backups is given"),
+            Reason::InProgress => {
+                write!(f, "incomplete; somebody may still write it, as --abandoned finds out")
+            }
             Reason::Broken(name) => write!(
                 f,
                 "it cannot be restored: backup {name} of its chain is missing, not complete or of another system; \
@@ -71,7 +76,7 @@ impl fmt::Display for Reason {
             Reason::Expired { rank, age } => {
                 write!(f, "no rule keeps it: number {rank} from the newest, {age} days before it")
             }
-            Reason::Abandoned => write!(f, "in progress, but its writer did not renew the lease"),
+            Reason::Abandoned => write!(f, "incomplete, and nobody writes it any more"),
             Reason::Named => write!(f, "named by the user"),
         }
     }

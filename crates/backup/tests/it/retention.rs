@@ -63,6 +63,22 @@ fn without_a_rule_nothing_is_planned() {
 }
 
 #[test]
+fn incomplete_backups_go_without_a_rule_for_complete_ones() {
+    let backups = [
+        complete("a", 1, None),
+        complete("b", 9, None),
+        begun("c", None, Lease::Silent),
+        begun("d", None, Lease::Unobserved),
+    ];
+    let abandoned = Rules { remove_abandoned: true, ..Rules::default() };
+    assert_eq!(removed(&backups, &abandoned), ["c"]);
+    assert_eq!(reason(&plan(&backups, &abandoned).unwrap(), "a"), Reason::NotAsked);
+    assert_eq!(removed(&backups, &Rules { named: vec![name("d")], ..Rules::default() }), ["d"]);
+    let complete = Rules { named: vec![name("a")], ..Rules::default() };
+    assert!(plan(&backups, &complete).is_err(), "a complete one goes by the rules alone");
+}
+
+#[test]
 fn chains_are_kept_whole_and_removed_from_their_end() {
     let backups = [
         complete("full", 1, None),

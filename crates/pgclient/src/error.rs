@@ -184,7 +184,7 @@ pub enum Error {
     #[error("server {place} answered {command} with something else: expected {expected}")]
     Answer { place: Place, command: &'static str, expected: &'static str },
     /// Every host, or every way of connecting to one, failed.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    #[error("{}", each_once(.0))]
     AllFailed(Vec<Error>),
     /// Another command's answer has not been read to its end.
     #[error("the connection to server {place} is in the middle of another command")]
@@ -198,6 +198,20 @@ pub enum Error {
     /// Neither a parameter nor the system says who connects.
     #[error("no user name: give one with user=NAME or PGUSER")]
     NoUser,
+}
+
+/// With `sslmode=prefer` a server refuses twice, with TLS and without, and says the same.
+fn each_once(errors: &[Error]) -> String {
+    let mut texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    texts.dedup();
+    texts.join("\n")
+}
+
+#[test]
+fn what_two_attempts_came_to_alike_is_said_once() {
+    let [user, other] = [Error::NoUser, Error::NotSupported { what: "x".to_owned() }];
+    let failed = Error::AllFailed(vec![user.clone(), user.clone(), other.clone(), user.clone()]);
+    assert_eq!(failed.to_string(), format!("{user}\n{other}\n{user}"));
 }
 
 impl Error {

@@ -68,15 +68,14 @@ pub(super) fn verify(whole: &Whole<'_>, args: &VerifyBackupArgs, threads: usize)
     }
     report.ended = now();
     report.judge();
-    if let Some(path) = &args.boot.report {
-        report.write(path)?;
-    }
+    let written = args.boot.report.as_ref().map_or(Ok(()), |path| report.write(path));
     if args.boot.keep_scratch {
         eprintln!("pgshrink: the restored cluster is in {}", scratch.path().display());
     }
     drop(scratch);
     print(&args.output, &report, Report::text)?;
     report.problems.iter().for_each(|problem| eprintln!("pgshrink: {problem}"));
+    written?;
     match report.verdict {
         Verdict::Good => Ok(()),
         Verdict::Damaged => {
@@ -107,6 +106,7 @@ fn check(whole: &Whole<'_>, args: &BootArgs) -> Result<Programs, Failure> {
         if !folder.is_dir() {
             return Err(Failure::new(folder.display(), "expected a directory for the report; make it first"));
         }
+        report::check_folder(folder)?;
     }
     Ok(programs)
 }

@@ -334,6 +334,11 @@ fn a_server_that_will_not_do_is_refused_before_anything_is_restored() {
     refused(&mut space.verify(&server, &["--set", "shared_buffers"]), &["--set", "NAME=VALUE"]);
     let report = space.path("nowhere/report.json");
     refused(&mut space.verify(&server, &["--report", report.to_str().unwrap()]), &["nowhere", "directory"]);
+    // Nobody writes there, before or after the hours that a verification may take.
+    let words = ["--report", "/proc/report.json"];
+    refused(&mut space.verify(&server, &words), &["/proc", "the report cannot be written"]);
+    let mut command = space.verify(&server, &[]);
+    refused(command.env("TMPDIR", space.path("nowhere")), &["socket", "Set TMPDIR"]);
     let full = space.folder("full");
     fs::write(full.join("mine"), b"").unwrap();
     let output = space.verify(&server, &["--scratch", full.to_str().unwrap()]).output().unwrap();

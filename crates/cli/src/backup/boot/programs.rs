@@ -31,13 +31,9 @@ impl Programs {
             }
             match version_of(&program) {
                 Ok(version) if major_of(&version) == Some(major) => {
-                    // A link may stand alone in its directory. Where it leads to, the other programs are beside it, and the
-                    // server finds its libraries from there.
-                    let behind = program.canonicalize().map_err(Failure::at(&program))?;
-                    let bin = behind.parent().unwrap_or(place).to_owned();
-                    return Ok(Programs { bin, version });
+                    return Ok(Programs { bin: behind_links(place)?, version });
                 }
-                Ok(version) => found.push(format!("{} is {version}", program.display())),
+                Ok(version) => found.push(format!("{} of version {version}", program.display())),
                 Err(reason) => found.push(format!("{}: {reason}", program.display())),
             }
         }
@@ -57,6 +53,32 @@ impl Programs {
     }
 }
 
+/// Where a server finds its libraries and other programs: links may lead there from the directory, or from the program, as from
+/// `/usr/local/bin/postgres`.
+fn behind_links(place: &Path) -> Result<PathBuf, Failure> {
+    let program = place.join("postgres");
+    let program = program.canonicalize().map_err(Failure::at(&program))?;
+    match program.parent().filter(|bin| bin.join("postgres").exists()) {
+        Some(bin) => Ok(bin.to_owned()),
+        None => place.canonicalize().map_err(Failure::at(place)),
+    }
+}
+
+#[test]
+fn links_to_a_program_lead_to_those_that_are_installed_with_it() {
+    let home = tempfile::TempDir::new().unwrap();
+    let [installed, linked, renamed] = ["installed", "linked", "renamed"].map(|name| home.path().join(name));
+    [&installed, &linked, &renamed].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    std::fs::write(installed.join("postgres"), "").unwrap();
+    std::fs::write(home.path().join("postgres-15"), "").unwrap();
+    std::os::unix::fs::symlink(installed.join("postgres"), linked.join("postgres")).unwrap();
+    std::os::unix::fs::symlink(home.path().join("postgres-15"), renamed.join("postgres")).unwrap();
+    let whole = |path: &Path| path.canonicalize().unwrap();
+    for (place, bin) in [(&installed, &installed), (&linked, &installed), (&renamed, &renamed)] {
+        assert_eq!(behind_links(place).unwrap(), whole(bin));
+    }
+}
+
 /// What `postgres (PostgreSQL) 15.14 (Debian 15.14-1)` says behind the parenthesis.
 fn version_of(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
@@ -73,19 +95,6 @@ fn version_of(program: &Path) -> Result<String, String> {
 fn major_of(version: &str) -> Option<u32> {
     let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     version[..end].parse().ok()
-}
-
-#[test]
-fn the_other_programs_are_looked_for_behind_a_link_to_the_server() {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-    let root = tempfile::tempdir().unwrap();
-    let (real, links) = (root.path().join("real"), root.path().join("links"));
-    [&real, &links].into_iter().for_each(|place| std::fs::create_dir(place).unwrap());
-    std::fs::write(real.join("postgres"), "#!/bin/sh\necho 'postgres (PostgreSQL) 15.18'\n").unwrap();
-    std::fs::set_permissions(real.join("postgres"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    symlink(real.join("postgres"), links.join("postgres")).unwrap();
-    let found = Programs::find(Some(&links), 15).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(found.bin, real.canonicalize().unwrap());
 }
 
 #[test]

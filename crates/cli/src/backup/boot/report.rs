@@ -241,6 +241,17 @@ impl Report {
     }
 }
 
+/// Refuses a directory that this user may not write to: a verification takes long, and would end without its report.
+pub(super) fn check_folder(folder: &Path) -> Result<(), Failure> {
+    match tempfile::NamedTempFile::new_in(folder) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let what = format!("the report cannot be written there: {}", error.kind());
+            Err(Failure::new(folder.display(), what))
+        }
+    }
+}
+
 /// The directory that a file is in.
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

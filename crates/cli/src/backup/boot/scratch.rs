@@ -26,7 +26,13 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn make(asked: Option<&Path>, keep: bool) -> Result<Scratch, Failure> {
-        let sockets = private(&socket_base())?;
+        let sockets = private(&socket_base()).map_err(|error| {
+            let what = format!(
+                "no directory for the server's socket could be made: {error}. Set TMPDIR to a directory that this user may \
+                 write to, of at most {SOCKET_BASE_BYTES_MAX} bytes"
+            );
+            Failure::new("--boot", what)
+        })?;
         let (root, is_made) = match asked {
             Some(folder) => {
                 let folder = std::path::absolute(folder).map_err(Failure::at(folder))?;

@@ -47,6 +47,7 @@ mod plan;
 mod process;
 mod report;
 mod restore;
+mod room;
 mod route;
 mod seen;
 mod source;
@@ -75,6 +76,7 @@ use pgshrink_repository::Repository;
 use plan::Plan;
 use report::{Report, smaller};
 use serde::Serialize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -140,6 +142,14 @@ fn threads(asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
+/// Of what is stored.
+fn level(asked: Option<i32>) -> Result<Level, Failure> {
+    let Some(asked) = asked else { return Ok(Level::default()) };
+    let (least, most) = (Level::MIN.to_i32(), Level::MAX.to_i32());
+    let what = format!("expected a number from {least} to {most}, found {asked}");
+    Level::new(asked).map_err(|_| Failure::new("--level", what))
+}
+
 fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     let began = Instant::now();
     let done = take(args);
@@ -155,8 +165,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let kind = Kind::of(args)?;
-    let level = args.level.map_or(Ok(Level::default()), Level::new);
-    let level = level.map_err(|error| Failure::new("--level", error))?;
+    let level = level(args.level)?;
     let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size << 20 };
     let mut plan = Plan::of(args, &kind, &encoding)?;
     let repository = match kind {
@@ -175,6 +184,7 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         _ => configuration::beside(args, &configuration)?,
     };
     let bar = Progress::new(0, &args.output);
+    bar.note(|| "the server makes its checkpoint".to_owned());
     let (done, kept) = (AtomicU64::new(0), AtomicU64::new(0));
     let progress = |step| match step {
         Step::Total(bytes) => bar.set_total(bytes),
@@ -260,7 +270,19 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     }
     let hints = configuration::hints(&whole.record, &args.into, args.configuration_into.as_deref())?;
     hints.iter().for_each(|hint| eprintln!("pgshrink: {hint}"));
+    say_whose(&args.into);
     print(&args.output, &report, |report| format!("{} is in {}\n", report.backup, args.into.display()))
+}
+
+/// A server does not run as root, nor on files of another user.
+fn say_whose(into: &Path) {
+    if rustix::process::geteuid().is_root() {
+        eprintln!(
+            "pgshrink: the files belong to root, and no server runs as root: give {} and its tablespaces to the server's \
+             user (chown -R)",
+            into.display()
+        );
+    }
 }
 
 fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {

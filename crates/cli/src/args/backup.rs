@@ -59,7 +59,7 @@ pub struct BackupArgs {
     #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
     #[arg(env = "PGSHRINK_BACKUP_PACK_SIZE", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub pack_size: u32,
-    /// Most kB per second that the server sends
+    /// Most kB (1024 bytes) per second that the server sends: 32 to 1048576
     #[arg(long, value_name = "KB", env = "PGSHRINK_BACKUP_MAX_RATE", help_heading = "Speed")]
     pub max_rate: Option<u64>,
     /// Seconds that the server may send nothing, but for its checkpoint [default: 900]
@@ -282,7 +282,7 @@ pub struct ExpireArgs {
     /// Remove incomplete backups too, if nobody writes them any more
     #[arg(long, env = "PGSHRINK_BACKUP_ABANDONED")]
     pub abandoned: bool,
-    /// Remove this incomplete or unusable backup. May be repeated
+    /// Remove this incomplete backup. May be repeated
     #[arg(long, value_name = "BACKUP")]
     pub remove: Vec<String>,
     /// Show what would be removed, and remove nothing
@@ -315,7 +315,7 @@ pub struct BootArgs {
     pub boot: bool,
     /// Where to restore to: empty, or not there [default: a new directory below TMPDIR or /tmp]
     ///
-    /// It needs the space of the whole cluster, and is removed in the end.
+    /// It needs the space of the whole cluster, and is removed in the end. The server's socket is below TMPDIR or /tmp in any case.
     #[arg(long, value_name = "DIRECTORY", requires = "boot", help_heading = "Boot")]
     pub scratch: Option<PathBuf>,
     /// Leave the restored cluster there, for a look at it

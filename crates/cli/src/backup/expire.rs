@@ -31,8 +31,11 @@ struct Outcome {
 }
 
 pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
-    if args.keep_last.is_none() && args.keep_days.is_none() {
-        return Err(Failure::new("expire", "give --keep-last, --keep-days or both"));
+    let is_ruled = args.keep_last.is_some() || args.keep_days.is_some();
+    if !is_ruled && !args.abandoned && args.remove.is_empty() {
+        let what =
+            "give --keep-last, --keep-days or both; or --abandoned or --remove, for incomplete backups alone";
+        return Err(Failure::new("expire", what));
     }
     let repository = keys::open(&args.from)?;
     let names = names(&*repository)?;
@@ -45,6 +48,13 @@ pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
         named: named?,
     };
     let found = Found::read(&*repository, &names, &rules)?;
+    if let Some((name, error)) = found.unreadable.iter().find(|(name, _)| args.remove.contains(name)) {
+        let what = format!(
+            "nothing is removed: it cannot be read, and may be whole: {error}. Who knows that nobody needs it removes it by \
+             hand, with everything below {name}/"
+        );
+        return Err(Failure::new("--remove", what));
+    }
     let plan = plan(&found.backups, &rules)?;
     let mut lines: Vec<Line> = plan.decisions().iter().map(Line::of).collect();
     lines.extend(found.unreadable.iter().map(|(backup, error)| Line {
@@ -155,5 +165,5 @@ fn show(outcome: &Outcome) -> String {
         };
         vec![line.backup.clone(), what.to_owned(), line.reason.clone()]
     }));
-    output::table(&rows)
+    output::words(&rows)
 }

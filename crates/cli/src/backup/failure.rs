@@ -9,7 +9,7 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The server, or the way to it.
-    #[error("{}{}", .0, silence(.0))]
+    #[error("{}{}", .0, advice(.0))]
     Server(#[from] pgshrink_pgclient::Error),
     /// What a server or a repository says cannot be.
     #[error(transparent)]
@@ -100,14 +100,55 @@ impl Failure {
     }
 }
 
-/// What to do about a server that says nothing.
-fn silence(error: &pgshrink_pgclient::Error) -> &'static str {
+/// What to do about a server that says nothing, or refuses.
+fn advice(error: &pgshrink_pgclient::Error) -> &'static str {
+    if let Some(report) = error.report() {
+        // Names of settings are the same in every language.
+        return match report.sqlstate.as_str() {
+            "53300" if report.message.contains("max_wal_senders") => {
+                "; a backup needs two free max_wal_senders, and wal_level replica or logical"
+            }
+            "42501" if ["walsender", "WAL sender"].iter().any(|name| report.message.contains(name)) => {
+                "; a backup needs a role with REPLICATION: ALTER ROLE name REPLICATION"
+            }
+            "57P01" => {
+                "; somebody ended the session, or the server gave up its slot because of max_slot_wal_keep_size"
+            }
+            _ => "",
+        };
+    }
     match error {
         pgshrink_pgclient::Error::TimedOut { .. } => {
             "; look at the server and the network, or wait longer with connect_timeout or --server-timeout"
         }
         _ => "",
     }
+}
+
+#[test]
+fn what_a_server_refuses_comes_with_the_next_step() {
+    use pgshrink_pgclient::connection::{Phase, Place};
+    let refused = |sqlstate: &str, message: &str| {
+        let (sqlstate, message) = (sqlstate.to_owned(), message.to_owned());
+        let report = pgshrink_pgclient::protocol::backend::Report { sqlstate, message, ..Default::default() };
+        let place = Place { host: "db".to_owned(), address: None, port: 5432 };
+        Failure::from(pgshrink_pgclient::Error::Server {
+            place,
+            phase: Phase::Startup,
+            report: Box::new(report),
+        })
+        .to_string()
+    };
+    let senders =
+        refused("53300", "number of requested standby connections exceeds max_wal_senders (currently 0)");
+    assert!(senders.ends_with("wal_level replica or logical"), "{senders}");
+    for message in
+        ["must be superuser or replication role to start walsender", "permission denied to start WAL sender"]
+    {
+        assert!(refused("42501", message).ends_with("ALTER ROLE name REPLICATION"), "{message}");
+    }
+    assert!(!refused("42501", "permission denied for database").contains("ALTER ROLE"));
+    assert!(refused("57P01", "terminating connection").contains("max_slot_wal_keep_size"));
 }
 
 /// The other end of a queue is gone.

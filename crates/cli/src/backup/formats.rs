@@ -33,12 +33,11 @@ impl Kind {
         if let Some(folder) = args.to.strip_prefix(SERVER) {
             let is_tar = matches!(args.format, None | Some(BackupFormat::Tar));
             return match () {
-                () if !is_tar => {
-                    refused("--to server:", "the server writes tar files only; use --format tar")
-                }
+                () if !is_tar => refused("--to", "server: is for tar files only; use --format tar"),
                 () if !folder.starts_with('/') => refused(
-                    "--to server:",
-                    "expected the absolute path of a directory on the server's host, such as server:/backups/monday",
+                    "--to",
+                    "expected server: and the absolute path of a directory on the server's host, such as \
+                     server:/backups/monday",
                 ),
                 () => other_than_archive(args).map(|()| Kind::OnServer(folder.to_owned())),
             };

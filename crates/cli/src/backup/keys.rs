@@ -64,7 +64,10 @@ pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Reposit
 fn keys(args: &BackupKeyArgs) -> Result<Vec<SealKey>, Failure> {
     let mut found = Vec::new();
     for path in &args.key_file {
-        found.push(key(secrets::of_file(path)?, &path.display().to_string())?);
+        let secret = secrets::of_file(path);
+        let secret =
+            secret.map_err(|error| Failure::new(format!("--key-file {}", error.place), error.reason))?;
+        found.push(key(secret, &format!("--key-file {}", path.display()))?);
     }
     for command in &args.key_command {
         found.push(key(secrets::of_command(command, "--key-command")?, "--key-command")?);

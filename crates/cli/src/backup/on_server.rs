@@ -32,7 +32,7 @@ pub(super) fn take(
     let (connection, wal) = server.stream()?;
     let begun = Stream::begin((connection, wal.silence), major, &asked.options);
     let route = begun.map_err(|error| match &error {
-        Failure::Server(said) if said.sqlstate() == Some(NOT_ALLOWED) => not_allowed(said),
+        Failure::Server(said) if said.sqlstate() == Some(NOT_ALLOWED) => not_allowed(folder, said),
         _ => {
             // The server may have begun to write before it answers.
             if interrupt::check().is_err() {
@@ -75,10 +75,10 @@ fn say_what_is_left(folder: &str) {
     );
 }
 
-fn not_allowed(said: &ServerError) -> Failure {
+fn not_allowed(folder: &str, said: &ServerError) -> Failure {
     let grant =
         "a backup on the server's host needs a superuser, or: GRANT pg_write_server_files TO the role";
-    Failure::new("--to server:", format!("{said}; {grant}"))
+    Failure::new(format!("server:{folder}"), format!("{said}; {grant}"))
 }
 
 /// What the server calls the archive of a tablespace or the data directory.

@@ -7,14 +7,15 @@
 
 use super::Failure;
 use super::destination::Destination;
+use super::room::{check_empty, check_space, is_empty};
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_backup::{BackupPath, Lsn};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// What `global/pg_control` is called until all else is there.
@@ -121,42 +122,6 @@ impl Place {
     }
 }
 
-/// Refuses a directory that has something in it.
-pub(super) fn check_empty(folder: &Path) -> Result<(), Failure> {
-    match fs::read_dir(folder) {
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(Failure::new(
-                folder.display(),
-                "it is not empty; name an empty directory, or one that is not there",
-            )),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Failure::at(folder)(error)),
-    }
-}
-
-/// Looks whether so many bytes fit below each directory. They may not be there yet.
-pub(super) fn check_space<'p>(bytes: impl Iterator<Item = (&'p Path, u64)>) -> Result<(), Failure> {
-    let mut needed: HashMap<u64, (u64, &Path)> = HashMap::new();
-    for (folder, bytes) in bytes {
-        let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
-        let device = fs::metadata(there).map_err(Failure::at(there))?.dev();
-        needed.entry(device).or_insert((0, there)).0 += bytes;
-    }
-    for (needed, there) in needed.into_values() {
-        let space = rustix::fs::statvfs(there).map_err(|error| Failure::at(there)(error.into()))?;
-        let found = space.f_bavail.saturating_mul(space.f_frsize);
-        if found < needed {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            let what =
-                format!("{} MiB are needed on its filesystem, and {} MiB are free", mib(needed), mib(found));
-            return Err(Failure::new(there.display(), what));
-        }
-    }
-    Ok(())
-}
-
 /// Writes to a file at an offset, in pieces of [`WRITE_BYTES`].
 pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     (offset..)
@@ -181,6 +146,8 @@ struct Space {
     place: PathBuf,
     /// Whether `pg_tblspc` has a link to it. In-place tablespaces are directories there.
     is_linked: bool,
+    /// Whether the user named the place.
+    is_mapped: bool,
 }
 
 /// A data directory and its tablespaces.
@@ -201,19 +168,23 @@ impl Places {
         if let Some(unknown) = to.mapping.keys().find(|from| !is_known(from)) {
             let known: Vec<_> =
                 spaces.map(|(_, location)| String::from_utf8_lossy(location).into_owned()).collect();
-            let what = format!("the backup has no tablespace there; it has [{}]", known.join(", "));
-            return Err(Failure::new(unknown, what));
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let what = format!("{unknown}: the cluster has no tablespace there; it has {known}");
+            return Err(Failure::new("--tablespace-mapping", what));
         }
         let space = |location: &[u8]| -> Result<Space, Failure> {
             let mapped = std::str::from_utf8(location).ok().and_then(|location| to.mapping.get(location));
             match (mapped, location.starts_with(b"/")) {
-                (Some(place), _) => Ok(Space { place: place.clone(), is_linked: true }),
-                (None, true) => Ok(Space { place: OsStr::from_bytes(location).into(), is_linked: true }),
+                (Some(place), _) => Ok(Space { place: place.clone(), is_linked: true, is_mapped: true }),
+                (None, true) => {
+                    let place = OsStr::from_bytes(location).into();
+                    Ok(Space { place, is_linked: true, is_mapped: false })
+                }
                 // `pg_tblspc/16385`, of an in-place tablespace.
                 (None, false) => {
                     let below = BackupPath::new(location)?;
                     let place = to.into.join(OsStr::from_bytes(below.as_bytes()));
-                    Ok(Space { place, is_linked: false })
+                    Ok(Space { place, is_linked: false, is_mapped: false })
                 }
             }
         };
@@ -259,7 +230,23 @@ impl Places {
 
     /// Refuses directories that have something in them.
     pub(super) fn check_empty(&self) -> Result<(), Failure> {
-        self.all().try_for_each(check_empty)
+        check_empty(&self.into)?;
+        for space in self.spaces.values().filter(|space| space.is_linked) {
+            match is_empty(&space.place)? {
+                true => {}
+                // Nobody named it.
+                false if !space.is_mapped => {
+                    let place = space.place.display();
+                    let what = format!(
+                        "a tablespace goes there, as it was there, and it is not empty; name another place: \
+                         --tablespace-mapping {place}=NEW"
+                    );
+                    return Err(Failure::new(place, what));
+                }
+                false => check_empty(&space.place)?,
+            }
+        }
+        Ok(())
     }
 
     /// Looks whether so many bytes, by the OID of their tablespace, fit where they go.
@@ -323,7 +310,7 @@ impl Places {
         for folder in ["pg_tblspc", "pg_wal", "pg_wal/archive_status"] {
             self.folder(&self.into.join(folder))?;
         }
-        for (oid, Space { place, is_linked }) in &self.spaces {
+        for (oid, Space { place, is_linked, .. }) in &self.spaces {
             if *is_linked {
                 let link = self.into.join(format!("pg_tblspc/{oid}"));
                 let place = std::path::absolute(place).map_err(Failure::at(place))?;

@@ -33,11 +33,12 @@ impl Plan {
             return Ok(Plan::Auto(Box::new(Auto::choose(args, kind, encoding)?)));
         }
         let way = way(args)?;
+        max_rate(args)?;
         let default = match way {
             Way::Stream => DEFAULT,
             Way::Parallel { .. } => Compression::NONE,
         };
-        let compression = args.compression.as_deref().map_or(Ok(default), str::parse)?;
+        let compression = args.compression.as_deref().map_or(Ok(default), compression)?;
         Ok(Plan::Named { way, compression, may_change: args.compression.is_none() })
     }
 
@@ -93,7 +94,22 @@ impl Plan {
 
 /// The rate that was asked for.
 pub(super) fn max_rate(args: &BackupArgs) -> Result<Option<MaxRate>, Failure> {
-    Ok(args.max_rate.map(MaxRate::from_kib_per_second).transpose()?)
+    let rate = args.max_rate.map(MaxRate::from_kib_per_second).transpose();
+    rate.map_err(|error| Failure::new("--max-rate", error))
+}
+
+/// What was named to compress with.
+fn compression(asked: &str) -> Result<Compression, Failure> {
+    let name = asked.split(':').next().unwrap_or_default();
+    let is_known = CompressionAlgorithm::ALL.iter().any(|known| known.name() == name);
+    asked.parse().map_err(|error: pgshrink_backup::Error| {
+        let what = match name {
+            auto::NAME => "auto chooses level and workers too; write auto alone".to_owned(),
+            _ if is_known => error.to_string(),
+            _ => format!("{error}. Or auto, which measures and chooses"),
+        };
+        Failure::new("--compression", what)
+    })
 }
 
 /// Which way files come. What that way cannot do is refused, and not passed over.

@@ -40,7 +40,10 @@ pub(super) fn restore(
     }
     let found = match to.resume {
         true => Unfinished::find(&to.into, whole)?,
-        false => None,
+        false => {
+            Unfinished::check_absent(&to.into)?;
+            None
+        }
     };
     let is_resumed = found.is_some();
     let unfinished = match found {

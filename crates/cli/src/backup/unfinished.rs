@@ -56,6 +56,18 @@ impl Unfinished {
         Ok(Some(Unfinished(path)))
     }
 
+    /// Refuses a data directory that has one, where nobody asked to go on.
+    pub(super) fn check_absent(into: &Path) -> Result<(), Failure> {
+        match into.join(NAME).exists() {
+            false => Ok(()),
+            true => {
+                let what = "it is not empty: a restore was interrupted there; run it again with --resume, or empty the \
+                            directory";
+                Err(Failure::new(into.display(), what))
+            }
+        }
+    }
+
     /// Writes it to a new data directory.
     pub(super) fn begin(into: &Path, whole: &Whole<'_>) -> Result<Unfinished, Failure> {
         let path = into.join(NAME);

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(150);
+/// As long as nobody knows how much is to be done.
+const WAITING: &str = "[{elapsed}]  {wide_msg}";
 const BAR: &str = "[{bar:28}] {percent:>3}%  {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left  {wide_msg}";
 
 /// How far a subcommand is, in bytes. Shows nothing where standard error is no terminal.
@@ -20,11 +22,7 @@ impl Progress {
     pub(crate) fn new(bytes: u64, args: &OutputArgs) -> Progress {
         let target = if args.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(bytes), target);
-        bar.set_style(
-            ProgressStyle::with_template(BAR)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars("=> "),
-        );
+        bar.set_style(style(if bytes == 0 { WAITING } else { BAR }));
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
         }
@@ -46,6 +44,8 @@ impl Progress {
     /// So many bytes are to be done in all, as is known by now.
     pub(crate) fn set_total(&self, bytes: u64) {
         self.0.set_length(bytes);
+        self.0.set_style(style(BAR));
+        self.0.set_message("");
     }
 
     /// What is looked at now.
@@ -57,6 +57,12 @@ impl Progress {
     pub(crate) fn add(&self, bytes: u64) {
         self.0.inc(bytes);
     }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
 }
 
 impl Drop for Progress {
@@ -87,6 +93,15 @@ pub(crate) fn print<R: Serialize>(
 
 /// Columns as wide as they need to be, the first to the left, the others to the right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    aligned(rows, |column| column == 0)
+}
+
+/// Columns of words, all to the left.
+pub(crate) fn words(rows: &[Vec<String>]) -> String {
+    aligned(rows, |_| true)
+}
+
+fn aligned(rows: &[Vec<String>], is_left: impl Fn(usize) -> bool) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -94,7 +109,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if is_left(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
@@ -122,4 +137,5 @@ fn sizes_and_tables_line_up() {
     );
     let rows = [vec!["a".to_owned(), "bb".to_owned()], vec!["ccc".to_owned(), "d".to_owned()]];
     assert_eq!(table(&rows), "a    bb\nccc   d\n");
+    assert_eq!(words(&rows), "a    bb\nccc  d\n");
 }

@@ -141,10 +141,14 @@ fn what_cannot_be_read_stays_for_people_unless_it_is_incomplete_and_named() {
     assert_eq!((&outcome["removed"], kept_and_removed(&outcome).0.len()), (&Value::from(0), 3), "{outcome}");
     let text = refused(&[&words[..], &["--remove", &kept.name]].concat());
     assert!(text.contains(&kept.name), "{text}");
+    let text = refused(&[&words[..], &["--remove", &damaged]].concat());
+    assert!(text.contains("cannot be read") && text.contains("by hand"), "{text}");
     let killed =
         fs::read_dir(&repository).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let killed = { killed }.find(|name| *name != kept.name && *name != damaged).unwrap();
-    assert_eq!(done(&[&words[..], &["--remove", &killed]].concat())["removed"], 1);
+    // Without a rule nothing else goes.
+    let outcome = done(&["expire", "--from", &repository, "--remove", &killed]);
+    assert_eq!((&outcome["removed"], kept_and_removed(&outcome).0.len()), (&Value::from(1), 2), "{outcome}");
     assert!(!Path::new(&repository).join(&killed).exists());
 }
 

@@ -494,6 +494,13 @@ fn what_does_not_fit_together_is_refused_before_anything_starts() {
         (&["--to", "/x", "--format", "tar", "--tablespace-mapping", "/a=/b"], "plain"),
         (&["--to", "/x", "--format", "plain", "--tablespace-mapping", "/a"], "OLD=NEW"),
         (&["--to", "/x", "--format", "directory"], "plain"),
+        (&["--to", "s3:/bucket/x"], "two slashes"),
+        (&["--to", "/x", "--level", "0"], "--level: expected a number from 1 to 19, found 0"),
+        (&["--to", "/x", "--max-rate", "10"], "--max-rate"),
+        (&["--to", "/x", "--compression", "zsdt"], "--compression"),
+        (&["--to", "/x", "--compression", "zstd:workers=-1"], "a whole number from 0"),
+        (&["--to", "/x", "--compression", "auto:3"], "write auto alone"),
+        (&["--to", "/x", "--key-file", "/no.key"], "--key-file /no.key"),
     ] {
         let said = refused(&[&["backup", "host=/nonexistent"], words].concat());
         assert!(said.contains(why) && !said.contains("/nonexistent"), "{words:?}: {said}");

@@ -3,7 +3,7 @@
 use crate::backup::{Kept, backup, damaged, done, give, refused, repository, start};
 use pgshrink_backup::pack::Sha256;
 use pgshrink_backup::record::Record;
-use pgshrink_testkit::{Server, TempDir};
+use pgshrink_testkit::{Cluster, Server, TempDir};
 use sha2::Digest;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -36,7 +36,8 @@ fn a_tablespace_never_goes_inside_of_the_data_directory_or_of_another_one() {
     ];
     let conninfo = cluster.conninfo("postgres");
     for (at_one, at_two) in inside {
-        let [one, two] = [format!("{one}={at_one}"), format!("{two}={at_two}")];
+        // As people write directories.
+        let [one, two] = [format!("{one}/={at_one}"), format!("{two}={at_two}")];
         let mapping = ["--tablespace-mapping", &one, "--tablespace-mapping", &two];
         let restore = ["restore", &name, "--from", &repository(&keep), "--into", into_text];
         let plain = ["backup", &conninfo, "--to", into_text, "--format", "plain", "--checkpoint", "fast"];
@@ -49,6 +50,23 @@ fn a_tablespace_never_goes_inside_of_the_data_directory_or_of_another_one() {
             }
         }
     }
+    // On the same machine, and nobody has thought of tablespaces.
+    let text = refused(&["restore", &name, "--from", &repository(&keep), "--into", into_text]);
+    assert!(text.contains("not empty") && text.contains(&format!("--tablespace-mapping {one}=")), "{text}");
+}
+
+#[test]
+fn a_role_without_replication_or_a_server_without_senders_is_refused_with_the_next_step() {
+    let server = Server::find(15).unwrap();
+    let cluster = Cluster::builder().server(&server).conf("max_wal_senders", "1").start().unwrap();
+    let keep = TempDir::new().unwrap();
+    let words = |conninfo: &str| refused(&["backup", conninfo, "--to", &repository(&keep)]);
+    let text = words(&cluster.conninfo("postgres"));
+    assert!(text.contains("two free max_wal_senders"), "{text}");
+    assert_eq!(text.matches("SQLSTATE").count(), 1, "the same is not said twice: {text}");
+    cluster.sql("create role reader login").unwrap();
+    let text = words(&format!("{} user=reader", cluster.conninfo("postgres")));
+    assert!(text.contains("ALTER ROLE name REPLICATION"), "{text}");
 }
 
 /// Changes the manifest of a backup, with the right checksums everywhere.

@@ -33,7 +33,8 @@ fn an_interrupted_restore_goes_on_and_mends_what_is_wrong() {
         assert!(!output.status.success(), "the last pack is damaged");
         assert!(into.join(MARKER).exists() && !into.join("global/pg_control").exists());
         flip(&pack, 100);
-        assert!(refused(&words).contains("not empty"));
+        let text = refused(&words);
+        assert!(text.contains("not empty") && text.contains("run it again with --resume"), "{text}");
         let again = ["restore", &other, "--from", &repository, "--into", into.to_str().unwrap(), "--resume"];
         let text = refused(&again);
         assert!(text.contains(&kept.name) && text.contains(&other), "{text}");

@@ -4,7 +4,8 @@ use super::Found;
 use crate::args::BackupArgs;
 use crate::backup::Failure;
 use crate::backup::destination::parse_mapping;
-use crate::backup::places::{Access, Place, check_empty, sync};
+use crate::backup::places::{Access, Place, sync};
+use crate::backup::room::check_empty;
 use pgshrink_backup::configuration::below;
 use pgshrink_backup::record::{self, Configuration, ConfigurationFile, ConfigurationRole, Record};
 use std::ffi::OsStr;
@@ -161,7 +162,13 @@ pub(in crate::backup) fn hints(
     if !is_inside && !known.is_some_and(config) {
         let place = known.map(|known| format!(" It was {}.", known.config_file.escape_debug()));
         let place = place.unwrap_or_default();
-        lines.push(format!("the backup has no postgresql.conf, which a server needs to start.{place}"));
+        lines.push(format!(
+            "the backup has no postgresql.conf, which a server needs to start, nor what lay beside it.{place} Put one into {}, \
+             with a pg_hba.conf, or name those of the server: postgres -D {} -c config_file=FILE -c hba_file=FILE -c \
+             ident_file=FILE",
+            into.display(),
+            into.display()
+        ));
     }
     Ok(lines)
 }

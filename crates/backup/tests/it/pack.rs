@@ -2,8 +2,8 @@
 
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::pack::{
-    ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, Blake3, CHUNK_BYTES_MAX, ChunkFacts, Ending, Error,
-    Footer, Full, HEADER_BYTES, PackNumber, PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer,
+    ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, Blake3, CHUNK_BYTES_MAX, CHUNKS_MAX, ChunkFacts, Ending,
+    Error, Footer, Full, HEADER_BYTES, PAYLOAD_BYTES_MAX, PackNumber, PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer,
     check_header,
 };
 use pgshrink_testkit::{Rng, Seed};
@@ -125,6 +125,10 @@ fn a_pack_that_was_cut_or_has_more_bytes_is_refused() {
     let mut longer = written.bytes.clone();
     longer.insert(HEADER_BYTES, 0);
     assert!(read(&longer).is_err());
+    // Between footer and trailer, where no checksum covers it.
+    let mut longer = written.bytes.clone();
+    longer.insert(longer.len() - TRAILER_BYTES, 0);
+    assert!(matches!(read(&longer), Err(Error::Damaged { .. })));
 }
 
 #[test]
@@ -230,6 +234,7 @@ fn what_a_footer_says_wrongly_is_named() {
         ("a payload elsewhere", set(CHUNK + 44, 65)),
         ("a payload of no bytes", set(CHUNK + 48, 0)),
         ("a payload that is longer", set(CHUNK + 48, 4)),
+        ("a last payload that ends before the footer", set(CHUNK + 72 + 48, 2)),
         ("a chunk of 4 GB", set(CHUNK + 55, 0xff)),
         ("reserved bytes of a chunk", set(CHUNK + 71, 1)),
     ] {
@@ -237,6 +242,15 @@ fn what_a_footer_says_wrongly_is_named() {
         let is_named = matches!(error, Error::Damaged { .. } | Error::Chunk { .. } | Error::Path { .. });
         assert!(is_named, "{what}: {error:?}");
     }
+    // Chunk 1 has a payload of three bytes.
+    let raw_bytes = |bytes: u32| {
+        with_footer(&written, |footer| {
+            footer[CHUNK + 72 + 52..CHUNK + 72 + 56].copy_from_slice(&bytes.to_le_bytes());
+        })
+    };
+    assert!(raw_bytes(3).is_ok());
+    let longer = raw_bytes(2);
+    assert!(matches!(longer, Err(Error::Chunk { chunk: 1, what }) if what.contains("longer")), "{longer:?}");
     let error = set(8, b'.').unwrap_err();
     assert!(matches!(error, Error::Path { file: 0, .. }), "{error:?}");
     let twice = with_footer(&written, |footer| {
@@ -264,15 +278,25 @@ fn a_footer_above_the_limit_is_refused_before_it_is_read() {
 fn a_full_pack_takes_no_more_and_stays_as_it_is() {
     let mut rng = Seed(9).rng();
     let facts = facts(&mut rng);
-    let payload = vec![0; 300 << 20];
+    let payload = vec![0; PAYLOAD_BYTES_MAX as usize / 4];
     let mut writer = PackWriter::new(ID, NUMBER);
     for _ in 0..3 {
         writer.add(Area::Data, &path("a"), &facts, &payload).unwrap();
     }
     let before = writer.bytes();
-    assert_eq!(writer.add(Area::Data, &path("b"), &facts, &payload), Err(Full));
+    let longer = vec![0; payload.len() + 1];
+    assert_eq!(writer.add(Area::Data, &path("b"), &facts, &longer), Err(Full));
     assert_eq!(writer.bytes(), before);
-    writer.add(Area::Data, &path("b"), &facts, b"small").unwrap();
+    writer.add(Area::Data, &path("b"), &facts, &payload).unwrap();
+    assert_eq!(writer.add(Area::Data, &path("b"), &facts, b"x"), Err(Full));
+
+    // As many chunks as a reader takes.
+    let mut writer = PackWriter::new(ID, NUMBER);
+    let taken = (0..).take_while(|_| writer.add(Area::Data, &path("a"), &facts, b"x").is_ok()).count();
+    assert_eq!(taken, CHUNKS_MAX);
+    let mut bytes = [&writer.header()[..], &[b'x'; CHUNKS_MAX]].concat();
+    bytes.extend_from_slice(&writer.finish().bytes);
+    assert_eq!(read(&bytes).unwrap().chunks.len(), CHUNKS_MAX);
 
     // Paths that fill the footer.
     let mut writer = PackWriter::new(ID, NUMBER);

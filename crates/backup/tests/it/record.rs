@@ -250,6 +250,7 @@ fn what_a_restore_must_not_believe_is_refused() {
         (r#""pg_wal/00000002."#, r#""base/00000002."#),
         (r#""pg_wal/00000002."#, r#""pg_wal/x/00000002."#),
         (r#""pg_wal/000000020000000100000002"#, r#""pg_wal/000000020000000100000004"#),
+        (r#""pg_wal/000000020000000100000003"#, r#""pg_wal/000000020000000100000004"#),
         (r#""parent":null"#, r#""parent":null,"more":1"#),
     ] {
         let text = inner();

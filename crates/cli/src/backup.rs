@@ -57,6 +57,8 @@ mod tar_wal;
 mod transfer;
 mod unfinished;
 mod wal;
+#[cfg(test)]
+mod watched;
 mod whole;
 
 use failure::Failure;

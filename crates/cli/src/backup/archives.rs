@@ -200,3 +200,49 @@ fn key(path: &BackupPath) -> u64 {
     path.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgshrink_backup::manifest::{PathEncoding, Writer};
+    use std::sync::mpsc::sync_channel;
+
+    fn entry(path: &str, size: u64, content: &[u8]) -> FileEntry {
+        let checksum = Checksum::from(Crc32c::of(content));
+        FileEntry { path: path.parse().unwrap(), size, last_modified: None, checksum }
+    }
+
+    /// A manifest that lists these, where `a` came with the bytes `one`, and `b` with `three`.
+    fn compared(listed: &[FileEntry]) -> Result<Sha256, Failure> {
+        let (queue, _waiting) = sync_channel(1);
+        let jobs = Jobs::Queue(queue);
+        let mut archives = Archives::new(&[], CompressionAlgorithm::None, &jobs);
+        for (path, content) in [("a", &b"one"[..]), ("b", b"three")] {
+            let size = content.len() as u64;
+            archives.sums.insert(key(&path.parse().unwrap()), (size, Crc32c::of(content)));
+        }
+        let mut manifest = Vec::new();
+        let mut writer = Writer::new(None, PathEncoding::AsNeeded, &mut manifest);
+        listed.iter().for_each(|entry| writer.file(entry, &mut manifest));
+        writer.end(&[], &mut manifest);
+        let mut object = Vec::new();
+        let sha256 = archives.manifest(&mut &manifest[..], &mut object)?;
+        assert!(object == manifest && sha256 == Sha256(sha2::Sha256::digest(&manifest).into()));
+        Ok(sha256)
+    }
+
+    #[test]
+    fn what_came_with_other_bytes_than_the_manifest_says_is_no_backup() {
+        let [a, b] = [entry("a", 3, b"one"), entry("b", 5, b"three")];
+        compared(&[a.clone(), b.clone()]).unwrap();
+        for (listed, what) in [
+            (vec![a.clone(), entry("b", 5, b"thr\0e")], "b: it came with other bytes"),
+            (vec![a.clone(), entry("b", 6, b"three")], "b: it came with other bytes"),
+            (vec![a.clone()], "it lists 1 files, and 2 came"),
+            (vec![a, b, entry("c", 0, b"")], "c: the manifest lists it, and the server did not send it"),
+        ] {
+            let Err(error) = compared(&listed) else { panic!("{what}") };
+            assert!(error.to_string().contains(what), "{error}");
+        }
+    }
+}

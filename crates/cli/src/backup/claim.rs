@@ -353,3 +353,6 @@ fn name_of_now() -> Result<String, Failure> {
     let (date, clock) = digits.split_at(8);
     Ok(format!("{date}T{clock}Z"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Chunks that earlier attempts at a backup have stored.
 //!
 //! A chunk that comes again with the same bytes, at the same place of the same file, is not stored again. Files may have
-//! changed between two attempts, so the server sends everything again, and only SHA-256 decides.
+//! changed between two attempts, so the server sends everything again, and only BLAKE3 decides.
 
 use super::Failure;
 use super::claim::{Claim, OBJECTS_MAX};
@@ -127,4 +127,56 @@ fn key(area: Area, path: &BackupPath, offset: u64) -> u64 {
 
 fn beginning(blake3: &Blake3) -> [u8; 16] {
     blake3.0.first_chunk().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::watched::Watched;
+    use super::*;
+    use pgshrink_backup::manifest::SystemIdentifier;
+    use pgshrink_backup::pack::{ChunkFacts, PackWriter};
+
+    const FILE: &str = "base/5/16384";
+
+    /// A pack with a chunk of each content, at multiples of ten.
+    fn store(watched: &Watched, claim: &Claim, index: usize, contents: &[&[u8]]) {
+        let number = PackNumber::new(0, index).unwrap();
+        let mut writer = PackWriter::new(claim.id, number);
+        let mut bytes = writer.header().to_vec();
+        for (at, raw) in contents.iter().enumerate() {
+            let facts = ChunkFacts {
+                offset: 10 * at as u64,
+                raw_bytes: raw.len() as u32,
+                blake3: Blake3::of(raw),
+                raw_checksum: 0,
+                codec: 1,
+            };
+            writer.add(Area::Data, &FILE.parse().unwrap(), &facts, raw).unwrap();
+            bytes.extend_from_slice(raw);
+        }
+        bytes.extend_from_slice(&writer.finish().bytes);
+        watched.create(&claim.object(&number.object_name()).unwrap(), &bytes).unwrap();
+    }
+
+    #[test]
+    fn a_chunk_is_known_at_its_own_place_only_and_the_rest_is_unused() {
+        let watched = Watched::quiet();
+        let claim = Claim::take(&watched, SystemIdentifier(7)).unwrap();
+        store(&watched, &claim, 0, &[b"zeros", b"other", b"stale"]);
+        store(&watched, &claim, 1, &[b"gone"]);
+        let known = Known::read(&watched, &claim).unwrap();
+        assert_eq!(known.packs(), 2);
+        let has = |area, path: &str, offset, raw: &[u8]| {
+            known.has(area, &path.parse().unwrap(), offset, &Blake3::of(raw))
+        };
+        assert!(has(Area::Data, FILE, 0, b"zeros") && has(Area::Data, FILE, 10, b"other"));
+        assert!(!has(Area::Data, FILE, 10, b"zeros"), "the same bytes elsewhere in the file");
+        assert!(!has(Area::Data, "base/5/16385", 0, b"zeros"), "of another file");
+        assert!(!has(Area::Configuration, FILE, 0, b"zeros"), "of a file outside of the data directory");
+        assert!(!has(Area::Data, FILE, 20, b"fresh"), "the file has changed");
+        let (records, objects) = known.finish();
+        let found: Vec<_> = records.iter().map(|record| (record.number, &record.unused[..])).collect();
+        assert_eq!(found, [(PackNumber(1), &[2][..])]);
+        assert_eq!(objects, [claim.object("packs/00000002.pack").unwrap()]);
+    }
 }

@@ -18,8 +18,15 @@ pub(super) const SILENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
 
+/// A sign of life may come late, or not at all: there are many of them in that time.
+const _: () = assert!(SILENCE.as_secs() >= 10 * PERIOD.as_secs());
+
 /// Gives signs of life until the channel says otherwise. The store may be out of reach for a while: then there are none.
 pub(super) fn keep(repository: &dyn Repository, claim: &Claim, until: &Receiver<()>) {
+    keep_every(PERIOD, repository, claim, until);
+}
+
+fn keep_every(period: Duration, repository: &dyn Repository, claim: &Claim, until: &Receiver<()>) {
     let mut last: Option<ObjectName> = None;
     for count in 0_u64.. {
         let object = claim.object(&format!("lease/{:04}-{count:012}", claim.attempt));
@@ -29,7 +36,7 @@ pub(super) fn keep(repository: &dyn Repository, claim: &Claim, until: &Receiver<
         {
             let _ = repository.remove(&old);
         }
-        match until.recv_timeout(PERIOD) {
+        match until.recv_timeout(period) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -41,6 +48,15 @@ pub(super) fn keep(repository: &dyn Repository, claim: &Claim, until: &Receiver<
 
 /// Looks at who writes these backups: at once where it is a process of this machine, and else as long as it takes.
 pub(super) fn observe(repository: &dyn Repository, names: &[String]) -> Result<Vec<Lease>, Failure> {
+    observe_for(repository, names, (SILENCE, LOOK_PERIOD))
+}
+
+/// Who shows no sign of life for so long is silent. So much time lies between two looks.
+fn observe_for(
+    repository: &dyn Repository,
+    names: &[String],
+    (silence, look_period): (Duration, Duration),
+) -> Result<Vec<Lease>, Failure> {
     let mut leases = Vec::with_capacity(names.len());
     for name in names {
         let alive = Begun::last(repository, name).ok().and_then(|begun| begun.process.is_alive());
@@ -56,11 +72,11 @@ pub(super) fn observe(repository: &dyn Repository, names: &[String]) -> Result<V
     if is_open(&leases) {
         eprintln!(
             "pgshrink: looks for {} s whether somebody still writes what is incomplete",
-            SILENCE.as_secs()
+            silence.as_secs()
         );
     }
-    while is_open(&leases) && began.elapsed() < SILENCE {
-        thread::sleep(LOOK_PERIOD);
+    while is_open(&leases) && began.elapsed() < silence {
+        thread::sleep(look_period);
         for (at, name) in names.iter().enumerate() {
             if leases[at] == Lease::Unobserved && signs(repository, name)? != first[at] {
                 leases[at] = Lease::Renewed;
@@ -76,3 +92,6 @@ fn signs(repository: &dyn Repository, name: &str) -> Result<Vec<ObjectName>, Fai
     let found = repository.list(Some(&ObjectName::new(name)?), OBJECTS_MAX)?;
     Ok(found.into_iter().map(|found| found.name).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -442,3 +442,6 @@ pub(super) fn check_place(path: &BackupPath) -> Result<(), Failure> {
     }
     Err(Failure::damage(path, "no server keeps a file there"))
 }
+
+#[cfg(test)]
+mod tests;

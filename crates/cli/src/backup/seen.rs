@@ -172,6 +172,23 @@ mod tests {
         assert_eq!(seen(&["begun-0001.json", "backup-0001.json"]), Stage::Nothing);
     }
 
+    /// A listing need not be of one moment: this one has the mark, and misses the manifest that came before it.
+    #[test]
+    fn a_manifest_that_a_listing_has_missed_is_looked_for_again() {
+        use crate::backup::watched::Watched;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let looks = AtomicUsize::new(0);
+        let watched = Watched::new(move |call, inner| {
+            if call == "below b" && looks.fetch_add(1, Ordering::Relaxed) == 1 {
+                inner.create(&manifest_object("b", 0).unwrap(), b"{}").unwrap();
+            }
+        });
+        for object in [begun_object("b", 0), record_object("b", 0), removing_object("b")] {
+            watched.create(&object.unwrap(), b"{}").unwrap();
+        }
+        assert_eq!(Seen::of(&watched, "b").unwrap().stage(), Stage::Complete(0));
+    }
+
     #[test]
     fn a_backup_that_was_complete_when_it_was_marked_stays_and_a_manifest_that_came_later_makes_none() {
         assert_eq!(seen(&["begun.json", "backup.json", "backup_manifest", MARK]), Stage::Complete(0));

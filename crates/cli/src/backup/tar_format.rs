@@ -227,3 +227,40 @@ impl Manifest {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgshrink_backup::manifest::{PathEncoding, Writer};
+    use pgshrink_testkit::TempDir;
+
+    /// What comes of an archive and a manifest that have these bytes.
+    fn taken(archive: &[u8], manifest: &[u8]) -> Result<(Vec<Member>, Listed), Failure> {
+        let keep = TempDir::new().unwrap();
+        let place = Place::make(keep.path(), Access::Owner)?;
+        let spaces = vec![Tablespace { space: None, size_bytes: None }];
+        let mut files = Files::new(&place, Access::Owner, spaces, CompressionAlgorithm::None);
+        files.take(Event::ArchiveBegins(0))?;
+        archive.chunks(500).try_for_each(|piece| files.take(Event::ArchiveData(piece)))?;
+        files.take(Event::ManifestBegins)?;
+        manifest.chunks(50).try_for_each(|piece| files.take(Event::ManifestData(piece)))?;
+        files.finish()
+    }
+
+    #[test]
+    fn an_archive_or_a_manifest_that_came_in_part_is_no_backup() {
+        let archive = [&[7; 512][..], &[0; 1024]].concat();
+        let mut manifest = Vec::new();
+        Writer::new(None, PathEncoding::AsNeeded, &mut manifest).end(&[], &mut manifest);
+        let (members, listed) = taken(&archive, &manifest).unwrap();
+        assert_eq!((members[0].bytes, listed.size), (Some(1536), manifest.len() as u64));
+        for length in [0, 512, 1024, 1535] {
+            assert!(taken(&archive[..length], &manifest).is_err(), "{length} bytes of the archive");
+        }
+        for length in [0, 100, manifest.len() - 1] {
+            assert!(taken(&archive, &manifest[..length]).is_err(), "{length} bytes of the manifest");
+        }
+        let flipped = String::from_utf8(manifest).unwrap().replace("Version\": 1", "Version\": 2");
+        assert!(taken(&archive, flipped.as_bytes()).is_err(), "its own checksum is of other bytes");
+    }
+}

@@ -122,7 +122,7 @@ impl Receiving<'_> {
                 };
                 self.moved = Instant::now();
             }
-            if until.is_some_and(|until| self.segment.end() >= until) {
+            if until.is_some_and(|until| self.segment.reaches(until)) {
                 break;
             }
             if until.is_some() && self.moved.elapsed() > STALL_MAX {
@@ -225,6 +225,11 @@ impl Segment {
         Lsn(self.begin.0 + self.offset + self.raw.len() as u64)
     }
 
+    /// Whether all WAL before a position came.
+    fn reaches(&self, stop: Lsn) -> bool {
+        self.end() >= stop
+    }
+
     /// Takes WAL, which must follow what came before.
     fn take(&mut self, at: Lsn, mut data: &[u8]) -> Result<(), Failure> {
         if at != self.end() {
@@ -272,4 +277,39 @@ impl Segment {
         }
         Ok((self.files, self.ready))
     }
+}
+
+#[test]
+fn wal_that_does_not_follow_is_refused_and_a_segment_is_filled_to_its_end() {
+    let size = WalSegmentSize::new(1 << 20).unwrap();
+    let segment = || Segment {
+        ready: VecDeque::new(),
+        timeline: Timeline::FIRST,
+        size,
+        begin: Lsn(0x50_0000),
+        source: None,
+        offset: 0,
+        raw: Vec::new(),
+        files: Vec::new(),
+    };
+    let mut taken = segment();
+    taken.take(Lsn(0x50_0000), &[7; 700_000]).unwrap();
+    assert_eq!(taken.end(), Lsn(0x50_0000 + 700_000));
+    assert!(taken.reaches(taken.end()) && !taken.reaches(Lsn(taken.end().0 + 1)));
+    for wrong in [0x50_0000, 0x50_0000 + 699_999, 0x50_0000 + 700_001, 0x60_0000] {
+        let error = taken.take(Lsn(wrong), &[7; 10]).unwrap_err().to_string();
+        assert!(error.contains("expected WAL at 0/5AAE60"), "{error}");
+    }
+    // It ends a byte into the next segment.
+    taken.take(taken.end(), &[8; (1 << 20) - 700_000 + 1]).unwrap();
+    let (files, jobs) = taken.finish().unwrap();
+    let names: Vec<_> = files.iter().map(|file| (file.path.to_string(), file.bytes)).collect();
+    let name = |last: u32| (format!("pg_wal/00000001000000000000000{last}"), 1 << 20);
+    assert_eq!(names, [name(5), name(6)]);
+    let raw: Vec<u8> = jobs.iter().flat_map(|job| &job.raw).copied().collect();
+    let expected = [&vec![7; 700_000][..], &vec![8; (1 << 20) - 700_000 + 1], &vec![0; (1 << 20) - 1]].concat();
+    assert!(raw == expected, "{} bytes", raw.len());
+    // Where nothing came, nothing is made up.
+    let (files, jobs) = segment().finish().unwrap();
+    assert!(files.is_empty() && jobs.is_empty());
 }

@@ -1,6 +1,8 @@
 //! `pgshrink expire`.
 
 use crate::backup::{Kept, Running, backup, done, refused};
+use pgshrink_backup::ServerTime;
+use pgshrink_backup::record::Record;
 use pgshrink_testkit::{Cluster, S3, Server, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -73,6 +75,17 @@ fn old_backups_go_and_the_rest_stays_whole() {
     assert_eq!(outcome["removed"], 0);
     assert!(refused(&["expire", "--from", &repository]).contains("--keep-last"));
     assert!(refused(&["expire", "--from", &repository, "--keep-last", "0"]).contains("--keep-last"));
+    // Its name comes from a clock that may be wrong, and says nothing of its age.
+    let (newest, old) = (Path::new(&repository).join(&names[2]), "20000101T000000Z-00000000");
+    fs::rename(newest, Path::new(&repository).join(old)).unwrap();
+    assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], old);
+    // The server's clock was ten years ahead: nobody knows how old the other one is, but for the clock of this machine.
+    let record = Path::new(&repository).join(old).join("backup.json");
+    let mut ahead = Record::read(&fs::read(&record).unwrap()).unwrap();
+    let seconds = ahead.stop_time.unix_seconds() + 10 * 365 * 86_400;
+    ahead.stop_time = ServerTime::from_unix_seconds(seconds).unwrap();
+    fs::write(&record, ahead.write().unwrap()).unwrap();
+    assert_eq!(done(&["expire", "--from", &repository, "--keep-days", "7"])["removed"], 0);
 }
 
 #[test]

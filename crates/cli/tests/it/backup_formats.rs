@@ -652,6 +652,12 @@ fn a_disk_that_is_too_small_or_fills_up_is_named() {
         assert!(said.contains("MiB are needed") && said.contains("MiB are free"), "{said}");
         assert!(!to.exists());
     }
+    let (keep, archive) = (TempDir::new().unwrap(), ["--format", "archive"]);
+    let from = crate::backup::repository(&keep);
+    crate::backup::backup(&cluster, &from, &archive);
+    let said = refused(&["restore", "latest", "--from", &from, "--into", to.to_str().unwrap()]);
+    assert!(said.contains("MiB are needed") && said.contains("MiB are free"), "{said}");
+    assert!(!to.exists());
     // Compressed archives may fit; nobody knows before. Here the WAL's 16 MiB do not.
     let said = refused(&[&words[..], &["tar", "--compression", "gzip:1"]].concat());
     assert!(said.to_lowercase().contains("no space"), "{said}");

@@ -1,7 +1,9 @@
 //! What a restore refuses: places inside of each other, and backups whose parts contradict themselves.
 
 use crate::backup::{Kept, backup, damaged, done, give, refused, repository, start};
-use pgshrink_backup::pack::Sha256;
+use pgshrink_backup::pack::{
+    Blake3, ChunkFacts, Ending, Footer, PackNumber, PackWriter, PackedFile, Sha256, Trailer,
+};
 use pgshrink_backup::record::Record;
 use pgshrink_testkit::{Cluster, Server, TempDir};
 use sha2::Digest;
@@ -69,18 +71,53 @@ fn a_role_without_replication_or_a_server_without_senders_is_refused_with_the_ne
     assert!(text.contains("ALTER ROLE name REPLICATION"), "{text}");
 }
 
+/// Changes the record of a backup, with the right checksum.
+fn forge_record(backup: &Path, change: impl FnOnce(&mut Record)) {
+    let path = backup.join("backup.json");
+    let mut forged = Record::read(&fs::read(&path).unwrap()).unwrap();
+    change(&mut forged);
+    fs::write(&path, forged.write().unwrap()).unwrap();
+}
+
+/// Changes what the first pack says of its chunks, with the right checksums everywhere.
+fn forge_pack(backup: &Path, change: impl Fn(&mut ChunkFacts)) {
+    forge_record(backup, |record| {
+        let known = &mut record.packs[0];
+        let path = backup.join(known.number.object_name());
+        let old = fs::read(&path).unwrap();
+        let trailer = old.last_chunk().unwrap();
+        let trailer = Trailer::read(trailer, old.len() as u64, record.id, known.number).unwrap();
+        let from = trailer.footer_at as usize;
+        let footer = Footer::read(&old[from..from + trailer.footer_bytes as usize], &trailer).unwrap();
+        let mut writer = PackWriter::new(record.id, known.number);
+        for chunk in &footer.chunks {
+            let PackedFile { area, path } = &footer.files[chunk.file];
+            let (at, mut facts) = (chunk.at as usize, chunk.facts);
+            change(&mut facts);
+            writer.add(*area, path, &facts, &old[at..at + chunk.stored_bytes as usize]).unwrap();
+        }
+        let Ending { bytes, footer } = writer.finish();
+        known.footer_sha256 = footer;
+        fs::write(&path, [&old[..from], &bytes].concat()).unwrap();
+    });
+}
+
 /// Changes the manifest of a backup, with the right checksums everywhere.
 fn forge(backup: &Path, change: impl FnOnce(String) -> String) {
-    let [manifest, record] = ["backup_manifest", "backup.json"].map(|name| backup.join(name));
+    let sha256 = forge_manifest(backup, change);
+    forge_record(backup, |record| record.manifest_sha256 = sha256);
+}
+
+/// The same, but the record has the old one. Gives the new one.
+fn forge_manifest(backup: &Path, change: impl FnOnce(String) -> String) -> Sha256 {
+    let manifest = backup.join("backup_manifest");
     let text = fs::read_to_string(&manifest).unwrap();
     let lines = &text[..text.find("\"Manifest-Checksum\"").unwrap()];
     let lines = change(lines.to_owned());
     let checksum = Sha256(sha2::Sha256::digest(&lines).into());
     let text = format!("{lines}\"Manifest-Checksum\": \"{checksum}\"}}\n");
     fs::write(&manifest, &text).unwrap();
-    let mut forged = Record::read(&fs::read(&record).unwrap()).unwrap();
-    forged.manifest_sha256 = Sha256(sha2::Sha256::digest(&text).into());
-    fs::write(&record, forged.write().unwrap()).unwrap();
+    Sha256(sha2::Sha256::digest(&text).into())
 }
 
 #[test]
@@ -118,4 +155,59 @@ fn a_backup_with_a_file_that_is_a_directory_or_has_an_internal_name_is_damaged()
     // The forgery itself is a backup.
     forge(&place, |lines| lines);
     done(&["verify", &kept.name, "--from", &kept.repository()]);
+}
+
+/// Each of these is found by one comparison alone: all other checksums are right.
+#[test]
+fn a_backup_whose_parts_contradict_each_other_is_damaged_and_the_part_is_named() {
+    let kept = Kept::new(&["--compression", "none"]);
+    let (repository, place) = (kept.repository(), Path::new(&kept.repository()).join(&kept.name));
+    let pack = place.join(PackNumber(1).object_name());
+    let saved = [place.join("backup_manifest"), place.join("backup.json"), pack].map(|path| {
+        let bytes = fs::read(&path).unwrap();
+        (path, bytes)
+    });
+    let with_version = |lines: &str, change: &dyn Fn(&str) -> String| {
+        let line = lines.lines().find(|line| line.contains("\"PG_VERSION\"")).unwrap();
+        lines.replacen(line, &change(line), 1)
+    };
+    let other_sum = |line: &str| {
+        let (before, sum) = line.split_once("\"Checksum\": \"").unwrap();
+        let digit = if sum.starts_with('0') { '1' } else { '0' };
+        format!("{before}\"Checksum\": \"{digit}{}", &sum[1..])
+    };
+    let comma = |line: &str| format!("{},", line.trim_end_matches(','));
+    let system = "\"System-Identifier\": 1,\n\"Files\": [";
+    let forgeries: [(&str, &dyn Fn()); 10] = [
+        ("PG_VERSION: its CRC-32C", &|| forge(&place, |lines| with_version(&lines, &other_sum))),
+        ("PG_VERSION: the backup has it twice", &|| {
+            forge(&place, |lines| with_version(&lines, &|line| format!("{}\n{line}", comma(line))));
+        }),
+        ("another cluster", &|| forge(&place, |lines| lines.replacen("\"Files\": [", system, 1))),
+        ("backup_manifest: its SHA-256", &|| {
+            forge_manifest(&place, |lines| with_version(&lines, &other_sum));
+        }),
+        ("more bytes than backup.json says", &|| forge_record(&place, |record| record.raw_bytes -= 1)),
+        ("chunks are in no pack", &|| forge_record(&place, |record| record.packs[0].unused.push(0))),
+        ("chunks are in no pack", &|| {
+            forge_record(&place, |record| record.packs.truncate(record.packs.len() - 1));
+        }),
+        ("its footer's SHA-256", &|| {
+            forge_record(&place, |record| record.packs[0].footer_sha256 = Sha256([1; 32]));
+        }),
+        ("decodes to other bytes", &|| forge_pack(&place, |facts| facts.blake3 = Blake3::of(b"other"))),
+        ("decodes to other bytes", &|| forge_pack(&place, |facts| facts.raw_checksum ^= 1)),
+    ];
+    for (number, (named, forge)) in forgeries.iter().enumerate() {
+        forge();
+        let text = damaged(&["verify", &kept.name, "--from", &repository]);
+        assert!(text.contains(named), "{number}: expected {named}, found {text}");
+        let into = kept.keep.path().join(format!("into{number}"));
+        let text =
+            refused(&["restore", &kept.name, "--from", &repository, "--into", into.to_str().unwrap()]);
+        assert!(text.contains(named) && !into.join("global/pg_control").exists(), "{number}: {text}");
+        saved.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    }
+    forge_pack(&place, |_| ());
+    done(&["verify", &kept.name, "--from", &repository]);
 }

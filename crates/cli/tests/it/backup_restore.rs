@@ -48,12 +48,17 @@ fn an_interrupted_restore_goes_on_and_mends_what_is_wrong() {
             .collect();
         files.sort_by_key(|path| fs::metadata(path).unwrap().len());
         let [removed, .., cut, flipped] = &files[..] else { panic!("some files are there: {files:?}") };
+        let marker = fs::read(into.join(MARKER)).unwrap();
         fs::remove_file(removed).unwrap();
         fs::write(cut, b"short").unwrap();
         flip(flipped, 9000);
         done(&[&words[..], &["--resume"]].concat());
         assert!(!into.join(MARKER).exists());
         assert!(refused(&[&words[..], &["--resume"]].concat()).contains("not empty"));
+        // As if it had been killed at its very end. Nobody writes to it again: a server may have run there since.
+        fs::write(into.join(MARKER), marker).unwrap();
+        assert!(refused(&[&words[..], &["--resume"]].concat()).contains("complete already"));
+        fs::remove_file(into.join(MARKER)).unwrap();
     });
     assert_eq!(copy.sql(SUMS).unwrap(), expected);
 }

@@ -190,6 +190,8 @@ fn nobody_goes_on_with_a_backup_that_is_being_written_or_is_of_another_cluster()
     // Clusters of one version come from one template here, and have its system identifier.
     let foreign = start(&Server::find(18).unwrap());
     assert_ne!(backup(&foreign, &repository, &["--resume", "--compression", "none"]), name);
+    let text = refused(&["restore", "latest", "--from", &repository, "--into", "/proc/x"]);
+    assert!(text.contains("several clusters"), "{text}");
     assert_eq!(state(&repository, &name), "incomplete");
 }
 

@@ -9,6 +9,7 @@ mod backup_boot_damage;
 mod backup_boot_ends;
 mod backup_configuration;
 mod backup_cuts;
+mod backup_durable;
 mod backup_expire;
 mod backup_formats;
 mod backup_parallel;

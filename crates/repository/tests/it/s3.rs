@@ -3,6 +3,7 @@
 use super::model::{self, name};
 use pgshrink_repository::{Error, Location, Repository, Variables};
 use pgshrink_testkit::{S3, skipped};
+use std::fs;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,4 +97,21 @@ fn a_writer_of_a_small_object_does_not_replace_one() {
         assert!(matches!(late.finish(), Err(Error::Exists { .. })));
         assert_eq!(repository.read(&name("one"), 0, 5).unwrap(), b"first");
     });
+}
+
+/// An upload that the store does not know any more was completed by a request whose answer was lost, or it was not: what is there
+/// under its name tells.
+#[test]
+fn an_upload_that_is_lost_is_an_error_although_another_object_has_its_name() {
+    let Some(s3) = start("s3::lost uploads") else { return };
+    let repository = open(&s3, "s3://backups");
+    let mut writer = repository.writer(&name("pack")).unwrap();
+    writer.write_all(&vec![7; 20 << 20]).unwrap();
+    repository.create(&name("pack"), b"another one's").unwrap();
+    let left = || fs::read_dir(s3.folder()).unwrap().map(|entry| entry.unwrap().path());
+    let uploads: Vec<_> = left().filter(|path| path.is_file()).collect();
+    assert!(!uploads.is_empty(), "{:?}", left().collect::<Vec<_>>());
+    uploads.iter().for_each(|path| fs::remove_file(path).unwrap());
+    assert!(matches!(writer.finish(), Err(Error::Store { .. } | Error::NotFound { .. })));
+    assert_eq!(repository.read(&name("pack"), 0, 13).unwrap(), b"another one's");
 }

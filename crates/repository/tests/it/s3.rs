@@ -2,7 +2,8 @@
 
 use super::model::{self, name};
 use pgshrink_repository::{Error, Location, Repository, Variables};
-use pgshrink_testkit::{S3, skipped};
+use pgshrink_testkit::relay::{Cut, Direction, Endpoint};
+use pgshrink_testkit::{Relay, S3, skipped};
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
@@ -114,4 +115,29 @@ fn an_upload_that_is_lost_is_an_error_although_another_object_has_its_name() {
     uploads.iter().for_each(|path| fs::remove_file(path).unwrap());
     assert!(matches!(writer.finish(), Err(Error::Store { .. } | Error::NotFound { .. })));
     assert_eq!(repository.read(&name("pack"), 0, 13).unwrap(), b"another one's");
+}
+
+/// `object_store` repeats none of these: a conditional request, whose answer may be lost, and an answer that breaks off.
+#[test]
+fn a_request_that_was_interrupted_is_repeated_and_an_answer_that_was_lost_is_not_missed() {
+    let Some(s3) = start("s3::interrupted requests") else { return };
+    let relay = Relay::to(Endpoint::local(s3.port())).start().unwrap();
+    let variables = s3.variables("secret").into_iter().map(|(name, value)| match name.as_str() {
+        "AWS_ENDPOINT_URL" => (name, format!("http://127.0.0.1:{}", relay.port())),
+        _ => (name, value),
+    });
+    let repository = Location::parse("s3://backups").unwrap().open(&variables.collect()).unwrap();
+    let bytes = [7; 300_000];
+    for (number, (direction, after)) in
+        [(Direction::ToServer, 100), (Direction::ToServer, 200_000), (Direction::ToClient, 10)].into_iter().enumerate()
+    {
+        let object = name(&format!("one/{number}"));
+        relay.cut_after(direction, after, Cut::Reset);
+        repository.create(&object, &bytes).unwrap_or_else(|error| panic!("{direction:?} {after}: {error}"));
+        assert!(matches!(repository.create(&object, b"another"), Err(Error::Exists { .. })));
+        for after in [10, 100_000] {
+            relay.cut_after(Direction::ToClient, after, Cut::Reset);
+            assert!(repository.read(&object, 0, bytes.len()).unwrap() == bytes, "{after}");
+        }
+    }
 }

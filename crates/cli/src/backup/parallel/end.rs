@@ -121,3 +121,32 @@ impl Stopped {
         kept.ledger.end(range)
     }
 }
+
+#[test]
+fn an_end_that_does_not_fit_the_beginning_is_refused() {
+    use pgshrink_backup::{Lsn, Timeline};
+    let label_text = b"START WAL LOCATION: 0/4000028 (file 000000020000000000000004)\n\
+        CHECKPOINT LOCATION: 0/4000080\nBACKUP METHOD: streamed\nBACKUP FROM: primary\n\
+        START TIME: 2026-11-25 15:39:20 CET\nLABEL: x\nSTART TIMELINE: 2\n";
+    let position = |lsn, timeline| Position { lsn: Lsn(lsn), timeline: Timeline::new(timeline).unwrap() };
+    let stopped = Stopped {
+        stop: position(0x400_0200, 2),
+        label: BackupLabel::parse(label_text).unwrap(),
+        label_text: label_text.to_vec(),
+        map_text: b"16385 /srv/one\n16390 /srv/two\n".to_vec(),
+        time: ServerTime::MIN,
+    };
+    let space = |oid: u32, location: &[u8]| Tablespace { space: Some((oid, location.into())), size_bytes: None };
+    let (one, two) = (space(16_385, b"/srv/one"), space(16_390, b"/srv/two"));
+    let data = Tablespace { space: None, size_bytes: None };
+    let start = position(0x400_0028, 2);
+    stopped.check(start, &[two.clone(), one.clone(), data.clone()]).unwrap();
+    for other in [position(0x400_0028, 1), position(0x400_0030, 2)] {
+        let error = stopped.check(other, &[one.clone(), two.clone(), data.clone()]).unwrap_err().to_string();
+        assert!(error.contains("its label says 0/4000028 on timeline 2"), "{error}");
+    }
+    for spaces in [vec![one.clone()], vec![one.clone(), two.clone(), space(16_400, b"/srv/three")], vec![one, space(16_390, b"/srv/moved")]] {
+        let error = stopped.check(start, &spaces).unwrap_err().to_string();
+        assert!(error.contains("other tablespaces than were read"), "{error}");
+    }
+}

@@ -86,7 +86,7 @@ impl Trace {
     /// Whether names in a directory were made durable behind one line and before another one.
     fn is_synced_between(&self, folder: &Path, from: usize, to: usize) -> bool {
         let synced = self.synced(&["fsync"], folder);
-        synced.iter().any(|call| call.began > from && call.ended < to)
+        synced.iter().any(|call| call.began >= from && call.ended < to)
     }
 }
 

@@ -3,8 +3,8 @@
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::pack::{
     ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, Blake3, CHUNK_BYTES_MAX, CHUNKS_MAX, ChunkFacts, Ending,
-    Error, Footer, Full, HEADER_BYTES, PAYLOAD_BYTES_MAX, PackNumber, PackWriter, PackedFile, Sha256, TRAILER_BYTES, Trailer,
-    check_header,
+    Error, Footer, Full, HEADER_BYTES, PAYLOAD_BYTES_MAX, PackNumber, PackWriter, PackedFile, Sha256,
+    TRAILER_BYTES, Trailer, check_header,
 };
 use pgshrink_testkit::{Rng, Seed};
 

@@ -307,7 +307,8 @@ fn wal_that_does_not_follow_is_refused_and_a_segment_is_filled_to_its_end() {
     let name = |last: u32| (format!("pg_wal/00000001000000000000000{last}"), 1 << 20);
     assert_eq!(names, [name(5), name(6)]);
     let raw: Vec<u8> = jobs.iter().flat_map(|job| &job.raw).copied().collect();
-    let expected = [&vec![7; 700_000][..], &vec![8; (1 << 20) - 700_000 + 1], &vec![0; (1 << 20) - 1]].concat();
+    let expected =
+        [&vec![7; 700_000][..], &vec![8; (1 << 20) - 700_000 + 1], &vec![0; (1 << 20) - 1]].concat();
     assert!(raw == expected, "{} bytes", raw.len());
     // Where nothing came, nothing is made up.
     let (files, jobs) = segment().finish().unwrap();

@@ -2,7 +2,7 @@
 //! directory of it comes last. The kernel's calls are watched, as no test can pull the plug.
 
 use crate::backup::{Kept, done};
-use pgshrink_testkit::{Missing, TempDir, skipped};
+use pgshrink_testkit::{Kind, Missing, TempDir, skipped};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,16 @@ const CALLS: &str = "trace=fsync,fdatasync,syncfs,rename,renameat,renameat2,link
 
 /// `None`: no program can be watched here, which was reported.
 fn strace() -> Option<()> {
-    let output = Command::new("strace").args(["-f", "-qq", "-e", "trace=fsync", "-o", "/dev/null", "true"]).output();
-    let why = match output {
+    let words = ["-f", "-qq", "-e", "trace=fsync", "-o", "/dev/null", "true"];
+    let missing = match Command::new("strace").args(words).output() {
         Ok(output) if output.status.success() => return Some(()),
-        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
-        Err(error) => error.to_string(),
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            Missing::new("strace", why, "allowing ptrace").of(Kind::Privilege)
+        }
+        Err(error) => Missing::new("strace", error.to_string(), "tools/setup"),
     };
-    skipped("durable", &Missing::new("strace", why, "tools/setup"));
+    skipped("what is durable, and when", &missing);
     None
 }
 
@@ -128,7 +131,9 @@ fn names_come_when_bytes_are_durable_and_what_makes_it_whole_comes_last() {
         let end = if file == manifest { usize::MAX } else { committed.began };
         assert!(trace.is_synced_between(file.parent().unwrap(), named.ended, end), "{}", file.display());
     }
-    for (above, made) in [(&*keep, "new"), (&keep.join("new"), "repository"), (&repository, "NAME"), (&place, "packs")] {
+    for (above, made) in
+        [(&*keep, "new"), (&keep.join("new"), "repository"), (&repository, "NAME"), (&place, "packs")]
+    {
         assert!(trace.is_synced_between(above, 0, committed.began), "{made} itself is durable");
     }
 
@@ -153,7 +158,11 @@ fn names_come_when_bytes_are_durable_and_what_makes_it_whole_comes_last() {
     let all = trace.synced(&["syncfs"], &tar)[0].ended;
     for file in files(&tar).iter().filter(|file| !file.ends_with("backup_manifest")) {
         let (named, _) = trace.named(file);
-        assert!(named.began > all && trace.is_synced_between(&tar, named.ended, committed.began), "{}", file.display());
+        assert!(
+            named.began > all && trace.is_synced_between(&tar, named.ended, committed.began),
+            "{}",
+            file.display()
+        );
     }
     assert!(committed.began > all && trace.is_synced_between(&tar, committed.ended, usize::MAX));
 

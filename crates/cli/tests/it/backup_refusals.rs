@@ -203,8 +203,7 @@ fn a_backup_whose_parts_contradict_each_other_is_damaged_and_the_part_is_named()
         let text = damaged(&["verify", &kept.name, "--from", &repository]);
         assert!(text.contains(named), "{number}: expected {named}, found {text}");
         let into = kept.keep.path().join(format!("into{number}"));
-        let text =
-            refused(&["restore", &kept.name, "--from", &repository, "--into", into.to_str().unwrap()]);
+        let text = refused(&["restore", &kept.name, "--from", &repository, "--into", into.to_str().unwrap()]);
         assert!(text.contains(named) && !into.join("global/pg_control").exists(), "{number}: {text}");
         saved.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     }

@@ -100,8 +100,8 @@ fn a_writer_of_a_small_object_does_not_replace_one() {
     });
 }
 
-/// An upload that the store does not know any more was completed by a request whose answer was lost, or it was not: what is there
-/// under its name tells.
+/// The store does not know an upload any more: it was completed by a request whose answer was lost, or it was not. What is
+/// there under its name tells.
 #[test]
 fn an_upload_that_is_lost_is_an_error_although_another_object_has_its_name() {
     let Some(s3) = start("s3::lost uploads") else { return };
@@ -129,7 +129,9 @@ fn a_request_that_was_interrupted_is_repeated_and_an_answer_that_was_lost_is_not
     let repository = Location::parse("s3://backups").unwrap().open(&variables.collect()).unwrap();
     let bytes = [7; 300_000];
     for (number, (direction, after)) in
-        [(Direction::ToServer, 100), (Direction::ToServer, 200_000), (Direction::ToClient, 10)].into_iter().enumerate()
+        [(Direction::ToServer, 100), (Direction::ToServer, 200_000), (Direction::ToClient, 10)]
+            .into_iter()
+            .enumerate()
     {
         let object = name(&format!("one/{number}"));
         relay.cut_after(direction, after, Cut::Reset);

@@ -33,7 +33,8 @@ fn stage(repository: &dyn Repository, name: &str) -> Stage {
 fn a_removal_or_takeover_that_comes_with_the_manifest_ends_the_backup() {
     for (object, what) in [("removing.json", "has removed"), ("begun-0001.json", "has taken")] {
         let watched = Watched::new(move |call, inner| {
-            if let Some(name) = call.strip_prefix("finish ").and_then(|name| name.strip_suffix("/backup_manifest"))
+            if let Some(name) =
+                call.strip_prefix("finish ").and_then(|name| name.strip_suffix("/backup_manifest"))
             {
                 put(inner, &format!("{name}/{object}"));
             }
@@ -85,7 +86,8 @@ fn a_backup_that_was_completed_is_not_taken_over() {
 #[test]
 fn a_backup_that_is_being_removed_is_not_taken_over_and_another_one_begins() {
     let watched = Watched::new(|call, inner| {
-        if let Some(name) = call.strip_prefix("create ").and_then(|name| name.strip_suffix("/begun-0001.json"))
+        if let Some(name) =
+            call.strip_prefix("create ").and_then(|name| name.strip_suffix("/begun-0001.json"))
         {
             put(inner, &format!("{name}/removing.json"));
         }
@@ -111,7 +113,8 @@ fn the_beginning_of_another_backup_is_damage() {
     let watched = Watched::quiet();
     let (claim, other) = (complete(&watched), complete(&watched));
     verify(&watched, (&claim.name, 0), claim.id).unwrap();
-    let [own, others] = [&claim, &other].map(|claim| watched.folder.path().join(&claim.name).join("begun.json"));
+    let [own, others] =
+        [&claim, &other].map(|claim| watched.folder.path().join(&claim.name).join("begun.json"));
     fs::copy(others, own).unwrap();
     let error = verify(&watched, (&claim.name, 0), claim.id).unwrap_err();
     assert!(matches!(error, Failure::Damage { .. }) && error.to_string().contains("begun.json"), "{error}");
@@ -122,7 +125,10 @@ fn what_was_completed_before_its_mark_stays_unless_it_was_known_to_be_complete()
     let watched = Watched::quiet();
     let (begun, completed) = (stored(&watched), complete(&watched));
     assert!(mark_for_removal(&watched, &begun.name, false).unwrap());
-    assert!(!mark_for_removal(&watched, &completed.name, false).unwrap(), "it was begun when it was looked at");
+    assert!(
+        !mark_for_removal(&watched, &completed.name, false).unwrap(),
+        "it was begun when it was looked at"
+    );
     assert!(mark_for_removal(&watched, &completed.name, true).unwrap());
     assert_eq!(stage(&watched, &begun.name), Stage::Removing);
 }
@@ -130,7 +136,9 @@ fn what_was_completed_before_its_mark_stays_unless_it_was_known_to_be_complete()
 #[test]
 fn a_removal_that_is_interrupted_anywhere_leaves_a_removal_and_no_backup() {
     let watched = Watched::new(|call, inner| {
-        let Some((name, _)) = call.strip_prefix("remove ").and_then(|object| object.split_once('/')) else { return };
+        let Some((name, _)) = call.strip_prefix("remove ").and_then(|object| object.split_once('/')) else {
+            return;
+        };
         let objects = inner.list(Some(&ObjectName::new(name).unwrap()), OBJECTS_MAX).unwrap().len();
         match stage(inner, name) {
             Stage::Complete(_) => assert_eq!(objects, 7, "{call}: a backup that looks whole is whole"),

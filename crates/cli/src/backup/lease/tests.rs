@@ -55,10 +55,17 @@ fn signs_of_life_change_until_the_end_and_there_is_always_one() {
     let until = Arc::clone(&renewed);
     let watched = Watched::new(move |call, inner| {
         if call.starts_with("remove") {
-            let others = inner.list(None, 10).unwrap().into_iter().filter(|found| found.name.as_str().contains("/lease/"));
+            let others = inner
+                .list(None, 10)
+                .unwrap()
+                .into_iter()
+                .filter(|found| found.name.as_str().contains("/lease/"));
             assert!(others.count() == 2 || until.lock().unwrap().is_none(), "{call}");
         }
-        if call.starts_with("create") && call.contains("/lease/") && count.fetch_add(1, Ordering::Relaxed) == 3 {
+        if call.starts_with("create")
+            && call.contains("/lease/")
+            && count.fetch_add(1, Ordering::Relaxed) == 3
+        {
             // It is told to end.
             *until.lock().unwrap() = None;
         }

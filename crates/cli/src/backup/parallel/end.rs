@@ -136,7 +136,8 @@ fn an_end_that_does_not_fit_the_beginning_is_refused() {
         map_text: b"16385 /srv/one\n16390 /srv/two\n".to_vec(),
         time: ServerTime::MIN,
     };
-    let space = |oid: u32, location: &[u8]| Tablespace { space: Some((oid, location.into())), size_bytes: None };
+    let space =
+        |oid: u32, location: &[u8]| Tablespace { space: Some((oid, location.into())), size_bytes: None };
     let (one, two) = (space(16_385, b"/srv/one"), space(16_390, b"/srv/two"));
     let data = Tablespace { space: None, size_bytes: None };
     let start = position(0x400_0028, 2);
@@ -145,7 +146,11 @@ fn an_end_that_does_not_fit_the_beginning_is_refused() {
         let error = stopped.check(other, &[one.clone(), two.clone(), data.clone()]).unwrap_err().to_string();
         assert!(error.contains("its label says 0/4000028 on timeline 2"), "{error}");
     }
-    for spaces in [vec![one.clone()], vec![one.clone(), two.clone(), space(16_400, b"/srv/three")], vec![one, space(16_390, b"/srv/moved")]] {
+    for spaces in [
+        vec![one.clone()],
+        vec![one.clone(), two.clone(), space(16_400, b"/srv/three")],
+        vec![one, space(16_390, b"/srv/moved")],
+    ] {
         let error = stopped.check(start, &spaces).unwrap_err().to_string();
         assert!(error.contains("other tablespaces than were read"), "{error}");
     }

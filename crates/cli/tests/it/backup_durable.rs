@@ -51,15 +51,20 @@ impl Trace {
             let (process, said) = line.split_once(' ').unwrap();
             let said = said.trim_start();
             if let Some(first) = said.strip_suffix("<unfinished ...>") {
-                waiting.insert(process, (first.to_owned(), number));
+                waiting.insert(process, (first.trim_end().to_owned(), number));
                 continue;
             }
-            let (first, began) = match said.strip_prefix("<... ") {
-                Some(_) => waiting.remove(process).unwrap(),
-                None => (String::new(), number),
+            // `<... fsync resumed>) = 0` goes on with `fsync(5</a/file>`.
+            let resumed = said.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>"));
+            let (text, began) = match resumed {
+                Some((_, rest)) => {
+                    let (first, began) = waiting.remove(process).unwrap();
+                    (first + rest, began)
+                }
+                None => (said.to_owned(), number),
             };
-            if said.ends_with("= 0") {
-                calls.push(Call { text: format!("{first}{said}"), began, ended: number });
+            if text.ends_with("= 0") {
+                calls.push(Call { text, began, ended: number });
             }
         }
         Trace(calls)

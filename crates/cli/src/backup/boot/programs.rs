@@ -33,7 +33,7 @@ impl Programs {
                 Ok(version) if major_of(&version) == Some(major) => {
                     return Ok(Programs { bin: behind_links(place)?, version });
                 }
-                Ok(version) => found.push(format!("{} of version {version}", program.display())),
+                Ok(version) => found.push(format!("{}, which is {version}", program.display())),
                 Err(reason) => found.push(format!("{}: {reason}", program.display())),
             }
         }

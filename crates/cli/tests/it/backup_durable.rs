@@ -170,19 +170,22 @@ fn names_come_when_bytes_are_durable_and_what_makes_it_whole_comes_last() {
         );
     }
     assert!(committed.began > all && trace.is_synced_between(&tar, committed.ended, usize::MAX));
+    check_removal(&kept, &repository, &place);
+}
 
-    // A removal: without its manifest it is no backup, and that is durable before anything else of it goes.
-    let other = crate::backup::backup(&kept.cluster, &text(&repository), &[]);
-    let words = ["expire", "--from", &text(&repository), "--keep-last", "1"];
-    let trace = Trace::of(&words);
+/// Without its manifest it is no backup, and that is durable before anything else of it goes.
+fn check_removal(kept: &Kept, repository: &Path, place: &Path) {
+    let from = repository.to_str().unwrap();
+    let other = crate::backup::backup(&kept.cluster, from, &[]);
+    let trace = Trace::of(&["expire", "--from", from, "--keep-last", "1"]);
     let removed = |name: &str| trace.find(&["unlink", "unlinkat"], &format!("\"{}/{name}", place.display()));
     let (manifest, mark) = (removed("backup_manifest")[0], removed("removing.json")[0]);
     let (marked, _) = trace.named(&place.join("removing.json"));
-    assert!(trace.is_synced_between(&place, marked.ended, manifest.began), "the mark comes first");
+    assert!(trace.is_synced_between(place, marked.ended, manifest.began), "the mark comes first");
     let packs = removed("packs/");
     assert!(!packs.is_empty());
     for pack in packs {
-        assert!(trace.is_synced_between(&place, manifest.ended, pack.began) && pack.ended < mark.began);
+        assert!(trace.is_synced_between(place, manifest.ended, pack.began) && pack.ended < mark.began);
     }
-    done(&["verify", &other, "--from", &text(&repository)]);
+    done(&["verify", &other, "--from", from]);
 }

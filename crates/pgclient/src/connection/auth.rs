@@ -164,3 +164,38 @@ impl<'a> Exchange<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is sent to a server that asks for this over a connection without TLS.
+    fn sent(
+        request: Authentication<'_>,
+        binding: ChannelBinding,
+        methods: &Methods,
+    ) -> (Result<(), String>, Vec<u8>) {
+        let password = Some(b"secret".to_vec());
+        let mut exchange = Exchange::new(Credentials { user: "ann", password, methods, binding }, None);
+        let mut out = Vec::new();
+        (exchange.answer(request, &mut out), out)
+    }
+
+    #[test]
+    fn a_password_does_not_go_to_a_server_that_may_not_have_it() {
+        let scram = || Authentication::Sasl(vec![SCRAM]);
+        let (any, only_scram) = (Methods::any(), Methods::parse("scram-sha-256").unwrap());
+        let (done, out) = sent(Authentication::Cleartext, ChannelBinding::Prefer, &any);
+        assert!(done.is_ok() && out.windows(6).any(|part| part == b"secret"));
+        for request in [Authentication::Cleartext, Authentication::Md5([1; 4]), scram()] {
+            let (done, out) = sent(request, ChannelBinding::Require, &any);
+            assert!(done.is_err_and(|error| error.contains("channel binding required")));
+            assert!(out.is_empty(), "the refusal comes before the password");
+        }
+        for request in [Authentication::Cleartext, Authentication::Md5([1; 4])] {
+            let (done, out) = sent(request, ChannelBinding::Prefer, &only_scram);
+            assert!(done.is_err_and(|error| error.contains("require_auth")) && out.is_empty());
+        }
+        assert!(sent(scram(), ChannelBinding::Prefer, &only_scram).0.is_ok());
+    }
+}

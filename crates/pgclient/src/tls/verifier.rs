@@ -130,3 +130,30 @@ impl ServerCertVerifier for Verifier {
         provider().signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+    use std::time::Duration;
+
+    fn self_signed() -> CertificateDer<'static> {
+        let key = KeyPair::generate().unwrap();
+        CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap().der().clone()
+    }
+
+    /// As PostgreSQL's documentation tells people to make them. OpenSSL looks at their dates, too.
+    #[test]
+    fn a_certificate_that_is_its_own_root_is_trusted_until_it_expires() {
+        let (own, other) = (self_signed(), self_signed());
+        let name = ServerName::try_from("localhost").unwrap();
+        let chain = Chain::new(vec![own.clone()]).unwrap();
+        let verify = |certificate: &CertificateDer<'_>, seconds| {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+            chain.verify(certificate, &[], &name, &[], now)
+        };
+        assert!(verify(&own, 1_700_000_000).is_ok());
+        assert!(verify(&own, 1).is_err() && verify(&own, 90_000_000_000).is_err());
+        assert!(verify(&other, 1_700_000_000).is_err());
+    }
+}

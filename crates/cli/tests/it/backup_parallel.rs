@@ -340,6 +340,10 @@ fn a_standby_is_backed_up_in_parallel_and_not_across_its_promotion() {
 const READS: &str = "select count(*) > 0 from pg_stat_activity
     where application_name = 'pgshrink' and query like '%pg_read_binary_file($1%' and backend_type = 'client backend'";
 
+/// Whether all readers read: the only other session is that of the backup itself.
+const ALL_READ: &str = "select count(*) = 1 from pg_stat_activity
+    where application_name = 'pgshrink' and query !~ 'pg_read_binary_file' and backend_type = 'client backend'";
+
 #[test]
 fn a_connection_that_is_cut_ends_a_parallel_backup_and_nothing_is_left() {
     let cluster = start(&Server::find(15).unwrap());
@@ -352,6 +356,7 @@ fn a_connection_that_is_cut_ends_a_parallel_backup_and_nothing_is_left() {
     for end in ends {
         let child = spawn(&cluster.conninfo("postgres"), &repository(&keep), &["--max-rate", "2000"]);
         wait_for(&cluster, READS);
+        wait_for(&cluster, ALL_READ);
         let cut = format!(
             "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity
              where application_name = 'pgshrink' and {end}) as sessions"

@@ -28,7 +28,7 @@ use crate::manifest::SystemIdentifier;
 use crate::time::ServerTime;
 use crate::wal::{Lsn, Timeline};
 
-pub use plan::{Decision, Plan, plan};
+pub use plan::{Decision, Plan, newest, plan};
 pub use reason::Reason;
 
 /// Backups at most that a plan is made for.

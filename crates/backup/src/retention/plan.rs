@@ -85,6 +85,16 @@ pub fn plan(backups: &[Backup], rules: &Rules) -> Result<Plan, Error> {
     Ok(Plan { decisions, removals })
 }
 
+/// Index of the complete backup with a whole chain that ended last, in a list of one system's backups.
+///
+/// # Errors
+/// [`Error::Retention`] for names that come twice and dependencies in a circle.
+pub fn newest(backups: &[Backup]) -> Result<Option<usize>, Error> {
+    let list = List::new(backups)?;
+    let systems = list.systems(&list.broken());
+    Ok(systems.first().and_then(|newest_first| newest_first.first()).map(|newest| newest.index))
+}
+
 /// A complete backup with a whole chain.
 struct Restorable {
     index: usize,

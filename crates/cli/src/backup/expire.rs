@@ -86,7 +86,7 @@ impl Found {
         let mut found = Found { backups: Vec::new(), unreadable: Vec::new() };
         for (name, attempt) in &names.whole {
             match Whole::read(repository, name, *attempt) {
-                Ok(whole) => found.backups.push(complete(name, &whole)?),
+                Ok(whole) => found.backups.push(whole.for_retention()?),
                 Err(error) if Look::of(&error).is_some() => found.unreadable.push((name.clone(), error)),
                 Err(error) => return Err(error),
             }
@@ -108,17 +108,6 @@ impl Found {
         }
         Ok(found)
     }
-}
-
-fn complete(name: &str, whole: &Whole<'_>) -> Result<Backup, Failure> {
-    let record = &whole.record;
-    let parent = record.parent.as_deref().map(str::parse).transpose()?;
-    let state = State::Complete {
-        timeline: record.stop_timeline,
-        stop: record.stop_lsn,
-        stop_time: record.stop_time,
-    };
-    Ok(Backup { name: name.parse()?, system: record.system_identifier, parent, state })
 }
 
 /// Carries the plan out, and says how many backups are gone.

@@ -4,7 +4,9 @@ use super::{Failure, whole};
 use crate::args::{BackupKeyArgs, FromArgs};
 use pgshrink_cfs::seal::{MasterKey, Secret};
 use pgshrink_cfs_server::secrets::{self, Kernel, SecretError};
-use pgshrink_repository::{KeyId, Location, ObjectName, Repository, SealKey, Variables, sealed};
+use pgshrink_repository::{
+    Error as RepositoryError, KeyId, Location, ObjectName, Repository, SealKey, Variables, sealed,
+};
 use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -40,24 +42,27 @@ pub(super) fn open_at(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Reposi
 /// Of several keys only the first counts, so that a backup that is resumed does not get objects with two keys.
 ///
 /// Without a key, a repository whose newest backup is encrypted is refused: the key was forgotten, and a plain backup would
-/// disclose what the others keep secret.
+/// disclose what the others keep secret. With a key, one whose newest backup is plain is: no command could read both.
 pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Repository>, Failure> {
     let mut keys = keys(key)?;
     keys.truncate(1);
     let has_key = !keys.is_empty();
     let location = Location::parse(place)?;
     let repository = sealed(location.create(&Variables::of_process())?, &location.to_string(), keys);
-    if !has_key && let Some(newest) = whole::newest_name(&*repository)? {
-        let object = ObjectName::new(&format!("{newest}/begun.json"))?;
-        // What else is wrong with an old backup does not keep a new one from being taken.
-        if let Err(error @ Failure::Locked { .. }) = repository.read(&object, 0, 8).map_err(Failure::from) {
-            let reason = format!(
-                "{error}. A backup without a key would not be encrypted; if that is wanted, take another directory or prefix"
-            );
-            return Err(Failure::new(location, reason));
+    let Some(newest) = whole::newest_name(&*repository)? else { return Ok(repository) };
+    let object = ObjectName::new(&format!("{newest}/begun.json"))?;
+    let reason = match repository.read(&object, 0, 8) {
+        Err(error @ RepositoryError::Locked { .. }) if !has_key => {
+            let error = Failure::from(error);
+            format!("{error}. A backup without a key would not be encrypted; if that is wanted, take")
         }
-    }
-    Ok(repository)
+        Err(error @ RepositoryError::NotSealed { .. }) if has_key => {
+            format!("{error}. No command reads plain and encrypted backups of one repository; take")
+        }
+        // What else is wrong with an old backup does not keep a new one from being taken.
+        _ => return Ok(repository),
+    };
+    Err(Failure::new(location, format!("{reason} another directory or prefix")))
 }
 
 /// All keys that were named, files before commands.

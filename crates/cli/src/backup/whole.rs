@@ -9,6 +9,7 @@ use pgshrink_backup::pack::{
     BackupId, Footer, HEADER_BYTES, PackNumber, Sha256, TRAILER_BYTES, Trailer, check_header,
 };
 use pgshrink_backup::record::{RECORD_BYTES_MAX, Record};
+use pgshrink_backup::retention::{Backup, State, newest};
 use pgshrink_repository::{Error as RepositoryError, ObjectName, Repository};
 use sha2::Digest;
 
@@ -76,7 +77,8 @@ fn there<T>(found: Result<T, RepositoryError>) -> Result<T, Failure> {
 }
 
 impl<'r> Whole<'r> {
-    /// Opens a backup by its name; `latest` is the one whose WAL ends last.
+    /// Opens a backup by its name; `latest` is the one that ended last, as `expire` sees it: a clock that was ahead makes no
+    /// older one of the same timeline the latest.
     pub(super) fn open(repository: &'r dyn Repository, name: &str) -> Result<Whole<'r>, Failure> {
         if name != "latest" {
             let stage = if is_name(name) { Seen::of(repository, name)?.stage() } else { Stage::Nothing };
@@ -90,21 +92,30 @@ impl<'r> Whole<'r> {
             };
             return Err(Failure::new(name, found));
         }
-        let mut latest: Option<Whole<'_>> = None;
-        for (name, attempt) in &names(repository)?.whole {
-            let found = Whole::read(repository, name, *attempt)?;
-            let place = |whole: &Whole<'_>| (whole.record.stop_time, whole.record.stop_lsn);
-            if let Some(known) = &latest
-                && known.record.system_identifier != found.record.system_identifier
-            {
-                let what = "the repository has backups of several clusters; name the backup";
-                return Err(Failure::new("latest", what));
-            }
-            if latest.as_ref().is_none_or(|known| place(known) <= place(&found)) {
-                latest = Some(found);
-            }
+        let names = names(repository)?.whole;
+        // Records of many backups would need much memory.
+        let read = |(name, attempt): &(String, u32)| Whole::read(repository, name, *attempt)?.for_retention();
+        let backups = names.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+        if backups.windows(2).any(|two| two[0].system != two[1].system) {
+            let what = "the repository has backups of several clusters; name the backup";
+            return Err(Failure::new("latest", what));
         }
-        latest.ok_or_else(|| Failure::new("latest", "the repository has no backup that is whole"))
+        match newest(&backups)?.map(|index| &names[index]) {
+            Some((name, attempt)) => Whole::read(repository, name, *attempt),
+            None => Err(Failure::new("latest", "the repository has no backup that is whole")),
+        }
+    }
+
+    /// What rules of retention have to know.
+    pub(super) fn for_retention(&self) -> Result<Backup, Failure> {
+        let record = &self.record;
+        let parent = record.parent.as_deref().map(str::parse).transpose()?;
+        let state = State::Complete {
+            timeline: record.stop_timeline,
+            stop: record.stop_lsn,
+            stop_time: record.stop_time,
+        };
+        Ok(Backup { name: self.name.parse()?, system: record.system_identifier, parent, state })
     }
 
     /// Reads the record of the attempt that has completed it.

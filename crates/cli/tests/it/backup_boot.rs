@@ -327,7 +327,7 @@ fn a_server_that_will_not_do_is_refused_before_anything_is_restored() {
         assert!(!scratch.exists(), "nothing is made");
         space.assert_clean();
     };
-    let version = format!("of version {}", other.version);
+    let version = format!("is {}", other.version);
     refused(&mut space.verify(&other, &[]), &["needs PostgreSQL 15", &version, "--server-bin"]);
     let missing = ServerBinaries { bin: space.path("nowhere"), ..server.clone() };
     refused(&mut space.verify(&missing, &[]), &["needs PostgreSQL 15", "nowhere", "no program postgres"]);

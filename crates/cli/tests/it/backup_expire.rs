@@ -79,12 +79,22 @@ fn old_backups_go_and_the_rest_stays_whole() {
     let (newest, old) = (Path::new(&repository).join(&names[2]), "20000101T000000Z-00000000");
     fs::rename(newest, Path::new(&repository).join(old)).unwrap();
     assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], old);
-    // The server's clock was ten years ahead: nobody knows how old the other one is, but for the clock of this machine.
-    let record = Path::new(&repository).join(old).join("backup.json");
-    let mut ahead = Record::read(&fs::read(&record).unwrap()).unwrap();
-    let seconds = ahead.stop_time.unix_seconds() + 10 * 365 * 86_400;
-    ahead.stop_time = ServerTime::from_unix_seconds(seconds).unwrap();
-    fs::write(&record, ahead.write().unwrap()).unwrap();
+    // The server's clock was ten years ahead.
+    let ahead = |name: &str| {
+        let path = Path::new(&repository).join(name).join("backup.json");
+        let bytes = fs::read(&path).unwrap();
+        let mut record = Record::read(&bytes).unwrap();
+        let seconds = record.stop_time.unix_seconds() + 10 * 365 * 86_400;
+        record.stop_time = ServerTime::from_unix_seconds(seconds).unwrap();
+        fs::write(&path, record.write().unwrap()).unwrap();
+        (path, bytes)
+    };
+    // The WAL of the other one goes further.
+    let (path, bytes) = ahead(&names[1]);
+    assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], old);
+    fs::write(path, bytes).unwrap();
+    // Nobody knows how old the other one is, but for the clock of this machine.
+    ahead(old);
     assert_eq!(done(&["expire", "--from", &repository, "--keep-days", "7"])["removed"], 0);
 }
 

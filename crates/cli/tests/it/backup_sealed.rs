@@ -165,9 +165,16 @@ fn each_backup_needs_its_own_key_and_plain_ones_are_shown_as_such() {
     let keep = TempDir::new().unwrap();
     let ((first, first_id), (second, _)) = (key_file(&keep, '1'), key_file(&keep, '2'));
     let kept = Kept::new(&[]);
-    let from = kept.repository();
+    let from = keep.path().join("repository").to_str().unwrap().to_owned();
     let one = backup(&kept.cluster, &from, &["--key-file", &first]);
     let two = backup(&kept.cluster, &from, &["--key-file", &second]);
+    // Nobody could read the latest of both kinds.
+    let (conninfo, plain) = (kept.cluster.conninfo("postgres"), kept.repository());
+    let text = refused(&["backup", &conninfo, "--to", &plain, "--key-file", &first]);
+    assert!(text.contains("is not encrypted") && text.contains("another directory or prefix"), "{text}");
+    assert_eq!(fs::read_dir(&plain).unwrap().count(), 1);
+    // Somebody puts one there.
+    fs::rename(Path::new(&plain).join(&kept.name), Path::new(&from).join(&kept.name)).unwrap();
     let of = |words: &[&str]| {
         let (code, states) = states(&from, words);
         let state = |backup: &str| states.iter().find(|(name, _)| name == backup).unwrap().1.clone();

@@ -29,35 +29,8 @@ pub(super) fn restore(
     progress: &(dyn Fn(u64) -> Result<(), Failure> + Sync),
 ) -> Result<(), Failure> {
     let expected = Expected::of(whole)?;
-    let in_place = in_place(&whole.record, &expected);
-    let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, &*space.location));
-    let spaces = spaces.chain(in_place.iter().map(|(oid, location)| (*oid, &**location)));
-    let spaces = spaces.map(|(oid, location)| (oid, location.as_bytes()));
-    let places = Places::new(to, spaces, Access::Owner)?;
-    if let Some(folder) = &to.configuration {
-        let spaces = places.spaces().map(|(_, place)| place);
-        configuration::check_apart(folder, std::iter::once(&*to.into).chain(spaces))?;
-    }
-    let found = match to.resume {
-        true => Unfinished::find(&to.into, whole)?,
-        false => {
-            Unfinished::check_absent(&to.into)?;
-            None
-        }
-    };
-    let is_resumed = found.is_some();
-    let unfinished = match found {
-        Some(unfinished) => {
-            places.make_again()?;
-            unfinished
-        }
-        None => {
-            places.check_empty()?;
-            places.check_space(expected.bytes().into_iter())?;
-            places.make()?;
-            Unfinished::begin(&to.into, whole)?
-        }
-    };
+    let places = places_for(whole, to, &expected)?;
+    let (unfinished, is_resumed) = begin(whole, to, &places, &expected)?;
     places.make_folders(&whole.record.directories)?;
     for path in expected.empty() {
         create(&places.path(path))?;
@@ -93,6 +66,44 @@ pub(super) fn restore(
         written.keep();
     }
     Ok(())
+}
+
+/// Where its files go. Its configuration goes elsewhere.
+fn places_for(whole: &Whole<'_>, to: &Destination, expected: &Expected) -> Result<Places, Failure> {
+    let in_place = in_place(&whole.record, expected);
+    let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, &*space.location));
+    let spaces = spaces.chain(in_place.iter().map(|(oid, location)| (*oid, &**location)));
+    let spaces = spaces.map(|(oid, location)| (oid, location.as_bytes()));
+    let places = Places::new(to, spaces, Access::Owner)?;
+    if let Some(folder) = &to.configuration {
+        let spaces = places.spaces().map(|(_, place)| place);
+        configuration::check_apart(folder, std::iter::once(&*to.into).chain(spaces))?;
+    }
+    Ok(places)
+}
+
+/// Makes the directories, or finds those of a restore that was interrupted, and says whether it does.
+fn begin(
+    whole: &Whole<'_>,
+    to: &Destination,
+    places: &Places,
+    expected: &Expected,
+) -> Result<(Unfinished, bool), Failure> {
+    let found = match to.resume {
+        true => Unfinished::find(&to.into, whole)?,
+        false => {
+            Unfinished::check_absent(&to.into)?;
+            None
+        }
+    };
+    if let Some(unfinished) = found {
+        places.make_again()?;
+        return Ok((unfinished, true));
+    }
+    places.check_empty()?;
+    places.check_space(expected.bytes().into_iter())?;
+    places.make()?;
+    Ok((Unfinished::begin(&to.into, whole)?, false))
 }
 
 /// OIDs and directories of the tablespaces that lie in `pg_tblspc` itself (`allow_in_place_tablespaces`). The record does not

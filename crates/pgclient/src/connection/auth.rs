@@ -198,4 +198,25 @@ mod tests {
         }
         assert!(sent(scram(), ChannelBinding::Prefer, &only_scram).0.is_ok());
     }
+    #[test]
+    fn a_server_hears_whether_its_offer_of_channel_binding_was_seen() {
+        let any = Methods::any();
+        for (binding, end_point, offers, begin) in [
+            (ChannelBinding::Prefer, Some(vec![7; 32]), &[SCRAM, SCRAM_PLUS][..], "p=tls-server-end-point,,"),
+            // Somebody may have taken the offer away.
+            (ChannelBinding::Prefer, Some(vec![7; 32]), &[SCRAM], "y,,"),
+            (ChannelBinding::Prefer, None, &[SCRAM, SCRAM_PLUS], "n,,"),
+            (ChannelBinding::Disable, Some(vec![7; 32]), &[SCRAM, SCRAM_PLUS], "n,,"),
+        ] {
+            let password = Some(b"secret".to_vec());
+            let credentials = Credentials { user: "ann", password, methods: &any, binding };
+            let exchange = Exchange::new(credentials, None);
+            let mut exchange = Exchange { encrypted: end_point.is_some(), end_point, ..exchange };
+            let mut out = Vec::new();
+            exchange.answer(Authentication::Sasl(offers.to_vec()), &mut out).unwrap();
+            let sent = String::from_utf8_lossy(&out);
+            assert!(sent.contains(&format!("{begin}n=")), "{binding:?}: {sent}");
+            assert_eq!(exchange.bound, begin.starts_with('p'));
+        }
+    }
 }

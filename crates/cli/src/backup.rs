@@ -257,12 +257,15 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
+    let left = format!("{} is not complete; run it again with --resume to go on", args.into.display());
+    let last_word = interrupt::last_word(left)?;
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     restore::restore(&whole, &to, threads, &|bytes| {
         bar.add(bytes);
         Ok(())
     })?;
     drop(bar);
+    drop(last_word);
     let report = Report::of(&whole.name, &whole.record);
     if args.into.join("standby.signal").exists() {
         eprintln!(

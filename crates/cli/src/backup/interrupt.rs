@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM during a backup: the connections are closed, so that every thread fails soon and what was written is
-//! removed. A second signal ends the process at once.
+//! Ctrl-C and SIGTERM. During a backup the connections are closed, so that every thread fails soon and what was written is
+//! removed; a second signal ends the process at once. A restore ends at once, and says how to go on.
 
 use super::Failure;
 use pgshrink_pgclient::connection::Closer;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
@@ -26,6 +26,33 @@ pub(super) fn watch(connections: Vec<Closer>) -> Result<(), Failure> {
     };
     thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
     Ok(())
+}
+
+/// As long as it lives, a signal ends this process with a last word.
+pub(super) struct LastWord(Handle);
+
+/// Has this process say `word` when a signal ends it, but for signals that were ignored when it began.
+pub(super) fn last_word(word: String) -> Result<LastWord, Failure> {
+    let failed = |error| Failure::new("signals", error);
+    let ignored = crate::run::ignored_signals();
+    let signals = [SIGINT, SIGTERM].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+    let mut signals = Signals::new(signals).map_err(failed)?;
+    let last_word = LastWord(signals.handle());
+    let listen = move || {
+        if let Some(signal) = signals.forever().next() {
+            eprintln!("pgshrink: interrupted: {word}");
+            // It fails for signals that cannot be emulated, which these are not.
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
+    Ok(last_word)
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// An error when a signal has come.

@@ -1,7 +1,9 @@
 //! Restores that are interrupted and go on.
 
 use crate::backup::{Kept, Running, SUMS, backup, boot, done, pgshrink, refused};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -86,4 +88,41 @@ fn a_restore_that_is_killed_at_any_time_goes_on_or_begins_anew() {
         done(&words);
     });
     assert_eq!(copy.sql(SUMS).unwrap(), expected);
+}
+
+#[test]
+fn an_interrupted_restore_says_how_to_go_on() {
+    let kept = Kept::new(&["--pack-size", "1"]);
+    let repository = kept.repository();
+    for signal in [Signal::INT, Signal::TERM] {
+        let into = kept.keep.path().join(format!("{signal:?}"));
+        let words = ["restore", "latest", "--from", &repository, "--into", into.to_str().unwrap(), "-q"];
+        let said = (0..50).find_map(|_| interrupted(&words, &into, signal));
+        let said = said.expect("a restore that does not end before its signal comes");
+        let expected = format!("{} is not complete; run it again with --resume", into.display());
+        assert!(said.contains(&expected), "{said}");
+        assert!(!into.join("global/pg_control").exists());
+        done(&[&words[..6], &["--resume"]].concat());
+    }
+}
+
+/// What a restore says that gets a signal when it has begun. `None`: it was complete before, and is removed.
+fn interrupted(words: &[&str], into: &Path, signal: Signal) -> Option<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    let mut child = command.args(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if into.join(MARKER).exists() {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if output.status.success() {
+        fs::remove_dir_all(into).unwrap();
+        return None;
+    }
+    assert_eq!(output.status.signal(), Some(signal.as_raw()), "a shell sees that it was interrupted: {said}");
+    Some(said)
 }

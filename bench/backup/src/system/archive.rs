@@ -46,10 +46,10 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let methods: Vec<Method> = [RIVAL, RIVAL_SIZE].into_iter().chain(OURS).collect();
     for speed in bench.speeds() {
         let slow = *speed == Speed::Slow;
-        let amount = if slow && !bench.full { Amount::Small } else { Amount::Medium };
+        let amount = if slow { Amount::Small } else { Amount::Medium };
         let source = bench.source(amount)?;
         table.about += &format!(" {}: {}, {:.2} GB.", speed.name(), amount.name(), source.bytes / 1e9);
-        let count = if slow { bench.rounds(2, 3) } else { bench.rounds(3, 7) };
+        let count = if slow { bench.rounds(2, 3) } else { bench.rounds(3, 5) };
         let series = rounds(count, methods.len(), |at, round| {
             methods[at].run(bench, *speed, source, round == 0).map(Some)
         })?;

@@ -17,7 +17,7 @@ const IMAGE_BYTES: u32 = 1 << 16;
 /// What is in a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// Some corpora, for a quick look over a slow link.
+    /// Some corpora, for a slow link.
     Small,
     /// All corpora, indexes of all kinds on them, and images.
     Medium,

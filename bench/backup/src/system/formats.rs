@@ -55,7 +55,7 @@ impl Measured {
     ) -> Result<Measured> {
         let series = rounds(count, methods.len(), |at, round| {
             let method = methods[at];
-            if method.is_slow() && !bench.full && (round > 0 || speed == Speed::Gigabit) {
+            if method.is_slow() && (round > 0 || speed == Speed::Gigabit) {
                 return Ok(None);
             }
             method.run(bench, speed, source, round == 0).map(Some)
@@ -155,8 +155,8 @@ fn over_links(bench: &Bench, format: Format, table: &mut Table) -> Result<Vec<Me
     let mut all = Vec::new();
     for speed in bench.speeds() {
         let slow = *speed == Speed::Slow;
-        let amount = if slow && !bench.full { Amount::Small } else { Amount::Medium };
-        let count = if slow { bench.rounds(2, 3) } else { bench.rounds(3, 7) };
+        let amount = if slow { Amount::Small } else { Amount::Medium };
+        let count = if slow { bench.rounds(2, 3) } else { bench.rounds(3, 5) };
         let source = bench.source(amount)?;
         let measured = Measured::of(bench, *speed, source, methods(bench, format, &CODECS), count)?;
         measured.show(table);
@@ -174,9 +174,8 @@ pub(super) fn incompressible(bench: &Bench) -> Result<Table> {
     let mut all = Vec::new();
     for speed in bench.speeds() {
         let slow = *speed == Speed::Slow;
-        let codecs: &[&str] =
-            if slow && !bench.full { &["none", DEFAULT] } else { &["none", "lz4", DEFAULT] };
-        let count = if slow { bench.rounds(1, 3) } else { bench.rounds(3, 7) };
+        let codecs: &[&str] = if slow { &["none", DEFAULT] } else { &["none", "lz4", DEFAULT] };
+        let count = if slow { bench.rounds(1, 2) } else { bench.rounds(3, 5) };
         let mut ways = methods(bench, Format::Plain, codecs);
         ways.extend(methods(bench, Format::Tar, codecs));
         let measured = Measured::of(bench, *speed, source, ways, count)?;

@@ -66,7 +66,7 @@ impl Method {
         }
     }
 
-    /// Whether it takes long and says little: once is enough in a quick look.
+    /// Whether it takes long and says little: once is enough, and not on every link.
     pub fn is_slow(self) -> bool {
         self.codec == Some("gzip")
     }

@@ -53,7 +53,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     ];
     let mut table = Table::new("peers", "Backups beside pgBackRest's and WAL-G's", &about, &columns);
     let ways = ways();
-    let series = rounds(bench.rounds(3, 7), ways.len(), |at, _| ways[at].run(bench, source).map(Some))?;
+    let series = rounds(bench.rounds(3, 5), ways.len(), |at, _| ways[at].run(bench, source).map(Some))?;
     for (way, one) in ways.iter().zip(&series) {
         table.row([
             way.name().into(),

@@ -56,7 +56,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let mut table = Table::new("restore", "Restores beside pgBackRest's and WAL-G's", &about, &columns);
     let backups = Backups::make(bench, source)?;
     let ways = backups.ways();
-    let series = rounds(bench.rounds(3, 7), ways.len(), |at, round| {
+    let series = rounds(bench.rounds(3, 5), ways.len(), |at, round| {
         backups.restore(bench, source, ways[at], round == 0).map(Some)
     })?;
     for (way, one) in ways.iter().zip(&series) {

@@ -5,6 +5,10 @@
 //! passing reason are repeated: most of them by `object_store`. It does not repeat a conditional request that was interrupted,
 //! nor one whose answer broke off; [`Shared::request`] does.
 
+mod writer;
+
+pub(crate) use writer::PART_BYTES;
+
 use crate::location::{Store, Variables};
 use crate::{Error, Found, Location, ObjectName, ObjectWriter, Repository};
 use bytes::Bytes;
@@ -14,20 +18,15 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
-use object_store::{
-    ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, RetryConfig, WriteMultipart,
-};
+use object_store::{ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
 use std::future::Future;
-use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
+use writer::CloudWriter;
 
-/// Bytes of a part of a large object. S3 allows 10,000 parts: 80 GiB.
-pub(crate) const PART_BYTES: usize = 8 << 20;
-/// Parts of one object that are uploaded at a time.
-const UPLOADS_MAX: usize = 2;
 /// For one request: a part takes so long at 70 kB/s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// For a connection.
@@ -39,8 +38,10 @@ const REPEAT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Before the first repetition; each pause is twice as long as the one before.
 const REPEAT_PAUSE: Duration = Duration::from_millis(100);
 const REPEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Attempts of a request after the first.
+/// Attempts of a request after the first, of a store that has not answered yet: its place may be mistyped.
 const RETRIES_MAX: usize = 8;
+/// The same afterwards. Pauses grow to 15 seconds at most, so [`RETRY_TIMEOUT`] ends it.
+const PATIENT_RETRIES_MAX: usize = 1000;
 /// Where a machine in a cloud gets its credentials.
 const METADATA_SERVICE: &str = "169.254.169.254";
 /// Threads for requests; the work is waiting.
@@ -54,31 +55,17 @@ pub(crate) struct Cloud {
 
 #[derive(Debug)]
 struct Shared {
-    store: Arc<dyn ObjectStore>,
+    /// Gives up soon.
+    brief: Arc<dyn ObjectStore>,
+    /// Waits for a store that is started again.
+    patient: Arc<dyn ObjectStore>,
+    /// The store has answered a request.
+    has_answered: AtomicBool,
     /// What to do about a store that is not reached, or refuses.
     advice: &'static str,
     prefix: String,
     place: String,
     runtime: Runtime,
-}
-
-/// An object that is uploaded in parts, or in one conditional request if it is small: a writer that was taken for dead then
-/// replaces nothing.
-struct CloudWriter {
-    cloud: Cloud,
-    name: ObjectName,
-    upload: Upload,
-    /// Bytes so far.
-    bytes: u64,
-}
-
-/// How far it is.
-enum Upload {
-    /// No more than one part has come.
-    Small(Vec<u8>),
-    Parts(WriteMultipart),
-    /// It has failed, or is finished.
-    Over,
 }
 
 impl Cloud {
@@ -100,11 +87,20 @@ impl Cloud {
             place: location.to_string(),
             reason: format!("{error}; {}", store.advice()),
         };
-        let client = client(*store, bucket, variables).map_err(refused)?;
+        let client = |retries| client(*store, bucket, variables, retries).map_err(refused);
+        let (brief, patient) = (client(RETRIES_MAX)?, client(PATIENT_RETRIES_MAX)?);
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime =
             runtime.map_err(|source| Error::Io { what: "start threads for", path: place.clone(), source })?;
-        let shared = Shared { store: client, advice: store.advice(), prefix: prefix.clone(), place, runtime };
+        let shared = Shared {
+            brief,
+            patient,
+            has_answered: AtomicBool::new(false),
+            advice: store.advice(),
+            prefix: prefix.clone(),
+            place,
+            runtime,
+        };
         Ok(Cloud { shared: Arc::new(shared) })
     }
 }
@@ -114,9 +110,9 @@ fn client(
     store: Store,
     bucket: &str,
     variables: &Variables,
+    max_retries: usize,
 ) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-    let retry =
-        RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
+    let retry = RetryConfig { max_retries, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
     // An endpoint of http:// was chosen by who wrote it; the stores' own are https. The environment may say something else, such
     // as AWS_TIMEOUT.
     let options = ClientOptions::new()
@@ -182,6 +178,11 @@ impl Shared {
         }
     }
 
+    fn store(&self) -> &dyn ObjectStore {
+        let is_known = self.has_answered.load(Ordering::Relaxed);
+        if is_known { &*self.patient } else { &*self.brief }
+    }
+
     /// Runs a request on the calling thread, again if the network has interrupted it, and says what failed.
     fn request<T, F: Future<Output = Result<T, object_store::Error>>>(
         &self,
@@ -196,7 +197,12 @@ impl Shared {
                     thread::sleep(pause);
                     pause = (pause * 2).min(REPEAT_PAUSE_MAX);
                 }
-                done => return done.map_err(|error| self.failed(what, name, error)),
+                done => {
+                    if done.as_ref().err().and_then(http_error).is_none() {
+                        self.has_answered.store(true, Ordering::Relaxed);
+                    }
+                    return done.map_err(|error| self.failed(what, name, error));
+                }
             }
         }
     }
@@ -251,14 +257,20 @@ impl Shared {
 
 /// Whether a request was sent, and its answer did not come, or not all of it.
 fn is_interrupted(error: &object_store::Error) -> bool {
+    http_error(error)
+        .is_some_and(|error| matches!(error.kind(), HttpErrorKind::Timeout | HttpErrorKind::Interrupted))
+}
+
+/// What kept a request from being answered.
+fn http_error(error: &object_store::Error) -> Option<&HttpError> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<HttpError>() {
-            return matches!(error.kind(), HttpErrorKind::Timeout | HttpErrorKind::Interrupted);
+            return Some(error);
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 /// An error and what caused it: the store's own words come last.
@@ -280,7 +292,7 @@ impl Repository for Cloud {
         let shared = &self.shared;
         let payload = Bytes::copy_from_slice(bytes);
         let path = shared.path(name.as_str());
-        let put = || shared.store.put_opts(&path, payload.clone().into(), PutMode::Create.into());
+        let put = || shared.store().put_opts(&path, payload.clone().into(), PutMode::Create.into());
         match shared.request("create", name.as_str(), put) {
             // A first attempt may have succeeded and its answer was lost. Writers' bytes differ.
             Err(Error::Exists { .. }) if self.size(name)? == bytes.len() as u64 => {
@@ -294,18 +306,13 @@ impl Repository for Cloud {
     }
 
     fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>, Error> {
-        Ok(Box::new(CloudWriter {
-            cloud: self.clone(),
-            name: name.clone(),
-            upload: Upload::Small(Vec::new()),
-            bytes: 0,
-        }))
+        Ok(Box::new(CloudWriter::new(self.clone(), name.clone())))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Error> {
         let shared = &self.shared;
         let path = shared.path(name.as_str());
-        Ok(shared.request("look at", name.as_str(), || shared.store.head(&path))?.size)
+        Ok(shared.request("look at", name.as_str(), || shared.store().head(&path))?.size)
     }
 
     fn read(&self, name: &ObjectName, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
@@ -315,7 +322,8 @@ impl Repository for Cloud {
         if bytes == 0 {
             return Ok(Vec::new());
         }
-        let read = shared.request("read", name.as_str(), || shared.store.get_range(&path, offset..expected));
+        let read =
+            shared.request("read", name.as_str(), || shared.store().get_range(&path, offset..expected));
         let found = match read {
             Ok(read) if read.len() == bytes => return Ok(read.into()),
             Ok(read) => offset + read.len() as u64,
@@ -334,7 +342,7 @@ impl Repository for Cloud {
         let folder = shared.folder(below);
         let what = folder.as_ref().map_or("", |path| path.as_ref()).to_owned();
         let listing = || async {
-            let mut objects = shared.store.list(folder.as_ref());
+            let mut objects = shared.store().list(folder.as_ref());
             let mut found = Vec::new();
             while let Some(meta) = objects.try_next().await? {
                 let Some(object) = shared.found(meta) else { continue };
@@ -362,7 +370,7 @@ impl Repository for Cloud {
     fn remove(&self, name: &ObjectName) -> Result<(), Error> {
         let shared = &self.shared;
         let path = shared.path(name.as_str());
-        match shared.request("remove", name.as_str(), || shared.store.delete(&path)) {
+        match shared.request("remove", name.as_str(), || shared.store().delete(&path)) {
             Err(Error::NotFound { .. }) => Ok(()),
             done => done,
         }
@@ -374,7 +382,7 @@ impl Shared {
     fn names(&self, below: Option<&ObjectName>, count_max: usize) -> Result<Vec<String>, Error> {
         let folder = self.folder(below);
         let what = below.map_or("", ObjectName::as_str);
-        let list = self.request("list", what, || self.store.list_with_delimiter(folder.as_ref()))?;
+        let list = self.request("list", what, || self.store().list_with_delimiter(folder.as_ref()))?;
         let objects = list.objects.into_iter().map(|meta| meta.location);
         let last = |path: Path| path.filename().map(str::to_owned);
         let names = objects.chain(list.common_prefixes).filter_map(last);
@@ -384,94 +392,5 @@ impl Shared {
         }
         names.sort();
         Ok(names)
-    }
-}
-
-impl CloudWriter {
-    fn failed(&self, error: object_store::Error) -> Error {
-        self.cloud.shared.failed("write", self.name.as_str(), error)
-    }
-
-    /// Begins to upload parts, with what has come so far.
-    fn begin(&self, first: &[u8]) -> Result<WriteMultipart, Error> {
-        let shared = &self.cloud.shared;
-        let path = shared.path(self.name.as_str());
-        let upload = shared.request("create", self.name.as_str(), || shared.store.put_multipart(&path))?;
-        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        let _inside = shared.runtime.enter();
-        upload.write(first);
-        Ok(upload)
-    }
-}
-
-impl Write for CloudWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Upload::Small(first) = &mut self.upload {
-            if first.len() + bytes.len() <= PART_BYTES {
-                first.extend_from_slice(bytes);
-                self.bytes += bytes.len() as u64;
-                return Ok(bytes.len());
-            }
-            let first = std::mem::take(first);
-            self.upload = Upload::Over;
-            self.upload = Upload::Parts(self.begin(&first).map_err(io::Error::other)?);
-        }
-        let Upload::Parts(upload) = &mut self.upload else {
-            return Err(io::Error::other(format!("the upload of {} has failed before", self.name)));
-        };
-        // Parts are sent by the runtime's threads; `write` only starts them, inside of the runtime.
-        let runtime = &self.cloud.shared.runtime;
-        let _inside = runtime.enter();
-        let room = runtime.block_on(upload.wait_for_capacity(UPLOADS_MAX));
-        let bytes = &bytes[..bytes.len().min(PART_BYTES)];
-        match room {
-            Ok(()) => upload.write(bytes),
-            Err(error) => {
-                let error = self.failed(error);
-                self.abort();
-                return Err(io::Error::other(error));
-            }
-        }
-        self.bytes += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl CloudWriter {
-    /// Tells the store to forget the parts. It is not needed for correctness.
-    fn abort(&mut self) {
-        if let Upload::Parts(upload) = std::mem::replace(&mut self.upload, Upload::Over) {
-            let _ = self.cloud.shared.runtime.block_on(upload.abort());
-        }
-    }
-}
-
-impl ObjectWriter for CloudWriter {
-    fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        let shared = &self.cloud.shared;
-        match std::mem::replace(&mut self.upload, Upload::Over) {
-            Upload::Small(bytes) => self.cloud.create(&self.name, &bytes),
-            Upload::Parts(upload) => match shared.runtime.block_on(upload.finish()) {
-                // The first request may have succeeded, and its answer was lost: the store then knows the upload no more.
-                Err(_) if self.cloud.size(&self.name).is_ok_and(|size| size == self.bytes) => Ok(()),
-                done => done.map(|_| ()).map_err(|error| self.failed(error)),
-            },
-            Upload::Over => Err(Error::Store {
-                what: "write",
-                place: shared.place.clone(),
-                name: self.name.to_string(),
-                reason: "a part could not be uploaded".to_owned(),
-            }),
-        }
-    }
-}
-
-impl Drop for CloudWriter {
-    fn drop(&mut self) {
-        self.abort();
     }
 }

@@ -3,10 +3,12 @@
 use super::model::{self, name};
 use pgshrink_repository::{Error, Location, Repository, Variables};
 use pgshrink_testkit::relay::{Cut, Direction, Endpoint};
-use pgshrink_testkit::{Relay, S3, skipped};
+use pgshrink_testkit::{Port, Relay, S3, skipped};
 use std::fs;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// `None`: the program is not there, which was reported.
@@ -142,4 +144,39 @@ fn a_request_that_was_interrupted_is_repeated_and_an_answer_that_was_lost_is_not
             assert!(repository.read(&object, 0, bytes.len()).unwrap() == bytes, "{after}");
         }
     }
+}
+
+/// A store that is started again, for an update, ends no backup of hours.
+#[test]
+fn a_store_that_has_answered_may_be_away_for_a_while() {
+    let Some(s3) = start("s3::a store that is away") else { return };
+    let (upstream, port) = (Endpoint::local(s3.port()), Port::reserve().unwrap());
+    let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
+    let relay = Relay::to(upstream.clone()).listen(address).start().unwrap();
+    let variables = s3.variables("secret").into_iter().map(|(name, value)| match name.as_str() {
+        "AWS_ENDPOINT_URL" => (name, format!("http://{address}")),
+        _ => (name, value),
+    });
+    let repository = Location::parse("s3://backups").unwrap().open(&variables.collect()).unwrap();
+    repository.create(&name("first"), b"1").unwrap();
+    let mut writer = repository.writer(&name("pack")).unwrap();
+    let bytes = vec![7; 20 << 20];
+    writer.write_all(&bytes[..9 << 20]).unwrap();
+    drop(relay);
+    let away = thread::spawn(move || {
+        // Longer than eight attempts take, nearly always.
+        thread::sleep(Duration::from_secs(12));
+        Relay::to(upstream).listen(address).start().unwrap()
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| repository.create(&name("second"), b"2").unwrap());
+        scope.spawn(|| assert_eq!(repository.read(&name("first"), 0, 1).unwrap(), b"1"));
+        scope.spawn(|| {
+            writer.write_all(&bytes[9 << 20..]).unwrap();
+            writer.finish().unwrap();
+        });
+    });
+    let _relay = away.join().unwrap();
+    assert_eq!(repository.size(&name("pack")).unwrap(), bytes.len() as u64);
+    assert_eq!(repository.read(&name("second"), 0, 1).unwrap(), b"2");
 }

@@ -77,6 +77,7 @@ use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
 use plan::Plan;
 use report::{Report, smaller};
+use seen::{Seen, Stage};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -366,7 +367,27 @@ impl State {
     }
 }
 
-/// True: all backups are whole, as far as a look at their records tells, need another key, or were never completed.
+/// A backup that has a manifest, as its record and the sizes of its packs show it.
+fn complete(repository: &dyn Repository, name: &str, attempt: u32) -> Result<Listed, Failure> {
+    let backup = name.to_owned();
+    let whole = Whole::read(repository, name, attempt);
+    match whole.and_then(|whole| whole.check_sizes().map(|()| whole)) {
+        Ok(whole) => {
+            let details = Some(Report::of(name, &whole.record));
+            Ok(Listed { backup, state: State::Whole, reason: None, details })
+        }
+        Err(error) => {
+            let Some(mut state) = State::of(&error) else { return Err(error) };
+            // Somebody may have removed it meanwhile.
+            if state == State::Damaged && Seen::of(repository, name)?.stage() != Stage::Complete(attempt) {
+                state = State::Removing;
+            }
+            Ok(Listed { backup, state, reason: Some(error.to_string()), details: None })
+        }
+    }
+}
+
+/// True: all backups are whole, as far as a look at their records and packs' sizes tells, need another key, or were never completed.
 fn run_list(args: &ListArgs) -> Result<bool, Failure> {
     let repository = keys::open(&args.from)?;
     if let Some(path) = &args.metrics_file {
@@ -375,17 +396,7 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
     let names = whole::names(&*repository)?;
     let mut found = Vec::new();
     for (name, attempt) in &names.whole {
-        let backup = name.clone();
-        found.push(match Whole::read(&*repository, name, *attempt) {
-            Ok(whole) => {
-                let details = Some(Report::of(name, &whole.record));
-                Listed { backup, state: State::Whole, reason: None, details }
-            }
-            Err(error) => {
-                let Some(state) = State::of(&error) else { return Err(error) };
-                Listed { backup, state, reason: Some(error.to_string()), details: None }
-            }
-        });
+        found.push(complete(&*repository, name, *attempt)?);
     }
     found.extend(names.begun.into_iter().map(|name| begun(&*repository, name)));
     found.extend(names.removing.into_iter().map(|backup| Listed {

@@ -1,6 +1,7 @@
 //! A backup in a repository, as a reader finds it.
 
 use super::Failure;
+use super::claim::OBJECTS_MAX;
 use super::seen::{Seen, Stage, manifest_object, record_object};
 use pgshrink_backup::Error as BackupError;
 use pgshrink_backup::manifest::{Finished, Item, Reader};
@@ -12,6 +13,7 @@ use pgshrink_backup::record::{RECORD_BYTES_MAX, Record};
 use pgshrink_backup::retention::{Backup, State, newest};
 use pgshrink_repository::{Error as RepositoryError, ObjectName, Repository};
 use sha2::Digest;
+use std::collections::HashMap;
 
 /// Bytes of a manifest that are read at a time.
 const PIECE_BYTES: usize = 4 << 20;
@@ -180,6 +182,24 @@ impl<'r> Whole<'r> {
         }
         done?;
         reader.finish().map_err(|error| Failure::damage(&object, error))
+    }
+
+    /// Compares the sizes of its packs with those of the record. What is in them is not read.
+    pub(super) fn check_sizes(&self) -> Result<(), Failure> {
+        let found = self.repository.list(Some(&self.object("packs")?), OBJECTS_MAX)?;
+        let sizes: HashMap<_, _> = found.iter().map(|found| (&found.name, found.bytes)).collect();
+        for pack in &self.record.packs {
+            let object = self.object(&pack.number.object_name())?;
+            match sizes.get(&object) {
+                Some(bytes) if *bytes == pack.bytes => {}
+                Some(bytes) => {
+                    let what = format!("expected {} bytes, found {bytes}", pack.bytes);
+                    return Err(Failure::damage(object, what));
+                }
+                None => return Err(Failure::damage(object, "it is missing")),
+            }
+        }
+        Ok(())
     }
 
     /// What is in the pack at this index.

@@ -330,9 +330,16 @@ fn a_flipped_bit_anywhere_in_a_repository_is_found_and_named() {
     let pack = objects.last().unwrap();
     let bytes = fs::read(pack).unwrap();
     fs::write(pack, &bytes[..bytes.len() - 1]).unwrap();
-    assert!(damaged(&["verify", &kept.name, "--from", &kept.repository()]).contains("bytes"));
+    let both = |expected: &str| {
+        let (from, name) = (kept.repository(), pack.file_name().unwrap().to_str().unwrap());
+        for words in [&["verify", &kept.name, "--from", &from][..], &["list", "--from", &from]] {
+            let text = damaged(words);
+            assert!(text.contains(name) && text.contains(expected), "{words:?}: {text}");
+        }
+    };
+    both("bytes");
     fs::remove_file(pack).unwrap();
-    assert!(damaged(&["verify", &kept.name, "--from", &kept.repository()]).contains(".pack"));
+    both("missing");
 }
 
 #[test]

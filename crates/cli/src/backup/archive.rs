@@ -135,8 +135,7 @@ impl Attempt<'_> {
         let packs = Packs { repository, claim, encoding: self.encoding, known: &known, progress };
         let done = transfer::run(route, wal, &packs, &mut manifest, progress)?;
         let (older, objects) = known.finish();
-        let mut record = record(&done, older, claim, self.about)?;
-        record.tablespaces = spaces;
+        let mut record = record(&done, older, claim, (self.about, spaces))?;
         record.configuration.clone_from(&self.configuration.record);
         repository.create(&claim.record_object()?, &record.write()?)?;
         claim.commit(repository, manifest)?;
@@ -209,7 +208,7 @@ fn record(
     done: &Transferred<Vec<PackRecord>>,
     older: Vec<PackRecord>,
     claim: &Claim,
-    about: &About,
+    (about, tablespaces): (&About, Vec<TablespaceRecord>),
 ) -> Result<Record, Failure> {
     let Transferred { start, fetched, wal, kept: packs, .. } = done;
     let stop = fetched.stop;
@@ -227,7 +226,7 @@ fn record(
         start_time: clock.0,
         stop_time: clock.1,
         chunk_bytes: CHUNK_BYTES_DEFAULT as u32,
-        tablespaces: Vec::new(),
+        tablespaces,
         directories: fetched.directories.clone(),
         files: fetched.files + wal.files.len() as u64,
         raw_bytes: fetched.raw_bytes + wal.files.iter().map(|file| file.bytes).sum::<u64>(),

@@ -1,10 +1,11 @@
 //! What BASE_BACKUP sends, for the thread that reads archives.
 //!
 //! ```text
-//!   compressed:  connection --> Piece ... --> bounded queue --> Incoming --> ArchiveBytes: BufRead --> decompression --> tar
-//!   plain:       connection --> Incoming --> ArchiveBytes: Read --> tar
+//!   queue:   connection --> Piece ... --> bounded queue --> Incoming --> ArchiveBytes: BufRead --> decompression --> tar
+//!   direct:  connection --> Incoming --> ArchiveBytes: BufRead --> decompression --> tar
 //! ```
-//! What is not compressed is read on the connection's own thread: a queue would cost more time than it saves.
+//! What is not compressed, or is written by who decompresses it, is read on the connection's own thread: a queue would cost more
+//! time than it saves.
 
 use super::Failure;
 use super::failure::broken_off;

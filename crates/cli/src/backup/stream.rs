@@ -101,7 +101,7 @@ impl Stream<'_> {
     }
 }
 
-/// Reads archives that are not compressed, on this thread.
+/// Reads archives on this thread.
 fn direct(
     mut copy: CopyOut<'_>,
     mut sequence: Sequence,

@@ -1,6 +1,7 @@
 //! End-to-end tables: the built program beside its rivals, one backup or restore at a time.
 
 mod archive;
+mod auto;
 mod data;
 mod formats;
 mod literature;
@@ -38,6 +39,7 @@ pub const TABLES: &[(&str, Make)] = &[
     ("literature", literature::table),
     ("peers", peers::table),
     ("restore", restore::table),
+    ("auto", auto::table),
 ];
 
 /// Versions of the rivals that are here.

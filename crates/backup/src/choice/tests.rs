@@ -140,9 +140,18 @@ fn several_connections_are_taken_where_they_may_be_and_are_faster() {
     assert_eq!(chosen(&found), "parallel 4", "when it is the only way that is allowed");
     found.routes.parallel = vec![0];
     assert_eq!(choose(&found), None);
-    let mut local = situation(2_000.0, Processors::Shared(2), PLAIN);
+    for keeping in [PLAIN, ARCHIVE] {
+        let mut local = situation(2_000.0, Processors::Shared(2), keeping);
+        local.routes.parallel = vec![2];
+        assert_eq!(chosen(&local), "none", "it takes more processor time, and no processor is free");
+    }
+    let mut local = situation(2_000.0, Processors::Shared(2), Keeping::Plain { writers: 0 });
     local.routes.parallel = vec![2];
-    assert_eq!(chosen(&local), "none", "it takes more processor time, and no processor is free");
+    assert_eq!(
+        chosen(&local),
+        "parallel 2",
+        "one thread takes archives apart and writes; several connections share that"
+    );
 }
 
 #[test]
@@ -179,6 +188,15 @@ fn the_choice_is_nearly_the_fastest_and_says_what_it_waits_for() {
     }
     let slow = choose(&situation(16.0, APART, PLAIN)).unwrap();
     assert_eq!(slow.candidates[0].rate.round(), 16.0 * MB, "none: as fast as the link");
+    // At 125 MB/s one process compresses with level 1 as fast as the link takes it: each waits for the other at times.
+    let rate = |compression: &str| {
+        let found =
+            choose(&situation(125.0, Processors::Apart { server: 32, client: 32 }, Keeping::Tar)).unwrap();
+        let mut candidates = found.candidates.into_iter();
+        candidates.find(|candidate| candidate.plan.compression.to_string() == compression).unwrap().rate
+    };
+    let (alone, workers) = (rate("zstd:level=1"), rate("zstd:level=1,workers=2"));
+    assert!(workers > 490.0 * MB && (0.8..0.95).contains(&(alone / workers)), "{alone} {workers}");
 }
 
 #[test]

@@ -89,9 +89,8 @@ pub(super) fn measure(conninfo: &str, wanted: &Wanted) -> Measured {
         Err(error) => said.assumed.push(brief(&error)),
     }
     let here = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    let is_fast = way.link.is_none_or(|link| link.one >= LOOPBACK_MIN);
-    let processors = match way.server_processors {
-        _ if way.is_unix || (way.is_loopback && is_fast) => {
+    let processors = match way.machine.processors {
+        _ if way.is_one_machine() => {
             said.measured.push(format!("server and client share this machine's {}", processors(here)));
             Processors::Shared(here)
         }
@@ -129,10 +128,16 @@ struct Way {
     may_read_files: bool,
     is_unix: bool,
     is_loopback: bool,
-    server_processors: Option<u32>,
+    machine: files::Machine,
 }
 
 impl Way {
+    /// Whether server and client run on the same machine. A role that may not ask it goes by the address.
+    fn is_one_machine(&self) -> bool {
+        let is_fast = self.link.is_none_or(|link| link.one >= LOOPBACK_MIN);
+        self.is_unix || self.machine.is_here.unwrap_or(self.is_loopback && is_fast)
+    }
+
     fn came_to(&mut self, connection: &Connection) {
         let place = connection.place();
         self.is_unix = place.is_unix();
@@ -206,7 +211,7 @@ fn over_sql(
         return;
     }
     way.may_read_files = true;
-    way.server_processors = files::processors(connection);
+    way.machine = files::machine(connection);
     match files::sample(connection, until) {
         Ok(found) if !found.pieces.is_empty() => {
             said.measured.push(format!("the data by {} of relation files", size(&found.pieces)));

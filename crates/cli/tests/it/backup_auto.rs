@@ -64,7 +64,7 @@ fn over_a_slow_link_it_compresses_and_says_what_and_why() {
         assert_eq!(said.contains("built without zstd"), !has_zstd(server), "{said}");
         assert_eq!((&choice["route"], &choice["connections"]), (&"stream".into(), &1.into()));
         assert_eq!(choice["limited_by"], "the link");
-        assert_eq!(choice["processors"]["shared"], false, "a slow link leads to another machine");
+        assert_eq!(choice["processors"]["shared"], true, "a superuser may ask which machine it is");
         let link = choice["link_bytes_per_second"].as_f64().unwrap();
         assert!(link < 2e6, "the relay carries 1 MB/s: {choice:#}");
         let none = &choice["candidates"][0];
@@ -173,6 +173,10 @@ fn a_role_with_replication_alone_is_measured_by_wal_and_hears_what_was_not() {
             let choice = &report["choice"];
             assert!(strings(&choice["measured"]).contains("(recent WAL)"), "{said}");
             assert_eq!(choice["compression"] != "none", is_compressed, "{newest}: {choice:#}");
+            assert_eq!(
+                choice["processors"]["shared"], false,
+                "a role that may not ask: a slow link leads elsewhere"
+            );
         }
 
         // Compressed pages in WAL are no sample.

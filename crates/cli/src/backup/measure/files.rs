@@ -39,6 +39,9 @@ const LENGTH: &str =
 /// Of a Linux machine. Only a superuser may read it for sure.
 const PROCESSORS: &str = "SELECT pg_catalog.count(*) FROM pg_catalog.regexp_split_to_table( \
     pg_catalog.pg_read_file('/proc/cpuinfo', 0, 1048576, true), E'\\n') AS line WHERE line LIKE 'processor%:%'";
+/// Of a Linux machine since it was started; containers on it have the same.
+const BOOT: &str = "SELECT pg_catalog.btrim(pg_catalog.pg_read_file('/proc/sys/kernel/random/boot_id', 0, 64, true), E'\\n')";
+const BOOT_HERE: &str = "/proc/sys/kernel/random/boot_id";
 const IS_SUPERUSER: &str = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
 
 /// What was found.
@@ -76,13 +79,25 @@ pub(super) fn sample(connection: &mut Connection, until: Instant) -> Result<Foun
     Ok(Found { pieces, read })
 }
 
-/// How many processors the server's machine has, if the role may know.
-pub(super) fn processors(connection: &mut Connection) -> Option<u32> {
+/// The server's machine, as far as the role may know.
+#[derive(Default)]
+pub(super) struct Machine {
+    /// How many processors it has.
+    pub(super) processors: Option<u32>,
+    /// Whether it is this one.
+    pub(super) is_here: Option<bool>,
+}
+
+/// Asks for it.
+pub(super) fn machine(connection: &mut Connection) -> Machine {
     let mut ask = |sql| Some(connection.simple_query(sql).ok()?.pop()?.text(0, 0)?.to_owned());
-    if ask(IS_SUPERUSER)? != "t" {
-        return None;
+    if ask(IS_SUPERUSER).as_deref() != Some("t") {
+        return Machine::default();
     }
-    ask(PROCESSORS)?.parse().ok().filter(|count| *count > 0)
+    let processors = ask(PROCESSORS).and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+    let here = std::fs::read_to_string(BOOT_HERE).ok();
+    let is_here = ask(BOOT).zip(here).map(|(there, here)| there == here.trim());
+    Machine { processors, is_here }
 }
 
 /// Has the server read some larger pieces and send their lengths. The median of the rates.

@@ -61,7 +61,7 @@ fn footer(bytes: &[u8], payload_bytes: u64) {
     let Ok(footer) = Footer::read(bytes, &trailer) else { return };
     let mut writer = PackWriter::new(BACKUP, NUMBER);
     for file in &footer.files {
-        writer.add_empty(file.area, &file.path).unwrap();
+        writer.add_empty(file).unwrap();
     }
     let mut next = HEADER_BYTES as u64;
     for chunk in &footer.chunks {
@@ -69,7 +69,7 @@ fn footer(bytes: &[u8], payload_bytes: u64) {
         assert!(u64::from(chunk.at) == next && chunk.stored_bytes > 0);
         assert!((1..=CHUNK_BYTES_MAX as u32).contains(&chunk.facts.raw_bytes));
         next += u64::from(chunk.stored_bytes);
-        writer.add(file.area, &file.path, &chunk.facts, &vec![0; chunk.stored_bytes as usize]).unwrap();
+        writer.add(file, &chunk.facts, &vec![0; chunk.stored_bytes as usize]).unwrap();
     }
     assert_eq!(next, end);
     assert_eq!(writer.finish().bytes.len(), bytes.len() + TRAILER_BYTES);

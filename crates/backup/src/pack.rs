@@ -23,7 +23,7 @@ mod layout;
 mod writer;
 
 pub use error::{Error, Part};
-pub use footer::{Chunk, ChunkFacts, Footer, PackedFile, Trailer, check_header};
+pub use footer::{Chunk, ChunkFacts, Footer, PackedFile, Permissions, Trailer, check_header};
 pub use layout::{FOOTER_BYTES_MAX, HEADER_BYTES, TRAILER_BYTES, VERSION};
 pub use writer::{Ending, Full, PackWriter};
 

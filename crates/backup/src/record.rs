@@ -72,6 +72,9 @@ pub struct Record {
     pub stop_time: ServerTime,
     /// Raw bytes of a chunk but for a file's last.
     pub chunk_bytes: u32,
+    /// The server's group may read its files (`initdb --allow-group-access`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub group_access: bool,
     /// Tablespaces but `pg_default` and `pg_global`.
     pub tablespaces: Vec<TablespaceRecord>,
     /// Directories below the data directory, each behind the one that it is in.

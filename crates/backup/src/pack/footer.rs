@@ -56,6 +56,17 @@ pub struct PackedFile {
     pub area: Area,
     /// Its path there.
     pub path: BackupPath,
+    /// Who may do what with it. None: it is as the server makes files.
+    pub permissions: Option<Permissions>,
+}
+
+/// What may be done with a file, besides that its owner reads and writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Permissions {
+    /// Its group may read it.
+    pub is_for_group: bool,
+    /// It is a program: a script for `archive_command`, say.
+    pub is_executable: bool,
 }
 
 /// What a pack's last bytes say.
@@ -77,6 +88,48 @@ pub struct Footer {
     pub chunks: Vec<Chunk>,
     /// Of the footer's bytes.
     pub sha256: Sha256,
+}
+
+impl PackedFile {
+    /// A file as the server makes files.
+    pub fn new(area: Area, path: BackupPath) -> PackedFile {
+        PackedFile { area, path, permissions: None }
+    }
+}
+
+/// In the footer: that they are known, and then one bit for each.
+const KNOWN: u8 = 1;
+const FOR_GROUP: u8 = 2;
+const EXECUTABLE: u8 = 4;
+
+impl Permissions {
+    /// Those of a file's mode. What others may do is left out: a server lets nobody else into its data directory.
+    pub fn of_mode(mode: u32) -> Permissions {
+        Permissions { is_for_group: mode & 0o040 != 0, is_executable: mode & 0o100 != 0 }
+    }
+
+    /// The file's mode.
+    pub fn mode(self) -> u32 {
+        let reads = if self.is_for_group { 0o040 } else { 0 };
+        let executes = if self.is_executable { 0o100 | reads >> 2 } else { 0 };
+        0o600 | reads | executes
+    }
+
+    pub(super) fn code(self) -> u8 {
+        let for_group = if self.is_for_group { FOR_GROUP } else { 0 };
+        let executable = if self.is_executable { EXECUTABLE } else { 0 };
+        KNOWN | for_group | executable
+    }
+
+    fn of_code(code: u8) -> Result<Option<Permissions>, Error> {
+        let found =
+            Permissions { is_for_group: code & FOR_GROUP != 0, is_executable: code & EXECUTABLE != 0 };
+        match code {
+            0 => Ok(None),
+            code if code == found.code() => Ok(Some(found)),
+            _ => Err(Error::Damaged { part: Part::Footer, what: "a file has permissions that nobody knows" }),
+        }
+    }
 }
 
 impl Area {
@@ -184,14 +237,12 @@ fn read_files(bytes: &[u8]) -> Result<(Vec<PackedFile>, &[u8]), Error> {
             .split_at_checked(head.path_bytes.get().into())
             .ok_or_else(|| damaged("it ends in a file's path"))?;
         let area = Area::of_code(head.area).ok_or_else(|| damaged("a file belongs to no known area"))?;
-        if head.reserved != 0 {
-            return Err(damaged("reserved bytes are not zero"));
-        }
+        let permissions = Permissions::of_code(head.permissions)?;
         let path = BackupPath::new(path).map_err(|reason| Error::Path { file, reason })?;
         if !known.insert((area, path.clone())) {
             return Err(damaged("a file is named twice"));
         }
-        files.push(PackedFile { area, path });
+        files.push(PackedFile { area, path, permissions });
         rest = tail;
     }
     Ok((files, rest))

@@ -56,7 +56,8 @@ pub(super) struct TrailerBytes {
 pub(super) struct FileBytes {
     /// 1: data directory; 2: configuration.
     pub area: u8,
-    pub reserved: u8,
+    /// 0: not known; otherwise [`super::Permissions`].
+    pub permissions: u8,
     pub path_bytes: U16,
 }
 

@@ -3,7 +3,7 @@
 use super::layout::{ChunkBytes, FileBytes, HEADER_MAGIC, Header, TRAILER_MAGIC, TrailerBytes, VERSION};
 use super::{
     Area, BackupId, CHUNKS_MAX, ChunkFacts, FOOTER_BYTES_MAX, HEADER_BYTES, PAYLOAD_BYTES_MAX, PackNumber,
-    Sha256,
+    PackedFile, Permissions, Sha256,
 };
 use crate::path::BackupPath;
 use sha2::Digest;
@@ -81,23 +81,17 @@ impl PackWriter {
         self.files.is_empty()
     }
 
-    /// Takes a chunk, whose payload is the next to be written.
+    /// Takes a chunk, whose payload is the next to be written. A file's permissions are those that came with its first one.
     ///
     /// # Errors
     /// [`Full`]: a limit of packs is reached; nothing has changed. An empty pack takes any chunk.
-    pub fn add(
-        &mut self,
-        area: Area,
-        path: &BackupPath,
-        facts: &ChunkFacts,
-        payload: &[u8],
-    ) -> Result<(), Full> {
+    pub fn add(&mut self, file: &PackedFile, facts: &ChunkFacts, payload: &[u8]) -> Result<(), Full> {
         let stored_bytes = u32::try_from(payload.len()).map_err(|_| Full)?;
         let end = self.at.checked_add(stored_bytes).ok_or(Full)?;
         if end - HEADER_BYTES as u32 > PAYLOAD_BYTES_MAX || self.chunks.len() == CHUNKS_MAX {
             return Err(Full);
         }
-        let file = self.file(area, path, size_of::<ChunkBytes>())?;
+        let file = self.file(file, size_of::<ChunkBytes>())?;
         self.chunks.push(ChunkBytes {
             blake3: facts.blake3.0,
             offset: facts.offset.into(),
@@ -118,23 +112,24 @@ impl PackWriter {
     ///
     /// # Errors
     /// [`Full`]: the footer's limit is reached; nothing has changed.
-    pub fn add_empty(&mut self, area: Area, path: &BackupPath) -> Result<(), Full> {
-        self.file(area, path, 0).map(|_| ())
+    pub fn add_empty(&mut self, file: &PackedFile) -> Result<(), Full> {
+        self.file(file, 0).map(|_| ())
     }
 
     /// Index of a file, which is added to the list if it is new, if so many bytes more fit into the footer.
-    fn file(&mut self, area: Area, path: &BackupPath, more_bytes: usize) -> Result<u32, Full> {
+    fn file(&mut self, file: &PackedFile, more_bytes: usize) -> Result<u32, Full> {
         let footer_bytes =
             8 + self.file_list.len() + self.chunks.len() * size_of::<ChunkBytes>() + more_bytes;
-        let key = (area, path.clone());
+        let key = (file.area, file.path.clone());
         if let Some(&file) = self.files.get(&key) {
             return if footer_bytes <= FOOTER_BYTES_MAX as usize { Ok(file) } else { Err(Full) };
         }
-        let path = path.as_bytes();
+        let path = file.path.as_bytes();
         if footer_bytes + size_of::<FileBytes>() + path.len() > FOOTER_BYTES_MAX as usize {
             return Err(Full);
         }
-        let head = FileBytes { area: area.code(), reserved: 0, path_bytes: (path.len() as u16).into() };
+        let permissions = file.permissions.map_or(0, Permissions::code);
+        let head = FileBytes { area: file.area.code(), permissions, path_bytes: (path.len() as u16).into() };
         self.file_list.extend_from_slice(head.as_bytes());
         self.file_list.extend_from_slice(path);
         let file = self.files.len() as u32;

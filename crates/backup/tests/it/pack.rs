@@ -3,8 +3,8 @@
 use pgshrink_backup::BackupPath;
 use pgshrink_backup::pack::{
     ATTEMPT_PACKS_MAX, ATTEMPTS_MAX, Area, BackupId, Blake3, CHUNK_BYTES_MAX, CHUNKS_MAX, ChunkFacts, Ending,
-    Error, Footer, Full, HEADER_BYTES, PAYLOAD_BYTES_MAX, PackNumber, PackWriter, PackedFile, Sha256,
-    TRAILER_BYTES, Trailer, check_header,
+    Error, Footer, Full, HEADER_BYTES, PAYLOAD_BYTES_MAX, PackNumber, PackWriter, PackedFile, Permissions,
+    Sha256, TRAILER_BYTES, Trailer, check_header,
 };
 use pgshrink_testkit::{Rng, Seed};
 
@@ -21,6 +21,10 @@ struct Written {
 
 fn path(text: &str) -> BackupPath {
     BackupPath::new(text.as_bytes()).unwrap()
+}
+
+fn data(name: &str) -> PackedFile {
+    PackedFile::new(Area::Data, path(name))
 }
 
 fn facts(rng: &mut Rng) -> ChunkFacts {
@@ -40,15 +44,20 @@ fn write(rng: &mut Rng, chunks: usize) -> Written {
     let (mut files, mut written): (Vec<PackedFile>, Vec<_>) = (Vec::new(), Vec::new());
     for _ in 0..chunks {
         let area = if rng.below(4) == 0 { Area::Configuration } else { Area::Data };
-        let file = PackedFile { area, path: path(&format!("base/5/{}", rng.below(6))) };
+        let mut file = PackedFile::new(area, path(&format!("base/5/{}", rng.below(6))));
+        let permissions = Permissions { is_for_group: rng.below(2) == 0, is_executable: rng.below(2) == 0 };
+        file.permissions = (rng.below(3) > 0).then_some(permissions);
         let payload: Vec<u8> = (0..rng.between(1, 40)).map(|_| rng.bits() as u8).collect();
         let facts = facts(rng);
-        writer.add(area, &file.path, &facts, &payload).unwrap();
+        writer.add(&file, &facts, &payload).unwrap();
         bytes.extend_from_slice(&payload);
-        let index = files.iter().position(|known| *known == file).unwrap_or_else(|| {
-            files.push(file);
-            files.len() - 1
-        });
+        let index = files
+            .iter()
+            .position(|known| known.area == file.area && known.path == file.path)
+            .unwrap_or_else(|| {
+                files.push(file);
+                files.len() - 1
+            });
         written.push((index, facts, payload));
     }
     assert_eq!(writer.bytes() as usize, bytes.len());
@@ -92,7 +101,7 @@ fn what_was_written_is_read_again() {
 fn a_file_of_no_bytes_is_named() {
     let mut writer = PackWriter::new(ID, NUMBER);
     assert!(writer.is_empty());
-    writer.add_empty(Area::Configuration, &path("conf.d/empty.conf")).unwrap();
+    writer.add_empty(&PackedFile::new(Area::Configuration, path("conf.d/empty.conf"))).unwrap();
     assert!(!writer.is_empty());
     let mut bytes = writer.header().to_vec();
     bytes.extend_from_slice(&writer.finish().bytes);
@@ -206,13 +215,13 @@ fn two_chunks() -> Written {
     let mut chunks = Vec::new();
     for payload in [b"one", b"two"] {
         let facts = facts(&mut rng);
-        writer.add(Area::Data, &path("x"), &facts, payload).unwrap();
+        writer.add(&data("x"), &facts, payload).unwrap();
         bytes.extend_from_slice(payload);
         chunks.push((0, facts, payload.to_vec()));
     }
     let Ending { bytes: ending, footer } = writer.finish();
     bytes.extend_from_slice(&ending);
-    Written { bytes, files: vec![PackedFile { area: Area::Data, path: path("x") }], chunks, footer }
+    Written { bytes, files: vec![data("x")], chunks, footer }
 }
 
 #[test]
@@ -225,7 +234,8 @@ fn what_a_footer_says_wrongly_is_named() {
         ("more files than there are", set(0, 2)),
         ("a million files", set(2, 16)),
         ("an area that nobody knows", set(4, 3)),
-        ("reserved bytes of a file", set(5, 1)),
+        ("permissions that nobody knows", set(5, 8 | 1)),
+        ("permissions without their mark", set(5, 2)),
         ("a path that is longer than the footer", set(7, 200)),
         ("one chunk instead of two", set(9, 1)),
         ("three chunks instead of two", set(9, 3)),
@@ -281,18 +291,18 @@ fn a_full_pack_takes_no_more_and_stays_as_it_is() {
     let payload = vec![0; PAYLOAD_BYTES_MAX as usize / 4];
     let mut writer = PackWriter::new(ID, NUMBER);
     for _ in 0..3 {
-        writer.add(Area::Data, &path("a"), &facts, &payload).unwrap();
+        writer.add(&data("a"), &facts, &payload).unwrap();
     }
     let before = writer.bytes();
     let longer = vec![0; payload.len() + 1];
-    assert_eq!(writer.add(Area::Data, &path("b"), &facts, &longer), Err(Full));
+    assert_eq!(writer.add(&data("b"), &facts, &longer), Err(Full));
     assert_eq!(writer.bytes(), before);
-    writer.add(Area::Data, &path("b"), &facts, &payload).unwrap();
-    assert_eq!(writer.add(Area::Data, &path("b"), &facts, b"x"), Err(Full));
+    writer.add(&data("b"), &facts, &payload).unwrap();
+    assert_eq!(writer.add(&data("b"), &facts, b"x"), Err(Full));
 
     // As many chunks as a reader takes.
     let mut writer = PackWriter::new(ID, NUMBER);
-    let taken = (0..).take_while(|_| writer.add(Area::Data, &path("a"), &facts, b"x").is_ok()).count();
+    let taken = (0..).take_while(|_| writer.add(&data("a"), &facts, b"x").is_ok()).count();
     assert_eq!(taken, CHUNKS_MAX);
     let mut bytes = [&writer.header()[..], &[b'x'; CHUNKS_MAX]].concat();
     bytes.extend_from_slice(&writer.finish().bytes);
@@ -300,8 +310,8 @@ fn a_full_pack_takes_no_more_and_stays_as_it_is() {
 
     // Paths that fill the footer.
     let mut writer = PackWriter::new(ID, NUMBER);
-    let long = |number: usize| path(&format!("{}/{number:08}", "x".repeat(1_000)));
-    let taken = (0..).take_while(|&number| writer.add_empty(Area::Data, &long(number)).is_ok()).count();
+    let long = |number: usize| data(&format!("{}/{number:08}", "x".repeat(1_000)));
+    let taken = (0..).take_while(|&number| writer.add_empty(&long(number)).is_ok()).count();
     assert!((16_000..17_000).contains(&taken), "{taken}");
     let mut bytes = writer.header().to_vec();
     bytes.extend_from_slice(&writer.finish().bytes);

@@ -27,6 +27,7 @@ fn record() -> Record {
         start_time: "2026-11-25 14:39:20 GMT".parse().unwrap(),
         stop_time: "2026-11-25 14:45:00 GMT".parse().unwrap(),
         chunk_bytes: 512 << 10,
+        group_access: false,
         tablespaces: vec![
             TablespaceRecord { oid: 16_384, location: "/srv/fast".to_owned() },
             TablespaceRecord { oid: 16_385, location: "/srv/with blank".to_owned() },
@@ -70,7 +71,8 @@ fn with_configuration() -> Record {
 fn what_was_written_is_read_again() {
     let with_parent = Record { parent: Some("20261124T143000Z".to_owned()), ..record() };
     let empty = Record { tablespaces: vec![], directories: vec![], packs: vec![], ..record() };
-    for record in [record(), with_parent, empty, with_configuration()] {
+    let for_group = Record { group_access: true, ..record() };
+    for record in [record(), with_parent, empty, for_group, with_configuration()] {
         let bytes = record.write().unwrap();
         assert_eq!(Record::read(&bytes).unwrap(), record);
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -95,6 +97,9 @@ fn its_text_is_what_the_format_says() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    assert!(!text.contains("group_access"));
+    let text = String::from_utf8(Record { group_access: true, ..record() }.write().unwrap()).unwrap();
+    assert!(text.contains(r#""chunk_bytes":524288,"group_access":true,"tablespaces""#), "{text}");
 }
 
 #[test]

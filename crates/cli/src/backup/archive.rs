@@ -12,6 +12,7 @@ use super::configuration::{self, Accompanied};
 use super::failure::first_cause;
 use super::known::Known;
 use super::lease;
+use super::places::Access;
 use super::source::{Server, WalConnection};
 use super::transfer::{self, CHUNKS_MAX, Progress, Route, Sink, Transferred, cause, joined};
 use pgshrink_backup::base_backup::{Options, Tablespace};
@@ -62,8 +63,12 @@ pub(super) fn take(
     let repository = store.repository;
     // What the store refuses is known before the server makes its checkpoint.
     repository.top(usize::MAX)?;
-    let about =
-        About { version: server.version, system: server.system, wal_segment: server.wal_segment_size() };
+    let about = About {
+        version: server.version,
+        system: server.system,
+        wal_segment: server.wal_segment_size(),
+        access: Access::of_mode(&server.setting("data_directory_mode")?),
+    };
     let (route, wal) = server.begin(options)?;
     let route = Accompanied { route, configuration: store.configuration };
     // The server has begun.
@@ -186,6 +191,7 @@ struct About {
     version: u32,
     system: SystemIdentifier,
     wal_segment: WalSegmentSize,
+    access: Access,
 }
 
 /// Tablespaces as a record has them.
@@ -226,6 +232,7 @@ fn record(
         start_time: clock.0,
         stop_time: clock.1,
         chunk_bytes: CHUNK_BYTES_DEFAULT as u32,
+        group_access: about.access == Access::Group,
         tablespaces,
         directories: fetched.directories.clone(),
         files: fetched.files + wal.files.len() as u64,

@@ -9,7 +9,7 @@ use pgshrink_backup::base_backup::{CompressionAlgorithm, Position, Tablespace};
 use pgshrink_backup::checksum::{Checksum, Crc32c};
 use pgshrink_backup::label::BackupLabel;
 use pgshrink_backup::manifest::{FileEntry, Item, Reader};
-use pgshrink_backup::pack::{Area, Sha256};
+use pgshrink_backup::pack::{Area, Permissions, Sha256};
 use pgshrink_backup::{BackupPath, ChecksumAlgorithm};
 use sha2::Digest;
 use std::collections::HashMap;
@@ -119,8 +119,9 @@ impl<'a> Archives<'a> {
                 // Of a tablespace: the list has its place.
                 EntryType::Symlink => {}
                 EntryType::Regular => {
-                    let size = entry.size();
-                    self.file(path, size, &mut entry)?;
+                    let (size, mode) = (entry.size(), entry.header().mode().map_err(failed)?);
+                    let source = Source::new(Area::Data, path).permitted(Permissions::of_mode(mode));
+                    self.file(source, size, &mut entry)?;
                 }
                 other => {
                     let found = format!("an entry of type {other:?}, which no server of 15 to 18 sends");
@@ -133,10 +134,10 @@ impl<'a> Archives<'a> {
         io::copy(&mut plain, &mut io::sink()).map(|_| ()).map_err(failed)
     }
 
-    fn file(&mut self, path: BackupPath, size: u64, from: &mut impl Read) -> Result<(), Failure> {
-        let key = key(&path);
-        let is_label = path.as_bytes() == b"backup_label";
-        let source = Arc::new(Source::new(Area::Data, path));
+    fn file(&mut self, source: Source, size: u64, from: &mut impl Read) -> Result<(), Failure> {
+        let path = source.path();
+        let (key, is_label) = (key(path), path.as_bytes() == b"backup_label");
+        let source = Arc::new(source);
         let checksum = if is_label && size <= LABEL_BYTES_MAX {
             let mut label = Vec::new();
             from.read_to_end(&mut label).map_err(|error| Failure::inside("backup_label", error))?;

@@ -15,7 +15,9 @@ use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::Crc32c;
 use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, ChunkEncoder, Habit, Level};
 use pgshrink_backup::files::content;
-use pgshrink_backup::pack::{ATTEMPT_PACKS_MAX, Area, Blake3, ChunkFacts, Ending, PackNumber, PackWriter};
+use pgshrink_backup::pack::{
+    ATTEMPT_PACKS_MAX, Area, Blake3, ChunkFacts, Ending, PackNumber, PackWriter, PackedFile, Permissions,
+};
 use pgshrink_backup::record::PackRecord;
 use pgshrink_repository::{ObjectName, ObjectWriter, Repository};
 use std::fs::File;
@@ -54,8 +56,7 @@ pub(super) fn give_back(buffer: Vec<u8>) {
 
 /// A file whose chunks are on their way.
 pub(super) struct Source {
-    area: Area,
-    path: BackupPath,
+    packed: PackedFile,
     /// How chunks of this file are best encoded.
     habit: Mutex<Habit>,
     /// The file that a plain backup writes them to, which is closed with the last of them.
@@ -122,12 +123,23 @@ pub(super) struct Encoded {
 }
 
 impl Source {
+    /// A file as the server makes files.
     pub(super) fn new(area: Area, path: BackupPath) -> Source {
-        Source { area, path, habit: Mutex::default(), file: Mutex::default() }
+        Source { packed: PackedFile::new(area, path), habit: Mutex::default(), file: Mutex::default() }
+    }
+
+    /// The same file with these permissions.
+    pub(super) fn permitted(mut self, permissions: Permissions) -> Source {
+        self.packed.permissions = Some(permissions);
+        self
+    }
+
+    pub(super) fn packed(&self) -> &PackedFile {
+        &self.packed
     }
 
     pub(super) fn path(&self) -> &BackupPath {
-        &self.path
+        &self.packed.path
     }
 
     /// The file of a plain backup; the first chunk of it opens it.
@@ -151,7 +163,7 @@ pub(super) fn cut(
     while offset < bytes {
         let size = (bytes - offset).min(CHUNK_BYTES_DEFAULT as u64) as usize;
         let mut raw = buffer(size);
-        from.read_exact(&mut raw).map_err(|error| Failure::inside(&source.path, error))?;
+        from.read_exact(&mut raw).map_err(|error| Failure::inside(&source.packed.path, error))?;
         let job = Job::new(Arc::clone(source), offset, raw);
         checksum = checksum.combine(job.checksum, size as u64);
         jobs.send(job)?;
@@ -171,15 +183,15 @@ pub(super) fn encode(
         let job = jobs.lock().map_err(|_| broken_off())?.recv();
         let Ok(Job { source, offset, raw, checksum }) = job else { return Ok(()) };
         let blake3 = Blake3::of(&raw);
-        if known.has(source.area, &source.path, offset, &blake3) {
+        if known.has(source.packed.area, &source.packed.path, offset, &blake3) {
             continue;
         }
         let mut payload = Vec::new();
         // Chunks of one file are encoded at the same time; what the last one learned stays.
         let mut habit = *source.habit.lock().map_err(|_| broken_off())?;
         let codec = encoder
-            .encode(&raw, content(source.area, &source.path, offset), &mut habit, &mut payload)
-            .map_err(|error| Failure::new(&source.path, error))?;
+            .encode(&raw, content(source.packed.area, &source.packed.path, offset), &mut habit, &mut payload)
+            .map_err(|error| Failure::new(&source.packed.path, error))?;
         *source.habit.lock().map_err(|_| broken_off())? = habit;
         let facts = ChunkFacts {
             offset,
@@ -211,11 +223,12 @@ impl Packer<'_> {
                 Some(pack) => pack,
                 None => self.begin(packs.len())?,
             };
-            if pack.writer.add(source.area, &source.path, &facts, &payload).is_err() {
+            if pack.writer.add(&source.packed, &facts, &payload).is_err() {
                 packs.push(pack.finish()?);
                 pack = self.begin(packs.len())?;
-                let added = pack.writer.add(source.area, &source.path, &facts, &payload);
-                added.map_err(|_| Failure::new(&source.path, "a chunk of it is larger than a pack"))?;
+                let added = pack.writer.add(&source.packed, &facts, &payload);
+                added
+                    .map_err(|_| Failure::new(&source.packed.path, "a chunk of it is larger than a pack"))?;
             }
             pack.write(&payload)?;
             (self.progress)(Step::Kept(payload.len() as u64));

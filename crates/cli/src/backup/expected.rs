@@ -13,6 +13,9 @@ use pgshrink_backup::pack::{Area, Chunk, PackedFile};
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
+/// Memory for each file is what a backup or restore of many files takes: 56 bytes, and its path. A million files take 90 MB.
+const _: () = assert!(size_of::<(BackupPath, Mutex<State>)>() == 56);
+
 /// Files of a backup, at most.
 const FILES_MAX: usize = 20_000_000;
 
@@ -22,7 +25,8 @@ pub(super) struct Expected {
     /// Of the files so far, and of all that the record has.
     bytes: u64,
     bytes_max: u64,
-    files: HashMap<BackupPath, Mutex<State>>,
+    /// By their paths.
+    files: Vec<(BackupPath, Mutex<State>)>,
     /// Those from outside of the data directory.
     configuration: HashMap<BackupPath, Mutex<State>>,
 }
@@ -38,12 +42,14 @@ struct State {
 /// after the other.
 enum Came {
     Nothing,
-    Part {
-        /// CRC-32C of each chunk, where it came.
-        chunks: Vec<Option<u32>>,
-        missing: usize,
-    },
+    Part(Box<Part>),
     Whole,
+}
+
+struct Part {
+    /// CRC-32C of each chunk, where it came.
+    chunks: Vec<Option<u32>>,
+    missing: usize,
 }
 
 impl Expected {
@@ -54,7 +60,7 @@ impl Expected {
             chunk_bytes: record.chunk_bytes.into(),
             bytes: 0,
             bytes_max: record.raw_bytes,
-            files: HashMap::new(),
+            files: Vec::new(),
             configuration: HashMap::new(),
         };
         let finished = whole.manifest(|item| match item {
@@ -66,6 +72,7 @@ impl Expected {
             return Err(Failure::damage(&whole.name, what));
         }
         record.wal.iter().try_for_each(|file| expected.add(file.path.clone(), file.bytes, None))?;
+        expected.sort()?;
         let configuration = record.configuration.iter().flat_map(|configuration| &configuration.files);
         for file in configuration {
             // The record proves them as a whole: they have a SHA-256.
@@ -81,7 +88,7 @@ impl Expected {
     /// Refuses a file that is a directory, too.
     fn check_folders(&self, listed: &[BackupPath]) -> Result<(), Failure> {
         let mut folders: HashSet<&[u8]> = HashSet::new();
-        for path in self.files.keys().chain(listed) {
+        for path in self.paths().chain(listed) {
             let mut rest = path.as_bytes();
             while let Some(end) = rest.iter().rposition(|byte| *byte == b'/') {
                 rest = &rest[..end];
@@ -92,7 +99,7 @@ impl Expected {
             }
         }
         folders.extend(listed.iter().map(BackupPath::as_bytes));
-        match self.files.keys().find(|path| folders.contains(path.as_bytes())) {
+        match self.paths().find(|path| folders.contains(path.as_bytes())) {
             None => Ok(()),
             Some(path) => {
                 Err(Failure::damage(path, "the backup has it as a file and as a directory with files in it"))
@@ -113,17 +120,33 @@ impl Expected {
             return Err(Failure::damage("backup_manifest", format!("it lists more than {FILES_MAX} files")));
         }
         check_place(&path)?;
-        // The record knows the sum: a manifest cannot ask for more memory than that.
-        self.bytes = self.bytes.checked_add(size).filter(|sum| *sum <= self.bytes_max).ok_or_else(|| {
-            Failure::damage(&path, "with it the backup has more bytes than backup.json says")
-        })?;
         let state = State::new(size, checksum, self.chunk_bytes);
         let state = state
             .ok_or_else(|| Failure::damage(&path, format!("it has {size} bytes, which is no file's size")))?;
-        if self.files.insert(path.clone(), Mutex::new(state)).is_some() {
-            return Err(Failure::damage(path, "the backup has it twice"));
-        }
+        // The record knows the sum: a manifest cannot ask for more memory than that.
+        let bytes = self.bytes.checked_add(size).filter(|sum| *sum <= self.bytes_max);
+        let Some(bytes) = bytes else {
+            self.files.push((path.clone(), Mutex::new(state)));
+            // If a file is there twice, that is why.
+            self.sort()?;
+            return Err(Failure::damage(&path, "with it the backup has more bytes than backup.json says"));
+        };
+        self.bytes = bytes;
+        self.files.push((path, Mutex::new(state)));
         Ok(())
+    }
+
+    /// Sorts the files, and refuses one that is there twice.
+    fn sort(&mut self) -> Result<(), Failure> {
+        self.files.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        match self.files.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(Failure::damage(&pair[0].0, "the backup has it twice")),
+            None => Ok(()),
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &BackupPath> {
+        self.files.iter().map(|(path, _)| path)
     }
 
     /// Bytes of all files, by their tablespace; `None`: the data directory.
@@ -187,19 +210,23 @@ impl Expected {
 
     fn state(&self, file: &PackedFile) -> Option<&Mutex<State>> {
         match file.area {
-            Area::Data => self.files.get(&file.path),
+            Area::Data => {
+                let index = self.files.binary_search_by(|(path, _)| path.cmp(&file.path)).ok()?;
+                self.files.get(index).map(|(_, state)| state)
+            }
             Area::Configuration => self.configuration.get(&file.path),
         }
     }
 
     /// Refuses what is not whole.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        for (path, state) in self.files.iter().chain(&self.configuration) {
+        let files = self.files.iter().map(|(path, state)| (path, state));
+        for (path, state) in files.chain(&self.configuration) {
             let state = state.lock().map_err(|_| Failure::BrokenOff)?;
             let count = state.size.div_ceil(self.chunk_bytes);
             let missing = match &state.came {
                 Came::Nothing => count,
-                Came::Part { missing, .. } => *missing as u64,
+                Came::Part(part) => part.missing as u64,
                 Came::Whole => 0,
             };
             if missing > 0 {
@@ -222,16 +249,16 @@ impl State {
     fn take(&mut self, index: usize, checksum: u32, chunk_bytes: u64) -> Option<u32> {
         if let Came::Nothing = self.came {
             let count = self.size.div_ceil(chunk_bytes) as usize;
-            self.came = Came::Part { chunks: vec![None; count], missing: count };
+            self.came = Came::Part(Box::new(Part { chunks: vec![None; count], missing: count }));
         }
-        let Came::Part { chunks, missing } = &mut self.came else { return None };
-        chunks[index] = Some(checksum);
-        *missing -= 1;
-        if *missing > 0 {
+        let Came::Part(part) = &mut self.came else { return None };
+        part.chunks[index] = Some(checksum);
+        part.missing -= 1;
+        if part.missing > 0 {
             return None;
         }
         let (mut whole, mut rest) = (Crc32c::of(&[]), self.size);
-        for checksum in chunks.iter().flatten() {
+        for checksum in part.chunks.iter().flatten() {
             let bytes = rest.min(chunk_bytes);
             whole = whole.combine(Crc32c(*checksum), bytes);
             rest -= bytes;
@@ -245,7 +272,7 @@ impl Came {
     fn has(&self, index: usize) -> bool {
         match self {
             Came::Nothing => false,
-            Came::Part { chunks, .. } => chunks.get(index).is_some_and(Option::is_some),
+            Came::Part(part) => part.chunks.get(index).is_some_and(Option::is_some),
             Came::Whole => true,
         }
     }

@@ -134,7 +134,7 @@ mod tests {
     use super::super::watched::Watched;
     use super::*;
     use pgshrink_backup::manifest::SystemIdentifier;
-    use pgshrink_backup::pack::{ChunkFacts, PackWriter};
+    use pgshrink_backup::pack::{ChunkFacts, PackWriter, PackedFile};
 
     const FILE: &str = "base/5/16384";
 
@@ -151,7 +151,7 @@ mod tests {
                 raw_checksum: 0,
                 codec: 1,
             };
-            writer.add(Area::Data, &FILE.parse().unwrap(), &facts, raw).unwrap();
+            writer.add(&PackedFile::new(Area::Data, FILE.parse().unwrap()), &facts, raw).unwrap();
             bytes.extend_from_slice(raw);
         }
         bytes.extend_from_slice(&writer.finish().bytes);

@@ -8,11 +8,13 @@
 use super::Failure;
 use super::destination::Destination;
 use super::room::{check_empty, check_space, is_empty};
+use pgshrink_backup::pack::Permissions;
+use pgshrink_backup::record::Record;
 use pgshrink_backup::wal::{WalSegmentName, WalSegmentSize};
 use pgshrink_backup::{BackupPath, Lsn};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -47,10 +49,17 @@ impl Access {
         }
     }
 
-    fn file_mode(self) -> u32 {
-        match self {
-            Access::Owner => 0o600,
-            Access::Group => 0o640,
+    /// What a record says.
+    pub(super) fn of_record(record: &Record) -> Access {
+        if record.group_access { Access::Group } else { Access::Owner }
+    }
+
+    /// Of a file with these permissions; without, of one that a server makes.
+    fn file_mode(self, permissions: Option<Permissions>) -> u32 {
+        match (permissions, self) {
+            (Some(permissions), _) => permissions.mode(),
+            (None, Access::Owner) => 0o600,
+            (None, Access::Group) => 0o640,
         }
     }
 
@@ -63,11 +72,16 @@ impl Access {
 
     /// Makes a file that is not there yet.
     pub(super) fn create(self, path: &Path) -> io::Result<File> {
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(self.file_mode()).open(path)?;
-        if self == Access::Group {
-            // The process's umask may have taken it away.
-            file.set_permissions(Permissions::from_mode(self.file_mode()))?;
+        self.open(OpenOptions::new().read(true).create_new(true), path, None)
+    }
+
+    /// Opens a file to write to it.
+    fn open(self, how: &mut OpenOptions, path: &Path, permissions: Option<Permissions>) -> io::Result<File> {
+        let mode = self.file_mode(permissions);
+        let file = how.write(true).mode(mode).open(path)?;
+        // The process's umask may have taken away what others than the owner may do, or all that is not the usual.
+        if mode != 0o600 && file.metadata()?.permissions().mode() & 0o777 != mode {
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
         }
         Ok(file)
     }
@@ -76,7 +90,7 @@ impl Access {
         DirBuilder::new().mode(self.folder_mode()).create(path)?;
         match self {
             Access::Owner => Ok(()),
-            Access::Group => fs::set_permissions(path, Permissions::from_mode(self.folder_mode())),
+            Access::Group => fs::set_permissions(path, fs::Permissions::from_mode(self.folder_mode())),
         }
     }
 }
@@ -100,7 +114,7 @@ impl Place {
             .create(path)
             .map_err(Failure::at(path))?;
         // A server refuses a data directory that others may read. Whoever does not own it cannot start one there.
-        let _ = fs::set_permissions(path, Permissions::from_mode(access.folder_mode()));
+        let _ = fs::set_permissions(path, fs::Permissions::from_mode(access.folder_mode()));
         Ok(Place { path: path.to_owned(), made })
     }
 
@@ -349,17 +363,33 @@ impl Places {
     }
 
     /// Makes a file, and the directories above it where they are not there yet.
-    pub(super) fn create(&self, path: &BackupPath) -> Result<File, Failure> {
+    pub(super) fn create(
+        &self,
+        path: &BackupPath,
+        permissions: Option<Permissions>,
+    ) -> Result<File, Failure> {
         check_place(path)?;
         let place = self.path(path);
-        match self.access.create(&place) {
+        let create = || self.access.open(OpenOptions::new().read(true).create_new(true), &place, permissions);
+        match create() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parents: Vec<_> = place.ancestors().skip(1).take_while(|above| !above.exists()).collect();
                 parents.into_iter().rev().try_for_each(|parent| self.folder(parent))?;
-                self.access.create(&place).map_err(Failure::at(&place))
+                create().map_err(Failure::at(&place))
             }
             done => done.map_err(Failure::at(&place)),
         }
+    }
+
+    /// Opens a file to write to it, and makes it where it is not there.
+    pub(super) fn open(&self, path: &BackupPath, permissions: Option<Permissions>) -> Result<File, Failure> {
+        self.open_at(&self.path(path), permissions)
+    }
+
+    /// The same for a file by its place.
+    pub(super) fn open_at(&self, place: &Path, permissions: Option<Permissions>) -> Result<File, Failure> {
+        let how = &mut OpenOptions::new();
+        self.access.open(how.create(true).truncate(false), place, permissions).map_err(Failure::at(place))
     }
 
     /// Marks those of the files of `pg_wal` as archived that the server will not go on in: they need not be archived again.

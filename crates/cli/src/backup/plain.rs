@@ -17,6 +17,7 @@ use super::source::Server;
 use super::transfer::{self, Progress, Route, Sink, Transferred, joined};
 use pgshrink_backup::base_backup::Tablespace;
 use pgshrink_backup::manifest::{Item, Reader};
+use pgshrink_backup::pack::PackedFile;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;
@@ -109,7 +110,7 @@ fn make_empty(places: &Places, manifest: &Path) -> Result<(), Failure> {
             if let Item::File(entry) = item
                 && entry.size == 0
             {
-                places.create(&entry.path)?;
+                places.create(&entry.path, None)?;
             }
         }
     }
@@ -155,8 +156,8 @@ impl Sink for Files<'_> {
 
 impl Take for Files<'_> {
     fn take(&self, job: Job) -> Result<(), Failure> {
-        let path = job.source.path();
-        let file = job.source.file(|| self.places.create(path))?;
+        let PackedFile { path, permissions, .. } = job.source.packed();
+        let file = job.source.file(|| self.places.create(path, *permissions))?;
         write_at(&file, &job.raw, job.offset).map_err(|error| Failure::at(&self.places.path(path))(error))?;
         chunks::give_back(job.raw);
         Ok(())

@@ -16,9 +16,9 @@ use pgshrink_backup::pack::{Area, Blake3, Chunk, PackedFile};
 use pgshrink_backup::record::Record;
 use pgshrink_backup::wal::WalSegmentSize;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Restores a backup. An error of `progress` ends it.
@@ -33,7 +33,7 @@ pub(super) fn restore(
     let (unfinished, is_resumed) = begin(whole, to, &places, &expected)?;
     places.make_folders(&whole.record.directories)?;
     for path in expected.empty() {
-        create(&places.path(path))?;
+        places.open(path, None)?;
     }
     let has = |file: &PackedFile, chunk: &Chunk| -> Result<bool, Failure> {
         let has = is_resumed && file.area == Area::Data && is_there(&places.path(&file.path), chunk)?;
@@ -47,7 +47,9 @@ pub(super) fn restore(
         if collected.take(file, chunk, raw)? {
             return Ok(());
         }
-        write(&places.path(&file.path), chunk.facts.offset, raw)?;
+        let open = places.open(&file.path, file.permissions)?;
+        let written = places::write_at(&open, raw, chunk.facts.offset);
+        written.map_err(|error| Failure::at(&places.path(&file.path))(error))?;
         progress(raw.len() as u64)
     };
     read_packs(whole, &expected, threads, (&has, &take))?;
@@ -74,7 +76,7 @@ fn places_for(whole: &Whole<'_>, to: &Destination, expected: &Expected) -> Resul
     let spaces = whole.record.tablespaces.iter().map(|space| (space.oid, &*space.location));
     let spaces = spaces.chain(in_place.iter().map(|(oid, location)| (*oid, &**location)));
     let spaces = spaces.map(|(oid, location)| (oid, location.as_bytes()));
-    let places = Places::new(to, spaces, Access::Owner)?;
+    let places = Places::new(to, spaces, Access::of_record(&whole.record))?;
     if let Some(folder) = &to.configuration {
         let spaces = places.spaces().map(|(_, place)| place);
         configuration::check_apart(folder, std::iter::once(&*to.into).chain(spaces))?;
@@ -128,31 +130,18 @@ fn is_there(path: &Path, chunk: &Chunk) -> Result<bool, Failure> {
     Ok(Crc32c::of(&raw).0 == chunk.facts.raw_checksum && Blake3::of(&raw) == chunk.facts.blake3)
 }
 
-fn create(path: &Path) -> Result<File, Failure> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(Failure::at(path))
-}
-
-fn write(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
-    places::write_at(&create(path)?, bytes, offset).map_err(Failure::at(path))
-}
-
 /// Makes all of it durable, and then a data directory.
 fn finish(whole: &Whole<'_>, to: &Destination, places: &Places) -> Result<(), Failure> {
     let size = WalSegmentSize::new(whole.record.wal_segment_bytes)?;
     let names = whole.record.wal.iter().map(|file| file.path.name());
     places.mark_archived(names, size, whole.record.stop_lsn)?;
     let manifest = to.into.join(MANIFEST_UNTIL_THEN);
+    let file = places.open_at(&manifest, None)?;
     let object = whole.manifest_object()?;
     let (size, mut at) = (whole.repository.size(&object)?, 0);
     while at < size {
         let bytes = whole.repository.read(&object, at, (size - at).min(READ_BYTES_MAX as u64) as usize)?;
-        write(&manifest, at, &bytes)?;
+        places::write_at(&file, &bytes, at).map_err(Failure::at(&manifest))?;
         at += bytes.len() as u64;
     }
     places.finish(&manifest)

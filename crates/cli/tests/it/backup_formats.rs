@@ -50,7 +50,7 @@ fn verify(server: &ServerBinaries, directory: &Path, words: &[&str]) -> Option<O
 }
 
 #[track_caller]
-fn verified(server: &ServerBinaries, directory: &Path, words: &[&str]) {
+pub(crate) fn verified(server: &ServerBinaries, directory: &Path, words: &[&str]) {
     // pg_verifybackup finds pg_waldump beside itself.
     let Some(output) = verify(server, directory, words) else {
         assert!(server.major >= 18, "pg_verifybackup of {} runs", server.major);
@@ -60,7 +60,7 @@ fn verified(server: &ServerBinaries, directory: &Path, words: &[&str]) {
     assert!(output.status.success(), "{said}");
 }
 
-fn mode(path: &Path) -> u32 {
+pub(crate) fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
@@ -96,22 +96,6 @@ fn a_plain_backup_is_a_data_directory_that_starts() {
         let refusal = refused(&["verify", "latest", "--from", copy.data_dir().to_str().unwrap()]);
         assert!(refusal.contains("pg_verifybackup"), "{refusal}");
     });
-}
-
-#[test]
-fn a_plain_backup_follows_group_access_and_a_place_that_is_there() {
-    let server = Server::find(15).unwrap();
-    let cluster = Cluster::builder().server(&server).initdb_arg("--allow-group-access").start().unwrap();
-    let keep = TempDir::new().unwrap();
-    let into = keep.path().join("into");
-    fs::create_dir(&into).unwrap();
-    fs::set_permissions(&into, fs::Permissions::from_mode(0o755)).unwrap();
-    backup(&cluster.conninfo("postgres"), &into, "plain", &[]);
-    assert_eq!(mode(&into), 0o750);
-    assert_eq!(mode(&into.join("base/1")), 0o750);
-    assert_eq!(mode(&into.join("global/pg_control")), 0o640);
-    assert_eq!(mode(&into.join("PG_VERSION")), 0o640);
-    verified(&server, &into, &[]);
 }
 
 /// A server with a tablespace in a directory with a space in its name, and since 16 an in-place one: 15 leaves what is in

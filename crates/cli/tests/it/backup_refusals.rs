@@ -1,9 +1,7 @@
 //! What a restore refuses: places inside of each other, and backups whose parts contradict themselves.
 
 use crate::backup::{Kept, backup, damaged, done, give, refused, repository, start};
-use pgshrink_backup::pack::{
-    Blake3, ChunkFacts, Ending, Footer, PackNumber, PackWriter, PackedFile, Sha256, Trailer,
-};
+use pgshrink_backup::pack::{Blake3, ChunkFacts, Ending, Footer, PackNumber, PackWriter, Sha256, Trailer};
 use pgshrink_backup::record::Record;
 use pgshrink_testkit::{Cluster, Server, TempDir};
 use sha2::Digest;
@@ -91,10 +89,11 @@ fn forge_pack(backup: &Path, change: impl Fn(&mut ChunkFacts)) {
         let footer = Footer::read(&old[from..from + trailer.footer_bytes as usize], &trailer).unwrap();
         let mut writer = PackWriter::new(record.id, known.number);
         for chunk in &footer.chunks {
-            let PackedFile { area, path } = &footer.files[chunk.file];
             let (at, mut facts) = (chunk.at as usize, chunk.facts);
             change(&mut facts);
-            writer.add(*area, path, &facts, &old[at..at + chunk.stored_bytes as usize]).unwrap();
+            writer
+                .add(&footer.files[chunk.file], &facts, &old[at..at + chunk.stored_bytes as usize])
+                .unwrap();
         }
         let Ending { bytes, footer } = writer.finish();
         known.footer_sha256 = footer;

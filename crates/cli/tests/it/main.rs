@@ -13,6 +13,7 @@ mod backup_durable;
 mod backup_expire;
 mod backup_formats;
 mod backup_parallel;
+mod backup_permissions;
 mod backup_refusals;
 mod backup_restore;
 mod backup_resume;

@@ -64,10 +64,13 @@ impl Group {
 /// A server with its processes, and those that it starts later.
 fn fill(folder: &Path, postmaster: u32) -> std::io::Result<()> {
     let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
-    for pid in std::iter::once(postmaster.to_string().as_str()).chain(children.split_whitespace()) {
-        fs::write(folder.join("cgroup.procs"), pid)?;
-    }
-    Ok(())
+    let processes = folder.join("cgroup.procs");
+    fs::write(&processes, postmaster.to_string())?;
+    children.split_whitespace().try_for_each(|pid| match fs::write(&processes, pid) {
+        // A worker that has ended meanwhile.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+        written => written,
+    })
 }
 
 /// A control group whose processes read from one disk at a limited rate, while it is there.

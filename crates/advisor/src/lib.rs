@@ -1,13 +1,19 @@
 //! What the layout of PostgreSQL's tables wastes, from sampled rows.
 //!
-//! This crate refuses to know a server, a clock or a file: it gets columns and the sizes of values, and the same input gives the
-//! same answer. It multiplies nothing: rows are laid out byte by byte, as the server does it, and put into pages one by one.
+//! This crate refuses to know a server, a clock or a file: it gets a [`snapshot`], and the same snapshot gives the same advice. It
+//! multiplies nothing: rows are laid out byte by byte, as the server does it, and put into pages one by one.
 //!
 //! ```text
-//!   columns, sizes of sampled values --> layout::order --> an order of columns
-//!                                   \--> layout::Shape --> bytes of each row --> layout::heap --> pages
+//!   Snapshot ──> rules ──> Edits ──> simulate ──> Findings ──┐
+//!      │                     └─────> combined ──> Proposals ─┼──> Report
+//!      └───────> codecs (cfs, zson, wire, backup) ───────────┘
+//!   layout: rows and pages, byte by byte          plan: the SQL that rewrites a table
 //! ```
-//!
-//! So far it knows the heap: rows, alignment, NULL bitmaps, dropped columns, fillfactor, and the best order of columns.
 
+pub mod edit;
+pub mod finding;
 pub mod layout;
+pub mod snapshot;
+
+pub use finding::Report;
+pub use snapshot::Snapshot;

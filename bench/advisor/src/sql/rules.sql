@@ -1,0 +1,57 @@
+-- Tables that each have something for a rule. The variable rows says how many rows.
+select setseed(0.5);
+create table r_order (a boolean not null, b bigint not null, c smallint not null, d timestamptz not null, e boolean not null, f double precision not null);
+insert into r_order select n % 3 = 0, n, n % 100, now() + n * interval '1 s', n % 5 = 0, random() from generate_series(1, :rows) n;
+create table r_order_nulls (a boolean, b bigint, c smallint, d text, e timestamptz, f int, g text, h uuid);
+insert into r_order_nulls select case when random() < 0.3 then true end, n, case when random() < 0.5 then 1 end, repeat('x', (random() * 20)::int),
+  case when random() < 0.8 then now() end, n, md5(n::text), case when random() < 0.1 then gen_random_uuid() end from generate_series(1, :rows) n;
+create table r_dropped (a int not null, b text not null, c int, d bigint, e int, f int, g int, h int, i int, j int not null);
+insert into r_dropped select n, 'row ' || n, n, n, n, n, n, n, n, n from generate_series(1, :rows) n;
+alter table r_dropped drop c, drop d, drop e;
+update r_dropped set j = j + 1 where a % 2 = 0;
+create table r_uuid_text (id text primary key, other int not null);
+insert into r_uuid_text select gen_random_uuid()::text, n from generate_series(1, :rows) n;
+create table r_hex (id bigint primary key, digest text not null);
+insert into r_hex select n, md5(n::text) from generate_series(1, :rows) n;
+create table r_base64 (id bigint primary key, token text not null);
+insert into r_base64 select n, encode(decode(md5(n::text) || md5((n + 1)::text), 'hex'), 'base64') from generate_series(1, :rows) n;
+create table r_network (id int not null, ip text not null, mac text not null);
+insert into r_network select n, format('10.%s.%s.%s', n % 200, n % 250, n % 240), format('08:00:2b:%s:%s:%s', lpad(to_hex(n % 256), 2, '0'),
+  lpad(to_hex(n / 256 % 256), 2, '0'), lpad(to_hex(n / 65536 % 256), 2, '0')) from generate_series(1, :rows) n;
+create index on r_network (ip);
+create table r_integers (a bigint not null, b bigint not null, c bigint, d numeric not null, e numeric(12, 0) not null);
+insert into r_integers select n % 1000, n % 7, n % 50, n % 90000, n from generate_series(1, :rows) n;
+create table r_char (id int not null, code char(40) not null);
+insert into r_char select n, 'code ' || n from generate_series(1, :rows) n;
+create table r_enum (id int not null, state text not null, kind text not null);
+insert into r_enum select n, (array['waiting for payment', 'on its way', 'delivered', 'returned'])[n % 4 + 1], (array['parcel', 'letter'])[n % 2 + 1] from generate_series(1, :rows) n;
+create table r_boolean (id int not null, is_open text not null, is_paid text not null);
+insert into r_boolean select n, (array['true', 'false'])[n % 2 + 1], (array['true', 'false'])[n % 3 % 2 + 1] from generate_series(1, :rows) n;
+create table r_text_dates (id int not null, day text not null, at text not null, amount text not null);
+insert into r_text_dates select n, (date '2020-01-01' + n % 2000)::text, to_char(timestamp '2026-01-01' + n * interval '1 s', 'YYYY-MM-DD HH24:MI:SS'), (n + 100000)::text from generate_series(1, :rows) n;
+create table r_constant (id int not null, currency text not null, tenant text not null, note text);
+insert into r_constant select n, 'EUR', 'the only tenant', null from generate_series(1, :rows) n;
+create table r_partial_index (id int primary key, deleted_at timestamptz, parent int);
+insert into r_partial_index select n, case when n % 50 = 0 then now() end, case when n % 20 = 0 then n end from generate_series(1, :rows) n;
+create index on r_partial_index (deleted_at);
+create index on r_partial_index (parent);
+create table r_duplicate_index (a int not null, b int not null, c text not null);
+insert into r_duplicate_index select n, n % 1000, 'row ' || n from generate_series(1, :rows) n;
+create index r_duplicate_index_1 on r_duplicate_index (a);
+create index r_duplicate_index_2 on r_duplicate_index (a);
+create index r_duplicate_index_3 on r_duplicate_index (a, b);
+create index r_duplicate_index_4 on r_duplicate_index (b);
+create table r_toast (id int not null, page text not null);
+insert into r_toast select n, repeat('a line of text that says little ', 10 + n % 25) from generate_series(1, :rows / 10) n;
+create table r_fillfactor (id int not null, at timestamptz not null, value double precision) with (fillfactor = 70);
+insert into r_fillfactor select n, now(), random() from generate_series(1, :rows) n;
+create table r_bloat (id int primary key, value text not null);
+insert into r_bloat select n, md5(n::text) from generate_series(1, :rows) n;
+delete from r_bloat where id % 10 > 3;
+create table r_documents (id int not null, doc jsonb not null);
+insert into r_documents select n, jsonb_build_object('customer_name', 'customer ' || n % 999, 'amount', n, 'currency', 'EUR', 'created_at', now()::text, 'tags', jsonb_build_array('a', n % 9))
+  from generate_series(1, :rows / 3) n;
+create table r_json_text (id int not null, doc text not null);
+insert into r_json_text select n, format('{"customer": "customer %s", "amount": %s, "state": "delivered"}', n % 999, n) from generate_series(1, :rows / 3) n;
+create table r_series (sensor int not null, at timestamptz not null, value real not null);
+insert into r_series select n / 500, timestamptz '2026-01-01' + n * interval '1 s', random() from generate_series(1, :rows) n;

@@ -16,6 +16,7 @@ pub mod finding;
 pub mod index;
 pub mod layout;
 pub mod rules;
+pub mod simulate;
 pub mod snapshot;
 
 pub use finding::Report;

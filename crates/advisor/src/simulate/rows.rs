@@ -91,7 +91,7 @@ impl<'a> Rows<'a> {
         let bytes = sampled.sizes.get(row).copied().unwrap_or(0);
         match place {
             Place::Null => Datum::Null,
-            Place::Inline => plain(bytes, text_of(column, sampled, row)),
+            Place::Inline => plain(bytes, content_of(column, sampled, row)),
             Place::Pglz | Place::Lz4 => Datum::Compressed { bytes, is_outside: false },
             // Outside there is no header. Compression was tried before it went there, if its column has it.
             Place::External => Datum::Plain {
@@ -138,12 +138,13 @@ fn recompressed(recompression: &Recompression, row: usize, is_packable: bool) ->
     plain(shortened(raw, is_packable), Content::CompressesTo(compressed))
 }
 
-/// The bytes of a value whose text they are.
-fn text_of<'a>(column: &Column, sampled: &'a SampledColumn, row: usize) -> Content<'a> {
-    let is_text = matches!(&*column.base_type_id, "text" | "varchar" | "bpchar" | "json" | "xml");
+/// What is known of a value's bytes.
+fn content_of<'a>(column: &Column, sampled: &'a SampledColumn, row: usize) -> Content<'a> {
     let value = sampled.values.as_ref().and_then(|values| values.get(row)).and_then(Option::as_ref);
-    match value {
-        Some(text) if is_text => Content::Bytes(text.as_bytes()),
+    match (value, &*column.base_type_id) {
+        (Some(text), "text" | "varchar" | "bpchar" | "json" | "xml") => Content::Bytes(text.as_bytes()),
+        (Some(text), "bytea") => text.strip_prefix("\\x").map_or(Content::Unknown, Content::Hex),
+        (Some(text), "jsonb") => Content::Like(text.as_bytes()),
         _ => Content::Unknown,
     }
 }

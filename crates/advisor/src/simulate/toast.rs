@@ -6,8 +6,8 @@
 //! What is not known of a value, and what is assumed:
 //! 1. A value that is stored outside and not compressed does not compress: the server tried that before it moved it there.
 //! 2. A value in the row that is not compressed is compressed here if its bytes are known (types whose text is what is stored, and
-//!    new values of a retyped column). Else it is taken not to compress. That matters only in rows that are longer than
-//!    2,032 bytes after the change and were not before.
+//!    new values of a retyped column). A `jsonb` is taken to compress like its text, anything else not at all. That matters only in
+//!    rows that are longer than 2,032 bytes after the change, and in which the server did not try that value before.
 //! 3. A compressed value stays as it is.
 
 use super::rows::StoredRow;
@@ -57,6 +57,10 @@ pub(super) enum Content<'a> {
     Incompressible,
     /// To be found out: these are its bytes, without the header.
     Bytes(&'a [u8]),
+    /// To be found out: these are its bytes in hexadecimal digits.
+    Hex(&'a str),
+    /// As well as these bytes do.
+    Like(&'a [u8]),
     /// Measured, header included; None: it does not pay.
     CompressesTo(Option<u32>),
 }
@@ -182,11 +186,18 @@ impl Toaster {
 
     /// `toast_tuple_try_compression`.
     fn compress(&mut self, data: &mut [Datum<'_>], index: usize) {
-        let Datum::Plain { content, is_outside, .. } = data[index] else { return };
+        let Datum::Plain { bytes, content, is_outside } = data[index] else { return };
+        let method = self.methods[index];
         let compressed = match content {
             Content::Unknown | Content::Incompressible => None,
             Content::CompressesTo(bytes) => bytes,
-            Content::Bytes(raw) => self.compressor.bytes(self.methods[index], raw),
+            Content::Bytes(raw) => self.compressor.bytes(method, raw),
+            Content::Hex(digits) => self.compressor.bytes(method, &from_hex(digits)),
+            Content::Like(other) => self.compressor.bytes(method, other).and_then(|found| {
+                let ratio = f64::from(found) / other.len().max(1) as f64;
+                let found = (f64::from(bytes) * ratio) as u32;
+                (found + 2 < bytes).then_some(found)
+            }),
         };
         if let Some(bytes) = compressed {
             data[index] = Datum::Compressed { bytes, is_outside };
@@ -233,6 +244,11 @@ fn size_of(datum: &Datum<'_>) -> u32 {
         Datum::Plain { bytes, .. } | Datum::Compressed { bytes, .. } => *bytes,
         Datum::Null | Datum::Fixed | Datum::Moved => 0,
     }
+}
+
+fn from_hex(digits: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
+    digits.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 /// What compresses values, with its memory.

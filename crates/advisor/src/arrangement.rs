@@ -96,6 +96,32 @@ impl<'e> Arrangement<'e> {
     }
 }
 
+impl Stored<'_> {
+    /// The name of its type, as SQL has it, after the changes that led to it.
+    pub fn type_name<'n>(&self, table: &'n Table, edits: &[&'n Edit]) -> &'n str {
+        let own = |index: usize| table.columns.get(index).map_or("", |column| &*column.type_name);
+        match self.source {
+            Source::Kept(index) => own(index),
+            Source::Recompressed(recompression) => own(recompression.column),
+            Source::New(images) => {
+                let of = |edit: &&'n Edit| match edit {
+                    Edit::Retype(retype) if std::ptr::eq(&*retype.images, images) => Some(&*retype.type_name),
+                    Edit::Extract(extraction) if std::ptr::eq(&*extraction.rest, images) => {
+                        Some(own(extraction.column))
+                    }
+                    Edit::Extract(extraction) => {
+                        let added =
+                            extraction.added.iter().find(|added| std::ptr::eq(&*added.images, images));
+                        added.map(|added| &*added.type_name)
+                    }
+                    _ => None,
+                };
+                edits.iter().find_map(of).unwrap_or("")
+            }
+        }
+    }
+}
+
 /// Whether these changes make a new table, filled by `INSERT … SELECT`. The others are made in place: `ALTER TABLE … TYPE`, or a
 /// storage parameter and `VACUUM FULL`. Dropped columns stay then.
 ///

@@ -10,6 +10,8 @@
 //!   layout: rows and pages, byte by byte          plan: the SQL that rewrites a table
 //! ```
 
+pub mod advise;
+mod anatomy;
 pub mod arrangement;
 pub mod edit;
 pub mod finding;

@@ -2,8 +2,8 @@
 //!
 //! Sampled rows are stored one by one, as the statement that fills the table does it: values are compressed or moved to the TOAST
 //! table, rows go to pages, and the maps, the TOAST table and the indexes follow from that. What a sample of some blocks gives is
-//! a ratio, pages after to pages read, by which the table's real pages are multiplied. Of a table that was read as a
-//! whole, sizes are exact.
+//! a ratio, pages after to pages read, by which the table's real pages are multiplied (see `scale`). Of a table that was read
+//! as a whole, sizes are exact.
 //!
 //! It does not decide anything: `advise` does.
 //!
@@ -20,6 +20,7 @@
 mod fsm;
 mod place;
 pub(crate) mod rows;
+mod scale;
 mod toast;
 
 use crate::arrangement::{Arrangement, Source, is_new_table, removals};
@@ -104,8 +105,10 @@ pub struct Simulation<'t> {
     server: &'t Server,
     table: &'t Table,
     sample: &'t Sample,
-    /// Real pages for one that was read.
+    /// What pages that the sampled rows need are multiplied by.
     scale: f64,
+    /// Rows of the table for one that was sampled.
+    row_scale: f64,
     /// What pages of the TOAST table, of the sampled rows, are multiplied by.
     toast_scale: f64,
 }
@@ -120,14 +123,23 @@ impl<'t> Simulation<'t> {
             0 => return None,
             read => (pages as f64 / read as f64).max(1.0),
         };
-        let mut simulation = Simulation { server, table, sample, scale, toast_scale: scale };
-        simulation.toast_scale = simulation.scale_of_toast();
+        let mut simulation =
+            Simulation { server, table, sample, scale, row_scale: scale, toast_scale: scale };
+        if !sample.is_whole {
+            simulation.extrapolate();
+        }
         Some(simulation)
     }
 
     /// How many rows the table has.
     pub fn row_count(&self) -> u64 {
-        whole(self.sample.rows.len() as f64 * self.scale)
+        whole(self.sample.rows.len() as f64 * self.row_scale)
+    }
+
+    /// Finds the scales of a table that was not read as a whole.
+    fn extrapolate(&mut self) {
+        let scales = scale::of(self.server, self.table, self.sample, self.scale);
+        (self.scale, self.row_scale, self.toast_scale) = (scales.pages, scales.rows, scales.toast);
     }
 
     /// The table's sizes after these changes, each made as [`Way::of`] says, and VACUUM.
@@ -163,7 +175,7 @@ impl<'t> Simulation<'t> {
             indexes: self.indexes(edits),
             beside: removals(edits)
                 .map(|removal| {
-                    let exceptions = whole(removal.exceptions as f64 * self.scale);
+                    let exceptions = whole(removal.exceptions as f64 * self.row_scale);
                     beside_bytes(exceptions, removal.exception_row_bytes)
                 })
                 .fold(0, u64::saturating_add),
@@ -216,40 +228,6 @@ impl<'t> Simulation<'t> {
         };
         self.table.indexes.iter().map(size).collect()
     }
-
-    /// Rows with values outside are few and differ much, so what some blocks say about the TOAST table is less certain than what
-    /// its size says, as long as the two do not contradict each other: then it has no bloat.
-    fn scale_of_toast(&self) -> f64 {
-        let now = self.table.toast.map_or(0, |toast| toast.bytes.main / PAGE) as f64;
-        if self.sample.is_whole || now == 0.0 {
-            return self.scale;
-        }
-        let arrangement = Arrangement::of(self.table, &[]);
-        let mut rows = Rows::of(self.server, self.table, &arrangement);
-        let mut toast = Relation::new(100, Way::Insert);
-        // Bytes outside, by block.
-        let (mut sums, mut current) = (Vec::new(), None);
-        for row in 0..rows.count() {
-            let block = self.sample.rows.get(row).map(|place| place.0);
-            if block != current {
-                (current, _) = (block, sums.push(0.0f64));
-            }
-            for bytes in rows.row(row).external {
-                add_chunks(&mut toast, *bytes);
-                if let Some(sum) = sums.last_mut() {
-                    *sum += f64::from(*bytes);
-                }
-            }
-        }
-        let found = toast.pages_begun();
-        let sampled = self.sample.blocks.len().max(sums.len()) as f64;
-        let mean = sums.iter().sum::<f64>() / sampled;
-        let empty = sampled - sums.len() as f64;
-        let squares = sums.iter().map(|sum| (sum - mean).powi(2)).sum::<f64>() + empty * mean * mean;
-        let error = (squares / sampled).sqrt() / sampled.sqrt() / mean;
-        let is_consistent = found > 0.0 && found * self.scale * (1.0 + ERRORS * error) >= now;
-        if is_consistent { now / found } else { self.scale }
-    }
 }
 
 /// Rows of a sample, stored.
@@ -261,8 +239,6 @@ struct Filled {
     has_toast_table: bool,
 }
 
-/// Standard errors of the mean by which a sample's TOAST may be off before its table counts as bloated.
-const ERRORS: f64 = 2.5;
 /// Bytes of a page.
 const PAGE: u64 = PAGE_BYTES as u64;
 /// `TOAST_MAX_CHUNK_SIZE`.

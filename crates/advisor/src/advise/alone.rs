@@ -8,7 +8,8 @@ use crate::layout::heap::PAGE_BYTES;
 use crate::rules::Candidate;
 use crate::simulate::{Simulation, Sizes, Way};
 use crate::snapshot::{ForkBytes, Table, TableKind};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 
 /// What a change must save at least: a page.
 pub(super) const BYTES_MIN: i64 = PAGE_BYTES as i64;
@@ -22,6 +23,8 @@ pub(super) struct Trial<'t> {
     pub now: Sizes,
     pub compressed: Option<Compressed>,
     as_it_is: [OnceCell<Sizes>; 3],
+    /// Sizes after changes that were tried, by where those are in memory: an order of columns takes some time to find.
+    tried: RefCell<BTreeMap<Vec<usize>, Sizes>>,
 }
 
 impl<'t> Trial<'t> {
@@ -32,7 +35,19 @@ impl<'t> Trial<'t> {
             now: Sizes::now(table),
             compressed: Compressed::of(table),
             as_it_is: Default::default(),
+            tried: RefCell::default(),
         }
+    }
+
+    /// The table with these changes. They must stay where they are as long as the trial lasts.
+    pub(super) fn rebuilt(&self, edits: &[&Edit]) -> Sizes {
+        let key: Vec<usize> = edits.iter().map(|edit| std::ptr::from_ref(*edit).addr()).collect();
+        if let Some(sizes) = self.tried.borrow().get(&key) {
+            return sizes.clone();
+        }
+        let sizes = self.simulation.rebuilt(edits);
+        self.tried.borrow_mut().insert(key, sizes.clone());
+        sizes
     }
 
     /// The table built anew as it is.
@@ -60,7 +75,7 @@ impl<'t> Trial<'t> {
 
     /// Bytes that changes save on disk, beside what building the table anew gives back.
     pub(super) fn saved(&self, edits: &[&Edit]) -> i64 {
-        difference(self.baseline(Way::of(edits)).total(), self.simulation.rebuilt(edits).total())
+        difference(self.baseline(Way::of(edits)).total(), self.rebuilt(edits).total())
     }
 
     /// Whether so many bytes are worth to be spoken of.
@@ -71,7 +86,7 @@ impl<'t> Trial<'t> {
 
     /// The bytes of a finding whose edits do nothing else.
     pub(super) fn bytes(&self, edits: &[&Edit]) -> Bytes {
-        let (baseline, after) = (self.baseline(Way::of(edits)), self.simulation.rebuilt(edits));
+        let (baseline, after) = (self.baseline(Way::of(edits)), self.rebuilt(edits));
         let less = |now: u64, saved: i64| Change {
             now,
             after: now.saturating_sub(u64::try_from(saved).unwrap_or(0)),

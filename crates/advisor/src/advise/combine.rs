@@ -32,7 +32,7 @@ pub(super) fn choose(trial: &Trial<'_>, weighed: &[Weighed]) -> Vec<usize> {
         }
     }
     prune(trial, weighed, &mut chosen);
-    let total = |chosen: &[usize]| trial.simulation.rebuilt(&edits_of(weighed, chosen)).total();
+    let total = |chosen: &[usize]| trial.rebuilt(&edits_of(weighed, chosen)).total();
     let singles = chosen.iter().filter(|index| weighed[**index].is_enough);
     let best = singles.map(|index| (total(&[*index]), *index)).min();
     if let Some((bytes, index)) = best.filter(|_| chosen.len() > 1)
@@ -46,7 +46,7 @@ pub(super) fn choose(trial: &Trial<'_>, weighed: &[Weighed]) -> Vec<usize> {
 
 /// Takes out what brings nothing beside the rest, from the least saving on.
 fn prune(trial: &Trial<'_>, weighed: &[Weighed], chosen: &mut Vec<usize>) {
-    let mut bytes = trial.simulation.rebuilt(&edits_of(weighed, chosen)).total();
+    let mut bytes = trial.rebuilt(&edits_of(weighed, chosen)).total();
     for position in (0..chosen.len()).rev() {
         let index = chosen[position];
         let mut rest = chosen.clone();
@@ -64,7 +64,7 @@ fn prune(trial: &Trial<'_>, weighed: &[Weighed], chosen: &mut Vec<usize>) {
         if has(&own.candidate, &Edit::DropDead) && has_order && own.is_enough {
             continue;
         }
-        let without = trial.simulation.rebuilt(&edits_of(weighed, &rest)).total();
+        let without = trial.rebuilt(&edits_of(weighed, &rest)).total();
         let gain = difference(without, bytes);
         let is_worth = if own.is_enough { gain >= BYTES_MIN } else { trial.is_enough(gain) };
         if !is_worth {

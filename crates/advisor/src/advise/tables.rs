@@ -57,7 +57,7 @@ fn with_sample(snapshot: &Snapshot, trial: Trial<'_>, candidates: Vec<Candidate>
     let (after, as_it_is) = match (edits.is_empty(), has_bloat) {
         (true, false) => (trial.now.clone(), None),
         (true, true) => (trial.as_it_is(way).clone(), Some(trial.as_it_is(way))),
-        (false, _) => (trial.simulation.rebuilt(&edits), Some(trial.as_it_is(way))),
+        (false, _) => (trial.rebuilt(&edits), Some(trial.as_it_is(way))),
     };
     let mut proposal = propose(snapshot, table, &weighed, &chosen, &after, as_it_is);
     let arrangement = Arrangement::of(table, &edits);
@@ -119,8 +119,8 @@ fn fill_in(snapshot: &Snapshot, trial: &Trial<'_>, weighed: &mut [Weighed], chos
     for index in 0..weighed.len() {
         if chosen.contains(&index) && !weighed[index].is_enough {
             let rest: Vec<usize> = chosen.iter().copied().filter(|other| *other != index).collect();
-            let without = trial.simulation.rebuilt(&edits_of(weighed, &rest)).total();
-            let gain = difference(without, trial.simulation.rebuilt(&edits_of(weighed, chosen)).total());
+            let without = trial.rebuilt(&edits_of(weighed, &rest)).total();
+            let gain = difference(without, trial.rebuilt(&edits_of(weighed, chosen)).total());
             let own = &mut weighed[index];
             own.is_enough = true;
             own.candidate.finding.bytes =

@@ -15,7 +15,8 @@ const ITEM_BYTES: usize = 4;
 const ROWS_MAX: u16 = 291;
 /// `MaxHeapTupleSize - MaxHeapTuplesPerPage / 8 * sizeof(ItemIdData)`: such a page counts as empty.
 const NEARLY_EMPTY: usize = 8160 - 36 * ITEM_BYTES;
-/// `MAX_BUFFERS_TO_EXTEND_BY`.
+/// `MAX_BUFFERS_TO_EXTEND_BY`. A server with small `shared_buffers` for its `max_connections` takes fewer (`LimitAdditionalPins`); the
+/// default settings allow as many.
 const EXTEND_MAX: u64 = 64;
 
 /// A relation that is filled.

@@ -38,6 +38,10 @@ pub(crate) fn read(cluster: &Cluster, name: &str, blocks: Option<Vec<u32>>) -> T
         columns: columns(cluster, name),
         ..Table::default()
     };
+    let count = format!("select reltuples from pg_class where oid = {}", table.oid);
+    table.row_estimate = cluster.sql(&count).unwrap().trim().parse().unwrap();
+    // Tests call VACUUM before they read a table.
+    table.activity.last_vacuum_s = Some(1);
     table.sample = Some(sample(cluster, &table, blocks));
     table
 }

@@ -10,6 +10,8 @@
 pub mod heap;
 pub mod order;
 
+use std::ops::Range;
+
 /// Where values of a type may begin: `pg_type.typalign`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Alignment {
@@ -106,26 +108,27 @@ impl Shape<'_> {
         let start = (HEADER_BYTES + bitmap).next_multiple_of(MAXALIGN);
         let stored = self.order.iter().filter(|index| !is_null(**index));
         // The data begin at a multiple of eight: their alignment is that of the row.
-        stored.fold(start, |at, index| self.columns[*index].end(at, values[*index]))
+        stored.fold(start, |at, index| self.columns[*index].place(at, values[*index]).end)
     }
 }
 
 impl Column {
-    /// Where a value ends that is stored at this byte or behind it.
-    fn end(&self, at: usize, value: Value) -> usize {
-        match (self.length, value) {
-            (_, Value::Null) => at,
-            (Some(length), _) => self.alignment.align(at) + usize::from(length),
+    /// Where a value lies that is stored at this byte or behind it.
+    pub(crate) fn place(&self, at: usize, value: Value) -> Range<usize> {
+        let (begin, bytes) = match (self.length, value) {
+            (_, Value::Null) => (at, 0),
+            (Some(length), _) => (self.alignment.align(at), usize::from(length)),
             (None, Value::Inline(bytes)) if self.is_packable && bytes <= SHORT_BYTES_MAX => {
-                at + bytes as usize
+                (at, bytes as usize)
             }
             (None, Value::Inline(bytes) | Value::Compressed(bytes)) => {
-                self.alignment.align(at) + bytes as usize
+                (self.alignment.align(at), bytes as usize)
             }
-            (None, Value::External) => at + POINTER_BYTES,
+            (None, Value::External) => (at, POINTER_BYTES),
             // No size was measured.
-            (None, Value::Fixed) => at,
-        }
+            (None, Value::Fixed) => (at, 0),
+        };
+        begin..begin + bytes
     }
 }
 

@@ -10,12 +10,15 @@
 //!   layout: rows and pages, byte by byte          plan: the SQL that rewrites a table
 //! ```
 
+pub mod advise;
+mod anatomy;
 pub mod arrangement;
 pub mod edit;
 pub mod finding;
 pub mod index;
 pub mod layout;
 pub mod rules;
+pub mod simulate;
 pub mod snapshot;
 
 pub use finding::Report;

@@ -112,7 +112,7 @@ impl Shape<'_> {
 
 impl Column {
     /// Where a value ends that is stored at this byte or behind it.
-    fn end(&self, at: usize, value: Value) -> usize {
+    pub(crate) fn end(&self, at: usize, value: Value) -> usize {
         match (self.length, value) {
             (_, Value::Null) => at,
             (Some(length), _) => self.alignment.align(at) + usize::from(length),

@@ -48,6 +48,8 @@ pub enum Operator {
 pub enum Constant {
     /// An integer, for columns of integers.
     Number(i64),
+    /// A boolean.
+    Boolean(bool),
     /// A value's text.
     Text(String),
 }
@@ -71,6 +73,8 @@ impl Predicate {
                 let text = sample.columns.get(*column)?.values.as_ref()?.get(row)?.as_deref()?;
                 let order = match constant {
                     Constant::Number(number) => text.parse::<i64>().ok()?.cmp(number),
+                    // As the type writes it, or as a cast to text does.
+                    Constant::Boolean(constant) => text.starts_with('t').cmp(constant),
                     Constant::Text(constant) => text.cmp(constant),
                 };
                 Some(operator.holds(order))
@@ -288,8 +292,7 @@ impl Parser<'_> {
     fn test_of(&mut self, column: usize) -> Option<Predicate> {
         let of = self.table.columns.get(column)?;
         let is_boolean = of.base_type_id == "bool";
-        let equals =
-            |text: &str| Predicate::Compare(column, Operator::Equal, Constant::Text(text.to_owned()));
+        let is_true = Predicate::Compare(column, Operator::Equal, Constant::Boolean(true));
         if self.keyword("IS").is_some() {
             let is_not = self.keyword("NOT").is_some();
             self.keyword("NULL")?;
@@ -297,9 +300,9 @@ impl Parser<'_> {
             return Some(if is_not { Predicate::Not(Box::new(null)) } else { null });
         }
         let Some(Token::Sign(sign)) = self.tokens.get(self.at).cloned() else {
-            return is_boolean.then(|| equals("t"));
+            return is_boolean.then_some(is_true);
         };
-        let Some(operator) = Operator::of(&sign) else { return is_boolean.then(|| equals("t")) };
+        let Some(operator) = Operator::of(&sign) else { return is_boolean.then_some(is_true) };
         self.at += 1;
         if operator == Operator::Equal && self.keyword("ANY").is_some() {
             let constants = self.list(of)?;
@@ -350,8 +353,8 @@ impl Parser<'_> {
             Token::Text(text) if is_integer => Constant::Number(text.parse().ok()?),
             Token::Text(text) if is_text => Constant::Text(text),
             Token::Word(word, false) if of.base_type_id == "bool" => match &*word {
-                "true" => Constant::Text("t".to_owned()),
-                "false" => Constant::Text("f".to_owned()),
+                "true" => Constant::Boolean(true),
+                "false" => Constant::Boolean(false),
                 _ => return None,
             },
             _ => return None,

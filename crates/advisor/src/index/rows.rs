@@ -179,7 +179,9 @@ impl Plan<'_> {
 
     /// Rows with equal keys share tuples; how many there are is known from a part of the table.
     fn grouped(&self, ranks: &[&[u32]], order: &[u32]) -> Option<Scaled> {
-        let is_small = self.picked.len() < ROWS_MIN && !self.sample.is_whole;
+        // Statistics are those of the table, not of a part of it.
+        let is_small =
+            self.picked.len() < ROWS_MIN && !self.sample.is_whole && self.index.predicate.is_none();
         if is_small && let Some(found) = self.by_statistics() {
             return Some(found);
         }

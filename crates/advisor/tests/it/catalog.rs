@@ -45,7 +45,8 @@ pub fn table(cluster: &Cluster, name: &str, part: Part) -> Table {
         activity: Activity { live_rows: head["count"].as_u64().unwrap(), ..Activity::default() },
         ..Table::default()
     };
-    table.sample = Some(sample(cluster, name, &mut table, part));
+    table.sample = Some(sample(cluster, name, &table, part));
+    read_expressions(cluster, &mut table);
     table
 }
 
@@ -164,8 +165,8 @@ fn index(found: &Value) -> Index {
     }
 }
 
-/// Reads the sample, and sizes and values of expressions into the table's indexes.
-fn sample(cluster: &Cluster, name: &str, table: &mut Table, part: Part) -> Sample {
+/// Reads the sampled blocks' rows.
+fn sample(cluster: &Cluster, name: &str, table: &Table, part: Part) -> Sample {
     let blocks = (table.bytes.main / 8192) as u32;
     // A fixed hash of the block's number, so that each run takes the same ones.
     let is_taken = |block: &u32| match part {
@@ -174,37 +175,68 @@ fn sample(cluster: &Cluster, name: &str, table: &mut Table, part: Part) -> Sampl
     };
     let taken: Vec<u32> = (0..blocks).filter(is_taken).collect();
     let stored: Vec<_> = table.columns.iter().filter(|column| !column.is_dropped).collect();
-    let mut fields: Vec<String> = stored
+    let fields = stored.iter().map(|column| {
+        let name = format!("\"{}\"", column.name);
+        format!("pg_column_size({name}), pg_column_compression({name}), {name}::text")
+    });
+    let (places, read) = values(cluster, name, &fields.collect::<Vec<_>>(), &taken, part);
+    let mut read = read.into_iter();
+    let columns = table.columns.iter().map(|column| match column.is_dropped {
+        true => SampledColumn::default(),
+        false => read.next().unwrap(),
+    });
+    Sample {
+        blocks: taken,
+        rows: places,
+        columns: columns.collect(),
+        is_whole: part == Part::Whole,
+        ..Sample::default()
+    }
+}
+
+/// Reads sizes and values of expressions into the table's indexes.
+pub fn read_expressions(cluster: &Cluster, table: &mut Table) {
+    let columns = table.indexes.iter_mut().flat_map(|index| &mut index.columns);
+    let of_expressions: Vec<_> = columns.filter(|column| column.table_column == 0).collect();
+    let fields = of_expressions
         .iter()
-        .map(|column| {
-            let name = format!("\"{}\"", column.name);
-            format!("pg_column_size({name}), pg_column_compression({name}), {name}::text")
-        })
-        .collect();
-    let expressions: Vec<String> = table
-        .indexes
-        .iter()
-        .flat_map(|index| &index.columns)
-        .filter(|column| column.table_column == 0)
-        .map(|column| column.definition.clone())
-        .collect();
-    let of_expression = |text: &String| format!("pg_column_size({text}), null, ({text})::text");
-    fields.extend(expressions.iter().map(of_expression));
-    let list = taken.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        .map(|column| format!("pg_column_size({0}), null, ({0})::text", column.definition));
+    let fields: Vec<_> = fields.collect();
+    if fields.is_empty() {
+        return;
+    }
+    let sample = table.sample.as_ref().unwrap();
+    let part = if sample.is_whole { Part::Whole } else { Part::OneIn(1) };
+    let name = format!("\"{}\".\"{}\"", table.schema, table.name);
+    let (_, read) = values(cluster, &name, &fields, &sample.blocks, part);
+    for (column, read) in of_expressions.into_iter().zip(read) {
+        let is_null = read.places.iter().map(|place| *place == Place::Null);
+        let sizes = is_null.zip(&read.sizes).map(|(null, size)| (!null).then_some(*size));
+        column.expression_sizes = Some(sizes.collect());
+        column.expression_values = read.values;
+    }
+}
+
+/// Fields of three (size, compression, text) of the rows of some blocks.
+fn values(
+    cluster: &Cluster,
+    name: &str,
+    fields: &[String],
+    blocks: &[u32],
+    part: Part,
+) -> (Vec<RowPlace>, Vec<SampledColumn>) {
+    let list = blocks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let chosen = match part {
         Part::Whole => String::new(),
         Part::OneIn(_) => format!("where (ctid::text::point)[0]::int = any ('{{{list}}}')"),
     };
+    let fields_text = fields.join(", ");
     let found = rows(
         cluster,
-        &format!(
-            "select json_build_array(ctid::text, {}) from {name} {chosen} order by ctid",
-            fields.join(", ")
-        ),
+        &format!("select json_build_array(ctid::text, {fields_text}) from {name} {chosen} order by ctid"),
     );
-    let mut read =
-        (0..fields.len()).map(|_| SampledColumn { values: Some(vec![]), ..SampledColumn::default() });
-    let mut read: Vec<_> = read.by_ref().collect();
+    let empty = || SampledColumn { values: Some(vec![]), ..SampledColumn::default() };
+    let mut read: Vec<_> = fields.iter().map(|_| empty()).collect();
     let mut places = Vec::new();
     for row in &found {
         let place = row[0].as_str().unwrap().trim_matches(['(', ')']).split_once(',').unwrap();
@@ -221,27 +253,7 @@ fn sample(cluster: &Cluster, name: &str, table: &mut Table, part: Part) -> Sampl
             column.values.as_mut().unwrap().push(value.as_str().map(str::to_owned));
         }
     }
-    let mut of_expressions = read.split_off(stored.len()).into_iter();
-    let columns = table.indexes.iter_mut().flat_map(|index| &mut index.columns);
-    for column in columns.filter(|column| column.table_column == 0) {
-        let read = of_expressions.next().unwrap();
-        let is_null = read.places.iter().map(|place| *place == Place::Null);
-        column.expression_sizes =
-            Some(is_null.zip(&read.sizes).map(|(null, size)| (!null).then_some(*size)).collect());
-        column.expression_values = read.values;
-    }
-    let mut read = read.into_iter();
-    let columns = table.columns.iter().map(|column| match column.is_dropped {
-        true => SampledColumn::default(),
-        false => read.next().unwrap(),
-    });
-    Sample {
-        blocks: taken,
-        rows: places,
-        columns: columns.collect(),
-        is_whole: part == Part::Whole,
-        ..Sample::default()
-    }
+    (places, read)
 }
 
 fn text(value: &Value) -> String {

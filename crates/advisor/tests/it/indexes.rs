@@ -61,9 +61,11 @@ fn build(cluster: &Cluster, sql: &str) {
 
 fn compare(cluster: &Cluster, part: Part) -> Vec<String> {
     let mut wrong = Vec::new();
+    let mut table = catalog::table(cluster, "t", part);
     for (name, sql, allowed) in INDEXES {
         build(cluster, sql);
-        let table = catalog::table(cluster, "t", part);
+        table.indexes = catalog::indexes(cluster, "t");
+        catalog::read_expressions(cluster, &mut table);
         let actual = table.indexes[0].bytes;
         let allowed = match part {
             // Of all rows, only what the order of a collation or an unknown predicate changes.
@@ -92,7 +94,7 @@ fn indexes_have_the_pages_that_a_server_gives_them() {
     Server::each("sizes of indexes", &[15, 16, 18], |server| {
         let cluster = Cluster::builder().server(server).start().unwrap();
         cluster.sql(TABLE).unwrap();
-        for part in [Part::Whole, Part::OneIn(10)] {
+        for part in [Part::OneIn(10), Part::Whole] {
             assert_eq!(compare(&cluster, part), Vec::<String>::new(), "{part:?}");
         }
     });

@@ -44,12 +44,12 @@ pub fn rebuilt_bytes(table: &Table, index: &Index, rows: u64, retyped: &[&Retype
     if changed.iter().any(in_expressions) {
         return None;
     }
-    let built = rows::built(table, index, rows, &changed)?;
-    if built.is_exact {
-        return Some(built.bytes);
-    }
     if changed.is_empty() {
-        return Some(anchored(index, built.bytes));
+        return rebuilt(table, index, rows).map(|rebuilt| rebuilt.bytes);
+    }
+    let built = rows::built(table, index, rows, &changed)?;
+    if built.basis == Basis::AllRows {
+        return Some(built.bytes);
     }
     // The same error is in both, if there is one: what is now cannot be smaller than what is built.
     let now = rows::built(table, index, rows, &[])?.bytes;
@@ -58,6 +58,38 @@ pub fn rebuilt_bytes(table: &Table, index: &Index, rows: u64, retyped: &[&Retype
         return Some(pages_up(u64::try_from(scaled).unwrap_or(u64::MAX)));
     }
     Some(built.bytes)
+}
+
+/// Bytes of a B-tree when it is built anew as it is, and what that is known from.
+pub fn rebuilt(table: &Table, index: &Index, rows: u64) -> Option<Rebuilt> {
+    if index.access_method != "btree" {
+        return None;
+    }
+    let built = rows::built(table, index, rows, &[])?;
+    let bytes = if built.basis == Basis::AllRows { built.bytes } else { anchored(index, built.bytes) };
+    Some(Rebuilt { bytes, ..built })
+}
+
+/// An index that was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// Its bytes.
+    pub bytes: u64,
+    /// What they are known from.
+    pub basis: Basis,
+}
+
+/// What is known of the rows of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// All of them, with their values.
+    AllRows,
+    /// Some of them.
+    Sample,
+    /// Some of them, and what `ANALYZE` found about duplicates.
+    Statistics,
+    /// Which rows share keys, or which are in the index, is not known: it is not larger than that.
+    Bound,
 }
 
 /// Bytes of an index that is not there, over so many rows of the table.

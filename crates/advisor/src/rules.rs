@@ -3,6 +3,9 @@
 //! A rule looks at a table (or at the whole snapshot) and returns [`Candidate`]s. It computes no savings of tables: `advise` simulates the
 //! edits, and drops what saves nothing.
 
+pub mod indexes;
+pub mod maintenance;
+
 use crate::edit::Edit;
 use crate::finding::Finding;
 

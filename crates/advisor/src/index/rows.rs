@@ -4,7 +4,7 @@ use super::btree::{LeafTuple, Leaves, TID_ROOM, posting_rows_max};
 use super::duplicates::{self, Group, Model, Seen};
 use super::key::{self, Key};
 use super::predicate::Predicate;
-use super::tuple;
+use super::{Basis, Rebuilt, tuple};
 use crate::edit::Retype;
 use crate::layout::heap::PAGE_BYTES;
 use crate::snapshot::{Index, Sample, Table};
@@ -14,17 +14,8 @@ const TUPLES_MAX: f64 = 150_000.0;
 /// With fewer sampled rows, what `ANALYZE` found says more about duplicates.
 const ROWS_MIN: usize = 1_000;
 
-/// An index that was built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Built {
-    /// Its bytes.
-    pub bytes: u64,
-    /// From all rows and their values.
-    pub is_exact: bool,
-}
-
 /// Builds a B-tree over so many rows of the table. None: what it takes was not sampled.
-pub fn built(table: &Table, index: &Index, rows: u64, retyped: &[&Retype]) -> Option<Built> {
+pub fn built(table: &Table, index: &Index, rows: u64, retyped: &[&Retype]) -> Option<Rebuilt> {
     let sample = table.sample.as_ref()?;
     let picked = Picked::of(table, index, sample, rows);
     let plan = Plan {
@@ -36,23 +27,27 @@ pub fn built(table: &Table, index: &Index, rows: u64, retyped: &[&Retype]) -> Op
         total: picked.total,
         fillfactor: option(index, "fillfactor").and_then(|text| text.parse().ok()).unwrap_or(90),
     };
+    let all = if sample.is_whole && picked.is_certain { Basis::AllRows } else { Basis::Sample };
     if picked.rows.is_empty() {
-        let bytes = PAGE_BYTES as u64;
-        return (picked.total < 1.0).then_some(Built { bytes, is_exact: sample.is_whole });
+        return (picked.total < 1.0).then_some(Rebuilt { bytes: PAGE_BYTES as u64, basis: all });
     }
     let ranks: Option<Vec<&[u32]>> =
         plan.keys.iter().take(index.key_count).map(|key| key.ranks.as_deref()).collect();
     let order = ranks.as_deref().map(|ranks| key::order(ranks, picked.rows.len()));
-    let is_exact = sample.is_whole && picked.is_certain && ranks.is_some();
-    let leaves = match (ranks, order) {
-        (Some(ranks), Some(order)) if is_exact => plan.exact(&ranks, &order),
-        (Some(ranks), Some(order)) if plan.deduplicates() => plan.grouped(&ranks, &order)?,
-        (_, order) if !plan.deduplicates() => plan.single(order.as_deref()),
-        _ => plan.by_statistics()?,
+    let (built, basis) = match (ranks, order) {
+        (Some(ranks), Some(order)) if all == Basis::AllRows => (plan.exact(&ranks, &order), all),
+        (_, order) if !plan.deduplicates() => (plan.single(order.as_deref()), Basis::Sample),
+        // Rows of a part that is not known may have more keys in common, or fewer.
+        (_, order) if !picked.is_certain => (plan.single(order.as_deref()), Basis::Bound),
+        (Some(ranks), Some(order)) => plan.grouped(&ranks, &order)?,
+        _ => match plan.by_statistics() {
+            Some(built) => (built, Basis::Statistics),
+            None => (plan.single(None), Basis::Bound),
+        },
     };
-    let scale = leaves.scale;
-    let pages = if scale == 1.0 { leaves.leaves.pages() } else { leaves.leaves.pages_scaled(scale) };
-    Some(Built { bytes: pages.saturating_mul(PAGE_BYTES as u64), is_exact })
+    let scale = built.scale;
+    let pages = if scale == 1.0 { built.leaves.pages() } else { built.leaves.pages_scaled(scale) };
+    Some(Rebuilt { bytes: pages.saturating_mul(PAGE_BYTES as u64), basis })
 }
 
 fn option<'i>(index: &'i Index, name: &str) -> Option<&'i str> {
@@ -178,12 +173,12 @@ impl Plan<'_> {
     }
 
     /// Rows with equal keys share tuples; how many there are is known from a part of the table.
-    fn grouped(&self, ranks: &[&[u32]], order: &[u32]) -> Option<Scaled> {
+    fn grouped(&self, ranks: &[&[u32]], order: &[u32]) -> Option<(Scaled, Basis)> {
         // Statistics are those of the table, not of a part of it.
         let is_small =
             self.picked.len() < ROWS_MIN && !self.sample.is_whole && self.index.predicate.is_none();
         if is_small && let Some(found) = self.by_statistics() {
-            return Some(found);
+            return Some((found, Basis::Statistics));
         }
         let seen = self.seen(ranks, order);
         let blocks = (self.table.bytes.main / PAGE_BYTES as u64).max(self.sample.blocks.len() as u64).max(1);
@@ -191,7 +186,7 @@ impl Plan<'_> {
         let keys: Vec<Seen> = seen.keys.iter().map(|(_, seen)| *seen).collect();
         let model = Model::new(&keys, fraction, seen.continued);
         let groups = seen.keys.iter().map(|(row, seen)| (*row, model.groups(seen))).collect::<Vec<_>>();
-        self.draw(&groups)
+        Some((self.draw(&groups)?, Basis::Sample))
     }
 
     /// The keys of the sample, in the index's order, each with one of its rows.

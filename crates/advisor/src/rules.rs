@@ -7,6 +7,8 @@ pub mod bloat;
 pub mod dropped;
 pub mod fillfactor;
 pub mod order;
+pub mod indexes;
+pub mod maintenance;
 
 use crate::edit::Edit;
 use crate::finding::{Bytes, Confidence, Finding, Object, Rule};

@@ -319,6 +319,9 @@ pub struct IndexColumn {
     /// Sizes of sampled rows' values where it is an expression, in the rows' order: `pg_column_size`. Of columns of
     /// the table they are in the sample.
     pub expression_sizes: Option<Vec<Option<u32>>>,
+    /// The values themselves as text, in the same order; None for NULL. Without them duplicates of the expression are not known.
+    #[serde(default)]
+    pub expression_values: Option<Vec<Option<String>>>,
 }
 
 /// A foreign key.
@@ -487,9 +490,14 @@ impl Table {
         }
         for index in &self.indexes {
             for column in &index.columns {
-                let found = column.expression_sizes.as_ref().map_or(rows, Vec::len);
-                if found != rows {
-                    return Err(wrong(format!("sizes of {}", index.name), found, rows));
+                let lists = [
+                    ("sizes", column.expression_sizes.as_ref().map(Vec::len)),
+                    ("values", column.expression_values.as_ref().map(Vec::len)),
+                ];
+                for (list, found) in lists {
+                    if let Some(found) = found.filter(|found| *found != rows) {
+                        return Err(wrong(format!("{list} of {}", index.name), found, rows));
+                    }
                 }
             }
         }

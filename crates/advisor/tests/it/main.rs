@@ -2,5 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod rebuilt;
+mod catalog;
+mod indexes;
 mod server;
 mod table;

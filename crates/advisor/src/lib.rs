@@ -11,12 +11,14 @@
 //! ```
 
 pub mod arrangement;
+pub mod datum;
 pub mod edit;
 pub mod finding;
 pub mod index;
 pub mod layout;
 pub mod rules;
 pub mod snapshot;
+pub mod sql;
 
 pub use finding::Report;
 pub use snapshot::Snapshot;

@@ -3,6 +3,11 @@
 //! A rule looks at a table (or at the whole snapshot) and returns [`Candidate`]s. It computes no savings of tables: `advise` simulates the
 //! edits, and drops what saves nothing.
 
+pub mod constant;
+pub mod documents;
+pub mod packing;
+pub mod types;
+
 use crate::edit::Edit;
 use crate::finding::Finding;
 

@@ -31,7 +31,7 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
         using: format!("decode({COLUMN}, 'base64')"),
         // The digit before the padding has no bits set that are not used.
         misfit: format!(
-            "{TEXT} !~ '^(?:{digit}{{4}})*(?:{digit}[AQgw]==|{digit}{{2}}[AEIMQUYcgkosw048]=)?$'"
+            "length({TEXT}) < {CHARACTERS_MIN} OR {TEXT} !~ '^(?:{digit}{{4}})*(?:{digit}[AQgw]==|{digit}{{2}}[AEIMQUYcgkosw048]=)?$'"
         ),
         title: "bytea instead of base64".to_owned(),
         reason: format!(

@@ -99,12 +99,38 @@ pub(super) fn counts_up(values: &Values<'_>) -> bool {
     values.is_key || has_sequence || is_camel || COUNTING_NAMES.contains(&last)
 }
 
-/// Whether numbers grow from row to row and are mostly different: a counter, whatever it is called.
+/// Whether later rows have larger numbers, mostly different ones: a counter, whatever it is called.
 pub(super) fn is_growing(numbers: &[i64]) -> bool {
-    let steps = numbers.len().saturating_sub(1);
-    let up = numbers.windows(2).filter(|pair| pair[0] <= pair[1]).count();
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    steps > 0 && up * 10 >= steps * 9 && sorted.len() * 2 > numbers.len()
+    let quarter = numbers.len() / 4;
+    let sorted = |numbers: &[i64]| {
+        let mut sorted = numbers.to_vec();
+        sorted.sort_unstable();
+        sorted
+    };
+    let (first, last) = (sorted(&numbers[..quarter]), sorted(&numbers[numbers.len() - quarter..]));
+    let mut all = sorted(numbers);
+    all.dedup();
+    // A tenth of them may be rows that were updated, and moved.
+    let tenth = quarter / 10;
+    let is_above = quarter > 0 && last[tenth] > first[quarter - 1 - tenth];
+    is_above && all.len() * 2 > numbers.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_grow_and_amounts_do_not() {
+        let counter: Vec<i64> = (0..400).map(|n| n * 3 + n % 7).collect();
+        assert!(is_growing(&counter));
+        let mut moved = counter.clone();
+        moved.rotate_left(20);
+        assert!(is_growing(&moved));
+        let saw: Vec<i64> = (0..400).map(|n| n * 7919 % 100_003).collect();
+        assert!(!is_growing(&saw));
+        let years: Vec<i64> = (0..400).map(|n| 2000 + n / 20).collect();
+        assert!(!is_growing(&years));
+        assert!(!is_growing(&[]) && !is_growing(&[1, 2, 3]));
+    }
 }

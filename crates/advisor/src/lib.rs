@@ -13,6 +13,7 @@
 pub mod advise;
 mod anatomy;
 pub mod arrangement;
+pub mod datum;
 pub mod edit;
 pub mod finding;
 pub mod index;
@@ -20,6 +21,7 @@ pub mod layout;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;
+pub mod sql;
 
 pub use finding::Report;
 pub use snapshot::Snapshot;

@@ -9,6 +9,10 @@ pub mod fillfactor;
 pub mod order;
 pub mod indexes;
 pub mod maintenance;
+pub mod constant;
+pub mod documents;
+pub mod packing;
+pub mod types;
 
 use crate::edit::Edit;
 use crate::finding::{Bytes, Confidence, Finding, Object, Rule};

@@ -153,6 +153,10 @@ pub struct Table {
     pub sample: Option<Sample>,
     /// What a rewrite must carry over; of tables that have a sample.
     pub definition: Option<definition::Definition>,
+    /// Of a partitioned table: `attnum`s of the partition key (`pg_partitioned_table.partattrs`), 0 for an expression. None: no
+    /// partitioned table, or not known; the types of its columns are then left alone.
+    #[serde(default)]
+    pub partition_key: Option<Vec<i16>>,
 }
 
 /// Sizes of a relation's forks, in bytes.
@@ -335,6 +339,9 @@ pub struct ForeignKey {
     pub foreign_table: u32,
     /// `attnum`s there.
     pub foreign_columns: Vec<i16>,
+    /// `pg_get_constraintdef`. Empty: not known; its columns are then left alone.
+    #[serde(default)]
+    pub definition: String,
 }
 
 /// Counters of a table.

@@ -20,7 +20,7 @@ pub fn bytes<'v>(values: impl Iterator<Item = (&'v Column, Value)> + Clone) -> u
 pub fn data_bytes<'v>(values: impl Iterator<Item = (&'v Column, Value)> + Clone) -> usize {
     let has_null = values.clone().any(|(_, value)| value == Value::Null);
     let start = if has_null { HEADER_WITH_BITMAP } else { HEADER_BYTES };
-    values.fold(start, |at, (column, value)| column.end(at, value))
+    values.fold(start, |at, (column, value)| column.place(at, value).end)
 }
 
 #[cfg(test)]

@@ -6,3 +6,7 @@ mod catalog;
 mod indexes;
 mod server;
 mod table;
+mod collected;
+mod images;
+mod server;
+mod values;

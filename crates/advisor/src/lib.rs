@@ -18,6 +18,7 @@ pub mod edit;
 pub mod finding;
 pub mod index;
 pub mod layout;
+pub mod report;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;

@@ -51,6 +51,8 @@ pub enum Error {
 pub enum Kind {
     /// A program, a runtime, a client driver.
     Program,
+    /// A browser, and what drives it.
+    Browser,
     /// A PostgreSQL server of some major, or a feature of its build.
     Server,
     /// Root, or a capability of the kernel.

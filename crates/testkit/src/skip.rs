@@ -2,7 +2,7 @@
 //!
 //! The test harness hides what a passing test prints, and a test that returns early passes. A skip is therefore
 //! written straight to stderr and appended to `target/test-skips`, which `make test` prints at its end. A machine
-//! that promises to have things lists their sorts in `PGSHRINK_REQUIRE` (`program,server,privilege,data`): lacking
+//! that promises to have things lists their sorts in `PGSHRINK_REQUIRE` (`program,browser,server,privilege,data`): lacking
 //! one of them is a failure there, not a skip.
 
 use std::fs::OpenOptions;
@@ -58,6 +58,7 @@ pub(crate) fn note(file: &str, line: &str) {
 fn promises(promised: &str, kind: Kind) -> bool {
     let name = match kind {
         Kind::Program => "program",
+        Kind::Browser => "browser",
         Kind::Server => "server",
         Kind::Privilege => "privilege",
         Kind::Data => "data",

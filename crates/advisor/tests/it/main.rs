@@ -4,6 +4,8 @@
 mod rebuilt;
 mod catalog;
 mod indexes;
+mod browser;
+mod report;
 mod server;
 mod table;
 mod collected;

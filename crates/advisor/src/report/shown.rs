@@ -1,0 +1,242 @@
+//! How amounts and names are written, in every form of the report.
+
+use crate::finding::{Change, Confidence, Object, Rule};
+
+/// Bytes in decimal units: `12.3 MB`. 1 kB is 1000 bytes, as prices of storage and of networks have it.
+///
+/// ```
+/// # use pgshrink_advisor::report::shown::size;
+/// assert_eq!([0, 999, 1_000, 12_345_678].map(size), ["0 B", "999 B", "1.0 kB", "12.3 MB"]);
+/// ```
+pub fn size(bytes: u64) -> String {
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1000.0;
+    for unit in ["kB", "MB", "GB", "TB"] {
+        // What would be rounded to 1000.0 is 1.0 of the next unit.
+        if amount < 999.95 {
+            return format!("{amount:.1} {unit}");
+        }
+        amount /= 1000.0;
+    }
+    format!("{amount:.1} PB")
+}
+
+/// What is saved: `12.3 MB`; what it costs more: `-12.3 MB`; nothing: `0 B`.
+pub fn saved(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", size(bytes.unsigned_abs()))
+}
+
+/// How much smaller, in percent of now: `26 %`, `-3 %` where it grows. Empty without a base.
+pub fn share(change: Change) -> String {
+    if change.now == 0 {
+        return String::new();
+    }
+    let share = 100.0 * change.saved() as f64 / change.now as f64;
+    // Neither "-0 %", nor "100 %" while something is left.
+    let rounded = share.round();
+    if rounded == 0.0 && change.saved() != 0 {
+        return if share > 0.0 { "< 1 %".to_owned() } else { "> -1 %".to_owned() };
+    }
+    if rounded == 100.0 && change.after > 0 {
+        return "> 99 %".to_owned();
+    }
+    format!("{:.0} %", rounded + 0.0)
+}
+
+/// Before over after: `5.6x`. Empty if either is nothing.
+pub fn ratio(before: u64, after: u64) -> String {
+    if before == 0 || after == 0 {
+        return String::new();
+    }
+    format!("{:.2}x", before as f64 / after as f64)
+}
+
+/// `1 table`, `2 tables`, `1,234 tables`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number_text(number), if number == 1 { one } else { many })
+}
+
+/// `1,234,567`.
+pub fn number_text(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A name, or other words of a database, in one line that does nothing to a terminal, a comment or the direction of what follows.
+///
+/// Control characters, line separators and marks that change the direction of text become `\n`, `\u{202e}`. A backslash stays.
+///
+/// ```
+/// # use pgshrink_advisor::report::shown::name;
+/// assert_eq!(name("a\nb\u{1b}[31m\u{202e}é"), "a\\nb\\u{1b}[31m\\u{202e}é");
+/// ```
+pub fn name(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            other if is_unsafe(other) => shown.push_str(&format!("\\u{{{:x}}}", u32::from(other))),
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+/// Text of several lines: as [`name`], but lines stay lines.
+pub fn lines(text: &str) -> String {
+    let unix = text.replace("\r\n", "\n");
+    unix.split('\n').map(|line| name(&line.replace('\t', "    "))).collect::<Vec<_>>().join("\n")
+}
+
+/// `public.orders`, `public.orders.status`, `orders_pkey of public.orders`, `wal_compression`.
+pub fn object(object: &Object) -> String {
+    let whole = if object.schema.is_empty() {
+        name(&object.name)
+    } else {
+        format!("{}.{}", name(&object.schema), name(&object.name))
+    };
+    match &object.part {
+        Some(part) if object.kind == "index" => format!("{} of {whole}", name(part)),
+        Some(part) => format!("{whole}.{}", name(part)),
+        None => whole,
+    }
+}
+
+/// A rule in words.
+pub fn rule(rule: Rule) -> &'static str {
+    match rule {
+        Rule::ColumnOrder => "order of columns",
+        Rule::DroppedColumns => "dropped columns",
+        Rule::ColumnType => "smaller type",
+        Rule::ConstantColumn => "constant column",
+        Rule::IndexKeys => "keys of an index",
+        Rule::DuplicateIndex => "duplicate index",
+        Rule::UnusedIndex => "unused index",
+        Rule::Toast => "large values",
+        Rule::RowPacking => "packed rows",
+        Rule::DocumentKeys => "keys of documents",
+        Rule::Fillfactor => "fillfactor",
+        Rule::Bloat => "bloat",
+        Rule::IndexBloat => "index bloat",
+        Rule::Cfs => "compressed pages",
+        Rule::Zson => "compressed documents",
+        Rule::CatalogBloat => "catalog bloat",
+        Rule::AutovacuumLag => "autovacuum",
+        Rule::Setting => "setting",
+    }
+}
+
+/// How much is known, in a word.
+pub fn confidence(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Exact => "exact",
+        Confidence::Measured => "measured",
+        Confidence::Estimated => "estimated",
+    }
+}
+
+/// A server's version: `15.18`, `9.6.24`.
+pub fn version(number: u32) -> String {
+    if number >= 100_000 {
+        format!("{}.{}", number / 10_000, number % 10_000)
+    } else {
+        format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+    }
+}
+
+/// Seconds since 1970 as a date: `2026-11-27 10:20 UTC`.
+pub fn time(seconds: i64) -> String {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 1970 to a date of the Gregorian calendar: H. Hinnant, "chrono-compatible low-level date algorithms".
+    let shifted = days.saturating_add(719_468);
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
+}
+
+/// Money: two digits after the point, more where that would be nothing.
+pub fn money(amount: f64) -> String {
+    if !amount.is_finite() {
+        return "unknown".to_owned();
+    }
+    if amount != 0.0 && amount.abs() < 0.01 {
+        return format!("{amount:.4}");
+    }
+    // Not "-0.00".
+    format!("{:.2}", amount + 0.0)
+}
+
+/// Controls, separators of lines, and marks that reorder what stands beside them.
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_one_digit_after_the_point_and_never_four_before_it() {
+        let sizes = [0, 1, 999, 1_000, 999_949, 999_950, 1_000_000, 4_200_000_000, u64::MAX];
+        let expected =
+            ["0 B", "1 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB", "1.0 MB", "4.2 GB", "18446.7 PB"];
+        assert_eq!(sizes.map(size), expected);
+        assert_eq!([1_500, -1_500, 0, i64::MIN].map(saved), ["1.5 kB", "-1.5 kB", "0 B", "-9223.4 PB"]);
+    }
+
+    #[test]
+    fn shares_say_nothing_that_is_not_so() {
+        let shares = [(100, 74), (100, 103), (1000, 999), (1000, 1001), (1000, 1), (10, 0), (0, 5), (7, 7)];
+        let expected = ["26 %", "-3 %", "< 1 %", "> -1 %", "> 99 %", "100 %", "", "0 %"];
+        assert_eq!(shares.map(|(now, after)| share(Change { now, after })), expected);
+    }
+
+    #[test]
+    fn names_lose_what_moves_a_cursor_or_turns_a_line_around() {
+        assert_eq!(
+            name("a\\b\r\n\u{9b}31m\u{2028}\u{200f}\u{7f}"),
+            "a\\b\\r\\n\\u{9b}31m\\u{2028}\\u{200f}\\u{7f}"
+        );
+        assert_eq!(name("Ünï 表 😀 \"q\" <b>"), "Ünï 表 😀 \"q\" <b>");
+        assert_eq!(lines("a\r\n\tb\rc"), "a\n    b\\rc");
+    }
+
+    #[test]
+    fn times_are_of_the_calendar() {
+        assert_eq!(time(0), "1970-01-01 00:00 UTC");
+        assert_eq!(time(951_782_400 + 3_661), "2000-02-29 01:01 UTC");
+        assert_eq!(time(1_795_737_600), "2026-11-27 00:00 UTC");
+        assert_eq!(time(-1), "1969-12-31 23:59 UTC");
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_agree_with_their_nouns() {
+        assert_eq!(counted(1, "table", "tables"), "1 table");
+        assert_eq!(counted(0, "table", "tables"), "0 tables");
+        assert_eq!(counted(1_234_567, "table", "tables"), "1,234,567 tables");
+        assert_eq!([12.345, 0.001_26, 0.0, -0.0].map(money), ["12.35", "0.0013", "0.00", "0.00"]);
+        assert_eq!([150_018, 90_624].map(version), ["15.18", "9.6.24"]);
+    }
+}

@@ -1,0 +1,185 @@
+//! All changes as one script for psql.
+//!
+//! Statements are written as the report has them; whoever made them has quoted their names. Everything else is a comment, and a
+//! comment is always one line: names go through [`shown::name`], and every line of a statement that is commented out gets its own dashes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::finding::{Finding, Proposal, Report, Rule, Step};
+use crate::report::{by_saving, shown};
+
+/// The script: first each table's proposal, the largest saving first, then findings that are in no proposal.
+///
+/// A finding that is in no proposal is commented out, unless it is about a setting or a catalog and has no risks: what belongs to a
+/// table, and is not in the table's proposal, is not recommended.
+pub fn sql(report: &Report) -> String {
+    let mut script = head(report);
+    let titles: BTreeMap<&str, &Finding> =
+        report.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
+    for proposal in report.proposals.iter().filter(|proposal| !proposal.sql.is_empty()) {
+        write_proposal(&mut script, proposal, &titles);
+    }
+    let mut alone: Vec<&Finding> = by_saving(report);
+    alone.retain(|finding| !finding.in_proposal && !finding.sql.is_empty());
+    // Indexes go and settings come before tables are cleaned up: a VACUUM then has less to read.
+    alone.sort_by_key(|finding| order(finding.rule));
+    if !alone.is_empty() {
+        heading(&mut script, "In no table's proposal");
+        comment(&mut script, "What is commented out is a choice: read its risks, then remove the dashes.");
+    }
+    for finding in alone {
+        write_alone(&mut script, finding);
+    }
+    if report.proposals.iter().all(|proposal| proposal.sql.is_empty())
+        && report.findings.iter().all(|finding| finding.in_proposal || finding.sql.is_empty())
+    {
+        script.push_str("\n-- Nothing is proposed that SQL can change.\n");
+    }
+    script
+}
+
+fn head(report: &Report) -> String {
+    let mut script = String::new();
+    let database = shown::name(&report.database);
+    comment(&mut script, &format!("What pgshrink advise proposes for the database {database}."));
+    comment(
+        &mut script,
+        &format!(
+            "Made from what was seen of PostgreSQL {} at {}. Nothing of it was executed.",
+            shown::version(report.server_version),
+            shown::time(report.taken_s)
+        ),
+    );
+    comment(
+        &mut script,
+        "Read it, try it on a copy, and run it with psql. Where it stops, what was committed before stays.",
+    );
+    let disk = report.total.bytes.disk;
+    comment(
+        &mut script,
+        &format!(
+            "All proposals together, on disk: {} now, {} after. 1 kB is 1000 bytes.",
+            shown::size(disk.now),
+            shown::size(disk.after)
+        ),
+    );
+    // A startup file may have switched these off, and a script in another encoding is another script.
+    script.push_str("\n\\set ON_ERROR_STOP on\n\\set AUTOCOMMIT on\n\\encoding UTF8\n");
+    script.push_str("SET standard_conforming_strings = on;\n");
+    script.push_str("-- Whoever waits longer for a lock gives up, and with it the script: others would queue behind it.\n");
+    script.push_str("SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\n");
+    let literal = report.database.replace('\'', "''");
+    let _ = writeln!(script, "SELECT current_database() = '{literal}' AS right_database \\gset");
+    script.push_str(
+        "\\if :right_database\n\\else\n\
+         DO $$ BEGIN RAISE EXCEPTION 'this script was made for another database: see its first line'; END $$;\n\\endif\n",
+    );
+    script
+}
+
+fn write_proposal(script: &mut String, proposal: &Proposal, titles: &BTreeMap<&str, &Finding>) {
+    let disk = proposal.bytes.disk;
+    let sum = format!(
+        "{}: {} -> {} on disk",
+        shown::object(&proposal.object),
+        shown::size(disk.now),
+        shown::size(disk.after)
+    );
+    heading(script, &sum);
+    for id in &proposal.findings {
+        if let Some(finding) = titles.get(id.as_str()) {
+            comment(script, &format!("* {}: {}", shown::rule(finding.rule), finding.title));
+            finding.risks.iter().for_each(|risk| comment(script, &format!("    risk: {risk}")));
+            if let Some(proof) = &finding.proof {
+                comment(script, "    must hold for every row, before anything is changed:");
+                comment_lines(script, proof, "      ");
+            }
+        }
+    }
+    for warning in &proposal.warnings {
+        comment(script, &format!("! {warning}"));
+    }
+    for (index, step) in proposal.sql.iter().enumerate() {
+        write_step(script, index + 1, step);
+    }
+}
+
+fn write_step(script: &mut String, number: usize, step: &Step) {
+    script.push('\n');
+    comment(script, &format!("{number}. {}", step.title));
+    if !step.lock.is_empty() {
+        comment(script, &format!("   lock: {}", step.lock));
+    }
+    for statement in &step.statements {
+        script.push_str(&complete(statement));
+        script.push('\n');
+    }
+}
+
+/// With its semicolon.
+fn complete(statement: &str) -> String {
+    let statement = statement.trim_end();
+    let end = if statement.is_empty() || statement.ends_with(';') { "" } else { ";" };
+    format!("{statement}{end}")
+}
+
+fn write_alone(script: &mut String, finding: &Finding) {
+    script.push('\n');
+    let object = shown::object(&finding.object);
+    comment(script, &format!("{object}: {}: {}", shown::rule(finding.rule), finding.title));
+    if !finding.cost.is_empty() {
+        comment(script, &format!("  cost: {}", finding.cost));
+    }
+    finding.risks.iter().for_each(|risk| comment(script, &format!("  risk: {risk}")));
+    if let Some(proof) = &finding.proof {
+        comment(script, "  must hold for every row, before anything is changed:");
+        comment_lines(script, proof, "    ");
+    }
+    for statement in &finding.sql {
+        if is_active(finding) {
+            script.push_str(&complete(statement));
+            script.push('\n');
+        } else {
+            comment_lines(script, &complete(statement), "");
+        }
+    }
+}
+
+/// Whether a finding that is in no proposal is done by the script as it is.
+fn is_active(finding: &Finding) -> bool {
+    matches!(finding.object.kind.as_str(), "setting" | "catalog") && finding.risks.is_empty()
+}
+
+fn order(rule: Rule) -> u8 {
+    match rule {
+        Rule::Setting => 0,
+        Rule::DuplicateIndex | Rule::UnusedIndex => 1,
+        Rule::AutovacuumLag | Rule::Bloat | Rule::IndexBloat | Rule::CatalogBloat => 3,
+        _ => 2,
+    }
+}
+
+fn heading(script: &mut String, text: &str) {
+    script.push_str("\n\n-- ");
+    script.push_str(&"=".repeat(100));
+    script.push('\n');
+    comment(script, text);
+}
+
+/// One line, whatever is in it.
+fn comment(script: &mut String, text: &str) {
+    script.push_str("-- ");
+    script.push_str(&shown::name(text));
+    script.push('\n');
+}
+
+/// Each line of it, each with its dashes. Both characters that end a line for psql do so here.
+fn comment_lines(script: &mut String, text: &str, indent: &str) {
+    for line in text.split(['\n', '\r']) {
+        script.push_str("-- ");
+        script.push_str(indent);
+        script.push_str(line);
+        script.push('\n');
+    }
+}

@@ -1,0 +1,4 @@
+//! The report in its forms.
+
+pub mod example;
+mod text;

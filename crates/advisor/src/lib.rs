@@ -11,10 +11,13 @@
 //! ```
 
 pub mod arrangement;
+pub mod codecs;
 pub mod edit;
 pub mod finding;
+pub mod heap_page;
 pub mod index;
 pub mod layout;
+pub mod price;
 pub mod rules;
 pub mod snapshot;
 

@@ -3,6 +3,11 @@
 //! A rule looks at a table (or at the whole snapshot) and returns [`Candidate`]s. It computes no savings of tables: `advise` simulates the
 //! edits, and drops what saves nothing.
 
+pub mod cfs;
+mod quoted;
+pub mod toast;
+pub mod zson;
+
 use crate::edit::Edit;
 use crate::finding::Finding;
 

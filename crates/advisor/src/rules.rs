@@ -13,6 +13,10 @@ pub mod constant;
 pub mod documents;
 pub mod packing;
 pub mod types;
+pub mod cfs;
+mod quoted;
+pub mod toast;
+pub mod zson;
 
 use crate::edit::Edit;
 use crate::finding::{Bytes, Confidence, Finding, Object, Rule};

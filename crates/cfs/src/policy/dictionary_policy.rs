@@ -56,7 +56,7 @@ impl Default for Thresholds {
 }
 
 /// Pages at most that are kept for a trial.
-const SAMPLES_MAX: usize = 128;
+pub const SAMPLES_MAX: usize = 128;
 /// Every so many-th sample judges.
 const JUDGES: usize = 4;
 /// Pages at least that judge.
@@ -168,31 +168,37 @@ impl DictionaryPolicy {
         found
     }
 
-    fn better(
+    /// A dictionary of the pages noted of late, which is the same for every algorithm. None: they are too few, or have nothing in
+    /// common.
+    pub fn train(&self) -> Option<Vec<u8>> {
+        if self.part(true).count() < JUDGING_MIN {
+            return None;
+        }
+        PageDictionary::train(self.part(false).map(|(_, page)| page), self.thresholds.dictionary_bytes)
+    }
+
+    /// The dictionary of these bytes, if it serves the pages that [`train`](Self::train) left out better than `present` does;
+    /// otherwise as [`trial`](Self::trial).
+    ///
+    /// # Errors
+    /// As [`trial`](Self::trial).
+    pub fn judge(
         &self,
         codec: &mut PageCodec,
         how: &Policy,
         present: Option<&PageDictionary>,
+        bytes: Vec<u8>,
         pages_to_come: u32,
     ) -> Result<Option<PageDictionary>, Error> {
-        let is_judge = |index: &usize| index % JUDGES == JUDGES - 1;
-        let of = |judging: bool| {
-            let samples = self.samples.iter().enumerate();
-            samples.filter(move |(index, _)| is_judge(index) == judging).map(|(_, sample)| sample)
-        };
-        let judging = of(true).count();
-        if judging < JUDGING_MIN || !PageDictionary::usable_with(how.choice) {
+        let judging = self.part(true).count();
+        if judging == 0 || !PageDictionary::usable_with(how.choice) {
             return Ok(None);
         }
-        let pages = of(false).map(|(_, page)| page);
-        let Some(bytes) = PageDictionary::train(pages, self.thresholds.dictionary_bytes) else {
-            return Ok(None);
-        };
         let choices: [Choice; 1] = [how.choice];
         let candidate = PageDictionary::new(bytes, &choices)?;
         let mut taken = |dictionary: Option<&PageDictionary>| {
             let mut payload = Vec::new();
-            of(true).try_fold(0, |sum, (block, page)| {
+            self.part(true).try_fold(0, |sum, (block, page)| {
                 payload.clear();
                 codec.encode(page, Some(*block), how, dictionary, &mut payload)?;
                 Ok::<u64, Error>(sum + allocated(payload.len()))
@@ -205,6 +211,33 @@ impl DictionaryPolicy {
             && in_all > (candidate.bytes().len() + HEADER_BYTES) as u128;
         Ok(wins.then_some(candidate))
     }
+
+    /// Samples that judge, or that train.
+    fn part(&self, judging: bool) -> impl Iterator<Item = &(u32, [u8; PAGE_SIZE])> {
+        let samples = self.samples.iter().enumerate();
+        samples.filter(move |(index, _)| is_judge(*index) == judging).map(|(_, sample)| sample)
+    }
+
+    fn better(
+        &self,
+        codec: &mut PageCodec,
+        how: &Policy,
+        present: Option<&PageDictionary>,
+        pages_to_come: u32,
+    ) -> Result<Option<PageDictionary>, Error> {
+        if !PageDictionary::usable_with(how.choice) {
+            return Ok(None);
+        }
+        match self.train() {
+            Some(bytes) => self.judge(codec, how, present, bytes, pages_to_come),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Whether the sample with this index judges a dictionary instead of training it.
+pub fn is_judge(index: usize) -> bool {
+    index % JUDGES == JUDGES - 1
 }
 
 /// The blocks to sample for the first dictionary of a relation of so many pages: most are its first pages, one in
@@ -213,8 +246,7 @@ pub fn first_blocks(pages: u64) -> impl Iterator<Item = u64> {
     let samples = SAMPLES_MAX as u64;
     let count = if pages < samples { 0 } else { samples };
     (0..count).map(move |index| {
-        let is_judge = index as usize % JUDGES == JUDGES - 1;
-        if is_judge { index * pages / samples } else { index - index / JUDGES as u64 }
+        if is_judge(index as usize) { index * pages / samples } else { index - index / JUDGES as u64 }
     })
 }
 

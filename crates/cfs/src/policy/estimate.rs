@@ -16,6 +16,10 @@ use std::time::Duration;
 
 use pgshrink_codec::{Algorithm, Choice, Level};
 
+use crate::engine::segment::PLAIN_PAGES_MAX;
+use crate::format::record::HEADER_BYTES;
+use crate::format::root::HEAD_BYTES;
+use crate::format::units::{PAGES_MAX, UNIT_BYTES};
 use crate::page::{Error, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 
 /// A way to store pages.
@@ -79,6 +83,40 @@ impl Method {
     }
 }
 
+/// What the container of a relation's records takes besides them (`formats/cfs.md`): its head, the map, the dictionary, and
+/// what of a relation stays plain.
+///
+/// `records_bytes` are those of all `pages`, as [`Allocation::RECORD`] counts them; `dictionary_bytes` is 0 for none. The map's entries are counted
+/// as those of leaves that were written in sequence, which is what conversion and packing leave behind.
+///
+/// ```
+/// use pgshrink_cfs::estimate::container_bytes;
+/// assert_eq!(container_bytes(4, 400, 0), 4 * 8192, "so few pages stay a plain file");
+/// assert_eq!(container_bytes(100, 100_000, 0), 12288 + 100_000 + 100 * 4);
+/// ```
+pub fn container_bytes(pages: u64, records_bytes: u64, dictionary_bytes: u64) -> u64 {
+    let (segment, plain_max) = (u64::from(PAGES_MAX), u64::from(PLAIN_PAGES_MAX));
+    // The last segment alone may be that small.
+    let rest = pages % segment;
+    let plain = if rest <= plain_max { rest } else { 0 };
+    let packed = pages - plain;
+    let records = u128::from(records_bytes) * u128::from(packed) / u128::from(pages.max(1));
+    let dictionary = if dictionary_bytes > 0 { Allocation::RECORD.of(dictionary_bytes as usize) } else { 0 };
+    let segments = packed.div_ceil(segment);
+    plain * PAGE_SIZE as u64
+        + records as u64
+        + packed * ENTRY_BYTES
+        + segments * (HEAD_BYTES as u64 + dictionary)
+}
+
+/// Bytes of all `pages` of a relation, of which `measured` took so many: the mean times the number.
+pub fn extrapolated(measured_bytes: u64, measured: u64, pages: u64) -> u64 {
+    (u128::from(measured_bytes) * u128::from(pages) / u128::from(measured.max(1))) as u64
+}
+
+/// Bytes of a page's entry in a leaf of the map that was written in sequence.
+const ENTRY_BYTES: u64 = 4;
+
 impl Default for Allocation {
     /// A record's header, and granules as fine as a container can have.
     fn default() -> Self {
@@ -87,6 +125,9 @@ impl Default for Allocation {
 }
 
 impl Allocation {
+    /// What a record takes in a container.
+    pub const RECORD: Allocation = Allocation { header_bytes: HEADER_BYTES, granule_bytes: UNIT_BYTES };
+
     fn of(self, payload_bytes: usize) -> u64 {
         (self.header_bytes + payload_bytes).next_multiple_of(self.granule_bytes) as u64
     }
@@ -134,13 +175,37 @@ impl Estimate {
         decode_all(codec, batch, dictionary, &payloads, &ends, true, &mut back)?;
         let mut start = 0;
         for (mode, end) in ends {
-            self.raw_count += usize::from(mode == Mode::RAW);
-            self.payload_bytes += (end - start) as u64;
-            self.allocated_bytes += if mode == Mode::ZERO { 0 } else { allocation.of(end - start) };
+            self.count(mode, end - start, allocation);
             start = end;
         }
-        self.page_count += batch.len();
         Ok(())
+    }
+
+    /// As [`add`](Self::add), but pages are only encoded: half the time, no comparison, no times.
+    ///
+    /// # Errors
+    /// [`Error::Codec`].
+    pub fn add_sizes(
+        &mut self,
+        codec: &mut PageCodec,
+        batch: &[(u32, &[u8; PAGE_SIZE])],
+        dictionary: Option<&PageDictionary>,
+        allocation: Allocation,
+    ) -> Result<(), Error> {
+        let mut payload = Vec::new();
+        for &(block, page) in batch {
+            payload.clear();
+            let encoded = codec.encode(page, Some(block), &self.method.policy, dictionary, &mut payload)?;
+            self.count(encoded.mode, payload.len(), allocation);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, mode: Mode, payload_bytes: usize, allocation: Allocation) {
+        self.page_count += 1;
+        self.raw_count += usize::from(mode == Mode::RAW);
+        self.payload_bytes += payload_bytes as u64;
+        self.allocated_bytes += if mode == Mode::ZERO { 0 } else { allocation.of(payload_bytes) };
     }
 
     /// Bytes of pages to bytes allocated. Only zeros: infinite.

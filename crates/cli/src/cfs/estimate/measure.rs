@@ -5,21 +5,13 @@ use crate::cfs::Failure;
 use crate::cfs::dictionary::{self, Sample};
 use crate::cfs::output::Progress;
 use pgshrink_cfs::dictionary_policy::first_blocks;
-use pgshrink_cfs::estimate::{Allocation, BATCH_PAGES, Estimate, Method};
+use pgshrink_cfs::estimate::{Allocation, BATCH_PAGES, Estimate, Method, container_bytes, extrapolated};
 use pgshrink_cfs::page::{self, PAGE_SIZE, PageCodec, PageDictionary, Policy};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What a record takes in a container (`formats/cfs.md`).
-const RECORD: Allocation = Allocation { header_bytes: 16, granule_bytes: 16 };
-/// Bytes at the head of a container.
-const HEAD_BYTES: u64 = 12 << 10;
-/// Bytes at most of a page's entry in the map.
-const ENTRY_BYTES: u64 = 8;
 /// Pages of a container: 1 GB.
-const SEGMENT_PAGES: u64 = 1 << 17;
-/// Pages at most of relations that stay plain files.
-const PLAIN_PAGES_MAX: u64 = pgshrink_cfs::segment::PLAIN_PAGES_MAX as u64;
+const SEGMENT_PAGES: u64 = pgshrink_cfs::PAGES_MAX as u64;
 
 /// What to do with each relation.
 pub(super) struct Plan {
@@ -54,14 +46,11 @@ pub(super) struct OnePolicy {
 impl OnePolicy {
     /// What containers of the whole relation take, from what its measured pages took.
     pub(super) fn container_bytes(&self, pages: u64, measured: u64) -> u64 {
-        if pages <= PLAIN_PAGES_MAX || measured == 0 {
+        if measured == 0 {
             return pages * PAGE_SIZE as u64;
         }
-        let records =
-            (u128::from(self.records.allocated_bytes) * u128::from(pages) / u128::from(measured)) as u64;
-        let dictionary =
-            if self.dictionary_bytes > 0 { self.dictionary_bytes + RECORD.header_bytes as u64 } else { 0 };
-        records + pages * ENTRY_BYTES + pages.div_ceil(SEGMENT_PAGES) * (HEAD_BYTES + dictionary)
+        let records = extrapolated(self.records.allocated_bytes, measured, pages);
+        container_bytes(pages, records, self.dictionary_bytes)
     }
 }
 
@@ -85,7 +74,8 @@ pub(super) fn relation(relation: &Relation, plan: &Plan, progress: &Progress) ->
         let pages: Vec<_> = batch.iter().map(|(block, page)| (*block, page)).collect();
         for (one, dictionary) in by_policy.iter_mut().zip(&dictionaries) {
             let dictionary = dictionary.as_ref();
-            let measured = one.records.add(&mut codec, &pages, dictionary, RECORD, &mut || start.elapsed());
+            let measured =
+                one.records.add(&mut codec, &pages, dictionary, Allocation::RECORD, &mut || start.elapsed());
             measured.map_err(|error| Failure::new(&relation.path, error))?;
         }
         progress.add((batch.len() * PAGE_SIZE) as u64);

@@ -1,0 +1,217 @@
+//! The table's pages as they would be in another arrangement, built from sampled rows and compressed.
+//!
+//! Both sides of the comparison are measured on the same rows: what is there on the pages that hold them, what would be
+//! there on pages that are made of them. So padding that compression removes anyway is no saving.
+
+use pgshrink_cfs::page::{PageCodec, Policy};
+
+use super::pages::{PageSet, Trained};
+use super::rows::{self, Rows};
+use super::toaster::{Cell, Toaster};
+use crate::arrangement::{Arrangement, Source};
+use crate::finding::Change;
+use crate::heap_page::{PageBytes, varlena, write};
+use crate::layout;
+use crate::layout::heap::PAGE_BYTES;
+use crate::snapshot::sample::{Page, Place};
+use crate::snapshot::{Sample, Table};
+
+/// Pages of a relation that are measured here at most.
+const PAGES_MAX: usize = 384;
+
+/// A table as it is in a compressed tablespace, measured once, for comparing arrangements with it.
+pub struct Compressed<'t> {
+    table: &'t Table,
+    rows: Rows,
+    /// Pages of the table now.
+    pages: u64,
+    heap: u64,
+    toast: u64,
+    /// Indexes, maps, and whatever could not be measured and counts as it is.
+    rest: u64,
+}
+
+impl<'t> Compressed<'t> {
+    /// Measures what is there. None: there is nothing to measure on.
+    pub fn of(table: &'t Table) -> Option<Compressed<'t>> {
+        let rows = rows::of(table, PAGES_MAX)?;
+        let sample = table.sample.as_ref()?;
+        let pages = table.bytes.main.div_ceil(PAGE_BYTES as u64).max(1);
+        let heap = match rows.is_estimate {
+            false => container(&PageSet::of(&sample.pages, pages, PAGES_MAX))?,
+            true => container(&PageSet::made(&own_pages(table, &rows)?, pages, PAGES_MAX))?,
+        };
+        let toast = table.toast.map_or(0, |toast| other(sample, toast.oid, toast.bytes.main));
+        let indexes = table.indexes.iter().map(|index| other(sample, index.oid, index.bytes)).sum::<u64>();
+        let maps = table.bytes.fsm + table.bytes.vm;
+        let of_toast = table.toast.map_or(0, |toast| toast.index_bytes + toast.bytes.fsm + toast.bytes.vm);
+        Some(Compressed { table, rows, pages, heap, toast, rest: indexes + maps + of_toast })
+    }
+
+    /// Bytes of all of it now.
+    pub fn now(&self) -> u64 {
+        self.heap + self.toast + self.rest
+    }
+
+    /// Bytes now and in this arrangement. None: its values do not fit the sample.
+    pub fn change(&self, arrangement: &Arrangement<'_>) -> Option<Change> {
+        let built = self.build(arrangement)?;
+        let is_whole = self.rows.blocks as u64 >= self.pages;
+        let scaled = |pages: usize| match is_whole {
+            true => pages as u64,
+            false => (pages as u64 * self.pages).div_ceil(self.rows.blocks as u64),
+        };
+        let of = |pages: &[Box<PageBytes>]| match pages {
+            [] => Some(0),
+            pages => container(&PageSet::made(pages, scaled(pages.len()), PAGES_MAX)),
+        };
+        let kept =
+            u128::from(self.toast) * u128::from(built.kept_bytes) / u128::from(built.toast_bytes.max(1));
+        let kept = if built.toast_bytes == 0 { self.toast } else { kept as u64 };
+        let after = of(&built.heap)? + of(&built.toast)? + kept + self.rest;
+        Some(Change { now: self.now(), after })
+    }
+
+    /// Pages of the sampled rows, and of what goes into the TOAST table anew.
+    fn build(&self, arrangement: &Arrangement<'_>) -> Option<Built> {
+        let sample = self.table.sample.as_ref()?;
+        let columns: Vec<layout::Column> =
+            arrangement.columns.iter().map(|stored| stored.layout.clone()).collect();
+        let mut toaster = Toaster::new(&columns, arrangement.toast_target);
+        let (mut heap, mut tuple) = (write::Pages::new(arrangement.fillfactor), Vec::new());
+        let mut kept_bytes = 0;
+        let references: Vec<&layout::Column> = columns.iter().collect();
+        for row in &self.rows.rows {
+            let cells: Option<Vec<Option<Cell>>> =
+                arrangement.columns.iter().map(|stored| self.cell(row, &stored.source)).collect();
+            let mut cells = cells?;
+            for (stored, cell) in arrangement.columns.iter().zip(&cells) {
+                let is_external = cell.as_ref().is_some_and(|cell| cell.image.first() == Some(&1));
+                if let Source::Kept(column) = stored.source
+                    && is_external
+                {
+                    kept_bytes += external_bytes(sample, column, row.index);
+                } else if let Source::Recompressed(recompression) = stored.source
+                    && is_external
+                {
+                    kept_bytes += external_bytes(sample, recompression.column, row.index);
+                }
+            }
+            toaster.fit(&mut cells);
+            let images: Vec<write::Image<'_>> =
+                cells.iter().map(|cell| cell.as_ref().map(|cell| &cell.image[..])).collect();
+            write::tuple(&references, &images, &mut tuple);
+            heap.add(&mut tuple);
+        }
+        let columns = 0..sample.columns.len();
+        let of_row = |row: &rows::Row| {
+            columns.clone().map(|column| external_bytes(sample, column, row.index)).sum::<u64>()
+        };
+        let toast_bytes = self.rows.rows.iter().map(of_row).sum();
+        Some(Built { heap: heap.into_pages(), toast: toaster.into_pages(), kept_bytes, toast_bytes })
+    }
+
+    /// The value of a row in the new arrangement. The outer None: the arrangement does not fit the sample.
+    fn cell(&self, row: &rows::Row, source: &Source<'_>) -> Option<Option<Cell>> {
+        let column = |index: usize| self.table.columns.get(index);
+        match source {
+            Source::Kept(index) => {
+                let value = row.values.get(*index)?.clone();
+                let of = column(*index)?;
+                Some(value.map(|image| Cell { image, storage: of.storage, method: method(of.compression) }))
+            }
+            Source::New(images) => {
+                let image = images.get(row.index)?.clone();
+                Some(image.map(|image| Cell { image, storage: 'x', method: varlena::Method::Pglz }))
+            }
+            Source::Recompressed(recompression) => {
+                let of = column(recompression.column)?;
+                let Some(value) = row.values.get(recompression.column)? else { return Some(None) };
+                let named = recompression.compression.as_deref().and_then(varlena::Method::from_name);
+                let storage = recompression.storage.as_deref().and_then(storage_letter).unwrap_or(of.storage);
+                let raw = varlena::raw(value, varlena_max(value))
+                    .or_else(|| self.from_text(row, recompression.column));
+                // A value that is not here stays where it is.
+                let image = raw.map_or_else(|| value.clone(), |raw| varlena::plain(&raw, storage != 'p'));
+                Some(Some(Cell { image, storage, method: named.unwrap_or(method(of.compression)) }))
+            }
+        }
+    }
+
+    fn from_text(&self, row: &rows::Row, column: usize) -> Option<Vec<u8>> {
+        let sampled = self.table.sample.as_ref()?.columns.get(column)?;
+        let text = sampled.values.as_ref()?.get(row.index)?.as_deref()?;
+        rows::datum(self.table.columns.get(column)?, text)
+    }
+}
+
+struct Built {
+    heap: Vec<Box<PageBytes>>,
+    /// Values that go into the TOAST table anew.
+    toast: Vec<Box<PageBytes>>,
+    /// Of sampled rows' values in the TOAST table: those that stay there as they are, and all.
+    kept_bytes: u64,
+    toast_bytes: u64,
+}
+
+/// Bytes of a sampled value in the TOAST table; 0: it is not there.
+fn external_bytes(sample: &Sample, column: usize, row: usize) -> u64 {
+    let Some(sampled) = sample.columns.get(column) else { return 0 };
+    let is_external =
+        matches!(sampled.places.get(row), Some(Place::External | Place::ExternalPglz | Place::ExternalLz4));
+    if is_external { sampled.sizes.get(row).copied().unwrap_or(0).into() } else { 0 }
+}
+
+/// Decompressed values are no longer than what a row of one page can come from.
+fn varlena_max(value: &[u8]) -> usize {
+    value.len().saturating_mul(300).min(16 << 20)
+}
+
+fn method(letter: char) -> varlena::Method {
+    if letter == 'l' { varlena::Method::Lz4 } else { varlena::Method::Pglz }
+}
+
+fn storage_letter(name: &str) -> Option<char> {
+    match name {
+        "plain" => Some('p'),
+        "main" => Some('m'),
+        "external" => Some('e'),
+        "extended" => Some('x'),
+        _ => None,
+    }
+}
+
+/// Bytes of a relation's containers by cfs as it is unless something else is asked for. None: there are no pages.
+fn container(set: &PageSet<'_>) -> Option<u64> {
+    if set.is_empty() {
+        return None;
+    }
+    let (records, _) = Trained::of(set).records(&mut PageCodec::new(), &Policy::default())?;
+    Some(records.container_bytes(set.total()))
+}
+
+/// Bytes of the containers of an index or a TOAST table; its own where no pages of it are here.
+fn other(sample: &Sample, oid: u32, bytes: u64) -> u64 {
+    let found = sample.other_pages.iter().find(|other| other.oid == oid);
+    let pages: &[Page] = found.map_or(&[], |other| &other.pages);
+    let total = bytes.div_ceil(PAGE_BYTES as u64);
+    if bytes == 0 { 0 } else { container(&PageSet::of(pages, total, PAGES_MAX)).unwrap_or(bytes) }
+}
+
+/// Pages of the table's rows as they are arranged now, made from their values. Empty: there are none.
+pub fn from_rows(table: &Table) -> Vec<Box<PageBytes>> {
+    rows::of(table, PAGES_MAX).and_then(|rows| own_pages(table, &rows)).unwrap_or_default()
+}
+
+fn own_pages(table: &Table, rows: &Rows) -> Option<Vec<Box<PageBytes>>> {
+    let columns: Option<Vec<layout::Column>> = table.columns.iter().map(rows::layout_of).collect();
+    let columns = columns?;
+    let references: Vec<&layout::Column> = columns.iter().collect();
+    let (mut pages, mut tuple) = (write::Pages::new(table.fillfactor()), Vec::new());
+    for row in &rows.rows {
+        let images: Vec<write::Image<'_>> = row.values.iter().map(Option::as_deref).collect();
+        write::tuple(&references, &images, &mut tuple);
+        pages.add(&mut tuple);
+    }
+    Some(pages.into_pages())
+}

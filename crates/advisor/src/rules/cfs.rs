@@ -1,0 +1,141 @@
+//! Tables and indexes that are smaller as compressed pages.
+//!
+//! These findings are about disk in a compressed tablespace alone: the layout of rows stays, and so does memory.
+
+use std::collections::BTreeMap;
+
+use super::{Candidate, quoted};
+use crate::finding::{Bytes, Change, Confidence, Finding, Object, RelationCodecs, Rule};
+use crate::snapshot::{Snapshot, Table};
+
+/// Less is not reported.
+const SAVED_BYTES_MIN: u64 = 1 << 20;
+const SAVED_PERCENT_MIN: u64 = 20;
+/// The product's default.
+const CODEC: &str = "zstd:1";
+
+/// One for each table with what belongs to it; where that does not pay, one for each index that pays by itself.
+pub fn candidates(snapshot: &Snapshot, codecs: &[RelationCodecs]) -> Vec<Candidate> {
+    let by_object: BTreeMap<&Object, &RelationCodecs> =
+        codecs.iter().map(|relation| (&relation.object, relation)).collect();
+    let mut found = Vec::new();
+    for table in snapshot.tables.iter().filter(|table| table.extension.is_none()) {
+        match of_table(table, &by_object) {
+            Some(candidate) => found.push(candidate),
+            None => found
+                .extend(table.indexes.iter().filter_map(|index| of_index(table, &index.name, &by_object))),
+        }
+    }
+    found
+}
+
+type ByObject<'r> = BTreeMap<&'r Object, &'r RelationCodecs>;
+
+fn object(table: &Table, kind: &str, part: Option<&str>) -> Object {
+    Object {
+        kind: kind.to_owned(),
+        schema: table.schema.clone(),
+        name: table.name.clone(),
+        part: part.map(str::to_owned),
+    }
+}
+
+/// Bytes by the default codec, and whether pages were made of rows. None: it was not measured.
+fn compressed(object: &Object, by_object: &ByObject<'_>) -> Option<(u64, bool)> {
+    let relation = by_object.get(object)?;
+    let figure = relation.pages.iter().find(|figure| figure.codec == CODEC)?;
+    Some((figure.bytes, relation.is_estimate))
+}
+
+fn pays(change: Change) -> bool {
+    let saved = change.now.saturating_sub(change.after);
+    saved >= SAVED_BYTES_MIN && saved >= change.now / 100 * SAVED_PERCENT_MIN
+}
+
+fn of_table(table: &Table, by_object: &ByObject<'_>) -> Option<Candidate> {
+    let (main, is_estimate) = compressed(&object(table, "table", None), by_object)?;
+    let now = table.total_bytes();
+    // What was not measured counts as it is.
+    let mut after = main + table.bytes.fsm + table.bytes.vm;
+    let mut unmeasured = 0;
+    for index in &table.indexes {
+        let found = compressed(&object(table, "index", Some(&index.name)), by_object);
+        unmeasured += if found.is_none() { index.bytes } else { 0 };
+        after += found.map_or(index.bytes, |(bytes, _)| bytes);
+    }
+    if let Some(toast) = table.toast {
+        let found = compressed(&object(table, "toast", None), by_object);
+        unmeasured += if found.is_none() { toast.bytes.main } else { 0 };
+        after += found.map_or(toast.bytes.main, |(bytes, _)| bytes);
+        after += toast.bytes.fsm + toast.bytes.vm + toast.index_bytes;
+    }
+    let change = Change { now, after };
+    let sql = vec![
+        format!("SELECT cfs_compress_relation({});", quoted::literal(&quoted::table(table))),
+        format!("SELECT cfs_wait({}, '1 h');", quoted::literal(&quoted::table(table))),
+    ];
+    let kinds = "Its pages, those of its indexes and of its TOAST table";
+    let rest = match unmeasured {
+        0 => String::new(),
+        bytes => format!(" {bytes} bytes of them could not be sampled, and count as incompressible."),
+    };
+    let reason = format!(
+        "{kinds} were sampled and encoded by zstd:1, the default of cfs, with columns and a dictionary where it pays: {now} bytes become {after}.{rest}"
+    );
+    pays(change).then(|| candidate(object(table, "table", None), change, is_estimate, sql, reason))
+}
+
+fn of_index(table: &Table, name: &str, by_object: &ByObject<'_>) -> Option<Candidate> {
+    let index = table.indexes.iter().find(|index| index.name == name)?;
+    let object = object(table, "index", Some(name));
+    let (after, is_estimate) = compressed(&object, by_object)?;
+    let change = Change { now: index.bytes, after };
+    let quoted_index = format!("{}.{}", quoted::name(&table.schema), quoted::name(name));
+    let sql = vec![format!("ALTER INDEX {quoted_index} SET TABLESPACE compressed;")];
+    let reason = format!(
+        "Its pages were sampled and encoded by zstd:1, the default of cfs: {} bytes become {after}. The table itself does not gain enough. The \
+         tablespace has to be there: CREATE TABLESPACE compressed LOCATION '/an/empty/directory' WITH (compression = 'zstd:1').",
+        index.bytes
+    );
+    pays(change).then(|| candidate(object, change, is_estimate, sql, reason))
+}
+
+fn candidate(
+    object: Object,
+    change: Change,
+    is_estimate: bool,
+    sql: Vec<String>,
+    reason: String,
+) -> Candidate {
+    let id = match &object.part {
+        Some(part) => format!("cfs:{}.{}.{part}", object.schema, object.name),
+        None => format!("cfs:{}.{}", object.schema, object.name),
+    };
+    let same = Change { now: change.now, after: change.now };
+    let saved = change.now.saturating_sub(change.after);
+    let finding = Finding {
+        id,
+        rule: Rule::Cfs,
+        object,
+        title: format!("pages that zstd:1 makes {} % smaller on disk", 100 * saved / change.now.max(1)),
+        reason,
+        bytes: Bytes { disk: same, compressed: Some(change), memory: same },
+        confidence: if is_estimate { Confidence::Estimated } else { Confidence::Measured },
+        cost: "Once, shared_preload_libraries = 'cfs' and a restart. Then workers convert the files while the table is used: AccessShareLock for \
+               milliseconds, readers and writers of a file wait once for 20 ms at most, and no WAL is written. An index that moves to another \
+               tablespace is locked while it is copied."
+            .to_owned(),
+        risks: vec![
+            "A page that is not cached costs a decompression when it is read, and one that is written a compression. Memory is not saved: shared \
+             buffers hold plain pages."
+                .to_owned(),
+            "A server without the library cannot open compressed files; pg_upgrade fails with them; pg_rewind and pg_checksums need `pgshrink cfs exec`."
+                .to_owned(),
+            "For PostgreSQL 15 and 18 on Linux x86-64, where libraries may be installed. It is a first version: begin with a standby.".to_owned(),
+        ],
+        sql,
+        proof: None,
+        in_proposal: false,
+    };
+    Candidate { finding, edits: Vec::new(), is_recommended: false }
+}

@@ -3,6 +3,7 @@
 //! Strength: flag, `PGSHRINK_*` variable, configuration file, default. So no flag has a default here; [`command`]
 //! writes those of the configuration into the help.
 
+mod advise;
 mod backup;
 mod cfs;
 mod connect;
@@ -13,6 +14,7 @@ mod gateway;
 mod run;
 mod shared_flags;
 
+pub use advise::AdviseArgs;
 pub use backup::{
     BackupArgs, BackupFormat, BackupKeyArgs, BackupRoute, BootArgs, CheckpointMode, ConfigurationMode,
     ExpireArgs, FromArgs, ListArgs, RestoreArgs, VerifyBackupArgs,
@@ -88,6 +90,8 @@ pub enum Command {
     Expire(ExpireArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Cfs(CfsArgs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Advise(AdviseArgs),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Decode(DecodeArgs),
     /// Run a program that ends when this process's parent does

@@ -24,7 +24,7 @@ mod clock;
 mod codecs;
 mod configuration;
 mod decoded;
-mod decompress;
+pub(crate) mod decompress;
 mod destination;
 mod expected;
 mod expire;

@@ -5,12 +5,14 @@
 //!   args ──> run::rewrite ──> run::plan    run: what is different for the command
 //!            run::child                    and the command itself
 //!   args ──> backup                        physical backups
+//!   args ──> advise                        what a database's layout wastes
 //!   args ──> cfs                           compressed relation files, offline
 //!   args ──> decode                        captured sessions
 //! ```
 //!
 //! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
 
+mod advise;
 pub mod args;
 mod backup;
 mod backup_config;
@@ -52,6 +54,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Verify(args) => return backup::verify(&args),
         Command::List(args) => return backup::list(&args),
         Command::Expire(args) => return backup::expire(&args),
+        Command::Advise(args) => return advise::main(&args),
         Command::Cfs(args) => return cfs::main(&args),
         Command::Decode(args) => return decode::main(&args),
         Command::EndWithParent(args) => return end_with_parent::main(&args),

@@ -11,7 +11,7 @@ use std::io::{self, BufRead, Read};
 const OUTPUT_BYTES: usize = 64 << 10;
 
 /// Plain bytes of an archive that was compressed by this algorithm.
-pub(super) fn plain<'r>(
+pub(crate) fn plain<'r>(
     algorithm: CompressionAlgorithm,
     compressed: impl BufRead + 'r,
 ) -> io::Result<Box<dyn Read + 'r>> {

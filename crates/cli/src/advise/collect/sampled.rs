@@ -1,0 +1,324 @@
+//! Samples of all tables: who gets one, what is read for it, and how it is put together.
+
+use super::super::Failure;
+use super::blocks::spread;
+use super::choice::{Wanted, shares};
+use super::pages;
+use super::places::Layout;
+use super::relations::{Locked, Relation, shown};
+use super::rows::{Expression, Known, Question, Seen, quoted};
+use super::sampler::{self, Taken};
+use super::server::{PageAccess, Rights};
+use super::session::{Refusal, RefusalKind, Session};
+use super::tuple;
+use super::unseen::Unseens;
+use super::{Found, has_rows};
+use crate::cfs::output::Progress;
+use pgshrink_advisor::snapshot::sample::{Page, Place, RelationPages, RowPlace, SampledColumn};
+use pgshrink_advisor::snapshot::{Sample, Server, Table};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pages of one index or TOAST table.
+const OTHER_PAGES_MAX: u32 = 200;
+/// Blocks whose pages are read for places and not kept, at a time.
+const TRANSIENT_PAGES: usize = 1024;
+/// `segment_size` of a server that does not say.
+const SEGMENT_BLOCKS: u32 = 131_072;
+const PAGE_BYTES: u64 = tuple::PAGE_BYTES as u64;
+
+/// What samples are made with.
+pub(super) struct Sampler<'s> {
+    pub(super) session: &'s mut Session,
+    pub(super) server: &'s Server,
+    pub(super) rights: &'s Rights,
+    pub(super) wanted: &'s Wanted,
+    /// Indexes whose expressions may be evaluated.
+    pub(super) builtin: BTreeSet<u32>,
+}
+
+/// Where pages of a table come from, and how many of them may be kept.
+struct PageBudget {
+    access: PageAccess,
+    segment_blocks: u32,
+    /// Of the table.
+    own: u32,
+    /// Of its indexes and its TOAST table together.
+    others: u32,
+}
+
+impl Sampler<'_> {
+    /// Tables that can be sampled: their places in the list, and the bytes that each may give.
+    pub(super) fn candidates(
+        &self,
+        found: &Found,
+        locked: &Locked,
+        unseen: &mut Unseens,
+    ) -> Vec<(usize, u64)> {
+        let mut candidates = Vec::new();
+        for (at, relation) in found.relations.iter().enumerate() {
+            let table = &relation.table;
+            let is_free = has_rows(table) && !locked.has(table.oid);
+            if is_free && found.is_large(table, self.wanted) && self.may_sample(relation, unseen) {
+                candidates.push(at);
+            }
+        }
+        let need = |at: &usize| {
+            let table = &found.relations[*at].table;
+            let toast = table.toast.map_or(0, |toast| toast.bytes.main);
+            // Texts are longer than what is stored, and pages come on top.
+            table.bytes.main.saturating_add(toast).saturating_mul(4).min(self.wanted.table_bytes_max)
+        };
+        let needs: Vec<u64> = candidates.iter().map(need).collect();
+        candidates.into_iter().zip(shares(&needs, self.wanted.total_bytes_max)).collect()
+    }
+
+    fn may_sample(&self, relation: &Relation, unseen: &mut Unseens) -> bool {
+        let table = &relation.table;
+        let (what, role) = (shown(table), unseen.role().to_owned());
+        let name = &relation.sql_name;
+        let (why, remedy) = if table.access_method != "heap" {
+            (format!("its access method is {}; rows of heap are understood", table.access_method), String::new())
+        } else if self.server.is_standby && table.is_unlogged {
+            ("a standby has no rows of unlogged tables".to_owned(), "look at the primary".to_owned())
+        } else if relation.can_use_schema != Some(true) {
+            let schema = quoted(&table.schema);
+            ("the role has no USAGE on its schema".to_owned(), format!("GRANT USAGE ON SCHEMA {schema} TO {role};"))
+        } else if relation.can_select != Some(true) {
+            ("the role has no SELECT on all of it".to_owned(), format!("GRANT SELECT ON {name} TO {role};"))
+        } else if relation.hides_rows != Some(false) {
+            let why = "policies of row-level security hide rows from the role";
+            (why.to_owned(), format!("ALTER ROLE {role} BYPASSRLS;"))
+        } else {
+            return relation.is_populated;
+        };
+        unseen.add(what, why, remedy);
+        false
+    }
+
+    /// Reads all samples.
+    pub(super) fn sample(
+        &mut self,
+        relations: &mut [Relation],
+        candidates: &[(usize, u64)],
+        progress: &Progress,
+        unseen: &mut Unseens,
+    ) -> Result<(), Failure> {
+        progress.set_total(candidates.iter().map(|(_, budget)| budget).sum());
+        // The estimate for a short range of an unanalyzed table may be that all of it costs less.
+        self.session.set("enable_seqscan", "off")?;
+        for (done, (at, budget)) in candidates.iter().enumerate() {
+            let Some(relation) = relations.get_mut(*at) else { continue };
+            let what = shown(&relation.table);
+            progress.note(|| format!("{what} ({} of {} tables)", done + 1, candidates.len()));
+            if let Err(refusal) = self.sample_one(relation, *budget, unseen)? {
+                let remedy = match refusal.kind {
+                    RefusalKind::Denied => format!("GRANT pg_read_all_data TO {};", unseen.role()),
+                    RefusalKind::Locked => "run it again when that transaction is over".to_owned(),
+                    _ => String::new(),
+                };
+                unseen.add(what, refusal.to_string(), remedy);
+            }
+            progress.add(*budget);
+        }
+        self.session.set("enable_seqscan", "on")
+    }
+
+    fn sample_one(
+        &mut self,
+        relation: &mut Relation,
+        budget: u64,
+        unseen: &mut Unseens,
+    ) -> Result<Result<(), Refusal>, Failure> {
+        let mut pages = self.page_budget(budget);
+        let for_rows = if pages.access == PageAccess::None { budget } else { budget / 2 };
+        let table = &relation.table;
+        let major = self.session.major();
+        let mut question = Question::new(table, &relation.sql_name, self.wanted.has_values, major);
+        self.expressions(table).into_iter().for_each(|expression| question.add(expression));
+        let taken = match sampler::sample(self.session, table, &mut question, for_rows)? {
+            Ok(taken) => taken,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        for problem in &taken.problems {
+            unseen.add(shown(table), problem.clone(), "");
+        }
+        let mut blocks: Vec<u32> = taken.runs.iter().cloned().flatten().collect();
+        blocks.sort_unstable();
+        let mut sample = Sample { blocks, is_whole: taken.is_whole, ..Sample::default() };
+        let places = self.places(table, &question, &taken, &mut sample, (&mut pages, unseen))?;
+        sample.other_pages = self.other_pages(table, &pages, unseen)?;
+        for (number, expression) in question.expressions.iter().enumerate() {
+            let sizes = taken.rows.iter().map(|row| row.expressions.get(number).copied().flatten()).collect();
+            let index = relation.table.indexes.get_mut(expression.index);
+            if let Some(column) = index.and_then(|index| index.columns.get_mut(expression.column)) {
+                column.expression_sizes = Some(sizes);
+            }
+        }
+        fill(&relation.table, &question, taken.rows, &places, &mut sample, self.wanted.has_values);
+        relation.table.sample = Some(sample);
+        Ok(Ok(()))
+    }
+
+    /// With values, half of the budget is for rows, a quarter each for pages of the table and of what belongs to it.
+    fn page_budget(&self, budget: u64) -> PageBudget {
+        let access = match self.wanted.has_values {
+            true => self.rights.page_access(),
+            false => PageAccess::None,
+        };
+        let setting = self.server.settings.get("segment_size").and_then(|text| text.parse().ok());
+        let quarter = u32::try_from(budget / 4 / PAGE_BYTES).unwrap_or(u32::MAX);
+        let segment_blocks = setting.filter(|blocks| *blocks > 0).unwrap_or(SEGMENT_BLOCKS);
+        PageBudget { access, segment_blocks, own: quarter, others: quarter }
+    }
+
+    /// Expressions of indexes whose rows have them as they are: a GIN index has pieces of them.
+    fn expressions(&self, table: &Table) -> Vec<Expression> {
+        let mut found = Vec::new();
+        for (index_at, index) in table.indexes.iter().enumerate() {
+            let is_plain = ["btree", "hash"].contains(&index.access_method.as_str());
+            if !is_plain || !self.builtin.contains(&index.oid) {
+                continue;
+            }
+            for (at, column) in index.columns.iter().enumerate().filter(|(_, column)| column.table_column == 0) {
+                let sql = match &index.predicate {
+                    // For other rows the expression may be an error.
+                    Some(predicate) => format!("CASE WHEN {predicate} THEN {} END", column.definition),
+                    None => column.definition.clone(),
+                };
+                found.push(Expression { index: index_at, column: at, sql });
+            }
+        }
+        found
+    }
+
+    /// Where the values of each row are, by column. Keeps images of pages as far as the budget goes.
+    fn places(
+        &mut self,
+        table: &Table,
+        question: &Question,
+        taken: &Taken,
+        sample: &mut Sample,
+        (pages, unseen): (&mut PageBudget, &mut Unseens),
+    ) -> Result<Vec<Vec<Place>>, Failure> {
+        let layout = Layout::of(table);
+        let has_missing = table.columns.iter().any(|column| column.has_missing && !column.is_dropped);
+        let needs_all = !question.knows_chunks || has_missing;
+        let count = u32::try_from(sample.blocks.len()).unwrap_or(u32::MAX);
+        let kept = spread(count, pages.own).into_iter().filter_map(|at| sample.blocks.get(at as usize));
+        let kept: BTreeSet<u32> = kept.copied().collect();
+        let mut places = Vec::with_capacity(taken.rows.len());
+        let mut rows = taken.rows.iter().peekable();
+        for chunk in sample.blocks.chunks(TRANSIENT_PAGES) {
+            let wanted: Vec<u32> =
+                chunk.iter().copied().filter(|block| needs_all || kept.contains(block)).collect();
+            let images = self.images(table.oid, &shown(table), &wanted, pages, unseen)?;
+            let by_block: BTreeMap<u32, &Page> = images.iter().map(|page| (page.block, page)).collect();
+            let last = chunk.last().copied().unwrap_or(u32::MAX);
+            while let Some(row) = rows.next_if(|row| row.place.0 <= last) {
+                let RowPlace(block, item) = row.place;
+                let page = by_block.get(&block).map(|page| page.image.as_slice());
+                let stored = page.and_then(|page| tuple::values(page, item, row.xmin, &table.columns));
+                let known = by_column(table, question, row);
+                places.push(layout.places(table, &known, stored.as_deref(), question.knows_chunks));
+            }
+            sample.pages.extend(images.into_iter().filter(|page| kept.contains(&page.block)));
+        }
+        Ok(places)
+    }
+
+    /// Pages of indexes and of the TOAST table.
+    fn other_pages(
+        &mut self,
+        table: &Table,
+        pages: &PageBudget,
+        unseen: &mut Unseens,
+    ) -> Result<Vec<RelationPages>, Failure> {
+        let indexes = table.indexes.iter().map(|index| (index.oid, index.bytes, index.name.as_str()));
+        let toast = table.toast.map(|toast| (toast.oid, toast.bytes.main, "TOAST"));
+        let all: Vec<_> = indexes.chain(toast).filter(|(_, bytes, _)| *bytes > 0).collect();
+        let each = (pages.others / u32::try_from(all.len().max(1)).unwrap_or(u32::MAX)).min(OTHER_PAGES_MAX);
+        let mut found = Vec::new();
+        for (oid, bytes, name) in all {
+            let page_count = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+            let blocks = spread(page_count, each);
+            let what = format!("{} ({name})", shown(table));
+            let mut budget = PageBudget { access: pages.access.clone(), ..*pages };
+            let pages = self.images(oid, &what, &blocks, &mut budget, unseen)?;
+            if !pages.is_empty() {
+                found.push(RelationPages { oid, page_count, pages });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Images of these pages. Once they are refused, nothing more is asked for.
+    fn images(
+        &mut self,
+        relation: u32,
+        what: &str,
+        blocks: &[u32],
+        pages: &mut PageBudget,
+        unseen: &mut Unseens,
+    ) -> Result<Vec<Page>, Failure> {
+        if blocks.is_empty() || pages.access == PageAccess::None {
+            return Ok(Vec::new());
+        }
+        match pages::read(self.session, &pages.access, pages.segment_blocks, relation, blocks)? {
+            Ok(images) => Ok(images),
+            Err(refusal) => {
+                unseen.add(format!("raw pages of {what}"), refusal.to_string(), "");
+                pages.access = PageAccess::None;
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+/// What is known of a row's values, with NULL for columns that have none.
+fn by_column(table: &Table, question: &Question, row: &Seen) -> Vec<Option<Known>> {
+    let mut known = vec![None; table.columns.len()];
+    for (at, value) in question.stored.iter().zip(&row.stored) {
+        if let Some(slot) = known.get_mut(*at) {
+            *slot = *value;
+        }
+    }
+    known
+}
+
+/// Rows become columns.
+fn fill(
+    table: &Table,
+    question: &Question,
+    rows: Vec<Seen>,
+    places: &[Vec<Place>],
+    sample: &mut Sample,
+    has_values: bool,
+) {
+    let count = rows.len();
+    let column = |(at, column): (usize, &pgshrink_advisor::snapshot::Column)| {
+        if column.is_dropped {
+            return SampledColumn { values: has_values.then(Vec::new), ..SampledColumn::default() };
+        }
+        let places: Vec<Place> =
+            places.iter().map(|row| row.get(at).copied().unwrap_or_default()).collect();
+        // Of a virtual column there are no values, and of one that cannot be read none are known.
+        let is_read = has_values && question.values.contains(&at);
+        let values = is_read.then(|| Vec::with_capacity(count));
+        SampledColumn { sizes: vec![0; count], places, values }
+    };
+    sample.columns = table.columns.iter().enumerate().map(column).collect();
+    for (number, row) in rows.into_iter().enumerate() {
+        sample.rows.push(row.place);
+        for (at, known) in question.stored.iter().zip(row.stored) {
+            let size = sample.columns.get_mut(*at).and_then(|column| column.sizes.get_mut(number));
+            if let (Some(size), Some(known)) = (size, known) {
+                *size = known.size;
+            }
+        }
+        for (at, value) in question.values.iter().zip(row.values) {
+            if let Some(values) = sample.columns.get_mut(*at).and_then(|column| column.values.as_mut()) {
+                values.push(value);
+            }
+        }
+    }
+}

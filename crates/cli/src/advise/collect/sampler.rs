@@ -1,0 +1,247 @@
+//! Rows of some blocks of one table.
+//!
+//! Runs of blocks are asked for ahead of their answers and taken in their order, until the bytes that the table may give are used up; what
+//! was asked for beyond that is thrown away. So what is taken depends on the table alone, and not on how fast answers come.
+
+use super::super::Failure;
+use super::blocks::Runs;
+use super::rows::{Question, Seen, before};
+use super::session::{Refusal, RefusalKind, Session, Tried, rest};
+use pgshrink_advisor::snapshot::Table;
+use pgshrink_pgclient::Error as ClientError;
+use pgshrink_pgclient::connection::{Pipeline, Reply, Statement};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// What sizes and places of a value take, in a file of sampled rows.
+const VALUE_OVERHEAD: u64 = 8;
+/// What a run takes without any row.
+const RUN_OVERHEAD: u64 = 64;
+/// Requests on their way.
+const PENDING_MAX: usize = 8;
+const CONFLICT_ATTEMPTS: u32 = 4;
+/// Columns that are tried one by one when some value has no text.
+const TRIALS_MAX: usize = 100;
+/// How often the question is made smaller.
+const QUESTIONS_MAX: usize = 20;
+
+/// What was read of a table.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Runs of blocks, in the order in which they were read.
+    pub(super) runs: Vec<Range<u32>>,
+    /// By place.
+    pub(super) rows: Vec<Seen>,
+    /// Every block was read.
+    pub(super) is_whole: bool,
+    /// Columns and expressions that could not be read, with the server's reason.
+    pub(super) problems: Vec<String>,
+}
+
+/// What a round of requests came to.
+enum Round {
+    /// The budget is used up, or the table.
+    Done,
+    /// The server refused this run.
+    Refused(Range<u32>, Refusal),
+    /// An answer was not of the expected shape.
+    Strange,
+}
+
+/// Reads rows of a table of so many blocks until they have so many bytes. The question is made smaller where the server cannot answer it.
+pub(super) fn sample(
+    session: &mut Session,
+    table: &Table,
+    question: &mut Question,
+    budget: u64,
+) -> Tried<Taken> {
+    let blocks = u32::try_from(table.bytes.main / 8192).unwrap_or(u32::MAX);
+    let outside = table.toast.map_or(0, |toast| toast.bytes.main) / u64::from(blocks.max(1));
+    // The budget for at least 32 runs, as far as the sizes tell.
+    let run_blocks = u32::try_from(budget / 32 / (8192 + outside)).unwrap_or(u32::MAX);
+    let mut problems = Vec::new();
+    for _ in 0..QUESTIONS_MAX {
+        let statement = match session.prepare(&question.sql(table))? {
+            Ok(statement) => statement,
+            Err(refusal) if question.expressions.is_empty() => return Ok(Err(refusal)),
+            Err(refusal) => {
+                problems.push(format!("expressions of its indexes: {refusal}"));
+                question.expressions.clear();
+                continue;
+            }
+        };
+        let mut reader = Reader {
+            question,
+            statement,
+            runs: Runs::new(blocks, run_blocks),
+            queue: VecDeque::new(),
+            budget,
+            used: 0,
+            taken: Taken::default(),
+        };
+        let round = reader.read(session)?;
+        let mut taken = reader.taken;
+        match round {
+            Round::Done => {
+                taken.rows.sort_by_key(|row| row.place);
+                taken.problems = problems;
+                return Ok(Ok(taken));
+            }
+            Round::Strange => {
+                return Err(Failure::new(session.place(), "its rows are not of the shape that was asked for"));
+            }
+            Round::Refused(run, refusal) => {
+                let has_text = !question.values.is_empty() || !question.expressions.is_empty();
+                let is_of_values = matches!(refusal.kind, RefusalKind::Other | RefusalKind::TimedOut);
+                if !has_text || !is_of_values {
+                    return Ok(Err(refusal));
+                }
+                problems.extend(reduce(session, table, question, &run, &refusal)?);
+            }
+        }
+    }
+    Err(Failure::new(session.place(), "it refused every question about a table"))
+}
+
+struct Reader<'q> {
+    question: &'q Question,
+    statement: Statement,
+    runs: Runs,
+    /// Runs that were asked for and are not taken, in their order.
+    queue: VecDeque<Range<u32>>,
+    budget: u64,
+    used: u64,
+    taken: Taken,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, session: &mut Session) -> Result<Round, Failure> {
+        for attempt in 1.. {
+            match session.pipelined(|pipeline| self.round(pipeline))? {
+                Round::Refused(_, refusal)
+                    if refusal.kind == RefusalKind::Conflict && attempt < CONFLICT_ATTEMPTS =>
+                {
+                    rest(attempt);
+                }
+                round => return Ok(round),
+            }
+        }
+        Ok(Round::Strange)
+    }
+
+    /// Asks for runs and takes them, until there is a reason to stop; then the answers on their way are thrown away.
+    fn round(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Round, ClientError> {
+        let mut stopped: Option<Round> = None;
+        let (mut pending, mut rows) = (0, Vec::new());
+        loop {
+            while stopped.is_none() && pending < self.pending_max() {
+                if pending == self.queue.len() {
+                    let Some(run) = self.runs.next() else { break };
+                    self.queue.push_back(run);
+                }
+                let run = &self.queue[pending];
+                let (first, end) = (before(run.start), before(run.end));
+                pipeline.request(&self.statement, &[Some(first.as_bytes()), Some(end.as_bytes())])?;
+                pending += 1;
+            }
+            if pending == 0 {
+                self.taken.is_whole = stopped.is_none();
+                return Ok(stopped.unwrap_or(Round::Done));
+            }
+            match pipeline.next()? {
+                Some(Reply::Row(row)) if stopped.is_none() => match self.question.read(&row) {
+                    Some(seen) => rows.push(seen),
+                    None => stopped = Some(Round::Strange),
+                },
+                Some(Reply::Row(_)) => {}
+                Some(Reply::Complete(_)) => {
+                    pending -= 1;
+                    if stopped.is_none() && !self.take(std::mem::take(&mut rows)) {
+                        stopped = Some(Round::Done);
+                    }
+                }
+                Some(Reply::Failed(report)) => {
+                    pending -= 1;
+                    if stopped.is_none() {
+                        let run = self.queue.front().cloned().unwrap_or_default();
+                        stopped = Some(Round::Refused(run, Refusal::of(report)));
+                    }
+                }
+                None => return Ok(Round::Strange),
+            }
+        }
+    }
+
+    /// Requests that the rest of the budget is enough for, as far as the runs so far tell.
+    fn pending_max(&self) -> usize {
+        let each = self.used / (self.taken.runs.len() as u64).max(1);
+        match self.taken.runs.is_empty() {
+            true => 2,
+            false => usize::try_from(self.budget.saturating_sub(self.used) / each.max(1))
+                .unwrap_or(PENDING_MAX)
+                .clamp(1, PENDING_MAX),
+        }
+    }
+
+    /// Takes the rows of the oldest run. False: they do not fit the budget any more.
+    fn take(&mut self, mut rows: Vec<Seen>) -> bool {
+        let all = rows.iter().map(bytes).sum::<u64>().saturating_add(RUN_OVERHEAD);
+        let fits = self.used.saturating_add(all) <= self.budget;
+        if !fits && !self.taken.runs.is_empty() {
+            return false;
+        }
+        if !fits {
+            // There is no sample without one run. What is too much are its values.
+            let mut left = self.budget;
+            for row in &mut rows {
+                let own = bytes(row);
+                left = left.saturating_sub(own);
+                if left == 0 {
+                    row.values.iter_mut().for_each(|value| *value = None);
+                }
+            }
+        }
+        self.used = self.used.saturating_add(all);
+        self.taken.runs.extend(self.queue.pop_front());
+        self.taken.rows.append(&mut rows);
+        fits
+    }
+}
+
+fn bytes(row: &Seen) -> u64 {
+    let values: usize = row.values.iter().flatten().map(String::len).sum();
+    let count = row.stored.len() + row.expressions.len();
+    (count as u64).saturating_mul(VALUE_OVERHEAD).saturating_add(values as u64)
+}
+
+/// Takes out of a question what the server cannot answer, and says what that was.
+fn reduce(
+    session: &mut Session,
+    table: &Table,
+    question: &mut Question,
+    run: &Range<u32>,
+    refusal: &Refusal,
+) -> Result<Vec<String>, Failure> {
+    let mut problems = Vec::new();
+    let (first, end) = (before(run.start), before(run.end));
+    if question.values.len() <= TRIALS_MAX {
+        for at in question.values.clone() {
+            let Some(sql) = question.trial_sql(table, at) else { continue };
+            let tried = session.with_parameters(&sql, &[&first, &end])?;
+            if let Err(refusal) = tried {
+                let name = table.columns.get(at).map_or("", |column| column.name.as_str());
+                problems.push(format!("values of the column {name}: {refusal}"));
+                question.values.retain(|kept| *kept != at);
+            }
+        }
+    }
+    if !problems.is_empty() {
+        return Ok(problems);
+    }
+    if !question.expressions.is_empty() {
+        question.expressions.clear();
+        return Ok(vec![format!("expressions of its indexes: {refusal}")]);
+    }
+    question.values.clear();
+    Ok(vec![format!("all of its values: {refusal}")])
+}

@@ -1,0 +1,74 @@
+//! Why there is no advice.
+
+use pgshrink_pgclient::Error as ClientError;
+use serde::Serialize;
+use std::fmt::Display;
+
+/// What ends `pgshrink advise` with exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server, or the way to it.
+    #[error("{}{}", .0, advice(.0))]
+    Server(#[from] ClientError),
+    /// A signal asked for the end.
+    #[error("interrupted: what the server was doing for it was canceled, and nothing was written")]
+    Interrupted,
+    /// A file of this machine, or something that a server says and that cannot be.
+    #[error("{what}: {reason}")]
+    Other {
+        /// What it is about.
+        what: String,
+        /// What was expected and found, and what to do.
+        reason: String,
+    },
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Display, reason: impl Display) -> Failure {
+        Failure::Other { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    /// For `--json`: one document, as if it were a report.
+    pub(crate) fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Document<'f> {
+            error: Fields<'f>,
+        }
+        #[derive(Serialize)]
+        struct Fields<'f> {
+            message: String,
+            /// Of a server's error.
+            sqlstate: Option<&'f str>,
+        }
+        let sqlstate = match self {
+            Failure::Server(error) => error.sqlstate(),
+            _ => None,
+        };
+        let document = Document { error: Fields { message: self.to_string(), sqlstate } };
+        serde_json::to_string_pretty(&document).unwrap_or_default()
+    }
+}
+
+/// What to do about a server that refuses.
+fn advice(error: &ClientError) -> &'static str {
+    match error.sqlstate() {
+        Some("3D000") => "; name a database: dbname=NAME in the connection string, or PGDATABASE",
+        Some("53300") => "; one connection is all that is needed: try again when there is one",
+        Some("28P01" | "28000") => "; give user and password as for psql: PGPASSFILE, PGPASSWORD, a service",
+        Some("57P01" | "57P02" | "57P03") => "; the server ends, or somebody ended the session: run it again",
+        Some(_) => "",
+        None => match error {
+            ClientError::TimedOut { .. } => "; look at the server and the network, or set connect_timeout",
+            ClientError::Closed { .. } | ClientError::Lost { .. } => "; run it again when the server is back",
+            _ => "",
+        },
+    }
+}
+
+#[test]
+fn an_error_is_a_json_document_with_the_next_step_in_it() {
+    let json = Failure::new("a \"file\"", "is no snapshot").json();
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["error"]["message"], "a \"file\": is no snapshot");
+    assert!(found["error"]["sqlstate"].is_null());
+}

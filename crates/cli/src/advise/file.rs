@@ -1,0 +1,84 @@
+//! Snapshots in files.
+
+use super::Failure;
+use crate::backup::decompress;
+use pgshrink_advisor::Snapshot;
+use pgshrink_backup::base_backup::CompressionAlgorithm;
+use pgshrink_codec::block::Compressor;
+use pgshrink_codec::{Algorithm, Choice};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+use tempfile::NamedTempFile;
+
+/// Most bytes of a file, and of what is compressed in it.
+const FILE_BYTES_MAX: usize = 4 << 30;
+/// What is compressed at once.
+const FRAME_BYTES: usize = 8 << 20;
+const ZSTD_LEVEL: i64 = 3;
+/// The first bytes of a zstd frame.
+const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+
+/// Writes a snapshot that only its owner may read: as a whole, or not at all.
+pub(super) fn save(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
+    let json = snapshot.to_json().map_err(|error| Failure::new(path.display(), error))?;
+    match path.extension().is_some_and(|extension| extension == "zst") {
+        true => write(path, &compressed(path, &json)?),
+        false => write(path, &json),
+    }
+}
+
+/// Replaces a file.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(path.display(), error);
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // It has mode 0600 from its beginning.
+    let mut file = NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Reads a snapshot, whoever wrote it.
+pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
+    let at = || path.display();
+    let missing = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Failure::new(at(), "there is no such file; pgshrink advise --save FILE writes one"),
+        _ => Failure::new(at(), error),
+    };
+    let file = File::open(path).map_err(missing)?;
+    let mut bytes = Vec::new();
+    let most = FILE_BYTES_MAX as u64;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::new(at(), error))?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(Failure::new(at(), format!("more than {most} bytes, which no snapshot has")));
+    }
+    let json = if bytes.starts_with(&ZSTD) { decompressed(path, &bytes)? } else { bytes };
+    Snapshot::parse(&json).map_err(|error| {
+        Failure::new(at(), format!("{error}; expected a file of pgshrink advise --save"))
+    })
+}
+
+/// Frames of zstd, each of a part of it.
+fn compressed(path: &Path, json: &[u8]) -> Result<Vec<u8>, Failure> {
+    let choice = Choice::new(Algorithm::Zstd, ZSTD_LEVEL);
+    let failed = |error: pgshrink_codec::Error| Failure::new(path.display(), error);
+    let choice = choice.map_err(failed)?;
+    let (mut compressor, mut out) = (Compressor::new(), Vec::new());
+    for part in json.chunks(FRAME_BYTES) {
+        compressor.compress(choice, part, &mut out).map_err(failed)?;
+    }
+    Ok(out)
+}
+
+fn decompressed(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| Failure::new(path.display(), format!("damaged zstd: {error}"));
+    let plain = decompress::plain(CompressionAlgorithm::Zstd, bytes).map_err(failed)?;
+    let mut json = Vec::new();
+    plain.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut json).map_err(failed)?;
+    if json.len() > FILE_BYTES_MAX {
+        let what = format!("more than {FILE_BYTES_MAX} bytes are compressed in it, which no snapshot has");
+        return Err(Failure::new(path.display(), what));
+    }
+    Ok(json)
+}

@@ -23,7 +23,11 @@ pub mod prices;
 mod tables;
 mod wiring;
 
-use crate::finding::{Bytes, Change, EgressSummary, Finding, Prices, Proposal, REPORT_FORMAT, Report, Total};
+use crate::codecs::{self, Budget, Clock, Means};
+use crate::finding::{
+    Bytes, Change, EgressSummary, Finding, Prices, Proposal, REPORT_FORMAT, Report, Rule, Total,
+};
+use crate::rules::{Candidate, cfs};
 use crate::snapshot::{Snapshot, TableKind};
 use std::cmp::Reverse;
 
@@ -34,11 +38,20 @@ pub struct Options {
     pub prices: Option<Prices>,
     /// What the gateway saw.
     pub egress: Option<EgressSummary>,
+    /// Only these rules; all where there are none.
+    pub rules: Vec<Rule>,
+    /// Not these rules.
+    pub skipped: Vec<Rule>,
 }
 
-/// What can be made smaller. The same snapshot and options give the same report. Codecs and the backup take time and a clock: the caller adds
-/// them to the report, and then [`prices::apply`]s the prices again.
-pub fn advise(snapshot: &Snapshot, options: &Options) -> Report {
+impl Options {
+    fn wants(&self, rule: Rule) -> bool {
+        (self.rules.is_empty() || self.rules.contains(&rule)) && !self.skipped.contains(&rule)
+    }
+}
+
+/// What can be made smaller. The same snapshot and options give the same report, but for speeds of codecs, which need a clock.
+pub fn advise(snapshot: &Snapshot, options: &Options, clock: Clock<'_>) -> Report {
     let mut report = Report {
         format: REPORT_FORMAT,
         database: snapshot.server.database.clone(),
@@ -49,11 +62,10 @@ pub fn advise(snapshot: &Snapshot, options: &Options) -> Report {
         prices: options.prices.clone(),
         ..Report::default()
     };
-    let whole = wiring::DATABASE_RULES.iter().flat_map(|rule| rule(snapshot));
-    report.findings = whole.map(|candidate| candidate.finding).filter(is_no_loss).collect();
+    report.findings = findings(wiring::DATABASE_RULES.iter().flat_map(|rule| rule(snapshot)), options);
     let mut total = Bytes { compressed: None, ..same(snapshot.sampling.small_bytes) };
     for table in snapshot.tables.iter().filter(|table| table.kind != TableKind::Foreign) {
-        let advice = tables::advise(snapshot, table);
+        let advice = tables::advise(snapshot, table, options);
         add(&mut total, &advice.bytes);
         report.findings.extend(advice.findings);
         report.proposals.extend(advice.proposal);
@@ -69,9 +81,29 @@ pub fn advise(snapshot: &Snapshot, options: &Options) -> Report {
             snapshot.sampling.small_tables, snapshot.sampling.table_bytes_min, snapshot.sampling.small_bytes
         ));
     }
+    measure(snapshot, options, clock, &mut report);
     sort(&mut report);
     prices::apply(&mut report);
     report
+}
+
+/// What the parts of pgshrink make of what was sampled, and the findings that follow from it.
+fn measure(snapshot: &Snapshot, options: &Options, clock: Clock<'_>, report: &mut Report) {
+    let mut budget = Budget::default();
+    let codecs = codecs::measure(snapshot, &mut budget, &Means { clock, jsonb: Some(&wiring::jsonb) });
+    report.findings.extend(findings(cfs::candidates(snapshot, &codecs.relations).into_iter(), options));
+    report.codecs = codecs.relations;
+    report.notes.extend(codecs.notes);
+    if let Some((estimate, note)) = codecs::backup::estimate(snapshot, &mut budget) {
+        report.backup = Some(estimate);
+        report.notes.push(note);
+    }
+}
+
+/// Findings of candidates whose bytes are known.
+fn findings(candidates: impl Iterator<Item = Candidate>, options: &Options) -> Vec<Finding> {
+    let found = candidates.map(|candidate| candidate.finding);
+    found.filter(|finding| options.wants(finding.rule) && is_no_loss(finding)).collect()
 }
 
 /// The largest savings first.

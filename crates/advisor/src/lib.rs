@@ -13,15 +13,15 @@
 pub mod advise;
 mod anatomy;
 pub mod arrangement;
-pub mod datum;
 pub mod codecs;
+pub mod datum;
 pub mod edit;
 pub mod finding;
 pub mod heap_page;
 pub mod index;
 pub mod layout;
-pub mod report;
 pub mod price;
+pub mod report;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;

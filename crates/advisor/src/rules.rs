@@ -4,18 +4,18 @@
 //! edits, and drops what saves nothing.
 
 pub mod bloat;
-pub mod dropped;
-pub mod fillfactor;
-pub mod order;
-pub mod indexes;
-pub mod maintenance;
+pub mod cfs;
 pub mod constant;
 pub mod documents;
+pub mod dropped;
+pub mod fillfactor;
+pub mod indexes;
+pub mod maintenance;
+pub mod order;
 pub mod packing;
-pub mod types;
-pub mod cfs;
 mod quoted;
 pub mod toast;
+pub mod types;
 pub mod zson;
 
 use crate::edit::Edit;

@@ -10,17 +10,19 @@
 mod collect;
 mod failure;
 mod file;
+mod shown;
 mod strip;
 
 use failure::Failure;
 
 use crate::args::{AdviseArgs, OutputArgs};
-use crate::cfs::output::{self, Progress};
+use crate::cfs::output::Progress;
 use crate::{EXIT_FAILED, EXIT_PROBLEM};
 use collect::{Session, Wanted};
-use pgshrink_advisor::finding::{REPORT_FORMAT, Report};
-use pgshrink_advisor::snapshot::Snapshot;
+use pgshrink_advisor::advise::Options;
+use pgshrink_advisor::{Report, Snapshot, price};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// `pgshrink advise`.
 pub(crate) fn main(args: &AdviseArgs) -> ExitCode {
@@ -34,12 +36,16 @@ pub(crate) fn main(args: &AdviseArgs) -> ExitCode {
 }
 
 fn run(args: &AdviseArgs) -> Result<ExitCode, Failure> {
+    if let (Some(figures), Some(svg)) = (&args.figures, &args.svg) {
+        shown::draw(figures, svg)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let snapshot = snapshot(args)?;
     if let Some(path) = &args.save {
         file::save(path, &snapshot)?;
     }
-    let report = advise(&snapshot, args);
-    print(&report, args)?;
+    let report = advise(&snapshot, args)?;
+    shown::show(&report, args)?;
     Ok(exit_code(&report, args))
 }
 
@@ -74,34 +80,17 @@ fn output_args(args: &AdviseArgs) -> OutputArgs {
     OutputArgs { json: args.json, quiet: args.no_progress }
 }
 
-/// WIRE: the analysis. `advise::advise(&snapshot, &options)` with `args.rules`, `args.skip`, `args.price` and `args.egress` takes the
-/// place of this head of a report, which says what was seen and finds nothing.
-fn advise(snapshot: &Snapshot, _args: &AdviseArgs) -> Report {
-    Report {
-        format: REPORT_FORMAT,
-        database: snapshot.server.database.clone(),
-        server_version: snapshot.server.version,
-        taken_s: snapshot.taken_s,
-        unseen: snapshot.unseen.clone(),
-        ..Report::default()
-    }
-}
-
-/// WIRE: `report::{text, sql, html}` take the place of `seen`; `file::write` writes the HTML.
-fn print(report: &Report, args: &AdviseArgs) -> Result<(), Failure> {
-    output::print(&output_args(args), report, seen).map_err(|error| Failure::new("output", error))
-}
-
-/// What was seen, and what was not.
-fn seen(report: &Report) -> String {
-    let mut text = format!("{} (PostgreSQL {})\n", report.database, report.server_version / 10_000);
-    for unseen in &report.unseen {
-        text.push_str(&format!("not seen: {}: {}\n", unseen.what, unseen.why));
-        if !unseen.remedy.is_empty() {
-            text.push_str(&format!("    {}\n", unseen.remedy));
-        }
-    }
-    text
+/// What follows from what was seen.
+fn advise(snapshot: &Snapshot, args: &AdviseArgs) -> Result<Report, Failure> {
+    let prices = args.price.as_deref().map(price::parse).transpose();
+    let options = Options {
+        prices: prices.map_err(|error| Failure::new("--price", error))?,
+        egress: args.egress.as_deref().map(file::load_egress).transpose()?,
+        rules: args.rules.clone(),
+        skipped: args.skip.clone(),
+    };
+    let start = Instant::now();
+    Ok(pgshrink_advisor::advise::advise(snapshot, &options, Some(&|| start.elapsed())))
 }
 
 fn exit_code(report: &Report, args: &AdviseArgs) -> ExitCode {

@@ -1,7 +1,7 @@
 //! One candidate of a table, simulated alone.
 
-use super::wiring::Compressed;
 use crate::arrangement::{Arrangement, is_new_table};
+use crate::codecs::Compressed;
 use crate::edit::Edit;
 use crate::finding::{Bytes, Change};
 use crate::layout::heap::PAGE_BYTES;
@@ -21,7 +21,7 @@ pub(super) struct Trial<'t> {
     pub table: &'t Table,
     pub simulation: Simulation<'t>,
     pub now: Sizes,
-    pub compressed: Option<Compressed>,
+    pub compressed: Option<Compressed<'t>>,
     as_it_is: [OnceCell<Sizes>; 3],
     /// Sizes after changes that were tried, by where those are in memory: an order of columns takes some time to find.
     tried: RefCell<BTreeMap<Vec<usize>, Sizes>>,

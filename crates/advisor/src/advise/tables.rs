@@ -2,7 +2,7 @@
 
 use super::alone::{Trial, difference, has_script, restrict};
 use super::combine::{Weighed, choose, edits_of};
-use super::{is_no_loss, same, wiring};
+use super::{Options, is_no_loss, same, wiring};
 use crate::anatomy;
 use crate::arrangement::Arrangement;
 use crate::edit::Edit;
@@ -22,9 +22,10 @@ pub(super) struct Advice {
 }
 
 /// All rules, one table.
-pub(super) fn advise(snapshot: &Snapshot, table: &Table) -> Advice {
+pub(super) fn advise(snapshot: &Snapshot, table: &Table, options: &Options) -> Advice {
     let mut candidates: Vec<Candidate> =
         wiring::TABLE_RULES.iter().flat_map(|rule| rule(snapshot, table)).collect();
+    candidates.retain(|candidate| options.wants(candidate.finding.rule));
     candidates.iter_mut().for_each(|candidate| restrict(table, candidate));
     let is_heap = matches!(&*table.access_method, "heap" | "");
     let simulation = Simulation::of(&snapshot.server, table).filter(|_| is_heap);

@@ -41,6 +41,12 @@ pub struct AdviseArgs {
     /// Write the report as one HTML file, too
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_HTML", help_heading = "Output")]
     pub html: Option<PathBuf>,
+    /// Draw every part of pgshrink in the report of --html: a file of bytes before and after, as make demo writes it
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub figures: Option<PathBuf>,
+    /// Write the picture of --figures alone, as SVG, and do nothing else
+    #[arg(long, value_name = "FILE", hide = true, requires = "figures")]
+    pub svg: Option<PathBuf>,
     /// Show every finding, also those that save little
     #[arg(long, help_heading = "Output")]
     pub all: bool,
@@ -130,12 +136,10 @@ fn rule(text: &str) -> Result<Rule, String> {
 
 #[test]
 fn sizes_are_those_of_settings_and_rules_have_the_names_of_reports() {
-    assert_eq!([size("8MB"), size("1 kB"), size("17"), size("2GB")], [
-        Ok(8 << 20),
-        Ok(1024),
-        Ok(17),
-        Ok(2 << 30)
-    ]);
+    assert_eq!(
+        [size("8MB"), size("1 kB"), size("17"), size("2GB")],
+        [Ok(8 << 20), Ok(1024), Ok(17), Ok(2 << 30)]
+    );
     assert!(size("MB").is_err() && size("1.5GB").is_err() && size("-1").is_err());
     assert!(size("99999999999999999999").is_err() && size("99999999TB").is_err());
     assert_eq!(rule("column-order"), Ok(Rule::ColumnOrder));

@@ -288,3 +288,48 @@ fn debians_rustup_is_taken_where_the_archive_has_it() {
     let asked = "RUSTUP toolchain install 1.95.0 --profile minimal --component rustfmt --component clippy";
     assert!(notes.contains(asked) && !notes.contains("INSTALLER"), "{notes}");
 }
+
+/// A checkout whose browser tests lack a browser.
+fn without_browser(uid: u32) -> Machine {
+    let machine = Machine::new(uid);
+    let run = machine.path("checkout/tests/browser/run");
+    fs::create_dir_all(run.parent().unwrap()).unwrap();
+    let told = "missing: apt-get install --no-install-recommends chromium";
+    fs::write(&run, format!("#!/bin/bash\necho '{told}'\nexit 3\n")).unwrap();
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
+    for program in ["ip", "tc", "mkfs.ext4", "mkfs.xfs", "bzip2", "zstd", "lz4", "strace", "python3"] {
+        machine.script(program, "exit 0");
+    }
+    for fetched in ["fetch-servers", "fetch-regression"] {
+        let tool = machine.path("checkout/tools").join(fetched);
+        fs::write(&tool, "#!/bin/bash\nexit 0\n").unwrap();
+    }
+    let tools = machine.path("checkout/target/tools/bin");
+    fs::create_dir_all(&tools).unwrap();
+    fs::write(tools.join("s3s-fs"), "#!/bin/bash\necho s3s-fs 0.14.1\n").unwrap();
+    fs::set_permissions(tools.join("s3s-fs"), fs::Permissions::from_mode(0o755)).unwrap();
+    let headers = machine.path("root/usr/include/postgresql/15/server/postgres.h");
+    fs::create_dir_all(headers.parent().unwrap()).unwrap();
+    fs::write(headers, "").unwrap();
+    machine
+}
+
+#[test]
+fn a_browser_is_installed_where_that_changes_nothing_and_is_otherwise_done_without() {
+    let machine = without_browser(0);
+    ended(&machine.setup("test"), 0);
+    assert!(machine.notes().contains("INSTALLED chromium\n"), "{}", machine.notes());
+
+    let upgrading = without_browser(0);
+    upgrading.simulates(
+        "chromium",
+        "Inst libnss3 [3.87] (3.110 Debian [amd64])\nInst chromium (156 Debian [amd64])\n",
+    );
+    let said = ended(&upgrading.setup("test"), 0);
+    assert!(said.contains("no browser: installing chromium would upgrade or remove: libnss3"), "{said}");
+    assert!(!upgrading.notes().contains("INSTALLED"), "{}", upgrading.notes());
+
+    let unprivileged = without_browser(1000);
+    unprivileged.lacks("sudo");
+    assert!(ended(&unprivileged.setup("test"), 0).contains("have somebody install chromium"));
+}

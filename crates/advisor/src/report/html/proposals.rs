@@ -10,7 +10,7 @@ use crate::report::shown;
 use std::collections::BTreeMap;
 
 /// Proposals on the page.
-const PROPOSALS_MAX: usize = 100;
+const PROPOSALS_MAX: usize = 50;
 
 pub(super) fn proposals(report: &Report) -> Option<Section> {
     if report.proposals.is_empty() {

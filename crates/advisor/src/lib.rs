@@ -17,6 +17,8 @@ pub mod edit;
 pub mod finding;
 pub mod index;
 pub mod layout;
+#[cfg(test)]
+mod made;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;

@@ -137,3 +137,6 @@ fn add(total: &mut Bytes, more: &Bytes) {
         total.compressed = Some(sum(total.compressed.unwrap_or_default(), change));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,8 @@ pub mod index;
 pub mod layout;
 pub mod price;
 pub mod report;
+#[cfg(test)]
+mod made;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;

@@ -20,7 +20,8 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
     let now = Sizes { indexes: Vec::new(), ..Sizes::now(table) };
     let rebuilt = Sizes { indexes: Vec::new(), ..simulation.as_it_is(Way::VacuumFull) };
     let saved = now.total().saturating_sub(rebuilt.total());
-    if saved < BYTES_MIN || saved.saturating_mul(100) < now.total().saturating_mul(PERCENT_MIN) {
+    let percent = (saved as f64 / now.total().max(1) as f64 * 100.0) as u64;
+    if saved < BYTES_MIN || percent < PERCENT_MIN {
         return None;
     }
     let (all, all_plain) = (Sizes::now(table).total(), Sizes::now(table).plain());
@@ -30,7 +31,7 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
     let toast_text =
         if toast > 0 { format!(", and {toast} bytes of its TOAST table") } else { String::new() };
     let finding = Finding {
-        title: format!("{} % of the table is room that deleted and updated rows left", saved * 100 / now.total().max(1)),
+        title: format!("{percent} % of the table is room that deleted and updated rows left"),
         reason: format!(
             "The sampled rows need {} of {} bytes of pages if they are stored one after the other, with the fillfactor that the table has: \
              {heap} bytes of the table are dead rows and room that they left{toast_text}. New rows fill that room in time, but a scan reads \

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod collected;
+mod documents;
 mod images;
 mod server;
 mod values;

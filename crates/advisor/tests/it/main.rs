@@ -4,5 +4,6 @@
 mod collected;
 mod documents;
 mod images;
+mod packing;
 mod server;
 mod values;

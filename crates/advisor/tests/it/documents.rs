@@ -1,10 +1,9 @@
 //! Keys of documents as columns, and columns that say nothing, on real servers.
 
 use crate::collected::snapshot;
-use pgshrink_advisor::edit::{Edit, Extraction, Removal};
+use pgshrink_advisor::edit::{Edit, ExtractedColumn, Extraction, Removal};
 use pgshrink_advisor::rules::{Candidate, constant, documents};
 use pgshrink_advisor::snapshot::{Snapshot, Table};
-use pgshrink_advisor::sql::quote_ident;
 use pgshrink_testkit::{Cluster, Rng, Seed, Server};
 
 fn table<'s>(snapshot: &'s Snapshot, name: &str) -> &'s Table {
@@ -59,6 +58,33 @@ fn document(rng: &mut Rng, n: usize) -> String {
     format!("{{{}}}", members.join(", "))
 }
 
+/// The columns that come out of [`document`]. The table has a column `name` already.
+const COLUMNS: [(&str, &str); 6] = [
+    ("amount", "numeric"),
+    ("at", "bigint"),
+    ("count", "integer"),
+    ("id", "uuid"),
+    ("is it", "boolean"),
+    ("nearly", "integer"),
+];
+
+/// Documents that the columns do not take, or would give back differently.
+const MISFITS: [&str; 13] = [
+    "[]",
+    "1",
+    "\"x\"",
+    "null",
+    "{\"count\": \"1\"}",
+    "{\"count\": 1.5}",
+    "{\"count\": 1e300}",
+    "{\"id\": \"x\"}",
+    "{\"at\": null}",
+    "{\"is it\": 0}",
+    "{\"amount\": {}}",
+    "{\"count\": 12345678901}",
+    "{\"id\": 1}",
+];
+
 #[test]
 fn keys_become_columns_with_the_bytes_that_a_server_stores() {
     let mut rng = Seed::from_env_or_time().rng();
@@ -83,35 +109,11 @@ fn keys_become_columns_with_the_bytes_that_a_server_stores() {
         let extraction = extraction(&candidate);
         let found: Vec<_> =
             extraction.added.iter().map(|added| (&*added.layout.name, &*added.type_name)).collect();
-        // The table has a column `name` already.
-        let expected = [
-            ("amount", "numeric"),
-            ("at", "bigint"),
-            ("count", "integer"),
-            ("id", "uuid"),
-            ("is it", "boolean"),
-            ("nearly", "integer"),
-        ];
-        assert_eq!(found, expected);
+        assert_eq!(found, COLUMNS);
         assert!(!candidate.is_recommended);
         let proof = candidate.finding.proof.as_deref().unwrap();
         assert_eq!(cluster.sql(proof).unwrap(), "0");
-        let misfits = [
-            "[]",
-            "1",
-            "\"x\"",
-            "null",
-            "{\"count\": \"1\"}",
-            "{\"count\": 1.5}",
-            "{\"count\": 1e300}",
-            "{\"id\": \"x\"}",
-            "{\"at\": null}",
-            "{\"is it\": 0}",
-            "{\"amount\": {}}",
-            "{\"count\": 12345678901}",
-            "{\"id\": 1}",
-        ];
-        for misfit in misfits {
+        for misfit in MISFITS {
             let sql = format!("begin; insert into t values ('{misfit}'); {proof}; rollback");
             assert_eq!(cluster.sql(&sql).unwrap(), "1", "{misfit}");
         }
@@ -124,19 +126,8 @@ fn keys_become_columns_with_the_bytes_that_a_server_stores() {
         }
         assert_eq!(stored(&cluster, &extraction.rest_expression), extraction.rest);
         // Nothing is lost: the document can be put together again.
-        let columns: Vec<String> = extraction
-            .added
-            .iter()
-            .map(|added| {
-                format!(
-                    "'{}', {} as {}",
-                    added.layout.name,
-                    added.expression,
-                    quote_ident(&added.layout.name)
-                )
-            })
-            .map(|pair| pair.split(" as ").next().unwrap().to_owned())
-            .collect();
+        let pair = |added: &ExtractedColumn| format!("'{}', {}", added.layout.name, added.expression);
+        let columns: Vec<String> = extraction.added.iter().map(pair).collect();
         let whole = format!(
             "{} || jsonb_strip_nulls(jsonb_build_object({}))",
             extraction.rest_expression,

@@ -4,6 +4,7 @@
 mod collected;
 mod documents;
 mod images;
+mod mutated;
 mod packing;
 mod server;
 mod values;

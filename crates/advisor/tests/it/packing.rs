@@ -66,7 +66,7 @@ fn packed_rows_take_what_was_computed_and_give_all_rows_back() {
                 cluster.sql("select pg_total_relation_size('t_packed')").unwrap().parse().unwrap();
             let bytes = candidate.finding.bytes.disk;
             let after = bytes.after;
-            assert!(after.abs_diff(actual) * 20 <= actual + 20 * 16_384, "{columns}: {after}, {actual}");
+            assert!(after.abs_diff(actual) * 50 <= actual + 50 * 16_384, "{columns}: {after}, {actual}");
             assert!(bytes.saved() as u64 * 100 >= bytes.now * 30, "{bytes:?}");
             let differ = "select count(*) from ((table t except all table t_rows) union all (table t_rows except all table t)) d";
             assert_eq!(cluster.sql(differ).unwrap(), "0", "{columns}");

@@ -37,6 +37,7 @@ const ODD: [&str; 14] = [
     "'1e999'",
 ];
 
+// tidy: long, a table of cases
 fn cases() -> Vec<Case> {
     let case = |definition, value, to, back, misfits| Case { definition, value, to, back, misfits };
     vec![
@@ -214,6 +215,7 @@ fn each_type_is_proved_carried_out_and_gives_the_same_texts_back() {
     });
 }
 
+// tidy: long, a table of cases
 #[test]
 fn columns_that_only_look_like_it_are_left_alone() {
     Server::each("negatives", &[15], |server| {

@@ -11,6 +11,7 @@ pub mod jsonb;
 pub mod network;
 pub mod number;
 pub mod numeric;
+pub mod stored;
 
 /// `VARATT_SHORT_MAX` less its header: most bytes of data behind a header of one byte.
 const SHORT_DATA_MAX: usize = 126;
@@ -26,7 +27,7 @@ pub fn varlena(data: &[u8]) -> Vec<u8> {
 }
 
 /// A header of four bytes for so many bytes of data. Lengths above the server's limit of 1 GiB saturate.
-fn header(data_bytes: usize) -> [u8; 4] {
+pub(crate) fn header(data_bytes: usize) -> [u8; 4] {
     let length = u32::try_from(data_bytes + 4).unwrap_or(u32::MAX).min(u32::MAX >> 2);
     (length << 2).to_le_bytes()
 }

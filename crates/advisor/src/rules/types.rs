@@ -31,8 +31,10 @@ use crate::layout::{self, Alignment};
 use crate::rules::Candidate;
 use crate::snapshot::{Column, Snapshot, Table};
 use crate::sql::{qualified, quote_ident};
+pub(super) use integer::is_growing;
 use partners::Partners;
 use values::Values;
+pub(super) use values::is_changeable;
 
 /// A type that all sampled values of a column fit.
 #[derive(Clone, Debug)]
@@ -116,7 +118,9 @@ fn candidate(snapshot: &Snapshot, table: &Table, index: usize) -> Option<Candida
         proof: Some(proof.clone()),
         in_proposal: false,
     };
-    let is_recommended = conversion.is_recommended && column.type_id == column.base_type_id;
+    // A table's proposal changes that table alone.
+    let is_recommended =
+        conversion.is_recommended && column.type_id == column.base_type_id && partners.are_none();
     let edits = vec![Edit::Retype(retype(column, index, conversion, proof))];
     Some(Candidate { finding, edits, is_recommended })
 }

@@ -101,6 +101,7 @@ fn word(rng: &mut Rng) -> String {
     format!("\"{}\"", (0..count).map(|_| *rng.pick(&parts)).collect::<String>())
 }
 
+// tidy: long, a table of types
 fn kinds() -> Vec<Kind> {
     let kind = |name, print, image, make| Kind { name, print, image, make };
     vec![

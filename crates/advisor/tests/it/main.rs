@@ -4,10 +4,13 @@
 mod browser;
 mod catalog;
 mod collected;
+mod documents;
 mod images;
 mod indexes;
 mod rebuilt;
 mod report;
+mod mutated;
+mod packing;
 mod server;
 mod table;
 mod values;

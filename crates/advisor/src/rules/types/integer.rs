@@ -100,7 +100,7 @@ pub(super) fn counts_up(values: &Values<'_>) -> bool {
 }
 
 /// Whether later rows have larger numbers, mostly different ones: a counter, whatever it is called.
-pub(super) fn is_growing(numbers: &[i64]) -> bool {
+pub(in crate::rules) fn is_growing(numbers: &[i64]) -> bool {
     let quarter = numbers.len() / 4;
     let sorted = |numbers: &[i64]| {
         let mut sorted = numbers.to_vec();

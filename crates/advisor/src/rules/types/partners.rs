@@ -60,11 +60,13 @@ impl<'s> Partners<'s> {
         Some(Partners { members, keys, is_partition: false })
     }
 
+    /// Whether the column can change alone.
+    pub(super) fn are_none(&self) -> bool {
+        self.members.len() == 1 && !self.is_partition
+    }
+
     /// Whether the sampled values of all of them fit.
     pub(super) fn agree(&self, snapshot: &Snapshot, with: &Conversion) -> bool {
-        if self.members.len() == 1 && !self.is_partition {
-            return true;
-        }
         let has_values = |table: &Table| table.sample.as_ref().is_some_and(|sample| !sample.rows.is_empty());
         let agrees = |(table, index): &Member<'_>| match conversion(snapshot, table, *index) {
             Some(other) => other.type_name == with.type_name && other.misfit == with.misfit,
@@ -229,6 +231,10 @@ fn root<'s>(snapshot: &'s Snapshot, table: &'s Table, index: usize) -> Option<Me
             .table(of.parent)
             .filter(|parent| of.is_partition && parent.kind == TableKind::Partitioned)?;
         let index = parent.columns.iter().position(|column| !column.is_dropped && column.name == name)?;
+        // A default of its own would have to be changed apart.
+        if parent.columns[index].default != of.columns[member.1].default {
+            return None;
+        }
         let key = parent.partition_key.as_ref()?;
         if key.iter().any(|number| *number == 0 || is_number(*number, index)) {
             return None;

@@ -108,7 +108,7 @@ pub(super) fn average(sum: u64, count: usize) -> String {
 }
 
 /// Whether `ALTER COLUMN … TYPE` can work, apart from foreign keys and partitions.
-pub(super) fn is_changeable(table: &Table, index: usize) -> bool {
+pub(in crate::rules) fn is_changeable(table: &Table, index: usize) -> bool {
     let Some(column) = table.columns.get(index) else { return false };
     let is_table =
         matches!(table.kind, TableKind::Table | TableKind::Partitioned) && table.extension.is_none();

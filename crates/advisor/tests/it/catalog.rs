@@ -4,7 +4,7 @@ use pgshrink_advisor::snapshot::sample::{Place, RowPlace, Sample, SampledColumn}
 use pgshrink_advisor::snapshot::{
     Activity, Column, ColumnStatistics, ForeignKey, ForkBytes, Index, IndexColumn, Table, TableKind,
 };
-use pgshrink_testkit::Cluster;
+use pgshrink_testkit::{Cluster, Seed};
 use serde_json::Value;
 
 /// How much of a table is sampled.
@@ -121,7 +121,7 @@ pub fn indexes(cluster: &Cluster, name: &str) -> Vec<Index> {
             "select json_build_object('oid', i.indexrelid::int8, 'name', c.relname, 'am', am.amname,
                 'definition', pg_get_indexdef(i.indexrelid), 'bytes', pg_relation_size(i.indexrelid), 'rows', c.reltuples,
                 'options', coalesce(c.reloptions, '{{}}'), 'keys', i.indnkeyatts, 'unique', i.indisunique,
-                'primary', i.indisprimary, 'exclusion', i.indisexclusion, 'valid', i.indisvalid,
+                'primary', i.indisprimary, 'immediate', i.indimmediate, 'exclusion', i.indisexclusion, 'valid', i.indisvalid,
                 'identity', i.indisreplident, 'clustered', i.indisclustered, 'distinct', i.indnullsnotdistinct,
                 'predicate', pg_get_expr(i.indpred, i.indrelid),
                 'parent', coalesce((select inhparent::int8 from pg_inherits where inhrelid = i.indexrelid), 0),
@@ -174,6 +174,7 @@ fn index(found: &Value) -> Index {
         is_unique: is("unique"),
         nulls_not_distinct: is("distinct"),
         is_primary: is("primary"),
+        is_deferrable: !is("immediate"),
         is_exclusion: is("exclusion"),
         is_valid: is("valid"),
         is_replica_identity: is("identity"),
@@ -189,10 +190,10 @@ fn index(found: &Value) -> Index {
 /// Reads the sampled blocks' rows.
 fn sample(cluster: &Cluster, name: &str, table: &Table, part: Part) -> Sample {
     let blocks = (table.bytes.main / 8192) as u32;
-    // A fixed hash of the block's number, so that each run takes the same ones.
+    // Drawn from the block's number, so that each run takes the same ones.
     let is_taken = |block: &u32| match part {
         Part::Whole => true,
-        Part::OneIn(of) => block.wrapping_mul(0x9e37_79b1).rotate_left(16).is_multiple_of(of),
+        Part::OneIn(of) => Seed(u64::from(*block)).rng().below(of as usize) == 0,
     };
     let taken: Vec<u32> = (0..blocks).filter(is_taken).collect();
     let stored: Vec<_> = table.columns.iter().filter(|column| !column.is_dropped).collect();

@@ -52,12 +52,13 @@ fn guarantees(cluster: &Cluster, table: &str) -> String {
 
 /// Indexes that another one replaces, and many that look like that.
 const TWINS: &str = r#"
-    create extension if not exists btree_gist;
     create schema "S 1";
-    create table "S 1"."T ""x""" (id int8 primary key, a int4 not null, b text, c text collate "C", d timestamptz, r int4range, exclude using gist (a with =, r with &&));
+    create table "S 1"."T ""x""" (id int8 primary key, a int4 not null, b text, c text collate "C", d timestamptz, r int4range, exclude using gist (r with &&));
     insert into "S 1"."T ""x""" select n, n, md5(n::text), md5(n::text), now(), null from generate_series(1, 20000) n;
     alter table "S 1"."T ""x""" add constraint "uq id" unique (id);
     set search_path = "S 1";
+    alter table "T ""x""" add constraint later unique (id, c) deferrable;
+    create unique index at_once on "T ""x""" (id, c);
     create unique index same_as_key on "T ""x""" (id);
     create index "plain ""as key" on "T ""x""" (id);
     create index a_1 on "T ""x""" (a);
@@ -80,8 +81,9 @@ const TWINS: &str = r#"
     create index d_id_a on "T ""x""" (d, id) include (a);
     create unique index d_id_unique on "T ""x""" (d, id, a);
     create index range_1 on "T ""x""" using gist (r);
-    create index range_2 on "T ""x""" using gist (r);
-    create index range_multi on "T ""x""" using gist (r, a);
+    create index b_hash_2 on "T ""x""" using hash (b);
+    create index b_hash_full on "T ""x""" using hash (b) with (fillfactor = 100);
+    create index range_multi on "T ""x""" using gist (r, (int4range(a, a + 1)));
     "#;
 
 #[test]
@@ -97,10 +99,11 @@ fn indexes_that_others_replace_go_and_all_guarantees_stay() {
             name("duplicate_index", "same_as_key"),
             name("duplicate_index", "plain \"as key"),
             name("duplicate_index", "uq id"),
+            name("duplicate_index", "later"),
             name("duplicate_index", "a_2"),
             name("duplicate_index", "a_part_2"),
             name("duplicate_index", "b_lower_2"),
-            name("duplicate_index", "range_2"),
+            name("duplicate_index", "b_hash_2"),
             name("prefix_index", "d_only"),
             name("prefix_index", "d_id"),
             name("prefix_index", "d_id_a"),

@@ -273,6 +273,9 @@ pub struct Index {
     pub is_unique: bool,
     /// `indnullsnotdistinct`.
     pub nulls_not_distinct: bool,
+    /// Not `indimmediate`: uniqueness is checked at the end of the statement or transaction (`DEFERRABLE`).
+    #[serde(default)]
+    pub is_deferrable: bool,
     /// `indisprimary`.
     pub is_primary: bool,
     /// `indisexclusion`.

@@ -62,6 +62,16 @@ impl Predicate {
         (parser.at == parser.tokens.len()).then_some(predicate)
     }
 
+    /// Whether it looks at the column's value, and not only whether there is one.
+    pub fn compares(&self, column: usize) -> bool {
+        match self {
+            Predicate::Null(_) => false,
+            Predicate::Compare(compared, ..) => *compared == column,
+            Predicate::Not(inner) => inner.compares(column),
+            Predicate::And(parts) | Predicate::Or(parts) => parts.iter().any(|part| part.compares(column)),
+        }
+    }
+
     /// For one sampled row; None is SQL's NULL. The outer None: a value is not known.
     pub fn test(&self, sample: &Sample, row: usize) -> Option<Option<bool>> {
         Some(match self {

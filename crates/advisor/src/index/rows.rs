@@ -84,10 +84,18 @@ impl Picked {
             _ => 1.0,
         };
         let below = (part * f64::from(u32::MAX)) as u32;
-        let is_in = |row: &usize| (*row as u32).wrapping_mul(0x9e37_79b1).rotate_left(15) <= below;
+        let is_in = |row: &usize| mixed(*row as u64) <= below;
         let picked = if part >= 1.0 { (0..count).collect() } else { (0..count).filter(is_in).collect() };
         Picked { rows: picked, total: rows as f64 * part, is_certain: false }
     }
+}
+
+/// A number that looks drawn at random, the same each time: the last step of splitmix64.
+fn mixed(number: u64) -> u32 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed >> 32) as u32
 }
 
 /// What is to be built.

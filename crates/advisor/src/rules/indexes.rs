@@ -17,6 +17,7 @@ use crate::finding::{Bytes, Change, Confidence, Finding, Object, Rule};
 use crate::index::sql::qualified;
 use crate::rules::Candidate;
 use crate::snapshot::{Index, Snapshot, Table, TableKind};
+use std::collections::HashSet;
 
 /// What a finding about an index must save.
 const SAVED_MIN: u64 = 128 << 10;
@@ -134,18 +135,17 @@ impl About<'_> {
     /// The index and those of partitions that belong to it.
     fn with_parts<'a>(&'a self, index: &'a Index) -> Vec<&'a Index> {
         let mut found = vec![index];
-        if self.table.kind == TableKind::Partitioned {
-            let mut at = 0;
-            // The file may say that an index belongs to itself.
-            while at < found.len() && found.len() < 100_000 {
-                let oid = found[at].oid;
-                let tables = self.snapshot.tables.iter().flat_map(|table| &table.indexes);
-                let new = tables.filter(|part| part.parent == oid && oid != 0);
-                let new: Vec<_> =
-                    new.filter(|part| found.iter().all(|known| known.oid != part.oid)).collect();
-                found.extend(new);
-                at += 1;
-            }
+        if self.table.kind != TableKind::Partitioned || index.oid == 0 {
+            return found;
+        }
+        // Known ones are not taken again: the file may say that an index belongs to itself.
+        let (mut known, mut level) = (HashSet::from([index.oid]), HashSet::from([index.oid]));
+        while !level.is_empty() {
+            let all = self.snapshot.tables.iter().flat_map(|table| &table.indexes);
+            let parts: Vec<_> =
+                all.filter(|part| level.contains(&part.parent) && known.insert(part.oid)).collect();
+            level = parts.iter().map(|part| part.oid).collect();
+            found.extend(parts);
         }
         found
     }

@@ -1,8 +1,10 @@
 //! A table as the advisor sees it, read from a server.
 
 use pgshrink_advisor::snapshot::sample::{Place, RowPlace, Sample, SampledColumn};
-use pgshrink_advisor::snapshot::{Activity, Column, ColumnStatistics, ForkBytes, Index, IndexColumn, Table};
-use pgshrink_testkit::Cluster;
+use pgshrink_advisor::snapshot::{
+    Activity, Column, ColumnStatistics, ForeignKey, ForkBytes, Index, IndexColumn, Table, TableKind,
+};
+use pgshrink_testkit::{Cluster, Seed};
 use serde_json::Value;
 
 /// How much of a table is sampled.
@@ -27,7 +29,9 @@ pub fn table(cluster: &Cluster, name: &str, part: Part) -> Table {
         &format!(
             "select json_build_object('oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname,
                 'rows', c.reltuples, 'bytes', pg_relation_size(c.oid), 'options', coalesce(c.reloptions, '{{}}'),
-                'count', (select count(*) from {name}))
+                'count', (select count(*) from {name}), 'kind', c.relkind, 'partition', c.relispartition,
+                'foreign', (select coalesce(json_agg(json_build_array(conname, conkey, confrelid::int8, confkey)), '[]')
+                    from pg_constraint where conrelid = c.oid and contype = 'f'))
              from pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = '{name}'::regclass"
         ),
     )
@@ -36,6 +40,9 @@ pub fn table(cluster: &Cluster, name: &str, part: Part) -> Table {
         oid: head["oid"].as_u64().unwrap() as u32,
         schema: text(&head["schema"]),
         name: text(&head["name"]),
+        kind: if text(&head["kind"]) == "p" { TableKind::Partitioned } else { TableKind::Table },
+        is_partition: head["partition"] == Value::Bool(true),
+        foreign_keys: head["foreign"].as_array().unwrap().iter().map(foreign_key).collect(),
         access_method: "heap".to_owned(),
         options: texts(&head["options"]),
         row_estimate: head["rows"].as_f64().unwrap(),
@@ -45,9 +52,23 @@ pub fn table(cluster: &Cluster, name: &str, part: Part) -> Table {
         activity: Activity { live_rows: head["count"].as_u64().unwrap(), ..Activity::default() },
         ..Table::default()
     };
+    if table.kind == TableKind::Partitioned {
+        return table;
+    }
     table.sample = Some(sample(cluster, name, &table, part));
     read_expressions(cluster, &mut table);
     table
+}
+
+fn foreign_key(found: &Value) -> ForeignKey {
+    let numbers =
+        |list: &Value| list.as_array().unwrap().iter().map(|n| n.as_i64().unwrap() as i16).collect();
+    ForeignKey {
+        name: text(&found[0]),
+        columns: numbers(&found[1]),
+        foreign_table: found[2].as_u64().unwrap() as u32,
+        foreign_columns: numbers(&found[3]),
+    }
 }
 
 fn columns(cluster: &Cluster, name: &str) -> Vec<Column> {
@@ -100,11 +121,11 @@ pub fn indexes(cluster: &Cluster, name: &str) -> Vec<Index> {
             "select json_build_object('oid', i.indexrelid::int8, 'name', c.relname, 'am', am.amname,
                 'definition', pg_get_indexdef(i.indexrelid), 'bytes', pg_relation_size(i.indexrelid), 'rows', c.reltuples,
                 'options', coalesce(c.reloptions, '{{}}'), 'keys', i.indnkeyatts, 'unique', i.indisunique,
-                'primary', i.indisprimary, 'exclusion', i.indisexclusion, 'valid', i.indisvalid,
+                'primary', i.indisprimary, 'immediate', i.indimmediate, 'exclusion', i.indisexclusion, 'valid', i.indisvalid,
                 'identity', i.indisreplident, 'clustered', i.indisclustered, 'distinct', i.indnullsnotdistinct,
                 'predicate', pg_get_expr(i.indpred, i.indrelid),
                 'parent', coalesce((select inhparent::int8 from pg_inherits where inhrelid = i.indexrelid), 0),
-                'constraint', (select conname from pg_constraint where conindid = i.indexrelid and contype <> 'f'),
+                'constraint', (select conname from pg_constraint where conindid = i.indexrelid and contype in ('p', 'u', 'x')),
                 'referenced', (select count(*) from pg_constraint where conindid = i.indexrelid and contype = 'f'),
                 'columns', (select json_agg(json_build_object('number', i.indkey[a.attnum - 1],
                     'definition', pg_get_indexdef(i.indexrelid, a.attnum, true), 'length', a.attlen,
@@ -153,6 +174,7 @@ fn index(found: &Value) -> Index {
         is_unique: is("unique"),
         nulls_not_distinct: is("distinct"),
         is_primary: is("primary"),
+        is_deferrable: !is("immediate"),
         is_exclusion: is("exclusion"),
         is_valid: is("valid"),
         is_replica_identity: is("identity"),
@@ -168,10 +190,10 @@ fn index(found: &Value) -> Index {
 /// Reads the sampled blocks' rows.
 fn sample(cluster: &Cluster, name: &str, table: &Table, part: Part) -> Sample {
     let blocks = (table.bytes.main / 8192) as u32;
-    // A fixed hash of the block's number, so that each run takes the same ones.
+    // Drawn from the block's number, so that each run takes the same ones.
     let is_taken = |block: &u32| match part {
         Part::Whole => true,
-        Part::OneIn(of) => block.wrapping_mul(0x9e37_79b1).rotate_left(16).is_multiple_of(of),
+        Part::OneIn(of) => Seed(u64::from(*block)).rng().below(of as usize) == 0,
     };
     let taken: Vec<u32> = (0..blocks).filter(is_taken).collect();
     let stored: Vec<_> = table.columns.iter().filter(|column| !column.is_dropped).collect();
@@ -207,7 +229,8 @@ pub fn read_expressions(cluster: &Cluster, table: &mut Table) {
     }
     let sample = table.sample.as_ref().unwrap();
     let part = if sample.is_whole { Part::Whole } else { Part::OneIn(1) };
-    let name = format!("\"{}\".\"{}\"", table.schema, table.name);
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let name = format!("{}.{}", quoted(&table.schema), quoted(&table.name));
     let (_, read) = values(cluster, &name, &fields, &sample.blocks, part);
     for (column, read) in of_expressions.into_iter().zip(read) {
         let is_null = read.places.iter().map(|place| *place == Place::Null);

@@ -33,21 +33,20 @@ pub fn found(about: &About<'_>) -> Twins {
     let mut indexes: Vec<&Index> = about.table.indexes.iter().filter(|index| index.is_valid).collect();
     indexes.sort_by_key(|index| (Reverse(claim(index)), index.bytes, index.oid));
     let mut gone: Vec<u32> = Vec::new();
-    for index in indexes.iter().rev() {
-        let other = indexes.iter().find_map(|other| {
-            let is_other = other.oid != index.oid && !gone.contains(&other.oid);
-            let likeness = if is_other { replaces(other, index) } else { None };
-            likeness.map(|likeness| (*other, likeness))
-        });
-        let Some((other, likeness)) = other else { continue };
-        let Some(drop) = drop_sql(about, index, likeness) else { continue };
-        let bytes = about.bytes(index);
-        if bytes == 0 || bytes < SAVED_MIN && likeness == Likeness::Longer {
-            continue;
+    // What is the same is found first: a longer index is the worse reason.
+    for wanted in [Likeness::Same, Likeness::Longer] {
+        for index in indexes.iter().rev().filter(|index| index.parent == 0) {
+            let is_left = |other: &&&Index| other.oid != index.oid && !gone.contains(&other.oid);
+            let is_twin = |other: &&&Index| replaces(other, index) == Some(wanted);
+            let bytes = about.bytes(index);
+            let is_enough = bytes > 0 && (wanted == Likeness::Same || bytes >= SAVED_MIN);
+            let other = indexes.iter().filter(is_left).find(is_twin);
+            let Some(other) = other.filter(|_| is_enough && !gone.contains(&index.oid)) else { continue };
+            let Some(drop) = drop_sql(about, index, wanted) else { continue };
+            gone.push(index.oid);
+            twins.kept.push(other.oid);
+            twins.candidates.push(candidate(about, index, other, wanted, drop));
         }
-        gone.push(index.oid);
-        twins.kept.push(other.oid);
-        twins.candidates.push(candidate(about, index, other, likeness, drop));
     }
     twins
 }
@@ -72,6 +71,10 @@ fn replaces(other: &Index, index: &Index) -> Option<Likeness> {
         return None;
     }
     if index.is_unique && !(other.is_unique && other.nulls_not_distinct == index.nulls_not_distinct) {
+        return None;
+    }
+    // One that is checked later guarantees less, and ON CONFLICT does not take it.
+    if index.is_unique && other.is_deferrable && !index.is_deferrable {
         return None;
     }
     let keys = |index: &'_ Index| index.key_count.min(index.columns.len());

@@ -52,7 +52,8 @@ pub(super) fn collect(
     let index_sizes = relations::measure(session, &mut relations, &mut locked)?;
     let totals = totals(&relations, &index_sizes);
     let foreign_keys = details::foreign_keys(session)?;
-    let all: Vec<(&Table, u64)> = relations.iter().map(|found| &found.table).zip(totals.iter().copied()).collect();
+    let all: Vec<(&Table, u64)> =
+        relations.iter().map(|found| &found.table).zip(totals.iter().copied()).collect();
     let described = choice::described(&all, &foreign_keys, wanted);
     let mut sampling = Sampling {
         table_bytes_max: wanted.table_bytes_max,

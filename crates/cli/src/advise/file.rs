@@ -43,7 +43,9 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
     let at = || path.display();
     let missing = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => Failure::new(at(), "there is no such file; pgshrink advise --save FILE writes one"),
+        ErrorKind::NotFound => {
+            Failure::new(at(), "there is no such file; pgshrink advise --save FILE writes one")
+        }
         _ => Failure::new(at(), error),
     };
     let file = File::open(path).map_err(missing)?;
@@ -54,9 +56,8 @@ pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
         return Err(Failure::new(at(), format!("more than {most} bytes, which no snapshot has")));
     }
     let json = if bytes.starts_with(&ZSTD) { decompressed(path, &bytes)? } else { bytes };
-    Snapshot::parse(&json).map_err(|error| {
-        Failure::new(at(), format!("{error}; expected a file of pgshrink advise --save"))
-    })
+    Snapshot::parse(&json)
+        .map_err(|error| Failure::new(at(), format!("{error}; expected a file of pgshrink advise --save")))
 }
 
 /// Frames of zstd, each of a part of it.

@@ -57,7 +57,8 @@ impl Literals {
                     end
                 }
                 '\'' => {
-                    let is_escape = out.ends_with('E') && !out[..out.len() - 1].ends_with(char::is_alphanumeric);
+                    let is_escape =
+                        out.ends_with('E') && !out[..out.len() - 1].ends_with(char::is_alphanumeric);
                     let end = end_of_quoted(rest, '\'', is_escape);
                     if is_escape {
                         out.pop();

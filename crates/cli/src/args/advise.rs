@@ -130,12 +130,10 @@ fn rule(text: &str) -> Result<Rule, String> {
 
 #[test]
 fn sizes_are_those_of_settings_and_rules_have_the_names_of_reports() {
-    assert_eq!([size("8MB"), size("1 kB"), size("17"), size("2GB")], [
-        Ok(8 << 20),
-        Ok(1024),
-        Ok(17),
-        Ok(2 << 30)
-    ]);
+    assert_eq!(
+        [size("8MB"), size("1 kB"), size("17"), size("2GB")],
+        [Ok(8 << 20), Ok(1024), Ok(17), Ok(2 << 30)]
+    );
     assert!(size("MB").is_err() && size("1.5GB").is_err() && size("-1").is_err());
     assert!(size("99999999999999999999").is_err() && size("99999999TB").is_err());
     assert_eq!(rule("column-order"), Ok(Rule::ColumnOrder));

@@ -35,7 +35,8 @@ impl Iterator for Runs {
             if self.next >> self.bits != 0 || self.blocks == 0 {
                 return None;
             }
-            let reversed = if self.bits == 0 { 0 } else { (self.next as u32).reverse_bits() >> (u32::BITS - self.bits) };
+            let reversed =
+                if self.bits == 0 { 0 } else { (self.next as u32).reverse_bits() >> (u32::BITS - self.bits) };
             self.next += 1;
             let start = u64::from(reversed) * u64::from(self.run_blocks);
             // Numbers of runs go up to the next power of two.

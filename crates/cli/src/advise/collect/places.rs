@@ -61,8 +61,7 @@ impl Layout {
                 (Some(Known { size, .. }), None) => Value::Compressed(size),
             })
             .collect();
-        let bytes =
-            |values: &[Value]| Shape { columns: &self.columns, order: &self.order }.row_bytes(values);
+        let bytes = |values: &[Value]| Shape { columns: &self.columns, order: &self.order }.row_bytes(values);
         if !self.has_toast || bytes(&values) <= THRESHOLD {
             return is_out;
         }
@@ -159,7 +158,10 @@ mod tests {
     fn the_largest_values_of_a_long_row_are_outside_until_it_fits() {
         use Place::{External, Inline, Null};
         let texts = table(&[(4, 'i', 'p'), (-1, 'i', 'x'), (-1, 'i', 'x'), (-1, 'i', 'm')]);
-        assert_eq!(places(&texts, &[known(4), known(900), known(1000), None]), [Inline, Inline, Inline, Null]);
+        assert_eq!(
+            places(&texts, &[known(4), known(900), known(1000), None]),
+            [Inline, Inline, Inline, Null]
+        );
         let row = [known(4), known(900), known(1200), known(10)];
         assert_eq!(places(&texts, &row), [Inline, Inline, External, Inline]);
         let row = [known(4), known(5000), known(3000), known(1990)];

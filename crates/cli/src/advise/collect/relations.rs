@@ -119,11 +119,8 @@ pub(super) fn measure(
     let mut indexes = BTreeMap::new();
     for size in sizes {
         let Some(relation) = place.get(&size.table).and_then(|at| relations.get_mut(*at)) else { continue };
-        let bytes = ForkBytes {
-            main: size.main.unwrap_or(0),
-            fsm: size.fsm.unwrap_or(0),
-            vm: size.vm.unwrap_or(0),
-        };
+        let bytes =
+            ForkBytes { main: size.main.unwrap_or(0), fsm: size.fsm.unwrap_or(0), vm: size.vm.unwrap_or(0) };
         match (size.part.as_str(), &mut relation.table.toast) {
             ("table", _) => relation.table.bytes = bytes,
             ("toast", Some(toast)) => toast.bytes = bytes,
@@ -251,5 +248,8 @@ const SIZES: &str = concat!(parts!(), "SELECT row_to_json(r)::text FROM (SELECT 
     FROM part p JOIN pg_class c ON c.oid = p.oid) AS r");
 
 /// The same as of the last VACUUM or ANALYZE.
-const SIZES_THEN: &str = concat!(parts!(), "SELECT row_to_json(r)::text FROM (SELECT p.\"table\"::int8, p.oid::int8, p.part,
-    c.relpages::int8 * 8192 AS main, 0 AS fsm, 0 AS vm FROM part p JOIN pg_class c ON c.oid = p.oid) AS r");
+const SIZES_THEN: &str = concat!(
+    parts!(),
+    "SELECT row_to_json(r)::text FROM (SELECT p.\"table\"::int8, p.oid::int8, p.part,
+    c.relpages::int8 * 8192 AS main, 0 AS fsm, 0 AS vm FROM part p JOIN pg_class c ON c.oid = p.oid) AS r"
+);

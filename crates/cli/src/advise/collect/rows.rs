@@ -146,7 +146,8 @@ impl Question {
         if table.columns.get(at).is_some_and(|column| column.length >= 0) {
             return size;
         }
-        let method = format!("CASE pg_column_compression(x.c{at}) WHEN 'pglz' THEN 1 WHEN 'lz4' THEN 2 ELSE 0 END");
+        let method =
+            format!("CASE pg_column_compression(x.c{at}) WHEN 'pglz' THEN 1 WHEN 'lz4' THEN 2 ELSE 0 END");
         match self.knows_chunks {
             true => format!(
                 "{size} + {method} + CASE WHEN pg_column_toast_chunk_id(x.c{at}) IS NULL THEN 0 ELSE 4 END"

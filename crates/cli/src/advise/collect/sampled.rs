@@ -77,12 +77,18 @@ impl Sampler<'_> {
         let (what, role) = (shown(table), unseen.role().to_owned());
         let name = &relation.sql_name;
         let (why, remedy) = if table.access_method != "heap" {
-            (format!("its access method is {}; rows of heap are understood", table.access_method), String::new())
+            (
+                format!("its access method is {}; rows of heap are understood", table.access_method),
+                String::new(),
+            )
         } else if self.server.is_standby && table.is_unlogged {
             ("a standby has no rows of unlogged tables".to_owned(), "look at the primary".to_owned())
         } else if relation.can_use_schema != Some(true) {
             let schema = quoted(&table.schema);
-            ("the role has no USAGE on its schema".to_owned(), format!("GRANT USAGE ON SCHEMA {schema} TO {role};"))
+            (
+                "the role has no USAGE on its schema".to_owned(),
+                format!("GRANT USAGE ON SCHEMA {schema} TO {role};"),
+            )
         } else if relation.can_select != Some(true) {
             ("the role has no SELECT on all of it".to_owned(), format!("GRANT SELECT ON {name} TO {role};"))
         } else if relation.hides_rows != Some(false) {
@@ -179,7 +185,9 @@ impl Sampler<'_> {
             if !is_plain || !self.builtin.contains(&index.oid) {
                 continue;
             }
-            for (at, column) in index.columns.iter().enumerate().filter(|(_, column)| column.table_column == 0) {
+            for (at, column) in
+                index.columns.iter().enumerate().filter(|(_, column)| column.table_column == 0)
+            {
                 let sql = match &index.predicate {
                     // For other rows the expression may be an error.
                     Some(predicate) => format!("CASE WHEN {predicate} THEN {} END", column.definition),
@@ -299,8 +307,7 @@ fn fill(
         if column.is_dropped {
             return SampledColumn { values: has_values.then(Vec::new), ..SampledColumn::default() };
         }
-        let places: Vec<Place> =
-            places.iter().map(|row| row.get(at).copied().unwrap_or_default()).collect();
+        let places: Vec<Place> = places.iter().map(|row| row.get(at).copied().unwrap_or_default()).collect();
         // Of a virtual column there are no values, and of one that cannot be read none are known.
         let is_read = has_values && question.values.contains(&at);
         let values = is_read.then(|| Vec::with_capacity(count));

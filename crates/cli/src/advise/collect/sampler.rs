@@ -88,7 +88,10 @@ pub(super) fn sample(
                 return Ok(Ok(taken));
             }
             Round::Strange => {
-                return Err(Failure::new(session.place(), "its rows are not of the shape that was asked for"));
+                return Err(Failure::new(
+                    session.place(),
+                    "its rows are not of the shape that was asked for",
+                ));
             }
             Round::Refused(run, refusal) => {
                 let has_text = !question.values.is_empty() || !question.expressions.is_empty();

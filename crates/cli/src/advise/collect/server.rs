@@ -135,7 +135,6 @@ fn sizes(session: &mut Session, of: &str) -> Result<Option<u64>, Failure> {
         "SELECT sum(pg_database_size(oid))::int8 FROM pg_database
          WHERE {of} AND (has_database_privilege(oid, 'CONNECT') OR pg_has_role('pg_read_all_stats', 'USAGE'))"
     );
-    let found =
-        session.select(&sql, |row| std::str::from_utf8(row.get(0)?).ok()?.parse::<u64>().ok())?;
+    let found = session.select(&sql, |row| std::str::from_utf8(row.get(0)?).ok()?.parse::<u64>().ok())?;
     Ok(found.ok().and_then(|mut found| found.pop()))
 }

@@ -139,8 +139,14 @@ mod tests {
 
     #[test]
     fn values_of_every_form_are_told_apart() {
-        let columns =
-            [column(1, 'c'), column(-1, 'i'), column(-1, 'i'), column(-1, 'i'), column(8, 'd'), column(4, 'i')];
+        let columns = [
+            column(1, 'c'),
+            column(-1, 'i'),
+            column(-1, 'i'),
+            column(-1, 'i'),
+            column(8, 'd'),
+            column(4, 'i'),
+        ];
         let mut data = vec![1, 3 << 1 | 1, b'a', b'b', 1, ON_DISK];
         data.extend([9; 16]);
         data.extend([0; 2]);
@@ -149,8 +155,7 @@ mod tests {
         let page = page(5, Some(0b0_1111), &data);
         let found = values(&page, 1, 7, &columns).unwrap();
         let inline = Stored::Inline;
-        let expected =
-            [inline(1), inline(3), Stored::External, inline(200), Stored::Null, Stored::Absent];
+        let expected = [inline(1), inline(3), Stored::External, inline(200), Stored::Null, Stored::Absent];
         assert_eq!(found, expected);
         assert_eq!(values(&page, 1, 8, &columns), None, "a row of another transaction");
         assert_eq!(values(&page, 2, 7, &columns), None, "no such item");

@@ -47,7 +47,8 @@ impl Unseens {
         for (why, count) in self.counts.into_iter().filter(|(_, count)| *count > LISTED_MAX) {
             let what = format!("{} more tables", count - LISTED_MAX);
             let is_right = why.contains("SELECT") || why.contains("USAGE");
-            let remedy = if is_right { format!("GRANT pg_read_all_data TO {};", self.role) } else { String::new() };
+            let remedy =
+                if is_right { format!("GRANT pg_read_all_data TO {};", self.role) } else { String::new() };
             self.list.push(Unseen { what, why, remedy });
         }
         self.list
@@ -64,5 +65,8 @@ fn a_thousand_tables_with_one_reason_are_not_a_thousand_lines() {
     let list = unseens.done();
     assert_eq!(list.len(), LISTED_MAX + 2);
     let last = list.last().unwrap();
-    assert_eq!((last.what.as_str(), last.remedy.as_str()), ("980 more tables", "GRANT pg_read_all_data TO \"Ann\";"));
+    assert_eq!(
+        (last.what.as_str(), last.remedy.as_str()),
+        ("980 more tables", "GRANT pg_read_all_data TO \"Ann\";")
+    );
 }

@@ -59,7 +59,7 @@ const SCHEMA: &str = "
         t text collate \"C\", k int default 17, s int generated always as (k * 2) stored, bo boolean, ts timestamptz,
         mr int4multirange, ht tid, xd xid8);
     insert into kinds (c, d, p, a, r, b, vb, x, v, o, n, ch, m, l, j, jb, u, ip, cidr, mac, mac8, i, tz, f, g, num, ca,
-        by, pt, pg, t, bo, ts, mr, ht, xd) select 'red', 'short', (1, 'two'), '{1,NULL,3}', '[1,5)', '10101', '101',
+        by, pt, pg, t, bo, ts, mr, ht, xd) select 'red', 'short', row(1, 'two')::pair, '{1,NULL,3}', '[1,5)', '10101', '101',
         '<a/>', 'fat & cat'::text::tsvector, '1 2 3', 'a name', 'q', '12.30', '16/B374D848', '{\"a\": 1}', '{\"a\": 1}',
         '00000000-0000-0000-0000-000000000001', '10.0.0.1', '10.0.0.0/8', '08:00:2b:01:02:03',
         '08:00:2b:01:02:03:04:05', '1 day 02:03:04', '10:00:00+02', 1.5, 0.1, 12.34, 'seven', '\\xdeadbeef', '(1,2)',

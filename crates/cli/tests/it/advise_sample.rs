@@ -51,7 +51,7 @@ fn sampled_sizes_and_values_are_those_of_the_server() {
     Server::each("sizes and values of a sample", &[15, 16, 18], |server| {
         let cluster = start(server);
         cluster.sql(MIXED).unwrap();
-        let snapshot = seen(&cluster.conninfo("postgres"), &["--sample-size", "1MB"]);
+        let snapshot = seen(&cluster.conninfo("postgres"), &["--sample-size", "6MB"]);
         let mixed = table(&snapshot, "mixed");
         let blocks = mixed.bytes.main / 8192;
         let count = sample(mixed).blocks.len() as u64;
@@ -83,7 +83,7 @@ fn places_are_those_that_pages_show() {
     Server::each("places of values", &[15, 16, 18], |server| {
         let cluster = start(server);
         cluster.sql(MIXED).unwrap();
-        let snapshot = seen(&cluster.conninfo("postgres"), &[]);
+        let snapshot = seen(&cluster.conninfo("postgres"), &["--sample-size", "100MB"]);
         let mixed = table(&snapshot, "mixed");
         let places = |column: usize| sample(mixed).columns[column].places.clone();
         let is_outside =
@@ -125,8 +125,8 @@ fn places_are_those_that_pages_show() {
         }
         // Without pages, on a server that does not say it: what it would have done.
         cluster.sql("create role reader login; grant select on mixed to reader").unwrap();
-        let reader = cluster.conninfo("postgres").replace("user=postgres", "user=reader");
-        let snapshot = seen(&reader, &[]);
+        let reader = format!("{} user=reader", cluster.conninfo("postgres"));
+        let snapshot = seen(&reader, &["--sample-size", "100MB"]);
         let told = table(&snapshot, "mixed");
         let differ: usize = (0..6)
             .map(|at| {
@@ -135,6 +135,16 @@ fn places_are_those_that_pages_show() {
             })
             .sum();
         assert!(sample(told).pages.is_empty());
+        for at in 0..rows {
+            let [a, b] = [told, mixed].map(|t| {
+                (0..6)
+                    .map(|c| (sample(t).columns[c].sizes[at], letter(sample(t).columns[c].places[at])))
+                    .collect::<Vec<_>>()
+            });
+            if a != b {
+                println!("DIFF {a:?}\n     {b:?}");
+            }
+        }
         assert!(differ * 100 < rows, "{differ} places of {rows} rows differ");
         assert!(unseen(&snapshot, "raw pages").1.contains("GRANT EXECUTE ON FUNCTION"));
     });

@@ -1,6 +1,11 @@
 //! The command line from outside, and the rewriting of commands as tables.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
+mod advise;
+mod advise_limits;
+mod advise_many;
+mod advise_rights;
+mod advise_sample;
 mod arguments;
 mod backup;
 mod backup_auto;

@@ -7,6 +7,10 @@ use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
+
+/// The pause between two requests to cancel.
+const CANCEL_AGAIN: Duration = Duration::from_millis(200);
 
 /// Watches signals for one session. After it is dropped, signals end the process as they would without it.
 pub(super) struct Interrupt {
@@ -24,13 +28,24 @@ impl Interrupt {
         let (cancel, closer) = (connection.cancel_handle(), connection.closer()?);
         let interrupt = Interrupt { has_come: Arc::default(), is_over: Arc::default() };
         let (has_come, is_over) = (Arc::clone(&interrupt.has_come), Arc::clone(&interrupt.is_over));
+        let end = interrupt.is_over.clone();
+        let cancel = move || {
+            // What was asked for ahead begins when the first one is canceled.
+            while !end.load(Ordering::SeqCst) {
+                stop(cancel.as_ref(), &closer);
+                thread::sleep(CANCEL_AGAIN);
+            }
+        };
+        let mut cancel = Some(cancel);
         let listen = move || {
             for signal in signals.forever() {
                 if has_come.swap(true, Ordering::SeqCst) || is_over.load(Ordering::SeqCst) {
                     // It fails for signals that cannot be emulated, which these are not.
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }
-                stop(cancel.as_ref(), &closer);
+                if let Some(cancel) = cancel.take() {
+                    thread::spawn(cancel);
+                }
             }
         };
         thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;

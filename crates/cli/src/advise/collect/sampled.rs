@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const OTHER_PAGES_MAX: u32 = 200;
 /// Blocks whose pages are read for places and not kept, at a time.
 const TRANSIENT_PAGES: usize = 1024;
+/// What all of a table may come to in a file, in bytes for each byte of it, and at least.
+const NEED_FACTOR: u64 = 16;
+const NEED_MIN: u64 = 256 << 10;
 /// `segment_size` of a server that does not say.
 const SEGMENT_BLOCKS: u32 = 131_072;
 const PAGE_BYTES: u64 = tuple::PAGE_BYTES as u64;
@@ -65,8 +68,9 @@ impl Sampler<'_> {
         let need = |at: &usize| {
             let table = &found.relations[*at].table;
             let toast = table.toast.map_or(0, |toast| toast.bytes.main);
-            // Texts are longer than what is stored, and pages come on top.
-            table.bytes.main.saturating_add(toast).saturating_mul(4).min(self.wanted.table_bytes_max)
+            // Texts and lists of sizes are longer than what is stored, and pages come on top.
+            let need = table.bytes.main.saturating_add(toast).saturating_mul(NEED_FACTOR).max(NEED_MIN);
+            need.min(self.wanted.table_bytes_max)
         };
         let needs: Vec<u64> = candidates.iter().map(need).collect();
         candidates.into_iter().zip(shares(&needs, self.wanted.total_bytes_max)).collect()

@@ -12,11 +12,14 @@ use pgshrink_pgclient::Error as ClientError;
 use pgshrink_pgclient::connection::{Pipeline, Reply, Statement};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// What sizes and places of a value take, in a file of sampled rows.
 const VALUE_OVERHEAD: u64 = 8;
 /// What a run takes without any row.
 const RUN_OVERHEAD: u64 = 64;
+/// A run that takes longer is slow because of what it does, and not because of the way to the server.
+const SLOW: Duration = Duration::from_millis(500);
 /// Requests on their way.
 const PENDING_MAX: usize = 8;
 const CONFLICT_ATTEMPTS: u32 = 4;
@@ -77,6 +80,7 @@ pub(super) fn sample(
             queue: VecDeque::new(),
             budget,
             used: 0,
+            is_slow: false,
             taken: Taken::default(),
         };
         let round = reader.read(session)?;
@@ -114,6 +118,8 @@ struct Reader<'q> {
     queue: VecDeque<Range<u32>>,
     budget: u64,
     used: u64,
+    /// The last answer took its time.
+    is_slow: bool,
     taken: Taken,
 }
 
@@ -136,6 +142,7 @@ impl Reader<'_> {
     fn round(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Round, ClientError> {
         let mut stopped: Option<Round> = None;
         let (mut pending, mut rows) = (0, Vec::new());
+        let mut last = Instant::now();
         loop {
             while stopped.is_none() && pending < self.pending_max() {
                 if pending == self.queue.len() {
@@ -159,6 +166,8 @@ impl Reader<'_> {
                 Some(Reply::Row(_)) => {}
                 Some(Reply::Complete(_)) => {
                     pending -= 1;
+                    self.is_slow = last.elapsed() > SLOW;
+                    last = Instant::now();
                     if stopped.is_none() && !self.take(std::mem::take(&mut rows)) {
                         stopped = Some(Round::Done);
                     }
@@ -175,11 +184,12 @@ impl Reader<'_> {
         }
     }
 
-    /// Requests that the rest of the budget is enough for, as far as the runs so far tell.
+    /// Requests that the rest of the budget is enough for, as far as the runs so far tell. None ahead while they are slow: they
+    /// would have to be waited for when one is refused, as it took too long.
     fn pending_max(&self) -> usize {
         let each = self.used / (self.taken.runs.len() as u64).max(1);
-        match self.taken.runs.is_empty() {
-            true => 2,
+        match self.taken.runs.is_empty() || self.is_slow {
+            true => 1,
             false => usize::try_from(self.budget.saturating_sub(self.used) / each.max(1))
                 .unwrap_or(PENDING_MAX)
                 .clamp(1, PENDING_MAX),

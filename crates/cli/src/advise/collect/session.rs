@@ -272,7 +272,6 @@ fn settings() -> String {
         ("search_path", "pg_catalog"),
         // A query on a table whose policies hide rows is an error, and not an answer that lacks rows.
         ("row_security", "off"),
-        ("client_encoding", "UTF8"),
         ("standard_conforming_strings", "on"),
         ("quote_all_identifiers", "off"),
         ("TimeZone", "UTC"),
@@ -289,7 +288,13 @@ fn settings() -> String {
         ("enable_tidscan", "on"),
         ("synchronize_seqscans", "off"),
     ];
-    let list: Vec<String> = wanted.iter().map(|(name, value)| format!("('{name}', '{value}')")).collect();
+    let mut list: Vec<String> = wanted.iter().map(|(name, value)| format!("('{name}', '{value}')")).collect();
+    // A server that knows no encoding refuses to send what is not UTF-8 to a client that wants UTF-8.
+    list.push(
+        "('client_encoding', CASE pg_catalog.current_setting('server_encoding') \
+         WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END)"
+            .to_owned(),
+    );
     format!(
         "SELECT pg_catalog.count(pg_catalog.set_config(wanted.name, wanted.value, false)) \
          FROM (VALUES {}) AS wanted(name, value) \

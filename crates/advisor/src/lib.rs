@@ -15,6 +15,7 @@ pub mod edit;
 pub mod finding;
 pub mod index;
 pub mod layout;
+pub mod plan;
 pub mod rules;
 pub mod snapshot;
 

@@ -1,0 +1,4 @@
+//! Plans of rewrites, run by psql against real servers.
+
+mod helpers;
+mod rich;

@@ -146,7 +146,6 @@ struct Subject<'a> {
     /// The table in it.
     relation: &'a Relation,
     changes: Changes<'a>,
-    server_version: u32,
     /// `schema.table`, quoted.
     name: String,
 }
@@ -184,13 +183,7 @@ impl<'a> Subject<'a> {
         }
         let changes = Changes::new(table, relation, request.edits, request.order)?;
         let name = sql::qualified(&relation.schema, &relation.name);
-        let server_version = request.server_version;
-        Ok(Subject { table, definition, relation, changes, server_version, name })
-    }
-
-    /// Of PostgreSQL.
-    fn major(&self) -> u32 {
-        self.server_version / 10_000
+        Ok(Subject { table, definition, relation, changes, name })
     }
 
     /// For messages.

@@ -26,6 +26,32 @@ pub(super) struct Table<'a> {
     pub(super) count: usize,
 }
 
+/// Words that may follow a table and precede a parenthesis. As an alias, the server puts all but `set` and `values` in quotes.
+const CLAUSES: [&str; 22] = [
+    "join",
+    "left",
+    "right",
+    "full",
+    "inner",
+    "cross",
+    "natural",
+    "on",
+    "using",
+    "where",
+    "group",
+    "order",
+    "having",
+    "union",
+    "intersect",
+    "except",
+    "limit",
+    "offset",
+    "returning",
+    "set",
+    "values",
+    "tablesample",
+];
+
 /// Binds a text to the new table. None: it has a list of columns that cannot be put into the new order.
 pub(super) fn bind(text: &str, table: Table<'_>) -> Option<Bound> {
     let words = words(text);
@@ -43,11 +69,10 @@ pub(super) fn bind(text: &str, table: Table<'_>) -> Option<Bound> {
         if !is_table || (at > 0 && (sign(at - 1, '.') || matches!(name(at - 1), Some("into")))) {
             continue;
         }
-        // `FROM s.t(…)` is a function's call, which has no order of columns; the server never writes a list without an alias.
-        let Some(alias) = name(at + 3).filter(|alias| !alias.is_empty() && sign(at + 4, '(')) else {
-            continue;
-        };
-        if ["set", "values", "using", "on", "where", "returning"].contains(&alias) {
+        // The server never writes a list without an alias: `s.t(…)` is a function's call.
+        let Some(alias) = name(at + 3).filter(|_| sign(at + 4, '(')) else { continue };
+        let is_quoted = text[words[at + 3].1.clone()].starts_with('"');
+        if !is_quoted && CLAUSES.contains(&alias) {
             continue;
         }
         let close = (at + 5..words.len()).find(|at| sign(*at, ')'))?;
@@ -90,6 +115,9 @@ mod tests {
             sql("SELECT x.a FROM (s.t x(a, \"B c\", d) JOIN s.u x(a, b, c) USING (a))").as_deref(),
             Some("SELECT x.a FROM (s.t x(d, a, pgshrink_2, \"B c\") JOIN s.u x(a, b, c) USING (a))")
         );
+        let joined = "SELECT 1 FROM (s.t JOIN (SELECT 1) x USING (id)) WHERE (1 = 1)";
+        assert_eq!(sql(joined).as_deref(), Some(joined));
+        assert_eq!(sql("SELECT 1 FROM s.t \"join\"(a, b)"), None, "an alias in quotes");
         assert_eq!(sql("SELECT 1 FROM s.t x(a, b)"), None, "another number of columns");
         assert_eq!(
             sql("INSERT INTO s.t (a, b) VALUES (1, 2)").as_deref(),

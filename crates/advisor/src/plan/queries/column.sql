@@ -8,7 +8,8 @@ select r.root, r.oid, 'column', json_build_object(
   'compression', case a.attcompression when 'p' then 'pglz' when 'l' then 'lz4' end,
   'is_not_null', a.attnotnull, 'default', pg_get_expr(ad.adbin, ad.adrelid), 'generated', a.attgenerated,
   'identity', a.attidentity, 'statistics', nullif(a.attstattarget, -1),
-  'options', coalesce(a.attoptions, '{}'), 'is_inherited', a.attinhcount > 0, 'is_local', a.attislocal,
+  -- Some servers stamp columns with options of their own (`pg_attver`), which nobody can set.
+  'options', array(select o from unnest(a.attoptions) o where o not like 'pg\_%'), 'is_inherited', a.attinhcount > 0, 'is_local', a.attislocal,
   'has_own_not_null', exists (select from pg_constraint k where k.conrelid = r.oid and k.contype = 'n'
     and a.attnum = any (k.conkey)))
 from r

@@ -6,7 +6,7 @@ select r.root, r.oid, 'constraint', json_build_object(
     where a.attrelid = k.conrelid and a.attnum = any (k.conkey)),
   'partner', case when k.confrelid <> 0 then (select format('%I.%I', n.nspname, c.relname) from pg_class c
     join pg_namespace n on n.oid = c.relnamespace where c.oid = k.confrelid) end,
-  'partner_oid', k.confrelid)
+  'partner_oid', k.confrelid::bigint)
 from r
 join pg_constraint k on k.conrelid = r.oid and k.contype in ('c', 'f', 'n')
 order by r.root, r.depth, r.oid, k.contype, k.conname

@@ -14,7 +14,7 @@ select r.root, r.oid, 'elsewhere', json_build_object('kind', 'policy', 'name', f
   'sql', format('ALTER POLICY %I ON %I.%I', p.polname, n.nspname, c.relname)
     || coalesce(' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')', '')
     || coalesce(' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')', ''),
-  'relation', p.polrelid, 'columns', u.columns)
+  'relation', p.polrelid::bigint, 'columns', u.columns)
 from r
 join lateral (
   select d.objid, coalesce(json_agg(distinct a.attname) filter (where a.attname is not null), '[]') as columns
@@ -29,7 +29,7 @@ join pg_namespace n on n.oid = c.relnamespace
 union all
 select r.root, r.oid, 'elsewhere', json_build_object('kind', 'rule', 'name', format('%I on %I.%I', w.rulename, n.nspname, c.relname),
   'sql', regexp_replace(pg_get_ruledef(w.oid), '^CREATE RULE', 'CREATE OR REPLACE RULE'),
-  'relation', w.ev_class, 'columns', u.columns)
+  'relation', w.ev_class::bigint, 'columns', u.columns)
 from r
 join lateral (
   select d.objid, coalesce(json_agg(distinct a.attname) filter (where a.attname is not null), '[]') as columns

@@ -6,7 +6,7 @@ select root, root, 'fingerprint', to_json(md5(string_agg(line, E'\n' order by li
   union all
   select r.root, concat_ws(' ', 'column', a.attrelid, a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod,
     a.attnotnull, a.attcollation, a.attstorage, a.attcompression, a.attidentity, a.attgenerated, a.attacl,
-    a.attoptions, a.attstattarget, a.attisdropped)
+    array(select o from unnest(a.attoptions) o where o not like 'pg\_%'), a.attstattarget, a.attisdropped)
   from r join pg_attribute a on a.attrelid = r.oid and a.attnum > 0
   union all
   select r.root, concat_ws(' ', 'user', d.refclassid, d.refobjid, d.refobjsubid, d.classid, d.objid, d.objsubid, d.deptype)

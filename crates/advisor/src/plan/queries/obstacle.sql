@@ -61,7 +61,7 @@ select root, oid, 'obstacle', json_build_object('what', what, 'is_for_columns', 
   union all
   select r.root, r.oid, 'foreign keys refer to the partitioned table that it is part of', false
   from r where exists (select from pg_constraint k where k.confrelid = r.oid and k.contype = 'f' and k.conparentid <> 0
-    and k.conrelid <> r.oid)
+    and exists (select from pg_constraint above where above.oid = k.conparentid and above.confrelid <> r.oid))
   union all
   select r.root, r.oid, 'an online rewrite has begun: trigger ' || quote_ident(g.tgname), true
   from r join pg_trigger g on g.tgrelid = r.oid and g.tgname like 'pgshrink\_%'

@@ -1,5 +1,5 @@
 select r.root, r.oid, 'referenced', json_build_object(
-  'name', k.conname, 'table', format('%I.%I', n.nspname, c.relname), 'table_oid', c.oid,
+  'name', k.conname, 'table', format('%I.%I', n.nspname, c.relname), 'table_oid', c.oid::bigint,
   'is_partitioned', c.relkind = 'p', 'definition', pg_get_constraintdef(k.oid), 'is_validated', k.convalidated,
   'is_enforced', coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true),
   'columns', (select coalesce(json_agg(a.attname order by a.attnum), '[]') from pg_attribute a

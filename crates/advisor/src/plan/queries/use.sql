@@ -1,4 +1,4 @@
-select r.root, v.oid, 'use', json_build_object('table', r.oid, 'columns',
+select r.root, v.oid, 'use', json_build_object('table', r.oid::bigint, 'columns',
   coalesce(json_agg(distinct a.attname) filter (where a.attname is not null), '[]'))
 from r
 join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = r.oid and d.classid = 'pg_rewrite'::regclass

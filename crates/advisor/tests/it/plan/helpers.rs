@@ -31,7 +31,7 @@ pub fn definitions(cluster: &Cluster, oids: &[u32]) -> BTreeMap<u32, Definition>
         // Names may have line breaks; control characters do not occur in JSON.
         let psql = cluster.psql().arg("-R").arg("\u{1e}").arg("-F").arg("\u{1f}");
         let found = psql.sql(&script).unwrap();
-        for row in found.split(['\u{1e}', '\n']).filter(|row| row.contains('\u{1f}')) {
+        for row in found.split(['\u{1e}', '\n']).filter(|row| row.matches('\u{1f}').count() == 3) {
             let fields: Vec<&str> = row.split('\u{1f}').collect();
             let [root, oid, part, json] = fields.try_into().unwrap();
             Definition::take(&mut all, (root.parse().unwrap(), oid.parse().unwrap(), part, json)).unwrap();
@@ -126,7 +126,7 @@ select 'class', n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartit
     acldefault(case c.relkind when 'S' then 's' else 'r' end::\"char\", c.relowner))) x), '')
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where {mine} order by 1, 2, 3;
 select 'column', n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
-  a.attgenerated, a.attstorage, a.attcompression, nullif(a.attstattarget, -1), a.attislocal, a.attinhcount, a.attoptions,
+  a.attgenerated, a.attstorage, a.attcompression, nullif(a.attstattarget, -1), a.attislocal, a.attinhcount, array(select o from unnest(a.attoptions) o where o !~ '^pg_')::text,
   (select string_agg(x::text, ',' order by x::text) from unnest(a.attacl) x), a.attcollation::regcollation,
   pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid
@@ -153,7 +153,7 @@ select 'trigger of a key', g.tgrelid::regclass, g.tgconstrrelid::regclass, g.tgf
 from pg_trigger g join pg_class c on c.oid = g.tgrelid join pg_namespace n on n.oid = c.relnamespace
 where {mine} and g.tgisinternal order by 2::text, 3::text, 4::text, 8;
 select 'rule', w.ev_class::regclass, w.rulename, w.ev_enabled, w.ev_type, w.is_instead, obj_description(w.oid, 'pg_rewrite'),
-  case when w.ev_class <> coalesce(to_regclass('shop.positional'), 0) then pg_get_ruledef(w.oid) end
+  case when c.relname not in ('positional', 'clashing') then pg_get_ruledef(w.oid) end
 from pg_rewrite w join pg_class c on c.oid = w.ev_class join pg_namespace n on n.oid = c.relnamespace where {mine} order by 2::text, 3;
 select 'uses', w.ev_class::regclass, w.rulename, d.refobjid::regclass, a.attname
 from pg_rewrite w join pg_class c on c.oid = w.ev_class join pg_namespace n on n.oid = c.relnamespace
@@ -166,7 +166,8 @@ select 'function', p.oid::regprocedure, pg_get_userbyid(p.proowner), p.proacl::t
   (select string_agg(distinct d.refobjid::regclass::text || '.' || coalesce(a.attname, ''), ',') from pg_depend d left join pg_attribute a
     on a.attrelid = d.refobjid and a.attnum = d.refobjsubid where d.objid = p.oid and d.refclassid = 'pg_class'::regclass)
 from pg_proc p join pg_namespace n on n.oid = p.pronamespace where {in_schemas} order by 2::text;
-select 'statistics', n.nspname, s.stxname, s.stxrelid::regclass, pg_get_statisticsobjdef(s.oid), nullif(s.stxstattarget, -1),
+select 'statistics', n.nspname, s.stxname, s.stxrelid::regclass, s.stxkind, (select string_agg(a.attname, ',' order by a.attname)
+  from pg_attribute a where a.attrelid = s.stxrelid and a.attnum = any (s.stxkeys)), pg_get_statisticsobjdef_expressions(s.oid), nullif(s.stxstattarget, -1),
   pg_get_userbyid(s.stxowner), obj_description(s.oid, 'pg_statistic_ext')
 from pg_statistic_ext s join pg_namespace n on n.oid = s.stxnamespace where s.stxname !~ '_old' order by 2, 3;
 select 'publication', p.pubname, r.prrelid::regclass, pg_get_expr(r.prqual, r.prrelid), (select string_agg(a.attname, ',' order by a.attname)

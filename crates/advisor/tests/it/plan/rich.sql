@@ -4,7 +4,7 @@ CREATE SCHEMA shop AUTHORIZATION app_owner; CREATE SCHEMA "Odd ""Schema";
 GRANT USAGE ON SCHEMA shop, "Odd ""Schema" TO PUBLIC;
 GRANT CREATE ON SCHEMA shop TO app_owner;
 ALTER DEFAULT PRIVILEGES IN SCHEMA shop GRANT SELECT ON TABLES TO "Odd ""Role";
-CREATE COLLATION shop.german (provider = icu, locale = 'de');
+CREATE COLLATION shop.german FROM "C";
 CREATE TYPE shop.state AS ENUM ('new', 'paid', 'sent');
 CREATE DOMAIN shop.money AS numeric(12,2) CHECK (value >= 0);
 CREATE TABLE shop.customer (id int PRIMARY KEY, name text NOT NULL);
@@ -45,7 +45,8 @@ name" text DEFAULT E'it''s \\ "odd"',
   at timestamptz DEFAULT '2026-01-02 03:04:05+00',
 {18}  doubled int GENERATED ALWAYS AS (small * 2) VIRTUAL,
   CONSTRAINT "order pk" PRIMARY KEY (id) WITH (fillfactor = 80),
-  CONSTRAINT number_once UNIQUE (number) DEFERRABLE INITIALLY DEFERRED,
+  CONSTRAINT number_once UNIQUE (number),
+  CONSTRAINT serial_once UNIQUE (serial_no) DEFERRABLE INITIALLY DEFERRED,
   CONSTRAINT named_check CHECK (touched >= 0),
   CONSTRAINT no_child CHECK (small > 0) NO INHERIT,
   CONSTRAINT to_customer FOREIGN KEY (customer_id) REFERENCES shop.customer ON DELETE CASCADE,

@@ -6,9 +6,17 @@
 //! `search_path`, so that the server writes every name with its schema.
 
 /// What has to be set in the session before: names get their schemas, and values are written in one way.
-pub const SETUP: &str = "select pg_catalog.set_config('search_path', '', false), pg_catalog.set_config('DateStyle', 'ISO, MDY', false),
-  pg_catalog.set_config('IntervalStyle', 'postgres', false), pg_catalog.set_config('extra_float_digits', '1', false),
-  pg_catalog.set_config('quote_all_identifiers', 'off', false)";
+pub const SETUP: &str =
+    "select set_config('search_path', '', false), set_config('DateStyle', 'ISO, MDY', false),
+  set_config('IntervalStyle', 'postgres', false), set_config('extra_float_digits', '1', false),
+  set_config('quote_all_identifiers', 'off', false)";
+/// What those settings were: one row, one column for each.
+pub const SETTINGS: &str = "select current_setting('search_path'), current_setting('DateStyle'),
+  current_setting('IntervalStyle'), current_setting('extra_float_digits'), current_setting('quote_all_identifiers')";
+/// Sets them back: its parameters are the columns of [`SETTINGS`].
+pub const RESTORE: &str = "select set_config('search_path', $1, false), set_config('DateStyle', $2, false),
+  set_config('IntervalStyle', $3, false), set_config('extra_float_digits', $4, false),
+  set_config('quote_all_identifiers', $5, false)";
 
 /// The tables, and all views on them, on views on them, and so on: `r`.
 const RELATIONS: &str = include_str!("queries/relations.sql");

@@ -1,6 +1,7 @@
 //! The command line from outside, and the rewriting of commands as tables.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
+mod advise_definitions;
 mod arguments;
 mod backup;
 mod backup_auto;

@@ -1,0 +1,3 @@
+//! `pgshrink advise`: what a database's layout wastes.
+
+pub mod collect;

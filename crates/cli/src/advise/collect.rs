@@ -1,0 +1,3 @@
+//! What is read of a live database.
+
+pub mod definitions;

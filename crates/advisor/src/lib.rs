@@ -24,6 +24,7 @@ pub mod price;
 pub mod report;
 #[cfg(test)]
 mod made;
+pub mod plan;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;

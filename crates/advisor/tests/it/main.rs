@@ -14,6 +14,7 @@ mod packing;
 mod index_rules;
 mod indexes;
 mod maintenance;
+mod plan;
 mod server;
 mod table;
 mod values;

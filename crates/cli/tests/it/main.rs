@@ -6,6 +6,7 @@ mod advise_limits;
 mod advise_many;
 mod advise_rights;
 mod advise_sample;
+mod advise_definitions;
 mod arguments;
 mod backup;
 mod backup_auto;

@@ -7,7 +7,7 @@
 //! the window up, and is not counted; a burst from the start of a session is counted from its first byte.
 //! ```text
 //!   bytes  | read | read | read | read | read | read |
-//!          | not counted: warms up     | counted     |     WARM_SIZE or WARM_READS, at most half
+//!          | not counted: warms up     | counted     |     WARM_SIZE or WARM_READS, at most three quarters
 //! ```
 
 use std::sync::Arc;
@@ -23,12 +23,15 @@ use crate::traffic::{Direction, Kind, START_SIZE, Sample, Samples};
 
 /// Bytes that warm a window up: as many as zstd:1 looks back.
 pub const WARM_SIZE: usize = 512 << 10;
-/// Reads that do, where they are small.
-pub const WARM_READS: usize = 500;
+/// Reads that do, where they are small. A window would hold several times as many; what the first of them would give is not
+/// worth their time.
+pub const WARM_READS: usize = 1500;
+/// Reads behind them that are measured.
+const COUNTED_READS: usize = 500;
 /// Bytes of a burst from the middle of a session.
 pub const SIZE_MAX: usize = 2 * WARM_SIZE;
 /// Reads of a burst.
-pub const READS_MAX: usize = 2 * WARM_READS;
+pub const READS_MAX: usize = WARM_READS + COUNTED_READS;
 /// Most that a message begun before the burst is said to have left: it never ends within.
 const LEFT_MAX: usize = 1 << 28;
 /// Memory for the encoders and decoders of one replay.
@@ -107,7 +110,7 @@ impl Burst {
             return 0;
         }
         let full = self.reads.iter().take_while(|read| (read.end as usize) < WARM_SIZE).count();
-        full.min(WARM_READS).min(self.reads.len() / 2)
+        full.min(WARM_READS).min(self.reads.len() * WARM_READS / READS_MAX)
     }
 }
 

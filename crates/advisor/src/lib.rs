@@ -12,6 +12,7 @@
 
 pub mod arrangement;
 pub mod edit;
+pub mod egress;
 pub mod finding;
 pub mod index;
 pub mod layout;

@@ -83,8 +83,8 @@ struct Trailer {
     crc32c: String,
 }
 
-/// Bytes, then bytes, wire bytes and nanoseconds of the samples.
-type Counts = [u64; 4];
+/// Bytes, sampled bytes, then bytes, wire bytes and nanoseconds of what the samples stand for.
+type Counts = [u64; 5];
 
 #[derive(Serialize, Deserialize)]
 struct Row {
@@ -143,10 +143,10 @@ fn counts_of(line: &Line) -> BTreeMap<String, BTreeMap<String, Counts>> {
     let mut counts = BTreeMap::<String, BTreeMap<String, Counts>>::new();
     for direction in Direction::ALL {
         for kind in Kind::ALL {
-            let Sum { bytes, sampled } = line.get(direction, kind);
-            if bytes > 0 || sampled != Sample::default() {
+            let sum @ Sum { bytes, sampled_bytes, sampled } = line.get(direction, kind);
+            if sum != Sum::default() {
                 let counts = counts.entry(direction.name().to_owned()).or_default();
-                let all = [bytes, sampled.raw_bytes, sampled.wire_bytes, sampled.cpu_ns];
+                let all = [bytes, sampled_bytes, sampled.raw_bytes, sampled.wire_bytes, sampled.cpu_ns];
                 counts.insert(kind.name().to_owned(), all);
             }
         }
@@ -222,11 +222,11 @@ fn taken(row: &Row) -> Result<(Day, Key, Line), String> {
     for (direction, kinds) in &row.counts {
         let known = Direction::ALL.into_iter().find(|known| known.name() == direction);
         let direction = known.ok_or_else(|| format!("unknown direction \"{direction}\""))?;
-        for (kind, [bytes, raw_bytes, wire_bytes, cpu_ns]) in kinds {
+        for (kind, [bytes, sampled_bytes, raw_bytes, wire_bytes, cpu_ns]) in kinds {
             let known = Kind::ALL.into_iter().find(|known| known.name() == kind);
             let kind = known.ok_or_else(|| format!("unknown kind \"{kind}\""))?;
             let sampled = Sample { raw_bytes: *raw_bytes, wire_bytes: *wire_bytes, cpu_ns: *cpu_ns };
-            *line.get_mut(direction, kind) = Sum { bytes: *bytes, sampled };
+            *line.get_mut(direction, kind) = Sum { bytes: *bytes, sampled_bytes: *sampled_bytes, sampled };
         }
     }
     Ok((day, key, line))
@@ -248,7 +248,7 @@ mod tests {
             for (i, direction) in Direction::ALL.into_iter().enumerate() {
                 for kind in Kind::ALL.into_iter().skip(i) {
                     let sampled = Sample { raw_bytes: n / 2, wire_bytes: n / 5, cpu_ns: n };
-                    *line.get_mut(direction, kind) = Sum { bytes: n, sampled };
+                    *line.get_mut(direction, kind) = Sum { bytes: n, sampled_bytes: n / 3, sampled };
                 }
             }
             ledger.add(day.parse().unwrap_or_default(), &Key::new(client, database), &line);
@@ -307,7 +307,7 @@ mod tests {
             format!(
                 "{{\"day\":\"{day}\",\"client\":\"c\",\"database\":\"d\",\"bytes\":0,\"compressed_bytes\":0,\
                  \"to_server_bytes\":0,\"to_server_compressed_bytes\":0,\"sampled_bytes\":0,\"cpu_s\":0.0,\
-                 \"counts\":{{\"to_client\":{{\"{kind}\":[1,2,3,4]}}}}}}\n"
+                 \"counts\":{{\"to_client\":{{\"{kind}\":[1,2,3,4,5]}}}}}}\n"
             )
         };
         let sealed = |lines: &[String]| {

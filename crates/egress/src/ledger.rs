@@ -235,7 +235,7 @@ impl<'a> Pools<'a> {
         Estimate { to_client: figure(Direction::ToClient), to_server: figure(Direction::ToServer) }
     }
 
-    /// What was measured counts as it is; the rest by the line's own samples, to which those of its database, or of all, are
+    /// What the samples stand for counts as they say; the rest by the line's own samples, to which those of its database, or of all, are
     /// added as if they were [`OWN_SIZE_MIN`] bytes.
     fn figure(&self, key: &Key, direction: Direction, kind: Kind, sum: Sum) -> Figure {
         let own = sum.sampled;
@@ -253,7 +253,7 @@ impl<'a> Pools<'a> {
             bytes: sum.bytes,
             compressed_bytes: (wire.round() as u64).min(sum.bytes),
             cpu_ns: cpu.round() as u64,
-            sampled_bytes: own.raw_bytes.min(sum.bytes),
+            sampled_bytes: sum.sampled_bytes.min(sum.bytes),
         }
     }
 
@@ -274,8 +274,11 @@ mod tests {
 
     fn bulk(bytes: u64, raw: u64, wire: u64) -> Line {
         let mut line = Line::default();
-        *line.get_mut(Direction::ToClient, Kind::Bulk) =
-            Sum { bytes, sampled: Sample { raw_bytes: raw, wire_bytes: wire, cpu_ns: raw * 2 } };
+        *line.get_mut(Direction::ToClient, Kind::Bulk) = Sum {
+            bytes,
+            sampled_bytes: raw,
+            sampled: Sample { raw_bytes: raw, wire_bytes: wire, cpu_ns: raw * 2 },
+        };
         line
     }
 

@@ -28,8 +28,10 @@ pub const WARM_SIZE: usize = 512 << 10;
 pub const WARM_READS: usize = 1500;
 /// Reads behind them that are measured.
 const COUNTED_READS: usize = 500;
+/// Bytes behind them that are measured: many small samples say more than a few large ones.
+const COUNTED_SIZE: usize = 256 << 10;
 /// Bytes of a burst from the middle of a session.
-pub const SIZE_MAX: usize = 2 * WARM_SIZE;
+pub const SIZE_MAX: usize = WARM_SIZE + COUNTED_SIZE;
 /// Reads of a burst.
 pub const READS_MAX: usize = WARM_READS + COUNTED_READS;
 /// Most that a message begun before the burst is said to have left: it never ends within.

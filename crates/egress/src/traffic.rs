@@ -86,11 +86,35 @@ pub struct Sample {
     pub cpu_ns: u64,
 }
 
+impl Sample {
+    /// The same for `bytes` plain bytes; nothing is measured of nothing.
+    #[must_use]
+    pub fn scaled_to(self, bytes: u64) -> Self {
+        if self.raw_bytes == 0 {
+            return Self::default();
+        }
+        let scale = |value: u64| (value as f64 * bytes as f64 / self.raw_bytes as f64).round() as u64;
+        Self { raw_bytes: bytes, wire_bytes: scale(self.wire_bytes), cpu_ns: scale(self.cpu_ns) }
+    }
+}
+
 impl AddAssign for Sample {
     fn add_assign(&mut self, other: Self) {
         self.raw_bytes = self.raw_bytes.saturating_add(other.raw_bytes);
         self.wire_bytes = self.wire_bytes.saturating_add(other.wire_bytes);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+    }
+}
+
+impl Sub for Sum {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            sampled_bytes: self.sampled_bytes.saturating_sub(other.sampled_bytes),
+            sampled: self.sampled - other.sampled,
+        }
     }
 }
 
@@ -112,12 +136,16 @@ pub struct Sum {
     /// Bytes that went through.
     pub bytes: u64,
     /// Of these, what was measured.
+    pub sampled_bytes: u64,
+    /// What the samples stand for. A sample stands for all bytes of its session since the sample before it, so that a stretch of
+    /// which much was measured does not count for more than another.
     pub sampled: Sample,
 }
 
 impl AddAssign for Sum {
     fn add_assign(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.sampled_bytes = self.sampled_bytes.saturating_add(other.sampled_bytes);
         self.sampled += other.sampled;
     }
 }

@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use pgshrink_egress::{Day, Direction, Key, Kind, Ledger, Limits, Line, Sample, Samples};
+use pgshrink_egress::{Day, Direction, Key, Kind, Ledger, Limits, Line, Samples, Sum};
 
 use super::lock;
+
+/// Bytes of each kind.
+pub(super) type ByKind = [u64; Kind::ALL.len()];
 
 /// Counters of one session.
 #[derive(Debug)]
@@ -14,7 +17,7 @@ pub(super) struct Tally {
     key: Key,
     bytes: [[AtomicU64; Kind::ALL.len()]; Direction::ALL.len()],
     /// By the sampler, now and then.
-    sampled: Mutex<[Samples; Direction::ALL.len()]>,
+    sampled: Mutex<[[Sum; Kind::ALL.len()]; Direction::ALL.len()]>,
 }
 
 impl Tally {
@@ -29,10 +32,13 @@ impl Tally {
         counter.store(counter.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn add_samples(&self, direction: Direction, samples: &Samples) {
+    /// Samples, and how many bytes of each kind they stand for.
+    pub(super) fn add_samples(&self, direction: Direction, samples: &Samples, stand_for: &ByKind) {
         let mut sampled = lock(&self.sampled);
-        for (sum, sample) in sampled[direction as usize].iter_mut().zip(samples) {
-            *sum += *sample;
+        let sums = sampled[direction as usize].iter_mut();
+        for (sum, (sample, stands_for)) in sums.zip(samples.iter().zip(stand_for)) {
+            let stands_for = sample.scaled_to((*stands_for).max(sample.raw_bytes));
+            *sum += Sum { bytes: 0, sampled_bytes: sample.raw_bytes, sampled: stands_for };
         }
     }
 
@@ -41,8 +47,8 @@ impl Tally {
         for direction in Direction::ALL {
             for kind in Kind::ALL {
                 let sum = line.get_mut(direction, kind);
+                *sum = sampled[direction as usize][kind as usize];
                 sum.bytes = self.bytes[direction as usize][kind as usize].load(Ordering::Relaxed);
-                sum.sampled = sampled[direction as usize][kind as usize];
             }
         }
         line
@@ -116,11 +122,7 @@ fn difference(now: &Line, before: &Line) -> Line {
     let mut new = Line::default();
     for direction in Direction::ALL {
         for kind in Kind::ALL {
-            let (now, before) = (now.get(direction, kind), before.get(direction, kind));
-            let sum = new.get_mut(direction, kind);
-            sum.bytes = now.bytes.saturating_sub(before.bytes);
-            let sampled: Sample = now.sampled - before.sampled;
-            sum.sampled = sampled;
+            *new.get_mut(direction, kind) = now.get(direction, kind) - before.get(direction, kind);
         }
     }
     new
@@ -129,6 +131,7 @@ fn difference(now: &Line, before: &Line) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgshrink_egress::Sample;
     use std::time::Duration;
 
     const LIMITS: Limits = Limits { days: 3, lines: 2 };
@@ -172,11 +175,29 @@ mod tests {
         book.collect(Vec::new(), now);
         let mut samples = Samples::default();
         samples[Kind::Bulk as usize] = Sample { raw_bytes: 7, wire_bytes: 3, cpu_ns: 1 };
-        sampler.add_samples(Direction::ToClient, &samples);
+        sampler.add_samples(Direction::ToClient, &samples, &[0; Kind::ALL.len()]);
         drop(sampler);
         book.collect(Vec::new(), now);
         assert_eq!((bytes(&book)[0].2, book.live.len()), (7, 0));
         assert_eq!(book.days().estimates()[0].2.to_client.compressed_bytes, 3);
+    }
+
+    #[test]
+    fn a_sample_stands_for_what_came_since_the_one_before_it() {
+        let mut book = Book::new(Ledger::new(LIMITS), LIMITS);
+        let tally = Arc::new(Tally::new("10.0.0.1", "app"));
+        tally.count(Direction::ToClient, Kind::Bulk, 11_000_000);
+        for (wire_bytes, stands_for) in [(100, 1_000_000), (900, 9_000_000)] {
+            let mut samples = Samples::default();
+            samples[Kind::Bulk as usize] = Sample { raw_bytes: 1000, wire_bytes, cpu_ns: 1 };
+            let mut by_kind = ByKind::default();
+            by_kind[Kind::Bulk as usize] = stands_for;
+            tally.add_samples(Direction::ToClient, &samples, &by_kind);
+        }
+        book.collect(vec![tally], at("2026-11-27", 0));
+        let figure = book.days().estimates()[0].2.to_client;
+        // 100,000 and 8,100,000 bytes of ten millions; the eleventh is like them.
+        assert_eq!((figure.compressed_bytes, figure.sampled_bytes), (9_020_000, 2000));
     }
 
     #[test]

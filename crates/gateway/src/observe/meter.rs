@@ -10,7 +10,7 @@ use pgshrink_egress::{Burst, Direction, Kind, Simulation};
 use pgshrink_wire::Conversation;
 
 use super::Core;
-use super::book::Tally;
+use super::book::{ByKind, Tally};
 use super::places::Place;
 use super::sampler::{Admission, Order};
 
@@ -34,6 +34,8 @@ struct Side {
     seen: u64,
     /// Of these, in bursts.
     recorded: u64,
+    /// Of these, since the end of the last burst: what the next one stands for.
+    since_last: ByKind,
     recording: Option<Recording>,
 }
 
@@ -54,12 +56,14 @@ impl Meter {
         let side = &mut self.sides[direction as usize];
         let kind = Kind::of(bytes.len(), side.seen, talk.is_streaming());
         self.tally.count(direction, kind, bytes.len());
+        side.since_last[kind as usize] += bytes.len() as u64;
         let begins =
             || Admission::admits(self.core.admission.load(Ordering::Relaxed), side.recorded < THIN_SIZE);
-        if side.recording.is_some() || begins() {
+        let records = side.recording.is_some() || begins();
+        side.seen += bytes.len() as u64;
+        if records {
             self.record(direction, bytes, kind, talk);
         }
-        self.sides[direction as usize].seen += bytes.len() as u64;
     }
 
     /// The source has nothing more.
@@ -91,7 +95,8 @@ impl Meter {
     fn begin(&self, direction: Direction, size: usize, talk: &Conversation) -> Option<Recording> {
         self.simulation.as_ref()?;
         let is_bulk = size >= BULK_SIZE_MIN;
-        let burst = if self.sides[direction as usize].seen == 0 {
+        // The read is counted already.
+        let burst = if self.sides[direction as usize].seen == size as u64 {
             Burst::from_start(direction)
         } else {
             let left = match direction {
@@ -111,17 +116,13 @@ impl Meter {
     }
 
     fn submit(&mut self, direction: Direction) {
-        let Some(Recording { burst, place, .. }) = self.sides[direction as usize].recording.take() else {
-            return;
-        };
+        let side = &mut self.sides[direction as usize];
+        let Some(Recording { burst, place, .. }) = side.recording.take() else { return };
+        let stand_for = std::mem::take(&mut side.since_last);
         let Some(simulation) = self.simulation.clone() else { return };
+        let tally = self.tally.clone();
         // A sampler that has ended wants nothing.
-        let _ = self.core.orders.send(Order::Replay {
-            burst,
-            simulation,
-            tally: self.tally.clone(),
-            _place: place,
-        });
+        let _ = self.core.orders.send(Order::Replay { burst, stand_for, simulation, tally, _place: place });
     }
 }
 

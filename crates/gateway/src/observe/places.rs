@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bursts of bulk. One takes about 1 MiB and a few milliseconds of the sampler.
-const BULK_MAX: usize = 4;
+const BULK_MAX: usize = 8;
 /// Bursts of small messages, which may take minutes to record.
 const SMALL_MAX: usize = 256;
 /// Bytes of all together.

@@ -9,7 +9,7 @@ use pgshrink_egress::{Burst, Simulation};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Core;
-use super::book::Tally;
+use super::book::{ByKind, Tally};
 use super::places::Place;
 
 /// Processor time that may be saved up.
@@ -25,7 +25,7 @@ const NICE: i32 = 19;
 /// To the sampler.
 pub(super) enum Order {
     /// Measure.
-    Replay { burst: Burst, simulation: Arc<Simulation>, tally: Arc<Tally>, _place: Place },
+    Replay { burst: Burst, stand_for: ByKind, simulation: Arc<Simulation>, tally: Arc<Tally>, _place: Place },
     /// End, when everything before this is measured.
     Stop,
 }
@@ -99,9 +99,9 @@ pub(super) fn run(core: &Core, queue: &Receiver<Order>) {
             Ok(Order::Replay { .. }) if budget.is_exhausted() => {
                 core.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(Order::Replay { burst, simulation, tally, .. }) => {
+            Ok(Order::Replay { burst, stand_for, simulation, tally, .. }) => {
                 let samples = simulation.replay(&burst, thread_cpu);
-                tally.add_samples(burst.direction(), &samples);
+                tally.add_samples(burst.direction(), &samples, &stand_for);
             }
             Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}

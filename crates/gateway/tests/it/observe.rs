@@ -206,7 +206,7 @@ fn streaming_replication_is_measured() {
     cluster.sql("create table t (n int, text text)").unwrap();
     let site = observed(&cluster, |_| {});
     let start = cluster.sql("select pg_current_wal_lsn()").unwrap();
-    cluster.sql("insert into t select n, 'row of text ' || n from generate_series(1, 100000) n").unwrap();
+    cluster.sql("insert into t select n, 'row of text ' || n from generate_series(1, 400000) n").unwrap();
     let mut raw = Raw::connect(port(&site.gateway));
     raw.send(&Raw::startup(&[("user", "postgres"), ("replication", "true")]));
     raw.until(b'Z');

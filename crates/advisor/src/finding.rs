@@ -267,6 +267,15 @@ pub struct EgressSummary {
     pub bytes: u64,
     /// What they would have been.
     pub compressed_bytes: u64,
+    /// Bytes to servers, uncompressed.
+    #[serde(default)]
+    pub to_server_bytes: u64,
+    /// What they would have been.
+    #[serde(default)]
+    pub to_server_compressed_bytes: u64,
+    /// Bytes of both directions that were measured; the figures above extrapolate them.
+    #[serde(default)]
+    pub sampled_bytes: u64,
     /// Processor seconds that it would have cost.
     pub cpu_s: f64,
     /// By client, database and day, the largest first.
@@ -286,7 +295,16 @@ pub struct EgressLine {
     pub bytes: u64,
     /// What they would have been.
     pub compressed_bytes: u64,
-    /// Processor seconds.
+    /// Bytes to the server.
+    #[serde(default)]
+    pub to_server_bytes: u64,
+    /// What they would have been.
+    #[serde(default)]
+    pub to_server_compressed_bytes: u64,
+    /// Bytes of both directions that were measured.
+    #[serde(default)]
+    pub sampled_bytes: u64,
+    /// Processor seconds, of both directions.
     pub cpu_s: f64,
 }
 

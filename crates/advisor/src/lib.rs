@@ -16,6 +16,7 @@ pub mod arrangement;
 pub mod codecs;
 pub mod datum;
 pub mod edit;
+pub mod egress;
 pub mod finding;
 pub mod heap_page;
 pub mod index;

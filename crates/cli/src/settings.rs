@@ -80,6 +80,9 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     if args.metrics_listen.is_some() {
         config.metrics_listen = args.metrics_listen.clone();
     }
+    put(&mut config.observe, &args.observe);
+    put(&mut config.observe_file, &args.observe_file);
+    put(&mut config.observe_cpu_percent, &args.observe_cpu);
     put(&mut config.admin.database, &args.admin_database);
     put_list(&mut config.admin.admin_users, &args.admin_users);
     put_list(&mut config.admin.stats_users, &args.stats_users);

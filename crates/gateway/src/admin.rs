@@ -11,6 +11,7 @@ mod access;
 mod clients;
 mod command;
 mod run;
+mod savings;
 mod scram;
 mod session;
 pub(crate) mod settings;

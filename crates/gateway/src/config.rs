@@ -7,7 +7,7 @@
 mod check;
 mod limits;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,25 @@ pub struct GatewayConfig {
     pub tcp: TcpConfig,
     /// Worker threads; none: one per processor.
     pub workers: Option<usize>,
+    /// Compresses nothing, and measures what compression would have saved.
+    pub observe: bool,
+    /// Where the totals of days are kept; empty: in memory only.
+    pub observe_file: PathBuf,
+    /// Processor time that measuring may take, in percent of a processor for each worker.
+    pub observe_cpu_percent: f64,
+    /// Between two writes of the file, in seconds.
+    pub observe_write_s: u64,
+    /// Days kept.
+    pub observe_days: usize,
+    /// Clients and databases told apart in a day; the others are summed.
+    pub observe_clients: usize,
+}
+
+impl GatewayConfig {
+    /// [`observe_file`](Self::observe_file), if there is one.
+    pub(crate) fn observe_path(&self) -> Option<&Path> {
+        (!self.observe_file.as_os_str().is_empty()).then_some(&self.observe_file)
+    }
 }
 
 impl Default for GatewayConfig {
@@ -70,6 +89,12 @@ impl Default for GatewayConfig {
             policy: PolicyConfig::default(),
             tcp: TcpConfig::default(),
             workers: None,
+            observe: false,
+            observe_file: PathBuf::new(),
+            observe_cpu_percent: 1.0,
+            observe_write_s: 60,
+            observe_days: pgshrink_egress::DEFAULT_LIMITS.days,
+            observe_clients: pgshrink_egress::DEFAULT_LIMITS.lines,
         }
     }
 }

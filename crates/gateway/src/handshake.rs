@@ -16,12 +16,16 @@ use std::time::Duration;
 use pgshrink_wire::Link;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::observe::Meter;
+
 /// A session that is ready for the pump.
 pub(crate) struct Ready {
     pub(crate) client: leg::Leg,
     pub(crate) server: leg::Leg,
     /// The engine, when the two ends agreed.
     pub(crate) link: Option<Box<Link>>,
+    /// What counts its traffic, when that is observed.
+    pub(crate) meter: Option<Box<Meter>>,
 }
 
 /// What links time the codec by.

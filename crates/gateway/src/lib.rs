@@ -12,6 +12,7 @@
 //!   upstream    connections to servers       pump       bytes in both directions
 //!   registry    sessions, counters           admin      the console
 //!   metrics     Prometheus, health checks    own_address  servers that are the process itself
+//!   observe     what compression would save
 //! ```
 //!
 //! [`Gateway::start`](start_gateway) and [`start_connector`] serve on their own threads, for tests and `pgshrink run`;
@@ -28,6 +29,7 @@ mod listen;
 mod low_water;
 mod memory;
 mod metrics;
+mod observe;
 mod own_address;
 mod places;
 mod proxy_protocol;

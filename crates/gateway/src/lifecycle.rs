@@ -73,7 +73,7 @@ pub(crate) struct Workers<S> {
 
 impl<S: Service> Workers<S> {
     pub(crate) fn start(count: Option<usize>) -> Result<Self, Error> {
-        let count = count.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let count = count.unwrap_or_else(workers_default);
         let mut workers = Self { queues: Vec::new(), threads: Vec::new(), next: AtomicUsize::new(0) };
         for index in 0..count {
             let fail = |source| Error::Runtime { what: "a worker thread", source };
@@ -103,6 +103,11 @@ impl<S: Service> Workers<S> {
             let _ = thread.join();
         }
     }
+}
+
+/// One per processor.
+pub(crate) fn workers_default() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 pub(crate) fn current_thread() -> io::Result<Runtime> {
@@ -284,6 +289,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
     async fn end(self) -> Result<(), Error> {
         self.registry.process.end_consoles(CONSOLES_LIMIT).await;
         self.workers.stop();
+        self.registry.observer.stop();
         tracing::info!("stopped");
         Ok(())
     }

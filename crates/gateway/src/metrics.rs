@@ -6,6 +6,7 @@
 mod classic;
 mod page;
 pub(crate) mod process;
+mod savings;
 
 use std::convert::Infallible;
 use std::io::ErrorKind;

@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pgshrink_codec::Choice;
+use pgshrink_egress::Direction;
 use pgshrink_wire::link::HOLD_MS_MAX;
 use pgshrink_wire::message::{message, tag};
 use pgshrink_wire::{Conversation, Link, Role};
@@ -33,6 +34,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use crate::error::{Refusal, sqlstate};
 use crate::handshake::Ready;
 use crate::handshake::leg::Leg;
+use crate::observe::Meter;
 use crate::registry::{Compression, Session, command};
 use crate::scratch;
 use crate::stream::Stream;
@@ -64,6 +66,8 @@ pub(crate) struct Pump {
     /// Server to client.
     down: Flow,
     engine: Option<(Role, Box<Link>)>,
+    /// Counts what goes unchanged, if savings are measured.
+    meter: Option<Box<Meter>>,
     talk: Conversation,
     session: Arc<Session>,
     client_watch: PeerWatch,
@@ -84,13 +88,14 @@ struct Timers {
 
 impl Pump {
     pub(crate) fn new(role: Role, ready: Ready, session: Arc<Session>) -> Self {
-        let Ready { client, server, link } = ready;
+        let Ready { client, server, link, meter } = ready;
         Self {
             up: Flow::new(client.ahead),
             down: Flow::new(server.ahead),
             client: client.stream,
             server: server.stream,
             engine: link.map(|link| (role, link)),
+            meter,
             talk: Conversation::default(),
             session,
             client_watch: PeerWatch::default(),
@@ -168,14 +173,21 @@ impl Pump {
         scratch: &mut scratch::Scratch,
         due: bool,
     ) -> Result<bool, Fault> {
-        let Self { client, server, up, engine, talk, session, .. } = self;
+        let Self { client, server, up, engine, meter, talk, session, .. } = self;
         let mut turn = Turn { cx, from: client, to: server, scratch };
         match engine {
             _ if up.has_ended() => Ok(true),
-            None => up.copy(&mut turn, due, |bytes| {
-                session.counters.to_server.moved(bytes.len());
-                talk.see_client(bytes)
-            }),
+            None => {
+                let ended = up.copy(&mut turn, due, |bytes| {
+                    session.counters.to_server.moved(bytes.len());
+                    if let Some(meter) = meter {
+                        meter.see(Direction::ToServer, bytes, talk);
+                    }
+                    talk.see_client(bytes)
+                });
+                rest(meter, Direction::ToServer, up);
+                ended
+            }
             Some((Role::Gateway, link)) => up.expand(&mut turn, link, |bytes| talk.see_client(bytes)),
             Some((Role::Connector, link)) => {
                 up.compress(&mut turn, link, due, |bytes| talk.see_client(bytes))
@@ -189,14 +201,21 @@ impl Pump {
         scratch: &mut scratch::Scratch,
         due: bool,
     ) -> Result<bool, Fault> {
-        let Self { client, server, down, engine, talk, session, .. } = self;
+        let Self { client, server, down, engine, meter, talk, session, .. } = self;
         let mut turn = Turn { cx, from: server, to: client, scratch };
         match engine {
             _ if down.has_ended() => Ok(true),
-            None => down.copy(&mut turn, due, |bytes| {
-                session.counters.to_client.moved(bytes.len());
-                talk.see_server(bytes)
-            }),
+            None => {
+                let ended = down.copy(&mut turn, due, |bytes| {
+                    session.counters.to_client.moved(bytes.len());
+                    if let Some(meter) = meter {
+                        meter.see(Direction::ToClient, bytes, talk);
+                    }
+                    talk.see_server(bytes)
+                });
+                rest(meter, Direction::ToClient, down);
+                ended
+            }
             Some((Role::Connector, link)) => down.expand(&mut turn, link, |bytes| talk.see_server(bytes)),
             Some((Role::Gateway, link)) => {
                 down.compress(&mut turn, link, due, |bytes| talk.see_server(bytes))
@@ -338,6 +357,9 @@ impl Pump {
 
     /// The session is quiet. What there is to say of it leaves with this turn.
     fn release(&mut self) {
+        if let Some(meter) = &mut self.meter {
+            meter.release();
+        }
         let Some((role, link)) = &mut self.engine else { return };
         let flow = match role {
             Role::Gateway => &mut self.down,
@@ -346,6 +368,15 @@ impl Pump {
         if let Some(out) = flow.outgoing() {
             link.release_idle(out);
         }
+    }
+}
+
+/// Tells the meter where a session that is compressed would have sent what it has.
+fn rest(meter: &mut Option<Box<Meter>>, direction: Direction, flow: &Flow) {
+    if let Some(meter) = meter
+        && flow.drained
+    {
+        meter.rest(direction);
     }
 }
 

@@ -27,6 +27,7 @@ pub use events::{Events, Label, Reason};
 pub use process::{Listener, OpenConsole, Process, ServerInfo, Setting};
 pub use session::{Compression, DIALECTS, Identity, Phase, Session, command};
 
+use crate::observe;
 use crate::places::Pools;
 use crate::stream::Peer;
 
@@ -56,6 +57,8 @@ pub struct Registry {
     finished: Mutex<BTreeMap<String, Totals>>,
     /// What happened to connections.
     pub events: Events,
+    /// What measures savings, if anything does.
+    pub(crate) observer: observe::Slot,
     draining: AtomicBool,
     changed: Notify,
 }

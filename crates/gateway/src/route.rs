@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pgshrink_codec::AlgorithmList;
+use pgshrink_egress::Simulation;
 use pgshrink_wire::LinkConfig;
 
 use crate::config::{GatewayConfig, ServerConfig};
@@ -22,15 +23,21 @@ pub(crate) struct Server {
     pub(crate) link: Arc<LinkConfig>,
     pub(crate) pack_rows: bool,
     pub(crate) send_proxy: Option<u8>,
+    /// What a session would have used, where nothing is compressed but measured.
+    pub(crate) simulation: Option<Arc<Simulation>>,
 }
 
 impl Server {
     /// A server of this gateway's configuration.
     pub(crate) fn load(config: &ServerConfig, gateway: &GatewayConfig) -> Result<Arc<Self>, Error> {
         let policy = gateway.policy_of(config)?;
+        let allowed = gateway.allowed_of(config)?;
+        let link = Arc::new(LinkConfig { policy: policy.to_policy()?, ..LinkConfig::default() });
+        let measured = gateway.observe.then(|| Simulation::new(&allowed, policy.pack_rows, link.clone()));
         Ok(Arc::new(Self {
-            allowed: gateway.allowed_of(config)?,
-            link: Arc::new(LinkConfig { policy: policy.to_policy()?, ..LinkConfig::default() }),
+            simulation: measured.flatten().map(Arc::new),
+            allowed,
+            link,
             pack_rows: policy.pack_rows,
             name: config.name.clone().unwrap_or_else(|| config.target.describe()),
             target: Target { tls: TargetTls::load(&config.target)?, config: config.target.clone() },

@@ -73,6 +73,7 @@ fn gateway_parts(
     let shared = shared(Role::Gateway, config.limits.codec_memory_mib, &orders);
     let service = Gateway::load(config, &shared)?;
     let config = &service.config;
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
     let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
     config.check_servers(&own)?;

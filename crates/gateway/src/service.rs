@@ -17,6 +17,7 @@ use crate::handshake::Ready;
 use crate::handshake::first::{Opened, Opening, open_client};
 use crate::handshake::leg::Leg;
 use crate::lifecycle::Control;
+use crate::observe::Meter;
 use crate::pump::{End, Pump};
 use crate::registry::{Arrival, Events, Full, Phase, Registered, Registry, Session};
 use crate::stream::{Peer, Socket};
@@ -81,6 +82,8 @@ pub(crate) struct Placed {
     pub(crate) server: Leg,
     pub(crate) target: Arc<Target>,
     pub(crate) link: Option<Box<Link>>,
+    /// What counts its traffic, when that is observed.
+    pub(crate) meter: Option<Box<Meter>>,
     /// Why it is plain, for the log.
     pub(crate) plain_because: &'static str,
 }
@@ -174,8 +177,8 @@ async fn login<S: Service>(
     match timeout_at(deadline, placed).await {
         Ok(Ok(placed)) => {
             log_connect(common, &entry.session, &placed);
-            let Placed { server, target, link, .. } = placed;
-            Some((Ready { client, server, link }, target))
+            let Placed { server, target, link, meter, .. } = placed;
+            Some((Ready { client, server, link, meter }, target))
         }
         Ok(Err(failure)) => {
             fail(common, entry, Some(client), failure).await;

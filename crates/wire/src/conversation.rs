@@ -70,6 +70,24 @@ impl Conversation {
         self.server.at_boundary()
     }
 
+    /// Bytes that are still to come of the message the client is in the middle of, 0 between two. `None`: inside a header.
+    #[inline]
+    pub fn client_left(&self) -> Option<usize> {
+        self.client.left()
+    }
+
+    /// The same of the server.
+    #[inline]
+    pub fn server_left(&self) -> Option<usize> {
+        self.server.left()
+    }
+
+    /// True while replication streams in both directions.
+    #[inline]
+    pub fn is_streaming(&self) -> bool {
+        self.copy == Copy::Both
+    }
+
     /// Transaction status as the last ReadyForQuery had it; 0 while an answer or a stream is under way.
     pub fn status(&self) -> u8 {
         let busy = self.awaited > 0 || self.unsynced || self.copy != Copy::None;
@@ -248,9 +266,14 @@ mod tests {
     fn a_replication_stream_can_end_between_messages() {
         let mut talk = started();
         client(&mut talk, "Q");
+        assert!(!talk.is_streaming());
         talk.see_server(&message(b'W', b""));
-        assert!(talk.can_end());
-        talk.see_server(b"d\0\0\0\x10part");
+        assert!(talk.can_end() && talk.is_streaming());
+        assert_eq!((talk.server_left(), talk.client_left()), (Some(0), Some(0)));
+        talk.see_server(b"d\0\0");
+        assert_eq!(talk.server_left(), None);
+        talk.see_server(b"\0\x10part");
+        assert_eq!(talk.server_left(), Some(8));
         assert!(!talk.can_end());
     }
 

@@ -106,6 +106,12 @@ impl Walk {
         self.is_between() && !self.lost
     }
 
+    /// Bytes of the message begun that are still to come, 0 between two. `None`: inside a header, or behind an impossible length.
+    #[inline]
+    pub fn left(&self) -> Option<usize> {
+        (self.header.is_empty() && !self.lost).then_some(self.left)
+    }
+
     /// Bytes of the stream so far: where [`Message::end`] is counted from.
     pub fn position(&self) -> u64 {
         self.position

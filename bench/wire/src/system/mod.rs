@@ -4,6 +4,7 @@ mod crowd;
 mod levels;
 mod links;
 mod load;
+mod observe;
 mod overhead;
 mod processor;
 mod product;
@@ -25,6 +26,7 @@ pub const TABLES: &[(&str, Make)] = &[
     ("hop-cpu", processor::table),
     ("hop-rate", rate::table),
     ("pgbench", overhead::table),
+    ("observe", observe::table),
     ("tpcb-256", crowd::table),
     ("replication-levels", levels::table),
     ("link-16", links::slow),

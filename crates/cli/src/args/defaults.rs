@@ -14,6 +14,9 @@ pub(super) fn state(command: Command) -> Command {
         ("socket_dir", format!("{SOCKET_DIR} if it is writable")),
         ("libpq_compression", gateway.libpq_compression),
         ("allow_unchallenged", gateway.allow_unchallenged.to_string()),
+        ("observe", gateway.observe.to_string()),
+        ("observe_file", "none".to_owned()),
+        ("observe_cpu", gateway.observe_cpu_percent.to_string()),
         ("admin_database", gateway.admin.database),
         ("admin_users", gateway.admin.admin_users.join(",")),
     ]);

@@ -2,6 +2,7 @@
 
 use super::shared_flags::{LogArgs, PolicyArgs, ServiceArgs, SocketArgs};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
 
 /// Serve compressed connections in front of PostgreSQL servers.
@@ -57,6 +58,22 @@ pub struct GatewayArgs {
     /// Address of the Prometheus page /metrics; without it there is none
     #[arg(long, value_name = "HOST:PORT", env = "PGSHRINK_METRICS_LISTEN", help_heading = "Observation")]
     pub metrics_listen: Option<String>,
+    /// Compress nothing, and measure what compression would have saved
+    ///
+    /// All traffic passes unchanged, also of clients that ask for compression. Samples of it are compressed on the side, as
+    /// --libpq-compression and the settings under Compression say. See SHOW SAVINGS in the console, /metrics and --observe-file.
+    #[arg(long, value_name = "BOOL", env = "PGSHRINK_OBSERVE", help_heading = "Observation")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub observe: Option<bool>,
+    /// File for the totals of each day, read at the start and by `pgshrink advise --egress`; empty for none
+    ///
+    /// It holds addresses of clients. One gateway writes one file.
+    #[arg(long, value_name = "FILE", env = "PGSHRINK_OBSERVE_FILE", help_heading = "Observation")]
+    #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub observe_file: Option<PathBuf>,
+    /// Processor time that measuring may take, in percent of a processor for each worker thread
+    #[arg(long, value_name = "PERCENT", env = "PGSHRINK_OBSERVE_CPU", help_heading = "Observation")]
+    pub observe_cpu: Option<f64>,
     /// Database name that reaches the admin console instead of a server; empty for no console
     #[arg(long, value_name = "NAME", env = "PGSHRINK_ADMIN_DATABASE", help_heading = "Observation")]
     pub admin_database: Option<String>,

@@ -36,6 +36,7 @@ mod cfs_refusals;
 mod cfs_trees;
 mod config;
 mod decode;
+mod observe;
 mod rewrite;
 mod run;
 mod service;

@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Service {
-    daemon: Daemon,
-    port: u16,
-    config: PathBuf,
+pub(crate) struct Service {
+    pub(crate) daemon: Daemon,
+    pub(crate) port: u16,
+    pub(crate) config: PathBuf,
     _dir: TempDir,
 }
 
 /// Starts a service whose configuration is `rest` below a line that makes it listen on a free port.
-fn start(command: &str, rest: &str, flags: &[&str]) -> Service {
+pub(crate) fn start(command: &str, rest: &str, flags: &[&str]) -> Service {
     let port = free_port().expect("a port");
     let dir = TempDir::new().expect("a directory");
     let config = dir.path().join("p.toml");
@@ -29,7 +29,7 @@ fn start(command: &str, rest: &str, flags: &[&str]) -> Service {
     Service { daemon, port, config, _dir: dir }
 }
 
-fn query(cluster: &Cluster, port: u16, sql: &str) -> String {
+pub(crate) fn query(cluster: &Cluster, port: u16, sql: &str) -> String {
     cluster.psql().at("127.0.0.1", port).sql(sql).expect("an answer").trim().to_owned()
 }
 

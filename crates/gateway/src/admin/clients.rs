@@ -100,7 +100,7 @@ fn direction(d: &DirectionTotals) -> [Value; 6] {
 }
 
 /// What a client says of itself ends on an operator's terminal: short, and without control characters.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     text.chars().take(TEXT_LENGTH_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

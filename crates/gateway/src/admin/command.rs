@@ -13,6 +13,7 @@ pub(super) enum Topic {
     State,
     Stats,
     StatsTotals,
+    Savings,
     Events,
     Clients,
     Servers,
@@ -32,6 +33,11 @@ pub(super) const TOPICS: &[(&str, Topic, &str)] = &[
         "Both directions since the start: raw and wire bytes, ratio, frames, codec time.",
     ),
     ("STATS_TOTALS", Topic::StatsTotals, "The same for each server."),
+    (
+        "SAVINGS",
+        Topic::Savings,
+        "With observe: what compression would have saved, estimated, by day, client and database.",
+    ),
     (
         "EVENTS",
         Topic::Events,

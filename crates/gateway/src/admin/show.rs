@@ -20,6 +20,7 @@ pub(super) fn columns(topic: Topic) -> &'static [Column] {
         Topic::State | Topic::Memory => &[("name", Kind::Text), ("value", Kind::Text)],
         Topic::Stats => STATS,
         Topic::StatsTotals => STATS_TOTALS,
+        Topic::Savings => super::savings::COLUMNS,
         Topic::Events => &[("event", Kind::Text), ("reason", Kind::Text), ("count", Kind::Int)],
         Topic::Clients => super::clients::COLUMNS,
         Topic::Servers => SERVERS,
@@ -38,6 +39,7 @@ pub(super) fn rows(topic: Topic, registry: &Registry) -> Vec<Row> {
         Topic::State => state(registry),
         Topic::Stats => stats(&registry.totals()),
         Topic::StatsTotals => stats_totals(registry),
+        Topic::Savings => super::savings::rows(registry),
         Topic::Events => events(registry),
         Topic::Clients => super::clients::rows(registry),
         Topic::Servers => servers(registry),
@@ -280,7 +282,7 @@ fn listeners(registry: &Registry) -> Vec<Row> {
 }
 
 /// `2026-11-21 12:34:56.789+00`, as PostgreSQL prints a timestamp in UTC.
-pub(super) fn timestamp(time: SystemTime) -> String {
+pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days as i64);

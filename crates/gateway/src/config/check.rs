@@ -45,7 +45,36 @@ impl GatewayConfig {
         checks.push(check_metrics(self.metrics_listen.as_deref()));
         checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.workers));
         checks.push(self.policy.to_policy().map(drop));
+        checks.extend(self.check_observe());
         checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn check_observe(&self) -> Vec<Result<(), Error>> {
+        let share = self.observe_cpu_percent;
+        let mut checks = vec![
+            check_range("observe_write_s", self.observe_write_s, 1, 3600),
+            check_range("observe_days", self.observe_days as u64, 1, 366),
+            check_range("observe_clients", self.observe_clients as u64, 1, 1000),
+        ];
+        if !(0.01..=50.0).contains(&share) {
+            let reason = format!("{share}: allowed are 0.01 to 50");
+            checks.push(Err(Error::config("observe_cpu_percent", reason)));
+        }
+        let off = |server: &ServerConfig| self.allowed_of(server).is_ok_and(|list| list.is_empty());
+        if self.observe && !self.servers.is_empty() && self.servers.iter().all(off) {
+            checks.push(Err(Error::config(
+                "observe",
+                "libpq_compression allows nothing, so nothing would be saved: name what is to be measured, such as zstd:1",
+            )));
+        }
+        checks
+    }
+
+    /// What an operator should know although the configuration can be used.
+    pub fn warnings(&self) -> Vec<String> {
+        let idle = !self.observe && self.observe_path().is_some();
+        let text = "observe_file is set and observe is not: nothing is measured";
+        idle.then(|| text.to_owned()).into_iter().collect()
     }
 
     fn check_server(&self, server: &ServerConfig) -> Vec<Result<(), Error>> {
@@ -72,6 +101,7 @@ impl GatewayConfig {
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
+        found.extend(self.observe_path().filter(|_| self.observe).and_then(crate::observe::file_problem));
         let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
         found.extend(self.own_servers(&listening));
         found
@@ -475,6 +505,28 @@ mod tests {
         assert!(fault(|c| c.limits.max_clients = 0).contains("1 to 1048576"));
         assert!(fault(|c| c.trusted_proxies = vec!["10.0.0.0/33".into()]).contains("10.0.0.0/33"));
         assert!(fault(|c| c.servers[0].target.tls.sslmode = SslMode::VerifyCa).contains("sslrootcert"));
+        assert!(fault(|c| c.observe_cpu_percent = 0.0).contains("0.01 to 50"));
+        assert!(fault(|c| c.observe_cpu_percent = f64::NAN).contains("observe_cpu_percent: NaN"));
+        assert!(fault(|c| c.observe_clients = 0).contains("1 to 1000"));
+    }
+
+    #[test]
+    fn observing_needs_something_to_measure_on_one_route_at_least() {
+        let off = |c: &mut GatewayConfig| {
+            c.observe = true;
+            c.libpq_compression = "off".into();
+        };
+        assert!(fault(off).starts_with("observe: libpq_compression allows nothing"));
+        let mut config = gateway();
+        off(&mut config);
+        config.servers[0].libpq_compression = Some("zstd:1".into());
+        assert_eq!((config.validate().map_err(|e| e.to_string()), config.warnings()), (Ok(()), Vec::new()));
+        config.observe_file = "/nonexistent/dir/egress".into();
+        assert!(
+            config.problems()[0].to_string().starts_with("observe_file: /nonexistent/dir/egress: cannot be")
+        );
+        config.observe = false;
+        assert_eq!((config.problems().len(), config.warnings().len()), (0, 1));
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl Service for Connector {
             }));
             Box::new(link)
         });
-        Ok(Placed { server, target, link, plain_because })
+        Ok(Placed { server, target, link, meter: None, plain_because })
     }
 }
 

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use pgshrink_codec::AlgorithmList;
 use pgshrink_wire::message::{Report, tag};
 use pgshrink_wire::setting;
 use pgshrink_wire::startup::StartupPacket;
@@ -15,6 +16,7 @@ use super::start::{Started, start};
 use crate::admin::settings;
 use crate::config::GatewayConfig;
 use crate::error::{Error, Failure, Refusal, sqlstate};
+use crate::observe::{self, Core};
 use crate::proxy_protocol;
 use crate::registry::{Compression, Events, Identity, Session};
 use crate::route::{self, Server};
@@ -29,6 +31,8 @@ pub(crate) struct Gateway {
     pub(crate) config: GatewayConfig,
     common: Common,
     servers: Vec<Arc<Server>>,
+    /// Measures, and nothing is compressed.
+    observer: Option<Arc<Core>>,
 }
 
 impl Gateway {
@@ -40,10 +44,13 @@ impl Gateway {
         let mut common = Common::load(shared, tls, limits, timeouts, policy, tcp, admin)?;
         common.proxies = config.trusted_proxies.iter().map(|p| p.parse()).collect::<Result<_, _>>()?;
         let servers = config.servers.iter().map(|s| Server::load(s, &config)).collect::<Result<_, _>>()?;
+        // Last: what fails before must not leave the file open or changed.
+        let observed = observe::Settings::of(&config);
+        let observer = observed.map(|settings| shared.registry.observer.apply(settings)).transpose()?;
         let process = &shared.registry.process;
         process.set_settings(settings::settings(&config));
         process.set_servers(settings::gateway_servers(&config));
-        Ok(Self { config, common, servers })
+        Ok(Self { config, common, servers, observer })
     }
 
     /// Takes the offer and everything the server must not see out of the packet.
@@ -57,6 +64,10 @@ impl Gateway {
             return None;
         };
         let offer = offer.allow_packed_rows(server.pack_rows);
+        if self.observer.is_some() {
+            Events::count(&self.common.events().plain_observed);
+            return Some(offer.answer(&AlgorithmList::default(), 0));
+        }
         let answer = offer.answer(&server.allowed, self.common.shared.budget.window_log_invited());
         for item in &answer.unknown {
             Events::count(&self.common.events().unknown_algorithms);
@@ -235,8 +246,15 @@ impl Service for Gateway {
         let is_plain = answer.as_ref().is_none_or(|a| a.agreed.is_none());
         let notice = setting.as_ref().filter(|_| is_plain).map(|_| plain_notice()).unwrap_or_default();
         client.send(&[accepted, status, notice].concat()).await?;
-        let plain_because =
-            if answer.is_none() { "the client asked for nothing" } else { "no algorithm in common" };
+        let plain_because = match (&answer, &self.observer) {
+            (None, _) => "the client asked for nothing",
+            (Some(_), Some(_)) => "this gateway only observes",
+            (Some(_), None) => "no algorithm in common",
+        };
+        let meter = self.observer.as_ref().map(|observer| {
+            let simulation = server.simulation.clone();
+            Box::new(observer.meter(peer, session.identity(), simulation))
+        });
         let link = answer.and_then(|a| a.agreed).map(|agreed| {
             let (config, budget) = (server.link.clone(), self.common.shared.budget.clone());
             let mut link = Link::new(Role::Gateway, agreed, config, budget).with_clock(super::clock);
@@ -248,7 +266,8 @@ impl Service for Gateway {
             }));
             Box::new(link)
         });
-        Ok(Placed { server: upstream, target: Arc::new(server.target.clone()), link, plain_because })
+        let target = Arc::new(server.target.clone());
+        Ok(Placed { server: upstream, target, link, meter, plain_because })
     }
 }
 

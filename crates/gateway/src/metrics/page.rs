@@ -1,7 +1,8 @@
 //! The metrics, in the OpenMetrics text format.
 //!
 //! Counters are sums over all sessions since the start and never go down. Label values come from closed lists and from
-//! the configuration (`server`), never from what clients say, so the page stays small.
+//! the configuration (`server`), never from what clients say, so the page stays small; but for what `observe` counts by client and
+//! database, which has a limit of its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -22,7 +23,7 @@ pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 const STATES: [&str; 6] =
     ["login", "active", "idle", "idle in transaction", "idle in transaction (aborted)", "closing"];
 
-type Labels = Vec<(&'static str, String)>;
+pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// The page as it stands now.
 pub(super) fn render(registry: &Arc<Registry>) -> Result<String, Error> {
@@ -54,6 +55,7 @@ impl Collector for Page {
         sessions(&mut writer, registry, &totals)?;
         connections(&mut writer, registry, &totals)?;
         memory(&mut writer, registry)?;
+        super::savings::write(&mut writer, registry)?;
         match usage() {
             Some(usage) => process(&mut writer, registry, &usage),
             None => Ok(()),
@@ -61,10 +63,10 @@ impl Collector for Page {
     }
 }
 
-struct Writer<'a>(DescriptorEncoder<'a>);
+pub(super) struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
-    fn counter<N: EncodeCounterValue>(
+    pub(super) fn counter<N: EncodeCounterValue>(
         &mut self,
         name: &str,
         unit: Option<&Unit>,
@@ -82,7 +84,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn gauge<N: EncodeGaugeValue>(
+    pub(super) fn gauge<N: EncodeGaugeValue>(
         &mut self,
         name: &str,
         unit: Option<&Unit>,
@@ -111,7 +113,7 @@ impl Writer<'_> {
     }
 }
 
-fn one<N>(value: N) -> [(Labels, N); 1] {
+pub(super) fn one<N>(value: N) -> [(Labels, N); 1] {
     [(Vec::new(), value)]
 }
 

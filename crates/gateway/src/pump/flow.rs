@@ -64,6 +64,8 @@ pub(super) struct Flow {
     pub(super) wait: Wait,
     /// Bytes read so far.
     total: u64,
+    /// The last read of this turn found nothing.
+    pub(super) drained: bool,
     gather: Gather,
 }
 
@@ -85,6 +87,7 @@ impl Flow {
             state: State::Open,
             wait: Wait::No,
             total: 0,
+            drained: false,
             gather: Gather::default(),
         }
     }
@@ -140,6 +143,7 @@ impl Flow {
         due: bool,
         mut see: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Fault> {
+        self.drained = false;
         self.begin_turn(turn, due);
         for _ in 0..ROUNDS_MAX {
             if let Out::Blocked = self.write_out(turn)? {
@@ -157,6 +161,7 @@ impl Flow {
             let mut buf = ReadBuf::new(&mut turn.scratch.input);
             match Pin::new(&mut *turn.from).poll_read(turn.cx, &mut buf) {
                 Poll::Pending => {
+                    self.drained = true;
                     self.rest(turn);
                     self.release();
                     return Ok(false);

@@ -68,6 +68,8 @@ pub struct Events {
     pub plain_unasked: AtomicU64,
     /// Nothing in common.
     pub plain_no_common: AtomicU64,
+    /// Compression was asked for, and this process only observes.
+    pub plain_observed: AtomicU64,
     /// The peer refuses to be asked.
     pub plain_refused_by_peer: AtomicU64,
     /// Items of offers that mean nothing here.
@@ -119,6 +121,7 @@ impl Events {
         read(&[
             ("not_asked", &self.plain_unasked),
             ("nothing_common", &self.plain_no_common),
+            ("observing", &self.plain_observed),
             ("refused_by_peer", &self.plain_refused_by_peer),
         ])
     }

@@ -57,7 +57,7 @@ fn every_show_answers_psql_over_the_unix_socket() {
     let help = site.ask("show help");
     let shows: Vec<&str> =
         help.lines().filter_map(|line| line.split('|').next()).filter(|c| c.starts_with("SHOW ")).collect();
-    assert_eq!(shows.len(), 11, "{help}");
+    assert_eq!(shows.len(), 12, "{help}");
     for show in shows {
         assert!(!site.ask(&show.to_lowercase()).is_empty(), "{show}");
     }

@@ -15,6 +15,8 @@ mod hostile;
 mod large;
 mod lost_peers;
 mod metrics;
+mod observe;
+mod observe_accuracy;
 mod passthrough;
 mod pipelines;
 mod quiet;

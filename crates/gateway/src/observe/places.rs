@@ -1,0 +1,78 @@
+//! How many bursts are recorded or wait for the sampler at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bursts of bulk. One takes about 1 MiB and a few milliseconds of the sampler.
+const BULK_MAX: usize = 8;
+/// Bursts of small messages, which may take minutes to record.
+const SMALL_MAX: usize = 256;
+/// Bytes of all together.
+const HELD_SIZE_MAX: usize = 16 << 20;
+
+/// All places.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    bulk: AtomicUsize,
+    small: AtomicUsize,
+    held_size: AtomicUsize,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    is_bulk: bool,
+    size: usize,
+}
+
+impl Places {
+    pub(super) fn take(self: &Arc<Self>, is_bulk: bool) -> Option<Place> {
+        let (taken, most) = self.of(is_bulk);
+        if self.held_size.load(Ordering::Relaxed) >= HELD_SIZE_MAX {
+            return None;
+        }
+        // Counted first, so that the drop of the guard is always right.
+        let before = taken.fetch_add(1, Ordering::Relaxed);
+        let place = Place { places: self.clone(), is_bulk, size: 0 };
+        (before < most).then_some(place)
+    }
+
+    fn of(&self, is_bulk: bool) -> (&AtomicUsize, usize) {
+        if is_bulk { (&self.bulk, BULK_MAX) } else { (&self.small, SMALL_MAX) }
+    }
+}
+
+impl Place {
+    /// The burst holds so many bytes. False when all together hold too many: it is to end.
+    pub(super) fn holds(&mut self, size: usize) -> bool {
+        let more = size.saturating_sub(self.size);
+        self.size += more;
+        self.places.held_size.fetch_add(more, Ordering::Relaxed) + more < HELD_SIZE_MAX
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.of(self.is_bulk).0.fetch_sub(1, Ordering::Relaxed);
+        self.places.held_size.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_and_bytes_are_counted_together() {
+        let places = Arc::new(Places::default());
+        let taken: Vec<_> = (0..10).filter_map(|_| places.take(true)).collect();
+        assert_eq!(taken.len(), BULK_MAX);
+        let mut small = places.take(false).unwrap();
+        assert!(small.holds(HELD_SIZE_MAX / 2));
+        assert!(!small.holds(HELD_SIZE_MAX));
+        assert!(places.take(false).is_none());
+        drop((taken, small));
+        assert!(places.take(true).is_some() && places.take(false).is_some());
+    }
+}

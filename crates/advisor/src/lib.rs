@@ -21,11 +21,11 @@ pub mod finding;
 pub mod heap_page;
 pub mod index;
 pub mod layout;
-pub mod price;
-pub mod report;
 #[cfg(test)]
 mod made;
 pub mod plan;
+pub mod price;
+pub mod report;
 pub mod rules;
 pub mod simulate;
 pub mod snapshot;

@@ -156,7 +156,7 @@ fn propose(
     let now = Sizes::now(table);
     let mut after = after.clone();
     let mut proposal = Proposal { object: table_object(table), ..Proposal::default() };
-    let (mut first, mut last, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut script, mut indexes) = (Vec::new(), Vec::new());
     for (index, own) in weighed.iter().enumerate() {
         let finding = &own.candidate.finding;
         let place = index_of(table, finding);
@@ -167,17 +167,14 @@ fn propose(
             let saved = u64::try_from(finding.bytes.disk.saved()).unwrap_or(0);
             let left = table.indexes[place].bytes.saturating_sub(saved);
             after.indexes[place] = after.indexes[place].min(left);
-            let is_gone = matches!(finding.rule, Rule::DuplicateIndex | Rule::UnusedIndex);
-            let steps = if is_gone { &mut first } else { &mut last };
             // A table that is built anew has new indexes.
             if finding.rule != Rule::IndexBloat || as_it_is.is_none() {
-                steps.push(Step {
+                indexes.push(Step {
                     title: finding.title.clone(),
                     statements: finding.sql.clone(),
                     lock: finding.cost.clone(),
                 });
             }
-            gone.extend(is_gone.then_some(place));
         }
     }
     let bytes = Bytes {
@@ -192,16 +189,13 @@ fn propose(
         Bytes { memory: Change { after: bytes.memory.after.min(bytes.memory.now), ..bytes.memory }, ..bytes };
     proposal.bloat_bytes = as_it_is.map_or(0, |anew| difference(now.total(), anew.total()));
     if as_it_is.is_some() {
-        let mut kept = table.clone();
-        gone.sort_unstable();
-        gone.dedup();
-        gone.iter().rev().for_each(|place| drop(kept.indexes.remove(*place)));
-        let (steps, warnings) = wiring::script(snapshot, &kept, &edits_of(weighed, chosen));
-        first.extend(steps);
+        // Before the indexes go: a script checks that the catalogs are as they were.
+        let (steps, warnings) = wiring::script(snapshot, table, &edits_of(weighed, chosen));
+        script = steps;
         proposal.warnings = warnings;
     }
-    first.extend(last);
-    proposal.sql = first;
+    script.extend(indexes);
+    proposal.sql = script;
     Some(proposal)
 }
 

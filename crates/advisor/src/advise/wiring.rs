@@ -1,9 +1,11 @@
 //! What the report is made with: the rules, the SQL of a rewrite, and bytes in a compressed tablespace.
 
+use crate::arrangement::{Arrangement, is_new_table};
 use crate::codecs::Means;
 use crate::datum;
 use crate::edit::Edit;
 use crate::finding::Step;
+use crate::plan::{self, Method, Request};
 use crate::rules::{
     Candidate, bloat, constant, documents, dropped, fillfactor, indexes, maintenance, order, packing, toast,
     types, zson,
@@ -42,15 +44,42 @@ pub(super) fn jsonb(text: &str) -> Option<Vec<u8>> {
 pub(super) const DATABASE_RULES: &[fn(&Snapshot) -> Vec<Candidate>] = &[maintenance::candidates];
 
 /// Steps that build a table anew with these changes (none: as it is), and what hinders them.
-pub(super) fn script(_snapshot: &Snapshot, table: &Table, edits: &[&Edit]) -> (Vec<Step>, Vec<String>) {
-    if !edits.is_empty() {
-        return Default::default();
+pub(super) fn script(snapshot: &Snapshot, table: &Table, edits: &[&Edit]) -> (Vec<Step>, Vec<String>) {
+    if edits.is_empty() {
+        return (vec![vacuum_full(table)], Vec::new());
     }
+    let method = if is_new_table(edits) { Method::Offline } else { Method::InPlace };
+    let order = order(table, edits);
+    let edits: Vec<Edit> = edits.iter().map(|edit| (*edit).clone()).collect();
+    let order = (method == Method::Offline).then_some(order.as_slice());
+    let request = Request { table, edits: &edits, order, server_version: snapshot.server.version };
+    match plan::plan(&request, method) {
+        Ok(plan) => (plan.steps, plan.warnings),
+        Err(error) => (Vec::new(), vec![error.to_string()]),
+    }
+}
+
+fn vacuum_full(table: &Table) -> Step {
     let name = crate::rules::qualified(table);
-    let step = Step {
+    Step {
         title: "Build the table anew as it is".to_owned(),
         statements: vec![format!("VACUUM (FULL, ANALYZE) {name};")],
         lock: format!("ACCESS EXCLUSIVE on {name}, for its duration"),
+    }
+}
+
+/// The columns of the new table as [`Request::order`] has them.
+fn order(table: &Table, edits: &[&Edit]) -> Vec<usize> {
+    let extracted = edits.iter().filter_map(|edit| match edit {
+        Edit::Extract(extraction) => Some(&extraction.added),
+        _ => None,
+    });
+    let extracted: Vec<&str> = extracted.flatten().map(|added| added.layout.name.as_str()).collect();
+    let place = |name: &str| {
+        let own = table.columns.iter().position(|column| !column.is_dropped && column.name == name);
+        let added = || extracted.iter().position(|added| *added == name).map(|n| table.columns.len() + n);
+        own.or_else(added)
     };
-    (vec![step], Vec::new())
+    let arrangement = Arrangement::of(table, edits);
+    arrangement.columns.iter().filter_map(|stored| place(&stored.layout.name)).collect()
 }

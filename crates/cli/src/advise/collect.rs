@@ -11,6 +11,7 @@
 mod blocks;
 mod catalogs;
 mod choice;
+pub(crate) mod definitions;
 mod details;
 mod interrupt;
 mod pages;
@@ -30,7 +31,7 @@ pub(super) use session::Session;
 use super::Failure;
 use crate::cfs::output::Progress;
 use details::FoundIndex;
-use pgshrink_advisor::snapshot::{self, FORMAT, Sampling, Snapshot, Table, TableKind};
+use pgshrink_advisor::snapshot::{self, FORMAT, Sampling, Snapshot, Table, TableKind, Unseen};
 use relations::{Locked, Relation, locked_away};
 use sampled::Sampler;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,9 +80,10 @@ pub(super) fn collect(
     let sampled = sampler.candidates(&found, &locked, &mut unseen);
     sampler.sample(&mut found.relations, &sampled, progress, &mut unseen)?;
     let catalogs = catalogs::catalogs(session)?;
-    let tables = found.relations.into_iter().map(|relation| relation.table).collect();
-    // DEFINITIONS: of tables that have a sample, with `wanted.has_values`, what a rewrite must carry over:
-    // `definitions::collect(session, &mut tables)` fills `Table::definition`. `Session::keyed` and `Session::documents` run queries.
+    let mut tables: Vec<Table> = found.relations.into_iter().map(|relation| relation.table).collect();
+    if wanted.has_values {
+        define(session, &mut tables, &mut unseen)?;
+    }
     Ok(Snapshot {
         format: FORMAT,
         taken_s: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
@@ -91,6 +93,25 @@ pub(super) fn collect(
         catalogs,
         unseen: unseen.done(),
     })
+}
+
+/// What a rewrite must carry over, of tables that were sampled.
+fn define(session: &mut Session, tables: &mut [Table], unseen: &mut Unseens) -> Result<(), Failure> {
+    let sampled = tables.iter().filter(|table| table.sample.is_some());
+    let oids: Vec<u32> = sampled.map(|table| table.oid).collect();
+    let mut found = match session.definitions(&oids)? {
+        Ok(found) => found,
+        Err(refusal) => {
+            unseen.push(Unseen {
+                what: "what belongs to tables".to_owned(),
+                why: format!("{refusal}; so there are no scripts"),
+                remedy: String::new(),
+            });
+            return Ok(());
+        }
+    };
+    tables.iter_mut().for_each(|table| table.definition = found.remove(&table.oid));
+    Ok(())
 }
 
 /// Tables with all that is known of them.

@@ -2,8 +2,8 @@
 
 use super::Failure;
 use crate::backup::decompress;
-use pgshrink_advisor::Snapshot;
 use pgshrink_advisor::finding::EgressSummary;
+use pgshrink_advisor::{Snapshot, egress};
 use pgshrink_backup::base_backup::CompressionAlgorithm;
 use pgshrink_codec::block::Compressor;
 use pgshrink_codec::{Algorithm, Choice};
@@ -14,6 +14,8 @@ use tempfile::NamedTempFile;
 
 /// Most bytes of a file, and of what is compressed in it.
 const FILE_BYTES_MAX: usize = 4 << 30;
+/// Most bytes of a gateway's file.
+const EGRESS_BYTES_MAX: u64 = 256 << 20;
 /// What is compressed at once.
 const FRAME_BYTES: usize = 8 << 20;
 const ZSTD_LEVEL: i64 = 3;
@@ -63,7 +65,14 @@ pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
 
 /// Reads the file of `pgshrink gateway --observe`.
 pub(super) fn load_egress(path: &Path) -> Result<EgressSummary, Failure> {
-    Err(Failure::new(path.display(), "not wired"))
+    let failed = |error: &dyn std::fmt::Display| Failure::new(path.display(), error);
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut bytes = Vec::new();
+    file.take(EGRESS_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    if bytes.len() as u64 > EGRESS_BYTES_MAX {
+        return Err(Failure::new(path.display(), "too large for an observe_file of pgshrink gateway"));
+    }
+    egress::parse(&bytes).map_err(|error| failed(&error))
 }
 
 /// Frames of zstd, each of a part of it.

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
 mod advise;
+mod advise_definitions;
 mod advise_limits;
 mod advise_many;
 mod advise_rights;
 mod advise_sample;
-mod advise_definitions;
 mod arguments;
 mod backup;
 mod backup_auto;

@@ -6,12 +6,15 @@
 //! 3. An error that concerns one query is a [`Refusal`] and the others go on; what ends the session is a [`Failure`].
 
 use super::super::Failure;
+use super::definitions;
 use super::interrupt::Interrupt;
 use crate::surroundings;
+use pgshrink_advisor::snapshot::definition::Definition;
 use pgshrink_pgclient::connection::{Connection, Event, Limits, Options, Pipeline, Statement};
 use pgshrink_pgclient::protocol::backend::{Report, Row};
 use pgshrink_pgclient::{Conninfo, Error as ClientError, Parameters, conninfo};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
@@ -154,6 +157,11 @@ impl Session {
     pub(super) fn with_parameters(&mut self, sql: &str, parameters: &[&str]) -> Tried<()> {
         let parameters: Vec<_> = parameters.iter().map(|parameter| Some(*parameter)).collect();
         self.attempt(|connection| connection.query_params(sql, &parameters).map(drop))
+    }
+
+    /// What belongs to tables.
+    pub(super) fn definitions(&mut self, oids: &[u32]) -> Tried<BTreeMap<u32, Definition>> {
+        self.attempt(|connection| definitions::definitions(connection, oids))
     }
 
     /// Turns a planner's setting on or off.

@@ -1,6 +1,7 @@
 //! Tests that need more than the crate: real servers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod advice;
 mod rebuilt;
 mod server;
 mod table;

@@ -37,6 +37,8 @@ pub enum Source<'e> {
     Recompressed(&'e crate::edit::Recompression),
 }
 
+/// Rows that orders are compared on: the search takes as many milliseconds as it has hundreds of them.
+const ORDERED_ROWS: usize = 250;
 /// `TOAST_TUPLE_TARGET`, which is `TOAST_TUPLE_THRESHOLD` too.
 pub const TOAST_TARGET: u16 = 2032;
 
@@ -79,7 +81,7 @@ impl<'e> Arrangement<'e> {
     fn reorder(&mut self, table: &Table) {
         let layouts: Vec<layout::Column> = self.columns.iter().map(|stored| stored.layout.clone()).collect();
         // Which values go to the TOAST table hardly depends on the order.
-        let values = Rows::of(&Server::default(), table, self).all_values();
+        let values = Rows::of(&Server::default(), table, self).some_values(ORDERED_ROWS);
         let order = order::best(&layouts, &values);
         if order.len() == self.columns.len() {
             self.columns = order.into_iter().map(|index| self.columns[index].clone()).collect();

@@ -156,13 +156,14 @@ impl<'t> Simulation<'t> {
     fn rebuilt_by(&self, way: Way, edits: &[&Edit]) -> Sizes {
         let arrangement = Arrangement::of(self.table, edits);
         let filled = self.fill(&arrangement, way);
+        let scale = self.scale / passes(self.sample) as f64;
         let pages = match (self.sample.is_whole, way) {
             (true, Way::Alter) => place::extended_ahead(filled.heap.page_count(), self.server.version),
             (true, _) => filled.heap.page_count(),
             (false, Way::Alter) => {
-                place::extended_ahead(whole(filled.heap.pages_begun() * self.scale), self.server.version)
+                place::extended_ahead(whole(filled.heap.pages_begun() * scale), self.server.version)
             }
-            (false, _) => whole(filled.heap.pages_begun() * self.scale),
+            (false, _) => whole(filled.heap.pages_begun() * scale),
         };
         let (toast, toast_index) = match filled.has_toast_table {
             true => self.toast_sizes(&filled),
@@ -191,7 +192,8 @@ impl<'t> Simulation<'t> {
             chunks: 0,
             has_toast_table: has_toast_table(self.table, arrangement, way),
         };
-        for row in 0..rows.count() {
+        let count = rows.count();
+        for row in (0..passes(self.sample)).flat_map(|_| 0..count) {
             let stored = rows.row(row);
             for bytes in stored.external {
                 filled.chunks += u64::from(bytes.div_ceil(CHUNK_BYTES));
@@ -203,12 +205,10 @@ impl<'t> Simulation<'t> {
     }
 
     fn toast_sizes(&self, filled: &Filled) -> (ForkBytes, u64) {
+        let scale = self.toast_scale / passes(self.sample) as f64;
         let (pages, chunks) = match self.sample.is_whole {
             true => (filled.toast.page_count(), filled.chunks),
-            false => (
-                whole(filled.toast.pages_begun() * self.toast_scale),
-                whole(filled.chunks as f64 * self.toast_scale),
-            ),
+            false => (whole(filled.toast.pages_begun() * scale), whole(filled.chunks as f64 * scale)),
         };
         (with_maps(pages), toast_index_pages(chunks).saturating_mul(PAGE))
     }
@@ -323,6 +323,20 @@ fn has_toast_table(table: &Table, arrangement: &Arrangement<'_>, way: Way) -> bo
     // The declared lengths of the columns decide; as long as all are kept, they are what they were.
     is_long && (table.toast.is_some() || !is_only_kept)
 }
+
+/// How often the rows of a sample are stored. Of a whole table once. Of a part of it more often: at the end some pages are not full, in
+/// which rows to come would have found room, and they should not weigh more than they do in the table.
+fn passes(sample: &Sample) -> usize {
+    match sample.is_whole {
+        true => 1,
+        false => (PASSED_ROWS / sample.rows.len().max(1)).clamp(1, PASSES_MAX),
+    }
+}
+
+/// Rows up to which a sample is stored again.
+const PASSED_ROWS: usize = 40_000;
+/// How often at most.
+const PASSES_MAX: usize = 8;
 
 /// To whole units.
 fn whole(count: f64) -> u64 {

@@ -219,7 +219,7 @@ fn random_table(rng: &mut Rng) -> Table {
     });
     let columns: Vec<Column> = columns.collect();
     let seed = rng.bits();
-    let (rows, bloat) = (rng.between(0, 3_000) as u32, rng.below(300) as u64);
+    let (rows, bloat) = (rng.between(0, 1_500) as u32, rng.below(300) as u64);
     let of = columns.clone();
     table(columns, rows, bloat, move |row, index| {
         let mut rng = Seed(seed ^ (u64::from(row) << 8) ^ index as u64).rng();
@@ -312,7 +312,7 @@ fn the_same_snapshot_gives_the_same_report_and_all_its_bytes_are_told() {
 #[test]
 fn odd_figures_are_no_trouble() {
     let mut rng = Seed::from_env_or_time().rng();
-    for _ in 0..200 {
+    for _ in 0..100 {
         let mut table = random_table(&mut rng);
         let number =
             |rng: &mut Rng| *rng.pick(&[0, 1, 8191, 8192, u64::from(u32::MAX), u64::MAX / 2, u64::MAX]);

@@ -2,7 +2,7 @@
 
 use super::place::Relation;
 use super::rows::Rows;
-use super::{Way, add_chunks};
+use super::{Way, add_chunks, passes};
 use crate::arrangement::Arrangement;
 use crate::layout::heap::PAGE_BYTES;
 use crate::snapshot::{Sample, Server, Table};
@@ -44,6 +44,7 @@ pub(super) fn of(server: &Server, table: &Table, sample: &Sample, scale: f64) ->
     let arrangement = Arrangement::of(table, &[]);
     let mut rows = Rows::of(server, table, &arrangement);
     let mut toast = Relation::new(100, Way::Insert);
+    let mut outside = Vec::new();
     let mut blocks = vec![Block::default(); sample.blocks.len().max(1)];
     for row in 0..rows.count() {
         let Some(place) = sample.rows.get(row) else { break };
@@ -52,15 +53,20 @@ pub(super) fn of(server: &Server, table: &Table, sample: &Sample, scale: f64) ->
         blocks[index].rows += 1.0;
         blocks[index].bytes += (stored.bytes.next_multiple_of(8) + 4) as f64;
         for bytes in stored.external {
-            add_chunks(&mut toast, *bytes);
+            outside.push(*bytes);
             blocks[index].outside += f64::from(*bytes);
         }
     }
+    // As often as when the table is built anew.
+    for bytes in (0..passes(sample)).flat_map(|_| &outside) {
+        add_chunks(&mut toast, *bytes);
+    }
+    let found = toast.pages_begun() / passes(sample) as f64;
     let by = |figure: fn(&Block) -> f64| scale * correction(table, &blocks, scale, figure);
     Scales {
         pages: by(|block| block.bytes),
         rows: by(|block| block.rows),
-        toast: toast_scale(table, &blocks, &toast, by(|block| block.outside)),
+        toast: toast_scale(table, &blocks, found, by(|block| block.outside)),
     }
 }
 
@@ -89,10 +95,10 @@ fn is_counted(table: &Table) -> bool {
     table.row_estimate > 0.0 && changed.is_some_and(|changed| changed as f64 <= table.row_estimate * STALE)
 }
 
-fn toast_scale(table: &Table, blocks: &[Block], toast: &Relation, scale: f64) -> f64 {
+/// `found`: pages of the TOAST table that the sampled rows need.
+fn toast_scale(table: &Table, blocks: &[Block], found: f64, scale: f64) -> f64 {
     let now = table.toast.map_or(0, |toast| toast.bytes.main / PAGE_BYTES as u64) as f64;
     let outside = Series::of(blocks.iter().map(|block| block.outside));
-    let found = toast.pages_begun();
     let error = outside.error() / outside.mean;
     let is_consistent = found > 0.0 && found * scale * (1.0 + ERRORS * error) >= now;
     if now > 0.0 && is_consistent { now / found } else { scale }

@@ -13,6 +13,7 @@ mod maintenance;
 mod mutated;
 mod packing;
 mod plan;
+mod advice;
 mod rebuilt;
 mod report;
 mod server;

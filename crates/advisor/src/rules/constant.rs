@@ -93,7 +93,7 @@ fn candidate(table: &Table, sample: &Sample, index: usize) -> Option<Candidate> 
             "{} of {rows} sampled rows have the value {literal}. It could come from a view{}. Or the column could be NULL where it has \
              this value, and a view say coalesce({name}, {literal}): then nothing is stored for it, but the row gets a bitmap if it has \
              no NULL yet.",
-            rows - exceptions,
+            rows.saturating_sub(exceptions),
             if exceptions == 0 { "" } else { ", and the exceptions from a table beside this one" }
         ),
         bytes: Bytes::default(),
@@ -131,7 +131,7 @@ fn common(sample: &Sample, index: usize) -> Option<(&str, usize)> {
     // The smallest of equally frequent ones: not what a hash map comes across first.
     let (value, count) = counts.into_iter().max_by(|a, b| (a.1, b.0).cmp(&(b.1, a.0)))?;
     let is_short = value.chars().count() <= CHARACTERS_MAX;
-    is_short.then_some((value, values.len() - count))
+    is_short.then_some((value, values.len().saturating_sub(count)))
 }
 
 /// Whether indexes, foreign keys, generated columns or a sequence need the column.

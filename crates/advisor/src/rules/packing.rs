@@ -48,8 +48,10 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
         && !table.has_children
         && table.extension.is_none();
     let refers = |of: &Table| of.foreign_keys.iter().any(|key| key.foreign_table == table.oid);
-    let is_free = table.foreign_keys.is_empty() && !snapshot.tables.iter().any(refers);
-    if !is_alone || !is_free || !is_written_once(table) || sample.rows.len() < ROWS_MIN {
+    if !is_alone || !is_written_once(table) || sample.rows.len() < ROWS_MIN {
+        return None;
+    }
+    if !table.foreign_keys.is_empty() || snapshot.tables.iter().any(refers) {
         return None;
     }
     let (key, order) = key(table)?;
@@ -133,7 +135,10 @@ impl Rows {
                 Some(text) => stored(&column.type_id, text).map(Some),
                 None => (*place == Place::Null).then_some(None),
             };
-            let texts = sampled.values.as_ref().filter(|texts| texts.len() == count)?;
+            let texts = sampled
+                .values
+                .as_ref()
+                .filter(|texts| texts.len() == count && sampled.places.len() == count)?;
             values.push(texts.iter().zip(&sampled.places).map(value).collect::<Option<_>>()?);
         }
         Some(Rows { columns, values, count })

@@ -10,7 +10,9 @@ const COLUMNS: &str = "select coalesce(jsonb_agg(jsonb_build_object(
     'type_kind', case when t.typtype = 'd' then 'b' else t.typtype end, 'type_modifier', atttypmod, 'length', attlen,
     'alignment', attalign, 'storage', attstorage, 'compression', ' ', 'is_not_null', attnotnull, 'is_dropped', attisdropped,
     'generated', rpad(attgenerated::text, 1), 'identity', rpad(attidentity::text, 1), 'has_missing', atthasmissing,
-    'default', pg_get_expr(adbin, adrelid), 'collation', null, 'statistics', null) order by attnum), '[]')
+    'default', pg_get_expr(adbin, adrelid), 'collation',
+      (select format('%I.%I', s.nspname, collname) from pg_collation c join pg_namespace s on s.oid = collnamespace
+       where c.oid = attcollation and attcollation <> typcollation), 'statistics', null) order by attnum), '[]')
   from pg_attribute a left join pg_type t on t.oid = atttypid left join pg_namespace n on n.oid = typnamespace
     left join pg_attrdef d on d.adrelid = attrelid and adnum = attnum
   where attrelid = $oid and attnum > 0";

@@ -348,7 +348,7 @@ fn what_depends_on_a_column_changes_with_it_or_keeps_it_as_it_is() {
         let types = "select string_agg(distinct atttypid::regtype::text, ' ') from pg_attribute
             where attrelid >= 16384 and attname in ('Id', 'parent', 'order')";
         assert_eq!(cluster.sql(types).unwrap().trim(), "uuid");
-        // A partner that was not seen, or a foreign key that is not known.
+        // Without a partner that was not seen, or a foreign key that is not known, nothing is said.
         let mut partial = seen.clone();
         partial.tables.retain(|table| table.name != "line");
         assert_eq!(found(&partial, "Order", "Id"), None);
@@ -377,6 +377,7 @@ fn partitions_change_with_their_table_and_keys_of_partitions_never() {
                  insert into parent select gen_random_uuid() from generate_series(1, 200);
                  insert into child select gen_random_uuid() from generate_series(1, 200);
                  create domain code as text check (length(value) = 36); create table d (c code);
+                 create table collated (c char(30) collate \"C\" default 'none'); insert into collated select 'name ' || n from generate_series(1, 200) n;
                  insert into d select gen_random_uuid() from generate_series(1, 200)",
             )
             .unwrap();
@@ -402,7 +403,8 @@ fn partitions_change_with_their_table_and_keys_of_partitions_never() {
         );
         let domain = found(&seen, "d", "c").unwrap();
         assert!(!domain.is_recommended && domain.finding.risks.iter().any(|risk| risk.contains("code")));
-        for candidate in [&candidate, &domain] {
+        let collated = found(&seen, "collated", "c").unwrap();
+        for candidate in [&candidate, &domain, &collated] {
             assert_eq!(count(&cluster, candidate.finding.proof.as_deref().unwrap()), 0);
             run(&cluster, &candidate.finding.sql);
         }
@@ -410,6 +412,9 @@ fn partitions_change_with_their_table_and_keys_of_partitions_never() {
             "select string_agg(distinct attrelid::regclass::text, ' ') from pg_attribute where attname = 'c'
             and atttypid = 'uuid'::regtype";
         assert_eq!(cluster.sql(types).unwrap().trim(), "d p p0 p1");
+        let collation =
+            "insert into collated default values; select collation for (c), c from collated where c = 'none'";
+        assert_eq!(cluster.sql(collation).unwrap(), "\"C\"|none", "the collation and the default stay");
     });
 }
 

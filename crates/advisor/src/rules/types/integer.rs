@@ -110,9 +110,9 @@ pub(in crate::rules) fn is_growing(numbers: &[i64]) -> bool {
     let (first, last) = (sorted(&numbers[..quarter]), sorted(&numbers[numbers.len() - quarter..]));
     let mut all = sorted(numbers);
     all.dedup();
-    // A tenth of them may be rows that were updated, and moved.
-    let tenth = quarter / 10;
-    let is_above = quarter > 0 && last[tenth] > first[quarter - 1 - tenth];
+    // A part of them may be rows that were updated, and moved.
+    let moved = quarter / 4;
+    let is_above = quarter > 0 && last[moved] > first[quarter - 1 - moved];
     is_above && all.len() * 2 > numbers.len()
 }
 

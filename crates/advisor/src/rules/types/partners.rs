@@ -1,6 +1,6 @@
 //! What must change together: both sides of foreign keys, and all partitions of a table.
 
-use super::values::is_changeable;
+use super::values::{is_changeable, is_key};
 use super::{Conversion, conversion, misfit_query, substituted};
 use crate::snapshot::{Column, ForeignKey, Snapshot, Table, TableKind};
 use crate::sql::{qualified, quote_ident};
@@ -39,7 +39,7 @@ impl<'s> Partners<'s> {
             }
             members.push(member);
             let found = keys_of(snapshot, member);
-            if found.iter().filter(|(of, key)| refers_to(of, key, member)).count() < referring(member) {
+            if found.iter().filter(|(_, key)| refers_to(key, member)).count() < referring(member) {
                 return None;
             }
             for (of, key) in found {
@@ -150,7 +150,12 @@ impl<'s> Partners<'s> {
 fn actions(column: &Column, conversion: &Conversion) -> String {
     let name = quote_ident(&column.name);
     let using = substituted(&conversion.using, column, &name);
-    let change = format!("ALTER COLUMN {name} TYPE {} USING {using}", conversion.type_name);
+    // Without that it would get the type's own.
+    let collation = match (&column.collation, conversion.type_name.as_str()) {
+        (Some(collation), "text") => format!(" COLLATE {collation}"),
+        _ => String::new(),
+    };
+    let change = format!("ALTER COLUMN {name} TYPE {}{collation} USING {using}", conversion.type_name);
     match column.default.as_deref().filter(|_| !column.identity.is_alphabetic()) {
         Some(default) => {
             let default = substituted(&conversion.using, column, &format!("({default})"));
@@ -184,17 +189,21 @@ fn is_number(number: i16, index: usize) -> bool {
     usize::try_from(number) == Ok(index + 1)
 }
 
-fn refers_to(_of: &Table, key: &ForeignKey, (table, index): Member<'_>) -> bool {
+fn refers_to(key: &ForeignKey, (table, index): Member<'_>) -> bool {
     key.foreign_table == table.oid && key.foreign_columns.iter().any(|number| is_number(*number, index))
 }
 
 /// Foreign keys with the column on one of their sides.
 fn keys_of<'s>(snapshot: &'s Snapshot, member: Member<'s>) -> Vec<(&'s Table, &'s ForeignKey)> {
     let (table, index) = member;
+    // Most columns are no keys, and most databases have many tables.
+    if !is_key(table, index) {
+        return Vec::new();
+    }
     let of_table = |of: &'s Table| {
         of.foreign_keys.iter().filter_map(move |key| {
             let is_here = of.oid == table.oid && key.columns.iter().any(|number| is_number(*number, index));
-            (is_here || refers_to(of, key, member)).then_some((of, key))
+            (is_here || refers_to(key, member)).then_some((of, key))
         })
     };
     snapshot.tables.iter().flat_map(of_table).collect()

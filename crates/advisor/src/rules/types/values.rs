@@ -18,7 +18,7 @@ pub(super) struct Values<'s> {
     pub(super) default: Option<String>,
     /// `pg_column_size` of each.
     sizes: &'s [u32],
-    /// It has a unique index or a foreign key, or other tables refer to it.
+    /// See [`is_key`].
     pub(super) is_key: bool,
 }
 
@@ -51,7 +51,7 @@ impl<'s> Values<'s> {
         let default =
             default.map(|text| if is_padded { text.trim_end_matches(' ').to_owned() } else { text });
         let sizes = &sampled.sizes;
-        let is_key = is_key(snapshot, table, index);
+        let is_key = is_key(table, index);
         Some(Values { snapshot, table, column, texts, default, sizes, is_key })
     }
 
@@ -145,19 +145,14 @@ fn are_indexes_changeable(table: &Table, index: usize) -> bool {
     })
 }
 
-/// Whether the column is a key by itself or a part of a foreign key.
-fn is_key(snapshot: &Snapshot, table: &Table, index: usize) -> bool {
+/// Whether the column is part of a key: of a unique one, which foreign keys of other tables need too, or of a foreign one.
+pub(super) fn is_key(table: &Table, index: usize) -> bool {
     let is_this = |number: &i16| usize::try_from(*number) == Ok(index + 1);
     let is_unique = table.indexes.iter().any(|of| {
         (of.is_unique || of.is_primary || of.is_replica_identity)
             && of.columns.iter().take(of.key_count).any(|key| is_this(&key.table_column))
     });
-    let refers = table.foreign_keys.iter().any(|key| key.columns.iter().any(is_this));
-    let is_referred = |of: &Table| {
-        let mut keys = of.foreign_keys.iter();
-        keys.any(|key| key.foreign_table == table.oid && key.foreign_columns.iter().any(is_this))
-    };
-    is_unique || refers || snapshot.tables.iter().any(is_referred)
+    is_unique || table.foreign_keys.iter().any(|key| key.columns.iter().any(is_this))
 }
 
 /// Whether an expression has the name in it, quoted or not, as a word of its own.

@@ -8,7 +8,8 @@
 //! rows as it had in those where it was seen.
 //!
 //! Counting blocks instead of rows makes rows of a key that lie together (lines of an order) what they are: seen all or not at all.
-//! Keys are divided by their rows per block, so that the two ways of lying do not mix.
+//! Keys are divided by their rows per block, so that the two ways of lying do not mix, and by their lengths: short texts have more
+//! duplicates than long ones, and their bytes are not those of long ones.
 //!
 //! What it cannot know: whether a group of rows that ends with its block goes on in the next one. Such pieces are put together
 //! as often as neighbouring rows within blocks have the same key.
@@ -33,6 +34,8 @@ pub struct Seen {
     pub rows: u32,
     /// Sampled blocks with it.
     pub blocks: u32,
+    /// Bytes of its tuple.
+    pub bytes: usize,
     /// It is the first of a block, and nowhere else.
     pub begins_block: bool,
     /// It is the last of a block, and nowhere else.
@@ -52,7 +55,7 @@ pub struct Group {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// By stratum and blocks: blocks in the table, and how many keys of the table one seen key stands for.
-    posteriors: HashMap<(u32, u32), Vec<(f64, f64)>>,
+    posteriors: HashMap<(Stratum, u32), Vec<(f64, f64)>>,
     fraction: f64,
     /// How often the row before or behind has the same key.
     continued: f64,
@@ -64,7 +67,7 @@ impl Model {
     /// From all keys of the sample, `fraction` of the table's blocks (more than 0, less than 1), and the part of neighbouring
     /// sampled rows that have the same key.
     pub fn new(seen: &[Seen], fraction: f64, continued: f64) -> Model {
-        let mut counts: HashMap<u32, HashMap<u32, f64>> = HashMap::new();
+        let mut counts: HashMap<Stratum, HashMap<u32, f64>> = HashMap::new();
         let (mut pieces, mut piece_rows) = (0u64, 0u64);
         for key in seen {
             if key.blocks <= HEAVY {
@@ -103,11 +106,15 @@ impl Model {
     }
 }
 
-/// Keys with alike numbers of rows per block.
-fn stratum(key: &Seen) -> u32 {
+/// Classes of rows per block and of length.
+type Stratum = (u32, u32);
+
+/// Keys of about the same length with about the same number of rows per block.
+fn stratum(key: &Seen) -> Stratum {
+    let length = (key.bytes / 8).max(1).ilog2();
     match (key.rows, key.blocks.max(1)) {
-        (rows, blocks) if rows <= blocks => 0,
-        (rows, blocks) => 1 + (rows / blocks).max(1).ilog2(),
+        (rows, blocks) if rows <= blocks => (0, length),
+        (rows, blocks) => (1 + (rows / blocks).max(1).ilog2(), length),
     }
 }
 

@@ -215,6 +215,7 @@ impl Plan<'_> {
                 Seen {
                     rows: run.len() as u32,
                     blocks,
+                    bytes: self.key_bytes(first),
                     begins_block: blocks == 1 && is_edge(first, first.checked_sub(1)),
                     ends_block: blocks == 1 && is_edge(last, Some(last + 1)),
                 },

@@ -83,7 +83,9 @@ fn compare(
         let found = index::planned_bytes(table, &table.indexes[0], ROWS).unwrap();
         let error = found.abs_diff(actual) * 1000 / actual;
         println!("{part:?} {name}: {} pages, {} found: {error} per mille", actual / 8192, found / 8192);
-        if error > allowed {
+        // A page of a small index is more than the error allowed.
+        let is_near = *part != Part::Whole && found.abs_diff(actual) <= 8192;
+        if error > allowed && !is_near {
             wrong.push(format!("{part:?} {name}: {} pages, {} found", actual / 8192, found / 8192));
         }
         // What there is now is as small as it can be: nothing is to be gained.
@@ -135,7 +137,8 @@ fn indexes_of_columns_with_another_type_have_the_pages_that_a_server_gives_them(
         cluster
             .sql(
                 "create table t (id text not null, code text, n int8 not null, other int4 not null);
-                 insert into t select gen_random_uuid(), n % 5000, n % 40000, n from generate_series(1, 100000) n;
+                 insert into t select gen_random_uuid(), n % 5000, n, (random() * 1e9)::int
+                    from (select (random() * 40000)::int n from generate_series(1, 100000)) of;
                  create unique index t_id on t (id); create index t_code on t (code, n); create index t_n on t (n);
                  create index t_all on t (other, id, code) where n is not null; create index t_other on t (other);
                  create index t_lower on t (lower(id)); create index t_hash on t using hash (code);

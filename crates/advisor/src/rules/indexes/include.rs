@@ -24,26 +24,8 @@ pub fn merged(about: &About<'_>) -> Vec<Candidate> {
 }
 
 fn merge(about: &About<'_>, unique: &Index, covering: &Index, rows: u64) -> Option<Candidate> {
-    let is_open = |index: &Index| {
-        index.is_valid && index.access_method == "btree" && index.predicate.is_none() && !is_needed(index)
-    };
     let keys = unique.key_count.min(unique.columns.len());
-    let is_pair = unique.oid != covering.oid
-        && unique.is_unique
-        && unique.columns.len() == keys
-        && !covering.is_unique
-        && covering.key_count >= keys
-        && covering.columns.len() > keys
-        && is_open(unique)
-        && is_open(covering)
-        && unique.columns.iter().zip(&covering.columns).all(|(a, b)| {
-            a.table_column > 0
-                && a.table_column == b.table_column
-                && a.operator_class == b.operator_class
-                && a.collation == b.collation
-                && a.order_flags == b.order_flags
-        });
-    if !is_pair || !fits_padding(about, unique, &covering.columns[keys..])? {
+    if !is_pair(unique, covering) || !fits_padding(about, unique, &covering.columns[keys..])? {
         return None;
     }
     let added = &covering.columns[keys..];
@@ -96,6 +78,29 @@ fn merge(about: &About<'_>, unique: &Index, covering: &Index, rows: u64) -> Opti
     let mut found = about.candidate(covering, bytes, Confidence::Measured, words);
     found.is_recommended = false;
     Some(found)
+}
+
+/// A unique index without more than its keys, and one that has the same keys and more behind them.
+fn is_pair(unique: &Index, covering: &Index) -> bool {
+    let is_open = |index: &Index| {
+        index.is_valid && index.access_method == "btree" && index.predicate.is_none() && !is_needed(index)
+    };
+    let keys = unique.key_count.min(unique.columns.len());
+    unique.oid != covering.oid
+        && unique.is_unique
+        && unique.columns.len() == keys
+        && !covering.is_unique
+        && covering.key_count >= keys
+        && covering.columns.len() > keys
+        && is_open(unique)
+        && is_open(covering)
+        && unique.columns.iter().zip(&covering.columns).all(|(a, b)| {
+            a.table_column > 0
+                && a.table_column == b.table_column
+                && a.operator_class == b.operator_class
+                && a.collation == b.collation
+                && a.order_flags == b.order_flags
+        })
 }
 
 /// Whether columns of fixed length that are never NULL make no tuple of the index longer.

@@ -112,7 +112,15 @@ fn wide_rows() -> (Vec<RowPart>, Vec<RowPart>) {
         ("value", "checksum", "bytea", 65),
         ("padding", "", "", 3),
     ]);
-    (wide.clone(), wide)
+    let after = row(&[
+        ("header", "", "", 23),
+        ("padding", "", "", 1),
+        ("value", "seq", "bigint", 8),
+        ("value", "checksum", "bytea", 33),
+        ("padding", "", "", 3),
+        ("value", "payload", "bytea", 1700),
+    ]);
+    (wide, after)
 }
 
 pub fn table(name: &str, bytes: Change, rows: (Vec<RowPart>, Vec<RowPart>)) -> TableReport {

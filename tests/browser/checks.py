@@ -22,6 +22,8 @@ AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 # Elements from which on a page is large: axe looks at the contrast of each, for a millisecond.
 LARGE = 12_000
+# The report that has everything is looked at in every size and scheme, others in half of them.
+THOROUGH = "everything"
 
 
 def check(name, problems):
@@ -272,10 +274,11 @@ def look_at(browser, name):
             label = f"{name} at {width} px, {scheme}"
             if scheme == "light":
                 fits(page, label)
-            if not is_large:
+            if is_large:
+                if (width, scheme) == (WIDTHS[0], SCHEMES[0]):
+                    accessible(page, label, has_contrast=False)
+            elif name == THOROUGH or (width, scheme) in ((375, "light"), (768, "dark"), (1280, "light")):
                 accessible(page, label)
-            elif (width, scheme) == (WIDTHS[0], SCHEMES[0]):
-                accessible(page, label, has_contrast=False)
     page.page.emulate_media(color_scheme="light")
     # Closed details may hide what is too wide.
     page.page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")

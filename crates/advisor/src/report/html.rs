@@ -96,7 +96,9 @@ fn page(report: &Report, picture: Option<&Picture>) -> String {
                     }
                 }
                 footer {
-                    p { "Made by pgshrink advise from a snapshot of the database; nothing was changed. 1 kB is 1000 bytes." }
+                    p {
+                        "Made by pgshrink advise from a snapshot of the database; nothing was changed. 1 kB is 1000 bytes."
+                    }
                 }
                 script { (PreEscaped(SCRIPT)) }
             }

@@ -69,12 +69,16 @@ fn row(system: &SystemBytes, y: u32) -> Markup {
     };
     html! {
         g transform={ "translate(0 " (y) ")" } {
-            text class="name" x="24" y="24" font-size="17" font-weight="650" fill="#17202b" { (cut(&system.name, 22)) }
+            text class="name" x="24" y="24" font-size="17" font-weight="650" fill="#17202b" {
+                (cut(&system.name, 22))
+            }
             text class="quiet" x="24" y="43" font-size="12" fill="#4d5a69" { (cut(&system.note, 36)) }
             rect class="before" x=(BAR_X) y="8" width=(length(system.before)) height="17" rx="3" fill="#c3cedb" {}
             rect class="after" x=(BAR_X) y="28" width=(length(system.after)) height="17" rx="3" fill="#1f6fb2" {}
             g font-size="13" {
-                text class="quiet" x=(beside(&length(system.before))) y="21" fill="#4d5a69" { (shown::size(system.before)) }
+                text class="quiet" x=(beside(&length(system.before))) y="21" fill="#4d5a69" {
+                    (shown::size(system.before))
+                }
                 text class="name" x=(beside(&length(system.after))) y="41" font-weight="650" fill="#17202b" {
                     (shown::size(system.after))
                 }

@@ -50,6 +50,9 @@ pub enum Extent {
 /// Rows of a table with [`Extent::Largest`].
 pub const ROWS_MAX: usize = 20;
 
+/// The last line.
+const UNITS: &str = "1 kB is 1000 bytes. What is saved on disk, in a compressed tablespace and in memory is not to be added up.";
+
 /// Of findings and proposals.
 const HEADS: [&str; 4] = ["what", "now, after", "saved\non disk", "saved in\nmemory"];
 
@@ -216,7 +219,7 @@ impl Page {
             report.notes.iter().for_each(|note| self.wrapped(&shown::name(note), "- "));
         }
         self.text.push('\n');
-        self.wrapped("1 kB is 1000 bytes. What is saved on disk, in a compressed tablespace and in memory is not to be added up.", "");
+        self.wrapped(UNITS, "");
     }
 
     /// `1.2 GB → 0.9 GB`.

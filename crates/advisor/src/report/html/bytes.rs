@@ -26,7 +26,9 @@ pub(super) fn change(change: Change) -> Markup {
 pub(super) fn bars(bars: &[(&str, u64)], longest: u64) -> Markup {
     html! {
         div.bars aria-hidden="true" {
-            @for (kind, bytes) in bars { div class=(kind) style={ "width:" (percent(*bytes, longest)) "%" } {} }
+            @for (kind, bytes) in bars {
+                div class=(kind) style={ "width:" (percent(*bytes, longest)) "%" } {}
+            }
         }
     }
 }
@@ -45,8 +47,16 @@ pub(super) fn headline(report: &Report) -> Markup {
     html! {
         div.cards {
             (card("On disk", "Files of tables, indexes and TOAST, uncompressed.", Some(bytes.disk)))
-            (card("In a compressed tablespace", "The same files below cfs with zstd:1. Instead of the first, not on top of it.", bytes.compressed))
-            (card("In memory", "When all of it is cached: buffers hold plain pages, whatever is below them.", Some(bytes.memory)))
+            (card(
+                "In a compressed tablespace",
+                "The same files below cfs with zstd:1. Instead of the first, not on top of it.",
+                bytes.compressed,
+            ))
+            (card(
+                "In memory",
+                "When all of it is cached: buffers hold plain pages, whatever is below them.",
+                Some(bytes.memory),
+            ))
         }
         @if let Some(prices) = &report.prices { (money(prices)) }
     }
@@ -89,13 +99,21 @@ fn money(prices: &Prices) -> Markup {
     html! {
         table.plain {
             caption { "Saved each month, in the currency of the given prices" }
-            thead { tr { th scope="col" { "What" } th.number scope="col" { "Price" } th.number scope="col" { "Saved each month" } } }
+            thead {
+                tr {
+                    th scope="col" { "What" } th.number scope="col" { "Price" } th.number scope="col" {
+                        "Saved each month"
+                    }
+                }
+            }
             tbody {
                 @for (what, amount, price, unit) in lines {
                     @if let Some(amount) = amount {
                         tr {
                             th scope="row" { (what) }
-                            td.number data-label="Price" { @if let Some(price) = price { (price) " " (unit) } @else { "–" } }
+                            td.number data-label="Price" {
+                                @if let Some(price) = price { (price) " " (unit) } @else { "–" }
+                            }
                             td.number data-label="Saved each month" { strong { (shown::money(amount)) } }
                         }
                     }

@@ -49,17 +49,28 @@ pub(super) fn wire(report: &Report) -> Option<Section> {
 }
 
 pub(super) fn documents(report: &Report) -> Option<Section> {
-    let lines: Vec<Line> = report.codecs.iter().flat_map(|relation| relation.documents.iter().map(|figure| Line {
-        name: html! {
-            (object(&relation.object)) "." bdi { (shown::name(&figure.column)) }
-            span.quiet.block { "measured on " (shown::counted(figure.documents as u64, "document", "documents")) }
-        },
-        bytes: figure.bytes,
-        figures: &figure.codecs,
-        last: Some(change(figure.table)),
-    })).collect();
+    let lines: Vec<Line> = report
+        .codecs
+        .iter()
+        .flat_map(|relation| {
+            relation.documents.iter().map(|figure| Line {
+                name: html! {
+                    (object(&relation.object)) "." bdi { (shown::name(&figure.column)) }
+                    span.quiet.block {
+                        "measured on " (shown::counted(figure.documents as u64, "document", "documents"))
+                    }
+                },
+                bytes: figure.bytes,
+                figures: &figure.codecs,
+                last: Some(change(figure.table)),
+            })
+        })
+        .collect();
     let content = html! {
-        p { "Values of json and jsonb as zson: dictionaries are trained on one part of the documents and measured on the rest." }
+        p {
+            "Values of json and jsonb as zson: "
+            "dictionaries are trained on one part of the documents and measured on the rest."
+        }
         (matrix("Documents, by column and codec", &lines, Some("Table now, after"))?)
     };
     Some(Section { id: "documents", title: "Documents", content })

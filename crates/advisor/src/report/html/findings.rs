@@ -16,14 +16,19 @@ pub(super) fn findings(report: &Report) -> Option<Section> {
         html! { p { "Nothing was found that could be made smaller." } }
     } else {
         html! {
-            p { "Each alone, as if nothing else were changed. Findings of one table overlap: its proposal says what all of them save together." }
+            p {
+                "Each alone, as if nothing else were changed."
+                " Findings of one table overlap: its proposal says what all of them save together."
+            }
             div.tools hidden {
                 label for="filter" { "Filter " }
                 input id="filter" type="search" autocomplete="off" spellcheck="false";
                 output for="filter" id="filtered" {}
             }
             table.findings id="findings-table" {
-                caption { (shown::counted(findings.len() as u64, "finding", "findings")) ", the largest saving first" }
+                caption {
+                    (shown::counted(findings.len() as u64, "finding", "findings")) ", the largest saving first"
+                }
                 thead {
                     tr {
                         th scope="col" data-sort="text" { "What" }
@@ -34,7 +39,9 @@ pub(super) fn findings(report: &Report) -> Option<Section> {
                         th scope="col" data-sort="number" { "Known" }
                     }
                 }
-                @for finding in findings.iter().take(FINDINGS_MAX) { (line(finding, number(report, finding))) }
+                @for finding in findings.iter().take(FINDINGS_MAX) {
+                    (line(finding, number(report, finding)))
+                }
             }
             (more(findings.len(), FINDINGS_MAX, "they are in the JSON report."))
         }
@@ -57,16 +64,28 @@ fn line(finding: &Finding, number: usize) -> Markup {
                 td data-label="Finding" data-key=(shown::name(&finding.title)) {
                     span.rule { (shown::rule(finding.rule)) } " " bdi { (shown::name(&finding.title)) }
                 }
-                td.number data-label="Now, after" data-key=(bytes.disk.now) { @if has_bytes { (change(bytes.disk)) } @else { "–" } }
-                td.number data-label="Saved on disk" data-key=(bytes.disk.saved()) { @if has_bytes { (saved(bytes.disk)) } @else { "–" } }
-                td.number data-label="Saved in memory" data-key=(bytes.memory.saved()) { @if has_bytes { (saved(bytes.memory)) } @else { "–" } }
-                td data-label="Known" data-key=(finding.confidence as u8) { (shown::confidence(finding.confidence)) }
+                td.number data-label="Now, after" data-key=(bytes.disk.now) {
+                    @if has_bytes { (change(bytes.disk)) } @else { "–" }
+                }
+                td.number data-label="Saved on disk" data-key=(bytes.disk.saved()) {
+                    @if has_bytes { (saved(bytes.disk)) } @else { "–" }
+                }
+                td.number data-label="Saved in memory" data-key=(bytes.memory.saved()) {
+                    @if has_bytes { (saved(bytes.memory)) } @else { "–" }
+                }
+                td data-label="Known" data-key=(finding.confidence as u8) {
+                    (shown::confidence(finding.confidence))
+                }
             }
             tr.more {
                 td colspan="6" {
                     details {
-                        summary { "Reason, cost" @if !finding.risks.is_empty() { ", risks" } @if !finding.sql.is_empty() { ", SQL" }
-                            span.hidden { " of " (shown::object(&finding.object)) ": " (shown::name(&finding.title)) } }
+                        summary {
+                            "Reason, cost"
+                            @if !finding.risks.is_empty() { ", risks" }
+                            @if !finding.sql.is_empty() { ", SQL" }
+                            span.hidden { " of " (shown::object(&finding.object)) ": " (shown::name(&finding.title)) }
+                        }
                         (details(finding, bytes))
                     }
                 }
@@ -80,11 +99,15 @@ fn details(finding: &Finding, bytes: Bytes) -> Markup {
         p { bdi { (shown::name(&finding.reason)) } }
         dl {
             @if let Some(compressed) = bytes.compressed {
-                dt { "In a compressed tablespace" } dd { (change(compressed)) ", " (saved(compressed)) " saved" }
+                dt { "In a compressed tablespace" } dd {
+                    (change(compressed)) ", " (saved(compressed)) " saved"
+                }
             }
             @if !finding.cost.is_empty() { dt { "Cost" } dd { bdi { (shown::name(&finding.cost)) } } }
             @if !finding.risks.is_empty() {
-                dt { "Risks" } dd { ul { @for risk in &finding.risks { li { bdi { (shown::name(risk)) } } } } }
+                dt { "Risks" } dd {
+                    ul { @for risk in &finding.risks { li { bdi { (shown::name(risk)) } } } }
+                }
             }
             dt { "In its table's proposal" } dd { @if finding.in_proposal { "yes" } @else { "no" } }
         }

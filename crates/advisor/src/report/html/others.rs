@@ -36,7 +36,9 @@ pub(super) fn systems(picture: &Picture) -> Option<Section> {
                         }
                         td.number data-label="Before" { (amount(system.before)) }
                         td.number data-label="After" { (amount(system.after)) }
-                        td.number data-label="Ratio" { strong { (shown::ratio(system.before, system.after)) } }
+                        td.number data-label="Ratio" {
+                            strong { (shown::ratio(system.before, system.after)) }
+                        }
                     }
                 }
             }
@@ -137,14 +139,22 @@ pub(super) fn unseen(report: &Report) -> Option<Section> {
         @if !report.unseen.is_empty() {
             table {
                 caption { "What may be worth more than is said here" }
-                thead { tr { th scope="col" { "What" } th scope="col" { "Why" } th scope="col" { "What to do about it" } } }
+                thead {
+                    tr {
+                        th scope="col" { "What" } th scope="col" { "Why" } th scope="col" {
+                            "What to do about it"
+                        }
+                    }
+                }
                 tbody {
                     @for unseen in report.unseen.iter().take(LINES_MAX) {
                         tr {
                             th scope="row" { (named(&unseen.what)) }
                             td data-label="Why" { (named(&unseen.why)) }
                             td data-label="What to do about it" {
-                                @if unseen.remedy.is_empty() { "–" } @else { code { (named(&unseen.remedy)) } }
+                                @if unseen.remedy.is_empty() { "–" } @else {
+                                    code { (named(&unseen.remedy)) }
+                                }
                             }
                         }
                     }
@@ -152,7 +162,9 @@ pub(super) fn unseen(report: &Report) -> Option<Section> {
             }
             (more(report.unseen.len(), LINES_MAX, "they are in the JSON report."))
         }
-        @if !report.notes.is_empty() { ul { @for note in report.notes.iter().take(LINES_MAX) { li { (named(note)) } } } }
+        @if !report.notes.is_empty() {
+            ul { @for note in report.notes.iter().take(LINES_MAX) { li { (named(note)) } } }
+        }
     };
     Some(Section { id: "unseen", title: "What could not be seen", content })
 }

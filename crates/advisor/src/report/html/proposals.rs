@@ -25,18 +25,26 @@ pub(super) fn proposals(report: &Report) -> Option<Section> {
                 h3 { (object(&proposal.object)) }
                 (sums(proposal.bytes))
                 @if proposal.bloat_bytes > 0 {
-                    p.quiet { "Of that, " (shown::saved(proposal.bloat_bytes)) " is bloat, which any rebuild of the table would give back." }
+                    p.quiet {
+                        "Of that, " (shown::saved(proposal.bloat_bytes)) " is bloat, which any rebuild of the table would give back."
+                    }
                 }
                 ul {
                     @for id in &proposal.findings {
                         @if let Some(finding) = by_id.get(id.as_str()) {
-                            li { a href={ "#finding-" (number(report, finding)) } { bdi { (shown::name(&finding.title)) } } }
+                            li {
+                                a href={ "#finding-" (number(report, finding)) } {
+                                    bdi { (shown::name(&finding.title)) }
+                                }
+                            }
                         } @else {
                             li { bdi { (shown::name(id)) } }
                         }
                     }
                 }
-                @for warning in &proposal.warnings { p.warning { strong { "Warning: " } bdi { (shown::name(warning)) } } }
+                @for warning in &proposal.warnings {
+                    p.warning { strong { "Warning: " } bdi { (shown::name(warning)) } }
+                }
                 @if !proposal.sql.is_empty() { (script(proposal)) }
             }
         }

@@ -31,7 +31,9 @@ pub(super) fn rows(report: &Report) -> Option<Section> {
     };
     let left = tables.len().saturating_sub(TABLES_MAX);
     let content = html! {
-        p { "A sampled row of middling length, " (LINE) " bytes in a line; the server aligns values to 1, 2, 4 or 8 bytes." }
+        p {
+            "A sampled row of middling length, " (LINE) " bytes in a line; the server aligns values to 1, 2, 4 or 8 bytes."
+        }
         (legend(&[
             ("r-header", "header"), ("r-bitmap", "NULL bitmap"), ("r-value", "value"), ("r-pointer", "pointer to TOAST"),
             ("r-padding", "padding"),

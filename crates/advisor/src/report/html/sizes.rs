@@ -35,7 +35,9 @@ pub(super) fn sizes(report: &Report) -> Option<Section> {
                 }
             }
             tbody {
-                @for table in report.tables.iter().take(TABLES_MAX) { (size_row(table, longest, is_compressed)) }
+                @for table in report.tables.iter().take(TABLES_MAX) {
+                    (size_row(table, longest, is_compressed))
+                }
                 @if let Some(rest) = rest(report) { (rest_row(rest, is_compressed)) }
             }
         }
@@ -50,13 +52,17 @@ fn size_row(table: &TableReport, longest: u64, is_compressed: bool) -> Markup {
     drawn.extend(compressed.map(|change| ("compressed", change.after)));
     html! {
         tr {
-            th scope="row" { (object(&table.object)) span.quiet.block { (shown::counted(table.rows, "row", "rows")) } }
+            th scope="row" {
+                (object(&table.object)) span.quiet.block { (shown::counted(table.rows, "row", "rows")) }
+            }
             td.drawn { (bars(&drawn, longest)) }
             td.number data-label="Now" { (amount(disk.now)) }
             td.number data-label="After" { (amount(disk.after)) }
             td.number data-label="Saved" { (saved(disk)) }
             @if is_compressed {
-                td.number data-label="Compressed" { @if let Some(change) = compressed { (amount(change.after)) } @else { "–" } }
+                td.number data-label="Compressed" {
+                    @if let Some(change) = compressed { (amount(change.after)) } @else { "–" }
+                }
             }
         }
     }

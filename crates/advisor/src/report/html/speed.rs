@@ -33,7 +33,9 @@ pub(super) fn speed(report: &Report) -> Option<Section> {
         codecs.iter().any(|codec| codec.compress_mb_s.is_some() || codec.decompress_mb_s.is_some());
     let content = html! {
         @if has_speeds {
-            p { "Further to the right is faster, higher is smaller. All tables and indexes that were measured, one thread." }
+            p {
+                "Further to the right is faster, higher is smaller. All tables and indexes that were measured, one thread."
+            }
             div.pair {
                 (scatter::scatter("Compressing", &codecs, |codec| codec.compress_mb_s))
                 (scatter::scatter("Decompressing", &codecs, |codec| codec.decompress_mb_s))

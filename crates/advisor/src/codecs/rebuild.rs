@@ -76,7 +76,8 @@ impl<'t> Compressed<'t> {
             pages => container(&PageSet::made(pages, scaled(pages.len()), PAGES_MAX)),
         };
         let count = built.heap.len();
-        let heap = if is_whole { of(&built.heap)? } else { built.by_block.container(scaled(count), count)? };
+        let heap =
+            if is_whole { of(&built.heap)? } else { built.by_block.container(scaled(count), count)? };
         let kept =
             u128::from(self.toast) * u128::from(built.kept_bytes) / u128::from(built.toast_bytes.max(1));
         let kept = if built.toast_bytes == 0 { self.toast } else { kept as u64 };
@@ -123,7 +124,13 @@ impl<'t> Compressed<'t> {
             columns.clone().map(|column| external_bytes(sample, column, row.index)).sum::<u64>()
         };
         let toast_bytes = self.rows.rows.iter().map(of_row).sum();
-        Some(Built { heap: heap.into_pages(), by_block, toast: toaster.into_pages(), kept_bytes, toast_bytes })
+        Some(Built {
+            heap: heap.into_pages(),
+            by_block,
+            toast: toaster.into_pages(),
+            kept_bytes,
+            toast_bytes,
+        })
     }
 
     /// The value of a row in the new arrangement. The outer None: the arrangement does not fit the sample.

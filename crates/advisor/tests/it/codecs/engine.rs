@@ -27,13 +27,15 @@ pub fn packed(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) ->
     for block in first_blocks(if has_dictionary { count.into() } else { 0 }) {
         trainer.note(block as u32, &pages[block as usize], PAGE_SIZE);
     }
-    let mut present: Option<PageDictionary> = trainer.trial(&mut PageCodec::new(), &policy, None, count).unwrap();
+    let mut present: Option<PageDictionary> =
+        trainer.trial(&mut PageCodec::new(), &policy, None, count).unwrap();
     let dictionary = present.as_ref().map(|dictionary| store.add_dictionary(dictionary).unwrap());
     let mut how = Writing { policy, dictionary, verify: false };
     for (block, page) in (0..).zip(pages) {
         let stored = store.write(block, page, &how, &mut workspace).unwrap();
         if has_dictionary && stored.mode != Mode::ZERO && trainer.note(block, page, stored.payload_len) {
-            let better = trainer.trial(&mut PageCodec::new(), &policy, present.as_ref(), count - block).unwrap();
+            let better =
+                trainer.trial(&mut PageCodec::new(), &policy, present.as_ref(), count - block).unwrap();
             if let Some(better) = better {
                 how.dictionary = Some(store.add_dictionary(&better).unwrap());
                 present = Some(better);
@@ -51,4 +53,9 @@ pub fn packed(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) ->
 /// By how many per cent a prediction is off.
 pub fn off(predicted: u64, real: u64) -> f64 {
     100.0 * (predicted as f64 - real as f64) / real as f64
+}
+
+/// Within 5 %, or within the disk blocks that commits leave behind in a container, which count for small ones only.
+pub fn is_near(predicted: u64, real: u64) -> bool {
+    off(predicted, real).abs() < 5.0 || predicted.abs_diff(real) < 3 * 4096
 }

@@ -3,7 +3,9 @@
 use std::fs;
 
 use pgshrink_advisor::heap_page::{Attribute, HeapPage, PageBytes, Shape};
-use pgshrink_advisor::snapshot::sample::{Page, Place, RelationPages, RowPlace, SampledColumn, VALUE_BYTES_MAX};
+use pgshrink_advisor::snapshot::sample::{
+    Page, Place, RelationPages, RowPlace, SampledColumn, VALUE_BYTES_MAX,
+};
 use pgshrink_advisor::snapshot::{Column, ForkBytes, Index, Sample, Table, Toast};
 use pgshrink_testkit::{Cluster, Rng};
 
@@ -63,7 +65,8 @@ pub fn table(cluster: &Cluster, rng: &mut Rng, how: &Taking<'_>) -> Table {
         bytes: ForkBytes { main: other(toast), ..ForkBytes::default() },
         index_bytes: number(&format!("select pg_indexes_size({toast})")),
     });
-    let list = cluster.sql(&format!("select indexrelid, indexrelid::regclass from pg_index where indrelid = {oid}"));
+    let list =
+        cluster.sql(&format!("select indexrelid, indexrelid::regclass from pg_index where indrelid = {oid}"));
     let index = |line: &str| {
         let (oid, name) = line.split_once('|').unwrap();
         let oid: u64 = oid.parse().unwrap();
@@ -133,7 +136,8 @@ fn rows(
     let live: Vec<&Column> = columns.iter().filter(|column| !column.is_dropped).collect();
     let value = |column: &&Column| {
         let name = format!("\"{}\"", column.name);
-        let compression = if column.length == -1 { format!("pg_column_compression({name})") } else { "null".to_owned() };
+        let compression =
+            if column.length == -1 { format!("pg_column_compression({name})") } else { "null".to_owned() };
         format!(
             "case when pg_column_size({name}) <= {VALUE_BYTES_MAX} then {name}::text end, pg_column_size({name}), {compression}"
         )

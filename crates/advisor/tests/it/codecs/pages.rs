@@ -14,7 +14,7 @@ use super::taken::{self, Taking};
 pub const TABLES: &str = "
     create table numbers as select n::bigint id, (n % 97)::int kind, (n * 7919 % 100003)::int8 spread, n % 3 = 0 flag,
         now() + n * interval '1 s' as moment from generate_series(1, 120000) n;
-    create table texts as select n::int id, md5(n::text) hash, repeat(md5((n % 500)::text), 3) body,
+    create table texts as select n::int id, md5(n::text) hash, repeat(md5((n % 100)::text), 3) body,
         case when n % 5 = 0 then null else 'state ' || n % 11 end state from generate_series(1, 40000) n;
     create table randoms as select gen_random_uuid() id, random() x, md5(random()::text) y from generate_series(1, 40000);
     create table large as select n::int id, (select string_agg(md5((n * k)::text), ' ') from generate_series(1, 90 + n % 90) k) body

@@ -97,7 +97,7 @@ pub fn table(cluster: &Cluster, rng: &mut Rng, how: &Taking<'_>) -> Table {
 fn columns(cluster: &Cluster, table: &str) -> Vec<Column> {
     let sql = format!(
         "select attname, format_type(atttypid, atttypmod), coalesce(typname, ''), coalesce(typtype, 'b'), attlen, attalign, attstorage,
-            attcompression, attnotnull, attisdropped, attgenerated, atthasmissing
+            attcompression, attnotnull, attisdropped, attgenerated, atthasmissing, atttypmod
          from pg_attribute left join pg_type t on t.oid = atttypid where attrelid = '{table}'::regclass and attnum > 0 order by attnum"
     );
     let letter = |text: &str| text.chars().next().unwrap_or(' ');
@@ -118,6 +118,7 @@ fn columns(cluster: &Cluster, table: &str) -> Vec<Column> {
             generated: letter(fields[10]),
             identity: ' ',
             has_missing: fields[11] == "t",
+            type_modifier: fields[12].parse().unwrap(),
             ..Column::default()
         }
     };

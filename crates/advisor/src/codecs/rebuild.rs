@@ -152,7 +152,7 @@ impl<'t> Compressed<'t> {
                 let named = recompression.compression.as_deref().and_then(varlena::Method::from_name);
                 let storage = recompression.storage.as_deref().and_then(storage_letter).unwrap_or(of.storage);
                 let raw = varlena::raw(value, varlena_max(value))
-                    .or_else(|| self.from_text(row, recompression.column));
+                    .or_else(|| self.typed_value(row, recompression.column));
                 // A value that is not here stays where it is.
                 let image = raw.map_or_else(|| value.clone(), |raw| varlena::plain(&raw, storage != 'p'));
                 Some(Some(Cell { image, storage, method: named.unwrap_or(method(of.compression)) }))
@@ -160,7 +160,7 @@ impl<'t> Compressed<'t> {
         }
     }
 
-    fn from_text(&self, row: &rows::Row, column: usize) -> Option<Vec<u8>> {
+    fn typed_value(&self, row: &rows::Row, column: usize) -> Option<Vec<u8>> {
         let sampled = self.table.sample.as_ref()?.columns.get(column)?;
         let text = sampled.values.as_ref()?.get(row.index)?.as_deref()?;
         rows::datum(self.table.columns.get(column)?, text)

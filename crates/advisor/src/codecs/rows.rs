@@ -109,7 +109,7 @@ fn of_values(table: &Table, blocks_max: usize) -> Option<Rows> {
         Row { index, block: place.0, values: values.collect() }
     };
     let rows: Vec<Row> = taken.map(row).collect();
-    (!rows.is_empty()).then(|| Rows { rows, blocks: blocks.len(), is_estimate: true })
+    if rows.is_empty() { None } else { Some(Rows { rows, blocks: blocks.len(), is_estimate: true }) }
 }
 
 /// A sampled value as it would be stored, made from its text: of the same length, and much like it for a codec. None: NULL.

@@ -34,15 +34,18 @@ fn layouts(columns: &[Column]) -> Vec<layout::Column> {
     columns.iter().map(|column| codecs::rows::layout_of(column).unwrap()).collect()
 }
 
+/// Values of a row as they are stored. None: NULL.
+type Values = Vec<Option<Vec<u8>>>;
+
 /// A page with rows whose values are known.
-fn page(rng: &mut Rng) -> (Vec<u8>, Vec<Vec<Option<Vec<u8>>>>) {
+fn page(rng: &mut Rng) -> (Vec<u8>, Vec<Values>) {
     let columns = columns();
     let layouts = layouts(&columns);
     let references: Vec<&layout::Column> = layouts.iter().collect();
     let (mut pages, mut rows, mut tuple) = (write::Pages::new(100), Vec::new(), Vec::new());
     while pages.count() <= 1 && rows.len() < 40 {
         let length = rng.below(300);
-        let values: Vec<Option<Vec<u8>>> = vec![
+        let values: Values = vec![
             Some(rng.bytes(4)),
             rng.chance(70).then(|| varlena::plain(&rng.text(length), true)),
             rng.chance(80).then(|| rng.bytes(8)),
@@ -71,7 +74,7 @@ fn what_is_written_into_a_page_is_read_out_of_it() {
         assert_eq!(usize::from(heap.item_count()), rows.len());
         for (item, row) in (1..).zip(&rows) {
             let found = heap.tuple(item).unwrap().unwrap().attributes(&shapes).unwrap();
-            let found: Vec<Option<Vec<u8>>> = found
+            let found: Values = found
                 .iter()
                 .map(|attribute| match attribute {
                     Attribute::Stored(value) => Some(value.to_vec()),

@@ -206,11 +206,13 @@ fn figures(set: &PageSet<'_>, budget: &mut Budget, clock: Clock<'_>) -> Option<V
     let mut list = Vec::with_capacity(modes.len());
     for mode in modes {
         let how = mode.policy;
-        let own = if mode.has_dictionary { trained.dictionary(&mut codec, &how) } else { None };
+        // What an encoder learned of other methods is of no use here, and may mislead it.
+        let mut codec = PageCodec::new();
+        let own = if mode.has_dictionary { trained.dictionary(&mut PageCodec::new(), &how) } else { None };
         let found = pages::compare(&mut codec, &how, own.as_ref(), &part, clock)?;
         let dictionary_bytes = own.map_or(0, |own| own.bytes().len() as u64);
         let is_first = how == Policy::default() && mode.has_dictionary;
-        let scaled = records.scaled(base.bytes, found.bytes, dictionary_bytes);
+        let scaled = records.scaled(base.bytes, found.bytes).with_dictionary(dictionary_bytes);
         let of_all = if is_first { records } else { scaled };
         list.push(CodecFigure {
             codec: mode.name(),

@@ -2,7 +2,11 @@
 //!
 //! Source: `CopyOneRowTo` and `CopyAttributeOutText` in `src/backend/commands/copyto.c`.
 
-use crate::snapshot::Table;
+use crate::snapshot::sample::{Place, SampledColumn};
+use crate::snapshot::{Column, Table};
+
+/// A column that is copied, with its values.
+type Live<'t> = (&'t Column, &'t SampledColumn);
 
 /// COPY text of sampled rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,18 +31,17 @@ impl CopyText {
         let sample = table.sample.as_ref()?;
         // Generated columns are not copied (`CopyGetAttnums`).
         let live = table.columns.iter().zip(&sample.columns);
-        let live: Vec<_> = live
-            .filter(|(column, _)| !column.is_dropped && !matches!(column.generated, 's' | 'v'))
-            .map(|(_, sampled)| sampled)
-            .collect();
-        if live.is_empty() || sample.rows.is_empty() || live.iter().any(|sampled| sampled.values.is_none()) {
+        let live: Vec<_> =
+            live.filter(|(column, _)| !column.is_dropped && !matches!(column.generated, 's' | 'v')).collect();
+        let lacks_values = |(_, sampled): &Live<'_>| sampled.values.is_none();
+        if live.is_empty() || sample.rows.is_empty() || live.iter().any(lacks_values) {
             return None;
         }
         let size = |row: usize| -> u64 {
             // A row has a header whatever its values are.
             28 + live
                 .iter()
-                .map(|sampled| sampled.sizes.get(row).map_or(0, |size| u64::from(*size)))
+                .map(|(_, sampled)| sampled.sizes.get(row).map_or(0, |size| u64::from(*size)))
                 .sum::<u64>()
         };
         let mut copy = CopyText::default();
@@ -82,8 +85,8 @@ impl CopyText {
 }
 
 /// Bytes of a line, about.
-fn mean_bytes(live: &[&crate::snapshot::sample::SampledColumn], rows: usize) -> usize {
-    let text = |sampled: &&crate::snapshot::sample::SampledColumn| -> usize {
+fn mean_bytes(live: &[Live<'_>], rows: usize) -> usize {
+    let text = |(_, sampled): &Live<'_>| -> usize {
         let values = sampled.values.iter().flatten().flatten();
         values.map(|text| text.len()).sum()
     };
@@ -101,20 +104,35 @@ fn runs(rows: &[usize], count_max: usize) -> Vec<usize> {
 }
 
 /// Appends a line. False: a value is not here.
-fn line(live: &[&crate::snapshot::sample::SampledColumn], row: usize, out: &mut Vec<u8>) -> bool {
-    for (index, sampled) in live.iter().enumerate() {
+fn line(live: &[Live<'_>], row: usize, out: &mut Vec<u8>) -> bool {
+    for (index, (column, sampled)) in live.iter().enumerate() {
         if index > 0 {
             out.push(b'\t');
         }
-        let is_null = sampled.places.get(row) == Some(&crate::snapshot::sample::Place::Null);
+        let is_null = sampled.places.get(row) == Some(&Place::Null);
         match sampled.values.as_ref().and_then(|values| values.get(row)?.as_deref()) {
-            Some(text) => escape(text.as_bytes(), out),
+            Some(text) => value(column, text, out),
             None if is_null => out.extend_from_slice(b"\\N"),
             None => return false,
         }
     }
     out.push(b'\n');
     true
+}
+
+/// A value as its output function prints it, where a cast to text does not.
+fn value(column: &Column, text: &str, out: &mut Vec<u8>) {
+    match column.base_type_id.as_str() {
+        // `true::text` is longer than what is sent.
+        "bool" => out.extend(text.bytes().take(1)),
+        // A cast takes the blanks off (`rtrim1`).
+        "bpchar" => {
+            escape(text.as_bytes(), out);
+            let width = usize::try_from(column.type_modifier).unwrap_or(0).saturating_sub(4).min(1 << 20);
+            out.extend(std::iter::repeat_n(b' ', width.saturating_sub(text.chars().count())));
+        }
+        _ => escape(text.as_bytes(), out),
+    }
 }
 
 fn escape(text: &[u8], out: &mut Vec<u8>) {
@@ -139,7 +157,6 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::sample::{Place, SampledColumn};
 
     #[test]
     fn lines_are_escaped_as_copy_does_it() {
@@ -148,10 +165,19 @@ mod tests {
             sizes: vec![1; values.len()],
             values: Some(values.iter().map(|v| v.map(str::to_owned)).collect()),
         };
-        let columns = [column(&[Some("a\tb\\c\n\r\u{8}\u{b}\u{c}é"), None]), column(&[Some(""), Some("x")])];
-        let live: Vec<_> = columns.iter().collect();
+        let columns = [
+            column(&[Some("a\tb\\c\n\r\u{8}\u{b}\u{c}é"), None]),
+            column(&[Some("true"), Some("f")]),
+            column(&[Some("x"), Some("")]),
+        ];
+        let kinds = [("text", -1), ("bool", -1), ("bpchar", 7)].map(|(kind, type_modifier)| Column {
+            base_type_id: kind.to_owned(),
+            type_modifier,
+            ..Column::default()
+        });
+        let live: Vec<Live<'_>> = kinds.iter().zip(&columns).collect();
         let mut out = Vec::new();
         assert!(line(&live, 0, &mut out) && line(&live, 1, &mut out));
-        assert_eq!(String::from_utf8(out).unwrap(), "a\\tb\\\\c\\n\\r\\b\\v\\fé\t\n\\N\tx\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "a\\tb\\\\c\\n\\r\\b\\v\\fé\tt\tx  \n\\N\tf\t   \n");
     }
 }

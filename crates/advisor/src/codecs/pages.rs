@@ -170,10 +170,15 @@ impl Records {
         container_bytes(pages, self.bytes, self.dictionary_bytes)
     }
 
-    /// Those of another method, which takes `other` where this one takes `this`.
-    pub fn scaled(self, this: u64, other: u64, dictionary_bytes: u64) -> Records {
+    /// Those of pages that take `other` where these take `this`.
+    pub fn scaled(self, this: u64, other: u64) -> Records {
         let bytes = u128::from(self.bytes) * u128::from(other) / u128::from(this.max(1));
-        Records { bytes: bytes as u64, dictionary_bytes }
+        Records { bytes: bytes as u64, ..self }
+    }
+
+    /// With another dictionary.
+    pub fn with_dictionary(self, dictionary_bytes: u64) -> Records {
+        Records { dictionary_bytes, ..self }
     }
 }
 
@@ -193,6 +198,11 @@ fn sizes(
         Some(size)
     };
     pages.iter().map(one).collect()
+}
+
+/// Bytes of the records of these pages by the default policy. None: the codec failed.
+pub(super) fn compared_bytes(set: &PageSet<'_>, dictionary: Option<&PageDictionary>) -> Option<u64> {
+    Some(sizes(&mut PageCodec::new(), &Policy::default(), dictionary, &set.pages)?.iter().sum())
 }
 
 /// What some pages take by a policy, and how fast.

@@ -2,6 +2,11 @@
 //!
 //! Both sides of the comparison are measured on the same rows: what is there on the pages that hold them, what would be
 //! there on pages that are made of them. So padding that compression removes anyway is no saving.
+//!
+//! Sampled blocks are no neighbours. A page that is made of the rows of two of them has a jump in it that no page of the
+//! table would have: times and numbers do not go on. So each block's rows get a page of their own, which is not full where
+//! rows have become shorter. What further rows on it would take is told by pages of half as many rows: a page costs something
+//! by itself, and something for each row.
 
 use pgshrink_cfs::page::{PageCodec, Policy};
 
@@ -48,6 +53,11 @@ impl<'t> Compressed<'t> {
         Some(Compressed { table, rows, pages, heap, toast, rest: indexes + maps + of_toast })
     }
 
+    /// Bytes of the table's own pages now.
+    pub fn heap(&self) -> u64 {
+        self.heap
+    }
+
     /// Bytes of all of it now.
     pub fn now(&self) -> u64 {
         self.heap + self.toast + self.rest
@@ -65,10 +75,13 @@ impl<'t> Compressed<'t> {
             [] => Some(0),
             pages => container(&PageSet::made(pages, scaled(pages.len()), PAGES_MAX)),
         };
+        let count = built.heap.len();
+        let heap =
+            if is_whole { of(&built.heap)? } else { built.by_block.container(scaled(count), count)? };
         let kept =
             u128::from(self.toast) * u128::from(built.kept_bytes) / u128::from(built.toast_bytes.max(1));
         let kept = if built.toast_bytes == 0 { self.toast } else { kept as u64 };
-        let after = of(&built.heap)? + of(&built.toast)? + kept + self.rest;
+        let after = heap + of(&built.toast)? + kept + self.rest;
         Some(Change { now: self.now(), after })
     }
 
@@ -79,6 +92,7 @@ impl<'t> Compressed<'t> {
             arrangement.columns.iter().map(|stored| stored.layout.clone()).collect();
         let mut toaster = Toaster::new(&columns, arrangement.toast_target);
         let (mut heap, mut tuple) = (write::Pages::new(arrangement.fillfactor), Vec::new());
+        let mut by_block = ByBlock::default();
         let mut kept_bytes = 0;
         let references: Vec<&layout::Column> = columns.iter().collect();
         for row in &self.rows.rows {
@@ -101,14 +115,22 @@ impl<'t> Compressed<'t> {
             let images: Vec<write::Image<'_>> =
                 cells.iter().map(|cell| cell.as_ref().map(|cell| &cell.image[..])).collect();
             write::tuple(&references, &images, &mut tuple);
+            by_block.add(row.block, &tuple);
             heap.add(&mut tuple);
         }
+        by_block.end();
         let columns = 0..sample.columns.len();
         let of_row = |row: &rows::Row| {
             columns.clone().map(|column| external_bytes(sample, column, row.index)).sum::<u64>()
         };
         let toast_bytes = self.rows.rows.iter().map(of_row).sum();
-        Some(Built { heap: heap.into_pages(), toast: toaster.into_pages(), kept_bytes, toast_bytes })
+        Some(Built {
+            heap: heap.into_pages(),
+            by_block,
+            toast: toaster.into_pages(),
+            kept_bytes,
+            toast_bytes,
+        })
     }
 
     /// The value of a row in the new arrangement. The outer None: the arrangement does not fit the sample.
@@ -130,7 +152,7 @@ impl<'t> Compressed<'t> {
                 let named = recompression.compression.as_deref().and_then(varlena::Method::from_name);
                 let storage = recompression.storage.as_deref().and_then(storage_letter).unwrap_or(of.storage);
                 let raw = varlena::raw(value, varlena_max(value))
-                    .or_else(|| self.from_text(row, recompression.column));
+                    .or_else(|| self.typed_value(row, recompression.column));
                 // A value that is not here stays where it is.
                 let image = raw.map_or_else(|| value.clone(), |raw| varlena::plain(&raw, storage != 'p'));
                 Some(Some(Cell { image, storage, method: named.unwrap_or(method(of.compression)) }))
@@ -138,7 +160,7 @@ impl<'t> Compressed<'t> {
         }
     }
 
-    fn from_text(&self, row: &rows::Row, column: usize) -> Option<Vec<u8>> {
+    fn typed_value(&self, row: &rows::Row, column: usize) -> Option<Vec<u8>> {
         let sampled = self.table.sample.as_ref()?.columns.get(column)?;
         let text = sampled.values.as_ref()?.get(row.index)?.as_deref()?;
         rows::datum(self.table.columns.get(column)?, text)
@@ -146,12 +168,78 @@ impl<'t> Compressed<'t> {
 }
 
 struct Built {
+    /// Pages that are filled one after the other.
     heap: Vec<Box<PageBytes>>,
+    by_block: ByBlock,
     /// Values that go into the TOAST table anew.
     toast: Vec<Box<PageBytes>>,
     /// Of sampled rows' values in the TOAST table: those that stay there as they are, and all.
     kept_bytes: u64,
     toast_bytes: u64,
+}
+
+/// For each block of the sample two pages in the new arrangement: with its rows, and with the first half of them.
+#[derive(Default)]
+struct ByBlock {
+    block: Option<u32>,
+    tuples: Vec<Vec<u8>>,
+    full: Vec<Box<PageBytes>>,
+    half: Vec<Box<PageBytes>>,
+    full_rows: u64,
+    half_rows: u64,
+    /// All, those that did not fit included.
+    rows: u64,
+}
+
+impl ByBlock {
+    fn add(&mut self, block: u32, tuple: &[u8]) {
+        if self.block != Some(block) {
+            self.end();
+            self.block = Some(block);
+        }
+        self.tuples.push(tuple.to_vec());
+    }
+
+    fn end(&mut self) {
+        let mut tuples = std::mem::take(&mut self.tuples);
+        self.rows += tuples.len() as u64;
+        let mut fill = |count: usize, into: &mut Vec<Box<PageBytes>>| {
+            let mut pages = write::Pages::new(100);
+            let mut rows = 0;
+            for tuple in tuples.iter_mut().take(count) {
+                pages.add(tuple);
+                if pages.count() > 1 {
+                    break;
+                }
+                rows += 1;
+            }
+            into.extend(pages.into_pages().into_iter().next());
+            rows
+        };
+        let rows = fill(usize::MAX, &mut self.full);
+        self.full_rows += rows;
+        self.half_rows += fill((rows as usize).div_ceil(2), &mut self.half);
+    }
+
+    /// Bytes of the containers of a table of so many pages, of which the sampled rows would fill `pages`.
+    fn container(&self, total: u64, pages: usize) -> Option<u64> {
+        if self.full.is_empty() {
+            return Some(0);
+        }
+        let set = PageSet::made(&self.full, total, PAGES_MAX);
+        let trained = Trained::of(&set);
+        let (records, dictionary) = trained.records(&mut PageCodec::new(), &Policy::default())?;
+        let bytes_of = |pages| {
+            super::pages::compared_bytes(&PageSet::made(pages, total, PAGES_MAX), dictionary.as_ref())
+        };
+        let (full, half) = (bytes_of(&self.full)? as f64, bytes_of(&self.half)? as f64);
+        // What a further row of a page takes, and how many there are to come on all of them.
+        let (full_rows, half_rows) = (self.full_rows as f64, self.half_rows as f64);
+        let of_row = ((full - half) / (full_rows - half_rows).max(1.0)).max(0.0);
+        let to_come = self.rows as f64 / pages.max(1) as f64 * self.full.len() as f64 - full_rows;
+        let wanted = (full + of_row * to_come).max(full / 2.0);
+        Some(records.scaled(full as u64, wanted as u64).container_bytes(total))
+    }
 }
 
 /// Bytes of a sampled value in the TOAST table; 0: it is not there.
@@ -198,7 +286,7 @@ fn other(sample: &Sample, oid: u32, bytes: u64) -> u64 {
     if bytes == 0 { 0 } else { container(&PageSet::of(pages, total, PAGES_MAX)).unwrap_or(bytes) }
 }
 
-/// Pages of the table's rows as they are arranged now, made from their values. Empty: there are none.
+/// Pages of the table's rows as they are arranged now, made from their values: for each sampled block one. Empty: there are no rows.
 pub fn from_rows(table: &Table) -> Vec<Box<PageBytes>> {
     rows::of(table, PAGES_MAX).and_then(|rows| own_pages(table, &rows)).unwrap_or_default()
 }
@@ -207,11 +295,14 @@ fn own_pages(table: &Table, rows: &Rows) -> Option<Vec<Box<PageBytes>>> {
     let columns: Option<Vec<layout::Column>> = table.columns.iter().map(rows::layout_of).collect();
     let columns = columns?;
     let references: Vec<&layout::Column> = columns.iter().collect();
-    let (mut pages, mut tuple) = (write::Pages::new(table.fillfactor()), Vec::new());
-    for row in &rows.rows {
-        let images: Vec<write::Image<'_>> = row.values.iter().map(Option::as_deref).collect();
-        write::tuple(&references, &images, &mut tuple);
-        pages.add(&mut tuple);
+    let (mut pages, mut tuple) = (write::Pages::new(100), Vec::new());
+    for block in rows.rows.chunk_by(|a, b| a.block == b.block) {
+        pages.end_page();
+        for row in block {
+            let images: Vec<write::Image<'_>> = row.values.iter().map(Option::as_deref).collect();
+            write::tuple(&references, &images, &mut tuple);
+            pages.add(&mut tuple);
+        }
     }
     Some(pages.into_pages())
 }

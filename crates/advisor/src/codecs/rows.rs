@@ -28,6 +28,8 @@ pub struct Rows {
 pub struct Row {
     /// Its index in the sample.
     pub index: usize,
+    /// The block that it lies in.
+    pub block: u32,
     /// By column, dropped ones included: with header where there is one. None: NULL.
     pub values: Vec<Option<Vec<u8>>>,
 }
@@ -87,7 +89,8 @@ fn row(table: &Table, page: &HeapPage<'_>, item: u16, index: usize, shapes: &[Sh
         Attribute::Absent => made(table, column, index),
         Attribute::Stored(value) => Some(value.to_vec()),
     };
-    Some(Row { index, values: attributes.iter().enumerate().map(value).collect() })
+    let block = table.sample.as_ref()?.rows.get(index)?.0;
+    Some(Row { index, block, values: attributes.iter().enumerate().map(value).collect() })
 }
 
 fn of_values(table: &Table, blocks_max: usize) -> Option<Rows> {
@@ -101,12 +104,12 @@ fn of_values(table: &Table, blocks_max: usize) -> Option<Rows> {
     let blocks = super::pages::evenly(&sample.blocks, blocks_max);
     let is_taken = |place: &RowPlace| blocks.binary_search(&place.0).is_ok();
     let taken = sample.rows.iter().enumerate().filter(|(_, place)| is_taken(place));
-    let row = |(index, _): (usize, &RowPlace)| {
+    let row = |(index, place): (usize, &RowPlace)| {
         let values = (0..table.columns.len()).map(|column| made(table, column, index));
-        Row { index, values: values.collect() }
+        Row { index, block: place.0, values: values.collect() }
     };
     let rows: Vec<Row> = taken.map(row).collect();
-    (!rows.is_empty()).then(|| Rows { rows, blocks: blocks.len(), is_estimate: true })
+    if rows.is_empty() { None } else { Some(Rows { rows, blocks: blocks.len(), is_estimate: true }) }
 }
 
 /// A sampled value as it would be stored, made from its text: of the same length, and much like it for a codec. None: NULL.

@@ -90,6 +90,8 @@ pub struct Pages {
     upper: usize,
     /// Left for updates, by the fillfactor.
     spared: usize,
+    /// The next row gets a page of its own.
+    is_ended: bool,
     /// What `pd_lsn` of the next page is: WAL grows by about what rows take, by nothing that a codec could foresee.
     lsn: u64,
 }
@@ -98,7 +100,8 @@ impl Pages {
     /// No pages yet. `fillfactor` is that of the table: 10 to 100 per cent.
     pub fn new(fillfactor: u8) -> Pages {
         let spared = PAGE_BYTES * usize::from(100 - fillfactor.clamp(10, 100)) / 100;
-        Pages { pages: Vec::new(), rows: 0, upper: 0, spared, lsn: 0x0000_0001_3c5d_2a68 }
+        let lsn = 0x0000_0001_3c5d_2a68;
+        Pages { pages: Vec::new(), rows: 0, upper: 0, spared, is_ended: false, lsn }
     }
 
     /// Adds a tuple. One that is too long for a page is left out.
@@ -110,6 +113,7 @@ impl Pages {
         let lower = HEADER_BYTES + self.rows * ITEM_BYTES;
         let room = self.upper.saturating_sub(lower);
         if self.pages.is_empty()
+            || self.is_ended
             || (self.rows > 0 && (bytes + ITEM_BYTES + self.spared > room || self.rows == ROWS_MAX))
         {
             self.begin();
@@ -130,7 +134,13 @@ impl Pages {
         page[14..16].copy_from_slice(&(self.upper as u16).to_le_bytes());
     }
 
+    /// The next row begins another page, whatever room there is.
+    pub fn end_page(&mut self) {
+        self.is_ended = true;
+    }
+
     fn begin(&mut self) {
+        self.is_ended = false;
         let mut page = Box::new([0; PAGE_BYTES]);
         // xorshift: the low bits of positions in the log look like chance.
         self.lsn += 8_192 + ((self.lsn ^ self.lsn >> 7 ^ self.lsn << 9) & 0x1ff8);
@@ -141,6 +151,11 @@ impl Pages {
         page[18..20].copy_from_slice(&SIZE_AND_VERSION.to_le_bytes());
         self.pages.push(page);
         (self.rows, self.upper) = (0, PAGE_BYTES);
+    }
+
+    /// How many there are, the last one included.
+    pub fn count(&self) -> usize {
+        self.pages.len()
     }
 
     /// The pages, with their numbers from 0.

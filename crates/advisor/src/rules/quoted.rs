@@ -1,7 +1,6 @@
 //! Names and texts in SQL.
 
-/// An identifier, in quotes where it needs them: a keyword may look like any name, so all but plain lower-case words of a known kind have
-/// them.
+/// An identifier, always in quotes: whether a plain word is a keyword depends on the server's version.
 pub(crate) fn name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

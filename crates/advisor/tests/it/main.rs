@@ -16,6 +16,7 @@ mod plan;
 mod advice;
 mod rebuilt;
 mod report;
+mod codecs;
 mod server;
 mod table;
 mod values;

@@ -196,8 +196,14 @@ impl DictionaryPolicy {
         }
         let choices: [Choice; 1] = [how.choice];
         let candidate = PageDictionary::new(bytes, &choices)?;
+        let mut payload = Vec::new();
+        // An encoder learns the schema from the first pages it sees. One that has seen none may take another schema for these few
+        // than the dictionary's samples were rearranged by, and find the dictionary useless.
+        for (block, page) in self.part(false) {
+            payload.clear();
+            codec.encode(page, Some(*block), how, None, &mut payload)?;
+        }
         let mut taken = |dictionary: Option<&PageDictionary>| {
-            let mut payload = Vec::new();
             self.part(true).try_fold(0, |sum, (block, page)| {
                 payload.clear();
                 codec.encode(page, Some(*block), how, dictionary, &mut payload)?;
@@ -240,14 +246,10 @@ pub fn is_judge(index: usize) -> bool {
     index % JUDGES == JUDGES - 1
 }
 
-/// The blocks to sample for the first dictionary of a relation of so many pages: most are its first pages, one in
-/// four, which is to judge, is from anywhere. None of a relation too small for a dictionary.
+/// The blocks to sample for the first dictionary of a relation of so many pages, from anywhere: what its first pages have in common may
+/// be found in no other one, as in a log that was loaded source by source. None of a relation too small for a dictionary.
 pub fn first_blocks(pages: u64) -> impl Iterator<Item = u64> {
-    let samples = SAMPLES_MAX as u64;
-    let count = if pages < samples { 0 } else { samples };
-    (0..count).map(move |index| {
-        if is_judge(index as usize) { index * pages / samples } else { index - index / JUDGES as u64 }
-    })
+    later_blocks(if pages < SAMPLES_MAX as u64 { 0 } else { pages })
 }
 
 /// The blocks to sample for another dictionary: from anywhere.

@@ -101,7 +101,10 @@ pub fn container_bytes(pages: u64, records_bytes: u64, dictionary_bytes: u64) ->
     let plain = if rest <= plain_max { rest } else { 0 };
     let packed = pages - plain;
     let records = u128::from(records_bytes) * u128::from(packed) / u128::from(pages.max(1));
-    let dictionary = if dictionary_bytes > 0 { Allocation::RECORD.of(dictionary_bytes as usize) } else { 0 };
+    let dictionary = match dictionary_bytes {
+        0 => 0,
+        bytes => Allocation::RECORD.of(bytes as usize) + COMMIT_BYTES,
+    };
     let segments = packed.div_ceil(segment);
     plain * PAGE_SIZE as u64
         + records as u64
@@ -114,6 +117,8 @@ pub fn extrapolated(measured_bytes: u64, measured: u64, pages: u64) -> u64 {
     (u128::from(measured_bytes) * u128::from(pages) / u128::from(measured.max(1))) as u64
 }
 
+/// What a commit leaves behind in the file: two disk blocks that no later record shares. Adding a dictionary is one.
+const COMMIT_BYTES: u64 = 8192;
 /// Bytes of a page's entry in a leaf of the map that was written in sequence.
 const ENTRY_BYTES: u64 = 4;
 

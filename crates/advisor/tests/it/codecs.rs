@@ -1,0 +1,10 @@
+//! Codecs on samples, beside what the engines make of the whole.
+
+mod engine;
+mod hostile;
+mod pages;
+mod rebuilt;
+mod rules;
+mod taken;
+mod text;
+mod zson;

@@ -1,0 +1,79 @@
+//! COPY text and backups, beside the whole.
+
+use pgshrink_advisor::codecs::copy::CopyText;
+use pgshrink_advisor::codecs::{Budget, backup, wire};
+use pgshrink_advisor::snapshot::ForkBytes;
+use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, ChunkEncoder, Content, Habit, Level};
+use pgshrink_testkit::{Cluster, Seed};
+
+use super::engine::off;
+use super::pages::{NAMES, TABLES};
+use super::taken::{self, Taking};
+
+#[test]
+fn copy_text_is_the_servers_byte_for_byte_and_its_wire_bytes_are_near_those_of_all_rows() {
+    let cluster = Cluster::builder().major(15).start().unwrap();
+    cluster.sql(TABLES).unwrap();
+    let seed = Seed::from_env_or_time();
+    for name in NAMES {
+        let whole = Taking { table: name, percent: 100, least: 1, has_pages: false };
+        let whole = taken::table(&cluster, &mut seed.rng(), &whole);
+        let copy = CopyText::of(&whole, usize::MAX).unwrap();
+        let sent = cluster.psql().arg("-q").arg("-c").arg(format!("copy {name} to stdout")).run().unwrap();
+        assert!(copy.text.strip_suffix(b"\n") == Some(sent.as_bytes()), "{name}");
+
+        let part = Taking { table: name, percent: 20, least: 128, has_pages: false };
+        let part = taken::table(&cluster, &mut seed.rng(), &part);
+        let budget = || Budget { copy_bytes: 64 << 20, ..Budget::default() };
+        let (said_text, said) = wire::measure(&part, &mut budget(), None);
+        let (text, is) = wire::measure(&whole, &mut budget(), None);
+        assert_eq!(text, copy.text.len() as u64);
+        println!("{name}: text {said_text} is {text} ({:+.2} %)", off(said_text, text));
+        assert!(off(said_text, text).abs() < 5.0, "{name}: {seed:?}");
+        assert_eq!(said.len(), wire::ALGORITHMS.len());
+        for (said, is) in said.iter().zip(&is) {
+            let wrong = off(said.bytes, is.bytes);
+            println!("{name} {}: {} is {}: {wrong:+.2} %", said.codec, said.bytes, is.bytes);
+            // Between sampled blocks rows do not go on, which numbers show most.
+            assert!(wrong.abs() < 7.0, "{name} {}: off by {wrong:.2} %, {seed:?}", said.codec);
+        }
+    }
+}
+
+#[test]
+fn a_backup_of_sampled_pages_is_near_one_of_all() {
+    let cluster = Cluster::builder().major(15).start().unwrap();
+    cluster.sql(TABLES).unwrap();
+    let seed = Seed::from_env_or_time();
+    let (mut tables, mut archive, mut bytes) = (Vec::new(), 0u64, 0u64);
+    for name in NAMES {
+        let how = Taking { table: name, percent: 20, least: 256, has_pages: true };
+        let table = taken::table(&cluster, &mut seed.rng(), &how);
+        let mut relations = vec![format!("'{name}'")];
+        relations.extend(table.toast.map(|toast| toast.oid.to_string()));
+        relations.extend(table.indexes.iter().map(|index| index.oid.to_string()));
+        for relation in relations {
+            let raw =
+                taken::file(&cluster, &relation).iter().flat_map(|page| page.to_vec()).collect::<Vec<u8>>();
+            let (mut encoder, mut habit) = (ChunkEncoder::new(Level::default()), Habit::default());
+            bytes += raw.len() as u64;
+            for (chunk, first_block) in raw.chunks(CHUNK_BYTES_DEFAULT).zip((0..).step_by(64)) {
+                let mut out = Vec::new();
+                encoder.encode(chunk, Content::Pages { first_block }, &mut habit, &mut out).unwrap();
+                archive += out.len() as u64;
+            }
+        }
+        tables.push(pgshrink_advisor::snapshot::Table {
+            bytes: ForkBytes { fsm: 0, vm: 0, ..table.bytes },
+            ..table
+        });
+    }
+    let mut snapshot = super::pages::snapshot(tables);
+    snapshot.server.databases_bytes = Some(bytes);
+    let (said, note) = backup::estimate(&snapshot, &mut Budget::default()).unwrap();
+    let wrong = off(said.archive_bytes, archive);
+    println!("archive: {} is {archive}: {wrong:+.2} %; tar {}", said.archive_bytes, said.tar_bytes);
+    assert!(wrong.abs() < 5.0, "off by {wrong:.2} %, {seed:?}");
+    assert!(said.bytes == bytes && said.tar_bytes > said.archive_bytes, "{said:?}");
+    assert!(note.contains("all databases, without WAL"), "{note}");
+}

@@ -8,7 +8,6 @@ mod documents;
 mod images;
 mod index_rules;
 mod indexes;
-mod indexes;
 mod maintenance;
 mod mutated;
 mod packing;

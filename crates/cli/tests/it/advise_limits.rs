@@ -41,12 +41,12 @@ fn a_long_text_of_a_short_value_is_not_read() {
                 "create table long (id int, n numeric, d jsonb, b bit varying, big text, list numeric[]);
                  insert into long select i, ('1e' || 131000 + i)::numeric, to_jsonb(repeat('a', 3000000)),
                      repeat('0', 8000000)::bit varying, repeat('z', 200000),
-                     array_fill('1e131000'::numeric, array[1500]) from generate_series(1, 30) i;",
+                     array_fill('1e131000'::numeric, array[150]) from generate_series(1, 12) i;",
             )
             .unwrap();
         let snapshot = seen(&cluster.conninfo("postgres"), &["--sample-size", "100MB"]);
         let long = table(&snapshot, "long").sample.as_ref().unwrap();
-        assert_eq!(long.rows.len(), 30);
+        assert_eq!(long.rows.len(), 12, "{:?}", snapshot.unseen);
         let lengths = |at: usize| -> Vec<Option<usize>> {
             long.columns[at]
                 .values

@@ -36,7 +36,7 @@ pub(super) fn read(
              b % {segment_blocks} * 8192, 8192, true) FROM unnest($2::int8[]) AS b"
         ),
     };
-    let statement = match session.prepare(&sql)? {
+    let statement = match session.prepare_once(&sql)? {
         Ok(statement) => statement,
         Err(refusal) => return Ok(Err(refusal)),
     };

@@ -3,7 +3,7 @@
 //! In this order: what the server says (PostgreSQL 17 and newer), what is on the page, and where neither is known, what the server
 //! would have done with the row: `heap_toast_insert_or_update` in `src/backend/access/heap/heaptoast.c`.
 
-use super::rows::{Known, Method};
+use super::rows::{Known, Method, tells_its_length};
 use super::tuple::Stored;
 use pgshrink_advisor::layout::{self, Alignment, Shape, Value};
 use pgshrink_advisor::snapshot::Table;
@@ -21,6 +21,8 @@ pub(super) struct Layout {
     columns: Vec<layout::Column>,
     order: Vec<usize>,
     storage: Vec<char>,
+    /// Where uncompressed values are can be seen.
+    is_telling: Vec<bool>,
     target: usize,
     has_toast: bool,
 }
@@ -42,6 +44,7 @@ impl Layout {
             order: (0..table.columns.len()).collect(),
             columns: columns.collect(),
             storage: table.columns.iter().map(|column| column.storage).collect(),
+            is_telling: table.columns.iter().map(tells_its_length).collect(),
             target: table
                 .option("toast_tuple_target")
                 .and_then(|text| text.parse().ok())
@@ -53,11 +56,19 @@ impl Layout {
     /// Which values of a row were moved out, as far as their sizes tell. `known` has an element for each column.
     fn moved_out(&self, known: &[Option<Known>]) -> Vec<bool> {
         let mut is_out = vec![false; self.columns.len()];
+        let mut is_certain = vec![false; self.columns.len()];
         let mut values: Vec<Value> = (0..self.columns.len())
             .map(|at| match (known.get(at).copied().flatten(), self.columns[at].length) {
                 (None, _) => Value::Null,
+                (Some(Known { is_external: true, .. }), _) => {
+                    is_out[at] = true;
+                    Value::External
+                }
                 (Some(_), Some(_)) => Value::Fixed,
-                (Some(Known { size, method: Method::None, .. }), None) => Value::Inline(size),
+                (Some(Known { size, method: Method::None, .. }), None) => {
+                    is_certain[at] = self.is_telling[at];
+                    Value::Inline(size)
+                }
                 (Some(Known { size, .. }), None) => Value::Compressed(size),
             })
             .collect();
@@ -71,8 +82,9 @@ impl Layout {
                     Value::Inline(size) | Value::Compressed(size) => size,
                     _ => 0,
                 };
-                let movable = (0..values.len())
-                    .filter(|at| storages.contains(&self.storage[*at]) && size(at) > SIZE_MIN);
+                let movable = (0..values.len()).filter(|at| {
+                    !is_certain[*at] && storages.contains(&self.storage[*at]) && size(at) > SIZE_MIN
+                });
                 // Of equals the first.
                 let Some(at) = movable.rev().max_by_key(size) else { break };
                 (values[at], is_out[at]) = (Value::External, true);
@@ -168,6 +180,15 @@ mod tests {
         assert_eq!(places(&texts, &row), [Inline, External, External, Inline]);
         let row = [known(4), known(20), known(20), known(9000)];
         assert_eq!(places(&texts, &row), [Inline, Inline, Inline, External]);
+    }
+
+    #[test]
+    fn a_text_that_shows_where_it_is_is_not_moved() {
+        let mut two = table(&[(-1, 'i', 'x'), (-1, 'i', 'x')]);
+        two.columns[0].base_type_id = "text".to_owned();
+        let out = Some(Known { size: 900, method: Method::None, is_external: true });
+        assert_eq!(places(&two, &[known(1500), known(900)]), [Place::Inline, Place::External]);
+        assert_eq!(places(&two, &[out, known(1500)]), [Place::External, Place::Inline]);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! A value's text may be much longer than what is stored: a numeric of 8 bytes has 131,072 digits, a compressed document of 30 KB may
 //! have megabytes. So texts are cut on the server, and what was cut counts as not read.
 
-use pgshrink_advisor::snapshot::Table;
 use pgshrink_advisor::snapshot::sample::{RowPlace, VALUE_BYTES_MAX};
+use pgshrink_advisor::snapshot::{Column, Table};
 use pgshrink_pgclient::protocol::backend::Row;
 
 /// Characters of one value.
@@ -64,7 +64,7 @@ pub(super) struct Known {
     /// `pg_column_size`.
     pub(super) size: u32,
     pub(super) method: Method,
-    /// In the TOAST table; only where the server says it.
+    /// In the TOAST table; only where the server says it, or the column [tells its length](tells_its_length).
     pub(super) is_external: bool,
 }
 
@@ -148,11 +148,15 @@ impl Question {
         }
         let method =
             format!("CASE pg_column_compression(x.c{at}) WHEN 'pglz' THEN 1 WHEN 'lz4' THEN 2 ELSE 0 END");
-        match self.knows_chunks {
-            true => format!(
+        match table.columns.get(at) {
+            _ if self.knows_chunks => format!(
                 "{size} + {method} + CASE WHEN pg_column_toast_chunk_id(x.c{at}) IS NULL THEN 0 ELSE 4 END"
             ),
-            false => format!("{size} + {method}"),
+            // In a row there is a header as well, so the sizes are equal outside only. Neither looks into the value.
+            Some(column) if tells_its_length(column) => format!(
+                "{size} + {method} + CASE WHEN octet_length(x.c{at}) = pg_column_size(x.c{at}) THEN 4 ELSE 0 END"
+            ),
+            _ => format!("{size} + {method}"),
         }
     }
 
@@ -199,6 +203,12 @@ impl Known {
         };
         Some(Known { size: u32::try_from(code >> 3).ok()?, method, is_external: code & 4 != 0 })
     }
+}
+
+/// Whether `octet_length` says how long a value is without its header, so that it can be seen where the value is, unless it is
+/// compressed.
+pub(super) fn tells_its_length(column: &Column) -> bool {
+    column.length == -1 && ["text", "varchar", "bpchar", "bytea"].contains(&column.base_type_id.as_str())
 }
 
 /// The parameter that stands before all rows of a block.

@@ -15,6 +15,7 @@ use pgshrink_pgclient::protocol::backend::{Report, Row};
 use pgshrink_pgclient::{Conninfo, Error as ClientError, Parameters, conninfo};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 
@@ -36,7 +37,10 @@ pub(in crate::advise) struct Session {
     connection: Connection,
     interrupt: Interrupt,
     version: u32,
-    has_prepared: u32,
+    /// Statements that the session has prepared.
+    prepared: u32,
+    /// Those of them that are used again, by their text.
+    kept: HashMap<String, Statement>,
 }
 
 /// A server's error about one query. The next one may follow.
@@ -93,7 +97,7 @@ impl Session {
         }
         connection.simple_query(&settings())?;
         let interrupt = Interrupt::listen(&connection)?;
-        Ok(Session { connection, interrupt, version, has_prepared: 0 })
+        Ok(Session { connection, interrupt, version, prepared: 0, kept: HashMap::new() })
     }
 
     /// `server_version_num`.
@@ -173,12 +177,25 @@ impl Session {
     /// Prepares a statement for [`pipelined`](Self::pipelined).
     pub(super) fn prepare(&mut self, sql: &str) -> Tried<Statement> {
         const STATEMENTS_MAX: u32 = 32;
-        if self.has_prepared >= STATEMENTS_MAX {
+        if self.prepared >= STATEMENTS_MAX {
             self.connection.simple_query("DEALLOCATE ALL")?;
-            self.has_prepared = 0;
+            self.prepared = 0;
+            self.kept.clear();
         }
-        self.has_prepared += 1;
+        self.prepared += 1;
         self.attempt(|connection| connection.prepare(sql))
+    }
+
+    /// The same for a statement that is used again and again.
+    pub(super) fn prepare_once(&mut self, sql: &str) -> Tried<Statement> {
+        if let Some(statement) = self.kept.get(sql) {
+            return Ok(Ok(statement.clone()));
+        }
+        let prepared = self.prepare(sql)?;
+        if let Ok(statement) = &prepared {
+            self.kept.insert(sql.to_owned(), statement.clone());
+        }
+        Ok(prepared)
     }
 
     /// Lends the connection's pipeline. What comes out of it says which requests are to be run again.

@@ -136,7 +136,10 @@ fn what_cannot_be_carried_over_is_refused_by_name() {
             ("create function f(t) returns int language sql as 'select 1'", "function public.f(public.t)"),
             ("create function f() returns setof t language sql as 'select * from t'", "function public.f()"),
             ("create view w as select t from t", "column t of view public.w"),
-            ("create table u (x regclass default 't'::regclass)", "default value for column x of table public.u"),
+            (
+                "create table u (x regclass default 't'::regclass)",
+                "default value for column x of table public.u",
+            ),
             ("create table u (x bigint default nextval('t_id_seq'))", "uses the sequence of an identity"),
             (
                 "create materialized view m as select * from v; create function f(m) returns int language sql as 'select 1'",
@@ -144,7 +147,7 @@ fn what_cannot_be_carried_over_is_refused_by_name() {
             ),
             (
                 "create materialized view m as select id from t; create function f(m) returns int language sql as 'select 1'",
-                "materialized view \"public\".\"m\"",
+                "view \"public\".\"m\" has to be made again",
             ),
             ("alter table t disable trigger all", "triggers of foreign keys"),
             (

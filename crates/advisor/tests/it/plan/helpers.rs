@@ -140,7 +140,9 @@ select 'index', x.indexrelid::regclass, x.indrelid::regclass, pg_get_indexdef(x.
 from pg_index x join pg_class c on c.oid = x.indexrelid join pg_namespace n on n.oid = c.relnamespace where {mine}
 order by 2::text;
 select 'constraint', k.conrelid::regclass, k.conname, k.contype, pg_get_constraintdef(k.oid), k.convalidated, k.condeferrable,
-  k.condeferred, k.conislocal, k.coninhcount, k.connoinherit, k.conindid::regclass, k.confrelid::regclass,
+  k.condeferred, k.conislocal, k.coninhcount, 
+  -- Of a constraint that comes from a parent it depends on whether the partition was attached, and nothing depends on it.
+  case when k.conparentid = 0 then k.connoinherit end, k.conindid::regclass, k.confrelid::regclass,
   (select p.conrelid::regclass || ' ' || p.conname from pg_constraint p where p.oid = k.conparentid), obj_description(k.oid, 'pg_constraint'),
   to_jsonb(k) ->> 'conenforced'
 from pg_constraint k join pg_class c on c.oid = k.conrelid join pg_namespace n on n.oid = c.relnamespace

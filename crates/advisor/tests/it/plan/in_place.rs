@@ -120,7 +120,7 @@ fn types_change_in_place_and_what_uses_them_is_there_again() {
         assert_eq!(value("select count(*) from t where pg_column_compression(body) is not null"), "0");
         assert_eq!(value("select reloptions from pg_class where oid = 't'::regclass"), "{fillfactor=100}");
         assert_eq!(
-            value("select obj_description(oid) || tgenabled from pg_trigger where tgname = 'own'"),
+            value("select obj_description(oid) || tgenabled::text from pg_trigger where tgname = 'own'"),
             "ownD"
         );
         assert_eq!(

@@ -1,6 +1,6 @@
 //! What a script does when it cannot do its work: nothing. And what no script is made for.
 
-use super::helpers::*;
+use super::compared::*;
 use super::in_place::{request, retype};
 use pgshrink_advisor::edit::Edit;
 use pgshrink_advisor::plan::{Method, Plan, PlanError, Request, plan};

@@ -155,7 +155,7 @@ CREATE VIEW shop.on_summary AS SELECT state, orders FROM shop.summary; GRANT SEL
 CREATE MATERIALIZED VIEW shop.unfilled AS SELECT * FROM shop.on_summary WITH NO DATA;
 CREATE FUNCTION shop.count_open(at_least numeric) RETURNS bigint LANGUAGE sql STABLE BEGIN ATOMIC SELECT count(*) FROM shop."order" WHERE is_open AND price >= at_least; END;
 ALTER FUNCTION shop.count_open OWNER TO app_owner; REVOKE ALL ON FUNCTION shop.count_open FROM PUBLIC; GRANT EXECUTE ON FUNCTION shop.count_open TO writer;
-CREATE PROCEDURE shop.add_order(c int) LANGUAGE sql BEGIN ATOMIC INSERT INTO shop."order" (customer_id, price) VALUES (c, 1); DELETE FROM shop.audit; END;
+CREATE PROCEDURE shop.add_order(c int) LANGUAGE sql BEGIN ATOMIC INSERT INTO shop."order" (customer_id, price, name) VALUES (c, 1, 'added'); DELETE FROM shop.audit; END;
 CREATE PUBLICATION pub FOR TABLE shop."order" (id, small, number, price, state) WHERE (small > 0 AND number > 0), TABLE shop.item;
 CREATE PUBLICATION second FOR TABLE shop."order" WITH (publish = 'insert');
 -- Its neighbours.

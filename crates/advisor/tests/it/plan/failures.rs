@@ -1,6 +1,6 @@
 //! What a script does when it cannot do its work: nothing. And what no script is made for.
 
-use super::helpers::*;
+use super::compared::*;
 use super::in_place::{request, retype};
 use pgshrink_advisor::edit::Edit;
 use pgshrink_advisor::plan::{Method, Plan, PlanError, Request, plan};
@@ -147,7 +147,7 @@ fn what_cannot_be_carried_over_is_refused_by_name() {
             ),
             (
                 "create materialized view m as select id from t; create function f(m) returns int language sql as 'select 1'",
-                "materialized view \"public\".\"m\"",
+                "view \"public\".\"m\" has to be made again",
             ),
             ("alter table t disable trigger all", "triggers of foreign keys"),
             (

@@ -1,6 +1,6 @@
 //! Partitions, parents and children, and tables of odd kinds.
 
-use super::helpers::*;
+use super::compared::*;
 use pgshrink_advisor::edit::Edit;
 use pgshrink_advisor::plan::{Method, Request, plan};
 use pgshrink_testkit::{Cluster, Server};

@@ -110,8 +110,9 @@ CREATE POLICY write ON shop."order" FOR ALL TO writer USING (true) WITH CHECK (p
 CREATE POLICY strict ON shop."order" AS RESTRICTIVE FOR UPDATE TO PUBLIC USING (small < 100);
 CREATE POLICY owners ON shop."order" TO app_owner USING (true);
 ALTER TABLE shop.audit ENABLE ROW LEVEL SECURITY;
+CREATE POLICY all_of_it ON shop.audit TO app_owner USING (true);
 CREATE POLICY by_order ON shop.audit FOR SELECT TO reader USING (EXISTS (SELECT FROM shop."order" o WHERE o.id = order_id AND o.is_open));
-GRANT SELECT ON shop.audit TO reader;
+GRANT SELECT ON shop.audit TO reader; GRANT ALL ON shop.audit TO app_owner;
 CREATE STATISTICS shop.together (ndistinct, dependencies, mcv) ON region_code, region_part, state FROM shop."order";
 CREATE STATISTICS "Odd ""Schema".expressions ON lower(name), (price * 2) FROM shop."order";
 ALTER STATISTICS shop.together SET STATISTICS 321; ALTER STATISTICS shop.together OWNER TO app_owner;
@@ -122,7 +123,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON shop."order" TO writer;
 GRANT USAGE ON SEQUENCE shop.order_id_seq TO writer;
 GRANT USAGE ON SEQUENCE shop.order_number, shop.order_serial_no_seq TO writer;
 GRANT SELECT (name) ON shop."order" TO PUBLIC;
-GRANT USAGE ON SCHEMA shop TO granter;
+GRANT USAGE ON SCHEMA shop TO granter; GRANT SELECT ON shop.customer TO PUBLIC;
 SET ROLE granter; GRANT SELECT ON shop."order" TO reader; GRANT UPDATE (name) ON shop."order" TO reader; RESET ROLE;
 REVOKE TRUNCATE ON shop."order" FROM app_owner;
 COMMENT ON TABLE shop."order" IS E'all ''orders''\n\\ and $pgshrink$';
@@ -154,7 +155,7 @@ CREATE VIEW shop.on_summary AS SELECT state, orders FROM shop.summary; GRANT SEL
 CREATE MATERIALIZED VIEW shop.unfilled AS SELECT * FROM shop.on_summary WITH NO DATA;
 CREATE FUNCTION shop.count_open(at_least numeric) RETURNS bigint LANGUAGE sql STABLE BEGIN ATOMIC SELECT count(*) FROM shop."order" WHERE is_open AND price >= at_least; END;
 ALTER FUNCTION shop.count_open OWNER TO app_owner; REVOKE ALL ON FUNCTION shop.count_open FROM PUBLIC; GRANT EXECUTE ON FUNCTION shop.count_open TO writer;
-CREATE PROCEDURE shop.add_order(c int) LANGUAGE sql BEGIN ATOMIC INSERT INTO shop."order" (customer_id, price) VALUES (c, 1); DELETE FROM shop.audit; END;
+CREATE PROCEDURE shop.add_order(c int) LANGUAGE sql BEGIN ATOMIC INSERT INTO shop."order" (customer_id, price, name) VALUES (c, 1, 'added'); DELETE FROM shop.audit; END;
 CREATE PUBLICATION pub FOR TABLE shop."order" (id, small, number, price, state) WHERE (small > 0 AND number > 0), TABLE shop.item;
 CREATE PUBLICATION second FOR TABLE shop."order" WITH (publish = 'insert');
 -- Its neighbours.

@@ -1,6 +1,6 @@
 //! Tables that are written to while they are rewritten.
 
-use super::helpers::*;
+use super::compared::*;
 use pgshrink_advisor::edit::Edit;
 use pgshrink_advisor::plan::{Method, Request, plan};
 use pgshrink_testkit::Server;

@@ -140,7 +140,9 @@ select 'index', x.indexrelid::regclass, x.indrelid::regclass, pg_get_indexdef(x.
 from pg_index x join pg_class c on c.oid = x.indexrelid join pg_namespace n on n.oid = c.relnamespace where {mine}
 order by 2::text;
 select 'constraint', k.conrelid::regclass, k.conname, k.contype, pg_get_constraintdef(k.oid), k.convalidated, k.condeferrable,
-  k.condeferred, k.conislocal, k.coninhcount, k.connoinherit, k.conindid::regclass, k.confrelid::regclass,
+  k.condeferred, k.conislocal, k.coninhcount,
+  -- Of a constraint that comes from a parent it depends on whether the partition was attached, and nothing depends on it.
+  case when k.conparentid = 0 then k.connoinherit end, k.conindid::regclass, k.confrelid::regclass,
   (select p.conrelid::regclass || ' ' || p.conname from pg_constraint p where p.oid = k.conparentid), obj_description(k.oid, 'pg_constraint'),
   to_jsonb(k) ->> 'conenforced'
 from pg_constraint k join pg_class c on c.oid = k.conrelid join pg_namespace n on n.oid = c.relnamespace
@@ -153,7 +155,8 @@ select 'trigger of a key', g.tgrelid::regclass, g.tgconstrrelid::regclass, g.tgf
 from pg_trigger g join pg_class c on c.oid = g.tgrelid join pg_namespace n on n.oid = c.relnamespace
 where {mine} and g.tgisinternal order by 2::text, 3::text, 4::text, 8;
 select 'rule', w.ev_class::regclass, w.rulename, w.ev_enabled, w.ev_type, w.is_instead, obj_description(w.oid, 'pg_rewrite'),
-  case when c.relname not in ('positional', 'clashing') then pg_get_ruledef(w.oid) end
+  -- A list of columns behind an alias is in the new order: of such views the rows are compared.
+  case when c.relname !~ '^(positional|clashing)' then pg_get_ruledef(w.oid) end
 from pg_rewrite w join pg_class c on c.oid = w.ev_class join pg_namespace n on n.oid = c.relnamespace where {mine} order by 2::text, 3;
 select 'uses', w.ev_class::regclass, w.rulename, d.refobjid::regclass, a.attname
 from pg_rewrite w join pg_class c on c.oid = w.ev_class join pg_namespace n on n.oid = c.relnamespace

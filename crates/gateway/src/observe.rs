@@ -137,6 +137,11 @@ impl Slot {
         Some(core.report(SystemTime::now()))
     }
 
+    /// Bursts that are recorded or wait to be measured.
+    pub(crate) fn pending(&self) -> usize {
+        lock(&self.0).as_ref().map_or(0, |running| running.core.places.taken())
+    }
+
     /// The process ends: measures what was recorded, and writes the file.
     pub(crate) fn stop(&self) {
         let Some(Running { core, sampler, keeper, end }) = lock(&self.0).take() else { return };

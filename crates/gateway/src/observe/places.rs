@@ -38,6 +38,11 @@ impl Places {
         (before < most).then_some(place)
     }
 
+    /// Bursts that are recorded or wait.
+    pub(super) fn taken(&self) -> usize {
+        self.bulk.load(Ordering::Relaxed) + self.small.load(Ordering::Relaxed)
+    }
+
     fn of(&self, is_bulk: bool) -> (&AtomicUsize, usize) {
         if is_bulk { (&self.bulk, BULK_MAX) } else { (&self.small, SMALL_MAX) }
     }

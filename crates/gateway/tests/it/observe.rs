@@ -51,17 +51,12 @@ pub fn savings(site: &Site) -> BTreeMap<[String; 3], Figures> {
 
 /// All of it, when every session has ended and nothing is measured any more.
 pub fn total(site: &Site) -> Figures {
-    wait_until(Duration::from_secs(30), "sessions to end", || site.gateway.registry().is_empty()).unwrap();
-    let all = || savings(site)[&["all".to_owned(), String::new(), String::new()]];
-    let mut last = all();
-    loop {
-        std::thread::sleep(Duration::from_millis(300));
-        let now = all();
-        if now == last {
-            return now;
-        }
-        last = now;
-    }
+    let registry = site.gateway.registry();
+    wait_until(Duration::from_secs(60), "sessions to end and samples to be measured", || {
+        registry.is_empty() && registry.samples_pending() == 0
+    })
+    .unwrap();
+    savings(site)[&["all".to_owned(), String::new(), String::new()]]
 }
 
 /// Everything a server says to these statements, without its cancel key.

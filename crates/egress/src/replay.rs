@@ -172,6 +172,10 @@ impl Simulation {
                 }
                 begin = end;
             }
+            // What the last reads left is measured too; the session would have waited for more, or flushed it later.
+            if begin == burst.bytes.len() && pump(&mut link, Flush::Force, &mut out).is_none() {
+                return pieces;
+            }
             let (took, now) = (clock().saturating_sub(began), link.stats().outbound);
             if counts {
                 samples[kind as usize] += Sample {

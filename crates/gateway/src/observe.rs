@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! * E1 Bytes pass unchanged, and no session waits for a sample: it copies what it moves into a buffer, and a thread of the
-//!   lowest priority runs it through the engine.
+//! * E1 Bytes pass unchanged, and no session waits for a sample: it copies what it moves into a buffer, and a thread of low
+//!   priority runs it through the engine.
 //! * E2 Samples take `observe_cpu_percent` of a processor for each worker; [`sampler::Budget`] counts what they really took.
 //! * E3 No session waits for the file, and none takes the book's lock.
 //! * E4 Memory is bounded: bursts by [`places`], lines by the ledger's limits.
@@ -135,6 +135,11 @@ impl Slot {
     pub(crate) fn report(&self) -> Option<Report> {
         let core = lock(&self.0).as_ref()?.core.clone();
         Some(core.report(SystemTime::now()))
+    }
+
+    /// Bursts that are recorded or wait to be measured.
+    pub(crate) fn pending(&self) -> usize {
+        lock(&self.0).as_ref().map_or(0, |running| running.core.places.taken())
     }
 
     /// The process ends: measures what was recorded, and writes the file.

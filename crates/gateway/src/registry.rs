@@ -147,6 +147,11 @@ impl Registry {
         lock(&self.finished).entry(server.to_string()).or_default().connect_failures += 1;
     }
 
+    /// Samples of traffic that are recorded or wait to be measured, with `observe`.
+    pub fn samples_pending(&self) -> usize {
+        self.observer.pending()
+    }
+
     /// True once the process is shutting down.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)

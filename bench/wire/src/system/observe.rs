@@ -23,7 +23,10 @@ enum Work {
 }
 
 const WORKS: [(&str, Work); 4] = [
-    ("pgbench -S -M prepared", Work::Pgbench(Job { script: "select-only", protocol: "prepared", clients: "8" })),
+    (
+        "pgbench -S -M prepared",
+        Work::Pgbench(Job { script: "select-only", protocol: "prepared", clients: "8" }),
+    ),
     ("pgbench -S", Work::Pgbench(Job { script: "select-only", protocol: "simple", clients: "8" })),
     ("COPY of pgbench_accounts", Work::Copy("copy pgbench_accounts to stdout")),
     ("COPY of rows of 1 KB", Work::Copy("copy wide to stdout")),
@@ -43,7 +46,9 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     ];
     let mut table = Table::new("observe", "What observing costs", about, &columns);
     let cluster = load::pgbench_server(SCALE, 100)?;
-    cluster.sql("create table wide as select n, repeat(md5(n::text), 30) as text from generate_series(1, 200000) n")?;
+    cluster.sql(
+        "create table wide as select n, repeat(md5(n::text), 30) as text from generate_series(1, 200000) n",
+    )?;
     let mut gateways = Vec::new();
     for (_, more) in VARIANTS {
         gateways.push(bench.product.gateway_with("127.0.0.1", cluster.port(), "zstd:1,lz4:1", more)?);

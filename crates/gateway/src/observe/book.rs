@@ -87,7 +87,7 @@ impl Book {
 
     /// Counts what has come since the last look for the day that is `now`. A clock that goes back counts for the day it says.
     pub(super) fn collect(&mut self, arrivals: Vec<Arc<Tally>>, now: SystemTime) {
-        let today = Day::of(now);
+        let today = day_of(now);
         self.live.extend(arrivals.into_iter().map(|tally| Followed { tally, counted: Line::default() }));
         let Self { days, since_start, live, .. } = self;
         live.retain_mut(|followed| {
@@ -118,6 +118,11 @@ impl Book {
     }
 }
 
+/// Moments before 1970 count as its first day.
+fn day_of(time: SystemTime) -> Day {
+    Day::of(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
+}
+
 fn difference(now: &Line, before: &Line) -> Line {
     let mut new = Line::default();
     for direction in Direction::ALL {
@@ -138,7 +143,7 @@ mod tests {
 
     fn at(day: &str, seconds: u64) -> SystemTime {
         let mut time = SystemTime::UNIX_EPOCH;
-        while Day::of(time).to_string() != day {
+        while day_of(time).to_string() != day {
             time += Duration::from_secs(86_400);
         }
         time + Duration::from_secs(seconds)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bursts of bulk. One takes about 1 MiB and a few milliseconds of the sampler.
-const BULK_MAX: usize = 8;
+const BULK_MAX: usize = 16;
 /// Bursts of small messages, which may take minutes to record.
 const SMALL_MAX: usize = 256;
 /// Bytes of all together.
@@ -38,6 +38,11 @@ impl Places {
         (before < most).then_some(place)
     }
 
+    /// Bursts that are recorded or wait.
+    pub(super) fn taken(&self) -> usize {
+        self.bulk.load(Ordering::Relaxed) + self.small.load(Ordering::Relaxed)
+    }
+
     fn of(&self, is_bulk: bool) -> (&AtomicUsize, usize) {
         if is_bulk { (&self.bulk, BULK_MAX) } else { (&self.small, SMALL_MAX) }
     }
@@ -66,7 +71,7 @@ mod tests {
     #[test]
     fn places_come_back_and_bytes_are_counted_together() {
         let places = Arc::new(Places::default());
-        let taken: Vec<_> = (0..10).filter_map(|_| places.take(true)).collect();
+        let taken: Vec<_> = (0..2 * BULK_MAX).filter_map(|_| places.take(true)).collect();
         assert_eq!(taken.len(), BULK_MAX);
         let mut small = places.take(false).unwrap();
         assert!(small.holds(HELD_SIZE_MAX / 2));

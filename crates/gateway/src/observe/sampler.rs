@@ -19,8 +19,9 @@ const DEBT_MAX: Duration = Duration::from_secs(1);
 /// How often the time that has come is looked at while there is too little.
 const REFILL_PERIOD: Duration = Duration::from_millis(20);
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
-/// The lowest priority there is.
-const NICE: i32 = 19;
+/// Below everything that serves sessions. With the lowest priority, a machine whose processors are all busy would leave it less
+/// than its budget.
+const NICE: i32 = 10;
 
 /// To the sampler.
 pub(super) enum Order {

@@ -66,7 +66,7 @@ impl Drop for Interrupt {
 
 /// A server that takes no cancel request notices that the socket is closed when it next writes.
 fn stop(cancel: Option<&CancelHandle>, closer: &Closer) {
-    if !cancel.is_some_and(|cancel| cancel.cancel().is_ok()) {
+    if cancel.is_none_or(|cancel| cancel.cancel().is_err()) {
         closer.close();
     }
 }

@@ -19,7 +19,7 @@ demo: ## the whole product on a throwaway cluster, and what it saves
 	@echo "building pgshrink and its demo (minutes at the first time)"
 	@$(CARGO) build --quiet --release --locked -p pgshrink-cli -p pgshrink-demo
 	@tools/extensions 15
-	@target/release/pgshrink-demo
+	@target/release/pgshrink-demo --report .
 
 build: ## target/release/pgshrink, and the library of pgshrink cfs exec
 	@tools/setup build

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::Arguments;
+use crate::advice;
 use crate::backup;
 use crate::documents;
 use crate::failure::Failure;
@@ -25,15 +27,16 @@ fn steps() -> Vec<Box<dyn Step>> {
     steps.push(Box::new(tablespaces::Tablespaces));
     steps.push(Box::new(live::Live));
     steps.push(Box::new(backup::Backup));
+    steps.push(Box::new(advice::Advice));
     // Stops the server: the last.
     steps.push(Box::new(pages::Pages));
     steps
 }
 
 /// Shows everything and returns the program's exit code.
-pub(crate) fn run(pgshrink: Option<&Path>) -> ExitCode {
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let mut report = Report::default();
-    let outcome = show(pgshrink, &mut report);
+    let outcome = show(arguments, &mut report);
     if matches!(outcome, Err(Failure::Interrupted)) || outcome.is_err() && interrupt::explains_failure() {
         eprintln!("pgshrink-demo: interrupted; everything it started is stopped and removed");
         return ExitCode::from(INTERRUPTED);
@@ -68,15 +71,15 @@ enum Verdict {
     Incomplete,
 }
 
-fn show(pgshrink: Option<&Path>, report: &mut Report) -> Result<Verdict, Failure> {
+fn show(arguments: &Arguments, report: &mut Report) -> Result<Verdict, Failure> {
     interrupt::watch().map_err(|error| Failure::io("watching for signals", &error))?;
     follow_supervisor().map_err(|error| Failure::io("following the supervisor", &error))?;
-    let pgshrink = find_binary(pgshrink)?;
+    let pgshrink = find_binary(arguments.pgshrink.as_deref())?;
     stage::find_server()?;
     let mut steps = steps();
     let progress =
         Progress::new(stage::PHASE_COUNT + steps.iter().map(|step| step.phase_count()).sum::<u64>());
-    let verdict = play(&pgshrink, &mut steps, &progress, report);
+    let verdict = play(&pgshrink, &mut steps, arguments.report.as_deref(), &progress, report);
     progress.finish();
     verdict
 }
@@ -84,6 +87,7 @@ fn show(pgshrink: Option<&Path>, report: &mut Report) -> Result<Verdict, Failure
 fn play(
     pgshrink: &Path,
     steps: &mut [Box<dyn Step>],
+    folder: Option<&Path>,
     progress: &Progress,
     report: &mut Report,
 ) -> Result<Verdict, Failure> {
@@ -108,6 +112,9 @@ fn play(
         phases += step.phase_count();
         progress.skip_to(phases);
         interrupt::check()?;
+    }
+    if let Some(folder) = folder.filter(|_| verdict == Verdict::Complete) {
+        report.notes.push(advice::write_report(&stage, report, folder)?);
     }
     Ok(verdict)
 }
@@ -157,9 +164,10 @@ mod tests {
         let tablespaces = Report { tablespaces: vec![row(false)], ..Report::default() };
         let live = Report { live: vec![row(false)], ..Report::default() };
         let backup = Report { backup: vec![row(false)], ..Report::default() };
+        let advice = Report { advice: vec![row(false)], ..Report::default() };
         let pages = Report { pages: vec![row(false)], ..Report::default() };
-        let reports = [documents, tablespaces, live, backup, pages];
-        assert_eq!(reports.map(|report| exit_code(true, &report)), [1; 5]);
+        let reports = [documents, tablespaces, live, backup, advice, pages];
+        assert_eq!(reports.map(|report| exit_code(true, &report)), [1; 6]);
         assert_eq!(exit_code(true, &report(vec![row(true)], &["counters disagree"])), 1);
         assert_eq!(exit_code(false, &report(vec![row(true)], &["a step failed"])), 2);
     }

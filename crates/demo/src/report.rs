@@ -17,6 +17,8 @@ Documents, after make install-zson, in your own database:
 A backup of your own server, proved by starting it:
   pgshrink backup \"host=SERVER user=replicator\" --to /backups
   pgshrink verify latest --from /backups --boot
+What your own database would save, read-only:
+  pgshrink advise \"host=SERVER dbname=DATABASE\" --html report.html
 What compressed tables would save, read-only, beside your own server:
   pgshrink cfs estimate DATA_DIRECTORY
 and, after make install-cfs and shared_preload_libraries = 'cfs':
@@ -40,6 +42,7 @@ pub(crate) fn print(
         (&report.tablespaces_heading, &report.tablespaces, &TABLESPACES),
         (&report.live_heading, &report.live, &LIVE),
         (&report.backup_heading, &report.backup, &BACKUP),
+        (&report.advice_heading, &report.advice, &ADVISED),
         (&report.pages_heading, &report.pages, &PAGES),
     ] {
         if !rows.is_empty() {
@@ -118,6 +121,15 @@ const BACKUP: Heads = Heads {
     timed: true,
     total: false,
     digits: 1,
+};
+const ADVISED: Heads = Heads {
+    plain: "bytes\nbefore",
+    shrunk: "bytes\nafter",
+    ways: ["", ""],
+    cpu: false,
+    timed: false,
+    total: false,
+    digits: 0,
 };
 const PAGES: Heads = Heads {
     plain: "bytes\nplain",

@@ -41,6 +41,10 @@ pub(crate) struct Report {
     pub(crate) backup_heading: String,
     /// For the table of backups.
     pub(crate) backup: Vec<Row>,
+    /// What the row of advice is about.
+    pub(crate) advice_heading: String,
+    /// For the table of advice.
+    pub(crate) advice: Vec<Row>,
     /// What the rows of relation files are about.
     pub(crate) pages_heading: String,
     /// For the table of relation files at rest.
@@ -55,7 +59,7 @@ impl Report {
     /// The rows of all tables.
     pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
         let at_rest = self.documents.iter().chain(&self.tablespaces).chain(&self.live);
-        self.rows.iter().chain(at_rest).chain(&self.backup).chain(&self.pages)
+        self.rows.iter().chain(at_rest).chain(&self.backup).chain(&self.advice).chain(&self.pages)
     }
 }
 

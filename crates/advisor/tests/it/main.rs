@@ -1,8 +1,10 @@
 //! Tests that need more than the crate: real servers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod advice;
 mod browser;
 mod catalog;
+mod codecs;
 mod collected;
 mod documents;
 mod images;
@@ -12,10 +14,8 @@ mod maintenance;
 mod mutated;
 mod packing;
 mod plan;
-mod advice;
 mod rebuilt;
 mod report;
-mod codecs;
 mod server;
 mod table;
 mod values;

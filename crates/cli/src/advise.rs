@@ -7,7 +7,7 @@
 //! ```
 //! Everything that computes is in `pgshrink-advisor`, and knows no server: here are the connection, files and output.
 
-mod collect;
+pub mod collect;
 mod failure;
 mod file;
 mod shown;

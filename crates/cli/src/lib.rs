@@ -12,7 +12,7 @@
 //!
 //! Exit codes: 0 done, 1 checked and found a problem, 2 could not run; `run` has its command's.
 
-mod advise;
+pub mod advise;
 pub mod args;
 mod backup;
 mod backup_config;

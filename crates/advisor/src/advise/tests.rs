@@ -23,7 +23,7 @@ fn padded() -> Vec<Column> {
 }
 
 fn report(tables: Vec<Table>) -> Report {
-    let report = advise(&snapshot(tables), &Options::default());
+    let report = advise(&snapshot(tables), &Options::default(), None);
     for finding in &report.findings {
         assert!(finding.bytes.disk.saved() >= 0 && finding.bytes.memory.saved() >= 0, "{finding:?}");
     }
@@ -289,7 +289,7 @@ fn the_same_snapshot_gives_the_same_report_and_all_its_bytes_are_told() {
             .collect();
         let first = report(tables.clone());
         let file = snapshot(tables.clone()).to_json().unwrap();
-        assert_eq!(advise(&Snapshot::parse(&file).unwrap(), &Options::default()), first);
+        assert_eq!(advise(&Snapshot::parse(&file).unwrap(), &Options::default(), None), first);
         for (table, found) in tables.iter().flat_map(|table| {
             let of = first.tables.iter().filter(|found| found.object == table_object(table));
             of.map(move |found| (table, found))

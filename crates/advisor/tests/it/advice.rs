@@ -15,6 +15,7 @@ fn report(cluster: &Cluster, options: &str) -> Report {
     advise(
         &Snapshot { format: FORMAT, server: server(cluster), tables, ..Snapshot::default() },
         &Options::default(),
+        None,
     )
 }
 

@@ -68,6 +68,7 @@ fn foreign_key(found: &Value) -> ForeignKey {
         columns: numbers(&found[1]),
         foreign_table: found[2].as_u64().unwrap() as u32,
         foreign_columns: numbers(&found[3]),
+        ..ForeignKey::default()
     }
 }
 

@@ -11,7 +11,7 @@
 mod blocks;
 mod catalogs;
 mod choice;
-pub(crate) mod definitions;
+pub mod definitions;
 mod details;
 mod interrupt;
 mod pages;

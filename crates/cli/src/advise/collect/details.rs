@@ -136,7 +136,7 @@ const INDEXES: &str = "WITH referenced(oid, count) AS (
         pg_get_indexdef(c.oid) AS definition, 0 AS bytes, c.reltuples AS row_estimate,
         coalesce(ts.spcname, '') AS tablespace, coalesce(c.reloptions, '{}') AS options,
         i.indnkeyatts AS key_count, i.indisunique AS is_unique, i.indnullsnotdistinct AS nulls_not_distinct,
-        i.indisprimary AS is_primary, i.indisexclusion AS is_exclusion, i.indisvalid AS is_valid,
+        NOT i.indimmediate AS is_deferrable, i.indisprimary AS is_primary, i.indisexclusion AS is_exclusion, i.indisvalid AS is_valid,
         i.indisreplident AS is_replica_identity, i.indisclustered AS is_clustered,
         (SELECT k.conname FROM pg_constraint k WHERE k.conrelid = i.indrelid AND k.conindid = c.oid
             AND k.contype IN ('p', 'u', 'x') LIMIT 1) AS \"constraint\",
@@ -170,7 +170,7 @@ const INDEXES: &str = "WITH referenced(oid, count) AS (
 
 const FOREIGN_KEYS: &str = "SELECT k.conrelid::int8, row_to_json(r)::text FROM pg_constraint k
     CROSS JOIN LATERAL (SELECT k.conname AS name, k.conkey AS columns, k.confrelid::int8 AS foreign_table,
-        k.confkey AS foreign_columns) AS r
+        k.confkey AS foreign_columns, pg_get_constraintdef(k.oid) AS definition) AS r
     WHERE k.contype = 'f' ORDER BY k.conrelid, k.oid";
 
 /// The last of several rows counts.

@@ -211,6 +211,8 @@ const RELATIONS: &str = "SELECT row_to_json(r)::text FROM (SELECT
         AS parent,
     c.relhassubclass AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
     c.relispartition AS is_partition, c.reltuples AS row_estimate,
+    (SELECT string_to_array(k.partattrs::text, ' ')::int2[] FROM pg_partitioned_table k WHERE k.partrelid = c.oid)
+        AS partition_key,
     json_build_object('main', 0, 'fsm', 0, 'vm', 0) AS bytes,
     CASE WHEN c.reltoastrelid <> 0 THEN json_build_object('oid', c.reltoastrelid::int8, 'index_bytes', 0,
         'bytes', json_build_object('main', 0, 'fsm', 0, 'vm', 0)) END AS toast,

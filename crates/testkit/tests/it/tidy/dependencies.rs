@@ -7,7 +7,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("cfs", &["codec"]),
     ("zson", &["codec"]),
     ("backup", &["codec", "cfs"]),
-    ("advisor", &["codec", "cfs", "zson", "wire"]),
+    ("advisor", &["codec", "cfs", "zson", "wire", "backup"]),
     ("pgclient", &["codec", "wire", "cfs", "zson", "backup", "advisor"]),
     ("gateway", &["codec", "wire", "pgclient"]),
     ("interpose", &[]),

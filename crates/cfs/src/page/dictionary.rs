@@ -1,7 +1,7 @@
 //! A relation's dictionary: what its pages have in common once they are rearranged.
 //!
-//! It is trained on rearranged pages, which mostly are what will be compressed; the first hundred pages of a
-//! relation serve as well as a spread. Its identity is the SHA-256 of its bytes. Payloads do not name it,
+//! It is trained on rearranged pages, which mostly are what will be compressed; a spread over the
+//! relation serves best, as its first pages may be unlike the others. Its identity is the SHA-256 of its bytes. Payloads do not name it,
 //! records do. It is prepared once for reading and for each algorithm and level it is to be written by; a
 //! page written by another goes without.
 

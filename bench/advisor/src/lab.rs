@@ -51,7 +51,7 @@ impl Lab {
             .database(LOADED)
             .arg("-v")
             .arg(format!("rows={rows}"))
-            .sql(&format!("create extension zson; create extension cfs; {RULES} vacuum analyze;"))?;
+            .sql(&format!("create extension zson; create extension cfs; {RULES} vacuum analyze; checkpoint;"))?;
         Ok(lab)
     }
 

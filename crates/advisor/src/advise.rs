@@ -19,7 +19,6 @@
 mod alone;
 mod combine;
 mod families;
-pub mod prices;
 mod tables;
 mod wiring;
 
@@ -83,7 +82,8 @@ pub fn advise(snapshot: &Snapshot, options: &Options, clock: Clock<'_>) -> Repor
     }
     measure(snapshot, options, clock, &mut report);
     sort(&mut report);
-    prices::apply(&mut report);
+    let prices = report.prices.take();
+    report.prices = prices.map(|prices| prices.of(&report));
     report
 }
 

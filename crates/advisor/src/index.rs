@@ -15,7 +15,6 @@ pub mod duplicates;
 pub mod key;
 pub mod predicate;
 mod rows;
-pub mod sql;
 pub mod tuple;
 
 use crate::edit::Retype;

@@ -13,7 +13,6 @@ pub mod indexes;
 pub mod maintenance;
 pub mod order;
 pub mod packing;
-mod quoted;
 pub mod toast;
 pub mod types;
 pub mod zson;
@@ -49,8 +48,7 @@ pub(crate) fn confidence(table: &Table) -> Confidence {
 
 /// The table's name in SQL.
 pub(crate) fn qualified(table: &Table) -> String {
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    format!("{}.{}", quoted(&table.schema), quoted(&table.name))
+    crate::sql::qualified(&table.schema, &table.name)
 }
 
 /// A number with a decimal only where it has one.

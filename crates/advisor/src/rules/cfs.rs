@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Candidate, quoted};
+use super::Candidate;
 use crate::finding::{Bytes, Change, Confidence, Finding, Object, RelationCodecs, Rule};
 use crate::snapshot::{Snapshot, Table};
+use crate::sql;
 
 /// Less is not reported.
 const SAVED_BYTES_MIN: u64 = 1 << 20;
@@ -71,8 +72,14 @@ fn of_table(table: &Table, by_object: &ByObject<'_>) -> Option<Candidate> {
     }
     let change = Change { now, after };
     let sql = vec![
-        format!("SELECT cfs_compress_relation({});", quoted::literal(&quoted::table(table))),
-        format!("SELECT cfs_wait({}, '1 h');", quoted::literal(&quoted::table(table))),
+        format!(
+            "SELECT cfs_compress_relation({});",
+            sql::quote_literal(&sql::qualified(&table.schema, &table.name))
+        ),
+        format!(
+            "SELECT cfs_wait({}, '1 h');",
+            sql::quote_literal(&sql::qualified(&table.schema, &table.name))
+        ),
     ];
     let kinds = "Its pages, those of its indexes and of its TOAST table";
     let rest = match unmeasured {
@@ -90,7 +97,7 @@ fn of_index(table: &Table, name: &str, by_object: &ByObject<'_>) -> Option<Candi
     let object = object(table, "index", Some(name));
     let (after, is_estimate) = compressed(&object, by_object)?;
     let change = Change { now: index.bytes, after };
-    let quoted_index = format!("{}.{}", quoted::name(&table.schema), quoted::name(name));
+    let quoted_index = format!("{}.{}", sql::quote_ident(&table.schema), sql::quote_ident(name));
     let sql = vec![format!("ALTER INDEX {quoted_index} SET TABLESPACE compressed;")];
     let reason = format!(
         "Its pages were sampled and encoded by zstd:1, the default of cfs: {} bytes become {after}. The table itself does not gain enough. The \

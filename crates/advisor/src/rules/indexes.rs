@@ -14,9 +14,9 @@ mod twins;
 mod unused;
 
 use crate::finding::{Bytes, Change, Confidence, Finding, Object, Rule};
-use crate::index::sql::qualified;
 use crate::rules::Candidate;
 use crate::snapshot::{Index, Snapshot, Table, TableKind};
+use crate::sql::qualified;
 use std::collections::HashSet;
 
 /// What a finding about an index must save.

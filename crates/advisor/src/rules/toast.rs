@@ -8,7 +8,7 @@
 //! * `toast_tuple_target` below 2,032 does not make the server look at shorter rows (`heap_prepare_insert` compares with a
 //!   constant): rows that stay below 2 KB are never compressed, whatever it says. So it is not proposed for them.
 
-use super::{Candidate, quoted};
+use super::Candidate;
 use crate::codecs::rows::{self, Rows};
 use crate::edit::{Edit, Recompression};
 use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
@@ -16,6 +16,7 @@ use crate::heap_page::varlena::{self, Compressor, LONG_HEADER_BYTES, Method};
 use crate::layout::heap::PAGE_BYTES;
 use crate::snapshot::sample::Place;
 use crate::snapshot::{Column, Server, Table, TableKind};
+use crate::sql;
 
 /// Values are never compressed in rows that stay below 2 KB. These are long enough to be worth it.
 const UNCOMPRESSED_BYTES: std::ops::RangeInclusive<u32> = 200..=2_000;
@@ -177,7 +178,7 @@ fn by_lz4(server: &Server, table: &Table, index: usize, measured: &Measured) -> 
         "Sampled values that TOAST keeps compressed or out of line take {now} bytes, and {after} by lz4. It also costs a fraction of pglz's \
          processor time."
     );
-    let set = format!("ALTER COLUMN {} SET COMPRESSION lz4", quoted::name(&column.name));
+    let set = format!("ALTER COLUMN {} SET COMPRESSION lz4", sql::quote_ident(&column.name));
     let title = format!("values that lz4 stores in {} % of their bytes", 100 * after / now.max(1));
     let mut finding = finding(table, column, "lz4", title, reason);
     finding.sql = vec![rewrite(table, column, &set)?];
@@ -210,7 +211,7 @@ fn external(server: &Server, table: &Table, index: usize, measured: &Measured) -
     let reason = format!(
         "The column's storage is EXTERNAL, which forbids compression. Sampled values out of line take {now} bytes, and {after} compressed."
     );
-    let set = format!("ALTER COLUMN {} SET STORAGE EXTENDED", quoted::name(&column.name));
+    let set = format!("ALTER COLUMN {} SET STORAGE EXTENDED", sql::quote_ident(&column.name));
     let title = format!("uncompressed values that compress to {} %", 100 * after / now.max(1));
     let mut finding = finding(table, column, "storage", title, reason);
     finding.sql = vec![rewrite(table, column, &set)?];
@@ -265,13 +266,13 @@ fn finding(table: &Table, column: &Column, what: &str, title: String, reason: St
 
 /// The statement that changes a setting of the column and makes all its values anew. None: no expression is known that does.
 fn rewrite(table: &Table, column: &Column, set: &str) -> Option<String> {
-    let name = quoted::name(&column.name);
+    let name = sql::quote_ident(&column.name);
     let expression = anew(column, &name)?;
     let collation =
         column.collation.as_ref().map_or(String::new(), |collation| format!(" COLLATE {collation}"));
     Some(format!(
         "ALTER TABLE {} ALTER COLUMN {name} TYPE {}{collation} USING {expression}, {set};",
-        quoted::table(table),
+        sql::qualified(&table.schema, &table.name),
         column.type_name
     ))
 }

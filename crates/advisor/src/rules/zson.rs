@@ -1,12 +1,13 @@
 //! Columns of documents that are smaller as zson.
 
-use super::{Candidate, quoted};
+use super::Candidate;
 use crate::codecs::Means;
 use crate::codecs::documents::{self, Documents};
 use crate::edit::{Edit, Retype};
 use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
 use crate::layout::{Alignment, Column};
 use crate::snapshot::{Snapshot, Table, TableKind};
+use crate::sql;
 
 /// Tables below are not worth a dictionary.
 const BYTES_MIN: u64 = 1 << 20;
@@ -37,13 +38,14 @@ fn candidate(snapshot: &Snapshot, table: &Table, column: usize, means: &Means<'_
         return None;
     }
     let profile = profile(table, &of.name);
-    let (quoted_table, quoted_column) = (quoted::table(table), quoted::name(&of.name));
-    let type_name = format!("zson({})", quoted::literal(&profile));
+    let (quoted_table, quoted_column) =
+        (sql::qualified(&table.schema, &table.name), sql::quote_ident(&of.name));
+    let type_name = format!("zson({})", sql::quote_literal(&profile));
     let learn = format!(
         "SELECT zson_learn({}, {}, {});",
-        quoted::literal(&quoted_table),
-        quoted::literal(&of.name),
-        quoted::literal(&profile)
+        sql::quote_literal(&quoted_table),
+        sql::quote_literal(&of.name),
+        sql::quote_literal(&profile)
     );
     let mut prepare = Vec::new();
     if !snapshot.server.extensions.contains_key("zson") {

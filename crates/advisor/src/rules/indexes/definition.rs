@@ -1,7 +1,7 @@
 //! Other indexes out of what `pg_get_indexdef` says of one.
 
-use crate::index::sql::quoted;
 use crate::snapshot::Index;
+use crate::sql::quote_ident;
 
 const NULLS: &str = "NULLS NOT DISTINCT";
 
@@ -54,7 +54,7 @@ impl<'d> Definition<'d> {
     /// The statement that builds such an index beside it. `included` and `predicate` take the place of its own, if given.
     pub fn sql(&self, index: &Index, included: Option<&str>, predicate: Option<&str>) -> String {
         let unique = if self.is_unique { "UNIQUE " } else { "" };
-        let name = quoted(&new_name(&index.name));
+        let name = quote_ident(&new_name(&index.name));
         let mut sql = format!("CREATE {unique}INDEX CONCURRENTLY {name} ON {}", self.keys);
         if let Some(included) = included.or(self.included) {
             sql += &format!(" INCLUDE ({included})");
@@ -63,7 +63,7 @@ impl<'d> Definition<'d> {
             sql += &format!(" {}", self.options);
         }
         if !index.tablespace.is_empty() {
-            sql += &format!(" TABLESPACE {}", quoted(&index.tablespace));
+            sql += &format!(" TABLESPACE {}", quote_ident(&index.tablespace));
         }
         match predicate {
             Some(predicate) => sql += &format!(" WHERE {predicate}"),

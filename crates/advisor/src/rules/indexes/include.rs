@@ -4,11 +4,11 @@ use super::definition::{Definition, new_name};
 use super::{About, SAVED_MIN, Words, in_words, is_needed};
 use crate::finding::{Change, Confidence, Rule};
 use crate::index::key::layout_of;
-use crate::index::sql::{qualified, quoted};
 use crate::index::{self, tuple};
 use crate::layout::Value;
 use crate::rules::Candidate;
 use crate::snapshot::{Index, IndexColumn};
+use crate::sql::{qualified, quote_ident};
 
 /// More columns are not tried in every order.
 const COLUMNS_MAX: usize = 6;
@@ -68,7 +68,7 @@ fn merge(about: &About<'_>, unique: &Index, covering: &Index, rows: u64) -> Opti
             format!(
                 "ALTER INDEX {} RENAME TO {};",
                 qualified(&about.table.schema, &new),
-                quoted(&unique.name)
+                quote_ident(&unique.name)
             ),
             about.drop_sql(covering),
         ],
@@ -133,7 +133,7 @@ fn included_from(keys: usize) -> impl FnMut(IndexColumn) -> IndexColumn {
 fn names(about: &About<'_>, columns: &[IndexColumn]) -> Option<String> {
     let name = |column: &IndexColumn| {
         let number = usize::try_from(column.table_column).ok()?.checked_sub(1)?;
-        Some(quoted(&about.table.columns.get(number)?.name))
+        Some(quote_ident(&about.table.columns.get(number)?.name))
     };
     Some(columns.iter().map(name).collect::<Option<Vec<_>>>()?.join(", "))
 }
@@ -188,7 +188,7 @@ fn reorder(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
         sql: vec![
             Definition::of(&index.definition)?.sql(index, Some(&names), None),
             about.drop_sql(index),
-            format!("ALTER INDEX {} RENAME TO {};", qualified(&about.table.schema, &new), quoted(&index.name)),
+            format!("ALTER INDEX {} RENAME TO {};", qualified(&about.table.schema, &new), quote_ident(&index.name)),
         ],
         proof: None,
     };

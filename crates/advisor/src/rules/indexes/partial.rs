@@ -4,10 +4,10 @@ use super::definition::{Definition, new_name};
 use super::{About, SAVED_MIN, Words, in_words, is_needed};
 use crate::finding::{Change, Confidence, Rule};
 use crate::index;
-use crate::index::sql::quoted;
 use crate::rules::Candidate;
 use crate::snapshot::Index;
 use crate::snapshot::sample::Place;
+use crate::sql::quote_ident;
 
 /// Of the sampled rows, in per cent.
 const NULL_PERCENT_MIN: usize = 50;
@@ -34,7 +34,7 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
     if !is_open || places.len() < ROWS_MIN || nulls * 100 < places.len() * NULL_PERCENT_MIN {
         return None;
     }
-    let name = quoted(&about.table.columns.get(column)?.name);
+    let name = quote_ident(&about.table.columns.get(column)?.name);
     let predicate = format!("({name} IS NOT NULL)");
     let planned = Index { predicate: Some(predicate.clone()), ..index.clone() };
     let after = index::planned_bytes(about.table, &planned, rows)?;
@@ -44,7 +44,7 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
         return None;
     }
     let new = new_name(&index.name);
-    let qualified_new = crate::index::sql::qualified(&about.table.schema, &new);
+    let qualified_new = crate::sql::qualified(&about.table.schema, &new);
     let create = Definition::of(&index.definition)?.sql(index, None, Some(&predicate));
     let mut risks = vec![
         format!("Queries for rows where {name} is NULL, and those that sort all rows by it, do not use it."),
@@ -74,7 +74,7 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
         sql: vec![
             create,
             about.drop_sql(index),
-            format!("ALTER INDEX {qualified_new} RENAME TO {};", quoted(&index.name)),
+            format!("ALTER INDEX {qualified_new} RENAME TO {};", quote_ident(&index.name)),
         ],
         proof: None,
     };

@@ -2,9 +2,9 @@
 
 use super::{About, SAVED_MIN, Words, in_words, is_needed};
 use crate::finding::{Change, Confidence, Rule};
-use crate::index::sql::{qualified, quoted};
 use crate::rules::Candidate;
 use crate::snapshot::{Index, IndexColumn, TableKind};
+use crate::sql::{qualified, quote_ident};
 use std::cmp::Reverse;
 
 /// An index that is so many times as large as the one it replaces is read more slowly.
@@ -132,7 +132,7 @@ fn drop_sql(about: &About<'_>, index: &Index, likeness: Likeness) -> Option<Stri
         && !about.table.is_partition;
     let constraint = index.constraint.as_ref().filter(|_| is_free && likeness == Likeness::Same)?;
     let table = qualified(&about.table.schema, &about.table.name);
-    Some(format!("ALTER TABLE {table} DROP CONSTRAINT {};", quoted(constraint)))
+    Some(format!("ALTER TABLE {table} DROP CONSTRAINT {};", quote_ident(constraint)))
 }
 
 fn candidate(about: &About<'_>, index: &Index, other: &Index, likeness: Likeness, drop: String) -> Candidate {

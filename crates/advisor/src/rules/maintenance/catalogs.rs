@@ -42,7 +42,7 @@ fn candidate(snapshot: &Snapshot, catalog: &CatalogTable) -> Option<Candidate> {
         name: catalog.name.clone(),
         part: None,
     };
-    let name = crate::index::sql::qualified("pg_catalog", &catalog.name);
+    let name = crate::sql::qualified("pg_catalog", &catalog.name);
     let finding = Finding {
         title: format!("{percent} % of the catalog's pages are free"),
         reason: format!(

@@ -4,9 +4,9 @@
 
 use super::{empty, on_primary};
 use crate::finding::{Confidence, Finding, Object, Rule};
-use crate::index::sql::qualified;
 use crate::rules::Candidate;
 use crate::snapshot::{Snapshot, Table, TableKind};
+use crate::sql::qualified;
 
 /// Smaller tables are no trouble.
 const BYTES_MIN: u64 = 1 << 20;

@@ -155,7 +155,7 @@ pub fn measure(snapshot: &Snapshot, budget: &mut Budget, means: &Means<'_>) -> C
         let found = one(relation, budget, means);
         if found.pages.is_empty() && found.wire.is_empty() && found.documents.is_empty() {
             unmeasured += 1;
-            unmeasured_bytes += relation.bytes;
+            unmeasured_bytes = unmeasured_bytes.saturating_add(relation.bytes);
         } else {
             codecs.relations.push(found);
         }

@@ -236,7 +236,10 @@ fn random_table(rng: &mut Rng) -> Table {
 fn a_proposal_saves_at_least_what_each_of_its_parts_does() {
     let mut rng = Seed::from_env_or_time().rng();
     let mut proposed = 0;
-    for _ in 0..60 {
+    for _ in 0..1000 {
+        if proposed == 25 {
+            return;
+        }
         let table = random_table(&mut rng);
         let snapshot = snapshot(vec![table.clone()]);
         let trial = Trial::of(&table, Simulation::of(&snapshot.server, &table).unwrap());
@@ -274,7 +277,7 @@ fn a_proposal_saves_at_least_what_each_of_its_parts_does() {
         }
         proposed += usize::from(!chosen.is_empty());
     }
-    assert!(proposed > 20, "{proposed} proposals");
+    panic!("only {proposed} proposals for 1,000 random tables");
 }
 
 #[test]

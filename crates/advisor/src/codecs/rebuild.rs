@@ -47,10 +47,23 @@ impl<'t> Compressed<'t> {
             true => container(&PageSet::made(&own_pages(table, &rows)?, pages, PAGES_MAX))?,
         };
         let toast = table.toast.map_or(0, |toast| other(sample, toast.oid, toast.bytes.main));
-        let indexes = table.indexes.iter().map(|index| other(sample, index.oid, index.bytes)).sum::<u64>();
-        let maps = table.bytes.fsm + table.bytes.vm;
-        let of_toast = table.toast.map_or(0, |toast| toast.index_bytes + toast.bytes.fsm + toast.bytes.vm);
-        Some(Compressed { table, rows, pages, heap, toast, rest: indexes + maps + of_toast })
+        let indexes = table
+            .indexes
+            .iter()
+            .map(|index| other(sample, index.oid, index.bytes))
+            .fold(0, u64::saturating_add);
+        let maps = table.bytes.fsm.saturating_add(table.bytes.vm);
+        let of_toast = table.toast.map_or(0, |toast| {
+            toast.index_bytes.saturating_add(toast.bytes.fsm).saturating_add(toast.bytes.vm)
+        });
+        Some(Compressed {
+            table,
+            rows,
+            pages,
+            heap,
+            toast,
+            rest: indexes.saturating_add(maps).saturating_add(of_toast),
+        })
     }
 
     /// Bytes of the table's own pages now.
@@ -60,7 +73,7 @@ impl<'t> Compressed<'t> {
 
     /// Bytes of all of it now.
     pub fn now(&self) -> u64 {
-        self.heap + self.toast + self.rest
+        self.heap.saturating_add(self.toast).saturating_add(self.rest)
     }
 
     /// Bytes now and in this arrangement. None: its values do not fit the sample.
@@ -69,7 +82,7 @@ impl<'t> Compressed<'t> {
         let is_whole = self.rows.blocks as u64 >= self.pages;
         let scaled = |pages: usize| match is_whole {
             true => pages as u64,
-            false => (pages as u64 * self.pages).div_ceil(self.rows.blocks as u64),
+            false => (pages as u64).saturating_mul(self.pages).div_ceil(self.rows.blocks as u64),
         };
         let of = |pages: &[Box<PageBytes>]| match pages {
             [] => Some(0),
@@ -81,7 +94,7 @@ impl<'t> Compressed<'t> {
         let kept =
             u128::from(self.toast) * u128::from(built.kept_bytes) / u128::from(built.toast_bytes.max(1));
         let kept = if built.toast_bytes == 0 { self.toast } else { kept as u64 };
-        let after = heap + of(&built.toast)? + kept + self.rest;
+        let after = [of(&built.toast)?, kept, self.rest].into_iter().fold(heap, u64::saturating_add);
         Some(Change { now: self.now(), after })
     }
 

@@ -57,18 +57,19 @@ fn of_table(table: &Table, by_object: &ByObject<'_>) -> Option<Candidate> {
     let (main, is_estimate) = compressed(&object(table, "table", None), by_object)?;
     let now = table.total_bytes();
     // What was not measured counts as it is.
-    let mut after = main + table.bytes.fsm + table.bytes.vm;
+    let mut after = main.saturating_add(table.bytes.fsm).saturating_add(table.bytes.vm);
     let mut unmeasured = 0;
     for index in &table.indexes {
         let found = compressed(&object(table, "index", Some(&index.name)), by_object);
-        unmeasured += if found.is_none() { index.bytes } else { 0 };
-        after += found.map_or(index.bytes, |(bytes, _)| bytes);
+        unmeasured = if found.is_none() { index.bytes.saturating_add(unmeasured) } else { unmeasured };
+        after = after.saturating_add(found.map_or(index.bytes, |(bytes, _)| bytes));
     }
     if let Some(toast) = table.toast {
         let found = compressed(&object(table, "toast", None), by_object);
-        unmeasured += if found.is_none() { toast.bytes.main } else { 0 };
-        after += found.map_or(toast.bytes.main, |(bytes, _)| bytes);
-        after += toast.bytes.fsm + toast.bytes.vm + toast.index_bytes;
+        unmeasured = if found.is_none() { toast.bytes.main.saturating_add(unmeasured) } else { unmeasured };
+        let main = found.map_or(toast.bytes.main, |(bytes, _)| bytes);
+        let beside = [toast.bytes.fsm, toast.bytes.vm, toast.index_bytes];
+        after = beside.into_iter().fold(after.saturating_add(main), u64::saturating_add);
     }
     let change = Change { now, after };
     let sql = vec![
@@ -124,7 +125,7 @@ fn candidate(
         id,
         rule: Rule::Cfs,
         object,
-        title: format!("pages that zstd:1 makes {} % smaller on disk", 100 * saved / change.now.max(1)),
+        title: format!("pages that zstd:1 makes {} % smaller on disk", u128::from(saved) * 100 / u128::from(change.now.max(1))),
         reason,
         bytes: Bytes { disk: same, compressed: Some(change), memory: same },
         confidence: if is_estimate { Confidence::Estimated } else { Confidence::Measured },

@@ -138,14 +138,14 @@ mod tests {
         assert_eq!(definition.included, Some("b, \"C)\""));
         assert_eq!(
             definition.sql(&named("n", "Fast"), Some("b"), None),
-            "CREATE UNIQUE INDEX CONCURRENTLY \"n_new\" ON s.\"T (1)\" USING btree (lower(x), ((y || ')'::text)) DESC) \
+            "CREATE UNIQUE INDEX CONCURRENTLY n_new ON s.\"T (1)\" USING btree (lower(x), ((y || ')'::text)) DESC) \
              INCLUDE (b) NULLS NOT DISTINCT WITH (fillfactor='80') TABLESPACE \"Fast\" WHERE (z > 0);"
         );
         let plain =
             Definition::of("CREATE INDEX i ON public.t USING btree (a) WITH (fillfactor='80')").unwrap();
         assert_eq!(
             plain.sql(&named("i", ""), None, Some("a IS NOT NULL")),
-            "CREATE INDEX CONCURRENTLY \"i_new\" ON public.t USING btree (a) WITH (fillfactor='80') WHERE a IS NOT NULL;"
+            "CREATE INDEX CONCURRENTLY i_new ON public.t USING btree (a) WITH (fillfactor='80') WHERE a IS NOT NULL;"
         );
     }
 

@@ -4,7 +4,7 @@ use crate::cfs_kills::Small;
 use crate::service::{PATIENCE, Service, query, start};
 use pgshrink_egress::{DEFAULT_LIMITS, Ledger};
 use pgshrink_testkit::run::Owner;
-use pgshrink_testkit::{Auth, Cluster, TempDir, wait_until};
+use pgshrink_testkit::{Auth, Cluster, TempDir, or_skip, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

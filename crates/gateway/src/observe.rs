@@ -257,7 +257,7 @@ impl Core {
         let Some(store) = &mut *store else { return Ok(()) };
         let days = lock(&self.book).days().clone();
         let compression = lock(&self.settings).compression.clone();
-        let bytes = pgshrink_egress::file::write(&days, &compression, &crate::admin::show::timestamp(now));
+        let bytes = file_of(&days, &compression, now);
         let result = store.save(&bytes);
         let mut book = lock(&self.book);
         match result {
@@ -276,7 +276,13 @@ impl Core {
     fn change(&self, settings: Settings) -> Result<(), Error> {
         let old = lock(&self.settings).clone();
         if old.file != settings.file {
-            let opened = settings.file.as_ref().map(|path| Store::open(path, settings.limits)).transpose()?;
+            let mut opened =
+                settings.file.as_ref().map(|path| Store::open(path, settings.limits)).transpose()?;
+            if let Some((store, ledger)) = &mut opened {
+                // Shows now whether it can be written.
+                let bytes = file_of(ledger, &settings.compression, SystemTime::now());
+                store.save(&bytes).map_err(|source| store::cannot_write(store.path(), &source))?;
+            }
             self.collect(SystemTime::now());
             if let Err((path, error)) = self.save(SystemTime::now()) {
                 tracing::error!(file = %path.display(), %error, "the observe_file that was left was not written");
@@ -294,6 +300,10 @@ impl Core {
     fn cpu_share(&self) -> f64 {
         lock(&self.settings).cpu_share
     }
+}
+
+fn file_of(days: &Ledger, compression: &str, now: SystemTime) -> Vec<u8> {
+    pgshrink_egress::file::write(days, compression, &crate::admin::show::timestamp(now))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

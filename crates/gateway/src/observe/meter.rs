@@ -122,7 +122,7 @@ impl Meter {
         let Some(simulation) = self.simulation.clone() else { return };
         let tally = self.tally.clone();
         // A sampler that has ended wants nothing.
-        let _ = self.core.orders.send(Order::Replay { burst, stand_for, simulation, tally, _place: place });
+        let _ = self.core.orders.send(Order::Replay { burst, stand_for, simulation, tally, place });
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Places {
     bulk: AtomicUsize,
     small: AtomicUsize,
     held_size: AtomicUsize,
+    /// How many of either the sampler has time for.
+    room: [AtomicUsize; 2],
 }
 
 /// One of them, until it is dropped.
@@ -29,7 +31,7 @@ pub(super) struct Place {
 impl Places {
     pub(super) fn take(self: &Arc<Self>, is_bulk: bool) -> Option<Place> {
         let (taken, most) = self.of(is_bulk);
-        if self.held_size.load(Ordering::Relaxed) >= HELD_SIZE_MAX {
+        if taken.load(Ordering::Relaxed) >= most || self.held_size.load(Ordering::Relaxed) >= HELD_SIZE_MAX {
             return None;
         }
         // Counted first, so that the drop of the guard is always right.
@@ -38,17 +40,33 @@ impl Places {
         (before < most).then_some(place)
     }
 
+    /// The sampler has time for so many bursts of bulk and of small messages.
+    pub(super) fn set_room(&self, room: [usize; 2]) {
+        for (place, room) in self.room.iter().zip(room) {
+            place.store(room, Ordering::Relaxed);
+        }
+    }
+
     /// Bursts that are recorded or wait.
     pub(super) fn taken(&self) -> usize {
         self.bulk.load(Ordering::Relaxed) + self.small.load(Ordering::Relaxed)
     }
 
     fn of(&self, is_bulk: bool) -> (&AtomicUsize, usize) {
-        if is_bulk { (&self.bulk, BULK_MAX) } else { (&self.small, SMALL_MAX) }
+        let [bulk, small] = &self.room;
+        if is_bulk {
+            (&self.bulk, BULK_MAX.min(bulk.load(Ordering::Relaxed)))
+        } else {
+            (&self.small, SMALL_MAX.min(small.load(Ordering::Relaxed)))
+        }
     }
 }
 
 impl Place {
+    pub(super) fn is_bulk(&self) -> bool {
+        self.is_bulk
+    }
+
     /// The burst holds so many bytes. False when all together hold too many: it is to end.
     pub(super) fn holds(&mut self, size: usize) -> bool {
         let more = size.saturating_sub(self.size);
@@ -71,6 +89,8 @@ mod tests {
     #[test]
     fn places_come_back_and_bytes_are_counted_together() {
         let places = Arc::new(Places::default());
+        assert!(places.take(true).is_none() && places.take(false).is_none());
+        places.set_room([1000, 1000]);
         let taken: Vec<_> = (0..2 * BULK_MAX).filter_map(|_| places.take(true)).collect();
         assert_eq!(taken.len(), BULK_MAX);
         let mut small = places.take(false).unwrap();

@@ -12,8 +12,13 @@ use super::Core;
 use super::book::{ByKind, Tally};
 use super::places::Place;
 
-/// Processor time that may be saved up.
-const SAVED_MAX: Duration = Duration::from_millis(100);
+/// Processor time that may be saved up: what comes in so long a time, and enough for a few bursts.
+const SAVED_FOR: Duration = Duration::from_secs(1);
+const SAVED_MIN: Duration = Duration::from_millis(10);
+/// What a burst is taken to cost before the first one was measured: of bulk, and of small messages.
+const COST_FIRST: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(6)];
+/// Bursts of small messages that may be recorded together while there is any time: they end one by one, much later.
+const SMALL_MIN: usize = 8;
 /// Debt from which on bursts that wait are left out.
 const DEBT_MAX: Duration = Duration::from_secs(1);
 /// How often the time that has come is looked at while there is too little.
@@ -26,7 +31,7 @@ const NICE: i32 = 10;
 /// To the sampler.
 pub(super) enum Order {
     /// Measure.
-    Replay { burst: Burst, stand_for: ByKind, simulation: Arc<Simulation>, tally: Arc<Tally>, _place: Place },
+    Replay { burst: Burst, stand_for: ByKind, simulation: Arc<Simulation>, tally: Arc<Tally>, place: Place },
     /// End, when everything before this is measured.
     Stop,
 }
@@ -53,18 +58,29 @@ impl Admission {
 pub(super) struct Budget {
     /// Nanoseconds; negative after a burst that took more than there was.
     tokens_ns: f64,
+    /// Most that may be saved up.
+    most_ns: f64,
     at: Instant,
+    /// What a burst costs, of bulk and of small messages: a moving average.
+    cost_ns: [f64; 2],
 }
 
 impl Budget {
-    fn new(now: Instant) -> Self {
-        Self { tokens_ns: SAVED_MAX.as_nanos() as f64, at: now }
+    fn new(now: Instant, share: f64) -> Self {
+        let cost_ns = COST_FIRST.map(|cost| cost.as_nanos() as f64);
+        let most_ns = Self::most_ns(share);
+        Self { tokens_ns: most_ns, most_ns, at: now, cost_ns }
+    }
+
+    fn most_ns(share: f64) -> f64 {
+        (SAVED_FOR.as_nanos() as f64 * share).max(SAVED_MIN.as_nanos() as f64)
     }
 
     /// `share` seconds come in a second.
     fn refill(&mut self, now: Instant, share: f64) {
         let came = now.saturating_duration_since(self.at).as_nanos() as f64 * share;
-        self.tokens_ns = (self.tokens_ns + came).min(SAVED_MAX.as_nanos() as f64);
+        self.most_ns = Self::most_ns(share);
+        self.tokens_ns = (self.tokens_ns + came).min(self.most_ns);
         self.at = now;
     }
 
@@ -72,10 +88,28 @@ impl Budget {
         self.tokens_ns -= time.as_nanos() as f64;
     }
 
+    /// A burst took so long.
+    fn learn(&mut self, is_bulk: bool, time: Duration) {
+        let cost = &mut self.cost_ns[usize::from(!is_bulk)];
+        *cost += (time.as_nanos() as f64 - *cost) / 8.0;
+    }
+
+    /// How many bursts there is time for, of bulk and of small messages.
+    fn room(&self) -> [usize; 2] {
+        let [bulk, small] = self.cost_ns.map(|cost| (self.tokens_ns.max(0.0) / cost.max(1.0)) as usize);
+        // Bulk that costs more than can be saved up is measured all the same, one burst at a time.
+        let bulk = if self.is_full() { bulk.max(1) } else { bulk };
+        [bulk, if self.tokens_ns > 0.0 { small.max(SMALL_MIN) } else { 0 }]
+    }
+
+    fn is_full(&self) -> bool {
+        self.tokens_ns >= self.most_ns
+    }
+
     fn admission(&self) -> Admission {
         if self.tokens_ns <= 0.0 {
             Admission::Nobody
-        } else if self.tokens_ns < SAVED_MAX.as_nanos() as f64 / 2.0 {
+        } else if self.tokens_ns < self.most_ns / 2.0 {
             Admission::Thin
         } else {
             Admission::All
@@ -92,15 +126,17 @@ pub(super) fn run(core: &Core, queue: &Receiver<Order>) {
     if let Err(error) = rustix::process::nice(NICE) {
         tracing::debug!(%error, "the sampler keeps its priority");
     }
-    let (mut budget, mut spent) = (Budget::new(Instant::now()), thread_cpu());
-    let mut admission = Admission::All;
+    let (mut budget, mut spent) = (Budget::new(Instant::now(), core.cpu_share()), thread_cpu());
+    core.places.set_room(budget.room());
     loop {
-        let wait = if admission == Admission::All { IDLE_PERIOD } else { REFILL_PERIOD };
+        let wait = if budget.is_full() { IDLE_PERIOD } else { REFILL_PERIOD };
+        let mut replayed = None;
         match queue.recv_timeout(wait) {
             Ok(Order::Replay { .. }) if budget.is_exhausted() => {
                 core.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(Order::Replay { burst, stand_for, simulation, tally, .. }) => {
+            Ok(Order::Replay { burst, stand_for, simulation, tally, place }) => {
+                replayed = Some(place.is_bulk());
                 let samples = simulation.replay(&burst, thread_cpu);
                 tally.add_samples(burst.direction(), &samples, &stand_for);
             }
@@ -110,10 +146,11 @@ pub(super) fn run(core: &Core, queue: &Receiver<Order>) {
         let now = thread_cpu();
         let took = now.saturating_sub(std::mem::replace(&mut spent, now));
         core.sampling_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        replayed.into_iter().for_each(|is_bulk| budget.learn(is_bulk, took));
         budget.spend(took);
         budget.refill(Instant::now(), core.cpu_share());
-        admission = budget.admission();
-        core.admission.store(admission as u8, Ordering::Relaxed);
+        core.places.set_room(budget.room());
+        core.admission.store(budget.admission() as u8, Ordering::Relaxed);
     }
 }
 
@@ -130,7 +167,7 @@ mod tests {
     #[test]
     fn in_the_long_run_no_more_is_spent_than_comes_in() {
         let begin = Instant::now();
-        let (mut budget, mut spent) = (Budget::new(begin), Duration::ZERO);
+        let (mut budget, mut spent) = (Budget::new(begin, 0.02), Duration::ZERO);
         for millisecond in 0..100_000u32 {
             budget.refill(begin + Duration::from_millis(millisecond.into()), 0.02);
             if budget.admission() == Admission::All {
@@ -139,22 +176,39 @@ mod tests {
                 budget.spend(Duration::from_millis(250));
             }
         }
-        let most = Duration::from_secs(2) + SAVED_MAX + Duration::from_millis(250);
+        let most = Duration::from_secs(2) + SAVED_FOR / 50 + Duration::from_millis(250);
         assert!(spent > Duration::from_millis(1500) && spent < most, "{spent:?}");
     }
 
     #[test]
     fn who_is_little_known_comes_first_when_time_is_short() {
-        let mut budget = Budget::new(Instant::now());
+        let mut budget = Budget::new(Instant::now(), 0.1);
         let admits =
             |budget: &Budget| [true, false].map(|thin| Admission::admits(budget.admission() as u8, thin));
         assert_eq!(admits(&budget), [true, true]);
-        budget.spend(SAVED_MAX * 2 / 3);
+        assert_eq!(budget.room(), [25, 16]);
+        budget.spend(SAVED_FOR / 10 * 2 / 3);
+        assert_eq!(budget.room(), [8, 8]);
         assert_eq!(admits(&budget), [true, false]);
-        budget.spend(SAVED_MAX);
+        budget.spend(SAVED_FOR / 10);
+        assert_eq!(budget.room(), [0, 0]);
         assert_eq!(admits(&budget), [false, false]);
         assert!(!budget.is_exhausted());
         budget.spend(DEBT_MAX);
         assert!(budget.is_exhausted());
+    }
+
+    #[test]
+    fn what_bursts_cost_decides_how_many_there_may_be_and_one_there_may_always_be() {
+        let begin = Instant::now();
+        let mut budget = Budget::new(begin, 0.0001);
+        (0..100).for_each(|_| budget.learn(true, Duration::from_millis(40)));
+        assert_eq!(budget.room()[0], 1);
+        budget.spend(Duration::from_millis(40));
+        assert_eq!(budget.room()[0], 0);
+        budget.refill(begin + Duration::from_secs(400), 0.0001);
+        assert_eq!(budget.room()[0], 1);
+        (0..100).for_each(|_| budget.learn(true, Duration::from_millis(1)));
+        assert_eq!(budget.room()[0], 9);
     }
 }

@@ -387,3 +387,46 @@ fn a_dashboard_imports_into_any_grafana() {
         }
     }
 }
+
+#[test]
+fn a_gateway_that_observes_shows_savings_by_client_and_database_within_a_limit() {
+    let cluster = cluster(Auth::Trust);
+    let gateway = start_gateway(GatewayConfig {
+        metrics_listen: Some("127.0.0.1:0".into()),
+        observe: true,
+        observe_cpu_percent: 20.0,
+        observe_clients: 2,
+        allow_unchallenged: true,
+        ..gateway_config(&cluster)
+    })
+    .unwrap();
+    for address in 2..6 {
+        let mut raw = Raw::connect_from([127, 0, 0, address], port(&gateway));
+        raw.send(&Raw::startup(&[("user", "postgres"), ("database", "postgres")]));
+        raw.until(b'Z');
+        raw.query("select repeat('abc', 1000) from generate_series(1, 100)");
+        raw.until(b'Z');
+    }
+    wait_until(Duration::from_secs(60), "samples to be measured", || {
+        gateway.registry().is_empty() && gateway.registry().samples_pending() == 0
+    })
+    .unwrap();
+    let page = scrape(&gateway);
+    let line =
+        |client: &str| format!(r#"client="127.0.0.{client}",database="postgres",direction="to_client""#);
+    let value = |name: &str, labels: &str| sum(&page, name, labels);
+    for client in ["2", "3"] {
+        let bytes = value("pgshrink_observed_bytes_total", &line(client));
+        assert!(bytes > 300_000.0, "{page:?}");
+        assert!(value("pgshrink_observed_compressed_bytes", &line(client)) < bytes / 20.0, "{page:?}");
+        assert!(value("pgshrink_observed_sampled_bytes_total", &line(client)) > 0.0);
+        assert!(value("pgshrink_observed_cpu_seconds", &line(client)) > 0.0);
+    }
+    let other = r#"client="other",database="postgres",direction="to_client""#;
+    assert!(value("pgshrink_observed_bytes_total", other) > 600_000.0);
+    assert_eq!(value("pgshrink_observed_bytes_total", &line("4")), 0.0);
+    assert!(page["pgshrink_observe_sampling_seconds_total"] > 0.0);
+    assert_eq!(page["pgshrink_observe_write_failures_total"], 0.0);
+    assert_eq!(page["pgshrink_observe_written_time_seconds"], 0.0);
+    assert_eq!(page["pgshrink_observe_dropped_samples_total"], 0.0);
+}

@@ -5,7 +5,7 @@
 //!
 //! Sampled blocks are no neighbours. A page that is made of the rows of two of them has a jump in it that no page of the
 //! table would have: times and numbers do not go on. So each block's rows get a page of their own, which is not full where
-//! rows have become shorter. What further rows on it would take is told by pages of a quarter fewer rows: a page costs something
+//! rows have become shorter. What further rows on it would take is told by pages of half as many rows: a page costs something
 //! by itself, and something for each row.
 
 use pgshrink_cfs::page::{PageCodec, Policy};
@@ -178,8 +178,8 @@ struct Built {
     toast_bytes: u64,
 }
 
-/// For each block of the sample two pages in the new arrangement: with its rows, and with the first three
-/// quarters of them.
+/// For each block of the sample two pages in the new arrangement: with its rows, and with the first half
+/// of them: pages of half as many rows are encoded alike, those of a few rows less are not always.
 #[derive(Default)]
 struct ByBlock {
     block: Option<u32>,
@@ -219,7 +219,7 @@ impl ByBlock {
         };
         let rows = fill(usize::MAX, &mut self.full);
         self.full_rows += rows;
-        self.fewer_rows += fill(rows as usize - rows as usize / 4, &mut self.fewer);
+        self.fewer_rows += fill(rows as usize / 2, &mut self.fewer);
     }
 
     /// Bytes of the containers of a table of so many pages, of which the sampled rows would fill `pages`.

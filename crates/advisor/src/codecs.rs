@@ -120,16 +120,15 @@ impl Mode {
         format!("{}{columns}{dictionary}", self.policy.choice)
     }
 
-    /// Every algorithm with columns, and without; where it can use a dictionary, also with columns and without it.
+    /// Every algorithm with columns, and without; zstd also with columns and no dictionary.
     fn all() -> Vec<Mode> {
         let plain = [Algorithm::Lz4, Algorithm::Snappy, Algorithm::Pglz, Algorithm::Zlib, Algorithm::Lzfse];
         let zstd = [1, 3].map(|level| Choice { algorithm: Algorithm::Zstd, level: Level(level) });
         let choices: Vec<Choice> = plain.map(Choice::from).into_iter().chain(zstd).collect();
         let mode =
             |choice, transform, has_dictionary| Mode { policy: Policy { choice, transform }, has_dictionary };
-        let usable = |choice: &Choice| pgshrink_cfs::page::PageDictionary::usable_with(*choice);
         let with = choices.iter().map(|choice| mode(*choice, TransformPolicy::Auto, true));
-        let without = choices.iter().filter(|choice| usable(choice));
+        let without = choices.iter().filter(|choice| choice.algorithm == Algorithm::Zstd);
         let without = without.map(|choice| mode(*choice, TransformPolicy::Auto, false));
         let off = choices.iter().map(|choice| mode(*choice, TransformPolicy::Off, false));
         with.chain(without).chain(off).collect()

@@ -79,10 +79,8 @@ fn compare(cluster: &Cluster, name: &str, percent: usize, seed: Seed) -> f64 {
         "{name}: now {} is {real_now} ({:+.2} %), after {} is {real_after} ({:+.2} %)",
         change.now, wrong[0], change.after, wrong[1]
     );
-    // Where cfs leaves two per cent of a table, some bytes a page are much of what is left and nothing of the table.
-    let is_nothing = |said: u64, is: u64| said.abs_diff(is) * 200 < table.total_bytes();
     let counted = [(change.now, real_now), (change.after, real_after)]
-        .map(|(said, is)| if is_nothing(said, is) { 0.0 } else { off(said, is).abs() });
+        .map(|(said, is)| if is_near(said, is, table.total_bytes()) { 0.0 } else { off(said, is).abs() });
     f64::max(counted[0], counted[1])
 }
 
@@ -139,7 +137,7 @@ fn without_pages_rows_are_put_into_pages_and_the_result_says_so() {
         let predicted = found.pages.iter().find(|figure| figure.codec == "zstd:1").unwrap().bytes;
         let wrong = off(predicted, real);
         println!("{name} from rows: {predicted}, is {real}: {wrong:+.2} %");
-        assert!(is_near(predicted, real), "{name}: off by {wrong:.2} %");
+        assert!(is_near(predicted, real, found.bytes), "{name}: off by {wrong:.2} %");
     }
 }
 

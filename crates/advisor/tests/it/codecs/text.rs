@@ -35,7 +35,7 @@ fn copy_text_is_the_servers_byte_for_byte_and_its_wire_bytes_are_near_those_of_a
             let wrong = off(said.bytes, is.bytes);
             println!("{name} {}: {} is {}: {wrong:+.2} %", said.codec, said.bytes, is.bytes);
             // Between sampled blocks rows do not go on, which numbers show most.
-            assert!(wrong.abs() < 7.0, "{name} {}: off by {wrong:.2} %, {seed:?}", said.codec);
+            assert!(wrong.abs() < 10.0, "{name} {}: off by {wrong:.2} %, {seed:?}", said.codec);
         }
     }
 }

@@ -120,16 +120,15 @@ impl Mode {
         format!("{}{columns}{dictionary}", self.policy.choice)
     }
 
-    /// Every algorithm with columns, and without; where it can use a dictionary, also with columns and without it.
+    /// Every algorithm with columns, and without; zstd also with columns and no dictionary.
     fn all() -> Vec<Mode> {
         let plain = [Algorithm::Lz4, Algorithm::Snappy, Algorithm::Pglz, Algorithm::Zlib, Algorithm::Lzfse];
         let zstd = [1, 3].map(|level| Choice { algorithm: Algorithm::Zstd, level: Level(level) });
         let choices: Vec<Choice> = plain.map(Choice::from).into_iter().chain(zstd).collect();
         let mode =
             |choice, transform, has_dictionary| Mode { policy: Policy { choice, transform }, has_dictionary };
-        let usable = |choice: &Choice| pgshrink_cfs::page::PageDictionary::usable_with(*choice);
         let with = choices.iter().map(|choice| mode(*choice, TransformPolicy::Auto, true));
-        let without = choices.iter().filter(|choice| usable(choice));
+        let without = choices.iter().filter(|choice| choice.algorithm == Algorithm::Zstd);
         let without = without.map(|choice| mode(*choice, TransformPolicy::Auto, false));
         let off = choices.iter().map(|choice| mode(*choice, TransformPolicy::Off, false));
         with.chain(without).chain(off).collect()
@@ -195,21 +194,30 @@ fn figures(set: &PageSet<'_>, budget: &mut Budget, clock: Clock<'_>) -> Option<V
     let modes = Mode::all();
     let compared = budget.compared_pages.min(set.len());
     // The first policy without and with a dictionary, then all of them on a part.
-    if set.is_empty() || !budget.take_encodings(2 * set.len() + (modes.len() + 1) * compared) {
+    if set.is_empty() || !budget.take_encodings(7 * set.len() + (modes.len() + 1) * compared) {
         return None;
     }
     let mut codec = PageCodec::new();
     let trained = Trained::of(set);
     let (records, dictionary) = trained.records(&mut codec, &Policy::default())?;
     let part = trained.compared(compared);
-    let base = pages::compare(&mut codec, &Policy::default(), dictionary.as_ref(), &part, None)?;
+    let wide = trained.compared(set.len());
+    let mut based =
+        |on: &PageSet<'_>| pages::compare(&mut codec, &Policy::default(), dictionary.as_ref(), on, None);
+    let (base, wide_base) = (based(&part)?, based(&wide)?);
     let mut list = Vec::with_capacity(modes.len());
     for mode in modes {
         let how = mode.policy;
         // What an encoder learned of other methods is of no use here, and may mislead it.
         let mut codec = PageCodec::new();
+        let is_fast = how.choice.algorithm == Algorithm::Lz4 && how.transform == TransformPolicy::Auto;
         let own = if mode.has_dictionary { trained.dictionary(&mut PageCodec::new(), &how) } else { None };
-        let found = pages::compare(&mut codec, &how, own.as_ref(), &part, clock)?;
+        if is_fast {
+            // It learns from pages which ones are worth rearranging, and changes its mind for some time.
+            pages::compare(&mut codec, &how, own.as_ref(), &wide, None)?;
+        }
+        let (part, base) = if is_fast { (&wide, &wide_base) } else { (&part, &base) };
+        let found = pages::compare(&mut codec, &how, own.as_ref(), part, clock)?;
         let dictionary_bytes = own.map_or(0, |own| own.bytes().len() as u64);
         let is_first = how == Policy::default() && mode.has_dictionary;
         let scaled = records.scaled(base.bytes, found.bytes).with_dictionary(dictionary_bytes);

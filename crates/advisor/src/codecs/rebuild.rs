@@ -191,15 +191,16 @@ struct Built {
     toast_bytes: u64,
 }
 
-/// For each block of the sample two pages in the new arrangement: with its rows, and with the first half of them.
+/// For each block of the sample two pages in the new arrangement: with its rows, and with the first half
+/// of them: pages of half as many rows are encoded alike, those of a few rows less are not always.
 #[derive(Default)]
 struct ByBlock {
     block: Option<u32>,
     tuples: Vec<Vec<u8>>,
     full: Vec<Box<PageBytes>>,
-    half: Vec<Box<PageBytes>>,
+    fewer: Vec<Box<PageBytes>>,
     full_rows: u64,
-    half_rows: u64,
+    fewer_rows: u64,
     /// All, those that did not fit included.
     rows: u64,
 }
@@ -231,7 +232,7 @@ impl ByBlock {
         };
         let rows = fill(usize::MAX, &mut self.full);
         self.full_rows += rows;
-        self.half_rows += fill((rows as usize).div_ceil(2), &mut self.half);
+        self.fewer_rows += fill(rows as usize / 2, &mut self.fewer);
     }
 
     /// Bytes of the containers of a table of so many pages, of which the sampled rows would fill `pages`.
@@ -245,10 +246,10 @@ impl ByBlock {
         let bytes_of = |pages| {
             super::pages::compared_bytes(&PageSet::made(pages, total, PAGES_MAX), dictionary.as_ref())
         };
-        let (full, half) = (bytes_of(&self.full)? as f64, bytes_of(&self.half)? as f64);
+        let (full, fewer) = (bytes_of(&self.full)? as f64, bytes_of(&self.fewer)? as f64);
         // What a further row of a page takes, and how many there are to come on all of them.
-        let (full_rows, half_rows) = (self.full_rows as f64, self.half_rows as f64);
-        let of_row = ((full - half) / (full_rows - half_rows).max(1.0)).max(0.0);
+        let (full_rows, fewer_rows) = (self.full_rows as f64, self.fewer_rows as f64);
+        let of_row = ((full - fewer) / (full_rows - fewer_rows).max(1.0)).max(0.0);
         let to_come = self.rows as f64 / pages.max(1) as f64 * self.full.len() as f64 - full_rows;
         let wanted = (full + of_row * to_come).max(full / 2.0);
         Some(records.scaled(full as u64, wanted as u64).container_bytes(total))

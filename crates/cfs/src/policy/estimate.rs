@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use pgshrink_codec::{Algorithm, Choice, Level};
 
+use crate::engine::container::Tuning;
 use crate::engine::segment::PLAIN_PAGES_MAX;
 use crate::format::record::HEADER_BYTES;
-use crate::format::root::HEAD_BYTES;
+use crate::format::root::{DISK_BLOCK_BYTES, HEAD_BYTES, INLINE_MAX, ITEM_BYTES};
 use crate::format::units::{PAGES_MAX, UNIT_BYTES};
 use crate::page::{Error, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
 
@@ -92,7 +93,8 @@ impl Method {
 /// ```
 /// use pgshrink_cfs::estimate::container_bytes;
 /// assert_eq!(container_bytes(4, 400, 0), 4 * 8192, "so few pages stay a plain file");
-/// assert_eq!(container_bytes(100, 100_000, 0), 12288 + 100_000 + 100 * 4);
+/// assert_eq!(container_bytes(100, 100_000, 0), 12288 + 100_000, "entries of so few pages are in the root");
+/// assert_eq!(container_bytes(100_000, 5_000_000, 0), 12288 + 5_000_000 + 100_000 * 4);
 /// ```
 pub fn container_bytes(pages: u64, records_bytes: u64, dictionary_bytes: u64) -> u64 {
     let (segment, plain_max) = (u64::from(PAGES_MAX), u64::from(PLAIN_PAGES_MAX));
@@ -103,12 +105,15 @@ pub fn container_bytes(pages: u64, records_bytes: u64, dictionary_bytes: u64) ->
     let records = u128::from(records_bytes) * u128::from(packed) / u128::from(pages.max(1));
     let dictionary = match dictionary_bytes {
         0 => 0,
-        bytes => Allocation::RECORD.of(bytes as usize) + COMMIT_BYTES,
+        // It is durable before its first use, and no later record shares its last disk block.
+        bytes => Allocation::RECORD
+            .of(bytes as usize + DICTIONARY_HEAD_BYTES)
+            .next_multiple_of(DISK_BLOCK_BYTES as u64),
     };
     let segments = packed.div_ceil(segment);
     plain * PAGE_SIZE as u64
         + records as u64
-        + packed * ENTRY_BYTES
+        + map_bytes(packed)
         + segments * (HEAD_BYTES as u64 + dictionary)
 }
 
@@ -117,10 +122,22 @@ pub fn extrapolated(measured_bytes: u64, measured: u64, pages: u64) -> u64 {
     (u128::from(measured_bytes) * u128::from(pages) / u128::from(measured.max(1))) as u64
 }
 
-/// What a commit leaves behind in the file: two disk blocks that no later record shares. Adding a dictionary is one.
-const COMMIT_BYTES: u64 = 8192;
+/// What the map takes of a relation whose pages were written in sequence and then committed.
+fn map_bytes(pages: u64) -> u64 {
+    let segment = u64::from(PAGES_MAX);
+    let of_segment = |pages: u64| match pages as usize {
+        // In the root itself, in a delta, in leaves.
+        pages if pages <= INLINE_MAX => 0,
+        pages if pages <= Tuning::default().changes_min => pages * ITEM_BYTES,
+        pages => pages * ENTRY_BYTES,
+    };
+    (pages / segment * of_segment(segment) as u64) + of_segment(pages % segment) as u64
+}
+
 /// Bytes of a page's entry in a leaf of the map that was written in sequence.
-const ENTRY_BYTES: u64 = 4;
+const ENTRY_BYTES: usize = 4;
+/// Number and name of a dictionary, before its content.
+const DICTIONARY_HEAD_BYTES: usize = 18;
 
 impl Default for Allocation {
     /// A record's header, and granules as fine as a container can have.

@@ -59,12 +59,12 @@ fn compare(cluster: &Cluster, name: &str, percent: usize, seed: Seed) {
 fn documents_take_what_a_trained_column_takes_within_five_per_cent() {
     let cluster = Cluster::builder().major(15).start().unwrap();
     cluster.sql(TABLES).unwrap();
-    compare(&cluster, "documents", 20, Seed::from_env_or_time());
+    compare(&cluster, "documents", 20, super::engine::seed());
     match corpora::find("osm_element") {
         Ok(corpus) => {
             corpus.load(&cluster).unwrap();
             cluster.sql("vacuum; checkpoint").unwrap();
-            compare(&cluster, "osm_element", 20, Seed::from_env_or_time());
+            compare(&cluster, "osm_element", 20, super::engine::seed());
         }
         Err(missing) => skipped("real documents", &missing),
     }

@@ -13,7 +13,19 @@ pub fn integer(text: &str) -> Option<i64> {
 /// give the same number. Infinities and NaN have no image here.
 pub fn double(text: &str) -> Option<f64> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite())?;
-    (print(number) == text).then_some(number)
+    (print(number) == text && !is_tie(number)).then_some(number)
+}
+
+/// Whether the fewest digits lie as near below the number as others above it: the server rounds to an even digit then.
+fn is_tie(number: f64) -> bool {
+    let shortest = format!("{number:e}");
+    let digits = shortest.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
+    let exact = format!("{number:.40e}");
+    let rest: Vec<u8> =
+        exact.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).skip(digits).collect();
+    rest.first() == Some(&b'5') && rest[1..].iter().all(|digit| *digit == b'0')
+        // Rounded up, the digit below is followed by the same.
+        || rest.first() == Some(&b'4') && rest[1..].iter().all(|digit| *digit == b'9')
 }
 
 /// As `double_to_shortest_decimal_buf` in `src/common/d2s.c`: plain from 1e-4 up to 1e15, else with an exponent.
@@ -48,6 +60,8 @@ mod tests {
         {
             assert_eq!(double(text).map(print).as_deref(), Some(text));
         }
+        // Halfway between .2 and .3: the server prints the even one.
+        assert_eq!((double("-699993994936229.3"), double("-699993994936229.2")), (None, None));
         for text in ["1.50", "1e5", "NaN", "Infinity", "inf", ".5", "1.", "0.30000000000000000001", "1e400"] {
             assert_eq!(double(text), None, "{text}");
         }

@@ -14,7 +14,17 @@ fn report(cluster: &Cluster, options: &str) -> Report {
     let tables = vec![table];
     advise(
         &Snapshot { format: FORMAT, server: server(cluster), tables, ..Snapshot::default() },
-        &Options::default(),
+        // Values have rules of their own, with tests of their own.
+        &Options {
+            rules: vec![
+                Rule::ColumnOrder,
+                Rule::DroppedColumns,
+                Rule::Fillfactor,
+                Rule::Bloat,
+                Rule::IndexBloat,
+            ],
+            ..Options::default()
+        },
         None,
     )
 }

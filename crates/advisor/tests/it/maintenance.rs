@@ -68,7 +68,7 @@ fn lag(snapshot: &Snapshot) -> Vec<String> {
 #[test]
 fn autovacuum_is_late_at_twice_its_threshold() {
     let dead = |dead_rows| Activity { dead_rows, ..Activity::default() };
-    let vacuum = ["VACUUM (ANALYZE) \"public\".\"t\";"];
+    let vacuum = ["VACUUM (ANALYZE) public.t;"];
     // 50 + 0.2 * 1,000,000
     assert_eq!(lag(&table(dead(400_000), &[])), Vec::<String>::new());
     assert_eq!(lag(&table(dead(400_200), &[])), vacuum);
@@ -91,11 +91,11 @@ fn autovacuum_is_late_at_twice_its_threshold() {
 #[test]
 fn what_keeps_vacuum_from_its_work_is_said() {
     let off = table(Activity::default(), &["autovacuum_enabled=off"]);
-    assert_eq!(lag(&off), ["ALTER TABLE \"public\".\"t\" RESET (autovacuum_enabled);"]);
+    assert_eq!(lag(&off), ["ALTER TABLE public.t RESET (autovacuum_enabled);"]);
     let old = |frozen_age| table(Activity { frozen_age, ..Activity::default() }, &[]);
     assert_eq!(lag(&old(189_000_000)), Vec::<String>::new());
-    assert_eq!(lag(&old(191_000_000)), ["VACUUM (FREEZE) \"public\".\"t\";"]);
-    assert_eq!(lag(&old(221_000_000)), ["VACUUM (FREEZE) \"public\".\"t\";"]);
+    assert_eq!(lag(&old(191_000_000)), ["VACUUM (FREEZE) public.t;"]);
+    assert_eq!(lag(&old(221_000_000)), ["VACUUM (FREEZE) public.t;"]);
     let activity =
         Activity { dead_rows: 800_000, last_vacuum_s: Some(1_000_000 - 7200), ..Activity::default() };
     let mut held = table(activity, &[]);

@@ -102,5 +102,5 @@ fn tables_that_cfs_makes_a_fifth_smaller_are_reported_with_their_bytes() {
     assert_eq!(compressed.now, snapshot.tables[0].total_bytes());
     assert!(compressed.after * 10 < compressed.now && !numbers.is_recommended, "{compressed:?}");
     assert!(off(compressed.after, 148_000 + 104_000).abs() < 15.0, "{compressed:?}");
-    assert_eq!(numbers.finding.sql[0], "SELECT cfs_compress_relation('\"public\".\"numbers\"');");
+    assert_eq!(numbers.finding.sql[0], "SELECT cfs_compress_relation('public.numbers');");
 }

@@ -89,8 +89,8 @@ fn a_column_of_documents_is_proposed_as_zson_with_sizes_of_documents_that_no_dic
         candidate.finding.sql,
         [
             "CREATE EXTENSION IF NOT EXISTS zson;",
-            "SELECT zson_learn('\"public\".\"documents\"', 'doc', 'documents');",
-            "ALTER TABLE \"public\".\"documents\" ALTER COLUMN \"doc\" TYPE zson('documents');"
+            "SELECT zson_learn('public.documents', 'doc', 'documents');",
+            "ALTER TABLE public.documents ALTER COLUMN doc TYPE zson('documents');"
         ]
     );
     let figures = documents::measure(&table, &mut Budget::default(), &Means::default());

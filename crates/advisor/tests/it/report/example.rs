@@ -186,10 +186,8 @@ fn egress() -> EgressSummary {
         database: "shop".into(),
         bytes,
         compressed_bytes: bytes / 5,
-        to_server_bytes: bytes / 20,
-        to_server_compressed_bytes: bytes / 60,
-        sampled_bytes: bytes / 100,
         cpu_s: bytes as f64 / 4e8,
+        ..EgressLine::default()
     };
     let lines = vec![
         line("2026-11-26", "10.0.3.17", 81_400_000_000),
@@ -200,11 +198,9 @@ fn egress() -> EgressSummary {
         days: 2,
         bytes: 130_600_000_000,
         compressed_bytes: 26_120_000_000,
-        to_server_bytes: 6_530_000_000,
-        to_server_compressed_bytes: 2_176_666_666,
-        sampled_bytes: 1_306_000_000,
         cpu_s: 326.5,
         lines,
+        ..EgressSummary::default()
     }
 }
 

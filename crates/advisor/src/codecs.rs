@@ -29,6 +29,7 @@ pub mod wire;
 use std::time::Duration;
 
 use pgshrink_cfs::page::{PageCodec, Policy, TransformPolicy};
+use pgshrink_cfs::segment::PLAIN_PAGES_MAX;
 use pgshrink_codec::{Algorithm, Choice, Level};
 
 use crate::arrangement::Arrangement;
@@ -264,7 +265,8 @@ fn relations_of(table: &Table) -> Vec<Relation<'_>> {
         table: None,
     });
     let all = [main].into_iter().chain(toast).chain(indexes);
-    all.filter(|relation| relation.bytes > 0).collect()
+    // Smaller files stay plain, and are too small to tell anything.
+    all.filter(|relation| relation.bytes > u64::from(PLAIN_PAGES_MAX) * PAGE_BYTES as u64).collect()
 }
 
 /// Bytes of the table with its TOAST table and indexes in a compressed tablespace: now, and in this arrangement.

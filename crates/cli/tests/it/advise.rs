@@ -195,7 +195,8 @@ fn a_saved_snapshot_gives_the_same_and_is_for_its_owner() {
         ended(&["advise", &cluster.conninfo("postgres"), "--save", &plain, "--min-size", "0"], 0);
         assert_eq!(fs::metadata(&plain).unwrap().permissions().mode() & 0o777, 0o600);
         let live = ended(&["advise", "--snapshot", &plain, "--save", &small, "--json"], 0);
-        assert_eq!(ended(&["advise", "--snapshot", &small, "--save", &again, "--json"], 0), live);
+        let same = ended(&["advise", "--snapshot", &small, "--save", &again, "--json"], 0);
+        assert_eq!(without_speeds(&same), without_speeds(&live));
         assert!(fs::read(&plain).unwrap() == fs::read(&again).unwrap());
         assert!(fs::metadata(&small).unwrap().len() * 2 < fs::metadata(&plain).unwrap().len());
         let unpacked = std::process::Command::new("zstd").args(["-dc", &small]).output();
@@ -207,6 +208,11 @@ fn a_saved_snapshot_gives_the_same_and_is_for_its_owner() {
         no_values(&fs::read_to_string(&stripped).unwrap());
         assert_eq!(fs::read_dir(keep.path()).unwrap().count(), 4, "nothing else was left");
     });
+}
+
+/// A report without what was measured by a clock.
+fn without_speeds(json: &str) -> String {
+    json.lines().filter(|line| !line.contains("compress_mb_s")).collect::<Vec<_>>().join("\n")
 }
 
 #[track_caller]

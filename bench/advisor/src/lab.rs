@@ -46,12 +46,9 @@ impl Lab {
             }
         }
         let rows = if full { 300_000 } else { 60_000 };
-        lab.cluster
-            .psql()
-            .database(LOADED)
-            .arg("-v")
-            .arg(format!("rows={rows}"))
-            .sql(&format!("create extension zson; create extension cfs; {RULES} vacuum analyze; checkpoint;"))?;
+        lab.cluster.psql().database(LOADED).arg("-v").arg(format!("rows={rows}")).sql(&format!(
+            "create extension zson; create extension cfs; {RULES} vacuum analyze; checkpoint;"
+        ))?;
         Ok(lab)
     }
 

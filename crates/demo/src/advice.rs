@@ -60,7 +60,7 @@ impl Step for Advice {
         report.advice_heading =
             "\nThe index as a table, as it is and as pgshrink advise would have it".to_owned();
         report.advice = vec![row(before, after, same)];
-        report.notes.push(note(&proposal, after, took));
+        report.notes.push(note(&advice, &proposal, after, took));
         Ok(())
     }
 }
@@ -77,12 +77,19 @@ fn row(before: u64, after: u64, same: bool) -> Row {
     }
 }
 
-fn note(proposal: &Value, found: u64, took: Duration) -> String {
+fn note(advice: &Value, proposal: &Value, found: u64, took: Duration) -> String {
+    let count = |value: &Value| value.pointer("/findings").and_then(Value::as_array).map_or(0, Vec::len);
+    let took = took.as_secs_f64();
+    if proposal.is_null() {
+        return format!(
+            "pgshrink advise: {} findings after {took:.1} s, none of which it recommends without knowing the application.",
+            count(advice),
+        );
+    }
     let predicted = proposal.pointer("/bytes/disk/after").and_then(Value::as_u64).unwrap_or_default();
-    let count = proposal.pointer("/findings").and_then(Value::as_array).map_or(0, Vec::len);
     format!(
-        "pgshrink advise: {count} findings in one script, after {:.1} s; {} predicted, {} found.",
-        took.as_secs_f64(),
+        "pgshrink advise: {} findings in one script, after {took:.1} s; {} predicted, {} found.",
+        count(proposal),
         size(predicted),
         size(found),
     )

@@ -189,20 +189,8 @@ fn changed<'e>(index: usize, column: &snapshot::Column, edits: &[&'e Edit]) -> O
 
 /// How a column of the table is laid out.
 pub fn layout_of(column: &snapshot::Column) -> layout::Column {
-    // PostgreSQL 18 stores a virtual column as NULL in every row.
-    let is_virtual = column.generated == 'v';
-    layout::Column {
-        name: column.name.clone(),
-        length: u16::try_from(column.length).ok(),
-        // No server has another letter; the widest alignment promises least.
-        alignment: u8::try_from(column.alignment)
-            .ok()
-            .and_then(Alignment::of_letter)
-            .unwrap_or(Alignment::Double),
-        is_packable: column.length < 0 && column.storage != 'p',
-        is_not_null: column.is_not_null && !is_virtual,
-        is_dropped: column.is_dropped,
-    }
+    // No server has another letter; the widest alignment promises least.
+    layout::Column::of(column).unwrap_or_else(|| layout::Column::aligned(column, Alignment::Double))
 }
 
 /// `toast_tuple_target` of the table.

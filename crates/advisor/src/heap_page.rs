@@ -212,6 +212,11 @@ impl<'p> Tuple<'p> {
         Ok(Tuple { bytes, data_at, attributes })
     }
 
+    /// `t_xmin`: the transaction that made it.
+    pub fn xmin(&self) -> u32 {
+        u32_at(self.bytes, 0).unwrap_or(0)
+    }
+
     /// The values of these columns, which are all of the table's by `attnum`.
     ///
     /// # Errors
@@ -258,6 +263,11 @@ impl<'p> Tuple<'p> {
 }
 
 impl Shape {
+    /// Whether values have a header that says how long they are.
+    pub fn is_varlena(self) -> bool {
+        self.length == Length::Varlena
+    }
+
     /// Of a column, dropped ones included: the server keeps their length and alignment.
     ///
     /// # Errors

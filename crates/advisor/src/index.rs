@@ -95,7 +95,7 @@ pub fn planned_bytes(table: &Table, index: &Index, rows: u64) -> Option<u64> {
 }
 
 /// Whether a column that gets another type is in the index, as a key or in an expression.
-fn concerns(table: &Table, index: &Index, retype: &Retype) -> bool {
+pub(crate) fn concerns(table: &Table, index: &Index, retype: &Retype) -> bool {
     let number = i16::try_from(retype.column + 1).unwrap_or(i16::MAX);
     index.columns.iter().any(|column| column.table_column == number) || is_computed_with(table, index, retype)
 }

@@ -10,6 +10,7 @@
 pub mod heap;
 pub mod order;
 
+use crate::snapshot;
 use std::ops::Range;
 
 /// Where values of a type may begin: `pg_type.typalign`.
@@ -113,6 +114,25 @@ impl Shape<'_> {
 }
 
 impl Column {
+    /// As a server stores it. None: no server has such an alignment.
+    pub fn of(column: &snapshot::Column) -> Option<Column> {
+        let alignment = u8::try_from(column.alignment).ok().and_then(Alignment::of_letter)?;
+        Some(Column::aligned(column, alignment))
+    }
+
+    /// The same with this alignment.
+    pub fn aligned(column: &snapshot::Column, alignment: Alignment) -> Column {
+        Column {
+            name: column.name.clone(),
+            length: u16::try_from(column.length).ok(),
+            alignment,
+            is_packable: column.length < 0 && column.storage != 'p',
+            // PostgreSQL 18 stores a virtual column as NULL in every row.
+            is_not_null: column.is_not_null && column.generated != 'v',
+            is_dropped: column.is_dropped,
+        }
+    }
+
     /// Where a value lies that is stored at this byte or behind it.
     pub(crate) fn place(&self, at: usize, value: Value) -> Range<usize> {
         let (begin, bytes) = match (self.length, value) {

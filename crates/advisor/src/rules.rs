@@ -37,6 +37,11 @@ pub(crate) fn table_object(table: &Table) -> Object {
     Object { kind: "table".to_owned(), schema: table.schema.clone(), name: table.name.clone(), part: None }
 }
 
+/// A column of the table, as findings name it.
+pub(crate) fn column_object(table: &Table, column: &str) -> Object {
+    Object { kind: "column".to_owned(), part: Some(column.to_owned()), ..table_object(table) }
+}
+
 /// How much the rows of a table's sample say.
 pub(crate) fn confidence(table: &Table) -> Confidence {
     match &table.sample {

@@ -24,12 +24,13 @@ mod scale;
 mod toast;
 
 use crate::arrangement::{Arrangement, Source, is_new_table, removals};
-use crate::edit::Edit;
+use crate::edit::{Edit, Retype};
 use crate::index;
 use crate::layout::heap::PAGE_BYTES;
 use crate::snapshot::{ForkBytes, Sample, Server, Table};
 use place::Relation;
 use rows::Rows;
+use std::cell::OnceCell;
 
 /// What fills a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,8 @@ pub struct Simulation<'t> {
     row_scale: f64,
     /// What pages of the TOAST table, of the sampled rows, are multiplied by.
     toast_scale: f64,
+    /// Indexes that are built anew as they are, each computed once.
+    indexes_as_they_are: Vec<OnceCell<u64>>,
 }
 
 impl<'t> Simulation<'t> {
@@ -123,8 +126,16 @@ impl<'t> Simulation<'t> {
             0 => return None,
             read => (pages as f64 / read as f64).max(1.0),
         };
-        let mut simulation =
-            Simulation { server, table, sample, scale, row_scale: scale, toast_scale: scale };
+        let indexes_as_they_are = vec![OnceCell::new(); table.indexes.len()];
+        let mut simulation = Simulation {
+            server,
+            table,
+            sample,
+            scale,
+            row_scale: scale,
+            toast_scale: scale,
+            indexes_as_they_are,
+        };
         if !sample.is_whole {
             simulation.extrapolate();
         }
@@ -219,14 +230,20 @@ impl<'t> Simulation<'t> {
         let is_removed = |attnum: i16| {
             removals(edits).any(|removal| i16::try_from(removal.column + 1).is_ok_and(|own| own == attnum))
         };
-        let size = |index: &crate::snapshot::Index| {
+        let size = |(index, as_it_is): (&crate::snapshot::Index, &OnceCell<u64>)| {
             if !index.columns.is_empty() && index.columns.iter().all(|column| is_removed(column.table_column))
             {
                 return 0;
             }
-            index::rebuilt_bytes(self.table, index, self.row_count(), &retyped).unwrap_or(index.bytes)
+            let built = |retyped: &[&Retype]| {
+                index::rebuilt_bytes(self.table, index, self.row_count(), retyped).unwrap_or(index.bytes)
+            };
+            match retyped.iter().any(|retype| index::concerns(self.table, index, retype)) {
+                true => built(&retyped),
+                false => *as_it_is.get_or_init(|| built(&[])),
+            }
         };
-        self.table.indexes.iter().map(size).collect()
+        self.table.indexes.iter().zip(&self.indexes_as_they_are).map(size).collect()
     }
 }
 

@@ -40,9 +40,9 @@ pub(crate) fn print(
         (&report.heading, &report.rows, &WIRE),
         (&report.documents_heading, &report.documents, &DOCUMENTS),
         (&report.tablespaces_heading, &report.tablespaces, &TABLESPACES),
-        (&report.live_heading, &report.live, &LIVE),
+        (&report.live_heading, &report.live, &CHANGED),
         (&report.backup_heading, &report.backup, &BACKUP),
-        (&report.advice_heading, &report.advice, &ADVISED),
+        (&report.advice_heading, &report.advice, &CHANGED),
         (&report.pages_heading, &report.pages, &PAGES),
     ] {
         if !rows.is_empty() {
@@ -104,7 +104,7 @@ const TABLESPACES: Heads = Heads {
     total: false,
     digits: 2,
 };
-const LIVE: Heads = Heads {
+const CHANGED: Heads = Heads {
     plain: "bytes\nbefore",
     shrunk: "bytes\nafter",
     ways: ["", ""],
@@ -121,15 +121,6 @@ const BACKUP: Heads = Heads {
     timed: true,
     total: false,
     digits: 1,
-};
-const ADVISED: Heads = Heads {
-    plain: "bytes\nbefore",
-    shrunk: "bytes\nafter",
-    ways: ["", ""],
-    cpu: false,
-    timed: false,
-    total: false,
-    digits: 0,
 };
 const PAGES: Heads = Heads {
     plain: "bytes\nplain",

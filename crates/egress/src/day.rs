@@ -1,5 +1,6 @@
 //! Days of the calendar, in UTC.
 
+use crate::calendar::{civil, days_of};
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,34 +18,11 @@ impl Day {
         let days = i64::try_from(seconds / SECONDS).unwrap_or(i64::MAX);
         Self(days.min(days_of(*YEARS.end(), 12, 31)))
     }
-
-    /// Year, month and day (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-    fn civil(self) -> (i64, i64, i64) {
-        let z = self.0 + 719_468;
-        let era = z.div_euclid(146_097);
-        let day_of_era = z.rem_euclid(146_097);
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_index = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-        let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-        (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-    }
-}
-
-/// The same the other way round.
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let month_index = (month + 9) % 12;
-    let day_of_year = (153 * month_index + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = self.civil();
+        let (year, month, day) = civil(self.0);
         write!(f, "{year:04}-{month:02}-{day:02}")
     }
 }

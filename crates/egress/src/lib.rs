@@ -13,6 +13,7 @@
 //!
 //! The file's layout is in `formats/egress.md` and nowhere else.
 
+pub mod calendar;
 mod day;
 pub mod file;
 mod ledger;

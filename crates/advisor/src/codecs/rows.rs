@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::heap_page::{Attribute, HeapPage, Shape, varlena};
 use crate::layout;
-use crate::layout::Alignment;
 use crate::snapshot::sample::{Place, RowPlace};
 use crate::snapshot::{Column, Sample, Table};
 
@@ -36,18 +35,7 @@ pub struct Row {
 
 /// A column as rows are laid out with it. None: of a kind that tables do not have.
 pub fn layout_of(column: &Column) -> Option<layout::Column> {
-    let length = match column.length {
-        -1 => None,
-        length => Some(u16::try_from(length).ok().filter(|length| *length > 0)?),
-    };
-    Some(layout::Column {
-        name: column.name.clone(),
-        length,
-        alignment: Alignment::of_letter(u8::try_from(column.alignment).ok()?)?,
-        is_packable: length.is_none() && column.storage != 'p',
-        is_not_null: column.is_not_null,
-        is_dropped: column.is_dropped,
-    })
+    if column.length == -1 || column.length > 0 { layout::Column::of(column) } else { None }
 }
 
 /// The rows of at most so many pages, evenly over the sample; else, without pages, those of so many blocks from their values.

@@ -4,6 +4,10 @@
 //!
 //! Sources: `j2date` and `EncodeDateTime` in `src/backend/utils/adt/datetime.c`.
 
+use pgshrink_egress::calendar;
+
+/// Days from 1970-01-01 to 2000-01-01.
+const EPOCH_DAYS: i64 = 10_957;
 /// Of a second.
 const MICROSECONDS: i64 = 1_000_000;
 /// Of a day.
@@ -26,10 +30,7 @@ pub fn date(text: &str) -> Option<i32> {
     if year == 0 || !(1..=days).contains(&day) {
         return None;
     }
-    // Years that begin in March, so that the leap day is the last one.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let since_march_0 = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    i32::try_from(since_march_0 - 730_425).ok()
+    i32::try_from(calendar::days_of(year, month, day) - EPOCH_DAYS).ok()
 }
 
 /// `time`: microseconds since midnight.

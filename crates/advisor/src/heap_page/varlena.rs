@@ -68,6 +68,11 @@ pub fn stored_bytes(value: &[u8]) -> Option<usize> {
     (bytes >= least && bytes <= value.len()).then_some(bytes)
 }
 
+/// Whether a stored value is a pointer to one in the TOAST table.
+pub fn is_external(value: &[u8]) -> bool {
+    value.first() == Some(&1)
+}
+
 /// Takes a stored value apart, all of it. None: it is damaged.
 pub fn parse(value: &[u8]) -> Option<Varlena<'_>> {
     if stored_bytes(value)? != value.len() {

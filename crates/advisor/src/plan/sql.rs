@@ -1,5 +1,7 @@
 //! Names and values as SQL, and SQL as words.
 
+pub(super) use crate::sql::quote_literal as literal;
+
 /// A name as it must be written: always in quotes, so that no list of keywords is needed.
 pub(super) fn ident(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -8,15 +10,6 @@ pub(super) fn ident(name: &str) -> String {
 /// A name with its schema.
 pub(super) fn qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", ident(schema), ident(name))
-}
-
-/// A string, whatever `standard_conforming_strings` is.
-pub(super) fn literal(value: &str) -> String {
-    let quoted = value.replace('\'', "''");
-    match value.contains('\\') {
-        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
-        false => format!("'{quoted}'"),
-    }
 }
 
 /// A body between dollar quotes that do not occur in it.

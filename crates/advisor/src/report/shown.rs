@@ -1,6 +1,7 @@
 //! How amounts and names are written, in every form of the report.
 
 use crate::finding::{Change, Confidence, Object, Rule};
+use pgshrink_egress::calendar;
 
 /// Bytes in decimal units: `12.3 MB`. 1 kB is 1000 bytes, as prices of storage and of networks have it.
 ///
@@ -159,16 +160,7 @@ pub fn version(number: u32) -> String {
 /// Seconds since 1970 as a date: `2026-11-27 10:20 UTC`.
 pub fn time(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 1970 to a date of the Gregorian calendar: H. Hinnant, "chrono-compatible low-level date algorithms".
-    let shifted = days.saturating_add(719_468);
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (year, month, day) = calendar::civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
 }
 

@@ -4,11 +4,11 @@
 //! are not spoken of: they take no room. A value that is always the same takes its room in each row.
 
 use crate::edit::{Edit, Removal};
-use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
-use crate::layout::{Alignment, Column, Shape, Value};
-use crate::rules::Candidate;
+use crate::finding::{Bytes, Confidence, Finding, Rule};
+use crate::layout::{Column, Shape, Value};
+use crate::rules::{Candidate, column_object};
 use crate::snapshot::sample::Place;
-use crate::snapshot::{self, Sample, Snapshot, Table, TableKind};
+use crate::snapshot::{Sample, Snapshot, Table, TableKind};
 use crate::sql::{qualified, quote_ident, quote_literal};
 use std::collections::HashMap;
 
@@ -82,12 +82,7 @@ fn candidate(table: &Table, sample: &Sample, index: usize) -> Option<Candidate> 
     let finding = Finding {
         id: format!("constant_column:{}.{}.{}", table.schema, table.name, column.name),
         rule: Rule::ConstantColumn,
-        object: Object {
-            kind: "column".to_owned(),
-            schema: table.schema.clone(),
-            name: table.name.clone(),
-            part: Some(column.name.clone()),
-        },
+        object: column_object(table, &column.name),
         title: format!("the value {literal} in nearly all rows"),
         reason: format!(
             "{} of {rows} sampled rows have the value {literal}. It could come from a view{}. Or the column could be NULL where it has \
@@ -163,20 +158,9 @@ fn beside_bytes(table: &Table, sample: &Sample, index: usize) -> Option<u32> {
         members.push(usize::try_from(column.table_column).ok()?.checked_sub(1)?);
     }
     members.push(index);
-    let columns = members.iter().map(|at| layout_of(table.columns.get(*at)?)).collect::<Option<Vec<_>>>()?;
+    let columns = members.iter().map(|at| Column::of(table.columns.get(*at)?)).collect::<Option<Vec<_>>>()?;
     let largest = |at: &usize| sample.columns.get(*at)?.sizes.iter().max().copied();
     let values = members.iter().map(|at| Some(Value::Inline(largest(at)?))).collect::<Option<Vec<_>>>()?;
     let order: Vec<usize> = (0..columns.len()).collect();
     u32::try_from(Shape { columns: &columns, order: &order }.row_bytes(&values)).ok()
-}
-
-fn layout_of(column: &snapshot::Column) -> Option<Column> {
-    Some(Column {
-        name: column.name.clone(),
-        length: u16::try_from(column.length).ok(),
-        alignment: Alignment::of_letter(u8::try_from(column.alignment).ok()?)?,
-        is_packable: column.length < 0 && column.storage != 'p',
-        is_not_null: column.is_not_null,
-        is_dropped: false,
-    })
 }

@@ -10,9 +10,9 @@ use super::types::{is_changeable, is_growing};
 use crate::datum::json::{self, Json};
 use crate::datum::{self, jsonb, number, numeric, varlena};
 use crate::edit::{Edit, ExtractedColumn, Extraction};
-use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
+use crate::finding::{Bytes, Confidence, Finding, Rule};
 use crate::layout::{Alignment, Column};
-use crate::rules::Candidate;
+use crate::rules::{Candidate, column_object};
 use crate::snapshot::sample::Place;
 use crate::snapshot::{Sample, Snapshot, Table, TableKind};
 use crate::sql::{qualified, quote_ident, quote_literal};
@@ -111,12 +111,7 @@ fn finding(table: &Table, index: usize, keys: &[Key], (count, now, after): (usiz
             misfits.join(" OR ")
         )),
         in_proposal: false,
-        object: Object {
-            kind: "column".to_owned(),
-            schema: table.schema.clone(),
-            name: table.name.clone(),
-            part: Some(column),
-        },
+        object: column_object(table, &column),
     }
 }
 

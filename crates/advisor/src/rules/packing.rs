@@ -123,7 +123,7 @@ impl Rows {
         let count = sample.rows.len();
         let (mut columns, mut values) = (Vec::new(), Vec::new());
         for (column, sampled) in table.columns.iter().zip(&sample.columns) {
-            columns.push(layout_of(column)?);
+            columns.push(Column::of(column)?);
             if column.is_dropped {
                 values.push(vec![None; count]);
                 continue;
@@ -194,17 +194,6 @@ fn value_of(stored: Option<&Stored>) -> Value {
         Some(Stored::Fixed(..)) => Value::Fixed,
         Some(Stored::Varlena(data)) => Value::Inline(u32::try_from(varlena(data).len()).unwrap_or(u32::MAX)),
     }
-}
-
-fn layout_of(column: &snapshot::Column) -> Option<Column> {
-    Some(Column {
-        name: column.name.clone(),
-        length: u16::try_from(column.length).ok(),
-        alignment: Alignment::of_letter(u8::try_from(column.alignment).ok()?)?,
-        is_packable: column.length < 0 && column.storage != 'p',
-        is_not_null: column.is_not_null,
-        is_dropped: column.is_dropped,
-    })
 }
 
 /// Arrays are aligned as their elements, to four bytes at least.

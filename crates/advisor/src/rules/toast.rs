@@ -8,10 +8,10 @@
 //! * `toast_tuple_target` below 2,032 does not make the server look at shorter rows (`heap_prepare_insert` compares with a
 //!   constant): rows that stay below 2 KB are never compressed, whatever it says. So it is not proposed for them.
 
-use super::Candidate;
+use super::{Candidate, column_object};
 use crate::codecs::rows::{self, Rows};
 use crate::edit::{Edit, Recompression};
-use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
+use crate::finding::{Bytes, Confidence, Finding, Rule};
 use crate::heap_page::varlena::{self, Compressor, LONG_HEADER_BYTES, Method};
 use crate::layout::heap::PAGE_BYTES;
 use crate::snapshot::sample::Place;
@@ -246,12 +246,7 @@ fn finding(table: &Table, column: &Column, what: &str, title: String, reason: St
     Finding {
         id: format!("toast:{}.{}.{}:{what}", table.schema, table.name, column.name),
         rule: Rule::Toast,
-        object: Object {
-            kind: "column".to_owned(),
-            schema: table.schema.clone(),
-            name: table.name.clone(),
-            part: Some(column.name.clone()),
-        },
+        object: column_object(table, &column.name),
         title,
         reason,
         bytes: Bytes::default(),

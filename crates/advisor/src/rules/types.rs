@@ -26,9 +26,9 @@ mod uuid;
 mod values;
 
 use crate::edit::{Edit, Retype};
-use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
+use crate::finding::{Bytes, Confidence, Finding, Rule};
 use crate::layout::{self, Alignment};
-use crate::rules::Candidate;
+use crate::rules::{Candidate, column_object};
 use crate::snapshot::{Column, Snapshot, Table};
 use crate::sql::{qualified, quote_ident};
 pub(super) use integer::is_growing;
@@ -102,12 +102,7 @@ fn candidate(snapshot: &Snapshot, table: &Table, index: usize) -> Option<Candida
     let finding = Finding {
         id: format!("column_type:{}.{}.{}", table.schema, table.name, column.name),
         rule: Rule::ColumnType,
-        object: Object {
-            kind: "column".to_owned(),
-            schema: table.schema.clone(),
-            name: table.name.clone(),
-            part: Some(column.name.clone()),
-        },
+        object: column_object(table, &column.name),
         title: conversion.title.clone(),
         reason: [conversion.reason.clone(), partners.reason()].concat(),
         bytes: Bytes::default(),

@@ -1,10 +1,10 @@
 //! Columns of documents that are smaller as zson.
 
-use super::Candidate;
+use super::{Candidate, column_object};
 use crate::codecs::Means;
 use crate::codecs::documents::{self, Documents};
 use crate::edit::{Edit, Retype};
-use crate::finding::{Bytes, Confidence, Finding, Object, Rule};
+use crate::finding::{Bytes, Confidence, Finding, Rule};
 use crate::layout::{Alignment, Column};
 use crate::snapshot::{Snapshot, Table, TableKind};
 use crate::sql;
@@ -79,12 +79,7 @@ fn finding(table: &Table, column: &str, sql: Vec<String>, stored: u64, encoded: 
     Finding {
         id: format!("zson:{}.{}.{column}", table.schema, table.name),
         rule: Rule::Zson,
-        object: Object {
-            kind: "column".to_owned(),
-            schema: table.schema.clone(),
-            name: table.name.clone(),
-            part: Some(column.to_owned()),
-        },
+        object: column_object(table, column),
         title: format!("documents that zson stores in {} % of their bytes", percent(encoded, stored)),
         reason: format!(
             "Sampled documents take {stored} bytes as they are stored, and {encoded} as zson, by zstd:3 with dictionaries that were trained on \

@@ -1,6 +1,8 @@
 //! Data of common types from their text, as the server's input functions make them. Without varlena headers.
 
+use crate::datum::hex;
 use crate::snapshot::Column;
+use pgshrink_egress::calendar;
 
 /// The data of a value of this column, from what its output function printed with `DateStyle` ISO. None: a type that is not
 /// known here, or a text that is not one of it.
@@ -39,13 +41,6 @@ fn float(text: &str) -> Option<(f32, f64)> {
     Some((text.parse().ok()?, text.parse().ok()?))
 }
 
-fn hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let pair = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
-    if rest.is_empty() { pairs.iter().map(pair).collect() } else { None }
-}
-
 /// Days from 1970-01-01 to 2000-01-01.
 const EPOCH_DAYS: i64 = 10_957;
 const DAY_US: i64 = 86_400_000_000;
@@ -66,15 +61,7 @@ fn date(text: &str) -> Option<i32> {
     if fields.next().is_some() {
         return None;
     }
-    i32::try_from(days(year, month, day) - EPOCH_DAYS).ok()
-}
-
-/// Days since 1970-01-01 in the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level date algorithms").
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+    i32::try_from(calendar::days_of(year, month, day) - EPOCH_DAYS).ok()
 }
 
 /// Microseconds since 2000-01-01, of `2026-11-27 01:02:03.456+02`.

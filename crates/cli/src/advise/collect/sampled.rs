@@ -14,6 +14,7 @@ use super::tuple;
 use super::unseen::Unseens;
 use super::{Found, has_rows};
 use crate::cfs::output::Progress;
+use pgshrink_advisor::heap_page::Shape;
 use pgshrink_advisor::snapshot::sample::{Page, Place, RelationPages, RowPlace, SampledColumn};
 use pgshrink_advisor::snapshot::{Sample, Server, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,6 +214,7 @@ impl Sampler<'_> {
         (pages, unseen): (&mut PageBudget, &mut Unseens),
     ) -> Result<Vec<Vec<Place>>, Failure> {
         let layout = Layout::of(table);
+        let shapes = Shape::of(&table.columns).ok();
         let has_missing = table.columns.iter().any(|column| column.has_missing && !column.is_dropped);
         let needs_all = !question.knows_chunks || has_missing;
         let count = u32::try_from(sample.blocks.len()).unwrap_or(u32::MAX);
@@ -229,7 +231,7 @@ impl Sampler<'_> {
             while let Some(row) = rows.next_if(|row| row.place.0 <= last) {
                 let RowPlace(block, item) = row.place;
                 let page = by_block.get(&block).map(|page| page.image.as_slice());
-                let stored = page.and_then(|page| tuple::values(page, item, row.xmin, &table.columns));
+                let stored = page.and_then(|page| tuple::values(page, item, row.xmin, shapes.as_ref()?));
                 let known = by_column(table, question, row);
                 places.push(layout.places(table, &known, stored.as_deref(), question.knows_chunks));
             }

@@ -1,9 +1,9 @@
 //! A row in the image of a page: which of its values are where. Pure.
 //!
-//! Sources: `src/include/access/htup_details.h`, `src/include/storage/bufpage.h`, `src/include/varatt.h`, for servers that store the
-//! lowest byte first; pages of others are not recognized.
+//! The page is taken apart by `pgshrink_advisor::heap_page`; here is what the collector asks of it.
 
-use pgshrink_advisor::snapshot::Column;
+use pgshrink_advisor::heap_page::varlena::is_external;
+use pgshrink_advisor::heap_page::{Attribute, HeapPage, Shape};
 
 /// A server's page.
 pub(super) const PAGE_BYTES: usize = 8192;
@@ -11,15 +11,6 @@ pub(super) const PAGE_BYTES: usize = 8192;
 const PAGE_HEADER: usize = 24;
 /// Page size and layout version 4.
 const SIZE_AND_VERSION: u16 = 0x2004;
-/// `LP_NORMAL`
-const NORMAL: u32 = 1;
-const HEADER: usize = 23;
-const HAS_NULL: u16 = 0x0001;
-const ATTRIBUTES: u16 = 0x07FF;
-/// `VARTAG_ONDISK`
-const ON_DISK: u8 = 18;
-/// A header of one byte with a tag, and `varatt_external`.
-const POINTER: usize = 18;
 
 /// A value in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,74 +37,38 @@ pub(super) fn is_page(page: &[u8]) -> bool {
 }
 
 /// The values of one row. None: it is not on this page, as the page is older or newer than the row, or something is damaged.
-/// `item` counts from 1.
-pub(super) fn values(page: &[u8], item: u16, xmin: u32, columns: &[Column]) -> Option<Vec<Stored>> {
-    let pointer = PAGE_HEADER + 4 * usize::from(item.checked_sub(1)?);
-    if !is_page(page) || pointer + 4 > usize::from(short(page, 12)?) {
+/// `item` counts from 1, `shapes` are of all columns.
+pub(super) fn values(page: &[u8], item: u16, xmin: u32, shapes: &[Shape]) -> Option<Vec<Stored>> {
+    if !is_page(page) {
         return None;
     }
-    let pointer = long(page, pointer)?;
-    let (offset, flags, length) = (pointer & 0x7FFF, pointer >> 15 & 3, pointer >> 17);
-    let row = page.get(offset as usize..)?.get(..length as usize)?;
-    if flags != NORMAL || long(row, 0)? != xmin {
-        return None;
-    }
-    let count = usize::from(short(row, 18)? & ATTRIBUTES);
-    let has_null = short(row, 20)? & HAS_NULL != 0;
-    let mut at = usize::from(*row.get(22)?);
-    let mut found = Vec::with_capacity(columns.len());
-    for (index, column) in columns.iter().enumerate() {
-        if index >= count {
-            found.push(Stored::Absent);
-        } else if has_null && row.get(HEADER + index / 8)? >> (index % 8) & 1 == 0 {
-            found.push(Stored::Null);
-        } else {
-            let (start, bytes, stored) = value(row, at, column)?;
-            at = start + bytes;
-            (at <= row.len()).then_some(())?;
-            found.push(stored);
-        }
-    }
-    Some(found)
+    let row = HeapPage::parse(page).ok()?.tuple(item).ok()?.filter(|row| row.xmin() == xmin)?;
+    let attributes = row.attributes(shapes).ok()?;
+    attributes.iter().zip(shapes).map(|(attribute, shape)| stored(attribute, shape)).collect()
 }
 
-/// Where the value begins that is stored behind this byte, its bytes, and what it is.
-fn value(row: &[u8], at: usize, column: &Column) -> Option<(usize, usize, Stored)> {
-    let alignment = match column.alignment {
-        'c' => 1,
-        's' => 2,
-        'i' => 4,
-        'd' => 8,
-        _ => return None,
-    };
-    let aligned = at.next_multiple_of(alignment);
-    if let Ok(bytes) = usize::try_from(column.length) {
-        return Some((aligned, bytes, Stored::Inline(u32::try_from(bytes).ok()?)));
-    }
-    if column.length != -1 {
-        return None;
-    }
-    // Padding is zero, and no header of one byte is.
-    let start = if *row.get(at)? == 0 { aligned } else { at };
-    let first = *row.get(start)?;
-    if first == 1 {
-        return (*row.get(start + 1)? == ON_DISK).then_some((start, POINTER, Stored::External));
-    }
-    let bytes = if first & 1 == 1 { u32::from(first >> 1) } else { long(row, start)? >> 2 };
-    Some((start, bytes as usize, Stored::Inline(bytes)))
+fn stored(attribute: &Attribute<'_>, shape: &Shape) -> Option<Stored> {
+    Some(match attribute {
+        Attribute::Null => Stored::Null,
+        Attribute::Absent => Stored::Absent,
+        Attribute::Stored(bytes) if shape.is_varlena() && is_external(bytes) => Stored::External,
+        Attribute::Stored(bytes) => Stored::Inline(u32::try_from(bytes.len()).ok()?),
+    })
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-fn long(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgshrink_advisor::snapshot::Column;
+
+    /// `LP_NORMAL`
+    const NORMAL: u32 = 1;
+    /// `VARTAG_ONDISK`
+    const ON_DISK: u8 = 18;
 
     fn column(length: i16, alignment: char) -> Column {
         Column { length, alignment, ..Column::default() }
@@ -153,18 +108,21 @@ mod tests {
         data.extend((200u32 << 2 | 2).to_le_bytes());
         data.extend([8; 196]);
         let page = page(5, Some(0b0_1111), &data);
-        let found = values(&page, 1, 7, &columns).unwrap();
+        let shapes = Shape::of(&columns).unwrap();
+        let found = values(&page, 1, 7, &shapes).unwrap();
         let inline = Stored::Inline;
         let expected = [inline(1), inline(3), Stored::External, inline(200), Stored::Null, Stored::Absent];
         assert_eq!(found, expected);
-        assert_eq!(values(&page, 1, 8, &columns), None, "a row of another transaction");
-        assert_eq!(values(&page, 2, 7, &columns), None, "no such item");
-        assert_eq!(values(&page, 0, 7, &columns), None);
+        assert_eq!(values(&page, 1, 8, &shapes), None, "a row of another transaction");
+        assert_eq!(values(&page, 2, 7, &shapes), None, "no such item");
+        assert_eq!(values(&page, 0, 7, &shapes), None);
     }
 
     #[test]
     fn no_damaged_page_is_a_panic() {
-        let columns = [column(-1, 'i'), column(4, 'i'), column(-1, 'd'), column(-2, 'c'), column(3, 'x')];
+        let columns = [column(-1, 'i'), column(4, 'i'), column(-1, 'd'), column(-2, 'c'), column(3, 'c')];
+        assert!(Shape::of(&[column(3, 'x')]).is_err());
+        let shapes = Shape::of(&columns).unwrap();
         let good = page(5, None, &[7; 60]);
         let mut seed = 1u64;
         let mut random = || {
@@ -177,8 +135,8 @@ mod tests {
                 let at = if random() % 2 == 0 { random() % 64 } else { 8000 + random() % 84 };
                 bad[at] = random() as u8;
             }
-            values(&bad, (random() % 3) as u16, 7, &columns[..1 + random() % 5]);
-            values(&bad[..random() % PAGE_BYTES], 1, 7, &columns);
+            values(&bad, (random() % 3) as u16, 7, &shapes[..1 + random() % 5]);
+            values(&bad[..random() % PAGE_BYTES], 1, 7, &shapes);
         }
     }
 }

@@ -125,62 +125,61 @@ fn a_rich_schema_is_seen_as_the_catalogs_have_it() {
         assert_eq!(find("nothing").sample.as_ref().unwrap().rows.len(), 7);
         assert!(find("unlogged").is_unlogged);
 
-        let kinds = find("kinds");
-        let column = |name: &str| kinds.columns.iter().find(|column| column.name == name).unwrap();
-        let d = column("d");
-        assert_eq!((d.type_id.as_str(), d.base_type_id.as_str(), d.type_kind), ("shorter", "text", 'b'));
-        assert_eq!((column("c").type_kind, column("p").type_kind, column("r").type_kind), ('e', 'c', 'r'));
-        assert_eq!(column("t").collation.as_deref(), Some("pg_catalog.\"C\""));
-        assert_eq!((column("id").identity, column("s").generated), ('a', 's'));
-        assert_eq!(column("k").default.as_deref(), Some("17"));
-        let text = |name: &str| {
-            let at = kinds.columns.iter().position(|column| column.name == name).unwrap();
-            kinds.sample.as_ref().unwrap().columns[at].values.as_ref().unwrap()[0].clone().unwrap()
-        };
-        let expected = [
-            ("bo", "t"),
-            ("ip", "10.0.0.1"),
-            ("ca", "seven  "),
-            ("m", "$12.30"),
-            ("by", "\\xdeadbeef"),
-            ("a", "{1,NULL,3}"),
-            ("p", "(1,two)"),
-            ("ts", "2026-01-02 03:04:05+00"),
-            ("o", "1 2 3"),
-            ("t", "it's"),
-        ];
-        expected.iter().for_each(|(name, value)| assert_eq!(text(name), *value, "{name}"));
-
-        let dropped = find("dropped");
-        assert!(dropped.columns[1].is_dropped && dropped.columns[1].length == -1);
+        columns_are_right(table(&snapshot, "kinds"));
+        assert!(find("dropped").columns[1].is_dropped && find("dropped").columns[1].length == -1);
         let odd = find("odd \"name\n'\" select");
         assert_eq!(
             odd.sample.as_ref().unwrap().columns[1].values.as_ref().unwrap()[0].as_deref(),
             Some("v1")
         );
 
-        let orders = find("orders");
-        let index = |name: &str| orders.indexes.iter().find(|index| index.name == name).unwrap();
-        let open = index("orders_open");
-        assert_eq!((open.key_count, open.columns.len()), (2, 3));
-        assert_eq!(open.columns[0].definition, "lower(status)");
-        assert!(open.predicate.as_ref().unwrap().contains("'secret'"));
-        let sizes = open.columns[0].expression_sizes.as_ref().unwrap();
-        assert_eq!(
-            sizes.iter().flatten().collect::<Vec<_>>(),
-            vec![&7; 30],
-            "a header of one byte, in 30 rows"
-        );
-        assert!(open.columns[0].is_deduplicable && !open.columns[1].is_deduplicable);
-        assert!(
-            index("orders_nulls").nulls_not_distinct && index("orders_nulls").columns[0].order_flags == 1
-        );
-        assert!(index("orders_pkey").is_primary && index("orders_pkey").constraint.is_some());
-        assert!(index("orders_gin").columns[0].expression_sizes.is_none());
-        assert_eq!(orders.foreign_keys[0].foreign_table, find("parent").oid);
-        assert!(orders.columns[2].statistics.as_ref().unwrap().distinct == 2.0);
-        assert_eq!(find("parent").indexes[0].referenced_by, 1);
+        indexes_are_right(&snapshot);
     });
+}
+
+fn columns_are_right(kinds: &Table) {
+    let column = |name: &str| kinds.columns.iter().find(|column| column.name == name).unwrap();
+    let d = column("d");
+    assert_eq!((d.type_id.as_str(), d.base_type_id.as_str(), d.type_kind), ("shorter", "text", 'b'));
+    assert_eq!((column("c").type_kind, column("p").type_kind, column("r").type_kind), ('e', 'c', 'r'));
+    assert_eq!(column("t").collation.as_deref(), Some("pg_catalog.\"C\""));
+    assert_eq!((column("id").identity, column("s").generated), ('a', 's'));
+    assert_eq!(column("k").default.as_deref(), Some("17"));
+    let text = |name: &str| {
+        let at = kinds.columns.iter().position(|column| column.name == name).unwrap();
+        kinds.sample.as_ref().unwrap().columns[at].values.as_ref().unwrap()[0].clone().unwrap()
+    };
+    let expected = [
+        ("bo", "t"),
+        ("ip", "10.0.0.1"),
+        ("ca", "seven  "),
+        ("m", "$12.30"),
+        ("by", "\\xdeadbeef"),
+        ("a", "{1,NULL,3}"),
+        ("p", "(1,two)"),
+        ("ts", "2026-01-02 03:04:05+00"),
+        ("o", "1 2 3"),
+        ("t", "it's"),
+    ];
+    expected.iter().for_each(|(name, value)| assert_eq!(text(name), *value, "{name}"));
+}
+
+fn indexes_are_right(snapshot: &Snapshot) {
+    let orders = table(snapshot, "orders");
+    let index = |name: &str| orders.indexes.iter().find(|index| index.name == name).unwrap();
+    let open = index("orders_open");
+    assert_eq!((open.key_count, open.columns.len()), (2, 3));
+    assert_eq!(open.columns[0].definition, "lower(status)");
+    assert!(open.predicate.as_ref().unwrap().contains("'secret'"));
+    let sizes = open.columns[0].expression_sizes.as_ref().unwrap();
+    assert_eq!(sizes.iter().flatten().collect::<Vec<_>>(), vec![&7; 30], "a header of one byte, in 30 rows");
+    assert!(open.columns[0].is_deduplicable && !open.columns[1].is_deduplicable);
+    assert!(index("orders_nulls").nulls_not_distinct && index("orders_nulls").columns[0].order_flags == 1);
+    assert!(index("orders_pkey").is_primary && index("orders_pkey").constraint.is_some());
+    assert!(index("orders_gin").columns[0].expression_sizes.is_none());
+    assert_eq!(orders.foreign_keys[0].foreign_table, table(snapshot, "parent").oid);
+    assert!(orders.columns[2].statistics.as_ref().unwrap().distinct == 2.0);
+    assert_eq!(table(snapshot, "parent").indexes[0].referenced_by, 1);
 }
 
 #[test]

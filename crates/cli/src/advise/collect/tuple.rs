@@ -77,9 +77,9 @@ mod tests {
     /// A page with one row of these data and this bitmap.
     fn page(count: u16, bitmap: Option<u8>, data: &[u8]) -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES];
-        let at = 8000;
+        let at = 7000;
         let length = 24 + data.len();
-        page[12..18].copy_from_slice(&[28, 0, 0x40, 0x1F, 0, 0x20]);
+        page[12..18].copy_from_slice(&[28, 0, 0x58, 0x1B, 0, 0x20]);
         page[18..20].copy_from_slice(&SIZE_AND_VERSION.to_le_bytes());
         page[24..28].copy_from_slice(&(at as u32 | NORMAL << 15 | (length as u32) << 17).to_le_bytes());
         let row = &mut page[at..at + length];
@@ -132,7 +132,7 @@ mod tests {
         for _ in 0..20_000 {
             let mut bad = good.clone();
             for _ in 0..3 {
-                let at = if random() % 2 == 0 { random() % 64 } else { 8000 + random() % 84 };
+                let at = if random() % 2 == 0 { random() % 64 } else { 7000 + random() % 84 };
                 bad[at] = random() as u8;
             }
             values(&bad, (random() % 3) as u16, 7, &shapes[..1 + random() % 5]);

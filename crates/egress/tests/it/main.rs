@@ -106,7 +106,9 @@ fn what_no_flush_has_ended_is_measured_too() {
     let stream = copy(100 << 10);
     for reads in [vec![&stream[..70_000]], stream[..70_000].chunks(8192).collect()] {
         let mut burst = Burst::from_start(Direction::ToClient);
-        reads.iter().for_each(|read| drop(burst.push(read, Kind::Start)));
+        for read in reads {
+            burst.push(read, Kind::Start);
+        }
         let sample = simulation().replay(&burst, no_clock)[Kind::Start as usize];
         assert!(sample.raw_bytes >= 69_900 && sample.wire_bytes < 25_000, "{sample:?}");
     }

@@ -92,7 +92,6 @@ fn rich(server: &ServerBinaries) -> Cluster {
 }
 
 #[test]
-// tidy: long, one schema looked at in its parts
 fn a_rich_schema_is_seen_as_the_catalogs_have_it() {
     Server::each("catalogs of a rich schema", &[15, 16, 18], |server| {
         let cluster = rich(server);

@@ -41,9 +41,27 @@ pub struct Options {
     pub rules: Vec<Rule>,
     /// Not these rules.
     pub skipped: Vec<Rule>,
+    /// What is to be in proposals although applications would see it.
+    pub accepted: Vec<Accepted>,
+}
+
+/// A finding that whoever asks agrees to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// All findings of a rule.
+    Rule(Rule),
+    /// The finding of this [`Finding::id`].
+    Finding(String),
 }
 
 impl Options {
+    fn accepts(&self, finding: &Finding) -> bool {
+        self.accepted.iter().any(|accepted| match accepted {
+            Accepted::Rule(rule) => *rule == finding.rule,
+            Accepted::Finding(id) => *id == finding.id,
+        })
+    }
+
     fn wants(&self, rule: Rule) -> bool {
         (self.rules.is_empty() || self.rules.contains(&rule)) && !self.skipped.contains(&rule)
     }

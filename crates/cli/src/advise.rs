@@ -19,7 +19,7 @@ use crate::args::{AdviseArgs, OutputArgs};
 use crate::cfs::output::Progress;
 use crate::{EXIT_FAILED, EXIT_PROBLEM};
 use collect::{Session, Wanted};
-use pgshrink_advisor::advise::Options;
+use pgshrink_advisor::advise::{Accepted, Options};
 use pgshrink_advisor::{Report, Snapshot, price};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -88,9 +88,34 @@ fn advise(snapshot: &Snapshot, args: &AdviseArgs) -> Result<Report, Failure> {
         egress: args.egress.as_deref().map(file::load_egress).transpose()?,
         rules: args.rules.clone(),
         skipped: args.skip.clone(),
+        accepted: args.accept.clone(),
     };
     let start = Instant::now();
-    Ok(pgshrink_advisor::advise::advise(snapshot, &options, Some(&|| start.elapsed())))
+    let report = pgshrink_advisor::advise::advise(snapshot, &options, Some(&|| start.elapsed()));
+    check_accepted(&report, args)?;
+    Ok(report)
+}
+
+/// Each finding that was named is there, and can be in a proposal.
+fn check_accepted(report: &Report, args: &AdviseArgs) -> Result<(), Failure> {
+    for accepted in &args.accept {
+        let Accepted::Finding(id) = accepted else { continue };
+        let found = report.findings.iter().find(|finding| finding.id == *id);
+        let why = match found {
+            Some(finding) if finding.sql.is_empty() => {
+                "this finding has no SQL: the change is your application's to make"
+            }
+            Some(finding) if finding.in_proposal => continue,
+            Some(_) => {
+                "this finding cannot be part of its table's proposal, or saves nothing beside the rest of it"
+            }
+            None => {
+                "no finding of this database has this id: ids are in --json and --sql, as rule:schema.table.column"
+            }
+        };
+        return Err(Failure::new(format!("--accept {id}"), why));
+    }
+    Ok(())
 }
 
 fn exit_code(report: &Report, args: &AdviseArgs) -> ExitCode {

@@ -26,6 +26,9 @@ pub(super) fn advise(snapshot: &Snapshot, table: &Table, options: &Options) -> A
     let mut candidates: Vec<Candidate> =
         wiring::TABLE_RULES.iter().flat_map(|rule| rule(snapshot, table)).collect();
     candidates.retain(|candidate| options.wants(candidate.finding.rule));
+    for candidate in candidates.iter_mut().filter(|candidate| options.accepts(&candidate.finding)) {
+        candidate.is_recommended = true;
+    }
     candidates.iter_mut().for_each(|candidate| restrict(table, candidate));
     let is_heap = matches!(&*table.access_method, "heap" | "");
     let simulation = Simulation::of(&snapshot.server, table).filter(|_| is_heap);

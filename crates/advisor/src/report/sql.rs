@@ -26,7 +26,11 @@ pub fn sql(report: &Report) -> String {
     alone.sort_by_key(|finding| order(finding.rule));
     if !alone.is_empty() {
         heading(&mut script, "In no table's proposal");
-        comment(&mut script, "What is commented out is a choice: read its risks, then remove the dashes.");
+        comment(
+            &mut script,
+            "What is commented out is yours to decide. Read its risks, then remove the dashes, or run pgshrink advise again with \
+             --accept and the finding's id: it is then simulated together with the rest of its table.",
+        );
     }
     for finding in alone {
         write_alone(&mut script, finding);
@@ -128,6 +132,9 @@ fn write_alone(script: &mut String, finding: &Finding) {
     script.push('\n');
     let object = shown::object(&finding.object);
     comment(script, &format!("{object}: {}: {}", shown::rule(finding.rule), finding.title));
+    if !is_active(finding) {
+        comment(script, &format!("  id: {}", finding.id));
+    }
     if !finding.cost.is_empty() {
         comment(script, &format!("  cost: {}", finding.cost));
     }

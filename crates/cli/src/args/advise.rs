@@ -1,6 +1,7 @@
 //! `pgshrink advise`.
 
 use clap::Args;
+use pgshrink_advisor::advise::Accepted;
 use pgshrink_advisor::finding::Rule;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -91,6 +92,12 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "RULES", value_parser = rule, value_delimiter = ',', help_heading = "Rules")]
     #[arg(env = "PGSHRINK_ADVISE_SKIP")]
     pub skip: Vec<Rule>,
+    /// Put what applications would notice into the proposals too: a rule, or the id of a finding. May be repeated
+    ///
+    /// Proposals hold only what changes no query's result. Other findings, such as bytea in place of hexadecimal text or zson in place of jsonb, are for
+    /// you to decide. Those named here are simulated, and put into the script, with the rest of their table. --json and --sql show the ids.
+    #[arg(long, value_name = "FINDING", value_parser = accepted, help_heading = "Rules")]
+    pub accept: Vec<Accepted>,
 }
 
 const EXAMPLES: &str = "\
@@ -134,6 +141,15 @@ fn rule(text: &str) -> Result<Rule, String> {
     Rule::deserialize(found).map_err(|error| error.to_string())
 }
 
+/// A rule, or a finding's id: `zson:public.event.doc`.
+fn accepted(text: &str) -> Result<Accepted, String> {
+    let text = text.trim();
+    match text.split_once(':') {
+        Some((name, _)) => rule(name).map(|_| Accepted::Finding(text.to_owned())),
+        None => rule(text).map(Accepted::Rule),
+    }
+}
+
 #[test]
 fn sizes_are_those_of_settings_and_rules_have_the_names_of_reports() {
     assert_eq!(
@@ -143,5 +159,8 @@ fn sizes_are_those_of_settings_and_rules_have_the_names_of_reports() {
     assert!(size("MB").is_err() && size("1.5GB").is_err() && size("-1").is_err());
     assert!(size("99999999999999999999").is_err() && size("99999999TB").is_err());
     assert_eq!(rule("column-order"), Ok(Rule::ColumnOrder));
+    assert_eq!(accepted("zson"), Ok(Accepted::Rule(Rule::Zson)));
+    assert_eq!(accepted("zson:a.b.c"), Ok(Accepted::Finding("zson:a.b.c".to_owned())));
+    assert!(accepted("zsn:a.b.c").is_err());
     assert!(rule("colour").is_err_and(|error| error.contains("column_order")), "the names are listed");
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up its case fails")]
 
 mod advise;
+mod advise_accept;
 mod advise_definitions;
 mod advise_limits;
 mod advise_many;

@@ -47,6 +47,7 @@ soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of 
 	tools/extensions 16 17
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked \
 	  -p pgshrink-extension-tests --test it -- cfs:: compressed:: exec:: live:: power:: twin:: --skip suite
+	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --locked -p pgshrink-advisor --test it -- --skip browser
 	tools/miri
 	fuzz/run $(SOAK_SECONDS)
 

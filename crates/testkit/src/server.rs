@@ -66,7 +66,7 @@ impl Server {
         })
     }
 
-    /// Runs `test` on each of `majors` that is here, and says which ran and which were skipped and why.
+    /// Runs `test` on each of `majors` that is here ([`Server::chosen`] may name others), and says which ran and which were skipped and why.
     ///
     /// ```no_run
     /// pgshrink_testkit::Server::each("a copy survives the gateway", &[15, 18], |server| {
@@ -78,7 +78,7 @@ impl Server {
     /// # Panics
     /// When none of the majors is here: nothing was tested.
     pub fn each(test: &str, majors: &[u32], run: impl FnMut(&ServerBinaries)) {
-        each(test, majors, Server::find, run);
+        each(test, &Server::chosen(majors), Server::find, run);
     }
 
     /// As [`Server::each`], on the copies of [`Server::with_extensions`].

@@ -88,7 +88,7 @@ const TWINS: &str = r#"
 
 #[test]
 fn indexes_that_others_replace_go_and_all_guarantees_stay() {
-    Servers::each("duplicate indexes", &[15, 16, 18], |server| {
+    Servers::each("duplicate indexes", &[15, 18], |server| {
         let cluster = Cluster::builder().server(server).start().unwrap();
         cluster.sql(TWINS).unwrap();
         let table = r#""S 1"."T ""x""""#;
@@ -281,7 +281,7 @@ fn check_sizes(cluster: &Cluster, found: &[Candidate], allowed: u64) {
 
 #[test]
 fn bloated_indexes_become_as_small_as_was_said_and_full_ones_are_left_alone() {
-    Servers::each("index bloat", &[15, 16, 18], |server| {
+    Servers::each("index bloat", &[15, 18], |server| {
         let part = if server.major == 15 { Part::Whole } else { Part::OneIn(5) };
         let cluster = Cluster::builder().server(server).conf("autovacuum", "off").start().unwrap();
         cluster

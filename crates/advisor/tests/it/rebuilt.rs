@@ -161,7 +161,7 @@ fn described(table: &Table) -> String {
 
 #[test]
 fn files_of_a_table_that_was_seen_as_a_whole_are_as_large_as_computed() {
-    Server::each("files of rebuilt tables", &[15, 16, 18], |binaries| {
+    Server::each("files of rebuilt tables", &[15, 18], |binaries| {
         let cluster = Cluster::builder().server(binaries).conf("autovacuum", "off").start().unwrap();
         // Some seeds find TOAST indexes that are larger than computed: 985324503758862778 on PostgreSQL 15.
         let seed =
@@ -236,7 +236,7 @@ fn a_tenth_of_the_blocks_gives_the_size_within_two_per_cent() {
 
 #[test]
 fn a_table_that_alter_table_writes_anew_is_as_large_as_computed() {
-    Server::each("tables that were altered", &[15, 16, 18], |binaries| {
+    Server::each("tables that were altered", &[15, 18], |binaries| {
         // Default memory, so that it extends by as much as it likes.
         let builder = Cluster::builder().server(binaries).conf("autovacuum", "off");
         let cluster = builder.conf("shared_buffers", "128MB").start().unwrap();

@@ -6,7 +6,8 @@ use pgshrink_advisor::snapshot::{Server, Snapshot, Table};
 use pgshrink_cfs::estimate::container_bytes;
 use pgshrink_cfs::page::{PageCodec, Policy, TransformPolicy};
 use pgshrink_codec::{Algorithm, AlgorithmList};
-use pgshrink_testkit::{Cluster, Seed, corpora, skipped};
+use pgshrink_testkit::corpora::{self, Corpus};
+use pgshrink_testkit::{Cluster, Missing, Seed, skipped};
 
 use super::engine::{is_near, off, packed};
 use super::taken::{self, Taking};
@@ -78,16 +79,16 @@ fn containers_of_generated_tables_are_predicted_within_five_per_cent() {
     assert!(worst < 5.0, "off by {worst:.2} %, {seed:?}");
 }
 
-#[test]
-fn containers_of_real_tables_are_predicted_within_five_per_cent() {
-    let all = match corpora::all() {
-        Ok(all) => all,
+fn compare_real(corpora: Result<Vec<Corpus>, Missing>) {
+    let corpora = match corpora {
+        Ok(corpora) => corpora,
         Err(missing) => return skipped("containers of real tables", &missing),
     };
+    assert!(corpora.len() > 5, "a variety");
     let cluster = Cluster::builder().major(15).start().unwrap();
     let seed = super::engine::seed();
     let mut worst = 0.0;
-    for corpus in all {
+    for corpus in corpora {
         corpus.load(&cluster).unwrap();
         cluster.sql("vacuum; checkpoint").unwrap();
         let taking = Taking { table: &corpus.name, percent: 10, least: 256, has_pages: true };
@@ -95,6 +96,17 @@ fn containers_of_real_tables_are_predicted_within_five_per_cent() {
         cluster.sql(&format!("drop table \"{}\"", corpus.name)).unwrap();
     }
     assert!(worst < 5.0, "off by {worst:.2} %, {seed:?}");
+}
+
+#[test]
+fn containers_of_small_real_tables_are_predicted_within_five_per_cent() {
+    compare_real(corpora::small());
+}
+
+#[test]
+#[ignore = "soak: all corpora"]
+fn containers_of_real_tables_are_predicted_within_five_per_cent() {
+    compare_real(corpora::all());
 }
 
 #[test]

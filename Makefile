@@ -21,6 +21,11 @@ demo: ## the whole product on a throwaway cluster, and what it saves
 	@tools/extensions 15
 	@target/release/pgshrink-demo --report .
 
+picture: ## the README's picture, from the figures that make demo wrote
+	@mkdir -p docs/figures
+	@cp report.json docs/figures/demo.json
+	@target/release/pgshrink advise --figures docs/figures/demo.json --svg docs/figures/demo.svg
+
 build: ## target/release/pgshrink, and the library of pgshrink cfs exec
 	@tools/setup build
 	$(CARGO) build --release --locked -p pgshrink-cli -p pgshrink-cfs-exec
@@ -76,4 +81,4 @@ install-cfs: ## the extension cfs, into the server of PG_CONFIG (DESTDIR is resp
 clean: ## removes everything built or fetched
 	$(CARGO) clean
 
-.PHONY: help demo build check test soak bench install install-zson install-cfs clean
+.PHONY: help demo picture build check test soak bench install install-zson install-cfs clean

@@ -23,6 +23,15 @@ fn names_are_text_wherever_they_stand() {
 }
 
 #[test]
+fn the_picture_in_the_readme_is_that_of_the_demos_figures() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures/");
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}{name}")).unwrap();
+    let figures = serde_json::from_str(&read("demo.json")).unwrap();
+    assert!(picture_svg(&figures) == read("demo.svg"), "make picture draws it again");
+    assert!(include_str!("../../../../../README.md").contains("](docs/figures/demo.svg)"));
+}
+
+#[test]
 fn marks_that_turn_text_around_stand_in_statements_alone() {
     let page = html(&example::odd(ODD.len()));
     for (at, _) in page.match_indices('\u{202e}') {

@@ -63,6 +63,36 @@ fn views_and_foreign_tables_that_take_the_place_of_a_table_are_not_read() {
 }
 
 #[test]
+fn a_script_that_drops_an_index_stops_when_its_twin_has_gone() {
+    Server::each("scripts that are out of date", &[15, 18], |server| {
+        let cluster = start(server);
+        cluster.sql("create table shop as select n, n % 7 as kind from generate_series(1, 40000) n").unwrap();
+        cluster.sql("create index one on shop (kind); create index two on shop (kind)").unwrap();
+        cluster.sql("vacuum analyze shop").unwrap();
+        let script = ended(&["advise", &cluster.conninfo("postgres"), "--sql", "--min-size", "0"], 0);
+        let dropped = if script.contains("DROP INDEX CONCURRENTLY public.two;") { "two" } else { "one" };
+        let other = if dropped == "two" { "one" } else { "two" };
+        let keep = TempDir::new().unwrap();
+        let path = keep.path().join("script.sql");
+        fs::write(&path, &script).unwrap();
+        let run =
+            || cluster.psql().arg("-X").arg("-f").arg(path.to_str().unwrap()).command().output().unwrap();
+        let count =
+            || cluster.sql("select count(*) from pg_index where indrelid = 'shop'::regclass").unwrap();
+        cluster.sql(&format!("drop index {other}")).unwrap();
+        let said = String::from_utf8_lossy(&run().stderr).into_owned();
+        assert!(said.contains("has changed since this script was made"), "{said}");
+        assert_eq!(count(), "1", "the last index on the column stays");
+        cluster.sql(&format!("create index {other} on shop (kind); vacuum analyze shop")).unwrap();
+        fs::write(&path, ended(&["advise", &cluster.conninfo("postgres"), "--sql", "--min-size", "0"], 0))
+            .unwrap();
+        let output = run();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(count(), "1");
+    });
+}
+
+#[test]
 fn statistics_that_may_not_be_read_are_told_and_the_rest_goes_on() {
     Server::each("pg_stats is locked away", &[15], |server| {
         let cluster = start(server);

@@ -139,6 +139,12 @@ pub fn in_place(requests: &[Request<'_>]) -> Result<Plan, PlanError> {
     in_place::plan(&subjects)
 }
 
+/// A statement that stops a script if the table, or what depends on it, is not as the snapshot has it: for scripts that need no plan.
+/// None: the snapshot does not say enough.
+pub fn unchanged(table: &Table) -> Option<String> {
+    guard::unchanged_alone(table)
+}
+
 /// A request whose parts fit together.
 struct Subject<'a> {
     table: &'a Table,

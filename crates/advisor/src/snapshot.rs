@@ -6,6 +6,7 @@
 //!
 //! The file is JSON; `docs/operating/advisor.md` says what is in it.
 
+mod check;
 pub mod definition;
 pub mod sample;
 
@@ -418,6 +419,16 @@ pub enum ReadError {
         /// What it should be.
         expected: usize,
     },
+    /// More than a server can have.
+    #[error("a damaged snapshot: {what}: {found} bytes, expected {most} at most")]
+    TooMuch {
+        /// Whose bytes.
+        what: String,
+        /// How many there are said to be.
+        found: u64,
+        /// How many there can be.
+        most: u64,
+    },
 }
 
 impl Snapshot {
@@ -435,7 +446,8 @@ impl Snapshot {
             return Err(ReadError::Format { found: head.format });
         }
         let snapshot: Snapshot = serde_json::from_slice(json)?;
-        snapshot.tables.iter().try_for_each(Table::check)?;
+        snapshot.tables.iter().try_for_each(check::table)?;
+        snapshot.catalogs.iter().try_for_each(check::catalog)?;
         Ok(snapshot)
     }
 
@@ -469,48 +481,5 @@ impl Table {
     /// A storage parameter's text.
     pub fn option(&self, name: &str) -> Option<&str> {
         self.options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
-    }
-
-    /// Lists that belong together have the same lengths.
-    fn check(&self) -> Result<(), ReadError> {
-        let wrong = |what: String, found: usize, expected: usize| ReadError::Inconsistent {
-            table: format!("{}.{}", self.schema, self.name),
-            what,
-            found,
-            expected,
-        };
-        let Some(sample) = &self.sample else { return Ok(()) };
-        let rows = sample.rows.len();
-        if sample.columns.len() != self.columns.len() {
-            return Err(wrong("columns of the sample".to_owned(), sample.columns.len(), self.columns.len()));
-        }
-        for (column, of) in sample.columns.iter().zip(&self.columns) {
-            let lists = [
-                ("sizes", Some(column.sizes.len())),
-                ("places", Some(column.places.len())),
-                ("values", column.values.as_ref().map(Vec::len)),
-            ];
-            for (list, found) in lists {
-                // Of a dropped column there is nothing.
-                let expected = if of.is_dropped { 0 } else { rows };
-                if let Some(found) = found.filter(|found| *found != expected) {
-                    return Err(wrong(format!("{list} of {}", of.name), found, expected));
-                }
-            }
-        }
-        for index in &self.indexes {
-            for column in &index.columns {
-                let lists = [
-                    ("sizes", column.expression_sizes.as_ref().map(Vec::len)),
-                    ("values", column.expression_values.as_ref().map(Vec::len)),
-                ];
-                for (list, found) in lists {
-                    if let Some(found) = found.filter(|found| *found != rows) {
-                        return Err(wrong(format!("{list} of {}", index.name), found, rows));
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }

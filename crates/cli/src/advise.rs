@@ -21,16 +21,18 @@ use crate::{EXIT_FAILED, EXIT_PROBLEM};
 use collect::{Session, Wanted};
 use pgshrink_advisor::advise::{Accepted, Options};
 use pgshrink_advisor::{Report, Snapshot, price};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// `pgshrink advise`.
 pub(crate) fn main(args: &AdviseArgs) -> ExitCode {
     run(args).unwrap_or_else(|failure| {
+        // Where nobody reads it, the exit code still says it.
         if args.json {
-            println!("{}", failure.json());
+            let _ = writeln!(io::stdout(), "{}", failure.json());
         }
-        eprintln!("pgshrink: {failure}");
+        let _ = writeln!(io::stderr(), "pgshrink: {failure}");
         ExitCode::from(EXIT_FAILED)
     })
 }
@@ -40,11 +42,22 @@ fn run(args: &AdviseArgs) -> Result<ExitCode, Failure> {
         shown::draw(figures, svg)?;
         return Ok(ExitCode::SUCCESS);
     }
+    files(args)?;
+    let prices = args.price.as_deref().map(price::parse).transpose();
+    let options = Options {
+        prices: prices.map_err(|error| Failure::new("--price", error))?,
+        egress: args.egress.as_deref().map(file::load_egress).transpose()?,
+        rules: args.rules.clone(),
+        skipped: args.skip.clone(),
+        accepted: args.accept.clone(),
+    };
     let snapshot = snapshot(args)?;
     if let Some(path) = &args.save {
         file::save(path, &snapshot)?;
     }
-    let report = advise(&snapshot, args)?;
+    let start = Instant::now();
+    let report = pgshrink_advisor::advise::advise(&snapshot, &options, Some(&|| start.elapsed()));
+    check_accepted(&report, args)?;
     shown::show(&report, args)?;
     Ok(exit_code(&report, args))
 }
@@ -80,22 +93,6 @@ fn output_args(args: &AdviseArgs) -> OutputArgs {
     OutputArgs { json: args.json, quiet: args.no_progress }
 }
 
-/// What follows from what was seen.
-fn advise(snapshot: &Snapshot, args: &AdviseArgs) -> Result<Report, Failure> {
-    let prices = args.price.as_deref().map(price::parse).transpose();
-    let options = Options {
-        prices: prices.map_err(|error| Failure::new("--price", error))?,
-        egress: args.egress.as_deref().map(file::load_egress).transpose()?,
-        rules: args.rules.clone(),
-        skipped: args.skip.clone(),
-        accepted: args.accept.clone(),
-    };
-    let start = Instant::now();
-    let report = pgshrink_advisor::advise::advise(snapshot, &options, Some(&|| start.elapsed()));
-    check_accepted(&report, args)?;
-    Ok(report)
-}
-
 /// Each finding that was named is there, and can be in a proposal.
 fn check_accepted(report: &Report, args: &AdviseArgs) -> Result<(), Failure> {
     for accepted in &args.accept {
@@ -114,6 +111,23 @@ fn check_accepted(report: &Report, args: &AdviseArgs) -> Result<(), Failure> {
             }
         };
         return Err(Failure::new(format!("--accept {id}"), why));
+    }
+    Ok(())
+}
+
+/// Looks at the files that are to be written, before anything is read.
+fn files(args: &AdviseArgs) -> Result<(), Failure> {
+    let outputs = [("--save", &args.save), ("--html", &args.html)];
+    let inputs = [("--snapshot", &args.snapshot), ("--egress", &args.egress), ("--figures", &args.figures)];
+    let all = outputs.iter().chain(&inputs).enumerate();
+    let given: Vec<_> = all.filter_map(|(at, (flag, path))| Some((at, *flag, path.as_deref()?))).collect();
+    for (at, flag, path) in given.iter().filter(|(at, ..)| *at < outputs.len()) {
+        file::check(path)?;
+        let same = given.iter().find(|(other, _, of_other)| other > at && file::is_same(path, of_other));
+        if let Some((_, other, _)) = same {
+            let reason = format!("{flag} would overwrite the file of {other}: give it a name of its own");
+            return Err(Failure::new(path.display(), reason));
+        }
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ pub use gateway::GatewayArgs;
 pub use run::RunArgs;
 pub use shared_flags::{LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs};
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -125,6 +126,9 @@ impl Cli {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         let mut command = crate::backup_config::apply(command(), &args)?;
         let matches = command.try_get_matches_from_mut(args)?;
+        if let Some(Err(message)) = matches.subcommand_matches("advise").map(advise::check) {
+            return Err(command.error(ErrorKind::ArgumentConflict, message));
+        }
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }

@@ -196,6 +196,13 @@ fn propose(
         let (steps, warnings) = wiring::script(snapshot, table, &edits_of(weighed, chosen));
         script = steps;
         proposal.warnings = warnings;
+    } else if let Some(check) = crate::plan::unchanged(table) {
+        // Somebody may have dropped the index that makes this one superfluous.
+        script.push(Step {
+            title: "Stop if something has changed since".to_owned(),
+            statements: vec![check],
+            lock: String::new(),
+        });
     }
     script.extend(indexes);
     proposal.sql = script;

@@ -31,9 +31,9 @@ pub fn estimate(snapshot: &Snapshot, budget: &mut Budget) -> Option<(BackupEstim
         if let Some((tar, archive)) = compressed(&set) {
             let raw = (set.len() * PAGE_BYTES) as u64;
             let scaled = |bytes: u64| (u128::from(bytes) * u128::from(of) / u128::from(raw)) as u64;
-            sampled.bytes += of;
-            sampled.tar += scaled(tar);
-            sampled.archive += scaled(archive);
+            sampled.bytes = sampled.bytes.saturating_add(of);
+            sampled.tar = sampled.tar.saturating_add(scaled(tar));
+            sampled.archive = sampled.archive.saturating_add(scaled(archive));
         }
     }
     if sampled.bytes == 0 {

@@ -125,10 +125,20 @@ fn made(table: &Table, column: usize, row: usize) -> Option<Vec<u8>> {
     Some(value.unwrap_or_else(|| filler(of, size, text.unwrap_or_default(), packable)))
 }
 
+/// The longest value that a row can have in its page; a file may say anything.
+const INLINE_BYTES_MAX: usize = 8 << 10;
+
 /// Where a value cannot be made: bytes of the right length that come from its text.
 fn filler(column: &Column, size: usize, text: &str, packable: bool) -> Vec<u8> {
     let length = usize::try_from(column.length);
+    let size = size.min(INLINE_BYTES_MAX);
     let bytes = length.unwrap_or_else(|_| size.saturating_sub(if size <= 127 { 1 } else { 4 }));
     let data: Vec<u8> = text.bytes().chain(std::iter::repeat(0)).take(bytes).collect();
     if length.is_ok() { data } else { varlena::plain(&data, packable) }
+}
+
+#[test]
+fn a_length_that_no_row_has_takes_no_memory() {
+    let column = Column { length: -1, ..Column::default() };
+    assert!(filler(&column, u32::MAX as usize, "", true).len() <= INLINE_BYTES_MAX);
 }

@@ -4,9 +4,12 @@ use super::queries;
 use super::sql::{dollar, ident, literal, qualified, shown};
 use super::users::Users;
 use super::{Subject, sql};
+use crate::snapshot::Table;
 
 /// How long a script waits for a lock while others queue behind it.
 const LOCK_TIMEOUT: &str = "5s";
+
+const RUN_AGAIN: &str = "Run pgshrink advise again and use its new script.";
 
 /// Settings that decide how the texts of definitions are read, and how rows are.
 const SETTINGS: [&str; 13] = [
@@ -94,8 +97,37 @@ pub(super) fn unchanged(subject: &Subject<'_>) -> String {
             literal(&subject.definition.fingerprint)
         ),
         &message,
-        "Run pgshrink advise again and use its new script.",
+        RUN_AGAIN,
     )
+}
+
+/// The same outside of a transaction of its own, before statements that cannot be in one. None: the snapshot does not know.
+pub(super) fn unchanged_alone(table: &Table) -> Option<String> {
+    let definition = table.definition.as_ref().filter(|definition| !definition.fingerprint.is_empty())?;
+    let message = format!(
+        "pgshrink: {}.{} or what depends on it has changed since this script was made",
+        table.schema, table.name
+    );
+    let settings = [
+        ("search_path", ""),
+        ("DateStyle", "ISO, MDY"),
+        ("IntervalStyle", "postgres"),
+        ("extra_float_digits", "1"),
+        ("quote_all_identifiers", "off"),
+    ];
+    let settings = settings.map(|(name, value)| {
+        format!("  PERFORM pg_catalog.set_config('{name}', {}, true);\n", literal(value))
+    });
+    // They are in force until the end of this statement.
+    let body = format!(
+        "BEGIN\n{}  IF {} IS DISTINCT FROM {} THEN\n    RAISE EXCEPTION USING MESSAGE = {}, HINT = {};\n  END IF;\nEND",
+        settings.concat(),
+        queries::fingerprint(table.oid),
+        literal(&definition.fingerprint),
+        literal(&shown(&message)),
+        literal(RUN_AGAIN)
+    );
+    Some(format!("DO {};", dollar(&body)))
 }
 
 /// Stops unless the proofs of new types hold.

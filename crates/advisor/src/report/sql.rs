@@ -73,11 +73,16 @@ fn head(report: &Report) -> String {
     script.push_str("SET standard_conforming_strings = on;\n");
     script.push_str("-- Whoever waits longer for a lock gives up, and with it the script: others would queue behind it.\n");
     script.push_str("SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\n");
+    // Whoever may create an operator in a schema of `search_path` must not get a hand on this session.
     let literal = report.database.replace('\'', "''");
-    let _ = writeln!(script, "SELECT current_database() = '{literal}' AS right_database \\gset");
+    let _ = writeln!(
+        script,
+        "SELECT pg_catalog.current_database() OPERATOR(pg_catalog.=) '{literal}'::pg_catalog.name AS right_database \\gset"
+    );
     script.push_str(
         "\\if :right_database\n\\else\n\
-         DO $$ BEGIN RAISE EXCEPTION 'this script was made for another database: see its first line'; END $$;\n\\endif\n",
+         DO $$ BEGIN RAISE EXCEPTION 'this script was made for another database than %: see its first line', \
+         pg_catalog.current_database(); END $$;\n\\endif\n",
     );
     script
 }

@@ -14,6 +14,7 @@ mod choice;
 pub mod definitions;
 mod details;
 mod interrupt;
+mod opening;
 mod pages;
 mod places;
 mod relations;
@@ -49,6 +50,7 @@ pub(super) fn collect(
     let mut unseen = Unseens::new(&rights.role);
     unseen.extend(rights.unseen(wanted.has_values));
     let mut relations = relations::relations(session)?;
+    check_patterns(&server.database, &relations, wanted, &mut unseen)?;
     let mut locked = Locked::look(session)?;
     let index_sizes = relations::measure(session, &mut relations, &mut locked)?;
     let totals = totals(&relations, &index_sizes);
@@ -72,7 +74,7 @@ pub(super) fn collect(
     let totals: BTreeMap<u32, u64> = all.iter().map(|(table, bytes)| (table.oid, *bytes)).collect();
     relations.retain(|relation| described.contains(&relation.table.oid));
     let mut found = Found { relations, totals, index_sizes, foreign_keys, described };
-    let builtin = found.describe(session, &mut locked)?;
+    let builtin = found.describe(session, &mut locked, &mut unseen)?;
     for relation in found.relations.iter().filter(|relation| locked.has(relation.table.oid)) {
         unseen.push(locked_away(relation));
     }
@@ -93,6 +95,26 @@ pub(super) fn collect(
         catalogs,
         unseen: unseen.done(),
     })
+}
+
+/// Refuses to look at nothing because of a typing error.
+fn check_patterns(
+    database: &str,
+    relations: &[Relation],
+    wanted: &Wanted,
+    unseen: &mut Unseens,
+) -> Result<(), Failure> {
+    let tables: Vec<&Table> = relations.iter().map(|relation| &relation.table).collect();
+    let idle = wanted.idle(&tables);
+    if !idle.is_empty() && !tables.iter().any(|table| wanted.names(table)) {
+        let reason = "no table of the database has such a name and schema; expected names as \\d shows them, as in --table \
+                      orders, --table 'sales.order_*' or --schema sales";
+        return Err(Failure::new(format!("{} in {database}", idle.join(" ")), reason));
+    }
+    for pattern in idle {
+        unseen.add(pattern, "no table of the database has such a name", "");
+    }
+    Ok(())
 }
 
 /// What a rewrite must carry over, of tables that were sampled.
@@ -126,11 +148,20 @@ struct Found {
 
 impl Found {
     /// Fills in columns, indexes, keys and statistics. Gives the indexes whose expressions may be evaluated.
-    fn describe(&mut self, session: &mut Session, locked: &mut Locked) -> Result<BTreeSet<u32>, Failure> {
+    fn describe(
+        &mut self,
+        session: &mut Session,
+        locked: &mut Locked,
+        unseen: &mut Unseens,
+    ) -> Result<BTreeSet<u32>, Failure> {
         let oids: Vec<u32> = self.described.iter().copied().collect();
         let mut columns = details::columns(session, &oids, locked)?;
         let mut indexes = details::indexes(session, &oids, locked)?;
-        let mut statistics = details::statistics(session)?;
+        let mut statistics = details::statistics(session)?.unwrap_or_else(|refusal| {
+            let remedy = format!("GRANT SELECT ON pg_catalog.pg_stats TO {};", unseen.role());
+            unseen.add("statistics of columns".to_owned(), refusal.to_string(), remedy);
+            BTreeMap::new()
+        });
         let mut builtin = BTreeSet::new();
         for relation in &mut self.relations {
             let table = &mut relation.table;

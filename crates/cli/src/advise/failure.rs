@@ -56,6 +56,7 @@ fn advice(error: &ClientError) -> &'static str {
         Some("53300") => "; one connection is all that is needed: try again when there is one",
         Some("28P01" | "28000") => "; give user and password as for psql: PGPASSFILE, PGPASSWORD, a service",
         Some("57P01" | "57P02" | "57P03") => "; the server ends, or somebody ended the session: run it again",
+        Some("08P01") => "; a connection pooler refuses what the session needs: connect to the server itself",
         Some(_) => "",
         None => match error {
             ClientError::TimedOut { .. } => "; look at the server and the network, or set connect_timeout",

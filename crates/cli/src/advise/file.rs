@@ -7,9 +7,9 @@ use pgshrink_advisor::{Snapshot, egress};
 use pgshrink_backup::base_backup::CompressionAlgorithm;
 use pgshrink_codec::block::Compressor;
 use pgshrink_codec::{Algorithm, Choice};
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// Most bytes of a file, and of what is compressed in it.
@@ -31,15 +31,80 @@ pub(super) fn save(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
     }
 }
 
-/// Replaces a file.
+/// Writes a file that only its owner may read. Until all of it is written, what was there before stays.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(path.display(), error);
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // It has mode 0600 from its beginning.
-    let mut file = NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    let path = match target(path)? {
+        Target::File(path) => path,
+        Target::Stream => {
+            let mut stream = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return stream.write_all(bytes).map_err(failed);
+        }
+    };
+    let mut file = beside(&path)?;
+    let written = file.write_all(bytes).and_then(|()| file.as_file().sync_all());
+    written.map_err(|error| Failure::new(path.display(), plain(&error)))?;
     file.persist(path).map_err(|error| failed(error.error))?;
     Ok(())
+}
+
+/// Looks whether a file can be written here, before work is done that would be lost.
+pub(super) fn check(path: &Path) -> Result<(), Failure> {
+    match target(path)? {
+        Target::File(path) => beside(&path).map(drop),
+        Target::Stream => Ok(()),
+    }
+}
+
+/// Whether two paths are of one file, that is there or not. Devices and pipes are nobody's.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| match target(path) {
+        Ok(Target::File(path)) => {
+            let folder = fs::canonicalize(folder(&path)).ok()?;
+            Some(folder.join(path.file_name()?))
+        }
+        _ => None,
+    };
+    place(one).is_some_and(|place_of_one| place(other) == Some(place_of_one))
+}
+
+/// What is written to.
+enum Target {
+    /// A file that is there or not. Not a link: what a link leads to.
+    File(PathBuf),
+    /// A device or a pipe: nothing may take its place.
+    Stream,
+}
+
+fn target(path: &Path) -> Result<Target, Failure> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            Err(Failure::new(path.display(), "it is a directory, expected a file: add a name"))
+        }
+        Ok(found) if !found.is_file() => Ok(Target::Stream),
+        Ok(_) => {
+            fs::canonicalize(path).map(Target::File).map_err(|error| Failure::new(path.display(), error))
+        }
+        Err(_) => Ok(Target::File(path.to_owned())),
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file that takes the place of another one when it is complete. It has mode 0600 from its beginning.
+fn beside(path: &Path) -> Result<NamedTempFile, Failure> {
+    NamedTempFile::new_in(folder(path)).map_err(|error| {
+        let reason = format!("no file can be written into {}: {}", folder(path).display(), plain(&error));
+        Failure::new(path.display(), reason)
+    })
+}
+
+/// Without the name of the temporary file, which says nothing to anybody.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" at path ").next().unwrap_or_default().to_owned()
 }
 
 /// Reads a snapshot, whoever wrote it.

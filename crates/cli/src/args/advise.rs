@@ -1,6 +1,7 @@
 //! `pgshrink advise`.
 
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use pgshrink_advisor::advise::Accepted;
 use pgshrink_advisor::finding::Rule;
 use serde::Deserialize;
@@ -53,7 +54,7 @@ pub struct AdviseArgs {
     pub all: bool,
     /// Exit with 1 if more than this can be saved on disk: 100MB, 5GB
     #[arg(long, value_name = "SIZE", value_parser = size, env = "PGSHRINK_ADVISE_FAIL_ABOVE")]
-    #[arg(help_heading = "Output")]
+    #[arg(allow_hyphen_values = true, help_heading = "Output")]
     pub fail_above: Option<u64>,
     /// Say it in money: what a GB of storage costs each month, of egress, of backups
     #[arg(long, value_name = "PRICES", env = "PGSHRINK_ADVISE_PRICE", help_heading = "Output")]
@@ -117,6 +118,29 @@ Exit codes:
   0  done
   1  more can be saved than --fail-above
   2  could not run";
+
+/// What says how to read a server, by its place in [`AdviseArgs`] and as it is written.
+const OF_SERVERS: [(&str, &str); 6] = [
+    ("conninfo", "CONNINFO"),
+    ("table", "--table"),
+    ("schema", "--schema"),
+    ("min_size", "--min-size"),
+    ("sample_size", "--sample-size"),
+    ("sample_total", "--sample-total"),
+];
+
+/// Refuses what would have no effect. What the environment says is for all runs, and may be left over in one.
+pub(super) fn check(matches: &ArgMatches) -> Result<(), String> {
+    let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let idle = OF_SERVERS.iter().find(|(id, _)| is_given(id)).filter(|_| matches.contains_id("snapshot"));
+    match idle {
+        Some((_, name)) => Err(format!(
+            "{name} is about a server, and --snapshot reads a file instead: leave one of them out, or take the snapshot again with \
+             --save"
+        )),
+        None => Ok(()),
+    }
+}
 
 /// Bytes, in the units of PostgreSQL's settings: `8MB` are 8 times 1024 times 1024 bytes.
 fn size(text: &str) -> Result<u64, String> {

@@ -3,7 +3,9 @@
 
 mod advise;
 mod advise_accept;
+mod advise_attacks;
 mod advise_definitions;
+mod advise_files;
 mod advise_limits;
 mod advise_many;
 mod advise_rights;

@@ -85,7 +85,7 @@ fn candidate(snapshot: &Snapshot, advice: &Advice) -> Candidate {
         risks: advice.risks.iter().map(|risk| (*risk).to_owned()).collect(),
         sql: vec![
             format!("ALTER SYSTEM SET {} = '{value}';", advice.name),
-            "SELECT pg_reload_conf();".to_owned(),
+            "SELECT pg_catalog.pg_reload_conf();".to_owned(),
         ],
         ..empty(Rule::Setting, format!("setting:{}", advice.name), object)
     };

@@ -71,8 +71,8 @@ fn every_line_is_a_comment_a_statement_or_psqls_own() {
         "\\else",
         "\\endif",
         "DO $$",
-        "SELECT current_database() = '",
-        "break\r--; DROP TABLE victim;' AS right_database",
+        "SELECT pg_catalog.current_database() OPERATOR(pg_catalog.=) '",
+        "break\r--; DROP TABLE victim;'::pg_catalog.name AS right_database",
         "ALTER SYSTEM",
         "SELECT pg_reload_conf",
     ];

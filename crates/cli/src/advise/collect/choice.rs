@@ -31,6 +31,21 @@ impl Wanted {
         (self.tables.is_empty() || self.tables.iter().any(fits))
             && (self.schemas.is_empty() || self.schemas.contains(&table.schema))
     }
+
+    /// Each `--table` and `--schema` that no table fits; all of them if none fits all.
+    pub(super) fn idle(&self, tables: &[&Table]) -> Vec<String> {
+        let alone = |tables: &[String], schemas: &[String]| Wanted {
+            tables: tables.to_vec(),
+            schemas: schemas.to_vec(),
+            ..Wanted::default()
+        };
+        let is_idle = |wanted: &Wanted| !tables.iter().any(|table| wanted.names(table));
+        let is_all = is_idle(self);
+        let of_tables = self.tables.chunks(1).map(|one| ("--table", one, alone(one, &[])));
+        let of_schemas = self.schemas.chunks(1).map(|one| ("--schema", one, alone(&[], one)));
+        let idle = of_tables.chain(of_schemas).filter(|(_, _, wanted)| is_all || is_idle(wanted));
+        idle.map(|(flag, one, _)| format!("{flag} {}", one.concat())).collect()
+    }
 }
 
 /// A pattern of `*`, `?` and characters that stand for themselves.
@@ -138,6 +153,25 @@ mod tests {
         assert!(names(&["x", "*_l?nes"], &[]) && names(&["s*s.*l*s"], &[]) && names(&["**"], &[]));
         assert!(!names(&["order"], &[]) && !names(&["sales.lines"], &[]) && !names(&["*"], &["public"]));
         assert!(!names(&["sales.*?_"], &[]) && !names(&["order_lines?"], &[]));
+    }
+
+    #[test]
+    fn patterns_that_no_table_fits_are_told() {
+        let named = |schema: &str, name: &str| Table {
+            schema: schema.to_owned(),
+            name: name.to_owned(),
+            ..Table::default()
+        };
+        let tables = [named("sales", "orders"), named("public", "users")];
+        let idle = |names: &[&str], schemas: &[&str]| {
+            let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+            let wanted = Wanted { tables: own(names), schemas: own(schemas), ..Wanted::default() };
+            wanted.idle(&tables.each_ref())
+        };
+        assert_eq!(idle(&[], &[]), [""; 0]);
+        assert_eq!(idle(&["orders", "odrers"], &["sales", "slaes"]), ["--table odrers", "--schema slaes"]);
+        assert_eq!(idle(&["orders"], &["public"]), ["--table orders", "--schema public"], "none is both");
+        assert_eq!(Wanted::default().idle(&[]), [""; 0], "a database without tables");
     }
 
     #[test]

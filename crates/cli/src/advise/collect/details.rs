@@ -2,7 +2,7 @@
 
 use super::super::Failure;
 use super::relations::{Locked, listed};
-use super::session::{Session, text};
+use super::session::{Session, Tried, text};
 use pgshrink_advisor::snapshot::{Column, ColumnStatistics, ForeignKey, Index};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -80,14 +80,12 @@ pub(super) fn foreign_keys(session: &mut Session) -> Result<BTreeMap<u32, Vec<Fo
 
 /// What ANALYZE found, by table and column. Values are not asked for. Of a table with children that of the table alone, where there
 /// is any.
-pub(super) fn statistics(
-    session: &mut Session,
-) -> Result<BTreeMap<(u32, String), ColumnStatistics>, Failure> {
+pub(super) fn statistics(session: &mut Session) -> Tried<BTreeMap<(u32, String), ColumnStatistics>> {
     let found = session.select(STATISTICS, |row| {
         let statistics: ColumnStatistics = serde_json::from_str(&text(row, 2)).ok()?;
         Some(((text(row, 0).parse().ok()?, text(row, 1)), statistics))
     })?;
-    Ok(session.must(found)?.into_iter().collect())
+    Ok(found.map(|found| found.into_iter().collect()))
 }
 
 fn held(tables: &[u32], locked: &Locked) -> Vec<u32> {

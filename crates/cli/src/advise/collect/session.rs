@@ -1,18 +1,19 @@
 //! The one connection that everything is read over.
 //!
 //! Invariants:
-//! 1. Every query is a read-only transaction of its own, and ends within [`STATEMENT_TIMEOUT_MS`].
-//! 2. It waits for a lock for [`LOCK_TIMEOUT_MS`] at most, and holds none but ACCESS SHARE.
+//! 1. Every query is a read-only transaction of its own, and ends within the timeouts of `opening`.
+//! 2. It waits for a lock for a second at most, and holds none but ACCESS SHARE.
 //! 3. An error that concerns one query is a [`Refusal`] and the others go on; what ends the session is a [`Failure`].
 
 use super::super::Failure;
 use super::definitions;
 use super::interrupt::Interrupt;
+use super::opening;
 use crate::surroundings;
 use pgshrink_advisor::snapshot::definition::Definition;
 use pgshrink_pgclient::connection::{Connection, Event, Limits, Options, Pipeline, Statement};
 use pgshrink_pgclient::protocol::backend::{Report, Row};
-use pgshrink_pgclient::{Conninfo, Error as ClientError, Parameters, conninfo};
+use pgshrink_pgclient::{Conninfo, Error as ClientError, conninfo};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -21,10 +22,6 @@ use std::time::Duration;
 
 /// Majors whose catalogs are known.
 const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
-/// No transaction takes longer than a minute, with the time to notice it.
-const STATEMENT_TIMEOUT_MS: u32 = 55_000;
-/// Who waits longer would be in the way of those that queue behind.
-const LOCK_TIMEOUT_MS: u32 = 1_000;
 /// A server that says nothing for longer is gone.
 const SILENCE: Duration = Duration::from_secs(90);
 /// The longest row. Values are cut to fit: see `rows`.
@@ -81,7 +78,7 @@ impl Session {
         }
         let info = Conninfo::parse_strict(bytes)?;
         let around = surroundings::of_process();
-        let parameters = Parameters::merge(&info.settings(), &around)?;
+        let parameters = opening::parameters(&info, &around)?;
         let limits = Limits { message_size_max: ROW_BYTES_MAX, ..Limits::default() };
         let application_name = "pgshrink advise".to_owned();
         let options = Options { application_name, read_timeout: Some(SILENCE), limits, ..Options::default() };
@@ -95,7 +92,7 @@ impl Session {
                 format!("it is PostgreSQL {found}, expected {first} to {last}; a newer pgshrink may know it"),
             ));
         }
-        connection.simple_query(&settings())?;
+        opening::secure(&mut connection)?;
         let interrupt = Interrupt::listen(&connection)?;
         Ok(Session { connection, interrupt, version, prepared: 0, kept: HashMap::new() })
     }
@@ -278,52 +275,4 @@ impl std::fmt::Display for Refusal {
 /// A value of a row as text, as far as it is text.
 pub(super) fn text(row: &Row<'_>, column: usize) -> String {
     String::from_utf8_lossy(row.get(column).unwrap_or_default()).into_owned()
-}
-
-/// Of settings, those that exist in this version.
-fn settings() -> String {
-    let timeout = STATEMENT_TIMEOUT_MS.to_string();
-    let lock = LOCK_TIMEOUT_MS.to_string();
-    let wanted = [
-        ("default_transaction_read_only", "on"),
-        ("default_transaction_isolation", "read committed"),
-        ("default_transaction_deferrable", "off"),
-        ("statement_timeout", &timeout),
-        // It ends the session, so it comes after the timeout of the statement.
-        ("transaction_timeout", "60000"),
-        ("lock_timeout", &lock),
-        ("idle_in_transaction_session_timeout", &timeout),
-        ("idle_session_timeout", "0"),
-        ("search_path", "pg_catalog"),
-        // A query on a table whose policies hide rows is an error, and not an answer that lacks rows.
-        ("row_security", "off"),
-        ("standard_conforming_strings", "on"),
-        ("quote_all_identifiers", "off"),
-        ("TimeZone", "UTC"),
-        ("DateStyle", "ISO, MDY"),
-        ("IntervalStyle", "postgres"),
-        ("extra_float_digits", "1"),
-        ("bytea_output", "hex"),
-        ("xmlbinary", "base64"),
-        ("lc_monetary", "C"),
-        ("lc_numeric", "C"),
-        ("lc_time", "C"),
-        ("jit", "off"),
-        ("max_parallel_workers_per_gather", "0"),
-        ("enable_tidscan", "on"),
-        ("synchronize_seqscans", "off"),
-    ];
-    let mut list: Vec<String> = wanted.iter().map(|(name, value)| format!("('{name}', '{value}')")).collect();
-    // A server that knows no encoding refuses to send what is not UTF-8 to a client that wants UTF-8.
-    list.push(
-        "('client_encoding', CASE pg_catalog.current_setting('server_encoding') \
-         WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END)"
-            .to_owned(),
-    );
-    format!(
-        "SELECT pg_catalog.count(pg_catalog.set_config(wanted.name, wanted.value, false)) \
-         FROM (VALUES {}) AS wanted(name, value) \
-         WHERE wanted.name IN (SELECT known.name FROM pg_catalog.pg_settings AS known)",
-        list.join(", ")
-    )
 }

@@ -38,12 +38,14 @@ fn copy_text_is_the_servers_byte_for_byte_and_its_wire_bytes_are_near_those_of_a
     }
 }
 
-/// Of every so many runs of 16 blocks one, as the command reads them.
+/// Of every so many runs of 16 blocks one, as the command reads them; all of a table of a few runs.
 fn a_run_of_each(whole: &Table, stride: u32) -> Table {
     const RUN: u32 = 16;
-    let is_kept = |block: u32| (block / RUN).is_multiple_of(stride);
+    const BLOCKS_MIN: usize = 128;
     let mut part = whole.clone();
     let sample = part.sample.as_mut().unwrap();
+    let is_small = sample.blocks.len() <= BLOCKS_MIN;
+    let is_kept = |block: u32| is_small || (block / RUN).is_multiple_of(stride);
     let kept: Vec<bool> = sample.rows.iter().map(|place| is_kept(place.0)).collect();
     fn keep<T>(list: &mut Vec<T>, kept: &[bool]) {
         let mut kept = kept.iter();
@@ -56,7 +58,7 @@ fn a_run_of_each(whole: &Table, stride: u32) -> Table {
     }
     keep(&mut sample.rows, &kept);
     sample.blocks.retain(|block| is_kept(*block));
-    sample.is_whole = false;
+    sample.is_whole = is_small;
     part
 }
 

@@ -80,8 +80,8 @@ impl Default for Budget {
             relation_pages: 384,
             compared_pages: 64,
             encodings: 200_000,
-            copy_bytes: 2 << 20,
-            copy_bytes_total: 256 << 20,
+            copy_bytes: 8 << 20,
+            copy_bytes_total: 512 << 20,
             document_bytes: 8 << 20,
             document_bytes_total: 32 << 20,
         }

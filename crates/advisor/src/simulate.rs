@@ -27,6 +27,7 @@ use crate::arrangement::{Arrangement, Source, is_new_table, removals};
 use crate::edit::{Edit, Retype};
 use crate::index;
 use crate::layout::heap::PAGE_BYTES;
+use crate::snapshot::sample::Place;
 use crate::snapshot::{ForkBytes, Sample, Server, Table};
 use place::Relation;
 use rows::Rows;
@@ -147,6 +148,11 @@ impl<'t> Simulation<'t> {
         whole(self.sample.rows.len() as f64 * self.row_scale)
     }
 
+    /// What figures of sampled rows are multiplied by: those of what is in the rows, and of what is in the TOAST table.
+    pub(crate) fn scales(&self) -> (f64, f64) {
+        (self.row_scale, self.toast_scale)
+    }
+
     /// Finds the scales of a table that was not read as a whole.
     fn extrapolate(&mut self) {
         let scales = scale::of(self.server, self.table, self.sample, self.scale);
@@ -167,7 +173,7 @@ impl<'t> Simulation<'t> {
     fn rebuilt_by(&self, way: Way, edits: &[&Edit]) -> Sizes {
         let arrangement = Arrangement::of(self.table, edits);
         let filled = self.fill(&arrangement, way);
-        let scale = self.scale / passes(self.sample) as f64;
+        let scale = self.heap_scale(&filled) / passes(self.sample) as f64;
         let pages = match (self.sample.is_whole, way) {
             (true, Way::Alter) => place::extended_ahead(filled.heap.page_count(), self.server.version),
             (true, _) => filled.heap.page_count(),
@@ -201,11 +207,17 @@ impl<'t> Simulation<'t> {
             heap: Relation::new(arrangement.fillfactor, way),
             toast: Relation::new(100, way),
             chunks: 0,
+            bytes: 0,
+            moved_in_bytes: 0,
             has_toast_table: has_toast_table(self.table, arrangement, way),
         };
         let count = rows.count();
         for row in (0..passes(self.sample)).flat_map(|_| 0..count) {
             let stored = rows.row(row);
+            filled.bytes += stored.bytes as u64;
+            if stored.external.is_empty() && self.is_outside(row) {
+                filled.moved_in_bytes += stored.bytes as u64;
+            }
             for bytes in stored.external {
                 filled.chunks += u64::from(bytes.div_ceil(CHUNK_BYTES));
                 add_chunks(&mut filled.toast, *bytes);
@@ -213,6 +225,19 @@ impl<'t> Simulation<'t> {
             filled.heap.add(stored.bytes);
         }
         filled
+    }
+
+    /// What pages of the sampled rows are multiplied by. Values that come in from the TOAST table are as many as its size tells.
+    fn heap_scale(&self, filled: &Filled) -> f64 {
+        let moved_in = filled.moved_in_bytes as f64 / filled.bytes.max(1) as f64;
+        self.scale + moved_in * (self.toast_scale - self.scale)
+    }
+
+    /// Whether a sampled row has a value in the TOAST table.
+    fn is_outside(&self, row: usize) -> bool {
+        let is_outside =
+            |place: &Place| matches!(place, Place::External | Place::ExternalPglz | Place::ExternalLz4);
+        self.sample.columns.iter().any(|column| column.places.get(row).is_some_and(is_outside))
     }
 
     fn toast_sizes(&self, filled: &Filled) -> (ForkBytes, u64) {
@@ -253,6 +278,9 @@ struct Filled {
     toast: Relation,
     /// Rows of the TOAST table.
     chunks: u64,
+    /// Of all rows, and of those whose values were outside and are not.
+    bytes: u64,
+    moved_in_bytes: u64,
     has_toast_table: bool,
 }
 

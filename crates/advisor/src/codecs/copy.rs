@@ -2,8 +2,11 @@
 //!
 //! Source: `CopyOneRowTo` and `CopyAttributeOutText` in `src/backend/commands/copyto.c`.
 
+use std::ops::Range;
+
+use crate::simulate::Simulation;
 use crate::snapshot::sample::{Place, SampledColumn};
-use crate::snapshot::{Column, Table};
+use crate::snapshot::{Column, Sample, Server, Table};
 
 /// A column that is copied, with its values.
 type Live<'t> = (&'t Column, &'t SampledColumn);
@@ -15,6 +18,10 @@ pub struct CopyText {
     pub text: Vec<u8>,
     /// Where each line ends.
     pub ends: Vec<usize>,
+    /// The first line of each run: of rows of blocks that follow each other in the table.
+    run_starts: Vec<usize>,
+    /// The lines are all that the table has.
+    pub is_whole: bool,
     /// Lines of the whole table for each of these, times [`CopyText::SHARE`].
     share: u64,
 }
@@ -23,10 +30,10 @@ impl CopyText {
     /// Parts that a share is counted in.
     const SHARE: u64 = 1 << 20;
 
-    /// Of a table's sampled rows, evenly over them, at most about so many bytes. None: values are not here.
+    /// Of a table's sampled rows, evenly over them, at most about so many bytes, or one run. None: values are not here.
     ///
-    /// Rows with a value that is too long for the sample are left out, and the others stand for them by the bytes that they
-    /// take in the table.
+    /// Rows with a value that is too long for the sample are left out, and the others stand for them by the length of their text, as far as
+    /// what is stored tells it: a compressed value is longer than it looks.
     pub fn of(table: &Table, bytes_max: usize) -> Option<CopyText> {
         let sample = table.sample.as_ref()?;
         // Generated columns are not copied (`CopyGetAttnums`).
@@ -37,37 +44,49 @@ impl CopyText {
         if live.is_empty() || sample.rows.is_empty() || live.iter().any(lacks_values) {
             return None;
         }
-        let size = |row: usize| -> u64 {
-            // A row has a header whatever its values are.
-            28 + live
-                .iter()
-                .map(|(_, sampled)| sampled.sizes.get(row).map_or(0, |size| u64::from(*size)))
-                .sum::<u64>()
+        let lengths: Vec<Lengths> = live.iter().map(|(_, sampled)| Lengths::of(sampled)).collect();
+        let usual = Server::default();
+        let (row_scale, toast_scale) = Simulation::of(&usual, table)?.scales();
+        // Of a row's text, what is stored in the row and outside.
+        let length = |row: usize| -> (f64, f64) {
+            let values = live.iter().zip(&lengths).map(|((_, sampled), lengths)| lengths.value(sampled, row));
+            values.fold((live.len() as f64, 0.0), |(inside, outside), (bytes, is_outside)| match is_outside {
+                true => (inside, outside + bytes),
+                false => (inside + bytes, outside),
+            })
         };
         let mut copy = CopyText::default();
-        let all_bytes: u64 = (0..sample.rows.len()).map(size).sum();
-        let mut taken_bytes = 0;
-        let rows: Vec<usize> = (0..sample.rows.len()).collect();
-        let mean = mean_bytes(&live, sample.rows.len());
-        let count_max = bytes_max / mean.max(1) + 1;
-        for row in runs(&rows, count_max) {
-            let start = copy.text.len();
-            if line(&live, row, &mut copy.text) {
-                taken_bytes += size(row);
-                copy.ends.push(copy.text.len());
-            } else {
-                copy.text.truncate(start);
+        let all_bytes = (0..sample.rows.len())
+            .map(length)
+            .fold(0.0, |sum, (inside, outside)| sum + inside * row_scale + outside * toast_scale);
+        let mut taken_bytes = 0.0;
+        let pieces = pieces(sample);
+        let text_bytes = mean_bytes(&live, sample.rows.len()).saturating_mul(sample.rows.len());
+        let fitting = pieces.len() as u128 * bytes_max as u128 / text_bytes.max(1) as u128;
+        let fitting = usize::try_from(fitting).unwrap_or(usize::MAX).max(1);
+        let mut after = None;
+        for piece in super::pages::evenly(&pieces, fitting) {
+            if piece.follows.is_none() || piece.follows != after {
+                copy.run_starts.push(copy.ends.len());
+            }
+            after = Some(piece.rows.end);
+            for row in piece.rows {
+                let start = copy.text.len();
+                if line(&live, row, &mut copy.text) {
+                    taken_bytes += length(row).0 + length(row).1;
+                    copy.ends.push(copy.text.len());
+                } else {
+                    copy.text.truncate(start);
+                }
             }
         }
+        copy.is_whole = sample.is_whole && copy.ends.len() == sample.rows.len();
         if copy.ends.is_empty() {
             return None;
         }
-        // Sampled blocks stand for all blocks, and lines for all sampled rows.
-        let blocks = (table.bytes.main / 8192).max(sample.blocks.len() as u64).max(1);
-        let share = u128::from(Self::SHARE) * u128::from(all_bytes) * u128::from(blocks)
-            / u128::from(taken_bytes.max(1))
-            / sample.blocks.len().max(1) as u128;
-        copy.share = u64::try_from(share).unwrap_or(u64::MAX);
+        let share = all_bytes / f64::max(taken_bytes, 1.0);
+        // Exactly 1 where all rows are here. Saturates.
+        copy.share = (Self::SHARE as f64 * share).round() as u64;
         Some(copy)
     }
 
@@ -82,6 +101,84 @@ impl CopyText {
         let begins = [0].into_iter().chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
     }
+
+    /// Numbers of the lines of each run.
+    pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        let ends = self.run_starts.iter().skip(1).copied().chain([self.ends.len()]);
+        self.run_starts.iter().copied().zip(ends).map(|(start, end)| start..end)
+    }
+}
+
+/// Bytes of text for each byte that is stored, of a column: a value that is not here is as long as others that are stored alike.
+struct Lengths {
+    plain: f64,
+    compressed: f64,
+}
+
+impl Lengths {
+    fn of(sampled: &SampledColumn) -> Lengths {
+        let (mut plain, mut compressed) = ((0.0, 0.0), (0.0, 0.0));
+        let stored = sampled.sizes.iter().zip(&sampled.places);
+        for ((size, place), text) in stored.zip(sampled.values.iter().flatten()) {
+            let Some(text) = text else { continue };
+            let (stored, long) = if is_compressed(*place) { &mut compressed } else { &mut plain };
+            *stored += f64::from(*size);
+            *long += text.len() as f64;
+        }
+        let ratio = |(stored, long): (f64, f64)| if stored > 0.0 { long / stored } else { 1.0 };
+        Lengths { plain: ratio(plain), compressed: ratio(compressed).max(ratio(plain)) }
+    }
+
+    /// Bytes of a value's text, and whether the value is in the TOAST table.
+    fn value(&self, sampled: &SampledColumn, row: usize) -> (f64, bool) {
+        let place = sampled.places.get(row).copied().unwrap_or_default();
+        let text = sampled.values.as_ref().and_then(|values| values.get(row)?.as_deref());
+        let stored = f64::from(sampled.sizes.get(row).copied().unwrap_or(0));
+        let bytes = match text {
+            Some(text) => text.len() as f64,
+            None if place == Place::Null => 2.0,
+            None if is_compressed(place) => stored * self.compressed,
+            None => stored * self.plain,
+        };
+        (bytes, is_outside(place))
+    }
+}
+
+fn is_compressed(place: Place) -> bool {
+    matches!(place, Place::Pglz | Place::Lz4 | Place::ExternalPglz | Place::ExternalLz4)
+}
+
+fn is_outside(place: Place) -> bool {
+    matches!(place, Place::External | Place::ExternalPglz | Place::ExternalLz4)
+}
+
+/// Rows of some blocks that follow each other in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    /// Numbers in the sample.
+    rows: Range<usize>,
+    /// The end of the piece before it, if its blocks follow those.
+    follows: Option<usize>,
+}
+
+/// All sampled rows in pieces of so many blocks at most: as many as are read together.
+fn pieces(sample: &Sample) -> Vec<Piece> {
+    const BLOCKS_MAX: usize = 16;
+    let mut pieces: Vec<Piece> = Vec::new();
+    let adjacent = sample.blocks.chunk_by(|before, block| before.checked_add(1) == Some(*block));
+    for run in adjacent {
+        let mut follows = None;
+        for blocks in run.chunks(BLOCKS_MAX) {
+            let [first, last] = [blocks.first(), blocks.last()].map(|block| block.copied().unwrap_or(0));
+            let start = sample.rows.partition_point(|place| place.0 < first);
+            let end = sample.rows.partition_point(|place| place.0 <= last);
+            if start < end {
+                pieces.push(Piece { rows: start..end, follows });
+                follows = Some(end);
+            }
+        }
+    }
+    pieces
 }
 
 /// Bytes of a line, about.
@@ -91,16 +188,6 @@ fn mean_bytes(live: &[Live<'_>], rows: usize) -> usize {
         values.map(|text| text.len()).sum()
     };
     live.iter().map(text).sum::<usize>() / rows.max(1) + live.len()
-}
-
-/// At most about so many of them, in runs of neighbours, evenly over all: rows are like their neighbours, and a codec sees that.
-fn runs(rows: &[usize], count_max: usize) -> Vec<usize> {
-    const RUN: usize = 64;
-    if rows.len() <= count_max {
-        return rows.to_vec();
-    }
-    let chunks: Vec<&[usize]> = rows.chunks(RUN).collect();
-    super::pages::evenly(&chunks, count_max.div_ceil(RUN)).concat()
 }
 
 /// Appends a line. False: a value is not here.

@@ -15,6 +15,10 @@ use crate::snapshot::Table;
 /// Algorithms and levels: the two that a gateway offers unless something else is asked for, and zlib.
 pub const ALGORITHMS: [&str; 3] = ["zstd:1", "lz4:1", "zlib:6"];
 
+/// The part of a run of rows that teaches the encoder what comes before the others.
+const TEACHING_ONE_IN: usize = 4;
+/// What a server writes at once while a result goes on (`PQ_SEND_BUFFER_SIZE` in `src/backend/libpq/pqcomm.c`).
+const SERVER_PIECE_BYTES: usize = 8192;
 /// The tag of CopyData.
 const COPY_DATA: u8 = b'd';
 
@@ -47,21 +51,34 @@ pub fn measure(table: &Table, budget: &mut Budget, clock: Clock<'_>) -> (u64, Ve
 }
 
 /// Bytes on the wire for all rows of the table, and the time that the sampled ones took. None: the algorithm is not there.
+///
+/// Rows are cheap where the encoder knows those before them, as it does in the table, but not where a run of sampled blocks begins.
+/// So the first quarter of each run only teaches, and what the rest takes is what rows of the table take. Those at the table's
+/// beginning have nothing before them, as the first ones here.
 fn sent(copy: &CopyText, algorithms: &str, clock: Clock<'_>) -> Option<(u64, Option<Duration>)> {
     let mut link = link(algorithms)?;
     let begun = clock.map(|clock| clock());
-    // The first rows teach the encoder. They are a part of the sample, and a small one of the table: the rest says what
-    // further rows take.
     let lines: Vec<&[u8]> = copy.lines().collect();
-    let (first, rest) = lines.split_at(lines.len() / 4);
-    let first_bytes = push(&mut link, first)?;
-    let rest_bytes = push(&mut link, rest)?;
-    let time = clock.zip(begun).map(|(clock, begun)| clock().saturating_sub(begun));
     let size = |lines: &[&[u8]]| lines.iter().map(|line| line.len() as u64).sum::<u64>();
-    let (first_size, rest_size) = (size(first), size(rest));
-    let others = copy.of_all(first_size + rest_size).saturating_sub(first_size);
-    let others = u128::from(others) * u128::from(rest_bytes) / u128::from(rest_size.max(1));
-    Some((first_bytes + others as u64, time))
+    let bytes = if copy.is_whole {
+        push(&mut link, &lines)?
+    } else {
+        let (mut counted, mut counted_size) = (0u64, 0u64);
+        let mut beginning = None;
+        for run in copy.runs() {
+            let (teaching, rest) = lines[run.clone()].split_at(run.len() / TEACHING_ONE_IN);
+            let taught = push(&mut link, teaching)?;
+            beginning.get_or_insert((taught, size(teaching)));
+            counted += push(&mut link, rest)?;
+            counted_size += size(rest);
+        }
+        let usual = |size: u64| u128::from(size) * u128::from(counted) / u128::from(counted_size.max(1));
+        let (taught, taught_size) = beginning.unwrap_or_default();
+        let all = usual(copy.of_all(size(&lines)));
+        (all + u128::from(taught).saturating_sub(usual(taught_size))) as u64
+    };
+    let time = clock.zip(begun).map(|(clock, begun)| clock().saturating_sub(begun));
+    Some((bytes, time))
 }
 
 /// A gateway's end of a session that agreed on these.
@@ -74,30 +91,41 @@ fn link(algorithms: &str) -> Option<Link> {
     Some(Link::new(Role::Gateway, agreed, config, MemoryBudget::default()))
 }
 
-/// Sends rows as CopyData, a message each as the server does. Bytes on the wire.
+/// Sends rows as CopyData, a message each, in pieces as the server writes them to a gateway that is faster. Bytes on the wire.
 fn push(link: &mut Link, lines: &[&[u8]]) -> Option<u64> {
-    let mut sent = 0;
-    let mut out = Vec::new();
+    let (mut sent, mut out, mut piece) = (0, Vec::new(), Vec::with_capacity(SERVER_PIECE_BYTES));
     for line in lines {
         let message = message::message(COPY_DATA, line);
         let mut rest = &message[..];
         while !rest.is_empty() {
-            let taken = rest.len().min(link.plain_room());
-            if taken == 0 {
-                sent += pump(link, Flush::No, &mut out)?;
-                if link.plain_room() == 0 {
-                    sent += pump(link, Flush::Force, &mut out)?;
-                }
-                if link.plain_room() == 0 {
-                    return None;
-                }
-                continue;
+            let (now, later) = rest.split_at(rest.len().min(SERVER_PIECE_BYTES - piece.len()));
+            piece.extend_from_slice(now);
+            rest = later;
+            if piece.len() == SERVER_PIECE_BYTES {
+                sent += push_piece(link, &piece, &mut out)?;
+                piece.clear();
             }
-            link.plain_buffer().extend_from_slice(&rest[..taken]);
-            rest = &rest[taken..];
         }
     }
+    sent += push_piece(link, &piece, &mut out)?;
     Some(sent + pump(link, Flush::Force, &mut out)?)
+}
+
+fn push_piece(link: &mut Link, mut piece: &[u8], out: &mut Vec<u8>) -> Option<u64> {
+    let mut sent = 0;
+    while !piece.is_empty() {
+        if link.plain_room() == 0 {
+            sent += pump(link, Flush::Force, out)?;
+        }
+        let taken = piece.len().min(link.plain_room());
+        if taken == 0 {
+            return None;
+        }
+        link.plain_buffer().extend_from_slice(&piece[..taken]);
+        piece = &piece[taken..];
+        sent += pump(link, Flush::Idle, out)?;
+    }
+    Some(sent)
 }
 
 fn pump(link: &mut Link, flush: Flush, out: &mut Vec<u8>) -> Option<u64> {

@@ -89,6 +89,7 @@ fn advise(snapshot: &Snapshot, args: &AdviseArgs) -> Result<Report, Failure> {
         rules: args.rules.clone(),
         skipped: args.skip.clone(),
         accepted: args.accept.clone(),
+        is_online: args.online,
     };
     let start = Instant::now();
     let report = pgshrink_advisor::advise::advise(snapshot, &options, Some(&|| start.elapsed()));

@@ -43,6 +43,8 @@ pub struct Options {
     pub skipped: Vec<Rule>,
     /// What is to be in proposals although applications would see it.
     pub accepted: Vec<Accepted>,
+    /// Scripts that keep nobody waiting, beside the others.
+    pub is_online: bool,
 }
 
 /// A finding that whoever asks agrees to.

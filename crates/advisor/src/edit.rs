@@ -15,7 +15,9 @@ pub enum Edit {
     DropDead,
     /// A column gets another type.
     Retype(Retype),
-    /// A column moves out of the table, as its values are (nearly) all the same: into a default, a view or a table beside it.
+    /// A column moves out of the table, as its values are (nearly) all the same: into a default, a view or a table beside it. It is
+    /// simulated, and never part of a proposal, so there is no script for it: what applications read and write in its place is
+    /// for their owner to write.
     Remove(Removal),
     /// New columns, whose values come out of an existing one (keys of a document). The document keeps the rest.
     Extract(Extraction),

@@ -1,5 +1,6 @@
 //! What is reported: findings, proposals and totals. Their JSON is stable: `docs/operating/advisor.md`.
 
+use crate::plan::parts::Rewrite;
 use serde::{Deserialize, Serialize};
 
 /// Format of the JSON report.
@@ -186,6 +187,22 @@ pub struct Proposal {
     pub sql: Vec<Step>,
     /// Problems that forbid or hinder the rewrite.
     pub warnings: Vec<String>,
+    /// How it is done while the table is in use, if that was asked for. Not in the JSON.
+    #[serde(skip)]
+    pub online: Option<Online>,
+}
+
+/// A proposal that is to keep nobody waiting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Online {
+    /// The rewrite, if the table is to be written anew and can be.
+    pub rewrite: Option<Rewrite>,
+    /// What is done to the table instead where it cannot be, and everybody waits.
+    pub in_place: Vec<Step>,
+    /// Why it cannot be.
+    pub refusal: Option<String>,
+    /// Changes of indexes, each with the index's quoted name: they come last, and not again when the index is gone.
+    pub indexes: Vec<(String, Step)>,
 }
 
 /// One step of a script.

@@ -25,6 +25,7 @@ mod guard;
 mod in_place;
 mod offline;
 mod online;
+pub mod parts;
 pub mod queries;
 mod sql;
 mod table;
@@ -35,6 +36,8 @@ use crate::finding::Step;
 use crate::snapshot::definition::{Definition, Relation};
 use crate::snapshot::{Table, TableKind};
 use columns::Changes;
+use parts::Rewrite;
+pub(crate) use sql::dollar;
 
 /// How a table is rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// What takes a plan back that was not finished. Empty: a transaction that fails leaves nothing behind.
     pub undo: Vec<Step>,
+    /// Of [`Method::Online`]: the same steps under names, with what a script needs that can be run again.
+    pub rewrite: Option<Rewrite>,
 }
 
 /// Why there is no plan.

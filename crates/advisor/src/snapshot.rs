@@ -324,10 +324,10 @@ pub struct IndexColumn {
     pub type_name: String,
     /// The operator class deduplicates: `equalimage` gives true.
     pub is_deduplicable: bool,
-    /// Sizes of sampled rows' values where it is an expression, in the rows' order: `pg_column_size`. Of columns of
-    /// the table they are in the sample.
+    /// Sizes of sampled rows' values where it is an expression, in the rows' order, as they are stored in a row: with a header of one
+    /// byte where that is enough. Of columns of the table they are in the sample.
     pub expression_sizes: Option<Vec<Option<u32>>>,
-    /// The values themselves as text, in the same order; None for NULL. Without them duplicates of the expression are not known.
+    /// The values themselves as text, in the same order; None for NULL, and for what is too long. Without them duplicates of the expression are not known.
     #[serde(default)]
     pub expression_values: Option<Vec<Option<String>>>,
 }

@@ -50,6 +50,7 @@ fn run(args: &AdviseArgs) -> Result<ExitCode, Failure> {
         rules: args.rules.clone(),
         skipped: args.skip.clone(),
         accepted: args.accept.clone(),
+        is_online: args.online,
     };
     let snapshot = snapshot(args)?;
     if let Some(path) = &args.save {

@@ -109,7 +109,10 @@ pub(super) fn difference(now: u64, after: u64) -> i64 {
 pub(super) fn restrict(table: &Table, candidate: &mut Candidate) {
     let edits: Vec<&Edit> = candidate.edits.iter().collect();
     let is_new = is_new_table(&edits);
+    // Whatever its rule says: no plan takes a column out.
+    let takes_out = edits.iter().any(|edit| matches!(edit, Edit::Remove(_)));
     let changes_columns = is_new || edits.iter().any(|edit| matches!(edit, Edit::Retype(_)));
+    candidate.is_recommended &= !takes_out;
     let finding = &mut candidate.finding;
     if let Some(extension) = &table.extension {
         let text = format!(

@@ -10,6 +10,7 @@ use crate::finding::{Bytes, Change, Finding, Proposal, Rule, Step, TableReport};
 use crate::rules::{Candidate, fillfactor, table_object};
 use crate::simulate::{Simulation, Sizes, Way};
 use crate::snapshot::{Snapshot, Table, TableKind};
+use crate::sql::qualified;
 
 /// What is said about a table.
 pub(super) struct Advice {
@@ -19,6 +20,15 @@ pub(super) struct Advice {
     pub notes: Vec<String>,
     /// Now and after the proposal.
     pub bytes: Bytes,
+}
+
+/// A table that is to have advice.
+#[derive(Clone, Copy)]
+struct About<'s> {
+    snapshot: &'s Snapshot,
+    table: &'s Table,
+    /// With scripts that keep nobody waiting.
+    is_online: bool,
 }
 
 /// All rules, one table.
@@ -32,25 +42,27 @@ pub(super) fn advise(snapshot: &Snapshot, table: &Table, options: &Options) -> A
     candidates.iter_mut().for_each(|candidate| restrict(table, candidate));
     let is_heap = matches!(&*table.access_method, "heap" | "");
     let simulation = Simulation::of(&snapshot.server, table).filter(|_| is_heap);
+    let about = About { snapshot, table, is_online: options.is_online };
     match simulation {
-        Some(simulation) => with_sample(snapshot, Trial::of(table, simulation), candidates),
-        None => without_sample(snapshot, table, candidates),
+        Some(simulation) => with_sample(about, Trial::of(table, simulation), candidates),
+        None => without_sample(about, candidates),
     }
 }
 
 /// Nothing is known of rows: what the rules have measured themselves is left.
-fn without_sample(snapshot: &Snapshot, table: &Table, candidates: Vec<Candidate>) -> Advice {
+fn without_sample(about: About<'_>, candidates: Vec<Candidate>) -> Advice {
+    let table = about.table;
     let measured = candidates.into_iter().filter(|candidate| candidate.edits.is_empty());
     let mut weighed: Vec<Weighed> =
         measured.map(|candidate| Weighed { candidate, saved: 0, is_enough: true }).collect();
     weighed.retain(|weighed| is_no_loss(&weighed.candidate.finding));
     let now = Sizes::now(table);
-    let proposal = propose(snapshot, table, &weighed, &[], &now, None);
+    let proposal = propose(about, &weighed, &[], &now, None);
     finish(table, weighed, proposal, Bytes { memory: change(now.plain()), ..same(now.total()) })
 }
 
-fn with_sample(snapshot: &Snapshot, trial: Trial<'_>, candidates: Vec<Candidate>) -> Advice {
-    let table = trial.table;
+fn with_sample(about: About<'_>, trial: Trial<'_>, candidates: Vec<Candidate>) -> Advice {
+    let About { snapshot, table, .. } = about;
     let mut weighed: Vec<Weighed> =
         candidates.into_iter().map(|candidate| weigh(&trial, candidate)).collect();
     drop_what_another_rule_saves(&trial, &mut weighed);
@@ -63,7 +75,7 @@ fn with_sample(snapshot: &Snapshot, trial: Trial<'_>, candidates: Vec<Candidate>
         (true, true) => (trial.as_it_is(way).clone(), Some(trial.as_it_is(way))),
         (false, _) => (trial.rebuilt(&edits), Some(trial.as_it_is(way))),
     };
-    let mut proposal = propose(snapshot, table, &weighed, &chosen, &after, as_it_is);
+    let mut proposal = propose(about, &weighed, &chosen, &after, as_it_is);
     let arrangement = Arrangement::of(table, &edits);
     let compressed = trial.compressed.as_ref().and_then(|compressed| compressed.change(&arrangement));
     if let Some(proposal) = &mut proposal {
@@ -146,20 +158,20 @@ fn fill_in(snapshot: &Snapshot, trial: &Trial<'_>, weighed: &mut [Weighed], chos
 
 /// All that is recommended for a table, with these files after it. `as_it_is`: the table is built anew, and would take so much without the changes.
 fn propose(
-    snapshot: &Snapshot,
-    table: &Table,
+    about: About<'_>,
     weighed: &[Weighed],
     chosen: &[usize],
     after: &Sizes,
     as_it_is: Option<&Sizes>,
 ) -> Option<Proposal> {
+    let table = about.table;
     if table.extension.is_some() {
         return None;
     }
     let now = Sizes::now(table);
     let mut after = after.clone();
     let mut proposal = Proposal { object: table_object(table), ..Proposal::default() };
-    let (mut script, mut indexes) = (Vec::new(), Vec::new());
+    let mut indexes = Vec::new();
     for (index, own) in weighed.iter().enumerate() {
         let finding = &own.candidate.finding;
         let place = index_of(table, finding);
@@ -172,11 +184,12 @@ fn propose(
             after.indexes[place] = after.indexes[place].min(left);
             // A table that is built anew has new indexes.
             if finding.rule != Rule::IndexBloat || as_it_is.is_none() {
-                indexes.push(Step {
+                let step = Step {
                     title: finding.title.clone(),
                     statements: finding.sql.clone(),
                     lock: finding.cost.clone(),
-                });
+                };
+                indexes.push((qualified(&table.schema, &table.indexes[place].name), step));
             }
         }
     }
@@ -191,22 +204,31 @@ fn propose(
     proposal.bytes =
         Bytes { memory: Change { after: bytes.memory.after.min(bytes.memory.now), ..bytes.memory }, ..bytes };
     proposal.bloat_bytes = as_it_is.map_or(0, |anew| difference(now.total(), anew.total()));
-    if as_it_is.is_some() {
-        // Before the indexes go: a script checks that the catalogs are as they were.
-        let (steps, warnings) = wiring::script(snapshot, table, &edits_of(weighed, chosen));
-        script = steps;
-        proposal.warnings = warnings;
-    } else if let Some(check) = crate::plan::unchanged(table) {
-        // Somebody may have dropped the index that makes this one superfluous.
-        script.push(Step {
-            title: "Stop if something has changed since".to_owned(),
-            statements: vec![check],
-            lock: String::new(),
-        });
-    }
-    script.extend(indexes);
-    proposal.sql = script;
+    let edits = as_it_is.map(|_| edits_of(weighed, chosen));
+    write_scripts(about, &mut proposal, edits.as_deref(), indexes);
     Some(proposal)
+}
+
+/// The scripts of a proposal. `edits`: the table is built anew with these. `indexes` are changed alone.
+fn write_scripts(
+    about: About<'_>,
+    proposal: &mut Proposal,
+    edits: Option<&[&Edit]>,
+    mut indexes: Vec<(String, Step)>,
+) {
+    let About { snapshot, table, is_online } = about;
+    if let Some(edits) = edits {
+        // Before the indexes go: a script checks that the catalogs are as they were.
+        (proposal.sql, proposal.warnings) = wiring::script(snapshot, table, edits);
+        proposal.online = is_online.then(|| wiring::online(snapshot, table, edits, &proposal.sql));
+    } else if let (Some(check), Some((_, first))) = (crate::plan::unchanged(table), indexes.first_mut()) {
+        // Somebody may have dropped the index that makes this one superfluous.
+        first.statements.insert(0, check);
+    }
+    if is_online {
+        proposal.online.get_or_insert_default().indexes.clone_from(&indexes);
+    }
+    proposal.sql.extend(indexes.into_iter().map(|(_, step)| step));
 }
 
 /// Which of the table's indexes a finding without edits is about.

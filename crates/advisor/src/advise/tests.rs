@@ -1,9 +1,9 @@
 //! Reports on tables made by hand.
 
-use super::alone::Trial;
+use super::alone::{Trial, restrict};
 use super::combine::{Weighed, choose, edits_of};
 use super::*;
-use crate::edit::Edit;
+use crate::edit::{Edit, Removal};
 use crate::finding::{Anatomy, Confidence, Rule};
 use crate::made::{all, column, dropped, retype, snapshot, table};
 use crate::rules::{Candidate, table_object};
@@ -348,4 +348,17 @@ fn odd_figures_are_no_trouble() {
         }
         report(vec![table]);
     }
+}
+
+#[test]
+fn no_column_is_taken_out_whatever_a_rule_recommends() {
+    let table = table(padded(), 100, 0, all(0));
+    let removal = Removal { column: 0, exception_row_bytes: 0, exceptions: 0 };
+    let mut candidate = Candidate {
+        finding: Finding::of(Rule::ConstantColumn, table_object(&table)),
+        edits: vec![Edit::Remove(removal)],
+        is_recommended: true,
+    };
+    restrict(&table, &mut candidate);
+    assert!(!candidate.is_recommended, "there is no plan for it");
 }

@@ -4,8 +4,8 @@ use crate::arrangement::{Arrangement, is_new_table};
 use crate::codecs::Means;
 use crate::datum;
 use crate::edit::Edit;
-use crate::finding::Step;
-use crate::plan::{self, Method, Request};
+use crate::finding::{Online, Step};
+use crate::plan::{self, Method, Plan, PlanError, Request};
 use crate::rules::{
     Candidate, bloat, constant, documents, dropped, fillfactor, indexes, maintenance, order, packing, toast,
     types, zson,
@@ -49,14 +49,27 @@ pub(super) fn script(snapshot: &Snapshot, table: &Table, edits: &[&Edit]) -> (Ve
         return (vec![vacuum_full(table)], Vec::new());
     }
     let method = if is_new_table(edits) { Method::Offline } else { Method::InPlace };
-    let order = order(table, edits);
-    let edits: Vec<Edit> = edits.iter().map(|edit| (*edit).clone()).collect();
-    let order = (method == Method::Offline).then_some(order.as_slice());
-    let request = Request { table, edits: &edits, order, server_version: snapshot.server.version };
-    match plan::plan(&request, method) {
+    match planned(snapshot, table, edits, method) {
         Ok(plan) => (plan.steps, plan.warnings),
         Err(error) => (Vec::new(), vec![error.to_string()]),
     }
+}
+
+/// The same while the table is in use. `in_place` is what [`script`] gave.
+pub(super) fn online(snapshot: &Snapshot, table: &Table, edits: &[&Edit], in_place: &[Step]) -> Online {
+    match planned(snapshot, table, edits, Method::Online) {
+        Ok(plan) => Online { rewrite: plan.rewrite, ..Online::default() },
+        Err(error) => {
+            Online { in_place: in_place.to_vec(), refusal: Some(error.to_string()), ..Online::default() }
+        }
+    }
+}
+
+fn planned(snapshot: &Snapshot, table: &Table, edits: &[&Edit], method: Method) -> Result<Plan, PlanError> {
+    let order = order(table, edits);
+    let edits: Vec<Edit> = edits.iter().map(|edit| (*edit).clone()).collect();
+    let order = (method != Method::InPlace).then_some(order.as_slice());
+    plan::plan(&Request { table, edits: &edits, order, server_version: snapshot.server.version }, method)
 }
 
 fn vacuum_full(table: &Table) -> Step {

@@ -60,10 +60,6 @@ fn expression(column: &IndexColumn, picked: &[usize]) -> Option<Key> {
             (None, ..) => Value::Null,
             (Some(_), Some(_), _) => Value::Fixed,
             (Some(_), None, Some(text)) if is_text => in_row(text.len()),
-            // What a function returned was measured with a header of four bytes.
-            (Some(size), None, _) if layout.is_packable && (5..=130).contains(size) => {
-                Value::Inline(size - 3)
-            }
             (Some(size), None, _) => Value::Inline(*size),
         });
     }
@@ -73,7 +69,8 @@ fn expression(column: &IndexColumn, picked: &[usize]) -> Option<Key> {
         Some(ranks_of(&found, column.order_flags, |row| texts[row].map(Comparable::Bytes)))
     });
     let mut compressor = Compressing::new(' ');
-    if let (true, Some(texts)) = (is_compressible(column), texts) {
+    // The text of other types is not what is stored of them.
+    if let (true, Some(texts)) = (is_text && is_compressible(column), texts) {
         for (value, row) in found.iter_mut().zip(picked) {
             let text = texts.get(*row).and_then(Option::as_deref);
             *value = compressor.value(*value, text.map(str::as_bytes));

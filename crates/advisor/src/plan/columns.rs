@@ -70,6 +70,7 @@ impl<'a> Changes<'a> {
                 }
                 Edit::Fillfactor(percent) => fillfactor = Some(*percent),
                 Edit::ToastTarget(bytes) => toast_target = Some(*bytes),
+                // No proposal has it: `advise` recommends none.
                 Edit::Remove(_) => {
                     let reason =
                         "a column that is taken out changes what queries get: this is for its owner to write";

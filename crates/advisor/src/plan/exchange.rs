@@ -5,7 +5,7 @@ use super::sql::{ident, qualified};
 use super::table::index_statements;
 use super::users::{Users, bound};
 use super::{PlanError, Subject};
-use crate::snapshot::definition::{Constraint, Index, Referenced};
+use crate::snapshot::definition::{Constraint, Referenced};
 
 /// Longest name, in bytes: `NAMEDATALEN - 1`.
 const NAME_BYTES_MAX: usize = 63;
@@ -27,7 +27,7 @@ pub(super) struct Exchange<'s, 'a> {
     /// `schema.name` of the old table.
     pub(super) old: String,
     /// Its name, not quoted.
-    old_name: String,
+    pub(super) old_name: String,
     /// Old and new names of its indexes, not quoted.
     indexes: Vec<(&'a str, String)>,
     /// Of sequences of identities: by their place in the definition.
@@ -228,21 +228,10 @@ impl<'s, 'a> Exchange<'s, 'a> {
         Some(format!("ALTER TABLE {} REPLICA IDENTITY {identity};", self.subject.name))
     }
 
-    /// Builds the indexes on a table: with their own names, or with these prefixes and their places.
-    pub(super) fn indexes(
-        &self,
-        table: &str,
-        prefix: Option<&str>,
-        is_wanted: impl Fn(&Index) -> bool,
-    ) -> Vec<String> {
-        let indexes = self.subject.relation.indexes.iter().enumerate();
-        indexes
-            .filter(|(_, index)| index.is_valid && is_wanted(index))
-            .flat_map(|(place, index)| match prefix {
-                Some(prefix) => index_statements(index, table, &format!("{prefix}{place}")),
-                None => index_statements(index, table, &index.name),
-            })
-            .collect()
+    /// Builds the indexes on a table.
+    pub(super) fn indexes(&self, table: &str) -> Vec<String> {
+        let indexes = self.subject.relation.indexes.iter().filter(|index| index.is_valid);
+        indexes.flat_map(|index| index_statements(index, table, &index.name)).collect()
     }
 
     /// The step that ends it.

@@ -11,6 +11,13 @@ const LOCK_TIMEOUT: &str = "5s";
 
 const RUN_AGAIN: &str = "Run pgshrink advise again and use its new script.";
 
+/// How often locks are tried that are wanted for moments.
+const LOCK_TRIES: u32 = 20;
+/// How long such a try takes: shorter than `deadlock_timeout`, so that no writer who came the other way is made to fail.
+const LOCK_WAIT_MS: u32 = 900;
+/// And every second time: longer than that, so that autovacuum, which gives way then, does not keep the table to itself.
+const LOCK_WAIT_MS_MAX: u32 = 1_500;
+
 /// Settings that decide how the texts of definitions are read, and how rows are.
 const SETTINGS: [&str; 13] = [
     "SET LOCAL client_min_messages = warning;",
@@ -71,6 +78,58 @@ pub(super) fn locks(subjects: &[Subject<'_>], users: &[Users<'_>]) -> Vec<String
         }
     }
     statements
+}
+
+/// Runs statements that take locks until all of them have theirs: who has to queue behind one waits for moments, and nobody waits while
+/// nothing is tried. Everything else in the transaction has to come after it.
+///
+/// Most writers hold the table first and then its sequence; those that have called `nextval` themselves hold the sequence first. So
+/// every second time the locks of sequences are taken first.
+pub(super) fn locks_for_moments(subject: &Subject<'_>, locks: &[String], sequences: &[String]) -> String {
+    let left = "pg_catalog.set_config('lock_timeout', greatest(1, ceil(1000 * extract(epoch FROM \
+                pgshrink_end - pg_catalog.clock_timestamp())))::integer::text, true)";
+    let tried = |locks: &[String]| -> String {
+        locks.iter().map(|lock| format!("      PERFORM {left};\n      {lock}\n")).collect()
+    };
+    let first = match sequences.is_empty() {
+        true => String::new(),
+        false => format!("      IF pgshrink_try % 2 = 0 THEN\n{}      END IF;\n", tried(sequences)),
+    };
+    let tried = [first, tried(locks), tried(sequences)].concat();
+    let message = literal(&format!(
+        "pgshrink: {}: no lock, as somebody's transaction holds it and does not end",
+        subject.shown()
+    ));
+    let body = format!(
+        "DECLARE
+  pgshrink_end timestamptz;
+BEGIN
+  FOR pgshrink_try IN 1..{LOCK_TRIES} LOOP
+    pgshrink_end := pg_catalog.clock_timestamp()
+      + CASE WHEN pgshrink_try % 2 = 1 THEN interval '{LOCK_WAIT_MS} ms' ELSE interval '{LOCK_WAIT_MS_MAX} ms' END;
+    BEGIN
+{tried}      PERFORM pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_MS_MAX}ms', true);
+      RETURN;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      PERFORM pg_catalog.pg_sleep(1 + pg_catalog.random());
+    END;
+  END LOOP;
+  RAISE EXCEPTION USING MESSAGE = {message}, ERRCODE = 'lock_not_available',
+    HINT = 'Nothing was changed. Run this step again at a quieter time, or end the transaction that pg_stat_activity shows.';
+END"
+    );
+    format!("DO {};", dollar(&body))
+}
+
+/// What locks the sequences of a table: who has called `nextval` holds them until the transaction ends, and may want the table next.
+pub(super) fn sequence_locks(subject: &Subject<'_>) -> Vec<String> {
+    let relation = subject.relation;
+    let lock = |sequence: &crate::snapshot::definition::Sequence| {
+        // It has the table's owner. This changes nothing.
+        let name = qualified(&sequence.schema, &sequence.name);
+        format!("ALTER SEQUENCE {name} OWNER TO {};", ident(&relation.owner))
+    };
+    relation.sequences.iter().map(lock).collect()
 }
 
 /// Whether a name that the server wrote is of this table.

@@ -44,7 +44,7 @@ pub(super) fn plan(subjects: &[Subject<'_>]) -> Result<Plan, PlanError> {
             lock: format!("ACCESS EXCLUSIVE on {}, while it is written", subject.shown()),
         });
     }
-    Ok(Plan { steps, warnings, undo: Vec::new() })
+    Ok(Plan { steps, warnings, ..Plan::default() })
 }
 
 fn check(subject: &Subject<'_>, all: &[Subject<'_>]) -> Result<(), PlanError> {

@@ -28,7 +28,7 @@ pub(super) fn plan(subject: &Subject<'_>) -> Result<Plan, PlanError> {
     if is_published && subject.relation.persistence != 'u' {
         statements.push(format!("ALTER TABLE {name} SET LOGGED;"));
     }
-    statements.extend(exchange.indexes(name, None, |_| true));
+    statements.extend(exchange.indexes(name));
     statements.extend(exchange.put_in(&mut warnings)?);
     statements.push("COMMIT;".to_owned());
     let rewrite = Step {
@@ -36,7 +36,7 @@ pub(super) fn plan(subject: &Subject<'_>) -> Result<Plan, PlanError> {
         statements,
         lock: table::lock_text(subject, "until the transaction ends"),
     };
-    Ok(Plan { steps: vec![rewrite, statistics(subject), exchange.drop_old()], warnings, undo: Vec::new() })
+    Ok(Plan { steps: vec![rewrite, statistics(subject), exchange.drop_old()], warnings, ..Plan::default() })
 }
 
 /// Types that columns get.

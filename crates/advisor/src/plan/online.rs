@@ -8,8 +8,11 @@
 //! A row is copied as it is when it is copied, not as it was when its key was logged. So it does not matter in which order keys were
 //! logged, nor how often.
 
+mod log;
+
 use super::exchange::{Exchange, Pace};
-use super::sql::{dollar, ident, list, literal, qualified, shown};
+use super::parts::{Part, PartName, Rewrite};
+use super::sql::{dollar, ident, list, literal, qualified};
 use super::users::Users;
 use super::{Plan, PlanError, Subject, guard, offline, table};
 use crate::finding::Step;
@@ -21,6 +24,9 @@ const BATCH_ROWS: u32 = 10_000;
 const FEW_CHANGES: u32 = 1_000;
 /// Or after so many rounds, if more changes come than can be copied.
 const ROUNDS_MAX: u32 = 100;
+
+/// More changes are not copied under the lock of the swap.
+const LOCKED_CHANGES_MAX: u32 = 20_000;
 
 /// Names of what exists only while a table is rewritten.
 struct Tools<'s, 'a> {
@@ -36,6 +42,8 @@ struct Tools<'s, 'a> {
     key: Vec<&'a Column>,
     /// `search_path` in which operators of the key's types are found.
     path: String,
+    /// True for rows of the old table whose values do not fit their new types.
+    misfits: Vec<String>,
 }
 
 pub(super) fn plan(subject: &Subject<'_>) -> Result<Plan, PlanError> {
@@ -56,28 +64,75 @@ pub(super) fn plan(subject: &Subject<'_>) -> Result<Plan, PlanError> {
         warnings.push("foreign keys of partitioned tables are checked under the lock of the swap".to_owned());
     }
     let exchange = Exchange::new(subject, &users, Pace::Short);
-    let mut steps = vec![
-        tools.begin(),
-        tools.copy(),
-        tools.catch_up("Rows that changed meanwhile, so that unique indexes can be built"),
-        tools.indexes(&exchange),
-        tools.catch_up("Rows that changed meanwhile"),
-        tools.verify(),
-        tools.catch_up("Rows that changed meanwhile: right before the swap"),
-        tools.swap(&users, &exchange, &mut warnings)?,
+    let swap = tools.swap(&users, &exchange, &mut warnings)?;
+    let parts = vec![
+        Part { name: PartName::Prepare, steps: vec![tools.begin()] },
+        Part { name: PartName::Copy, steps: vec![tools.copy()] },
+        Part {
+            name: PartName::CatchUp,
+            steps: vec![
+                tools.catch_up("Rows that changed meanwhile, so that unique indexes can be built"),
+                tools.indexes(),
+                tools.catch_up("Rows that changed meanwhile"),
+                tools.verify(),
+            ],
+        },
+        Part {
+            name: PartName::Exchange,
+            steps: vec![tools.catch_up("Rows that changed meanwhile: right before the swap"), swap],
+        },
+        Part { name: PartName::Finish, steps: later(&exchange).into_iter().collect() },
+        Part { name: PartName::Drop, steps: vec![exchange.drop_old()] },
     ];
-    let later = exchange.later();
-    if !later.is_empty() {
-        steps.push(Step {
-            title: "What was left out of the swap: foreign keys are checked, views are filled".to_owned(),
-            statements: later,
-            lock: "SHARE UPDATE EXCLUSIVE: reads and writes go on, except for reads of views that are filled"
-                .to_owned(),
-        });
-    }
-    steps.push(exchange.drop_old());
+    let steps = parts.iter().flat_map(|part| part.steps.clone()).collect();
     let undo = vec![tools.undo()];
-    Ok(Plan { steps, warnings, undo })
+    let rewrite = Rewrite {
+        oid: subject.relation.oid,
+        state: tools.state.clone(),
+        old_name: exchange.old_name.clone(),
+        parts: parts.into_iter().chain([Part { name: PartName::Undo, steps: undo.clone() }]).collect(),
+        warnings: warnings.clone(),
+    };
+    Ok(Plan { steps, warnings, undo, rewrite: Some(rewrite) })
+}
+
+/// What was left out of the swap.
+fn later(exchange: &Exchange<'_, '_>) -> Option<Step> {
+    let statements = exchange.later();
+    (!statements.is_empty()).then(|| Step {
+        title: "What was left out of the swap: foreign keys are checked, views are filled".to_owned(),
+        statements,
+        lock: "SHARE UPDATE EXCLUSIVE: reads and writes go on, except for reads of views that are filled"
+            .to_owned(),
+    })
+}
+
+/// For each column with another type that needs it, a condition that is true for values of the old table that do not fit.
+///
+/// # Errors
+/// When a proof is not one that can be asked of some rows alone.
+fn misfits(subject: &Subject<'_>) -> Result<Vec<String>, PlanError> {
+    let all = format!(
+        "SELECT count(*) FROM {} WHERE ",
+        crate::sql::qualified(&subject.relation.schema, &subject.relation.name)
+    );
+    let mut conditions = Vec::new();
+    for (column, retype) in subject.changes.retyped() {
+        let proof = retype.proof.trim().trim_end_matches(';');
+        match proof.strip_prefix(&*all) {
+            Some(condition) => conditions.push(format!("({condition})")),
+            None if proof.is_empty() => {}
+            None => {
+                let reason = format!(
+                    "the query that proves the new type of column {} is for whole tables, and cannot be asked of rows that change \
+                     meanwhile",
+                    column.name
+                );
+                return Err(PlanError::refused(subject.table, [reason]));
+            }
+        }
+    }
+    Ok(conditions)
 }
 
 impl<'s, 'a> Tools<'s, 'a> {
@@ -111,6 +166,7 @@ impl<'s, 'a> Tools<'s, 'a> {
             index_prefix: name("i"),
             key,
             path: list(schemas.into_iter().map(ident)),
+            misfits: misfits(subject)?,
         })
     }
 
@@ -128,6 +184,7 @@ impl<'s, 'a> Tools<'s, 'a> {
         };
         let columns = list(self.key.iter().map(columns));
         let mut statements = guard::begin();
+        statements.extend(guard::proofs(subject));
         statements.extend(offline::prepare(subject));
         statements.extend(table::create(subject, &self.new, false));
         if let Some(check) = &subject.relation.bound_check {
@@ -154,7 +211,8 @@ impl<'s, 'a> Tools<'s, 'a> {
         statements.push(self.apply_function());
         statements.push(format!("REVOKE ALL ON FUNCTION {}() FROM PUBLIC;", self.apply));
         let name = &subject.name;
-        statements.push(format!("LOCK TABLE ONLY {name} IN SHARE ROW EXCLUSIVE MODE;"));
+        let lock = format!("LOCK TABLE ONLY {name} IN SHARE ROW EXCLUSIVE MODE;");
+        statements.push(guard::locks_for_moments(subject, &[lock], &[]));
         statements.push(guard::unchanged(subject));
         for (trigger, event, each) in
             [("note", "INSERT OR UPDATE OR DELETE", "ROW"), ("truncate", "TRUNCATE", "STATEMENT")]
@@ -174,81 +232,10 @@ impl<'s, 'a> Tools<'s, 'a> {
             ),
             statements,
             lock: format!(
-                "SHARE ROW EXCLUSIVE on {}, for a moment: it waits for open writes",
+                "SHARE ROW EXCLUSIVE on {}, for a moment: it waits for open writes, for a second at a time",
                 subject.shown()
             ),
         }
-    }
-
-    fn note_function(&self) -> String {
-        let body = format!(
-            "BEGIN
-  IF TG_OP = 'TRUNCATE' THEN
-    INSERT INTO {log} (pgshrink_truncated) VALUES (true);
-    RETURN NULL;
-  END IF;
-  IF TG_OP <> 'INSERT' THEN
-    INSERT INTO {log} ({key}) VALUES ({old});
-  END IF;
-  IF TG_OP = 'INSERT' OR TG_OP = 'UPDATE' AND ROW({new}) IS DISTINCT FROM ROW({old}) THEN
-    INSERT INTO {log} ({key}) VALUES ({new});
-  END IF;
-  RETURN NULL;
-END",
-            log = self.log,
-            key = self.keys(""),
-            old = self.keys("OLD."),
-            new = self.keys("NEW."),
-        );
-        format!(
-            "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = {} AS {};",
-            self.note,
-            self.path,
-            dollar(&body)
-        )
-    }
-
-    fn apply_function(&self) -> String {
-        let subject = self.subject;
-        // The log has the old values of the key: those of the new table are made from them in the same way.
-        let new_key = |column: &&Column| {
-            let new = subject.changes.columns.iter().find(|new| new.name == column.name);
-            match new.and_then(|new| new.source.clone().map(|source| (new, source))) {
-                Some((new, source)) if new.type_name != column.type_name => {
-                    format!("({source})::{}", new.type_name)
-                }
-                _ => ident(&column.name),
-            }
-        };
-        let body = format!(
-            "#variable_conflict use_column
-DECLARE
-  pgshrink_done bigint;
-BEGIN
-  SELECT count(*) INTO pgshrink_done FROM {log};
-  IF EXISTS (SELECT FROM {log} WHERE pgshrink_truncated) THEN
-    DELETE FROM {new};
-    {copy};
-  ELSIF pgshrink_done > 0 THEN
-    DELETE FROM {new} WHERE ({key}) IN (SELECT {new_key} FROM {log});
-    {copy}
-    WHERE ({key}) IN (SELECT {key} FROM {log});
-  END IF;
-  DELETE FROM {log};
-  RETURN pgshrink_done;
-END",
-            log = self.log,
-            new = self.new,
-            copy = table::copy(subject, &subject.name, &self.new),
-            key = self.keys(""),
-            new_key = list(self.key.iter().map(new_key)),
-        );
-        format!(
-            "CREATE FUNCTION {}() RETURNS bigint LANGUAGE plpgsql SET search_path = {} SET row_security = off AS {};",
-            self.apply,
-            self.path,
-            dollar(&body)
-        )
     }
 
     /// Settings of a transaction inside of a block, which end with it.
@@ -282,7 +269,7 @@ DECLARE
 BEGIN
   LOOP
     {settings}
-    SELECT * INTO pgshrink_state FROM {state};
+    SELECT * INTO pgshrink_state FROM {state} FOR UPDATE;
     EXIT WHEN pgshrink_state.pgshrink_copied;
     IF pgshrink_state.pgshrink_begun THEN
       {next}
@@ -338,18 +325,37 @@ END",
         );
         Step {
             title: title.to_owned(),
-            statements: vec!["SET statement_timeout = 0;".to_owned(), format!("DO {};", dollar(&body))],
+            statements: vec![
+                "SET statement_timeout = 0;".to_owned(),
+                // Pages of rows that are done with would be read again each time.
+                format!("VACUUM (ANALYZE) {};", self.log),
+                format!("DO {};", dollar(&body)),
+            ],
             lock: String::new(),
         }
     }
 
-    fn indexes(&self, exchange: &Exchange<'_, '_>) -> Step {
-        let mut statements = guard::begin();
+    /// Each in a transaction of its own, and not again if it is there.
+    fn indexes(&self) -> Step {
+        let relation = self.subject.relation;
+        let mut statements = Vec::new();
         // Primary keys exist already.
-        statements.extend(
-            exchange.indexes(&self.new, Some(&self.index_prefix), |index| index.constraint_type != Some('p')),
-        );
-        statements.push("COMMIT;".to_owned());
+        let is_left = |index: &Index| index.is_valid && index.constraint_type != Some('p');
+        for (place, index) in relation.indexes.iter().enumerate().filter(|(_, index)| is_left(index)) {
+            let name = format!("{}{place}", self.index_prefix);
+            let made = table::index_statements(index, &self.new, &name);
+            let made: String = made
+                .iter()
+                .map(|statement| format!("    EXECUTE {};\n", literal(statement.trim_end_matches(';'))))
+                .collect();
+            let body = format!(
+                "BEGIN\n  IF pg_catalog.to_regclass({}) IS NULL THEN\n{made}  END IF;\nEND",
+                literal(&qualified(&relation.schema, &name))
+            );
+            statements.extend(guard::begin());
+            statements.push(format!("DO {};", dollar(&body)));
+            statements.push("COMMIT;".to_owned());
+        }
         statements.push(format!("VACUUM (ANALYZE) {};", self.new));
         Step { title: "Indexes, and statistics".to_owned(), statements, lock: String::new() }
     }
@@ -358,6 +364,7 @@ END",
         let mut statements = guard::begin();
         statements[0] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE;".to_owned();
         statements.push(format!("DO {};", dollar(&format!("BEGIN\n  PERFORM {}();\nEND", self.apply))));
+        statements.extend(guard::proofs(self.subject));
         statements.push(table::check(self.subject, &self.subject.name, &self.new));
         statements.push(format!("UPDATE {} SET pgshrink_verified = pgshrink_copied;", self.state));
         statements.push("COMMIT;".to_owned());
@@ -376,12 +383,23 @@ END",
     ) -> Result<Step, PlanError> {
         let (subject, schema) = (self.subject, &self.subject.relation.schema);
         let mut statements = guard::begin();
-        statements.extend(guard::locks(std::slice::from_ref(subject), std::slice::from_ref(users)));
+        // Who loses the connection now must not leave everybody waiting.
+        statements.push("SET LOCAL idle_in_transaction_session_timeout = '10s';".to_owned());
+        let locks = guard::locks(std::slice::from_ref(subject), std::slice::from_ref(users));
+        statements.push(guard::locks_for_moments(subject, &locks, &guard::sequence_locks(subject)));
         statements.push(guard::unchanged(subject));
         statements.push(guard::raise_if(
             &format!("NOT (SELECT pgshrink_verified FROM {})", self.state),
             &format!("pgshrink: the copy of {} was not compared with it", subject.shown()),
             "Run the steps before this one, in their order.",
+        ));
+        statements.push(guard::raise_if(
+            &format!(
+                "(SELECT count(*) FROM (SELECT FROM {} LIMIT {LOCKED_CHANGES_MAX} + 1) changed) > {LOCKED_CHANGES_MAX}",
+                self.log
+            ),
+            &format!("pgshrink: too many rows of {} changed while its locks were waited for", subject.shown()),
+            "Nothing was changed. Run this step again, at a quieter time.",
         ));
         statements.push(format!("DO {};", dollar(&format!("BEGIN\n  PERFORM {}();\nEND", self.apply))));
         statements.extend(self.remove_log());
@@ -397,32 +415,7 @@ END",
             statements.push(format!("ALTER TABLE {} DROP CONSTRAINT pgshrink_bound;", subject.name));
         }
         statements.push("COMMIT;".to_owned());
-        Ok(Step { title: "The swap".to_owned(), statements, lock: table::lock_text(subject, "for moments") })
-    }
-
-    fn remove_log(&self) -> Vec<String> {
-        let name = &self.subject.name;
-        vec![
-            format!("DROP TRIGGER IF EXISTS pgshrink_note ON {name};"),
-            format!("DROP TRIGGER IF EXISTS pgshrink_truncate ON {name};"),
-            format!("DROP FUNCTION IF EXISTS {}();", self.note),
-            format!("DROP FUNCTION IF EXISTS {}();", self.apply),
-            format!("DROP TABLE IF EXISTS {}, {};", self.log, self.state),
-        ]
-    }
-
-    fn undo(&self) -> Step {
-        let mut statements = guard::begin();
-        statements.extend(self.remove_log());
-        statements.push(format!("DROP TABLE IF EXISTS {};", self.new));
-        statements.push("COMMIT;".to_owned());
-        Step {
-            title: format!(
-                "Instead of the swap, to give up: {} and the log are removed",
-                shown(&self.new_name)
-            ),
-            statements,
-            lock: format!("ACCESS EXCLUSIVE on {}, for a moment", self.subject.shown()),
-        }
+        let lock = table::lock_text(subject, "for moments; it is tried for a second at a time");
+        Ok(Step { title: "The swap".to_owned(), statements, lock })
     }
 }

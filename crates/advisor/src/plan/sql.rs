@@ -13,7 +13,7 @@ pub(super) fn qualified(schema: &str, name: &str) -> String {
 }
 
 /// A body between dollar quotes that do not occur in it.
-pub(super) fn dollar(body: &str) -> String {
+pub(crate) fn dollar(body: &str) -> String {
     let tags = (0_u32..).map(|n| if n == 0 { "$pgshrink$".to_owned() } else { format!("$pgshrink{n}$") });
     let tag = tags.into_iter().find(|tag| !body.contains(tag.as_str())).unwrap_or_default();
     // The line break keeps an end like `$pgshrink` from becoming part of the tag.

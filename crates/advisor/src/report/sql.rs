@@ -3,6 +3,8 @@
 //! Statements are written as the report has them; whoever made them has quoted their names. Everything else is a comment, and a
 //! comment is always one line: names go through [`shown::name`], and every line of a statement that is commented out gets its own dashes.
 
+mod online;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -17,30 +19,40 @@ pub fn sql(report: &Report) -> String {
     let mut script = head(report);
     let titles: BTreeMap<&str, &Finding> =
         report.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
-    for proposal in report.proposals.iter().filter(|proposal| !proposal.sql.is_empty()) {
+    // Where there is no script, it is said why there is no online one.
+    let is_shown = |proposal: &&Proposal| !proposal.sql.is_empty() || proposal.online.is_some();
+    for proposal in report.proposals.iter().filter(is_shown) {
         write_proposal(&mut script, proposal, &titles);
     }
-    let mut alone: Vec<&Finding> = by_saving(report);
-    alone.retain(|finding| !finding.in_proposal && !finding.sql.is_empty());
-    // Indexes go and settings come before tables are cleaned up: a VACUUM then has less to read.
-    alone.sort_by_key(|finding| order(finding.rule));
-    if !alone.is_empty() {
-        heading(&mut script, "In no table's proposal");
-        comment(
-            &mut script,
-            "What is commented out is yours to decide. Read its risks, then remove the dashes, or run pgshrink advise again with \
-             --accept and the finding's id: it is then simulated together with the rest of its table.",
-        );
-    }
-    for finding in alone {
-        write_alone(&mut script, finding);
-    }
+    write_rest(&mut script, report);
     if report.proposals.iter().all(|proposal| proposal.sql.is_empty())
         && report.findings.iter().all(|finding| finding.in_proposal || finding.sql.is_empty())
     {
         script.push_str("\n-- Nothing is proposed that SQL can change.\n");
     }
     script
+}
+
+/// Findings that are in no proposal.
+fn write_rest(script: &mut String, report: &Report) {
+    let mut alone: Vec<&Finding> = by_saving(report);
+    alone.retain(|finding| !finding.in_proposal && !finding.sql.is_empty());
+    // Indexes go and settings come before tables are cleaned up: a VACUUM then has less to read.
+    alone.sort_by_key(|finding| order(finding.rule));
+    if alone.is_empty() {
+        return;
+    }
+    heading(script, "In no table's proposal");
+    comment(
+        script,
+        "What is commented out is yours to decide. Read its risks, then remove the dashes, or run pgshrink advise again with \
+         --accept and the finding's id: it is then simulated together with the rest of its table.",
+    );
+    let write = |script: &mut String| alone.iter().for_each(|finding| write_alone(script, finding));
+    match online::is_asked(report) {
+        true => online::write_settings(script, write),
+        false => write(script),
+    }
 }
 
 fn head(report: &Report) -> String {
@@ -68,6 +80,9 @@ fn head(report: &Report) -> String {
             shown::size(disk.after)
         ),
     );
+    if online::is_asked(report) {
+        online::write_usage(&mut script);
+    }
     // A startup file may have switched these off, and a script in another encoding is another script.
     script.push_str("\n\\set ON_ERROR_STOP on\n\\set AUTOCOMMIT on\n\\encoding UTF8\n");
     script.push_str("SET standard_conforming_strings = on;\n");
@@ -84,6 +99,9 @@ fn head(report: &Report) -> String {
          DO $$ BEGIN RAISE EXCEPTION 'this script was made for another database than %: see its first line', \
          pg_catalog.current_database(); END $$;\n\\endif\n",
     );
+    if online::is_asked(report) {
+        online::write_variables(&mut script, report);
+    }
     script
 }
 
@@ -105,6 +123,10 @@ fn write_proposal(script: &mut String, proposal: &Proposal, titles: &BTreeMap<&s
                 comment_lines(script, proof, "      ");
             }
         }
+    }
+    if let Some(online) = &proposal.online {
+        online::write_proposal(script, &shown::object(&proposal.object), online);
+        return;
     }
     for warning in &proposal.warnings {
         comment(script, &format!("! {warning}"));

@@ -223,7 +223,13 @@ pub fn read_expressions(cluster: &Cluster, table: &mut Table) {
     let of_expressions: Vec<_> = columns.filter(|column| column.table_column == 0).collect();
     let fields = of_expressions
         .iter()
-        .map(|column| format!("pg_column_size({0}), null, ({0})::text", column.definition));
+        // As the collector measures them: a row's value has its short header, and the row a header of 24 bytes.
+        .map(|column| {
+            format!(
+                "case when ({0}) is not null then pg_column_size(row({0})) - 24 end, null, ({0})::text",
+                column.definition
+            )
+        });
     let fields: Vec<_> = fields.collect();
     if fields.is_empty() {
         return;

@@ -20,6 +20,7 @@ pub(super) fn strip(snapshot: &mut Snapshot) {
             literals.replace_in(&mut index.predicate);
             for column in &mut index.columns {
                 column.definition = literals.replaced(&column.definition);
+                column.expression_values = None;
             }
         }
         if let Some(sample) = &mut table.sample {

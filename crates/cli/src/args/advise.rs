@@ -40,6 +40,11 @@ pub struct AdviseArgs {
     /// Print the SQL of all proposals, in the order in which it is to be run, instead of a table
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub sql: bool,
+    /// With --sql: write tables anew while they are in use, in steps that can be run again; only the exchange locks, for moments
+    ///
+    /// It takes a primary key, and room for a second table. Where a table cannot be written anew in this way, the script says why.
+    #[arg(long, requires = "sql", help_heading = "Output")]
+    pub online: bool,
     /// Write the report as one HTML file, too
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_HTML", help_heading = "Output")]
     pub html: Option<PathBuf>,
@@ -107,6 +112,7 @@ Examples:
   pgshrink advise \"host=db dbname=shop\" --html report.html --price storage=0.115/GB-month
   pgshrink advise \"host=db dbname=shop\" --save shop.json.zst
   pgshrink advise --snapshot shop.json.zst --sql
+  pgshrink advise \"host=db dbname=shop\" --sql --online > shop.sql
   pgshrink advise \"host=db dbname=shop\" --table 'sales.order_*' --fail-above 1GB
 
 Rights that are enough to see everything but raw pages:

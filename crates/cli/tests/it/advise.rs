@@ -172,6 +172,9 @@ fn indexes_are_right(snapshot: &Snapshot) {
     assert!(open.predicate.as_ref().unwrap().contains("'secret'"));
     let sizes = open.columns[0].expression_sizes.as_ref().unwrap();
     assert_eq!(sizes.iter().flatten().collect::<Vec<_>>(), vec![&7; 30], "a header of one byte, in 30 rows");
+    let values = open.columns[0].expression_values.as_ref().unwrap();
+    assert_eq!(values.len(), sizes.len());
+    assert!(values.iter().flatten().all(|value| value == "secret") && values.iter().flatten().count() == 30);
     assert!(open.columns[0].is_deduplicable && !open.columns[1].is_deduplicable);
     assert!(index("orders_nulls").nulls_not_distinct && index("orders_nulls").columns[0].order_flags == 1);
     assert!(index("orders_pkey").is_primary && index("orders_pkey").constraint.is_some());

@@ -11,7 +11,7 @@ use pgshrink_testkit::{Cluster, Server};
 use std::collections::BTreeMap;
 
 /// No files: no service, no password.
-struct NoFiles;
+pub(crate) struct NoFiles;
 
 impl Files for NoFiles {
     fn read(&self, _: &std::path::Path) -> std::io::Result<Vec<u8>> {

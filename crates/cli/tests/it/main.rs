@@ -8,6 +8,7 @@ mod advise_definitions;
 mod advise_files;
 mod advise_limits;
 mod advise_many;
+mod advise_online;
 mod advise_rights;
 mod advise_sample;
 mod arguments;

@@ -404,6 +404,7 @@ fn proposals() -> Vec<Proposal> {
             warnings: vec![
                 "The view public.order_totals is bound to the old table, and is made anew.".into(),
             ],
+            online: None,
         },
         Proposal {
             object: object("table", "events", None),
@@ -416,6 +417,7 @@ fn proposals() -> Vec<Proposal> {
                 "ACCESS EXCLUSIVE on public.events, for its duration",
             )],
             warnings: vec![],
+            online: None,
         },
     ]
 }
@@ -477,6 +479,7 @@ pub fn odd(tables: usize) -> Report {
                 bloat_bytes: 0,
                 sql: vec![Step { title: odd.into(), statements: found.sql.clone(), lock: odd.into() }],
                 warnings: vec![odd.into()],
+                online: None,
             });
         }
         report.findings.push(found);

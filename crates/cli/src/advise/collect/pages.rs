@@ -14,16 +14,22 @@ const PENDING_MAX: usize = 4;
 const CONFLICT_ATTEMPTS: u32 = 4;
 const _: () = assert!(PENDING_MAX * (REQUEST_PAGES * 11 + 128) < REQUEST_BYTES_MAX);
 
-/// These blocks of a relation, but for those that are gone or empty.
+/// Blocks of one relation that are wanted.
+pub(super) struct Wanted<'b> {
+    pub(super) relation: u32,
+    pub(super) blocks: &'b [u32],
+}
+
+/// The pages of each of them, but for those that are gone or empty: all relations are asked about at once. A relation of which no page
+/// could be read has the reason instead.
 pub(super) fn read(
     session: &mut Session,
     access: &PageAccess,
     segment_blocks: u32,
-    relation: u32,
-    blocks: &[u32],
-) -> Tried<Vec<Page>> {
+    wanted: &[Wanted<'_>],
+) -> Tried<Vec<Result<Vec<Page>, Refusal>>> {
     let sql = match access {
-        PageAccess::None => return Ok(Ok(Vec::new())),
+        PageAccess::None => return Ok(Ok(wanted.iter().map(|_| Ok(Vec::new())).collect())),
         // The name is looked up at once; the OID is what was sampled.
         PageAccess::Pageinspect(schema) => format!(
             "SELECT b, {schema}.get_raw_page((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c \
@@ -40,48 +46,60 @@ pub(super) fn read(
         Ok(statement) => statement,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let mut pages = Vec::with_capacity(blocks.len());
-    let mut refused: Option<Refusal> = None;
-    let mut left: Vec<&[u32]> = blocks.chunks(REQUEST_PAGES).collect();
+    let mut pages: Vec<Vec<Page>> = wanted.iter().map(|_| Vec::new()).collect();
+    let mut refused: Vec<Option<Refusal>> = wanted.iter().map(|_| None).collect();
+    let mut left: Vec<Chunk<'_>> = Vec::new();
+    for (at, Wanted { relation, blocks }) in wanted.iter().enumerate() {
+        let chunks = blocks.chunks(REQUEST_PAGES);
+        left.extend(chunks.map(|blocks| Chunk { at, relation: *relation, blocks }));
+    }
     for attempt in 1..=CONFLICT_ATTEMPTS {
-        let again = session.pipelined(|pipeline| ask(pipeline, &statement, relation, &left, &mut pages))?;
-        let (conflicts, others): (Vec<_>, Vec<_>) =
-            again.into_iter().partition(|(_, refusal)| refusal.kind == RefusalKind::Conflict);
-        let mut all = others;
-        if attempt == CONFLICT_ATTEMPTS {
-            all.extend(conflicts);
-            left.clear();
-        } else {
-            left = conflicts.into_iter().map(|(chunk, _)| chunk).collect();
+        let failed = session.pipelined(|pipeline| ask(pipeline, &statement, &left, &mut pages))?;
+        let is_again =
+            |refusal: &Refusal| refusal.kind == RefusalKind::Conflict && attempt < CONFLICT_ATTEMPTS;
+        left.clear();
+        for (chunk, refusal) in failed {
+            match is_again(&refusal) {
+                true => left.push(chunk),
+                false => drop(refused[chunk.at].get_or_insert(refusal)),
+            }
         }
-        refused = refused.or(all.into_iter().map(|(_, refusal)| refusal).next());
         if left.is_empty() {
             break;
         }
         rest(attempt);
     }
-    pages.sort_by_key(|page: &Page| page.block);
+    pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| page.block));
     // Some pages are better than none.
-    match refused {
-        Some(refusal) if pages.is_empty() => Ok(Err(refusal)),
-        _ => Ok(Ok(pages)),
-    }
+    let of = |(pages, refused): (Vec<Page>, Option<Refusal>)| match refused {
+        Some(refusal) if pages.is_empty() => Err(refusal),
+        _ => Ok(pages),
+    };
+    Ok(Ok(pages.into_iter().zip(refused).map(of).collect()))
+}
+
+/// Blocks of one request.
+#[derive(Clone, Copy)]
+struct Chunk<'b> {
+    /// The place of its relation among those that are wanted.
+    at: usize,
+    relation: u32,
+    blocks: &'b [u32],
 }
 
 /// Sends all requests, and gives those that failed.
 fn ask<'b>(
     pipeline: &mut Pipeline<'_>,
     statement: &Statement,
-    relation: u32,
-    chunks: &[&'b [u32]],
-    pages: &mut Vec<Page>,
-) -> Result<Vec<(&'b [u32], Refusal)>, ClientError> {
-    let relation = relation.to_string();
+    chunks: &[Chunk<'b>],
+    pages: &mut [Vec<Page>],
+) -> Result<Vec<(Chunk<'b>, Refusal)>, ClientError> {
     let mut failed = Vec::new();
     let (mut sent, mut answered) = (0, 0);
     while answered < chunks.len() {
         while sent < chunks.len() && pipeline.pending() < PENDING_MAX {
-            let list: Vec<String> = chunks[sent].iter().map(u32::to_string).collect();
+            let relation = chunks[sent].relation.to_string();
+            let list: Vec<String> = chunks[sent].blocks.iter().map(u32::to_string).collect();
             let list = format!("{{{}}}", list.join(","));
             pipeline.request(statement, &[Some(relation.as_bytes()), Some(list.as_bytes())])?;
             sent += 1;
@@ -91,7 +109,7 @@ fn ask<'b>(
                 let block = row.get(0).and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes);
                 let block = block.and_then(|block| u32::try_from(block).ok());
                 if let (Some(block), Some(image)) = (block, row.get(1).filter(|page| tuple::is_page(page))) {
-                    pages.push(Page { block, image: image.to_vec() });
+                    pages[chunks[answered].at].push(Page { block, image: image.to_vec() });
                 }
             }
             Some(Reply::Complete(_)) => answered += 1,

@@ -1,7 +1,7 @@
 //! The query that reads rows of some blocks, and its answers.
 //!
-//! One row of an answer has the place of a row, its `xmin`, and three arrays: what is known of each value without looking into it,
-//! sizes of expressions, and values as text. Arrays, since a query has 1,664 columns at most, and a table 1,600.
+//! One row of an answer has the place of a row, its `xmin`, and four arrays: what is known of each value without looking into it,
+//! sizes of expressions, values as text, and values of expressions as text. Arrays, since a query has 1,664 columns at most, and a table 1,600.
 //!
 //! A value's text may be much longer than what is stored: a numeric of 8 bytes has 131,072 digits, a compressed document of 30 KB may
 //! have megabytes. So texts are cut on the server, and what was cut counts as not read.
@@ -30,6 +30,8 @@ pub(super) struct Question {
     pub(super) values: Vec<usize>,
     /// Expressions of indexes.
     pub(super) expressions: Vec<Expression>,
+    /// Values are read, of expressions too.
+    has_values: bool,
     /// `pg_column_toast_chunk_id` exists: PostgreSQL 17.
     pub(super) knows_chunks: bool,
 }
@@ -54,6 +56,8 @@ pub(super) struct Seen {
     pub(super) stored: Vec<Option<Known>>,
     /// Of expressions: bytes as they are stored in the index.
     pub(super) expressions: Vec<Option<u32>>,
+    /// Their values, under the same limits; none where no values are read.
+    pub(super) expression_values: Vec<Option<String>>,
     /// None: NULL, too large, or too long.
     pub(super) values: Vec<Option<String>>,
 }
@@ -88,6 +92,7 @@ impl Question {
             values: if has_values { stored.clone() } else { Vec::new() },
             stored,
             expressions: Vec::new(),
+            has_values,
             knows_chunks: major >= 17,
         }
     }
@@ -113,17 +118,22 @@ impl Question {
         let sizes = (0..self.expressions.len())
             .map(|at| format!("pg_column_size(x.e{at}) * 0 + pg_column_size(ROW(x.e{at})) - 24"));
         let most = self.value_chars_max() + 1;
-        let values = self.values.iter().map(|at| {
-            format!("CASE WHEN pg_column_size(x.c{at}) <= {VALUE_BYTES_MAX} THEN left(format('%s', x.c{at}), {most}) END")
-        });
+        let text = |name: String| {
+            format!(
+                "CASE WHEN pg_column_size({name}) <= {VALUE_BYTES_MAX} THEN left(format('%s', {name}), {most}) END"
+            )
+        };
+        let values = self.values.iter().map(|at| text(format!("x.c{at}")));
+        let texts = (0..self.expression_values()).map(|at| text(format!("x.e{at}")));
         let list = |parts: &mut dyn Iterator<Item = String>| parts.collect::<Vec<_>>().join(", ");
         format!(
-            "SELECT x.place, x.version, ARRAY[{}]::int8[], ARRAY[{}]::int4[], ARRAY[{}]::text[] FROM (\
+            "SELECT x.place, x.version, ARRAY[{}]::int8[], ARRAY[{}]::int4[], ARRAY[{}]::text[], ARRAY[{}]::text[] FROM (\
              SELECT t.ctid AS place, t.xmin AS version{inner} FROM ONLY {} AS t \
              WHERE t.ctid >= $1::tid AND t.ctid < $2::tid) AS x",
             list(&mut { known }),
             list(&mut { sizes }),
             list(&mut { values }),
+            list(&mut { texts }),
             self.sql_name,
         )
     }
@@ -160,8 +170,14 @@ impl Question {
         }
     }
 
+    /// How many expressions have their values read.
+    fn expression_values(&self) -> usize {
+        if self.has_values { self.expressions.len() } else { 0 }
+    }
+
     fn value_chars_max(&self) -> usize {
-        (ROW_CHARS_MAX / self.values.len().max(1)).clamp(VALUE_CHARS_MIN, VALUE_CHARS_MAX)
+        (ROW_CHARS_MAX / (self.values.len() + self.expression_values()).max(1))
+            .clamp(VALUE_CHARS_MIN, VALUE_CHARS_MAX)
     }
 
     /// Reads a row of the answer. None: it is not of the expected shape.
@@ -183,11 +199,13 @@ impl Question {
             .collect();
         let sizes = elements(row.get(3)?, self.expressions.len())?;
         let values = elements(row.get(4)?, self.values.len())?;
+        let texts = elements(row.get(5)?, self.expression_values())?;
         Some(Seen {
             place: RowPlace(u32::from_be_bytes(block), u16::from_be_bytes(item)),
             xmin: u32::from_be_bytes(row.get(1)?.try_into().ok()?),
             stored: stored?,
             expressions: sizes.into_iter().map(|size| size.and_then(short)).collect(),
+            expression_values: texts.into_iter().map(|text| text.and_then(value)).collect(),
             values: values.into_iter().map(|text| text.and_then(value)).collect(),
         })
     }

@@ -160,9 +160,12 @@ impl Sampler<'_> {
         sample.other_pages = self.other_pages(table, &pages, unseen)?;
         for (number, expression) in question.expressions.iter().enumerate() {
             let sizes = taken.rows.iter().map(|row| row.expressions.get(number).copied().flatten()).collect();
+            let texts = taken.rows.iter().map(|row| row.expression_values.get(number).cloned().flatten());
+            let texts = self.wanted.has_values.then(|| texts.collect());
             let index = relation.table.indexes.get_mut(expression.index);
             if let Some(column) = index.and_then(|index| index.columns.get_mut(expression.column)) {
                 column.expression_sizes = Some(sizes);
+                column.expression_values = texts;
             }
         }
         fill(&relation.table, &question, taken.rows, &places, &mut sample, self.wanted.has_values);
@@ -251,15 +254,31 @@ impl Sampler<'_> {
         let toast = table.toast.map(|toast| (toast.oid, toast.bytes.main, "TOAST"));
         let all: Vec<_> = indexes.chain(toast).filter(|(_, bytes, _)| *bytes > 0).collect();
         let each = (pages.others / u32::try_from(all.len().max(1)).unwrap_or(u32::MAX)).min(OTHER_PAGES_MAX);
+        if all.is_empty() || pages.access == PageAccess::None {
+            return Ok(Vec::new());
+        }
+        let page_count = |bytes: u64| u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+        let blocks: Vec<Vec<u32>> =
+            all.iter().map(|(_, bytes, _)| spread(page_count(*bytes), each)).collect();
+        let wanted = all.iter().zip(&blocks);
+        let wanted: Vec<_> =
+            wanted.map(|((oid, ..), blocks)| pages::Wanted { relation: *oid, blocks }).collect();
+        let read = match pages::read(self.session, &pages.access, pages.segment_blocks, &wanted)? {
+            Ok(read) => read,
+            Err(refusal) => {
+                unseen.add(format!("raw pages of what belongs to {}", shown(table)), refusal.to_string(), "");
+                return Ok(Vec::new());
+            }
+        };
         let mut found = Vec::new();
-        for (oid, bytes, name) in all {
-            let page_count = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
-            let blocks = spread(page_count, each);
-            let what = format!("{} ({name})", shown(table));
-            let mut budget = PageBudget { access: pages.access.clone(), ..*pages };
-            let pages = self.images(oid, &what, &blocks, &mut budget, unseen)?;
-            if !pages.is_empty() {
-                found.push(RelationPages { oid, page_count, pages });
+        for ((oid, bytes, name), read) in all.into_iter().zip(read) {
+            match read {
+                Ok(pages) if pages.is_empty() => {}
+                Ok(pages) => found.push(RelationPages { oid, page_count: page_count(bytes), pages }),
+                Err(refusal) => {
+                    let what = format!("raw pages of {} ({name})", shown(table));
+                    unseen.add(what, refusal.to_string(), "");
+                }
             }
         }
         Ok(found)
@@ -277,7 +296,9 @@ impl Sampler<'_> {
         if blocks.is_empty() || pages.access == PageAccess::None {
             return Ok(Vec::new());
         }
-        match pages::read(self.session, &pages.access, pages.segment_blocks, relation, blocks)? {
+        let wanted = [pages::Wanted { relation, blocks }];
+        let read = pages::read(self.session, &pages.access, pages.segment_blocks, &wanted)?;
+        match read.and_then(|mut read| read.pop().unwrap_or(Ok(Vec::new()))) {
             Ok(images) => Ok(images),
             Err(refusal) => {
                 unseen.add(format!("raw pages of {what}"), refusal.to_string(), "");

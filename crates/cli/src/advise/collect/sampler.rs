@@ -210,7 +210,8 @@ impl Reader<'_> {
                 let own = bytes(row);
                 left = left.saturating_sub(own);
                 if left == 0 {
-                    row.values.iter_mut().for_each(|value| *value = None);
+                    let values = row.values.iter_mut().chain(&mut row.expression_values);
+                    values.for_each(|value| *value = None);
                 }
             }
         }
@@ -222,7 +223,8 @@ impl Reader<'_> {
 }
 
 fn bytes(row: &Seen) -> u64 {
-    let values: usize = row.values.iter().flatten().map(String::len).sum();
+    let values = row.values.iter().chain(&row.expression_values);
+    let values: usize = values.flatten().map(String::len).sum();
     let count = row.stored.len() + row.expressions.len();
     (count as u64).saturating_mul(VALUE_OVERHEAD).saturating_add(values as u64)
 }

@@ -38,6 +38,8 @@ pub struct Retype {
     pub type_name: String,
     /// `format_type` is not enough where the type must be created before: `CREATE TYPE … AS ENUM (…)`.
     pub prepare: Vec<String>,
+    /// Statements that have to be committed before any row is converted, with names that need no `search_path`.
+    pub first: Vec<String>,
     /// The conversion in SQL, with the column's quoted name in it: `"id"::uuid`.
     pub using: String,
     /// How the new column is laid out.

@@ -102,6 +102,7 @@ pub(crate) fn retype(table: &Table, column: usize, kind: &str) -> Edit {
         column,
         type_name: kind.to_owned(),
         prepare: Vec::new(),
+        first: Vec::new(),
         using: String::new(),
         layout,
         images: images.map(|place| (*place != Place::Null).then(|| vec![0; bytes])).collect(),

@@ -128,11 +128,31 @@ impl PlanError {
 /// # Errors
 /// See [`PlanError`].
 pub fn plan(request: &Request<'_>, method: Method) -> Result<Plan, PlanError> {
-    match method {
-        Method::InPlace => in_place(&[*request]),
-        Method::Offline => offline::plan(&Subject::new(request)?),
-        Method::Online => online::plan(&Subject::new(request)?),
+    let subject = Subject::new(request)?;
+    let mut plan = match method {
+        Method::InPlace => return in_place(&[*request]),
+        Method::Offline => offline::plan(&subject)?,
+        Method::Online => online::plan(&subject)?,
+    };
+    if let Some(step) = first(&[subject]) {
+        if let Some(prepare) = plan.rewrite.as_mut().and_then(|rewrite| rewrite.parts.first_mut()) {
+            prepare.steps.insert(0, step.clone());
+        }
+        plan.steps.insert(0, step);
     }
+    Ok(plan)
+}
+
+/// What new types need before any row is converted. Each statement commits by itself.
+fn first(subjects: &[Subject<'_>]) -> Option<Step> {
+    let retyped = subjects.iter().flat_map(|subject| subject.changes.retyped());
+    let statements: Vec<String> = retyped.flat_map(|(_, retype)| retype.first.iter().cloned()).collect();
+    (!statements.is_empty()).then(|| Step {
+        title: "What new types need: outside of any transaction, as it has to be committed before rows are converted"
+            .to_owned(),
+        statements,
+        lock: String::new(),
+    })
 }
 
 /// The script for tables whose columns change together, as foreign keys connect them: all in one transaction, in place.
@@ -141,7 +161,9 @@ pub fn plan(request: &Request<'_>, method: Method) -> Result<Plan, PlanError> {
 /// See [`PlanError`].
 pub fn in_place(requests: &[Request<'_>]) -> Result<Plan, PlanError> {
     let subjects = requests.iter().map(Subject::new).collect::<Result<Vec<_>, _>>()?;
-    in_place::plan(&subjects)
+    let mut plan = in_place::plan(&subjects)?;
+    plan.steps.splice(0..0, first(&subjects));
+    Ok(plan)
 }
 
 /// A statement that stops a script if the table, or what depends on it, is not as the snapshot has it: for scripts that need no plan.

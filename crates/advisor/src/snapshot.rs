@@ -56,6 +56,9 @@ pub struct Server {
     pub settings: BTreeMap<String, String>,
     /// Installed extensions: name to version.
     pub extensions: BTreeMap<String, String>,
+    /// Installed extensions: name to schema.
+    #[serde(default)]
+    pub extension_schemas: BTreeMap<String, String>,
     /// Since when the counters count (`pg_stat_database.stats_reset`), in seconds since 1970.
     pub counting_since_s: Option<i64>,
     /// Whether the role is a superuser.

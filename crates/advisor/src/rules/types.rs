@@ -135,7 +135,7 @@ fn retype(column: &Column, index: usize, conversion: Conversion, proof: String) 
         is_dropped: false,
     };
     let Conversion { type_name, prepare, images, .. } = conversion;
-    Retype { column: index, type_name, prepare, using, layout, images, proof }
+    Retype { column: index, type_name, prepare, first: Vec::new(), using, layout, images, proof }
 }
 
 /// The type that fits a column's sampled values, whatever else depends on the column.

@@ -42,22 +42,26 @@ fn candidate(snapshot: &Snapshot, table: &Table, column: usize, means: &Means<'_
         (sql::qualified(&table.schema, &table.name), sql::quote_ident(&of.name));
     let type_name = format!("zson({})", sql::quote_literal(&profile));
     let learn = format!(
-        "SELECT zson_learn({}, {}, {});",
+        "zson_learn({}, {}, {});",
         sql::quote_literal(&quoted_table),
         sql::quote_literal(&of.name),
         sql::quote_literal(&profile)
     );
-    let mut prepare = Vec::new();
+    let schema = snapshot.server.extension_schemas.get("zson").map_or("public", String::as_str);
+    let schema = sql::quote_ident(schema);
+    let (mut first, mut sql) = (Vec::new(), Vec::new());
     if !snapshot.server.extensions.contains_key("zson") {
-        prepare.push("CREATE EXTENSION IF NOT EXISTS zson;".to_owned());
+        first.push(format!("CREATE EXTENSION IF NOT EXISTS zson SCHEMA {schema};"));
+        sql.push("CREATE EXTENSION IF NOT EXISTS zson;".to_owned());
     }
-    prepare.push(learn);
-    let alter = format!("ALTER TABLE {quoted_table} ALTER COLUMN {quoted_column} TYPE {type_name};");
-    let sql = prepare.iter().cloned().chain([alter]).collect();
+    first.push(format!("SELECT {schema}.{learn}"));
+    sql.push(format!("SELECT {learn}"));
+    sql.push(format!("ALTER TABLE {quoted_table} ALTER COLUMN {quoted_column} TYPE {type_name};"));
     let retype = Retype {
         column,
-        type_name,
-        prepare,
+        type_name: format!("{schema}.{type_name}"),
+        prepare: Vec::new(),
+        first,
         using: quoted_column,
         layout: Column {
             name: of.name.clone(),

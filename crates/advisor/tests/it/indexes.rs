@@ -123,6 +123,7 @@ fn retype(
         column,
         type_name: type_name.to_owned(),
         prepare: Vec::new(),
+        first: Vec::new(),
         using: String::new(),
         layout,
         images: texts.iter().map(|text| text.as_deref().map(image)).collect(),

@@ -255,6 +255,7 @@ fn a_table_that_alter_table_writes_anew_is_as_large_as_computed() {
                 column: 0,
                 type_name: "integer".to_owned(),
                 prepare: Vec::new(),
+                first: Vec::new(),
                 using: "a::integer".to_owned(),
                 layout: layout::Column {
                     name: "a".to_owned(),

@@ -5,6 +5,7 @@
 // clippy.toml lets tests unwrap; what they share stands outside of a #[test] and is a test all the same.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod advised;
 mod backend;
 mod calls;
 mod cancel;

@@ -13,6 +13,7 @@ pub fn retype(table: &Table, column: &str, type_name: &str, using: &str) -> Edit
         column,
         type_name: type_name.to_owned(),
         prepare: Vec::new(),
+        first: Vec::new(),
         using: using.to_owned(),
         layout: layout::Column {
             name: String::new(),

@@ -110,6 +110,8 @@ fn query() -> String {
             'settings', (SELECT json_object_agg(name, setting) FROM pg_settings
                 WHERE (name IN ({SETTINGS}) OR name LIKE 'autovacuum%') AND setting IS NOT NULL),
             'extensions', (SELECT coalesce(json_object_agg(extname, extversion), '{{}}') FROM pg_extension),
+            'extension_schemas', (SELECT coalesce(json_object_agg(extname, nspname), '{{}}')
+                FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace),
             'counting_since_s', (SELECT extract(epoch FROM stats_reset)::int8 FROM pg_stat_database
                 WHERE datname = current_database()),
             'is_superuser', current_setting('is_superuser') = 'on',

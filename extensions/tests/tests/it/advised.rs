@@ -49,7 +49,8 @@ fn an_accepted_column_of_documents_is_converted_with_a_dictionary() {
             database.sql(&advise(&database, words));
             database.sql("vacuum event");
             assert_eq!(sum("doc::jsonb"), rows, "{before}");
-            let dictionaries = "select set_config('search_path', quote_ident(nspname), false) from pg_extension
+            let dictionaries =
+                "select set_config('search_path', quote_ident(nspname), false) from pg_extension
                     join pg_namespace n on n.oid = extnamespace where extname = 'zson' \\gset
                 select count(*) from zson_dictionaries";
             assert_eq!(database.sql(dictionaries), "1", "{before}");

@@ -116,8 +116,9 @@ fn the_examples_in_the_help_are_accepted() {
     let texts = command.get_subcommands().chain([&command]).filter_map(|sub| sub.get_after_help());
     for text in texts.map(|text| text.to_string().replace("\\\n", " ")) {
         for line in text.lines().map(str::trim).filter(|line| line.starts_with("pgshrink ")) {
-            // What stands behind a pipe is another program's.
+            // What stands behind a pipe is another program's, and where output goes is the shell's.
             let line = line.split(" | ").next().unwrap_or(line);
+            let line = line.split(" > ").next().unwrap_or(line);
             let words = split_words(line);
             let parsed = Cli::read(&words);
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());

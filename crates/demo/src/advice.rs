@@ -184,11 +184,11 @@ fn systems(report: &Report) -> Value {
         |rows: &[Row]| rows.iter().fold((0, 0), |sum, row| (sum.0 + row.plain_size, sum.1 + row.shrunk_size));
     let first = |rows: &[Row]| all(&rows[..rows.len().min(1)]);
     let found = [
-        ("wire", all(&report.rows), "COPY, a JSON result, a base backup, a replica and pgbench"),
-        ("zson", first(&report.documents), "a table of documents, beside jsonb"),
-        ("cfs", first(&report.tablespaces), "a table with four indexes in a compressed tablespace"),
-        ("backup", first(&report.backup), "the whole server, beside its data directory"),
-        ("advisor", first(&report.advice), "a table after the script of pgshrink advise"),
+        ("wire", all(&report.rows), "COPY, replication, backup, pgbench"),
+        ("zson", first(&report.documents), "documents, beside jsonb"),
+        ("cfs", first(&report.tablespaces), "a table with four indexes"),
+        ("backup", first(&report.backup), "the whole server"),
+        ("advisor", first(&report.advice), "a table and the script for it"),
     ];
     let systems = found.into_iter().filter(|(_, (before, _), _)| *before > 0);
     let systems: Vec<_> = systems

@@ -31,6 +31,9 @@ const GROWTH: [u32; 2] = [2, 3];
 const WRITTEN_BYTES: u64 = 64 << 20;
 /// Pages at least that a trial needs.
 const NOTED_MIN: usize = 96;
+/// A trial in vain counts only where at most one in so many of the pages looked at was empty: the rest may still be in
+/// the server's buffers.
+const EMPTY_ONE_IN: usize = 8;
 /// Of the pages that are looked at, one in so many without the dictionary lets all be looked at.
 const LACKING_ONE_IN: usize = 8;
 /// Pages at most that are stored anew in one piece, with the file open for that time.
@@ -57,6 +60,17 @@ pub struct Trained {
     pub goes_on: bool,
 }
 
+/// How a trial went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trial {
+    /// The file has a new dictionary.
+    Won,
+    /// None pays.
+    InVain,
+    /// None pays, but many pages were empty.
+    InVainEarly,
+}
+
 /// Of one file.
 struct Known {
     id: ContainerId,
@@ -67,6 +81,8 @@ struct Known {
     pages_due: u32,
     written_due: u64,
     patience: u64,
+    /// Many pages were empty at the last trial.
+    was_early: bool,
     /// What the process keeps its dictionaries by.
     name: StoreName,
     /// The next block to be stored anew.
@@ -79,7 +95,8 @@ impl Known {
     fn new(id: ContainerId, name: StoreName) -> Known {
         let pages_due = Thresholds::default().first_pages;
         let (written_due, patience) = (WRITTEN_BYTES, 1);
-        Known { id, pages: 0, written: 0, pages_due, written_due, patience, name, next: None, stored: 0 }
+        let (was_early, next, stored) = (false, None, 0);
+        Known { id, pages: 0, written: 0, pages_due, written_due, patience, was_early, name, next, stored }
     }
 
     /// Is to be tried again later.
@@ -88,12 +105,21 @@ impl Known {
         (self.pages, self.written) = (pages, written);
         self.pages_due = pages.saturating_mul(GROWTH[usize::from(has_won)]);
         self.written_due = written.saturating_add(WRITTEN_BYTES * self.patience);
+        self.was_early = false;
+    }
+
+    /// Says little, as most of the file may be still to come.
+    fn tried_early(&mut self, pages: u32, written: u64) {
+        self.tried(pages, written, true);
+        self.written_due = written.saturating_add(WRITTEN_BYTES / 8);
+        self.was_early = true;
     }
 
     /// Whether a trial is due. A file that rests is what it will be for a while, so that less has to be new in it.
     fn is_due(&self, pages: u32, written: u64, rests: bool) -> bool {
         let has_grown = pages > self.pages.saturating_add(self.pages / 4);
-        let is_other = written > self.written.saturating_add(WRITTEN_BYTES / 8);
+        let enough = if self.was_early { 0 } else { WRITTEN_BYTES / 8 };
+        let is_other = written > self.written.saturating_add(enough);
         pages >= self.pages_due || written >= self.written_due || rests && (has_grown || is_other)
     }
 }
@@ -165,8 +191,12 @@ impl Trainer {
         if !may_train || !known.is_due(pages, written, rests) {
             return Ok(None);
         }
-        let Some(is_new) = work.train(pages)? else { return Ok(None) };
-        known.tried(pages, written, is_new);
+        let Some(trial) = work.train(pages)? else { return Ok(None) };
+        let is_new = trial == Trial::Won;
+        match trial {
+            Trial::InVainEarly => known.tried_early(pages, written),
+            Trial::Won | Trial::InVain => known.tried(pages, written, is_new),
+        }
         known.next = is_new.then_some(0);
         Ok(is_new.then_some(Trained { is_new, goes_on: true, ..Trained::default() }))
     }
@@ -243,23 +273,25 @@ impl Work<'_, '_> {
 
     /// Trains a dictionary and puts it into the file, if it pays. `None`: most pages are empty, as those that the
     /// server has just made and not written yet.
-    fn train(self, pages: u32) -> Result<Option<bool>, Problem> {
+    fn train(self, pages: u32) -> Result<Option<Trial>, Problem> {
         let Work { pinned, name, how, workspace } = self;
         let store = Pages::over(pinned, name);
         if pinned.dictionary_ids()?.len() >= DICTIONARIES_MAX {
-            return Ok(Some(false));
+            return Ok(Some(Trial::InVain));
         }
         let newest = pinned.newest_dictionary();
         let blocks: Vec<u64> = match newest {
             None => first_blocks(pages.into()).collect(),
             Some(_) => later_blocks(pages.into()).collect(),
         };
+        let looked_at = blocks.len();
         let mut policy = DictionaryPolicy::new(Thresholds::default());
         let (mut page, mut noted) = ([0; PAGE_SIZE], 0);
         for block in blocks {
             let block = block as u32;
             match store.read(block, &mut page, workspace) {
-                Ok(stored) if stored.payload_len > 0 => {
+                // A file that is being converted has zeros for pages that are still in the server's buffers.
+                Ok(stored) if stored.payload_len > 0 && page != [0; PAGE_SIZE] => {
                     policy.note(store.in_relation(block), &page, stored.payload_len);
                     noted += 1;
                 }
@@ -277,8 +309,9 @@ impl Work<'_, '_> {
             .trial(codec, &how.policy, present.as_ref(), pages)
             .map_err(|source| problem(StoreError::Page { block: 0, source }))?;
         match found {
-            Some(better) => store.add_dictionary(&better).map(|_| Some(true)).map_err(problem),
-            None => Ok(Some(false)),
+            Some(better) => store.add_dictionary(&better).map(|_| Some(Trial::Won)).map_err(problem),
+            None if (looked_at - noted) * EMPTY_ONE_IN > looked_at => Ok(Some(Trial::InVainEarly)),
+            None => Ok(Some(Trial::InVain)),
         }
     }
 }

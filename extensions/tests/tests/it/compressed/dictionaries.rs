@@ -65,6 +65,25 @@ fn a_file_gets_a_dictionary_for_what_it_has_and_for_what_comes() {
     });
 }
 
+/// The copy's pages are for the most part in buffers when it is converted, and come with the checkpoint.
+#[test]
+fn a_file_whose_pages_came_after_the_first_trial_gets_one_too() {
+    Server::each_with_extensions("dictionaries for pages that come late", &MAJORS, |server| {
+        let settings = [("cfs.gc_period", "50ms"), ("shared_buffers", "256MB")];
+        let server = Compressed::start(server, &settings);
+        let of = |database: &str, sql: &str| server.cluster.psql().database(database).sql(sql).unwrap();
+        server.sql("create database whole");
+        of("whole", "create extension cfs; create table lines (id int, line text)");
+        of("whole", &rows("lines", 1, 120_000));
+        server.sql("create database copied template whole");
+        of("copied", "select cfs_compress_relation('lines', 'zstd:1'); select cfs_wait('lines')");
+        // Time for trials that are too early.
+        std::thread::sleep(Duration::from_secs(2));
+        let count = "checkpoint; select dictionaries from cfs_relations where relation = 'lines'::regclass";
+        wait_for("a dictionary", || of("copied", count) != "0");
+    });
+}
+
 #[test]
 fn small_files_get_none_and_none_is_trained_while_that_is_off() {
     Server::each_with_extensions("no dictionaries", &MAJORS, |server| {

@@ -11,10 +11,10 @@ use std::time::Instant;
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::{self, ForkNumber, Oid};
 use pgrx::{PgSqlErrorCode as Code, name, pg_extern};
-use pgshrink_cfs::PAGES_MAX;
-use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, Thresholds, first_blocks};
-use pgshrink_cfs::estimate::{self, Allocation, Estimate, Method, extrapolated};
+use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, Thresholds};
+use pgshrink_cfs::estimate::{Allocation, Estimate, Method};
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
+use pgshrink_cfs::segment::PLAIN_PAGES_MAX;
 
 use crate::report;
 
@@ -23,6 +23,12 @@ const SAMPLE_MIN: i32 = 1;
 const SAMPLE_MAX: i32 = 100_000;
 /// Pages between two looks at interrupts: more than fit into the near caches, less than a tenth of a second.
 const BATCH_PAGES: usize = 512;
+/// What a record takes in a container, a page's entry and a container's head (`formats/cfs.md`).
+const RECORD: Allocation = Allocation { header_bytes: 16, granule_bytes: 16 };
+const ENTRY_BYTES: u64 = 8;
+const HEAD_BYTES: u64 = 12 << 10;
+/// Pages of a container: 1 GB.
+const SEGMENT_PAGES: u64 = 1 << 17;
 
 type Page = [u8; PAGE_SIZE];
 
@@ -186,7 +192,7 @@ fn measure(relation: &Relation, all: u64, sampled: u64) -> Vec<(Estimate, u64)> 
             pgrx::check_for_interrupts!();
             let clock = &mut || begun.elapsed();
             estimate
-                .add(&mut codec, &pages, dictionary.as_ref(), Allocation::RECORD, clock)
+                .add(&mut codec, &pages, dictionary.as_ref(), RECORD, clock)
                 .unwrap_or_else(|error| raise(&error));
         }
     }
@@ -195,16 +201,23 @@ fn measure(relation: &Relation, all: u64, sampled: u64) -> Vec<(Estimate, u64)> 
     found.into_iter().zip(dictionaries.iter().map(|dictionary| bytes(dictionary) as u64)).collect()
 }
 
-/// For each method the dictionary that the relation would get, if one pays: trained on the pages that conversion trains on.
+/// For each method the dictionary that the relation would get, if one pays.
 fn trained(relation: &Relation, all: u64, methods: &[Method]) -> Vec<Option<PageDictionary>> {
-    let pages = relation.read(first_blocks(all));
+    let thresholds = Thresholds::default();
+    let samples = u64::from(thresholds.first_pages);
+    if all < samples {
+        return methods.iter().map(|_| None).collect();
+    }
+    // Three of four are the first pages, one is from anywhere and judges.
+    let blocks = (0..samples).map(|at| if at % 4 == 3 { at * all / samples } else { at - at / 4 });
+    let pages = relation.read(blocks);
     let one = |method: &Method| {
         pgrx::check_for_interrupts!();
-        let mut policy = DictionaryPolicy::new(Thresholds::default());
+        let mut policy = DictionaryPolicy::new(thresholds);
         for (block, page) in &pages {
             policy.note(*block, page, PAGE_SIZE);
         }
-        let to_come = all.min(u64::from(PAGES_MAX)) as u32;
+        let to_come = all.min(SEGMENT_PAGES) as u32;
         let tried = policy.trial(&mut PageCodec::new(), &method.policy, None, to_come);
         tried.unwrap_or_else(|error| raise(&error))
     };
@@ -213,8 +226,13 @@ fn trained(relation: &Relation, all: u64, methods: &[Method]) -> Vec<Option<Page
 
 /// What the whole relation's containers take, from what its measured pages took.
 fn container_bytes(estimate: &Estimate, dictionary: u64, all: u64) -> u64 {
-    let records = extrapolated(estimate.allocated_bytes, estimate.page_count as u64, all);
-    estimate::container_bytes(all, records, dictionary)
+    if all <= u64::from(PLAIN_PAGES_MAX) || estimate.page_count == 0 {
+        return all * PAGE_SIZE as u64;
+    }
+    let allocated = u128::from(estimate.allocated_bytes) * u128::from(all);
+    let records = (allocated / estimate.page_count as u128) as u64;
+    let dictionary = if dictionary > 0 { dictionary + RECORD.header_bytes as u64 } else { 0 };
+    records + all * ENTRY_BYTES + all.div_ceil(SEGMENT_PAGES) * (HEAD_BYTES + dictionary)
 }
 
 fn raise(error: &pgshrink_cfs::page::Error) -> ! {

@@ -109,36 +109,6 @@ fn small_files_get_none_and_none_is_trained_while_that_is_off() {
     });
 }
 
-/// The first pages have nothing in common with the others: a dictionary of theirs would serve nobody.
-#[test]
-fn an_estimate_is_near_what_the_container_takes_that_conversion_leaves_behind() {
-    Server::each_with_extensions("estimates beside containers", &MAJORS, |server| {
-        let server = Compressed::start(server, &SETTINGS);
-        server.sql(
-            "create table lines (id int, line text); insert into lines select i, md5(i::text) || md5('a' || i) || md5('b' || i) from generate_series(1, 12000) i",
-        );
-        server.sql(&rows("lines", 12_001, 80_000));
-        let estimated = server
-            .sql("select dictionary, disk_bytes from cfs_estimate('lines') where compression = 'zstd:1'");
-        let (has_dictionary, estimated) = estimated.split_once('|').unwrap();
-        assert_eq!(has_dictionary, "t");
-        let estimated: f64 = estimated.parse().unwrap();
-        server.sql("alter table lines set tablespace fast");
-        wait_for("a dictionary", || dictionaries(&server, "lines") > 0);
-        let main =
-            "select sum(disk_bytes) from cfs_places p cross join lateral cfs_segments(p.tablespace, p.file) s
-            where p.oid = 'lines'::regclass and s.fork = 'main'";
-        let mut found = 0.0;
-        let is_near = || {
-            server.sql("checkpoint; select cfs_gc_relation('lines'); checkpoint");
-            found = server.sql(main).parse().unwrap();
-            f64::abs(estimated / found - 1.0) < 0.05
-        };
-        let result = wait_until(Duration::from_secs(60), "pages stored anew", is_near);
-        assert!(result.is_ok(), "{estimated} estimated, {found} found");
-    });
-}
-
 #[test]
 fn what_recovery_wrote_in_a_hurry_is_stored_anew() {
     Server::each_with_extensions("recovery in a hurry", &MAJORS, |server| {

@@ -422,6 +422,14 @@ pub enum ReadError {
         /// What it should be.
         expected: usize,
     },
+    /// Two tables are one.
+    #[error("a damaged snapshot: {table} has the OID {oid}, which another table has too")]
+    Twice {
+        /// `schema.name`
+        table: String,
+        /// Of both.
+        oid: u32,
+    },
     /// More than a server can have.
     #[error("a damaged snapshot: {what}: {found} bytes, expected {most} at most")]
     TooMuch {
@@ -449,6 +457,7 @@ impl Snapshot {
             return Err(ReadError::Format { found: head.format });
         }
         let snapshot: Snapshot = serde_json::from_slice(json)?;
+        check::apart(&snapshot.tables)?;
         snapshot.tables.iter().try_for_each(check::table)?;
         snapshot.catalogs.iter().try_for_each(check::catalog)?;
         Ok(snapshot)

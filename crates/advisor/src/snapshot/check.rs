@@ -4,11 +4,23 @@
 //! overflow.
 
 use super::{CatalogTable, ReadError, Table};
+use std::collections::HashSet;
 
 /// Bytes of a relation: 2^32 pages.
 const RELATION_BYTES_MAX: u64 = 1 << 45;
 /// Bytes of a value.
 const VALUE_BYTES_MAX: u32 = 1 << 30;
+
+/// Each table has an OID of its own.
+pub(super) fn apart(tables: &[Table]) -> Result<(), ReadError> {
+    let mut seen = HashSet::new();
+    match tables.iter().find(|table| !seen.insert(table.oid)) {
+        Some(table) => {
+            Err(ReadError::Twice { table: format!("{}.{}", table.schema, table.name), oid: table.oid })
+        }
+        None => Ok(()),
+    }
+}
 
 /// A table with all that belongs to it.
 pub(super) fn table(table: &Table) -> Result<(), ReadError> {
@@ -107,4 +119,12 @@ fn what_no_server_can_have_is_refused() {
     };
     assert!(matches!(table(&sampled(u32::MAX)), Err(ReadError::TooMuch { .. })));
     assert!(matches!(table(&sampled(VALUE_BYTES_MAX)), Err(ReadError::Inconsistent { .. })), "other lists");
+}
+
+#[test]
+fn two_tables_of_one_oid_are_refused_by_name() {
+    let of = |oid: u32| Table { oid, schema: "s".to_owned(), name: format!("t{oid}"), ..Table::default() };
+    assert!(apart(&[of(1), of(2)]).is_ok());
+    let error = apart(&[of(1), of(7), of(7)]).unwrap_err().to_string();
+    assert!(error.contains("s.t7") && error.contains("OID 7"), "{error}");
 }

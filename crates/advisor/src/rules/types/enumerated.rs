@@ -32,7 +32,8 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
         .as_ref()
         .is_some_and(|known| known.distinct < 0.0 || known.distinct > LABELS_MAX as f64);
     let has_room = counts.len() * VALUES_PER_LABEL_MIN <= values.count();
-    let are_labels = counts.keys().all(|label| !label.is_empty() && label.len() <= NAME_BYTES_MAX);
+    let are_labels =
+        counts.len() > 1 && counts.keys().all(|label| !label.is_empty() && label.len() <= NAME_BYTES_MAX);
     if !is_settled || is_refuted || !has_room || !are_labels {
         return None;
     }

@@ -53,6 +53,7 @@ soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of 
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked \
 	  -p pgshrink-extension-tests --test it -- cfs:: compressed:: exec:: live:: power:: twin:: --skip suite
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --locked -p pgshrink-advisor --test it -- --skip browser
+	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --locked -p pgshrink-cli --test it -- advise_
 	tools/miri
 	fuzz/run $(SOAK_SECONDS)
 

@@ -94,7 +94,7 @@ enum Killed {
 #[test]
 fn a_table_with_everything_is_written_anew_by_the_printed_script() {
     const ORDER: &str = "shop.\"order\"";
-    Server::each("the online script for a table with everything", &[15, 16, 18], |server| {
+    Server::each("the online script for a table with everything", &[15, 18], |server| {
         let cluster = cluster(server);
         load(&cluster, include_str!("../../../advisor/tests/it/plan/rich.sql"), server.major);
         let script = Script::of(&cluster, &[&LAYOUT[..], &["--table", "shop.order"]].concat());
@@ -196,7 +196,7 @@ fn longest_wait_ms(cluster: &Cluster, oid: &str) -> f64 {
 
 #[test]
 fn psql_is_killed_in_every_step_while_writers_are_at_work() {
-    Server::each("the online script under writers and kills", &[15, 16, 18], |server| {
+    Server::each("the online script under writers and kills", &[15, 18], |server| {
         let cluster = Cluster::builder().server(server).conf("log_lock_waits", "on").start().unwrap();
         cluster.sql(TABLES).unwrap();
         let script = Script::of(&cluster, &[&LAYOUT[..], &["--table", "t"]].concat());

@@ -78,7 +78,7 @@ impl Server {
     /// # Panics
     /// When none of the majors is here: nothing was tested.
     pub fn each(test: &str, majors: &[u32], run: impl FnMut(&ServerBinaries)) {
-        each(test, &Server::chosen(majors), Server::find, run);
+        each(test, majors, Server::find, run);
     }
 
     /// As [`Server::each`], on the copies of [`Server::with_extensions`].
@@ -86,7 +86,7 @@ impl Server {
     /// # Panics
     /// When none of the majors is here: nothing was tested.
     pub fn each_with_extensions(test: &str, majors: &[u32], run: impl FnMut(&ServerBinaries)) {
-        each(test, &Server::chosen(majors), Server::with_extensions, run);
+        each(test, majors, Server::with_extensions, run);
     }
 
     /// The majors that `PGSHRINK_TEST_MAJORS` names, such as `16,17`, or `majors` where it is not set.
@@ -112,7 +112,7 @@ fn each(
 ) {
     let mut ran = Vec::new();
     let mut lacking = Vec::new();
-    for &major in majors {
+    for major in Server::chosen(majors) {
         match find(major) {
             Ok(server) => {
                 println!("{test}: on PostgreSQL {}", server.version);

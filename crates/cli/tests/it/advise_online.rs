@@ -7,7 +7,7 @@ mod compared;
 use crate::advise::start;
 use crate::advise_definitions::NoFiles;
 use crate::backup::{pgshrink, refused};
-use compared::{assert_same, assert_same_dump, catalogs, cluster, dump, load, rows};
+use compared::{ORDER, RELATIONS, assert_same, assert_same_dump, catalogs, cluster, dump, load, rows};
 use pgshrink_pgclient::connection::{Connection, Options};
 use pgshrink_pgclient::{Error, Surroundings};
 use pgshrink_testkit::{Cluster, Rng, Seed, Server, TempDir};
@@ -93,24 +93,11 @@ enum Killed {
 
 #[test]
 fn a_table_with_everything_is_written_anew_by_the_printed_script() {
-    const ORDER: &str = "shop.\"order\"";
     Server::each("the online script for a table with everything", &[15, 18], |server| {
         let cluster = cluster(server);
         load(&cluster, include_str!("../../../advisor/tests/it/plan/rich.sql"), server.major);
         let script = Script::of(&cluster, &[&LAYOUT[..], &["--table", "shop.order"]].concat());
-        let relations = [
-            ORDER,
-            "shop.open_orders",
-            "shop.totals",
-            "shop.on_totals",
-            "shop.positional",
-            "shop.joined",
-            "shop.clashing",
-            "shop.summary",
-            "shop.on_summary",
-            "shop.item",
-        ];
-        let seen = || (catalogs(&cluster), relations.map(|relation| rows(&cluster, relation)));
+        let seen = || (catalogs(&cluster), RELATIONS.map(|relation| rows(&cluster, relation)));
         let (before, dump_before) = (seen(), dump(&cluster));
         let attributes = format!(
             "select count(*) from pg_attribute where attrelid = '{ORDER}'::regclass and attisdropped"

@@ -7,6 +7,22 @@ use pgshrink_advisor::snapshot::{Column, Table};
 use pgshrink_testkit::{Cluster, Error, ServerBinaries};
 use std::collections::BTreeMap;
 
+/// Of the rich schema: the table that is written anew.
+pub const ORDER: &str = "shop.\"order\"";
+/// It, and what reads it.
+pub const RELATIONS: [&str; 10] = [
+    ORDER,
+    "shop.open_orders",
+    "shop.totals",
+    "shop.on_totals",
+    "shop.positional",
+    "shop.joined",
+    "shop.clashing",
+    "shop.summary",
+    "shop.on_summary",
+    "shop.item",
+];
+
 /// A cluster on which logical decoding works.
 pub fn cluster(server: &ServerBinaries) -> Cluster {
     Cluster::builder().server(server).conf("wal_level", "logical").start().unwrap()

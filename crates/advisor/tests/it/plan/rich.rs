@@ -6,20 +6,6 @@ use pgshrink_advisor::plan::{Method, Request, plan};
 use pgshrink_testkit::{Cluster, Server};
 
 const SCHEMA: &str = include_str!("rich.sql");
-const ORDER: &str = "shop.\"order\"";
-const RELATIONS: [&str; 10] = [
-    ORDER,
-    "shop.open_orders",
-    "shop.totals",
-    "shop.on_totals",
-    "shop.positional",
-    "shop.joined",
-    "shop.clashing",
-    "shop.summary",
-    "shop.on_summary",
-    "shop.item",
-];
-
 /// Live columns, in another order.
 fn shuffled(columns: &[pgshrink_advisor::snapshot::Column]) -> Vec<usize> {
     let live: Vec<usize> = (0..columns.len()).filter(|index| !columns[*index].is_dropped).collect();

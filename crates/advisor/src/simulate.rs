@@ -27,7 +27,6 @@ use crate::arrangement::{Arrangement, Source, is_new_table, removals};
 use crate::edit::{Edit, Retype};
 use crate::index;
 use crate::layout::heap::PAGE_BYTES;
-use crate::snapshot::sample::Place;
 use crate::snapshot::{ForkBytes, Sample, Server, Table};
 use place::Relation;
 use rows::Rows;
@@ -235,9 +234,8 @@ impl<'t> Simulation<'t> {
 
     /// Whether a sampled row has a value in the TOAST table.
     fn is_outside(&self, row: usize) -> bool {
-        let is_outside =
-            |place: &Place| matches!(place, Place::External | Place::ExternalPglz | Place::ExternalLz4);
-        self.sample.columns.iter().any(|column| column.places.get(row).is_some_and(is_outside))
+        let mut places = self.sample.columns.iter().filter_map(|column| column.places.get(row));
+        places.any(|place| place.is_external())
     }
 
     fn toast_sizes(&self, filled: &Filled) -> (ForkBytes, u64) {

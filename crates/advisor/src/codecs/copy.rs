@@ -121,7 +121,7 @@ impl Lengths {
         let stored = sampled.sizes.iter().zip(&sampled.places);
         for ((size, place), text) in stored.zip(sampled.values.iter().flatten()) {
             let Some(text) = text else { continue };
-            let (stored, long) = if is_compressed(*place) { &mut compressed } else { &mut plain };
+            let (stored, long) = if place.is_compressed() { &mut compressed } else { &mut plain };
             *stored += f64::from(*size);
             *long += text.len() as f64;
         }
@@ -137,19 +137,11 @@ impl Lengths {
         let bytes = match text {
             Some(text) => text.len() as f64,
             None if place == Place::Null => 2.0,
-            None if is_compressed(place) => stored * self.compressed,
+            None if place.is_compressed() => stored * self.compressed,
             None => stored * self.plain,
         };
-        (bytes, is_outside(place))
+        (bytes, place.is_external())
     }
-}
-
-fn is_compressed(place: Place) -> bool {
-    matches!(place, Place::Pglz | Place::Lz4 | Place::ExternalPglz | Place::ExternalLz4)
-}
-
-fn is_outside(place: Place) -> bool {
-    matches!(place, Place::External | Place::ExternalPglz | Place::ExternalLz4)
 }
 
 /// Rows of some blocks that follow each other in the table.

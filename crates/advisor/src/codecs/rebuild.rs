@@ -18,7 +18,7 @@ use crate::finding::Change;
 use crate::heap_page::{PageBytes, varlena, write};
 use crate::layout;
 use crate::layout::heap::PAGE_BYTES;
-use crate::snapshot::sample::{Page, Place};
+use crate::snapshot::sample::Page;
 use crate::snapshot::{Sample, Table};
 
 /// Pages of a relation that are measured here at most.
@@ -259,8 +259,7 @@ impl ByBlock {
 /// Bytes of a sampled value in the TOAST table; 0: it is not there.
 fn external_bytes(sample: &Sample, column: usize, row: usize) -> u64 {
     let Some(sampled) = sample.columns.get(column) else { return 0 };
-    let is_external =
-        matches!(sampled.places.get(row), Some(Place::External | Place::ExternalPglz | Place::ExternalLz4));
+    let is_external = sampled.places.get(row).is_some_and(|place| place.is_external());
     if is_external { sampled.sizes.get(row).copied().unwrap_or(0).into() } else { 0 }
 }
 

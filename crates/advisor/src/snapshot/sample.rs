@@ -58,6 +58,18 @@ pub enum Place {
     Missing,
 }
 
+impl Place {
+    /// In the TOAST table.
+    pub fn is_external(self) -> bool {
+        matches!(self, Place::External | Place::ExternalPglz | Place::ExternalLz4)
+    }
+
+    /// Compressed, wherever it is.
+    pub fn is_compressed(self) -> bool {
+        matches!(self, Place::Pglz | Place::Lz4 | Place::ExternalPglz | Place::ExternalLz4)
+    }
+}
+
 /// A column's values in the rows' order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledColumn {

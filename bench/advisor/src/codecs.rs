@@ -25,7 +25,7 @@ const BYTES_MIN: f64 = 256.0 * 1024.0;
 pub fn table(bench: &Bench) -> Result<Table> {
     let lab = bench.lab()?;
     let advice = lab.advice()?;
-    let about = "zstd:1 everywhere, predicted from a sample of at most 8 MB of a table, and found. cfs: the table's own pages, without the maps, after `cfs_compress_relation` on a copy of the \
+    let about = "zstd:1 everywhere, predicted from a sample of at most 32 MB of a table, and found. cfs: the table's own pages, without the maps, after `cfs_compress_relation` on a copy of the \
         database, as `cfs_segments` says. zson: `pg_total_relation_size` after the SQL of the finding was run on a copy. wire: the \
         whole answer to COPY TO STDOUT, carried by a gateway's link. Relations below 256 KiB are not judged: small files stay plain.";
     let columns = [
@@ -99,7 +99,6 @@ fn figure(codecs: &Json, path: &str) -> Option<f64> {
 
 fn cfs(lab: &Lab, advice: &Json) -> Result<Vec<Line>> {
     let copy = lab.copy()?;
-    lab.sql("postgres", "alter system set cfs.convert_rate = 0; select pg_reload_conf()")?;
     let judged: Vec<(&str, f64, f64)> = codecs(advice)
         .filter_map(|(name, codecs)| Some((name, number(codecs, "/bytes"), figure(codecs, "/pages")?)))
         .filter(|(_, bytes, _)| *bytes >= BYTES_MIN)
@@ -110,10 +109,9 @@ fn cfs(lab: &Lab, advice: &Json) -> Result<Vec<Line>> {
             &format!("select cfs_compress_relation('\"{name}\"', '{CHOICE}'); select cfs_wait('\"{name}\"')"),
         )?;
     }
-    wait_for_dictionaries(lab, copy)?;
+    wait_for_rest(lab, copy)?;
     let mut lines = Vec::new();
     for (name, now, predicted) in judged {
-        lab.sql(copy, &format!("checkpoint; select cfs_gc_relation('\"{name}\"'); checkpoint"))?;
         let found = lab.sql(
             copy,
             &format!(
@@ -127,17 +125,18 @@ fn cfs(lab: &Lab, advice: &Json) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Collectors train dictionaries in the background, and store older pages anew with them: until nothing has changed for a while.
-fn wait_for_dictionaries(lab: &Lab, database: &str) -> Result<()> {
+/// Collectors train dictionaries in the background, store older pages anew with them, and pack files to which nobody writes: until nothing
+/// has changed for a while.
+fn wait_for_rest(lab: &Lab, database: &str) -> Result<()> {
     const PAUSE: Duration = Duration::from_secs(3);
-    const LOOKS_MAX: u32 = 100;
+    const LOOKS_MAX: u32 = 300;
     const SAME_LOOKS: u32 = 10;
     let (mut last, mut same) = (String::new(), 0);
     for _ in 0..LOOKS_MAX {
         std::thread::sleep(PAUSE);
         let found = lab.sql(
             database,
-            "checkpoint; select count(*), sum(live_bytes), sum(dictionaries) from cfs_places p
+            "checkpoint; select count(*), sum(disk_bytes), sum(dictionaries) from cfs_places p
              cross join lateral cfs_segments(p.tablespace, p.file) s where s.form = 'compressed'",
         )?;
         same = if found == last { same + 1 } else { 0 };
@@ -146,7 +145,7 @@ fn wait_for_dictionaries(lab: &Lab, database: &str) -> Result<()> {
             return Ok(());
         }
     }
-    Err("dictionaries are still trained after minutes".into())
+    Err("files still change after minutes".into())
 }
 
 fn zson(lab: &Lab, advice: &Json) -> Result<Vec<Line>> {

@@ -15,7 +15,7 @@ const ERROR_PERCENT_MAX: f64 = 2.0;
 pub fn proposals(bench: &Bench) -> Result<Table> {
     let lab = bench.lab()?;
     let advice = lab.advice()?;
-    let about = "`pg_total_relation_size` of each table with a proposal: now, as `pgshrink advise` predicts it from a sample of at most 8 MB, and \
+    let about = "`pg_total_relation_size` of each table with a proposal: now, as `pgshrink advise` predicts it from a sample of at most 32 MB, and \
         after its script was run on a copy of the database and the table was vacuumed. `off`: predicted to found. Corpora are as \
         their schema has them; `r_…` are tables that each have something for a rule.";
     let columns = [

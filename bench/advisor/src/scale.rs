@@ -57,7 +57,7 @@ fn tables(from: u32, to: u32) -> String {
     format!(
         "do $$ begin for n in {from}..{to} loop
            execute format('create table t_%s (a boolean not null, b bigint primary key, c int not null, d text, e timestamptz)', n);
-           execute format('insert into t_%s select true, n, n % 7, ''row '' || n, now() from generate_series(1, 2000) n', n);
+           execute format('insert into t_%s select true, n, n %% 7, ''row '' || n, now() from generate_series(1, 2000) n', n);
            execute format('create index on t_%s (c)', n);
            execute format('create index on t_%s (d)', n);
          end loop; end $$"

@@ -64,9 +64,9 @@ pub struct Budget {
     pub compared_pages: usize,
     /// Pages to encode in all, once for each method. At 100 microseconds a page, the default takes 20 seconds of one thread.
     pub encodings: u64,
-    /// Bytes of COPY text of one table at most.
-    pub copy_bytes: usize,
-    /// Bytes of COPY text to send in all, once for each algorithm.
+    /// Bytes of COPY text of one table at most, for the default algorithm, and for each of the others.
+    pub copy_bytes: [usize; 2],
+    /// Bytes of COPY text to send in all, for all algorithms together.
     pub copy_bytes_total: u64,
     /// Bytes of documents of one column at most.
     pub document_bytes: usize,
@@ -80,8 +80,8 @@ impl Default for Budget {
             relation_pages: 384,
             compared_pages: 64,
             encodings: 200_000,
-            copy_bytes: 8 << 20,
-            copy_bytes_total: 512 << 20,
+            copy_bytes: [32 << 20, 8 << 20],
+            copy_bytes_total: 2 << 30,
             document_bytes: 8 << 20,
             document_bytes_total: 32 << 20,
         }

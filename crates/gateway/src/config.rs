@@ -91,7 +91,7 @@ impl Default for GatewayConfig {
             workers: None,
             observe: false,
             observe_file: PathBuf::new(),
-            observe_cpu_percent: 0.5,
+            observe_cpu_percent: 0.25,
             observe_write_s: 60,
             observe_days: pgshrink_egress::DEFAULT_LIMITS.days,
             observe_clients: pgshrink_egress::DEFAULT_LIMITS.lines,

@@ -46,7 +46,7 @@ use pgshrink_wire::message::tag;
 pub use buffer::READ_BUFFER_SIZE;
 pub use cancel::{CancelHandle, Closer};
 pub use copy::CopyOut;
-pub use pipeline::{Pipeline, REQUEST_BYTES_MAX, Reply, Statement};
+pub use pipeline::{Execution, Pipeline, REQUEST_BYTES_MAX, Reply, Statement};
 pub use place::{Phase, Place};
 pub use results::{Event, Results};
 pub use socket::ADDRESS_COUNT_MAX;

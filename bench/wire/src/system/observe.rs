@@ -35,7 +35,7 @@ const WORKS: [(&str, Work); 4] = [
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "One gateway that observes, beside two that do not, in front of one server on a machine whose processors are \
         all busy: transactions, or COPY, per second, divided by those of the first, round by round in turn. CPU is that of the \
-        gateway for a transaction or a COPY. pgbench runs 8 clients. Nothing is compressed for clients; half a percent of a \
+        gateway for a transaction or a COPY. pgbench runs 8 clients. Nothing is compressed for clients; a quarter of a percent of a \
         processor for each worker is spent on samples.";
     let columns = [
         ("work", Unit::Text),

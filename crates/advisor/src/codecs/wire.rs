@@ -12,7 +12,7 @@ use super::{Budget, Clock};
 use crate::finding::CodecFigure;
 use crate::snapshot::Table;
 
-/// Algorithms and levels: the two that a gateway offers unless something else is asked for, and zlib.
+/// Algorithms and levels: the two that a gateway offers unless something else is asked for, the default first, and zlib.
 pub const ALGORITHMS: [&str; 3] = ["zstd:1", "lz4:1", "zlib:6"];
 
 /// The part of a run of rows that teaches the encoder what comes before the others.
@@ -29,15 +29,21 @@ pub fn measure(table: &Table, budget: &mut Budget, clock: Clock<'_>) -> (u64, Ve
     if budget.copy_bytes_total == 0 {
         return nothing;
     }
-    let Some(copy) = CopyText::of(table, budget.copy_bytes) else { return nothing };
-    let cost = (copy.text.len() * ALGORITHMS.len()) as u64;
-    let Some(left) = budget.copy_bytes_total.checked_sub(cost) else {
+    let [first_max, others_max] = budget.copy_bytes;
+    let Some(copy) = CopyText::of(table, first_max) else { return nothing };
+    let fewer = if copy.text.len() > others_max { CopyText::of(table, others_max) } else { None };
+    let copies = ALGORITHMS.iter().enumerate().map(|(at, _)| match &fewer {
+        Some(fewer) if at > 0 => fewer,
+        _ => &copy,
+    });
+    let cost: usize = copies.clone().map(|copy| copy.text.len()).sum();
+    let Some(left) = budget.copy_bytes_total.checked_sub(cost as u64) else {
         budget.copy_bytes_total = 0;
         return nothing;
     };
     budget.copy_bytes_total = left;
-    let figure = |algorithms: &&str| {
-        let (bytes, time) = sent(&copy, algorithms, clock)?;
+    let figure = |(algorithms, copy): (&&str, &CopyText)| {
+        let (bytes, time) = sent(copy, algorithms, clock)?;
         let megabytes = copy.text.len() as f64 / 1e6;
         Some(CodecFigure {
             codec: (*algorithms).to_owned(),
@@ -46,7 +52,7 @@ pub fn measure(table: &Table, budget: &mut Budget, clock: Clock<'_>) -> (u64, Ve
             decompress_mb_s: None,
         })
     };
-    let figures: Option<Vec<_>> = ALGORITHMS.iter().map(figure).collect();
+    let figures: Option<Vec<_>> = ALGORITHMS.iter().zip(copies).map(figure).collect();
     (copy.of_all(copy.text.len() as u64), figures.unwrap_or_default())
 }
 

@@ -13,6 +13,7 @@ mod catalogs;
 mod choice;
 pub mod definitions;
 mod details;
+mod guarded;
 mod interrupt;
 mod opening;
 mod pages;

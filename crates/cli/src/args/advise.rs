@@ -82,12 +82,12 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1MB", hide_default_value = true)]
     #[arg(env = "PGSHRINK_ADVISE_MIN_SIZE", help_heading = "Sample")]
     pub min_size: u64,
-    /// Most bytes that are sampled of a table [default: 8MB]
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8MB", hide_default_value = true)]
+    /// Most bytes that are sampled of a table [default: 32MB]
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32MB", hide_default_value = true)]
     #[arg(env = "PGSHRINK_ADVISE_SAMPLE_SIZE", help_heading = "Sample")]
     pub sample_size: u64,
-    /// Most bytes that are sampled in all; many tables share them [default: 512MB]
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "512MB", hide_default_value = true)]
+    /// Most bytes that are sampled in all; many tables share them [default: 1GB]
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GB", hide_default_value = true)]
     #[arg(env = "PGSHRINK_ADVISE_SAMPLE_TOTAL", help_heading = "Sample")]
     pub sample_total: u64,
     /// Only findings of these rules: column_order,toast

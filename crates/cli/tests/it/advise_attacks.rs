@@ -168,3 +168,79 @@ fn a_session_that_a_pooler_lends_is_refused_before_it_is_changed() {
         assert!(!cluster.log().unwrap().contains("set_config"), "nothing is left behind");
     });
 }
+
+/// Says in the log that it was called, as what a type is converted to text with.
+const SPILL: &str = "
+    create type mood as enum ('ok');
+    create function spill(mood) returns text language plpgsql immutable as $$begin raise log 'spilled'; return 'ok'; end$$;
+    create cast (mood as text) with function spill(mood) as implicit;
+    create type text as (a int);
+    create function spill(public.text) returns pg_catalog.text language plpgsql immutable as
+        $$begin raise log 'spilled'; return 'ok'; end$$;
+    create cast (public.text as pg_catalog.text) with function spill(public.text) as implicit;
+    create table shop (n int, b pg_catalog.text);
+    insert into shop select n, repeat('b', 40) from generate_series(1, 20000) n;
+    create index on shop (upper(b));
+    create table odd (n int, b public.text, m mood);
+    insert into odd select n, row(n)::public.text, 'ok' from generate_series(1, 20000) n;
+    create index on odd ((m::pg_catalog.text));
+    vacuum analyze; checkpoint;";
+
+/// Passes on what the client sends, and does something before the first message that has these words.
+fn at_message(listener: UnixListener, server: std::path::PathBuf, words: &'static [u8], act: impl FnOnce()) {
+    let mut act = Some(act);
+    for client in listener.incoming() {
+        let (Ok(mut client), Ok(mut server)) = (client, UnixStream::connect(&server)) else { return };
+        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        let mut part = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = client.read(&mut part) {
+            if part[..length].windows(words.len()).any(|window| window == words) {
+                act.take().into_iter().for_each(|act| act());
+            }
+            if server.write_all(&part[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = server.shutdown(Shutdown::Both);
+    }
+}
+
+#[test]
+fn a_cast_of_somebody_is_not_called_when_a_table_is_changed_before_it_is_read() {
+    let changes = [
+        "drop index shop_upper_idx; alter table shop alter column b type mood using 'ok'",
+        "drop index shop_upper_idx; alter table shop alter column b type public.text using row(1)::public.text",
+        "alter table shop rename to gone; create view shop as select n, spill('ok'::mood) as b from gone",
+        "alter table shop rename to gone; create table shop (n int, b mood); insert into shop values (1, 'ok')",
+    ];
+    Server::each("casts", &[15, 18], |server| {
+        for change in changes {
+            let cluster = start(server);
+            cluster.sql(SPILL).unwrap();
+            // The index has called it.
+            let spilled = || cluster.log().unwrap().matches("spilled").count();
+            let before = spilled();
+            let keep = TempDir::new().unwrap();
+            let listener = UnixListener::bind(keep.path().join(".s.PGSQL.6432")).unwrap();
+            let (socket, own) = (cluster.socket_path(), cluster.psql());
+            thread::spawn(move || {
+                let change = || own.sql(change).map(drop).unwrap();
+                at_message(listener, socket, b"FROM ONLY public.shop AS t", change);
+            });
+            let conninfo =
+                format!("{} host={} port=6432", cluster.conninfo("postgres"), keep.path().display());
+            let path = keep.path().join("s.json");
+            ended(&["advise", &conninfo, "--min-size", "0", "--save", path.to_str().unwrap()], 0);
+            let snapshot = Snapshot::parse(&fs::read(&path).unwrap()).unwrap();
+            let unseen = snapshot.unseen.iter().find(|unseen| unseen.what.contains("shop"));
+            let why = &unseen.unwrap_or_else(|| panic!("{change}: {:?}", snapshot.unseen)).why;
+            assert!(why.contains("dropped or changed meanwhile"), "{change}: {why}");
+            assert_eq!(table(&snapshot, "odd").sample.as_ref().unwrap().rows.len(), 20_000, "{change}");
+            assert_eq!(spilled(), before, "{change}");
+        }
+    });
+}

@@ -27,11 +27,22 @@ pub struct Statement {
 #[derive(Debug)]
 pub struct Pipeline<'c> {
     connection: &'c mut Connection,
-    /// Sizes of the requests whose answers have not ended, the oldest first.
-    requests: std::collections::VecDeque<usize>,
+    /// Those whose answers have not ended, the oldest first.
+    requests: std::collections::VecDeque<Request>,
+    /// The sum of their sizes.
     bytes: usize,
     ended: Option<Outcome>,
 }
+
+#[derive(Debug)]
+struct Request {
+    size: usize,
+    /// Executions that have not ended.
+    executions: usize,
+}
+
+/// An execution of a statement with its parameters, in text form.
+pub type Execution<'p> = (&'p Statement, &'p [Option<&'p [u8]>]);
 
 /// How a request ended, until its ReadyForQuery has come.
 #[derive(Debug)]
@@ -107,27 +118,42 @@ impl Pipeline<'_> {
     /// [`Error::RequestLimit`] when there are too many parameters, or answers must be read first:
     /// [`has_room`](Self::has_room) tells.
     pub fn request(&mut self, statement: &Statement, parameters: &[Option<&[u8]>]) -> Result<(), Error> {
-        debug_assert_eq!(
-            statement.process_id,
-            self.connection.process_id(),
-            "a statement of another session"
-        );
-        check_count(parameters.len())?;
-        let size = size(parameters);
-        if self.bytes + size > REQUEST_BYTES_MAX {
-            let (found, allowed) = (self.bytes + size, REQUEST_BYTES_MAX);
+        self.request_all(&[(statement, parameters)])
+    }
+
+    /// Asks for several executions, one after the other, as one request. Its answer has the rows of all of them, and ends
+    /// as the last one ends, or with the first error: what comes behind that is not executed. They are one transaction,
+    /// unless there is a BEGIN among them.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub fn request_all(&mut self, executions: &[Execution<'_>]) -> Result<(), Error> {
+        let mut sum = 0;
+        for (statement, parameters) in executions {
+            debug_assert_eq!(
+                statement.process_id,
+                self.connection.process_id(),
+                "a statement of another session"
+            );
+            check_count(parameters.len())?;
+            sum += size(parameters);
+        }
+        if self.bytes + sum > REQUEST_BYTES_MAX {
+            let (found, allowed) = (self.bytes + sum, REQUEST_BYTES_MAX);
             return Err(Error::RequestLimit { what: "size of pipelined requests", found, allowed });
         }
         if self.connection.state == State::Broken {
             return Err(self.connection.closed());
         }
         let out = &mut self.connection.outgoing;
-        frontend::bind(out, &statement.name, parameters, Format::Binary);
-        frontend::execute(out);
+        for (statement, parameters) in executions {
+            frontend::bind(out, &statement.name, parameters, Format::Binary);
+            frontend::execute(out);
+        }
         frontend::sync(out);
         self.connection.state = State::Busy;
-        self.requests.push_back(size);
-        self.bytes += size;
+        self.requests.push_back(Request { size: sum, executions: executions.len() });
+        self.bytes += sum;
         Ok(())
     }
 
@@ -147,7 +173,7 @@ impl Pipeline<'_> {
     #[allow(clippy::should_implement_trait, reason = "a row borrows from the connection")]
     pub fn next(&mut self) -> Result<Option<Reply<'_>>, Error> {
         self.flush()?;
-        while let Some(&size) = self.requests.front() {
+        while !self.requests.is_empty() {
             let found = match self.connection.receive(Wait::Silence) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
@@ -155,6 +181,7 @@ impl Pipeline<'_> {
             };
             match (found.tag, self.ended.take()) {
                 (BIND_COMPLETE, None) => {}
+                (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY_RESPONSE, None) if self.has_more() => {}
                 (tag::DATA_ROW, None) => {
                     return self.connection.row(found.body).map(|row| Some(Reply::Row(row)));
                 }
@@ -168,7 +195,7 @@ impl Pipeline<'_> {
                     let report = Report::parse(self.connection.buffer.get(found.body));
                     self.ended = Some(Outcome::Failed(Box::new(report)));
                 }
-                (tag::READY_FOR_QUERY, Some(outcome)) => return Ok(Some(self.end_request(size, outcome))),
+                (tag::READY_FOR_QUERY, Some(outcome)) => return Ok(Some(self.end_request(outcome))),
                 (other, _) => {
                     let expected = "the parts of an answer in their order";
                     return Err(self.connection.unexpected("answer to Execute", expected, other));
@@ -178,9 +205,15 @@ impl Pipeline<'_> {
         Ok(None)
     }
 
-    fn end_request<'a>(&mut self, size: usize, outcome: Outcome) -> Reply<'a> {
-        self.requests.pop_front();
-        self.bytes -= size;
+    /// Ends an execution. False: it was the last of its request.
+    fn has_more(&mut self) -> bool {
+        let Some(request) = self.requests.front_mut() else { return false };
+        request.executions = request.executions.saturating_sub(1);
+        request.executions > 0
+    }
+
+    fn end_request<'a>(&mut self, outcome: Outcome) -> Reply<'a> {
+        self.bytes -= self.requests.pop_front().map_or(0, |request| request.size);
         if self.requests.is_empty() {
             self.connection.state = State::Ready;
         }

@@ -235,6 +235,40 @@ fn an_error_in_a_pipeline_is_the_answer_to_its_request_only() {
 }
 
 #[test]
+fn executions_of_one_request_are_one_transaction_and_end_with_the_first_error() {
+    Server::each("several executions", &MAJORS, |server| {
+        let cluster = Cluster::builder().server(server).start().unwrap();
+        cluster.sql("create table t (n int)").unwrap();
+        let mut connection = open(&cluster.conninfo("postgres")).unwrap();
+        let mut ready = |sql: &str| connection.prepare(sql).unwrap();
+        let [begin, lock, commit] =
+            ["begin", "lock table t in access exclusive mode", "commit"].map(&mut ready);
+        let locks =
+            ready("select mode from pg_locks where relation = 't'::regclass and pid = pg_backend_pid()");
+        let [insert, divide] = ["insert into t values (1)", "select 1 / $1::int"].map(&mut ready);
+        let mut pipeline = connection.pipeline().unwrap();
+        pipeline.request_all(&[(&begin, &[]), (&lock, &[]), (&locks, &[])]).unwrap();
+        pipeline.request(&commit, &[]).unwrap();
+        pipeline.request_all(&[(&insert, &[]), (&divide, &[Some(b"0")]), (&insert, &[])]).unwrap();
+        pipeline.request_all(&[(&begin, &[]), (&divide, &[Some(b"0")]), (&insert, &[])]).unwrap();
+        pipeline.request(&commit, &[]).unwrap();
+        pipeline.request_all(&[(&insert, &[]), (&insert, &[])]).unwrap();
+        assert_eq!(pipeline.pending(), 6);
+        let mut seen = Vec::new();
+        while let Some(reply) = pipeline.next().unwrap() {
+            seen.push(match reply {
+                Reply::Row(row) => String::from_utf8_lossy(row.get(0).unwrap()).into_owned(),
+                Reply::Complete(tag) => tag,
+                Reply::Failed(report) => report.sqlstate.clone(),
+            });
+        }
+        let locked = ["AccessExclusiveLock", "SELECT 1", "COMMIT"];
+        assert_eq!(seen, [&locked[..], &["22012", "22012", "ROLLBACK", "INSERT 0 1"]].concat());
+        assert_eq!(value(&mut connection, "select count(*) from t"), "2");
+    });
+}
+
+#[test]
 fn a_server_that_stops_in_the_middle_of_copy_is_an_error_at_once() {
     Server::each("a stopped server", &MAJORS, |server| {
         for how in [Stop::Immediate, Stop::Fast] {

@@ -23,7 +23,7 @@ fn copy_text_is_the_servers_byte_for_byte_and_its_wire_bytes_are_near_those_of_a
         assert!(copy.text.strip_suffix(b"\n") == Some(sent.as_bytes()), "{name}");
 
         let part = a_run_of_each(&whole, 5);
-        let budget = || Budget { copy_bytes: 64 << 20, ..Budget::default() };
+        let budget = || Budget { copy_bytes: [64 << 20; 2], ..Budget::default() };
         let (said_text, said) = wire::measure(&part, &mut budget(), None);
         let (text, is) = wire::measure(&whole, &mut budget(), None);
         assert_eq!(text, copy.text.len() as u64);

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-/// Blocks that are read together, at most. Rows cost less on the wire where the encoder knows their neighbours: runs of 16 blocks say what
-/// they do within 5 % for most tables, those of 8 say up to 8 % more.
-const RUN_BLOCKS_MAX: u32 = 16;
+/// Blocks that are read together, at most: about what the encoder of the wire looks back on, as rows cost less where it knows their
+/// neighbours.
+const RUN_BLOCKS_MAX: u32 = 64;
 
 /// The runs of a relation of so many blocks, in the order in which they are to be read.
 pub(super) struct Runs {
@@ -19,7 +19,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// `run_blocks`: how many blocks are read together, rounded to a power of two of 16 at most.
+    /// `run_blocks`: how many blocks are read together, rounded to a power of two of 64 at most.
     pub(super) fn new(blocks: u32, run_blocks: u32) -> Runs {
         let run_blocks = prior_power_of_two(run_blocks.clamp(1, RUN_BLOCKS_MAX));
         let runs = blocks.div_ceil(run_blocks);
@@ -75,7 +75,7 @@ fn every_block_comes_once_and_every_beginning_is_spread_over_the_table() {
         let here = first.iter().filter(|start| *start * 8 / 100_000 == part).count();
         assert!((5..=13).contains(&here), "{here} of 64 runs in part {part}");
     }
-    assert!(Runs::new(u32::MAX, 16).take(1000).all(|run| run.len() == 16 && run.start % 16 == 0));
+    assert!(Runs::new(u32::MAX, 64).take(1000).all(|run| run.len() == 64 && run.start % 64 == 0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Columns, statistics, indexes and foreign keys of tables: a query each, for many tables at a time.
 
 use super::super::Failure;
+use super::guarded::IS_BUILTIN;
 use super::relations::{Locked, listed};
 use super::session::{Session, Tried, text};
 use pgshrink_advisor::snapshot::{Column, ColumnStatistics, ForeignKey, Index};
@@ -61,7 +62,9 @@ pub(super) fn indexes(
     tables: &[u32],
     locked: &mut Locked,
 ) -> Result<BTreeMap<u32, Vec<FoundIndex>>, Failure> {
-    let sql = INDEXES.replace(":last_scan", if session.major() >= 16 { LAST_SCAN } else { "NULL::int8" });
+    let sql = INDEXES
+        .replace(":builtin", IS_BUILTIN)
+        .replace(":last_scan", if session.major() >= 16 { LAST_SCAN } else { "NULL::int8" });
     let found = locked.in_batches(session, tables, |session, list, _| {
         session.keyed::<FoundIndex>(&sql.replace(":tables", list))
     })?;
@@ -124,7 +127,6 @@ const DEFAULT: &str = "(SELECT pg_get_expr(f.adbin, f.adrelid) FROM pg_attrdef f
 
 const LAST_SCAN: &str = "extract(epoch FROM pg_stat_get_lastscan(c.oid))::int8";
 
-/// Built-in functions, operators and types are pinned: an index depends on those of others alone.
 const INDEXES: &str = "WITH referenced(oid, count) AS (
         SELECT conindid, count(*) FROM pg_constraint WHERE contype = 'f' GROUP BY conindid)
     SELECT i.indrelid::int8, row_to_json(r)::text FROM pg_index i
@@ -142,9 +144,7 @@ const INDEXES: &str = "WITH referenced(oid, count) AS (
         coalesce((SELECT h.inhparent FROM pg_inherits h WHERE h.inhrelid = c.oid LIMIT 1), 0)::int8 AS parent,
         pg_get_expr(i.indpred, i.indrelid) AS predicate,
         pg_stat_get_numscans(c.oid) AS scans, :last_scan AS last_scan_s,
-        NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
-            AND d.refclassid NOT IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_collation'::regclass,
-                'pg_opclass'::regclass, 'pg_extension'::regclass)) AS is_builtin,
+        :builtin AS is_builtin,
         (SELECT coalesce(json_agg(json_build_object(
             'table_column', i.indkey[k - 1],
             'definition', pg_get_indexdef(c.oid, k, true),

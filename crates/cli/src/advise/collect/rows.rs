@@ -224,9 +224,11 @@ impl Known {
 }
 
 /// Whether `octet_length` says how long a value is without its header, so that it can be seen where the value is, unless it is
-/// compressed.
+/// compressed. Of base types only: anybody may make others, and name them like those of the server.
 pub(super) fn tells_its_length(column: &Column) -> bool {
-    column.length == -1 && ["text", "varchar", "bpchar", "bytea"].contains(&column.base_type_id.as_str())
+    column.length == -1
+        && column.type_kind == 'b'
+        && ["text", "varchar", "bpchar", "bytea"].contains(&column.base_type_id.as_str())
 }
 
 /// The parameter that stands before all rows of a block.

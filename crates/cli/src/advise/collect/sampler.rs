@@ -5,11 +5,12 @@
 
 use super::super::Failure;
 use super::blocks::Runs;
+use super::guarded::Guarded;
 use super::rows::{Question, Seen, before};
 use super::session::{Refusal, RefusalKind, Session, Tried, rest};
 use pgshrink_advisor::snapshot::Table;
 use pgshrink_pgclient::Error as ClientError;
-use pgshrink_pgclient::connection::{Pipeline, Reply, Statement};
+use pgshrink_pgclient::connection::{Pipeline, Reply};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -64,8 +65,8 @@ pub(super) fn sample(
     let run_blocks = u32::try_from(budget / 32 / (8192 + outside)).unwrap_or(u32::MAX);
     let mut problems = Vec::new();
     for _ in 0..QUESTIONS_MAX {
-        let statement = match session.prepare(&question.sql(table))? {
-            Ok(statement) => statement,
+        let guarded = match Guarded::prepare(session, table, question, &question.sql(table))? {
+            Ok(guarded) => guarded,
             Err(refusal) if question.expressions.is_empty() => return Ok(Err(refusal)),
             Err(refusal) => {
                 problems.push(format!("expressions of its indexes: {refusal}"));
@@ -75,7 +76,7 @@ pub(super) fn sample(
         };
         let mut reader = Reader {
             question,
-            statement,
+            guarded,
             runs: Runs::new(blocks, run_blocks),
             queue: VecDeque::new(),
             budget,
@@ -112,7 +113,7 @@ pub(super) fn sample(
 
 struct Reader<'q> {
     question: &'q Question,
-    statement: Statement,
+    guarded: Guarded,
     runs: Runs,
     /// Runs that were asked for and are not taken, in their order.
     queue: VecDeque<Range<u32>>,
@@ -142,29 +143,33 @@ impl Reader<'_> {
     fn round(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Round, ClientError> {
         let mut stopped: Option<Round> = None;
         let (mut pending, mut rows) = (0, Vec::new());
+        // Each answer has a second one, to the end of its transaction.
+        let mut is_over = false;
         let mut last = Instant::now();
         loop {
-            while stopped.is_none() && pending < self.pending_max() {
+            while stopped.is_none() && pending < self.pending_max() && self.guarded.has_room(pipeline) {
                 if pending == self.queue.len() {
                     let Some(run) = self.runs.next() else { break };
                     self.queue.push_back(run);
                 }
                 let run = &self.queue[pending];
                 let (first, end) = (before(run.start), before(run.end));
-                pipeline.request(&self.statement, &[Some(first.as_bytes()), Some(end.as_bytes())])?;
+                self.guarded.request(pipeline, &first, &end)?;
                 pending += 1;
             }
-            if pending == 0 {
+            if pending == 0 && !is_over {
                 self.taken.is_whole = stopped.is_none();
                 return Ok(stopped.unwrap_or(Round::Done));
             }
             match pipeline.next()? {
+                Some(Reply::Complete(_) | Reply::Failed(_)) if is_over => is_over = false,
                 Some(Reply::Row(row)) if stopped.is_none() => match self.question.read(&row) {
                     Some(seen) => rows.push(seen),
                     None => stopped = Some(Round::Strange),
                 },
                 Some(Reply::Row(_)) => {}
                 Some(Reply::Complete(_)) => {
+                    is_over = true;
                     pending -= 1;
                     self.is_slow = last.elapsed() > SLOW;
                     last = Instant::now();
@@ -173,6 +178,7 @@ impl Reader<'_> {
                     }
                 }
                 Some(Reply::Failed(report)) => {
+                    is_over = true;
                     pending -= 1;
                     if stopped.is_none() {
                         let run = self.queue.front().cloned().unwrap_or_default();
@@ -238,12 +244,10 @@ fn reduce(
     refusal: &Refusal,
 ) -> Result<Vec<String>, Failure> {
     let mut problems = Vec::new();
-    let (first, end) = (before(run.start), before(run.end));
     if question.values.len() <= TRIALS_MAX {
         for at in question.values.clone() {
             let Some(sql) = question.trial_sql(table, at) else { continue };
-            let tried = session.with_parameters(&sql, &[&first, &end])?;
-            if let Err(refusal) = tried {
+            if let Err(refusal) = trial(session, table, question, &sql, run)? {
                 let name = table.columns.get(at).map_or("", |column| column.name.as_str());
                 problems.push(format!("values of the column {name}: {refusal}"));
                 question.values.retain(|kept| *kept != at);
@@ -259,4 +263,28 @@ fn reduce(
     }
     question.values.clear();
     Ok(vec![format!("all of its values: {refusal}")])
+}
+
+/// Asks about some blocks, and has no use for the answer.
+fn trial(
+    session: &mut Session,
+    table: &Table,
+    question: &Question,
+    sql: &str,
+    run: &Range<u32>,
+) -> Tried<()> {
+    let guarded = match Guarded::prepare(session, table, question, sql)? {
+        Ok(guarded) => guarded,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    session.pipelined(|pipeline| {
+        guarded.request(pipeline, &before(run.start), &before(run.end))?;
+        let mut refused = Ok(());
+        while let Some(reply) = pipeline.next()? {
+            if let Reply::Failed(report) = reply {
+                refused = Err(Refusal::of(report));
+            }
+        }
+        Ok(refused)
+    })
 }

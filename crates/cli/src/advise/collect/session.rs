@@ -1,7 +1,7 @@
 //! The one connection that everything is read over.
 //!
 //! Invariants:
-//! 1. Every query is a read-only transaction of its own, and ends within the timeouts of `opening`.
+//! 1. Every query is a read-only transaction of its own, but for what `guarded` puts before it, and ends within the timeouts of `opening`.
 //! 2. It waits for a lock for a second at most, and holds none but ACCESS SHARE.
 //! 3. An error that concerns one query is a [`Refusal`] and the others go on; what ends the session is a [`Failure`].
 
@@ -173,14 +173,20 @@ impl Session {
 
     /// Prepares a statement for [`pipelined`](Self::pipelined).
     pub(super) fn prepare(&mut self, sql: &str) -> Tried<Statement> {
+        self.make_room(1)?;
+        self.prepared += 1;
+        self.attempt(|connection| connection.prepare(sql))
+    }
+
+    /// So many statements can be prepared and stay so together.
+    pub(super) fn make_room(&mut self, count: u32) -> Result<(), Failure> {
         const STATEMENTS_MAX: u32 = 32;
-        if self.prepared >= STATEMENTS_MAX {
+        if self.prepared + count > STATEMENTS_MAX {
             self.connection.simple_query("DEALLOCATE ALL")?;
             self.prepared = 0;
             self.kept.clear();
         }
-        self.prepared += 1;
-        self.attempt(|connection| connection.prepare(sql))
+        Ok(())
     }
 
     /// The same for a statement that is used again and again.

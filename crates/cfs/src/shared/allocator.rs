@@ -337,6 +337,26 @@ impl<'m, W: Word> SharedState<'m, W> {
         }
     }
 
+    /// Gives up the run that pages are appended to, if whole extents of it are not begun: the next commit frees them. Who has reserved
+    /// space there goes on writing.
+    pub(crate) fn leave_run(&self) {
+        let cursor = self.cursor(Lane::Common);
+        let mut current = cursor.load();
+        loop {
+            let Run { next, end } = Run::of(current);
+            if end - next < self.geometry().extent_units {
+                return;
+            }
+            match cursor.swap_if(current, Run { next: end, end }.word()) {
+                Ok(()) => {
+                    self.finish(Span { location: Location(next), units: Units(end - next) });
+                    return;
+                }
+                Err(found) => current = found,
+            }
+        }
+    }
+
     /// Whether writers that came before the disk block was left last may still write, other than those that
     /// were given up.
     pub fn has_writers_left(&self) -> bool {

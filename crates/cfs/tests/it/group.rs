@@ -11,8 +11,8 @@ use pgshrink_cfs::prepared::SyncJob;
 use pgshrink_cfs::sim::{DiskFile, FaultRates};
 use pgshrink_cfs::state::SharedState;
 use pgshrink_cfs::{
-    Birth, Budget, Container, Device, DeviceError, Error, Folder, Identity, KEY_BYTES, ProcessTable,
-    Recovery, Scratch, segment,
+    Birth, Budget, Container, Device, DeviceError, Error, Folder, Identity, KEY_BYTES, Options, ProcessTable,
+    Recovery, Scratch, Stats, Stored, segment,
 };
 use pgshrink_testkit::TempDir;
 
@@ -298,6 +298,41 @@ fn who_collects_may_rest_after_each_record_moved_and_each_extent_given_back() {
     let given_back = container.give_back().unwrap();
     assert!(given_back > 0);
     assert_eq!(u64::from(moves.get() - before), given_back / extent_bytes);
+}
+
+#[test]
+fn a_file_to_which_nobody_writes_keeps_no_space_for_the_next_writes() {
+    let bench = Bench::new(Options::new(1 << 12));
+    let container = bench.create(1);
+    let mut scratch = Scratch::new();
+    let mut write = |block: u32, generation: u8| {
+        container.write(block, 1, 0, &[generation; 900], &mut scratch).unwrap();
+    };
+    for generation in 0..4 {
+        (0..300).for_each(|block| write(block, generation));
+        container.commit().unwrap();
+    }
+    let budget = Budget { bytes: 1 << 20, garbage_percent: 1 };
+    while container.collect_tightly(budget).unwrap().moved_records > 0 {
+        container.commit().unwrap();
+    }
+    container.commit().unwrap();
+    container.give_back().unwrap();
+    let Stats { allocated_bytes, .. } = container.stats();
+    let live = 300 * 1000;
+    assert!(allocated_bytes < live + live / 10 + 3 * 8192, "{allocated_bytes} for {live}");
+    // Writes go on elsewhere.
+    (0..300).filter(|block| block % 3 == 0).for_each(|block| write(block, 9));
+    container.commit().unwrap();
+    drop(container);
+    let (container, _) = bench.open().unwrap();
+    for block in 0..300 {
+        let expected = if block % 3 == 0 { 9 } else { 3 };
+        match container.read(block, &mut scratch).unwrap() {
+            Stored::Record { payload, .. } => assert_eq!(payload, [expected; 900], "block {block}"),
+            other => panic!("block {block}: {other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -23,6 +23,13 @@ pub struct Statement {
     process_id: Option<u32>,
 }
 
+impl Statement {
+    /// What DEALLOCATE calls it: needs no quotes.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// Requests under way. Dropped before every answer was read, it leaves the connection unusable.
 #[derive(Debug)]
 pub struct Pipeline<'c> {

@@ -57,7 +57,7 @@ impl Guarded {
         question: &Question,
         sql: &str,
     ) -> Tried<Guarded> {
-        session.make_room(5)?;
+        session.make_room(2)?;
         let can_be_locked = table.kind != TableKind::MaterializedView;
         let lock = format!("LOCK TABLE ONLY {} IN ACCESS SHARE MODE", question.sql_name);
         let mut prepare = |sql: &str| session.prepare(sql);

@@ -34,9 +34,9 @@ pub(in crate::advise) struct Session {
     connection: Connection,
     interrupt: Interrupt,
     version: u32,
-    /// Statements that the session has prepared.
-    prepared: u32,
-    /// Those of them that are used again, by their text.
+    /// Statements that the session has prepared and that are used once.
+    prepared: Vec<Statement>,
+    /// Those that are used again, by their text.
     kept: HashMap<String, Statement>,
 }
 
@@ -94,7 +94,7 @@ impl Session {
         }
         opening::secure(&mut connection)?;
         let interrupt = Interrupt::listen(&connection)?;
-        Ok(Session { connection, interrupt, version, prepared: 0, kept: HashMap::new() })
+        Ok(Session { connection, interrupt, version, prepared: Vec::new(), kept: HashMap::new() })
     }
 
     /// `server_version_num`.
@@ -171,30 +171,31 @@ impl Session {
         self.must(done)
     }
 
-    /// Prepares a statement for [`pipelined`](Self::pipelined).
+    /// Prepares a statement for [`pipelined`](Self::pipelined). Those that are used once go when there are many.
     pub(super) fn prepare(&mut self, sql: &str) -> Tried<Statement> {
         self.make_room(1)?;
-        self.prepared += 1;
-        self.attempt(|connection| connection.prepare(sql))
+        let prepared = self.attempt(|connection| connection.prepare(sql))?;
+        self.prepared.extend(prepared.iter().cloned());
+        Ok(prepared)
     }
 
     /// So many statements can be prepared and stay so together.
-    pub(super) fn make_room(&mut self, count: u32) -> Result<(), Failure> {
-        const STATEMENTS_MAX: u32 = 32;
-        if self.prepared + count > STATEMENTS_MAX {
-            self.connection.simple_query("DEALLOCATE ALL")?;
-            self.prepared = 0;
-            self.kept.clear();
+    pub(super) fn make_room(&mut self, count: usize) -> Result<(), Failure> {
+        const STATEMENTS_MAX: usize = 32;
+        if self.prepared.len() + count > STATEMENTS_MAX {
+            let all: Vec<String> =
+                self.prepared.drain(..).map(|statement| format!("DEALLOCATE {}", statement.name())).collect();
+            self.connection.simple_query(&all.join("; "))?;
         }
         Ok(())
     }
 
-    /// The same for a statement that is used again and again.
+    /// The same for a statement that is used again and again: it stays.
     pub(super) fn prepare_once(&mut self, sql: &str) -> Tried<Statement> {
         if let Some(statement) = self.kept.get(sql) {
             return Ok(Ok(statement.clone()));
         }
-        let prepared = self.prepare(sql)?;
+        let prepared = self.attempt(|connection| connection.prepare(sql))?;
         if let Ok(statement) = &prepared {
             self.kept.insert(sql.to_owned(), statement.clone());
         }

@@ -13,7 +13,7 @@ use crate::finding::{CodecFigure, DocumentFigure};
 use crate::heap_page::varlena;
 use crate::layout::heap::PAGE_BYTES;
 use crate::snapshot::Table;
-use crate::snapshot::sample::Place;
+use crate::snapshot::sample::{Place, RowPlace};
 
 /// Documents below which nothing is said.
 const DOCUMENTS_MIN: usize = 100;
@@ -77,14 +77,15 @@ impl Documents {
     }
 
     /// Every sampled row's document as a zson datum of zstd:3 with its header, as a Retype wants it. Each half is encoded with a dictionary that
-    /// was trained on the other one; copies of a document are in the same half. None: training failed.
-    pub fn encoded(&self, row_count: usize) -> Option<Vec<Option<Vec<u8>>>> {
+    /// was trained on the other one. `rows`: where the sampled rows are. None: training failed.
+    pub fn encoded(&self, rows: &[RowPlace]) -> Option<Vec<Option<Vec<u8>>>> {
         let choice = Choice::from(Algorithm::Zstd);
-        let half = |image: &[u8]| usize::from(fingerprint(image) & 1 == 1);
-        let mut out: Vec<Option<Vec<u8>>> = vec![None; row_count];
+        let halves = halves(rows);
+        let half = |row: usize| halves.get(row).copied().unwrap_or(false);
+        let mut out: Vec<Option<Vec<u8>>> = vec![None; rows.len()];
         let (mut raw, mut stored) = (0u64, 0u64);
-        for trained_half in [0, 1] {
-            let images = self.images.iter().filter(|(_, image)| half(image) == trained_half);
+        for trained_half in [false, true] {
+            let images = self.images.iter().filter(|(row, _)| half(*row) == trained_half);
             let samples: Vec<&[u8]> = images.map(|(_, image)| &image[..]).collect();
             let report =
                 training::train(
@@ -95,7 +96,7 @@ impl Documents {
             let winner = report.ok()?.winner;
             let writing = winner.map(|won| WritingDictionary::new(ID, &won, choice)).transpose().ok()?;
             let mut encoder = Encoder::new();
-            for (row, image) in self.images.iter().filter(|(_, image)| half(image) != trained_half) {
+            for (row, image) in self.images.iter().filter(|(row, _)| half(*row) != trained_half) {
                 let mut datum = Vec::new();
                 encoder.encode(choice, writing.as_ref(), image, &mut datum).ok()?;
                 (raw, stored) = (raw + image.len() as u64, stored + datum.len() as u64);
@@ -120,12 +121,23 @@ fn raw_bytes(value: Option<&[u8]>, stored: Option<u32>) -> usize {
     raw.unwrap_or(stored.unwrap_or(0) as usize).clamp(4, DOCUMENT_BYTES_MAX) - 4
 }
 
-/// FNV-1a: the same on every machine, and good enough to divide by.
-fn fingerprint(bytes: &[u8]) -> u64 {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    hash ^ hash >> 29
+/// Which half each row is in. Neighbours are alike, and a column's own dictionary has not seen a document's neighbours as often as it
+/// would if every second document were trained on: so what is split are runs of sampled blocks, into pieces.
+fn halves(rows: &[RowPlace]) -> Vec<bool> {
+    const PIECE_BLOCKS_MAX: u32 = 16;
+    let mut halves = Vec::with_capacity(rows.len());
+    for run in rows.chunk_by(|RowPlace(one, _), RowPlace(next, _)| next.wrapping_sub(*one) <= 1) {
+        let (first, last) = (run.first().map_or(0, |row| row.0), run.last().map_or(0, |row| row.0));
+        let piece = ((last - first).div_ceil(2)).min(PIECE_BLOCKS_MAX);
+        halves.extend(run.iter().enumerate().map(|(number, RowPlace(block, _))| {
+            match (block - first).checked_div(piece) {
+                Some(piece) => piece % 2 == 1,
+                // One block.
+                None => number % 2 == 1,
+            }
+        }));
+    }
+    halves
 }
 
 /// Bytes that no codec makes less of, as those of a compressed document are.
@@ -197,4 +209,16 @@ fn name(line: &Line) -> String {
 fn speed(line: &Line, ns: f64) -> Option<f64> {
     let bytes = line.raw_bytes as f64 / line.documents.max(1) as f64;
     (ns > 0.0).then(|| bytes * 1e3 / ns)
+}
+
+#[test]
+fn runs_of_blocks_are_halved_in_pieces() {
+    let blocks = |blocks: &[u32]| halves(&blocks.iter().map(|block| RowPlace(*block, 1)).collect::<Vec<_>>());
+    assert_eq!(blocks(&[7, 7, 7]), [false, true, false], "one block");
+    assert_eq!(blocks(&[3, 3, 4, 4]), [false, false, true, true]);
+    assert_eq!(blocks(&[0, 1, 2, 3, 9, 10]), [false, false, true, true, false, true], "two runs");
+    let long: Vec<u32> = (0..100).collect();
+    let expected: Vec<bool> = long.iter().map(|block| block / 16 % 2 == 1).collect();
+    assert_eq!(blocks(&long), expected);
+    assert!(blocks(&[]).is_empty());
 }

@@ -31,7 +31,7 @@ fn candidate(snapshot: &Snapshot, table: &Table, column: usize, means: &Means<'_
         return None;
     }
     let documents = Documents::of(table, column, means)?;
-    let images = documents.encoded(sample.rows.len())?;
+    let images = documents.encoded(&sample.rows)?;
     let stored: u64 = sample.columns.get(column)?.sizes.iter().map(|size| u64::from(*size)).sum();
     let encoded: u64 = images.iter().flatten().map(|image| image.len() as u64).sum();
     if encoded * 10 > stored * 9 {

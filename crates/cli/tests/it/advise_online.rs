@@ -75,7 +75,7 @@ impl Script {
                 assert!(status.success(), "{step}: {}", fs::read_to_string(&said).unwrap());
                 return Killed::TooLate;
             }
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(Duration::from_micros(200));
         }
         thread::sleep(after);
         let is_done = child.try_wait().unwrap().is_some();
@@ -235,7 +235,12 @@ fn kill_in_every_step(cluster: &Cluster, script: &Script, rng: &mut Rng) {
             cluster.psql().arg("-c").arg(sql).command().spawn().unwrap()
         });
         for _ in 0..4 {
-            let after = Duration::from_millis(rng.below(if step == "exchange" { 150 } else { 40 }) as u64);
+            // A step that was done once has nothing more to do.
+            let after = match killed {
+                0 => 0,
+                _ => rng.below(if step == "exchange" { 150 } else { 40 }),
+            };
+            let after = Duration::from_millis(after as u64);
             killed += u32::from(script.kill_in(cluster, step, after) == Killed::InTheMiddle);
         }
         println!("{step}: killed {killed} times");

@@ -171,3 +171,49 @@ fn sessions_of_many_clients_are_lines_and_the_rest_is_summed() {
     assert!(clients.contains(&"other"));
     assert_eq!((bytes(&report.days), bytes(&report.since_start)), (500, 500));
 }
+
+#[test]
+fn a_sample_stands_for_all_that_its_session_carried_since_the_one_before() {
+    const READ: usize = 64 << 10;
+    const READS: usize = 8000;
+    let slot = Slot::default();
+    let core = slot.apply(settings(None)).unwrap();
+    let allowed =
+        pgshrink_codec::AlgorithmList::parse("zstd:1", pgshrink_wire::negotiate::WIRE_ALGORITHMS).unwrap();
+    let simulation = pgshrink_egress::Simulation::new(&allowed, false, Arc::default()).map(Arc::new);
+    let mut meter = core.meter(client(1), None, simulation);
+    // Rows of COPY, as many as a read has.
+    let row = [b"d\0\0\0\x40".as_slice(), &[b'x'; 60]].concat();
+    let read: Vec<u8> = row.iter().copied().cycle().take(READ / row.len() * row.len()).collect();
+    let talk = pgshrink_wire::Conversation::default();
+    let mut moved = 0;
+    let mut see = |meter: &mut Meter| {
+        moved += read.len() as u64;
+        meter.see(pgshrink_egress::Direction::ToClient, &read, &talk);
+    };
+    (0..READS).for_each(|_| see(&mut meter));
+    meter.release();
+    let wait = |what: &str, is_so: &mut dyn FnMut() -> bool| {
+        pgshrink_testkit::wait_until(Duration::from_secs(60), what, is_so).unwrap();
+    };
+    wait("samples to be measured", &mut || slot.pending() == 0);
+    wait("time for another sample", &mut || {
+        see(&mut meter);
+        slot.pending() > 0
+    });
+    (0..16).for_each(|_| see(&mut meter));
+    drop(meter);
+    wait("the last sample", &mut || slot.pending() == 0);
+    let report = slot.report();
+    let ledger = report.map(|report| report.days).unwrap_or_default();
+    let sum = |of: fn(&pgshrink_egress::Sum) -> u64| -> u64 {
+        let to_client = pgshrink_egress::Direction::ToClient;
+        let lines =
+            ledger.lines().flat_map(|(.., line)| Kind::ALL.map(|kind| of(&line.get(to_client, kind))));
+        lines.sum()
+    };
+    let (sampled, stands_for) = (sum(|s| s.sampled_bytes), sum(|s| s.sampled.raw_bytes));
+    assert_eq!(sum(|s| s.bytes), moved);
+    assert!(sampled > 0 && sampled < moved / 4, "{sampled} of {moved} were measured");
+    assert!(stands_for > moved / 10 * 9, "{sampled} stand for {stands_for} of {moved}");
+}

@@ -44,7 +44,7 @@ fn compare(cluster: &Cluster, name: &str, percent: usize, seed: Seed) {
     let all = Documents::of(&whole, column, &means).unwrap();
     let images: Vec<&[u8]> = all.images.iter().map(|(_, image)| &image[..]).collect();
     let sampled = Documents::of(&part, column, &means).unwrap();
-    let encoded = sampled.encoded(part.sample.as_ref().unwrap().rows.len()).unwrap();
+    let encoded = sampled.encoded(&part.sample.as_ref().unwrap().rows).unwrap();
     assert_eq!(encoded.iter().flatten().count(), sampled.images.len() + sampled.lacking.len());
     // Those that are not on pages are guessed by the others.
     let bytes = sampled.images.iter().map(|(row, _)| encoded[*row].as_ref().unwrap().len() as f64);

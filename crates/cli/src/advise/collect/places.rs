@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_text_that_shows_where_it_is_is_not_moved() {
         let mut two = table(&[(-1, 'i', 'x'), (-1, 'i', 'x')]);
-        two.columns[0].base_type_id = "text".to_owned();
+        (two.columns[0].base_type_id, two.columns[0].type_kind) = ("text".to_owned(), 'b');
         let out = Some(Known { size: 900, method: Method::None, is_external: true });
         assert_eq!(places(&two, &[known(1500), known(900)]), [Place::Inline, Place::External]);
         assert_eq!(places(&two, &[out, known(1500)]), [Place::External, Place::Inline]);

@@ -177,7 +177,7 @@ fn a_sample_stands_for_all_that_its_session_carried_since_the_one_before() {
     const READ: usize = 64 << 10;
     const READS: usize = 8000;
     let slot = Slot::default();
-    let core = slot.apply(settings(None)).unwrap();
+    let core = slot.apply(Settings { cpu_share: 0.03, ..settings(None) }).unwrap();
     let allowed =
         pgshrink_codec::AlgorithmList::parse("zstd:1", pgshrink_wire::negotiate::WIRE_ALGORITHMS).unwrap();
     let simulation = pgshrink_egress::Simulation::new(&allowed, false, Arc::default()).map(Arc::new);

@@ -123,6 +123,15 @@ fn a_name_that_no_table_has_is_an_error() {
     });
 }
 
+/// Passes everything on, one way, in a thread of its own.
+fn carry(from: &UnixStream, to: &UnixStream) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    thread::spawn(move || {
+        let _ = io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
 /// What a pooler does: everything goes through, but for what the startup packet says of `options`.
 fn forgetful(listener: UnixListener, server: std::path::PathBuf) {
     for client in listener.incoming() {
@@ -140,15 +149,8 @@ fn forgetful(listener: UnixListener, server: std::path::PathBuf) {
         let kept = [&packet[..4], &words.join(&0)].concat();
         server.write_all(&(kept.len() as u32 + 4).to_be_bytes()).unwrap();
         server.write_all(&kept).unwrap();
-        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-        thread::spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Both);
-        });
-        thread::spawn(move || {
-            let _ = io::copy(&mut client, &mut server);
-            let _ = server.shutdown(Shutdown::Both);
-        });
+        carry(&server, &client);
+        carry(&client, &server);
     }
 }
 
@@ -193,11 +195,7 @@ fn at_message(listener: UnixListener, server: std::path::PathBuf, words: &'stati
     let mut act = Some(act);
     for client in listener.incoming() {
         let (Ok(mut client), Ok(mut server)) = (client, UnixStream::connect(&server)) else { return };
-        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-        thread::spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Both);
-        });
+        carry(&server, &client);
         let mut part = vec![0; 1 << 16];
         while let Ok(length @ 1..) = client.read(&mut part) {
             if part[..length].windows(words.len()).any(|window| window == words) {

@@ -13,7 +13,7 @@ use pgshrink_pgclient::connection::{Execution, Pipeline, Statement};
 /// No rows, or an error. `$1` is the quoted name, `$2` the OID, `$3` has numbers of columns whose lengths are asked for, and `$4` the
 /// OIDs of indexes whose expressions are.
 ///
-/// The names of a relation that there is not makes the error. Objects that come with the server have OIDs below 16,384.
+/// The error is that of a name that no relation has. Objects that come with the server have OIDs below 16,384.
 const CHECK: &str = "SELECT '\"a relation as it was when it was listed\"'::text::regclass WHERE NOT (
         to_regclass($1::text) IS NOT DISTINCT FROM $2::oid::regclass
         AND NOT EXISTS (WITH RECURSIVE type(oid) AS (

@@ -277,14 +277,23 @@ fn trial(
         Ok(guarded) => guarded,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    session.pipelined(|pipeline| {
-        guarded.request(pipeline, &before(run.start), &before(run.end))?;
-        let mut refused = Ok(());
-        while let Some(reply) = pipeline.next()? {
-            if let Reply::Failed(report) = reply {
-                refused = Err(Refusal::of(report));
+    let mut ask = || {
+        session.pipelined(|pipeline| {
+            guarded.request(pipeline, &before(run.start), &before(run.end))?;
+            let mut refused = Ok(());
+            while let Some(reply) = pipeline.next()? {
+                if let Reply::Failed(report) = reply {
+                    refused = Err(Refusal::of(report));
+                }
             }
+            Ok(refused)
+        })
+    };
+    for attempt in 1..CONFLICT_ATTEMPTS {
+        match ask()? {
+            Err(refusal) if refusal.kind == RefusalKind::Conflict => rest(attempt),
+            done => return Ok(done),
         }
-        Ok(refused)
-    })
+    }
+    ask()
 }

@@ -197,7 +197,7 @@ impl Turn<'_> {
         Ok(found)
     }
 
-    /// Gives all free space of a file that rests back ([`work::give_back`]).
+    /// Gives all free space of a file that rests back, after the last commit ([`work::give_back`]).
     ///
     /// # Errors
     /// As it; counted.

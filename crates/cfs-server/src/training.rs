@@ -34,6 +34,8 @@ const NOTED_MIN: usize = 96;
 /// A trial in vain counts only where at most one in so many of the pages looked at was empty: the rest may still be in
 /// the server's buffers.
 const EMPTY_ONE_IN: usize = 8;
+/// A file of so many pages at most that is still being filled is not worth a trial yet: it is soon full.
+const SOON_FULL_PAGES: u32 = (64 << 20) / PAGE_SIZE as u32;
 /// Of the pages that are looked at, one in so many without the dictionary lets all be looked at.
 const LACKING_ONE_IN: usize = 8;
 /// Pages at most that are stored anew in one piece, with the file open for that time.
@@ -191,7 +193,7 @@ impl Trainer {
         if !may_train || !known.is_due(pages, written, rests) {
             return Ok(None);
         }
-        let Some(trial) = work.train(pages)? else { return Ok(None) };
+        let Some(trial) = work.train(pages, rests)? else { return Ok(None) };
         let is_new = trial == Trial::Won;
         match trial {
             Trial::InVainEarly => known.tried_early(pages, written),
@@ -271,9 +273,9 @@ impl Work<'_, '_> {
         Ok(done)
     }
 
-    /// Trains a dictionary and puts it into the file, if it pays. `None`: most pages are empty, as those that the
+    /// Trains a dictionary and puts it into the file, if it pays. `None`: too many pages are empty, as those that the
     /// server has just made and not written yet.
-    fn train(self, pages: u32) -> Result<Option<Trial>, Problem> {
+    fn train(self, pages: u32, rests: bool) -> Result<Option<Trial>, Problem> {
         let Work { pinned, name, how, workspace } = self;
         let store = Pages::over(pinned, name);
         if pinned.dictionary_ids()?.len() >= DICTIONARIES_MAX {
@@ -300,7 +302,8 @@ impl Work<'_, '_> {
                 Err(error) => return Err(problem(error)),
             }
         }
-        if noted < NOTED_MIN {
+        let is_early = (looked_at - noted) * EMPTY_ONE_IN > looked_at;
+        if noted < NOTED_MIN || is_early && !rests && pages <= SOON_FULL_PAGES {
             return Ok(None);
         }
         let present = newest.map(|number| self::present(pinned, number, &how)).transpose()?;
@@ -310,7 +313,7 @@ impl Work<'_, '_> {
             .map_err(|source| problem(StoreError::Page { block: 0, source }))?;
         match found {
             Some(better) => store.add_dictionary(&better).map(|_| Some(Trial::Won)).map_err(problem),
-            None if (looked_at - noted) * EMPTY_ONE_IN > looked_at => Ok(Some(Trial::InVainEarly)),
+            None if is_early => Ok(Some(Trial::InVainEarly)),
             None => Ok(Some(Trial::InVain)),
         }
     }

@@ -162,13 +162,16 @@ pub fn collect(key: &SegmentKey, budget: Budget, rests: bool) -> Result<Option<C
     }))
 }
 
-/// Gives all of a segment's free space back to the filesystem, for one that nobody writes to
-/// ([`pgshrink_cfs::Container::give_back`]).
+/// Gives all of a segment's free space back to the filesystem, and keeps none for the next writes: of one that nobody writes to
+/// ([`pgshrink_cfs::Container::leave_run`], [`pgshrink_cfs::Container::give_back`]).
 ///
 /// # Errors
 /// As of the container.
 pub fn give_back(key: &SegmentKey) -> Result<Option<u64>, Problem> {
-    absent_is_none(using(key, Access::Write, |pinned| pinned.give_back()))
+    absent_is_none(using(key, Access::Write, |pinned| {
+        pinned.leave_run();
+        pinned.give_back()
+    }))
 }
 
 /// Bytes that were written to a segment since it was opened: for who looks whether it is still written to.

@@ -322,8 +322,12 @@ fn collect(
             }
         };
         let is_idle = found.moved_records == 0 && found.punched_bytes == 0;
+        // Nothing is live: another process is collecting the file.
+        let is_packed = rests
+            && found.live_bytes > 0
+            && (is_idle || resting.moved(key, found.moved_bytes, found.live_bytes));
         let Next { due, commit } = pace.after(started, begun.elapsed(), &found);
-        let is_commit_due = commit || is_idle && rests;
+        let is_commit_due = commit || is_packed;
         if turn.begin_writeback() && is_commit_due && !turn.rest(|| rest(WRITEBACK_TIME)) {
             return false;
         }
@@ -331,16 +335,12 @@ fn collect(
             // What fails is found by the next checkpoint.
             let _ = commit_shown(&mut turn);
         }
-        let is_over = is_idle || rests && resting.moved(key, found.moved_bytes, found.live_bytes);
-        if is_over && rests {
-            if !is_idle {
-                let _ = commit_shown(&mut turn);
-            }
+        if is_packed {
             // What was moved last is durable, and its former space free.
             turn.give_back().unwrap_or_else(|problem| note(key, &problem));
             resting.settle(key);
         }
-        if is_over || !is_on() {
+        if is_idle || is_packed || !is_on() {
             return true;
         }
         if piece == 0 {

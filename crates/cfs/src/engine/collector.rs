@@ -102,17 +102,18 @@ impl<D: Device, P: ProcessTable, W: Word> Container<'_, D, P, W> {
     }
 
     /// As [`collect`](Self::collect), and empties extents too that are nearly full: of a segment that nobody writes
-    /// to, where what is moved is moved once. When nothing is left to be moved, what is kept for the next writes becomes free too, with
-    /// the next commit.
+    /// to, where what is moved is moved once.
     ///
     /// # Errors
     /// As it.
     pub fn collect_tightly(&self, budget: Budget) -> Result<Collected, Error> {
-        let found = self.collect_up_to(budget, NEARLY_FULL)?;
-        if found.moved_records == 0 {
-            self.state.leave_run();
-        }
-        Ok(found)
+        self.collect_up_to(budget, NEARLY_FULL)
+    }
+
+    /// Frees the extents that are kept for the next writes. For a segment that nobody writes to, after the last commit: that takes some
+    /// for its map.
+    pub fn leave_run(&self) {
+        self.state.leave_run();
     }
 
     fn collect_up_to(&self, budget: Budget, fullest: u32) -> Result<Collected, Error> {

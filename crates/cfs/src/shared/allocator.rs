@@ -337,21 +337,16 @@ impl<'m, W: Word> SharedState<'m, W> {
         }
     }
 
-    /// Gives up the run that pages are appended to, if whole extents of it are not begun: the next commit frees them. Who has reserved
-    /// space there goes on writing.
+    /// Frees the extents of the run that pages are appended to in which nothing was reserved yet.
     pub(crate) fn leave_run(&self) {
-        let cursor = self.cursor(Lane::Common);
+        let (cursor, size) = (self.cursor(Lane::Common), self.geometry().extent_units);
         let mut current = cursor.load();
         loop {
             let Run { next, end } = Run::of(current);
-            if end - next < self.geometry().extent_units {
-                return;
-            }
-            match cursor.swap_if(current, Run { next: end, end }.word()) {
-                Ok(()) => {
-                    self.finish(Span { location: Location(next), units: Units(end - next) });
-                    return;
-                }
+            let begun = next.div_ceil(size);
+            match cursor.swap_if(current, Run { next, end: end.min(begun * size) }.word()) {
+                // They are in no run any more, and nobody can have reserved space there.
+                Ok(()) => return (begun..end / size).for_each(|extent| self.give_back(ExtentNumber(extent))),
                 Err(found) => current = found,
             }
         }

@@ -599,6 +599,13 @@ impl Process {
 
     fn collect(&self, container: &Open) {
         let budget = Budget { bytes: 12 << 10, garbage_percent: 20 };
+        // As if it rested.
+        if self.world.draw(4) == 0 {
+            container.leave_run();
+            if let Err(error) = container.give_back() {
+                return self.expect_failure("give back", &error);
+            }
+        }
         match container.collect(budget) {
             Ok(done) => {
                 let helped = clock::quietly(|| container.stats().foreground_collected_bytes > 0);

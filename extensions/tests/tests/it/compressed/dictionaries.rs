@@ -100,6 +100,31 @@ fn a_file_whose_pages_came_after_the_first_trial_gets_one_too() {
 }
 
 #[test]
+fn a_dictionary_waits_for_pages_that_are_still_to_come() {
+    Server::each_with_extensions("dictionaries of files that are being filled", &MAJORS, |server| {
+        let settings = [("cfs.gc_period", "50ms"), ("shared_buffers", "256MB"), ("cfs.dictionaries", "off")];
+        let server = Compressed::start(server, &settings);
+        let looks = || -> u64 { server.sql("select sum(files_scanned) from cfs_stat_gc").parse().unwrap() };
+        server.sql("create table lines (id int, line text) tablespace fast");
+        server.sql(&rows("lines", 1, 40_000));
+        // A fifth of the pages is in the server's buffers only.
+        let more = |from: u32, to: u32| server.sql(rows("lines", from, to).trim_end_matches("; checkpoint"));
+        more(40_001, 50_000);
+        server.sql("alter system set cfs.dictionaries = on");
+        server.cluster.reload().unwrap();
+        let (before, mut from) = (looks(), 50_001);
+        // It does not rest.
+        while looks() < before + 60 {
+            more(from, from + 199);
+            from += 200;
+        }
+        assert_eq!(dictionaries(&server, "lines"), 0);
+        server.sql("checkpoint");
+        wait_for("a dictionary", || dictionaries(&server, "lines") > 0);
+    });
+}
+
+#[test]
 fn small_files_get_none_and_none_is_trained_while_that_is_off() {
     Server::each_with_extensions("no dictionaries", &MAJORS, |server| {
         let server = Compressed::start(server, &SETTINGS);

@@ -58,11 +58,13 @@ pub struct Means<'m> {
 /// How much may be encoded for all relations together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Pages of one relation at most.
+    /// Pages of one relation at most, for the default algorithm.
+    pub default_pages: usize,
+    /// Pages of one relation at most, where those of many others have taken most of what there is.
     pub relation_pages: usize,
     /// Pages on which other algorithms are compared with the first one.
     pub compared_pages: usize,
-    /// Pages to encode in all, once for each method. At 100 microseconds a page, the default takes 20 seconds of one thread.
+    /// Pages to encode in all, once for each method. At 25 microseconds a page, the default takes 13 seconds of one thread.
     pub encodings: u64,
     /// Bytes of COPY text of one table at most, for the default algorithm, and for each of the others.
     pub copy_bytes: [usize; 2],
@@ -77,9 +79,10 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Budget {
         Budget {
+            default_pages: 4096,
             relation_pages: 384,
             compared_pages: 64,
-            encodings: 200_000,
+            encodings: 500_000,
             copy_bytes: [32 << 20, 8 << 20],
             copy_bytes_total: 2 << 30,
             document_bytes: 8 << 20,
@@ -141,6 +144,8 @@ struct Relation<'s> {
     object: Object,
     bytes: u64,
     pages: &'s [crate::snapshot::sample::Page],
+    /// Further ones, on which a server trains.
+    training_pages: &'s [crate::snapshot::sample::Page],
     /// For a table: pages may be made of its rows, and it has COPY text.
     table: Option<&'s Table>,
 }
@@ -174,15 +179,15 @@ fn one(relation: &Relation<'_>, budget: &mut Budget, means: &Means<'_>) -> Relat
         RelationCodecs { object: relation.object.clone(), bytes: relation.bytes, ..Default::default() };
     let total = relation.bytes.div_ceil(PAGE_BYTES as u64);
     let made;
-    let mut set = PageSet::of(relation.pages, total, budget.relation_pages);
+    let mut set = PageSet::of(relation.pages, total, budget.default_pages).with(relation.training_pages);
     if let Some(table) = relation.table.filter(|_| set.is_empty()) {
         made = rebuild::from_rows(table);
-        set = PageSet::made(&made, total, budget.relation_pages);
+        set = PageSet::made(&made, total, budget.default_pages);
         found.is_estimate = true;
     }
-    if let Some(figures) = figures(&set, budget, means.clock) {
-        found.pages = figures;
-    }
+    let measured = figures(&set, budget, means.clock);
+    let measured = measured.or_else(|| figures(&set.at_most(budget.relation_pages), budget, means.clock));
+    found.pages = measured.unwrap_or_default();
     if let Some(table) = relation.table {
         (found.wire_bytes, found.wire) = wire::measure(table, budget, means.clock);
         found.documents = documents::measure(table, budget, means);
@@ -194,15 +199,16 @@ fn one(relation: &Relation<'_>, budget: &mut Budget, means: &Means<'_>) -> Relat
 fn figures(set: &PageSet<'_>, budget: &mut Budget, clock: Clock<'_>) -> Option<Vec<CodecFigure>> {
     let modes = Mode::all();
     let compared = budget.compared_pages.min(set.len());
+    let wide = budget.relation_pages.min(set.len());
     // The first policy without and with a dictionary, then all of them on a part.
-    if set.is_empty() || !budget.take_encodings(7 * set.len() + (modes.len() + 1) * compared) {
+    if set.is_empty() || !budget.take_encodings(2 * set.len() + 5 * wide + (modes.len() + 1) * compared) {
         return None;
     }
     let mut codec = PageCodec::new();
     let trained = Trained::of(set);
     let (records, dictionary) = trained.records(&mut codec, &Policy::default())?;
     let part = trained.compared(compared);
-    let wide = trained.compared(set.len());
+    let wide = trained.compared(wide);
     let mut based =
         |on: &PageSet<'_>| pages::compare(&mut codec, &Policy::default(), dictionary.as_ref(), on, None);
     let (base, wide_base) = (based(&part)?, based(&wide)?);
@@ -250,18 +256,21 @@ fn relations_of(table: &Table) -> Vec<Relation<'_>> {
         object: object("table", None),
         bytes: table.bytes.main,
         pages: &sample.pages,
+        training_pages: &sample.training_pages,
         table: Some(table),
     };
     let toast = table.toast.map(|toast| Relation {
         object: object("toast", None),
         bytes: toast.bytes.main,
         pages: of(toast.oid),
+        training_pages: &[],
         table: None,
     });
     let indexes = table.indexes.iter().map(|index| Relation {
         object: object("index", Some(&index.name)),
         bytes: index.bytes,
         pages: of(index.oid),
+        training_pages: &[],
         table: None,
     });
     let all = [main].into_iter().chain(toast).chain(indexes);

@@ -12,10 +12,15 @@
 use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, SAMPLES_MAX, Thresholds, first_blocks, is_judge};
 use pgshrink_cfs::estimate::{Allocation, Estimate, Method, container_bytes, extrapolated};
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary, Policy};
+use pgshrink_cfs::{PAGES_MAX, segment::PLAIN_PAGES_MAX};
 
 use super::Clock;
 use crate::heap_page::PageBytes;
 use crate::snapshot::sample::Page;
+
+/// Space becomes free in pieces of this size. Of the last one, half is empty on average. Of the first and the last one of a dictionary it is
+/// half too: pages beside it are stored anew elsewhere, and it is not moved.
+const EXTENT_BYTES: u64 = 8 << 10;
 
 /// Pages of a relation.
 #[derive(Clone, Debug)]
@@ -39,6 +44,19 @@ impl<'p> PageSet<'p> {
     pub fn made(pages: &'p [Box<PageBytes>], total: u64, pages_max: usize) -> PageSet<'p> {
         let pages: Vec<_> = (0..).zip(pages.iter().map(|page| &**page)).collect();
         PageSet { pages: evenly(&pages, pages_max), total: total.max(1) }
+    }
+
+    /// With further pages.
+    pub fn with(mut self, more: &'p [Page]) -> PageSet<'p> {
+        self.pages.extend(PageSet::of(more, self.total, more.len()).pages);
+        self.pages.sort_by_key(|(block, _)| *block);
+        self.pages.dedup_by_key(|(block, _)| *block);
+        self
+    }
+
+    /// At most so many of them, evenly.
+    pub fn at_most(&self, pages_max: usize) -> PageSet<'p> {
+        PageSet { pages: evenly(&self.pages, pages_max), total: self.total }
     }
 
     /// How many are here.
@@ -94,13 +112,13 @@ pub struct Records {
 }
 
 impl<'s, 'p> Trained<'s, 'p> {
-    /// Trains as the server does: on the first pages of a relation where all are there, else on a spread.
+    /// Trains as the server does, if the pages on which it trains are there, else on as many others, evenly.
     pub fn of(set: &'s PageSet<'p>) -> Trained<'s, 'p> {
         let mut policy = DictionaryPolicy::new(Thresholds::default());
         let mut samples: Vec<usize> = Vec::new();
-        if set.is_whole() {
-            samples.extend(first_blocks(set.total).map(|block| block as usize).filter(|at| *at < set.len()));
-        } else if set.total >= SAMPLES_MAX as u64 {
+        let at = |block: u64| set.pages.binary_search_by_key(&block, |(block, _)| u64::from(*block)).ok();
+        samples.extend(first_blocks(set.total).filter_map(at));
+        if samples.len() * 8 < SAMPLES_MAX * 7 && set.total >= SAMPLES_MAX as u64 {
             let indexes: Vec<usize> = (0..set.len()).collect();
             samples = evenly(&indexes, SAMPLES_MAX);
         }
@@ -117,7 +135,7 @@ impl<'s, 'p> Trained<'s, 'p> {
 
     /// The dictionary, if it pays for pages that are written so.
     pub fn dictionary(&self, codec: &mut PageCodec, how: &Policy) -> Option<PageDictionary> {
-        let pages = u32::try_from(self.set.total.min(u64::from(pgshrink_cfs::PAGES_MAX))).unwrap_or(u32::MAX);
+        let pages = u32::try_from(self.set.total.min(u64::from(PAGES_MAX))).unwrap_or(u32::MAX);
         self.policy.judge(codec, how, None, self.bytes.clone()?, pages).ok().flatten()
     }
 
@@ -165,9 +183,12 @@ impl<'s, 'p> Trained<'s, 'p> {
 }
 
 impl Records {
-    /// With all that the container has besides them.
+    /// With all that the container has besides them, in a server that has packed it because nobody writes to it.
     pub fn container_bytes(self, pages: u64) -> u64 {
-        container_bytes(pages, self.bytes, self.dictionary_bytes)
+        let full = container_bytes(pages, self.bytes, self.dictionary_bytes);
+        let holes = EXTENT_BYTES / 2 + if self.dictionary_bytes > 0 { EXTENT_BYTES } else { 0 };
+        let segments = pages.saturating_sub(u64::from(PLAIN_PAGES_MAX)).div_ceil(u64::from(PAGES_MAX));
+        full + segments * holes
     }
 
     /// Those of pages that take `other` where these take `this`.

@@ -13,6 +13,9 @@ pub struct Sample {
     pub columns: Vec<SampledColumn>,
     /// Images of pages, where they may be read; a subset of `blocks`.
     pub pages: Vec<Page>,
+    /// Images of further pages, which are not in `blocks`: those of the blocks on which a server trains a dictionary for the table.
+    #[serde(default)]
+    pub training_pages: Vec<Page>,
     /// Images of pages of indexes and of the TOAST table, where they may be read.
     pub other_pages: Vec<RelationPages>,
     /// The whole table was read.

@@ -13,9 +13,23 @@ use pgshrink_testkit::Seed;
 
 /// Bytes of the container, or of the plain file where there is none.
 pub fn packed(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) -> u64 {
+    written(pages, policy, has_dictionary).0
+}
+
+/// As [`packed`], with the parts of extents that a server leaves empty, which had stored the pages before it trained a dictionary.
+pub fn at_rest(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) -> u64 {
+    match written(pages, policy, has_dictionary) {
+        (bytes, None) => bytes,
+        (bytes, Some(false)) => bytes + 4096,
+        (bytes, Some(true)) => bytes + 4096 + 8192,
+    }
+}
+
+/// Bytes, and whether the container has a dictionary. None: it is no container.
+fn written(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) -> (u64, Option<bool>) {
     let count = pages.len() as u32;
     if count <= segment::PLAIN_PAGES_MAX {
-        return pages.len() as u64 * PAGE_SIZE as u64;
+        return (pages.len() as u64 * PAGE_SIZE as u64, None);
     }
     let options = Options::new(PAGES_MAX);
     let words: Vec<AtomicU64> = (0..options.geometry.words()).map(|_| AtomicU64::new(0)).collect();
@@ -48,7 +62,7 @@ pub fn packed(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) ->
     }
     store.container().close().unwrap();
     drop(store);
-    disk.bytes(segment::FILE_NAME).unwrap().len() as u64
+    (disk.bytes(segment::FILE_NAME).unwrap().len() as u64, Some(present.is_some()))
 }
 
 /// By how many per cent a prediction is off.

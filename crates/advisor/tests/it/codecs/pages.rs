@@ -9,7 +9,7 @@ use pgshrink_codec::{Algorithm, AlgorithmList};
 use pgshrink_testkit::corpora::{self, Corpus};
 use pgshrink_testkit::{Cluster, Missing, Seed, skipped};
 
-use super::engine::{is_near, off, packed};
+use super::engine::{at_rest, is_near, off, packed};
 use super::taken::{self, Taking};
 
 /// Tables that differ in what compresses, each of some megabytes.
@@ -52,7 +52,7 @@ fn compare(cluster: &Cluster, name: &str, taking: &Taking<'_>, seed: Seed, worst
     let table = taken::table(cluster, &mut seed.rng(), taking);
     for found in measured(table) {
         let pages = taken::file(cluster, &relation_of(&found));
-        let real = packed(&pages, Policy::default(), true);
+        let real = at_rest(&pages, Policy::default(), true);
         let predicted = found.pages.iter().find(|figure| figure.codec == "zstd:1").unwrap().bytes;
         let wrong = off(predicted, real);
         println!(
@@ -140,7 +140,7 @@ fn every_algorithm_and_mode_is_predicted_within_five_per_cent() {
             } else {
                 TransformPolicy::Auto
             };
-            let real = packed(&pages, Policy { choice, transform }, !figure.codec.contains(" off"));
+            let real = at_rest(&pages, Policy { choice, transform }, !figure.codec.contains(" off"));
             let wrong = off(figure.bytes, real);
             println!("{name} {}: predicted {}, is {real}: {wrong:+.2} %", figure.codec, figure.bytes);
             if !is_near(figure.bytes, real, found.bytes) {

@@ -9,7 +9,7 @@ use pgshrink_cfs::page::Policy;
 use pgshrink_testkit::corpora::{self, Corpus};
 use pgshrink_testkit::{Cluster, Missing, Seed, skipped};
 
-use super::engine::{is_near, off, packed};
+use super::engine::{at_rest, is_near, off};
 use super::pages::TABLES;
 use super::taken::{self, Taking};
 
@@ -63,7 +63,7 @@ fn rebuilt(cluster: &Cluster, table: &Table, order: &[usize]) -> u64 {
             table.name
         ))
         .unwrap();
-    packed(&taken::file(cluster, "'anew'"), Policy::default(), true)
+    at_rest(&taken::file(cluster, "'anew'"), Policy::default(), true)
 }
 
 /// How far off the table is as it is, and rearranged. Its TOAST table stays as it is.
@@ -72,7 +72,7 @@ fn compare(cluster: &Cluster, name: &str, percent: usize, seed: Seed) -> f64 {
     let table = taken::table(cluster, &mut seed.rng(), &taking);
     let order = best(&table);
     let change = compressed(&table, &arranged(&table, &order)).unwrap();
-    let heap = packed(&taken::file(cluster, &format!("'{name}'")), Policy::default(), true);
+    let heap = at_rest(&taken::file(cluster, &format!("'{name}'")), Policy::default(), true);
     let rest = change.now - Compressed::of(&table).unwrap().heap();
     let (real_now, real_after) = (heap + rest, rebuilt(cluster, &table, &order) + rest);
     let wrong = [(change.now, real_now), (change.after, real_after)].map(|(said, is)| off(said, is));
@@ -145,7 +145,7 @@ fn without_pages_rows_are_put_into_pages_and_the_result_says_so() {
         let table = taken::table(&cluster, &mut Seed(3).rng(), &taking);
         let found = super::pages::measured(table).remove(0);
         assert!(found.is_estimate, "{name}");
-        let real = packed(&taken::file(&cluster, &format!("'{name}'")), Policy::default(), true);
+        let real = at_rest(&taken::file(&cluster, &format!("'{name}'")), Policy::default(), true);
         let predicted = found.pages.iter().find(|figure| figure.codec == "zstd:1").unwrap().bytes;
         let wrong = off(predicted, real);
         println!("{name} from rows: {predicted}, is {real}: {wrong:+.2} %");

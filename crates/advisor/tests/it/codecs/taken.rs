@@ -88,6 +88,7 @@ pub fn table(cluster: &Cluster, rng: &mut Rng, how: &Taking<'_>) -> Table {
             blocks: chosen,
             rows,
             columns: sampled,
+            training_pages: Vec::new(),
             other_pages,
         }),
         ..Table::default()

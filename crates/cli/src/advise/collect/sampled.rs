@@ -17,6 +17,7 @@ use crate::cfs::output::Progress;
 use pgshrink_advisor::heap_page::Shape;
 use pgshrink_advisor::snapshot::sample::{Page, Place, RelationPages, RowPlace, SampledColumn};
 use pgshrink_advisor::snapshot::{Sample, Server, Table};
+use pgshrink_cfs::dictionary_policy::{SAMPLES_MAX, first_blocks};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages of one index or TOAST table.
@@ -221,8 +222,11 @@ impl Sampler<'_> {
         let has_missing = table.columns.iter().any(|column| column.has_missing && !column.is_dropped);
         let needs_all = !question.knows_chunks || has_missing;
         let count = u32::try_from(sample.blocks.len()).unwrap_or(u32::MAX);
-        let kept = spread(count, pages.own).into_iter().filter_map(|at| sample.blocks.get(at as usize));
+        let training = training_blocks(table, pages.own);
+        let own = pages.own - u32::try_from(training.len()).unwrap_or(u32::MAX);
+        let kept = spread(count, own).into_iter().filter_map(|at| sample.blocks.get(at as usize));
         let kept: BTreeSet<u32> = kept.copied().collect();
+        let training: Vec<u32> = training.into_iter().filter(|block| !kept.contains(block)).collect();
         let mut places = Vec::with_capacity(taken.rows.len());
         let mut rows = taken.rows.iter().peekable();
         for chunk in sample.blocks.chunks(TRANSIENT_PAGES) {
@@ -240,6 +244,7 @@ impl Sampler<'_> {
             }
             sample.pages.extend(images.into_iter().filter(|page| kept.contains(&page.block)));
         }
+        sample.training_pages = self.images(table.oid, &shown(table), &training, pages, unseen)?;
         Ok(places)
     }
 
@@ -307,6 +312,13 @@ impl Sampler<'_> {
             }
         }
     }
+}
+
+/// Blocks on which a server trains a dictionary for the table, if these are less than half of as many pages as may be read. In the
+/// sample's runs are the neighbours of what would be trained on instead: it would serve them better than the rest of the table.
+fn training_blocks(table: &Table, pages: u32) -> Vec<u32> {
+    let blocks = first_blocks(table.bytes.main / PAGE_BYTES).map_while(|block| u32::try_from(block).ok());
+    if pages / 2 < SAMPLES_MAX as u32 { Vec::new() } else { blocks.collect() }
 }
 
 /// What is known of a row's values, with NULL for columns that have none.

@@ -18,8 +18,8 @@ use super::Clock;
 use crate::heap_page::PageBytes;
 use crate::snapshot::sample::Page;
 
-/// Space becomes free in pieces of this size. Of the last one, half is empty on average. Of the first and the last one of a dictionary it is
-/// half too: pages beside it are stored anew elsewhere, and it is not moved.
+/// Space becomes free in pieces of this size. Of the last one, half is empty on average. About as much is empty around a dictionary: pages
+/// beside it are stored anew elsewhere, and it is not moved.
 const EXTENT_BYTES: u64 = 8 << 10;
 
 /// Pages of a relation.
@@ -186,7 +186,7 @@ impl Records {
     /// With all that the container has besides them, in a server that has packed it because nobody writes to it.
     pub fn container_bytes(self, pages: u64) -> u64 {
         let full = container_bytes(pages, self.bytes, self.dictionary_bytes);
-        let holes = EXTENT_BYTES / 2 + if self.dictionary_bytes > 0 { EXTENT_BYTES } else { 0 };
+        let holes = if self.dictionary_bytes > 0 { EXTENT_BYTES } else { EXTENT_BYTES / 2 };
         let segments = pages.saturating_sub(u64::from(PLAIN_PAGES_MAX)).div_ceil(u64::from(PAGES_MAX));
         full + segments * holes
     }

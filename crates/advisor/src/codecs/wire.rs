@@ -16,7 +16,7 @@ use crate::snapshot::Table;
 pub const ALGORITHMS: [&str; 3] = ["zstd:1", "lz4:1", "zlib:6"];
 
 /// The part of a run of rows that teaches the encoder what comes before the others.
-const TEACHING_ONE_IN: usize = 4;
+const TEACHING_ONE_IN: usize = 2;
 /// What a server writes at once while a result goes on (`PQ_SEND_BUFFER_SIZE` in `src/backend/libpq/pqcomm.c`).
 const SERVER_PIECE_BYTES: usize = 8192;
 /// The tag of CopyData.

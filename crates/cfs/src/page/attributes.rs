@@ -165,9 +165,33 @@ impl Schema {
         done
     }
 
-    /// Whether it has as many attributes as the widest of these tuples.
-    pub(super) fn is_as_wide_as(&self, page: &[u8; PAGE_SIZE], cells: &[Cell]) -> bool {
-        cells.iter().map(|cell| count(page, cell)).max() == Some(self.0.len())
+    /// How many attributes it has.
+    pub(super) fn width(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// What tells pages of one table from most others.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Look {
+    /// Attributes of the widest tuple.
+    pub(super) width: usize,
+    /// Whether tuples have NULLs, and whether they have values of variable length: HEAP_HASNULL and HEAP_HASVARWIDTH.
+    flags: u16,
+}
+
+impl Look {
+    /// Of the page with these tuples.
+    pub(super) fn of(page: &[u8; PAGE_SIZE], cells: &[Cell]) -> Look {
+        cells.iter().fold(Look::default(), |look, cell| Look {
+            width: look.width.max(count(page, cell)),
+            flags: look.flags | u16_at(page, usize::from(cell.at) + 20) & 3,
+        })
+    }
+
+    /// A number, to find it by.
+    pub(super) fn number(self) -> usize {
+        self.width * 4 + usize::from(self.flags)
     }
 }
 

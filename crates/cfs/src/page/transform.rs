@@ -1,6 +1,6 @@
 //! A page rearranged, so that a codec sees like beside like.
 
-use super::attributes::{self, Schema, Walk};
+use super::attributes::{self, Look, Schema, Walk};
 use super::column::Backend;
 use super::lanes::Classes;
 use super::layout::{Layout, u16_at};
@@ -22,8 +22,27 @@ pub(super) struct Transform {
     order: Vec<u16>,
     /// Schemas that fitted, the latest first.
     schemas: Vec<Schema>,
-    /// Pages to let pass before learning again, and how many there were after the last failure.
-    pause: (u32, u32),
+    pauses: Pauses,
+}
+
+/// By the look's number, modulo how many there are.
+struct Pauses([Pause; PAUSES]);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses([Pause::default(); PAUSES])
+    }
+}
+
+/// After pages that do not let themselves be explained, others of the same table will not either.
+#[derive(Clone, Copy, Default)]
+struct Pause {
+    /// Of the pages.
+    look: Look,
+    /// Pages to let pass before learning again.
+    left: u32,
+    /// How many there were after the last failure.
+    last: u32,
 }
 
 /// The page as it is, without its hole.
@@ -38,6 +57,8 @@ const ATTRIBUTES: u8 = 0x40;
 const REMAINS: u8 = 0x20;
 /// Schemas that are remembered.
 const SCHEMAS_MAX: usize = 8;
+/// So many kinds of pages are told apart.
+const PAUSES: usize = 128;
 /// The longest pause between attempts to learn from pages that do not let themselves be explained.
 const PAUSE_MAX: u32 = 256;
 /// What the way back takes for any page, in nanoseconds; for more see [`Transform::effort`].
@@ -134,18 +155,23 @@ impl Transform {
 
     /// Writes heap tuples by a schema that was or is learned.
     fn by_attributes(&mut self, page: &[u8; PAGE_SIZE], backend: Backend) -> bool {
-        let Transform { layout, values, sink, walk, schemas, pause, .. } = self;
+        let Transform { layout, values, sink, walk, schemas, pauses, .. } = self;
         let cells = &layout.cells[..];
+        let look = Look::of(page, cells);
         for i in 0..schemas.len() {
-            let fits = schemas[i].is_as_wide_as(page, cells)
+            let fits = schemas[i].width() == look.width
                 && schemas[i].write(page, cells, walk, values, backend, sink);
             if fits {
                 schemas[..=i].rotate_right(1);
                 return true;
             }
         }
-        if pause.0 > 0 {
-            pause.0 -= 1;
+        let pause = &mut pauses.0[look.number() % PAUSES];
+        if pause.look != look {
+            *pause = Pause { look, ..Pause::default() };
+        }
+        if pause.left > 0 {
+            pause.left -= 1;
             return false;
         }
         let learned = Schema::learn(page, cells);
@@ -154,11 +180,11 @@ impl Transform {
         {
             schemas.truncate(SCHEMAS_MAX - 1);
             schemas.insert(0, schema);
-            *pause = (0, 0);
+            (pause.left, pause.last) = (0, 0);
             return true;
         }
-        pause.1 = (2 * pause.1).clamp(1, PAUSE_MAX);
-        pause.0 = pause.1;
+        pause.last = (2 * pause.last).clamp(1, PAUSE_MAX);
+        pause.left = pause.last;
         false
     }
 

@@ -21,7 +21,7 @@ pub fn at_rest(pages: &[Box<PageBytes>], policy: Policy, has_dictionary: bool) -
     match written(pages, policy, has_dictionary) {
         (bytes, None) => bytes,
         (bytes, Some(false)) => bytes + 4096,
-        (bytes, Some(true)) => bytes + 4096 + 8192,
+        (bytes, Some(true)) => bytes + 8192,
     }
 }
 

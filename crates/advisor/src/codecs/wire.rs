@@ -16,7 +16,9 @@ use crate::snapshot::Table;
 pub const ALGORITHMS: [&str; 3] = ["zstd:1", "lz4:1", "zlib:6"];
 
 /// The part of a run of rows that teaches the encoder what comes before the others.
-const TEACHING_ONE_IN: usize = 2;
+const TEACHING_ONE_IN: usize = 4;
+/// Bytes of it at most: twice the usual window.
+const TEACHING_BYTES_MAX: usize = 1 << 20;
 /// What a server writes at once while a result goes on (`PQ_SEND_BUFFER_SIZE` in `src/backend/libpq/pqcomm.c`).
 const SERVER_PIECE_BYTES: usize = 8192;
 /// The tag of CopyData.
@@ -59,7 +61,7 @@ pub fn measure(table: &Table, budget: &mut Budget, clock: Clock<'_>) -> (u64, Ve
 /// Bytes on the wire for all rows of the table, and the time that the sampled ones took. None: the algorithm is not there.
 ///
 /// Rows are cheap where the encoder knows those before them, as it does in the table, but not where a run of sampled blocks begins.
-/// So the first quarter of each run only teaches, and what the rest takes is what rows of the table take. Those at the table's
+/// So the first quarter of each run, or a megabyte of it, only teaches, and what the rest takes is what rows of the table take. Those at the table's
 /// beginning have nothing before them, as the first ones here.
 fn sent(copy: &CopyText, algorithms: &str, clock: Clock<'_>) -> Option<(u64, Option<Duration>)> {
     let mut link = link(algorithms)?;
@@ -72,7 +74,8 @@ fn sent(copy: &CopyText, algorithms: &str, clock: Clock<'_>) -> Option<(u64, Opt
         let (mut counted, mut counted_size) = (0u64, 0u64);
         let mut beginning = None;
         for run in copy.runs() {
-            let (teaching, rest) = lines[run.clone()].split_at(run.len() / TEACHING_ONE_IN);
+            let run = &lines[run];
+            let (teaching, rest) = run.split_at(teaching(run));
             let taught = push(&mut link, teaching)?;
             beginning.get_or_insert((taught, size(teaching)));
             counted += push(&mut link, rest)?;
@@ -85,6 +88,16 @@ fn sent(copy: &CopyText, algorithms: &str, clock: Clock<'_>) -> Option<(u64, Opt
     };
     let time = clock.zip(begun).map(|(clock, begun)| clock().saturating_sub(begun));
     Some((bytes, time))
+}
+
+/// How many lines of a run teach.
+fn teaching(run: &[&[u8]]) -> usize {
+    let mut bytes = 0;
+    let fitting = run.iter().take_while(|line| {
+        bytes += line.len();
+        bytes <= TEACHING_BYTES_MAX
+    });
+    fitting.count().min(run.len() / TEACHING_ONE_IN)
 }
 
 /// A gateway's end of a session that agreed on these.

@@ -118,11 +118,15 @@ impl Sampler<'_> {
         progress.set_total(candidates.iter().map(|(_, budget)| budget).sum());
         // The estimate for a short range of an unanalyzed table may be that all of it costs less.
         self.session.set("enable_seqscan", "off")?;
+        let mut left = 0u64;
         for (done, (at, budget)) in candidates.iter().enumerate() {
             let Some(relation) = relations.get_mut(*at) else { continue };
             let what = shown(&relation.table);
             progress.note(|| format!("{what} ({} of {} tables)", done + 1, candidates.len()));
-            if let Err(refusal) = self.sample_one(relation, *budget, unseen)? {
+            // What one table leaves is for those after it.
+            let may_take = budget.saturating_add(left).min(self.wanted.table_bytes_max);
+            left = left.saturating_sub(may_take - budget.min(&may_take));
+            if let Err(refusal) = self.sample_one(relation, may_take, &mut left, unseen)? {
                 let remedy = match refusal.kind {
                     RefusalKind::Denied => format!("GRANT pg_read_all_data TO {};", unseen.role()),
                     RefusalKind::Locked => "run it again when that transaction is over".to_owned(),
@@ -139,6 +143,7 @@ impl Sampler<'_> {
         &mut self,
         relation: &mut Relation,
         budget: u64,
+        left: &mut u64,
         unseen: &mut Unseens,
     ) -> Result<Result<(), Refusal>, Failure> {
         let mut pages = self.page_budget(budget);
@@ -151,6 +156,7 @@ impl Sampler<'_> {
             Ok(taken) => taken,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        *left = left.saturating_add(taken.left);
         for problem in &taken.problems {
             unseen.add(shown(table), problem.clone(), "");
         }

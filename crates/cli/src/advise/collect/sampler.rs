@@ -38,6 +38,8 @@ pub(super) struct Taken {
     pub(super) rows: Vec<Seen>,
     /// Every block was read.
     pub(super) is_whole: bool,
+    /// Bytes of the budget that were not needed.
+    pub(super) left: u64,
     /// Columns and expressions that could not be read, with the server's reason.
     pub(super) problems: Vec<String>,
 }
@@ -90,6 +92,7 @@ pub(super) fn sample(
             Round::Done => {
                 taken.rows.sort_by_key(|row| row.place);
                 taken.problems = problems;
+                taken.left = budget.saturating_sub(reader.used);
                 return Ok(Ok(taken));
             }
             Round::Strange => {

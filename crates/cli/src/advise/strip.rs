@@ -25,6 +25,7 @@ pub(super) fn strip(snapshot: &mut Snapshot) {
         }
         if let Some(sample) = &mut table.sample {
             sample.pages.clear();
+            sample.training_pages.clear();
             sample.other_pages.clear();
             sample.columns.iter_mut().for_each(|column| column.values = None);
         }

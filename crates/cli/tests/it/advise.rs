@@ -2,6 +2,7 @@
 
 use crate::backup::{ended, pgshrink, refused};
 use pgshrink_advisor::Snapshot;
+use pgshrink_advisor::snapshot::sample::Page;
 use pgshrink_advisor::snapshot::{Table, TableKind};
 use pgshrink_testkit::{Auth, Cluster, Server, ServerBinaries, TempDir};
 use std::fs;
@@ -205,6 +206,13 @@ fn a_saved_snapshot_gives_the_same_and_is_for_its_owner() {
             assert!(unpacked.stdout == fs::read(&plain).unwrap(), "zstd reads it as well");
         }
         let stripped = path("c.json");
+        let mut full = Snapshot::parse(&fs::read(&plain).unwrap()).unwrap();
+        for sample in full.tables.iter_mut().filter_map(|table| table.sample.as_mut()) {
+            // Larger tables have some.
+            sample.training_pages.push(Page { block: 0, image: vec![b's'; 8192] });
+        }
+        assert!(full.tables.iter().any(|table| table.sample.is_some()));
+        fs::write(&plain, full.to_json().unwrap()).unwrap();
         ended(&["advise", "--snapshot", &plain, "--save", &stripped, "--no-values"], 0);
         no_values(&fs::read_to_string(&stripped).unwrap());
         assert_eq!(fs::read_dir(keep.path()).unwrap().count(), 4, "nothing else was left");

@@ -42,6 +42,7 @@ pub(super) struct Sampler<'s> {
 }
 
 /// Where pages of a table come from, and how many of them may be kept.
+#[derive(Clone)]
 struct PageBudget {
     access: PageAccess,
     segment_blocks: u32,
@@ -250,7 +251,9 @@ impl Sampler<'_> {
             }
             sample.pages.extend(images.into_iter().filter(|page| kept.contains(&page.block)));
         }
-        sample.training_pages = self.images(table.oid, &shown(table), &training, pages, unseen)?;
+        // That one of them is gone says nothing of other pages.
+        let budget = &mut pages.clone();
+        sample.training_pages = self.images(table.oid, &shown(table), &training, budget, unseen)?;
         Ok(places)
     }
 

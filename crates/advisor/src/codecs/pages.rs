@@ -142,15 +142,16 @@ impl<'s, 'p> Trained<'s, 'p> {
     /// All pages, by this policy. None: the codec failed.
     pub fn records(&self, codec: &mut PageCodec, how: &Policy) -> Option<(Records, Option<PageDictionary>)> {
         let dictionary = self.dictionary(codec, how);
-        let plain = sizes(codec, how, None, &self.set.pages)?;
-        let all = self.set.len() as u64;
+        let mut sizes = |dictionary| sizes(codec, how, dictionary, &self.set.pages);
         let Some(dictionary) = dictionary else {
-            let bytes = extrapolated(plain.iter().sum(), all, self.set.total);
+            let bytes = extrapolated(sizes(None)?.iter().sum(), self.set.len() as u64, self.set.total);
             return Some((Records { bytes, dictionary_bytes: 0 }, None));
         };
-        let with = sizes(codec, how, Some(&dictionary), &self.set.pages)?;
         let dictionary_bytes = dictionary.bytes().len() as u64;
-        let bytes = if self.set.is_whole() { with.iter().sum() } else { self.extrapolated(&plain, &with) };
+        let bytes = match self.set.is_whole() {
+            true => sizes(Some(&dictionary))?.iter().sum(),
+            false => self.extrapolated(&sizes(None)?, &sizes(Some(&dictionary))?),
+        };
         Some((Records { bytes, dictionary_bytes }, Some(dictionary)))
     }
 

@@ -18,7 +18,7 @@ pub const ALGORITHMS: [&str; 3] = ["zstd:1", "lz4:1", "zlib:6"];
 /// The part of a run of rows that teaches the encoder what comes before the others.
 const TEACHING_ONE_IN: usize = 4;
 /// Bytes of it at most: twice the usual window.
-const TEACHING_BYTES_MAX: usize = 1 << 20;
+const TEACHING_BYTES_MAX: usize = 2 << pgshrink_wire::policy::WINDOW_LOG_DEFAULT;
 /// What a server writes at once while a result goes on (`PQ_SEND_BUFFER_SIZE` in `src/backend/libpq/pqcomm.c`).
 const SERVER_PIECE_BYTES: usize = 8192;
 /// The tag of CopyData.
@@ -61,8 +61,8 @@ pub fn measure(table: &Table, budget: &mut Budget, clock: Clock<'_>) -> (u64, Ve
 /// Bytes on the wire for all rows of the table, and the time that the sampled ones took. None: the algorithm is not there.
 ///
 /// Rows are cheap where the encoder knows those before them, as it does in the table, but not where a run of sampled blocks begins.
-/// So the first quarter of each run, or a megabyte of it, only teaches, and what the rest takes is what rows of the table take. Those at the table's
-/// beginning have nothing before them, as the first ones here.
+/// So the first quarter of each run, or a megabyte of it, only teaches, and what the rest takes is what rows of the table take.
+/// Those at the table's beginning have nothing before them, as the first ones here.
 fn sent(copy: &CopyText, algorithms: &str, clock: Clock<'_>) -> Option<(u64, Option<Duration>)> {
     let mut link = link(algorithms)?;
     let begun = clock.map(|clock| clock());

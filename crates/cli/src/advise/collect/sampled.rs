@@ -125,9 +125,9 @@ impl Sampler<'_> {
             let what = shown(&relation.table);
             progress.note(|| format!("{what} ({} of {} tables)", done + 1, candidates.len()));
             // What one table leaves is for those after it.
-            let may_take = budget.saturating_add(left).min(self.wanted.table_bytes_max);
-            left = left.saturating_sub(may_take - budget.min(&may_take));
-            if let Err(refusal) = self.sample_one(relation, may_take, &mut left, unseen)? {
+            let more = left.min(self.wanted.table_bytes_max.saturating_sub(*budget));
+            left -= more;
+            if let Err(refusal) = self.sample_one(relation, budget + more, &mut left, unseen)? {
                 let remedy = match refusal.kind {
                     RefusalKind::Denied => format!("GRANT pg_read_all_data TO {};", unseen.role()),
                     RefusalKind::Locked => "run it again when that transaction is over".to_owned(),

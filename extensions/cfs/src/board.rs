@@ -1,10 +1,15 @@
 //! What sessions, the launcher and its dispatcher tell each other: a few words of the server's shared memory.
 //!
 //! ```text
-//!  launcher's latch | all databases are due | of the dispatcher: its state, where it goes on | databases that are due
+//!  launcher's latch | all databases are due | of the dispatcher: its state, where it goes on, its database |
+//!  databases that are due | databases that statements need for themselves
 //! ```
 //! A session writes the number of a database whose labels it changed, after its commit, and sets the launcher's latch.
 //! What is lost with a crash is found again by the launcher's look at all databases.
+//!
+//! A session that needs a database for itself ([`crate::absence`]) writes its number, and then reads which one the
+//! dispatcher is in. The launcher writes where it sends a dispatcher, and then reads who needs it. So one of the two sees
+//! the other.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -18,8 +23,12 @@ const LATCH: usize = 0;
 const ALL: usize = 1;
 const STATE: usize = 2;
 const CURSOR: usize = 3;
+const VISITED: usize = 4;
 const DATABASES: usize = 8;
-const WORDS: usize = DATABASES + PLACES;
+const NEEDED: usize = DATABASES + PLACES;
+/// Statements that need a database for themselves at a time; those beyond depend on the dispatchers' pauses.
+pub const STATEMENTS: usize = 16;
+const WORDS: usize = NEEDED + STATEMENTS;
 
 /// The words; null in a process without.
 static WORDS_AT: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
@@ -102,7 +111,7 @@ fn wake() {
 
 /// A database's labels have changed. Raises no error.
 pub fn put(database: u32) {
-    let places = words().get(DATABASES..).unwrap_or_default();
+    let places = words().get(DATABASES..NEEDED).unwrap_or_default();
     let is_put = places.iter().any(|place| {
         let took = place.compare_exchange(0, u64::from(database), Ordering::AcqRel, Ordering::Acquire);
         took.is_ok() || took == Err(u64::from(database))
@@ -116,7 +125,7 @@ pub fn put(database: u32) {
 /// Databases whose labels have changed since the last call; `None`: any of them may have.
 pub fn take() -> Option<Vec<u32>> {
     let all = word(ALL).is_some_and(|all| all.swap(0, Ordering::AcqRel) != 0);
-    let places = words().get(DATABASES..).unwrap_or_default();
+    let places = words().get(DATABASES..NEEDED).unwrap_or_default();
     let taken = places.iter().map(|place| place.swap(0, Ordering::AcqRel) as u32);
     let taken: Vec<_> = taken.filter(|database| *database != 0).collect();
     (!all).then_some(taken)
@@ -126,12 +135,59 @@ const NOTHING: u64 = 1;
 const WHOLE: u64 = 2;
 const PART: u64 = 3;
 
-/// A dispatcher is about to be started, which goes on behind this relation.
-pub fn dispatch(cursor: u32) {
-    if let (Some(state), Some(at)) = (word(STATE), word(CURSOR)) {
+/// A dispatcher is about to be started for a database, to go on behind this relation. False: a statement needs the
+/// database for itself.
+pub fn dispatch(database: u32, cursor: u32) -> bool {
+    if let (Some(state), Some(at), Some(visited)) = (word(STATE), word(CURSOR), word(VISITED)) {
         at.store(u64::from(cursor), Ordering::Release);
         state.store(0, Ordering::Release);
+        visited.store(u64::from(database), Ordering::SeqCst);
     }
+    let may = !is_needed(database);
+    if !may {
+        left(database);
+    }
+    may
+}
+
+/// The dispatcher has left this database, or was not started.
+pub fn left(database: u32) {
+    if let Some(visited) = word(VISITED) {
+        // It may be another one's by now, after the launcher's restart.
+        let _ = visited.compare_exchange(u64::from(database), 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+/// Whether a dispatcher is in this database, or on its way.
+pub fn is_visited(database: u32) -> bool {
+    word(VISITED).is_some_and(|visited| visited.load(Ordering::SeqCst) == u64::from(database))
+}
+
+/// A statement needs this database for itself, until it gives the place back.
+pub fn need(database: u32) -> Option<usize> {
+    let places = words().get(NEEDED..).unwrap_or_default();
+    let take = |place: &AtomicU64| {
+        place.compare_exchange(0, u64::from(database), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    };
+    places.iter().position(take)
+}
+
+/// The database that was given to [`need`] for this place.
+pub fn needed(place: usize) -> u32 {
+    word(NEEDED + place).map_or(0, |place| place.load(Ordering::SeqCst) as u32)
+}
+
+/// Gives back what [`need`] returned.
+pub fn need_no_more(place: usize) {
+    if let Some(place) = word(NEEDED + place) {
+        place.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Whether a statement needs this database for itself.
+pub fn is_needed(database: u32) -> bool {
+    let places = words().get(NEEDED..).unwrap_or_default();
+    places.iter().any(|place| place.load(Ordering::SeqCst) == u64::from(database))
 }
 
 /// Where the dispatcher is to go on.

@@ -14,7 +14,7 @@ use pgrx::pg_sys::{self, NodeTag, Oid};
 use pgshrink_cfs_server::server;
 use pgshrink_cfs_server::setting::{DEFAULT, Setting};
 
-use crate::{labels, mend, report};
+use crate::{absence, labels, mend, report};
 
 /// The server's own way, and other libraries' hooks, called past pgrx's guard.
 type Hook = pg_sys::ProcessUtility_hook_type;
@@ -120,6 +120,9 @@ unsafe extern "C-unwind" fn process_utility(
         );
         if is_ours {
             (pstmt, then) = guarded(|| prepare(pstmt, tag));
+        }
+        if absence::is_for(tag) {
+            guarded(|| absence::wait_for((*pstmt).utilityStmt, tag));
         }
         match NEXT {
             Some(next) => next(pstmt, query, read_only, context, params, environment, dest, completion),
@@ -269,7 +272,7 @@ unsafe fn options_of(statement: *mut pg_sys::Node, is_new: bool) -> *mut *mut pg
 }
 
 /// The elements of a list of options.
-unsafe fn list(list: *mut pg_sys::List) -> impl Iterator<Item = *mut pg_sys::DefElem> {
+pub(crate) unsafe fn list(list: *mut pg_sys::List) -> impl Iterator<Item = *mut pg_sys::DefElem> {
     // SAFETY: by the caller: a list of the server's, or none.
     let count = if list.is_null() { 0 } else { unsafe { (*list).length } };
     // SAFETY: inside the list.

@@ -3,8 +3,8 @@
 //!
 //! Only a process that is connected to a database knows which relation a file is of. It must not stay: CREATE
 //! DATABASE … TEMPLATE and DROP DATABASE wait five seconds for others to go. So it lists the relations, looks at them for
-//! one second at most, and leaves time for others until it comes again, also on a busy machine. The launcher
-//! ([`crate::dispatching`]) starts it again, to go on where it ended.
+//! one second at most, and leaves at once when a statement needs the database for itself ([`crate::absence`]). The
+//! launcher ([`crate::dispatching`]) starts it again, to go on where it ended.
 //!
 //! It waits for no lock. A relation that somebody else has locked altogether is left for the next look. What it holds, it
 //! holds in a transaction for each relation, without waiting for anything but the disk.
@@ -64,6 +64,9 @@ struct Look {
 pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     let database = Oid::from(argument.value() as u32);
+    // Before it is connected, so that it is called after the connection's end.
+    // SAFETY: a function that lives as long as the library.
+    unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
     // SAFETY: a worker that has no database yet, and whose registration asked for one. ALLOW_CONNECTIONS is for sessions:
     // files of a database that nobody may connect to change their form like others, and go back.
     unsafe {
@@ -80,6 +83,9 @@ pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
     // Whatever number of files is under way: nobody else ends these.
     let returned = BackgroundWorker::transaction(returned_relations);
     look.finish(&returned);
+    if must_leave() {
+        return board::end(Ended::At(cursor));
+    }
     let found = BackgroundWorker::transaction(AssertUnwindSafe(|| look.survey(cursor)));
     // However long the list took, something of it is done.
     look.begun = Instant::now();
@@ -88,6 +94,18 @@ pub extern "C-unwind" fn cfs_dispatcher_main(argument: Datum) {
         Some(found) => look.at(&found, cursor),
     };
     board::end(ended);
+}
+
+/// Tells that the process has left the database.
+#[pg_guard]
+unsafe extern "C-unwind" fn leave(_code: std::ffi::c_int, database: Datum) {
+    board::left(database.value() as u32);
+}
+
+/// Whether the process is to leave its database at once.
+fn must_leave() -> bool {
+    // SAFETY: reads a variable of the session.
+    is_ending() || board::is_needed(unsafe { pg_sys::MyDatabaseId }.to_u32())
 }
 
 /// What the database's owner has set is not for this process, which is a superuser's.
@@ -143,7 +161,7 @@ impl Look {
         let found = || members::find(Which::These(returned));
         for member in BackgroundWorker::transaction(AssertUnwindSafe(found)) {
             pgrx::check_for_interrupts!();
-            if is_ending() {
+            if must_leave() {
                 return;
             }
             let mut files = 0;
@@ -162,7 +180,7 @@ impl Look {
         let mut last = cursor;
         for member in found {
             pgrx::check_for_interrupts!();
-            if is_ending() || self.begun.elapsed() >= TIME {
+            if must_leave() || self.begun.elapsed() >= TIME {
                 return Ended::At(last);
             }
             if self.lacks_anything(member) {
@@ -228,7 +246,7 @@ impl Look {
                 continue;
             }
             let is_enough = || convert::in_flight() >= IN_FLIGHT_MAX || self.begun.elapsed() >= TIME;
-            if is_ending() || which == Files::All && is_enough() {
+            if must_leave() || which == Files::All && is_enough() {
                 return Begun::NotNow;
             }
             if at > from && held.elapsed() >= HOLD {

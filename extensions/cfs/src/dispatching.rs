@@ -27,8 +27,7 @@ use crate::{report, settings, worker};
 const LIST_PERIOD: Duration = Duration::from_secs(5);
 /// Between the end of one look at a database and its continuation.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two dispatchers of a database, whatever there is to do: CREATE DATABASE … TEMPLATE and DROP DATABASE look every
-/// 100 ms whether everybody has left it.
+/// Between two dispatchers of a database, whatever there is to do.
 const GAP: Duration = Duration::from_millis(300);
 /// Naptimes between two looks where nothing has a setting.
 const IDLE_NAPS: u32 = 10;
@@ -119,7 +118,8 @@ impl Dispatching {
         let to_end = (convert::in_flight() >= IN_FLIGHT_MAX).then(convert::databases_due);
         let has_work = |database: &u32| to_end.as_ref().is_none_or(|to_end| to_end.contains(database));
         let has_rested = |known: &Known| known.left.is_none_or(|left| now.duration_since(left) >= GAP);
-        let next = self.known.iter().filter(|(database, known)| has_work(database) && has_rested(known));
+        let may = |database: &u32| has_work(database) && !board::is_needed(*database);
+        let next = self.known.iter().filter(|(database, known)| may(database) && has_rested(known));
         let next = next.min_by_key(|(_, known)| known.due);
         if let Some((&database, known)) = next
             && known.due <= now
@@ -152,8 +152,10 @@ impl Dispatching {
 
     fn start(&mut self, database: u32, now: Instant) {
         let Some(known) = self.known.get_mut(&database) else { return };
+        if !board::dispatch(database, known.cursor) {
+            return;
+        }
         known.is_woken = false;
-        board::dispatch(known.cursor);
         let mut memory = PgMemoryContexts::new("cfs dispatcher's handle");
         // SAFETY: the context is there as long as the handle.
         let worker = unsafe {
@@ -169,6 +171,7 @@ impl Dispatching {
                 self.has_warned = false;
             }
             Err(_) => {
+                board::left(database);
                 known.due = now + settings::naptime();
                 if !std::mem::replace(&mut self.has_warned, true) {
                     report::warning(
@@ -189,6 +192,8 @@ impl Dispatching {
         }
         let (database, took) = (running.database, now.duration_since(running.begun));
         self.running = None;
+        // Also where it was never started, or killed.
+        board::left(database);
         // SAFETY: reads what all processes share.
         let is_standby = unsafe { pg_sys::RecoveryInProgress() };
         let Some(known) = self.known.get_mut(&database) else { return };

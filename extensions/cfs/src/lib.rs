@@ -14,6 +14,7 @@
 //!    targets, conversion: settings of tables and databases --> labels, board (a word to the launcher)
 //!    dispatching: the launcher starts a dispatcher for a database --> dispatcher: members' files that lack their form
 //!    converter: workers that bring these files to it
+//!    absence: statements that need a database for themselves --> board --> the dispatcher leaves it
 //!
 //!    functions, collecting, estimate: what SQL sees; damage: what a client is told of it
 //! ```
@@ -25,6 +26,7 @@
 //! 3. Nothing here writes WAL of its own. A setting is a security label, and what else says it follows that label
 //!    ([`labels`], [`mend`]).
 
+mod absence;
 mod board;
 mod collecting;
 mod conversion;
@@ -67,6 +69,7 @@ pub extern "C-unwind" fn _PG_init() {
     board::register();
     damage::register();
     labels::register();
+    absence::register();
     ddl::register();
     worker::register();
 }

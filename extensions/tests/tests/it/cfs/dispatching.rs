@@ -1,7 +1,7 @@
 //! Which files a dispatcher asks to convert: those of tables whose setting says so, and never a catalog's.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgshrink_testkit::{Cluster, Server, ServerBinaries, wait_until};
 
@@ -184,11 +184,7 @@ fn a_pause_and_a_lock_are_respected_and_nobody_waits_for_a_dispatcher() {
 #[test]
 fn databases_are_copied_and_dropped_while_dispatchers_look_at_them() {
     on_each_major("copies of a database", |cluster| {
-        sql(cluster, "create extension cfs; create database d; select cfs_compress_database('d', 'lz4')");
-        cluster.psql().database("d").sql(
-            "do $$ begin for n in 1..300 loop execute format('create table t%s as select generate_series(1, 3000) i', n); end loop; end $$",
-        )
-        .unwrap();
+        with_tables_in_d(cluster);
         for round in 0..4 {
             // Every label is a reason to look.
             sql(cluster, "select cfs_compress_database('d', 'zstd:2')");
@@ -204,6 +200,102 @@ fn databases_are_copied_and_dropped_while_dispatchers_look_at_them() {
         sql(cluster, "drop database d");
         let workers = "select count(*) from pg_stat_activity where backend_type = 'cfs dispatcher'";
         wait_until(Duration::from_secs(10), "the last dispatcher", || sql(cluster, workers) == "0").unwrap();
+    });
+}
+
+/// Runs `run` while a dispatcher waits in database `d`: for a lock of a session there, which ends when it is told to.
+fn with_held_dispatcher(cluster: &Cluster, run: impl FnOnce(&dyn Fn())) {
+    let psql = cluster.psql().database("d");
+    let go_on = || {
+        let ended = "select count(pg_terminate_backend(pid)) from pg_stat_activity where query like '%pg_sleep(100)%' \
+                     and pid <> pg_backend_pid()";
+        sql(cluster, ended);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| psql.sql("begin; lock table pg_seclabel; select pg_sleep(100)"));
+        let held = "select count(*) from pg_stat_activity a join pg_locks l using (pid) \
+                    where backend_type = 'cfs dispatcher' and datname = 'd' and not granted";
+        let waited = wait_until(Duration::from_secs(60), "a dispatcher that waits", || {
+            sql(cluster, "select cfs_compress_database('d', 'zstd:2'), cfs_compress_database('d', 'lz4')");
+            sql(cluster, held) == "1"
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            waited.unwrap();
+            run(&go_on);
+        }));
+        go_on();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn with_tables_in_d(cluster: &Cluster) {
+    sql(cluster, "create extension cfs; create database d; select cfs_compress_database('d', 'lz4')");
+    let tables = "do $$ begin for n in 1..300 loop execute format('create table t%s as select generate_series(1, 3000) i', n); \
+                  end loop; end $$";
+    cluster.psql().database("d").sql(tables).unwrap();
+}
+
+#[test]
+fn statements_wait_for_a_slow_dispatcher_for_longer_than_the_server_waits_for_others() {
+    Server::each_with_extensions("statements that need a database for themselves", &MAJORS[..1], |server| {
+        let cluster = &telling(server);
+        with_tables_in_d(cluster);
+        sql(cluster, "create tablespace other location ''");
+        let statements = [
+            "create database copy template d",
+            "alter database d set tablespace other",
+            "alter database d rename to e",
+            "drop database d",
+        ];
+        for statement in statements {
+            with_held_dispatcher(cluster, |go_on| {
+                std::thread::scope(|scope| {
+                    let waits = scope.spawn(|| cluster.psql().sql(statement));
+                    std::thread::sleep(Duration::from_secs(7));
+                    let is_over = waits.is_finished();
+                    go_on();
+                    let done = waits.join().unwrap();
+                    assert!(!is_over, "{statement}: {done:?}");
+                    done.unwrap_or_else(|error| panic!("{statement}: {error}"));
+                });
+            });
+            if statement.contains("rename") {
+                sql(cluster, "alter database e rename to d");
+            }
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_a_dispatcher_can_be_cancelled_and_who_may_not_wait_does_not() {
+    on_each_major("statements that wait for a dispatcher", |cluster| {
+        with_tables_in_d(cluster);
+        sql(cluster, "create role somebody login");
+        sql(cluster, "create database one; create database two");
+        with_held_dispatcher(cluster, |_| {
+            for statement in
+                ["drop database d", "create database copy template d", "alter database d rename to e"]
+            {
+                let begun = Instant::now();
+                let error = cluster.psql().user("somebody").sql(statement).unwrap_err().to_string();
+                assert!(error.contains("must be owner") || error.contains("permission denied"), "{error}");
+                assert!(begun.elapsed() < Duration::from_secs(4), "{statement}: {:?}", begun.elapsed());
+                let error =
+                    cluster.psql().sql(&format!("set statement_timeout = 500; {statement}")).unwrap_err();
+                assert!(error.to_string().contains("statement timeout"), "{statement}: {error}");
+            }
+        });
+        // Nobody needs it any more, so dispatchers come again.
+        let paths = paths(cluster, "d", "relname = 't300'");
+        wait_for(cluster, "the last table", |_| paths.is_subset(&asked_paths(cluster)));
+        // The second and the third have a lock that a dispatcher would wait for.
+        let begun = Instant::now();
+        sql(
+            cluster,
+            "begin; alter database one rename to three; alter database two rename to one; select pg_sleep(3); \
+             alter database three rename to two; select pg_sleep(3); alter database two rename to three; commit",
+        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     });
 }
 

@@ -12,9 +12,8 @@ use pgrx::iter::TableIterator;
 use pgrx::pg_sys::{self, ForkNumber, Oid};
 use pgrx::{PgSqlErrorCode as Code, name, pg_extern};
 use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, Thresholds};
-use pgshrink_cfs::estimate::{Allocation, Estimate, Method};
+use pgshrink_cfs::estimate::{Allocation, Estimate, Method, extrapolated, packed_bytes};
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
-use pgshrink_cfs::segment::PLAIN_PAGES_MAX;
 
 use crate::report;
 
@@ -23,10 +22,6 @@ const SAMPLE_MIN: i32 = 1;
 const SAMPLE_MAX: i32 = 100_000;
 /// Pages between two looks at interrupts: more than fit into the near caches, less than a tenth of a second.
 const BATCH_PAGES: usize = 512;
-/// What a record takes in a container, a page's entry and a container's head (`formats/cfs.md`).
-const RECORD: Allocation = Allocation { header_bytes: 16, granule_bytes: 16 };
-const ENTRY_BYTES: u64 = 8;
-const HEAD_BYTES: u64 = 12 << 10;
 /// Pages of a container: 1 GB.
 const SEGMENT_PAGES: u64 = 1 << 17;
 
@@ -157,7 +152,7 @@ fn cfs_estimate(
     let rows: Vec<_> = measured
         .iter()
         .map(|(estimate, dictionary)| {
-            let disk = container_bytes(estimate, *dictionary, all);
+            let disk = disk_bytes(estimate, *dictionary, all);
             let plain = all * PAGE_SIZE as u64;
             let bytes = (estimate.page_count * PAGE_SIZE) as f64;
             let speed = |time: f64| if time > 0.0 { (bytes / time / 1e6).round() } else { 0.0 };
@@ -192,7 +187,7 @@ fn measure(relation: &Relation, all: u64, sampled: u64) -> Vec<(Estimate, u64)> 
             pgrx::check_for_interrupts!();
             let clock = &mut || begun.elapsed();
             estimate
-                .add(&mut codec, &pages, dictionary.as_ref(), RECORD, clock)
+                .add(&mut codec, &pages, dictionary.as_ref(), Allocation::RECORD, clock)
                 .unwrap_or_else(|error| raise(&error));
         }
     }
@@ -225,14 +220,9 @@ fn trained(relation: &Relation, all: u64, methods: &[Method]) -> Vec<Option<Page
 }
 
 /// What the whole relation's containers take, from what its measured pages took.
-fn container_bytes(estimate: &Estimate, dictionary: u64, all: u64) -> u64 {
-    if all <= u64::from(PLAIN_PAGES_MAX) || estimate.page_count == 0 {
-        return all * PAGE_SIZE as u64;
-    }
-    let allocated = u128::from(estimate.allocated_bytes) * u128::from(all);
-    let records = (allocated / estimate.page_count as u128) as u64;
-    let dictionary = if dictionary > 0 { dictionary + RECORD.header_bytes as u64 } else { 0 };
-    records + all * ENTRY_BYTES + all.div_ceil(SEGMENT_PAGES) * (HEAD_BYTES + dictionary)
+fn disk_bytes(estimate: &Estimate, dictionary: u64, all: u64) -> u64 {
+    let records = extrapolated(estimate.allocated_bytes, estimate.page_count as u64, all);
+    packed_bytes(all, records, dictionary)
 }
 
 fn raise(error: &pgshrink_cfs::page::Error) -> ! {

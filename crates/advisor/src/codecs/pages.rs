@@ -9,18 +9,14 @@
 //!   than their sizes do.
 //! * A relation of which every page is there is measured as packing does it, without any of this.
 
+use pgshrink_cfs::PAGES_MAX;
 use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, SAMPLES_MAX, Thresholds, first_blocks, is_judge};
-use pgshrink_cfs::estimate::{Allocation, Estimate, Method, container_bytes, extrapolated};
+use pgshrink_cfs::estimate::{Allocation, Estimate, Method, extrapolated, packed_bytes};
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary, Policy};
-use pgshrink_cfs::{PAGES_MAX, segment::PLAIN_PAGES_MAX};
 
 use super::Clock;
 use crate::heap_page::PageBytes;
 use crate::snapshot::sample::Page;
-
-/// Space becomes free in pieces of this size. Of the last one, half is empty on average. About as much is empty around a dictionary: pages
-/// beside it are stored anew elsewhere, and it is not moved.
-const EXTENT_BYTES: u64 = 8 << 10;
 
 /// Pages of a relation.
 #[derive(Clone, Debug)]
@@ -186,10 +182,7 @@ impl<'s, 'p> Trained<'s, 'p> {
 impl Records {
     /// With all that the container has besides them, in a server that has packed it because nobody writes to it.
     pub fn container_bytes(self, pages: u64) -> u64 {
-        let full = container_bytes(pages, self.bytes, self.dictionary_bytes);
-        let holes = if self.dictionary_bytes > 0 { EXTENT_BYTES } else { EXTENT_BYTES / 2 };
-        let segments = pages.saturating_sub(u64::from(PLAIN_PAGES_MAX)).div_ceil(u64::from(PAGES_MAX));
-        full + segments * holes
+        packed_bytes(pages, self.bytes, self.dictionary_bytes)
     }
 
     /// Those of pages that take `other` where these take `this`.

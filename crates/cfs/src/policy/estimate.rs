@@ -22,6 +22,7 @@ use crate::format::record::HEADER_BYTES;
 use crate::format::root::{DISK_BLOCK_BYTES, HEAD_BYTES, INLINE_MAX, ITEM_BYTES};
 use crate::format::units::{PAGES_MAX, UNIT_BYTES};
 use crate::page::{Error, Mode, PAGE_SIZE, PageCodec, PageDictionary, Policy, TransformPolicy};
+use crate::shared::region::EXTENT_UNITS;
 
 /// A way to store pages.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -115,6 +116,24 @@ pub fn container_bytes(pages: u64, records_bytes: u64, dictionary_bytes: u64) ->
         + records as u64
         + map_bytes(packed)
         + segments * (HEAD_BYTES as u64 + dictionary)
+}
+
+/// What the container of a relation's records takes in a running server that has packed it because nobody writes to it:
+/// [`container_bytes`], and what stays empty.
+///
+/// Space becomes free in extents. Of each segment's last extent, half is empty on average. About as much is empty around a
+/// dictionary: pages beside it are stored anew elsewhere, and it is not moved.
+///
+/// ```
+/// use pgshrink_cfs::estimate::{container_bytes, packed_bytes};
+/// assert_eq!(packed_bytes(100, 100_000, 0), container_bytes(100, 100_000, 0) + 4096);
+/// assert_eq!(packed_bytes(4, 400, 0), 4 * 8192, "so few pages stay a plain file");
+/// ```
+pub fn packed_bytes(pages: u64, records_bytes: u64, dictionary_bytes: u64) -> u64 {
+    let extent = u64::from(EXTENT_UNITS) * UNIT_BYTES as u64;
+    let holes = if dictionary_bytes > 0 { extent } else { extent / 2 };
+    let segments = pages.saturating_sub(u64::from(PLAIN_PAGES_MAX)).div_ceil(u64::from(PAGES_MAX));
+    container_bytes(pages, records_bytes, dictionary_bytes) + segments * holes
 }
 
 /// Bytes of all `pages` of a relation, of which `measured` took so many: the mean times the number.

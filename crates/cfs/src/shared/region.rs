@@ -12,6 +12,9 @@ use crate::format::root::{DICTIONARIES_MAX, DISK_BLOCK_BYTES, HEAD_BYTES};
 use crate::format::units::{LEAF_ENTRIES, LEAVES_MAX, PAGES_MAX};
 use crate::shared::word::Word;
 
+/// Units of an extent of a server's files.
+pub(crate) const EXTENT_UNITS: u32 = 512;
+
 /// How large a container's shared memory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
@@ -27,7 +30,7 @@ impl Geometry {
     /// For a segment of `pages_max` pages: the file may grow to three times the plain size before writers
     /// have to make room, and what is kept for commits and collection comes on top.
     pub fn of(pages_max: u32) -> Geometry {
-        let extent_units = 512;
+        let extent_units = EXTENT_UNITS;
         let extents = (u64::from(pages_max) * 512 * 3 / u64::from(extent_units)) as u32 + 64;
         let geometry = Geometry { pages_max, extent_units, extents_max: extents };
         Geometry {

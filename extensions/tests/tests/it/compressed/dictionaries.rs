@@ -37,7 +37,9 @@ fn settled(server: &Compressed, table: &str) -> u64 {
 }
 
 fn dictionaries(server: &Compressed, table: &str) -> u32 {
-    let query = format!("select dictionaries from cfs_relations where relation = '{table}'::regclass");
+    let query = format!(
+        "select coalesce(sum(dictionaries), 0) from cfs_relations where relation = '{table}'::regclass"
+    );
     server.sql(&query).parse().unwrap()
 }
 
@@ -48,6 +50,31 @@ fn wait_for(what: &str, condition: impl FnMut() -> bool) {
 fn crash(cluster: &Cluster) {
     cluster.stop(Stop::Immediate).unwrap();
     cluster.start().unwrap();
+}
+
+#[test]
+fn what_is_estimated_for_a_table_is_what_it_takes_once_it_is_packed() {
+    Server::each_with_extensions("estimated sizes", &MAJORS, |server| {
+        let server = Compressed::start(server, &SETTINGS);
+        server.sql("create table lines (id int, line text)");
+        server.sql(&rows("lines", 1, 60_000));
+        let estimate =
+            "select disk_bytes, dictionary from cfs_estimate('lines', 100000) where compression = 'zstd:1'";
+        let estimate = server.sql(estimate);
+        let estimated: f64 = estimate.strip_suffix("|t").unwrap().parse().unwrap();
+        server.sql("select cfs_compress_relation('lines', 'zstd:1')");
+        wait_for("a dictionary", || dictionaries(&server, "lines") > 0);
+        let (mut last, mut same) = (0, 0);
+        wait_for("a file that stays as it is", || {
+            std::thread::sleep(Duration::from_millis(500));
+            server.sql("checkpoint");
+            let found = bytes(&server, "lines");
+            same = if std::mem::replace(&mut last, found) == found { same + 1 } else { 0 };
+            same == 6
+        });
+        let error = last as f64 / estimated - 1.0;
+        assert!(error.abs() < 0.05, "{last} bytes, {estimated} estimated");
+    });
 }
 
 #[test]

@@ -200,16 +200,39 @@ fn a_standby_is_read_like_a_primary_but_for_unlogged_tables() {
     });
 }
 
-/// A run that is busy for long: an expression of an index takes its time.
-fn slow(server: &pgshrink_testkit::ServerBinaries) -> Cluster {
-    let cluster = start(server);
+#[test]
+fn what_a_standbys_replay_has_canceled_is_asked_again() {
+    Server::each("conflicts with replay", &[15], |server| {
+        let primary = Cluster::builder().server(server).conf("wal_level", "replica").start().unwrap();
+        make_slow(&primary, 200);
+        let standby = primary.standby().conf("max_standby_streaming_delay", "0").start().unwrap();
+        let snapshot = std::thread::scope(|scope| {
+            let run = scope.spawn(|| seen(&standby.conninfo("postgres"), &["--min-size", "0"]));
+            wait_until(Duration::from_secs(30), "a busy standby", || running(&standby) == "1").unwrap();
+            primary.sql("begin; lock table slow; commit").unwrap();
+            run.join().unwrap()
+        });
+        assert!(standby.log_contains("conflict with recovery"), "{}", standby.log().unwrap());
+        let sample = table(&snapshot, "slow").sample.as_ref();
+        assert!(sample.is_some_and(|sample| sample.rows.len() > 100), "{:?}", snapshot.unseen);
+    });
+}
+
+/// A table whose index has an expression that takes its time: of texts of so many times 2,000 bytes.
+fn make_slow(cluster: &Cluster, times: u32) {
     cluster
-        .sql(
+        .sql(&format!(
             "create table slow as select n, repeat('ab', 1000) as a from generate_series(1, 3000) n;
-            create index on slow (md5(repeat(a, 10000))) where n < 0;  vacuum analyze slow",
-        )
+            create index on slow (md5(repeat(a, {times}))) where n < 0;  vacuum analyze slow",
+        ))
         .unwrap();
     cluster.sql("update pg_index set indpred = null where indrelid = 'slow'::regclass").unwrap();
+}
+
+/// A run that is busy for long.
+fn slow(server: &pgshrink_testkit::ServerBinaries) -> Cluster {
+    let cluster = start(server);
+    make_slow(&cluster, 10_000);
     cluster
 }
 

@@ -1,7 +1,7 @@
 //! Images of pages, where the role may read them.
 
 use super::server::PageAccess;
-use super::session::{Refusal, RefusalKind, Session, Tried, rest};
+use super::session::{Refusal, Session, Tried, rest};
 use super::tuple;
 use pgshrink_advisor::snapshot::sample::Page;
 use pgshrink_pgclient::connection::{Pipeline, Reply, Statement};
@@ -11,7 +11,6 @@ use pgshrink_pgclient::{Error as ClientError, connection::REQUEST_BYTES_MAX};
 const REQUEST_PAGES: usize = 128;
 /// Requests on their way.
 const PENDING_MAX: usize = 4;
-const CONFLICT_ATTEMPTS: u32 = 4;
 const _: () = assert!(PENDING_MAX * (REQUEST_PAGES * 11 + 128) < REQUEST_BYTES_MAX);
 
 /// Blocks of one relation that are wanted.
@@ -53,13 +52,11 @@ pub(super) fn read(
         let chunks = blocks.chunks(REQUEST_PAGES);
         left.extend(chunks.map(|blocks| Chunk { at, relation: *relation, blocks }));
     }
-    for attempt in 1..=CONFLICT_ATTEMPTS {
+    for attempt in 1.. {
         let failed = session.pipelined(|pipeline| ask(pipeline, &statement, &left, &mut pages))?;
-        let is_again =
-            |refusal: &Refusal| refusal.kind == RefusalKind::Conflict && attempt < CONFLICT_ATTEMPTS;
         left.clear();
         for (chunk, refusal) in failed {
-            match is_again(&refusal) {
+            match refusal.is_worth_another(attempt) {
                 true => left.push(chunk),
                 false => drop(refused[chunk.at].get_or_insert(refusal)),
             }

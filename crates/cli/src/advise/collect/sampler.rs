@@ -23,7 +23,6 @@ const RUN_OVERHEAD: u64 = 64;
 const SLOW: Duration = Duration::from_millis(500);
 /// Requests on their way.
 const PENDING_MAX: usize = 8;
-const CONFLICT_ATTEMPTS: u32 = 4;
 /// Columns that are tried one by one when some value has no text.
 const TRIALS_MAX: usize = 100;
 /// How often the question is made smaller.
@@ -131,11 +130,7 @@ impl Reader<'_> {
     fn read(&mut self, session: &mut Session) -> Result<Round, Failure> {
         for attempt in 1.. {
             match session.pipelined(|pipeline| self.round(pipeline))? {
-                Round::Refused(_, refusal)
-                    if refusal.kind == RefusalKind::Conflict && attempt < CONFLICT_ATTEMPTS =>
-                {
-                    rest(attempt);
-                }
+                Round::Refused(_, refusal) if refusal.is_worth_another(attempt) => rest(attempt),
                 round => return Ok(round),
             }
         }
@@ -292,11 +287,12 @@ fn trial(
             Ok(refused)
         })
     };
-    for attempt in 1..CONFLICT_ATTEMPTS {
+    let mut attempt = 1;
+    loop {
         match ask()? {
-            Err(refusal) if refusal.kind == RefusalKind::Conflict => rest(attempt),
+            Err(refusal) if refusal.is_worth_another(attempt) => rest(attempt),
             done => return Ok(done),
         }
+        attempt += 1;
     }
-    ask()
 }

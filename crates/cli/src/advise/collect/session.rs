@@ -232,7 +232,7 @@ impl Session {
                 ClientError::Server { report, .. } if !is_fatal(&report) => Refusal::of(report),
                 error => return Err(error.into()),
             };
-            if refusal.kind != RefusalKind::Conflict || attempt == CONFLICT_ATTEMPTS {
+            if !refusal.is_worth_another(attempt) {
                 return Ok(Err(refusal));
             }
             rest(attempt);
@@ -251,6 +251,11 @@ fn is_fatal(report: &Report) -> bool {
 }
 
 impl Refusal {
+    /// Whether what was refused at this attempt, counted from 1, is tried again after a [`rest`].
+    pub(super) fn is_worth_another(&self, attempt: u32) -> bool {
+        self.kind == RefusalKind::Conflict && attempt < CONFLICT_ATTEMPTS
+    }
+
     pub(super) fn of(report: Box<Report>) -> Refusal {
         let kind = match report.sqlstate.as_str() {
             "55P03" => RefusalKind::Locked,

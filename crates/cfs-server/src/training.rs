@@ -73,9 +73,8 @@ enum Trial {
     InVainEarly,
 }
 
-/// Of one file.
-struct Known {
-    id: ContainerId,
+/// When a dictionary is tried for a file.
+struct Schedule {
     /// The last trial: of so many pages, when so many bytes had been written since the file was opened.
     pages: u32,
     written: u64,
@@ -85,6 +84,12 @@ struct Known {
     patience: u64,
     /// Many pages were empty at the last trial.
     was_early: bool,
+}
+
+/// Of one file.
+struct Known {
+    id: ContainerId,
+    schedule: Schedule,
     /// What the process keeps its dictionaries by.
     name: StoreName,
     /// The next block to be stored anew.
@@ -95,10 +100,21 @@ struct Known {
 
 impl Known {
     fn new(id: ContainerId, name: StoreName) -> Known {
+        Known { id, schedule: Schedule::new(), name, next: None, stored: 0 }
+    }
+}
+
+impl Schedule {
+    fn new() -> Schedule {
         let pages_due = Thresholds::default().first_pages;
-        let (written_due, patience) = (WRITTEN_BYTES, 1);
-        let (was_early, next, stored) = (false, None, 0);
-        Known { id, pages: 0, written: 0, pages_due, written_due, patience, was_early, name, next, stored }
+        Schedule {
+            pages: 0,
+            written: 0,
+            pages_due,
+            written_due: WRITTEN_BYTES,
+            patience: 1,
+            was_early: false,
+        }
     }
 
     /// Is to be tried again later.
@@ -115,6 +131,12 @@ impl Known {
         self.tried(pages, written, true);
         self.written_due = written.saturating_add(WRITTEN_BYTES / 8);
         self.was_early = true;
+    }
+
+    /// Too much of it is empty: it is looked at again once a part of that may have come, or nobody writes to it.
+    fn put_off(&mut self, pages: u32, written: u64) {
+        self.pages_due = pages.saturating_add(pages / 16 + 1);
+        self.written_due = written.saturating_add(u64::from(pages) * PAGE_SIZE as u64 / 64);
     }
 
     /// Whether a trial is due. A file that rests is what it will be for a while, so that less has to be new in it.
@@ -190,14 +212,17 @@ impl Trainer {
             return if has_space { work.store_anew(known).map(Some) } else { Ok(None) };
         }
         let (pages, written) = (pinned.pages(), pinned.stats().written_bytes);
-        if !may_train || !known.is_due(pages, written, rests) {
+        if !may_train || !known.schedule.is_due(pages, written, rests) {
             return Ok(None);
         }
-        let Some(trial) = work.train(pages, rests)? else { return Ok(None) };
+        let Some(trial) = work.train(pages, rests)? else {
+            known.schedule.put_off(pages, written);
+            return Ok(None);
+        };
         let is_new = trial == Trial::Won;
         match trial {
-            Trial::InVainEarly => known.tried_early(pages, written),
-            Trial::Won | Trial::InVain => known.tried(pages, written, is_new),
+            Trial::InVainEarly => known.schedule.tried_early(pages, written),
+            Trial::Won | Trial::InVain => known.schedule.tried(pages, written, is_new),
         }
         known.next = is_new.then_some(0);
         Ok(is_new.then_some(Trained { is_new, goes_on: true, ..Trained::default() }))
@@ -215,7 +240,7 @@ fn first_look(
     let newest = pinned.newest_dictionary().filter(|_| may_train);
     let pages = pinned.pages();
     if newest.is_some() {
-        known.tried(pages, pinned.stats().written_bytes, true);
+        known.schedule.tried(pages, pinned.stats().written_bytes, true);
     }
     let algorithm = how.policy.choice.algorithm;
     let mut lacking = 0;
@@ -329,5 +354,23 @@ fn problem(error: StoreError) -> Problem {
     match error {
         StoreError::Container(error) => Problem::Engine(error),
         error => Problem::Page(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_many_empty_pages_is_looked_at_again_when_it_has_more_or_rests() {
+        let mut schedule = Schedule::new();
+        assert!(schedule.is_due(1000, 0, false));
+        schedule.put_off(1000, 5);
+        assert!(!schedule.is_due(1000, 100, false), "nothing has come");
+        assert!(schedule.is_due(1000, 5 + 1000 * 8192 / 64, false));
+        assert!(schedule.is_due(1063, 5, false));
+        assert!(schedule.is_due(1000, 5, true), "nobody writes to it");
+        schedule.tried(1000, 5, false);
+        assert!(!schedule.is_due(1000, 5, true));
     }
 }

@@ -1,5 +1,6 @@
 //! Codecs on samples, beside what the engines make of the whole.
 
+mod budgets;
 mod engine;
 mod hostile;
 mod pages;

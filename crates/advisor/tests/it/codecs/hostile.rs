@@ -38,7 +38,7 @@ fn layouts(columns: &[Column]) -> Vec<layout::Column> {
 type Values = Vec<Option<Vec<u8>>>;
 
 /// A page with rows whose values are known.
-fn page(rng: &mut Rng) -> (Vec<u8>, Vec<Values>) {
+pub fn page(rng: &mut Rng) -> (Vec<u8>, Vec<Values>) {
     let columns = columns();
     let layouts = layouts(&columns);
     let references: Vec<&layout::Column> = layouts.iter().collect();
@@ -154,7 +154,7 @@ fn a_value_that_is_cut_off_is_no_value() {
 }
 
 /// A table whose sample has such a page, and lists that may not fit it.
-fn table(rng: &mut Rng, image: Vec<u8>, rows: usize) -> Table {
+pub fn table(rng: &mut Rng, image: Vec<u8>, rows: usize) -> Table {
     let columns = columns();
     let places = [
         Place::Null,

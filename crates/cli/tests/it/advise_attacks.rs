@@ -191,7 +191,12 @@ const SPILL: &str = "
     vacuum analyze; checkpoint;";
 
 /// Passes on what the client sends, and does something before the first message that has these words.
-fn at_message(listener: UnixListener, server: std::path::PathBuf, words: &'static [u8], act: impl FnOnce()) {
+pub(crate) fn at_message(
+    listener: UnixListener,
+    server: std::path::PathBuf,
+    words: &'static [u8],
+    act: impl FnOnce(),
+) {
     let mut act = Some(act);
     for client in listener.incoming() {
         let (Ok(mut client), Ok(mut server)) = (client, UnixStream::connect(&server)) else { return };
@@ -256,6 +261,33 @@ fn a_cast_of_somebody_is_not_called_when_a_table_is_changed_before_it_is_read() 
                 index.columns[0].expression_sizes.is_some()
             };
             assert_eq!((evaluated("odd_abs"), evaluated("odd_hash")), (true, false), "{change}");
+        }
+    });
+}
+
+#[test]
+fn rows_are_read_in_a_transaction_that_locks_and_checks_their_table_and_ends_at_once() {
+    Server::each("statements about rows", &[15, 18], |server| {
+        let cluster = start(server);
+        cluster
+            .sql("create table shop as select n, md5(n::text) b from generate_series(1, 20000) n")
+            .unwrap();
+        cluster.sql("vacuum analyze").unwrap();
+        cluster.set_conf("log_statement", "all").unwrap();
+        cluster.reload().unwrap();
+        ended(&["advise", &cluster.conninfo("postgres"), "--min-size", "0"], 0);
+        let log = cluster.log().unwrap();
+        let executed: Vec<&str> =
+            log.lines().filter_map(|line| Some(line.split_once("execute ")?.1.split_once(": ")?.1)).collect();
+        let is_ask = |at: &usize| executed[*at].starts_with("SELECT x.place, x.version");
+        let asks: Vec<usize> = (0..executed.len()).filter(is_ask).collect();
+        assert!(!asks.is_empty(), "{log}");
+        for at in asks {
+            let around = &executed[at - 3..at + 2];
+            let begins =
+                ["BEGIN", "LOCK TABLE ONLY ", "SELECT '\"a relation as it was", "SELECT x.", "COMMIT"];
+            let is_right = around.iter().zip(begins).all(|(statement, begin)| statement.starts_with(begin));
+            assert!(is_right && around[1].ends_with(" IN ACCESS SHARE MODE"), "{around:#?}");
         }
     });
 }

@@ -1,9 +1,14 @@
 //! What is sampled, beside what the server says of the same rows.
 
 use crate::advise::{seen, start, table, unseen};
-use pgshrink_advisor::snapshot::sample::Place;
+use crate::advise_attacks::at_message;
+use pgshrink_advisor::snapshot::sample::{Page, Place};
 use pgshrink_advisor::snapshot::{Sample, Table};
-use pgshrink_testkit::{Cluster, Server};
+use pgshrink_cfs::dictionary_policy::first_blocks;
+use pgshrink_testkit::{Cluster, Server, TempDir};
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixListener;
+use std::thread;
 
 /// Rows of all lengths, some of whose values are compressed or outside, and some of which are updated and deleted.
 const MIXED: &str = "
@@ -199,5 +204,108 @@ fn the_same_table_gives_the_same_sample_within_its_budget() {
             );
             assert!(all.iter().sum::<u64>() <= first.sampling.total_bytes_max, "{all:?}");
         }
+    });
+}
+
+#[test]
+fn what_a_table_leaves_is_for_those_after_it_and_is_given_once() {
+    Server::each("leftovers of small tables", &[15], |server| {
+        let cluster = start(server);
+        // In the order of their numbers: the first one leaves most of its share.
+        let sql = |name: &str, rows: u32| {
+            format!(
+                "create table {name} as select repeat(md5(n::text), 30) v from generate_series(1, {rows}) n;"
+            )
+        };
+        cluster.sql(&[sql("a", 100), sql("b", 4000), sql("c", 4000), sql("d", 4000)].concat()).unwrap();
+        // Without a right to pages, all that a table may give is for rows.
+        cluster
+            .sql("create role reader login; grant select on a, b, c, d to reader; vacuum analyze")
+            .unwrap();
+        let reader = format!("{} user=reader", cluster.conninfo("postgres"));
+        let snapshot = seen(&reader, &["--sample-size", "1536kB", "--sample-total", "4MB"]);
+        let bytes = |name: &str| {
+            let values = sample(table(&snapshot, name)).columns[0].values.as_ref().unwrap();
+            values.iter().flatten().map(|value| value.len() as u64).sum::<u64>()
+        };
+        let all = ["a", "b", "c", "d"].map(bytes);
+        assert!(all[0] < 100_000, "{all:?}");
+        assert!(all.iter().all(|bytes| *bytes <= 1536 << 10), "more than one table may give: {all:?}");
+        let total = all.iter().sum::<u64>();
+        assert!(total <= 4 << 20, "more than all may give: {all:?}");
+        assert!(total * 10 > (4 << 20) * 9, "something was left to nobody: {all:?}");
+    });
+}
+
+#[test]
+fn pages_on_which_a_server_trains_are_read_once_and_within_the_tables_share() {
+    Server::each("pages to train on", &[15, 18], |server| {
+        let cluster = start(server);
+        cluster
+            .sql("create table t as select repeat(md5(n::text), 30) v from generate_series(1, 9000) n")
+            .unwrap();
+        cluster.sql("vacuum analyze; checkpoint").unwrap();
+        let snapshot = seen(&cluster.conninfo("postgres"), &["--sample-size", "10MB"]);
+        let t = table(&snapshot, "t");
+        let numbers = |pages: &[Page]| pages.iter().map(|page| page.block).collect::<BTreeSet<u32>>();
+        let (pages, training) = (numbers(&sample(t).pages), numbers(&sample(t).training_pages));
+        assert!(!training.is_empty() && pages.is_disjoint(&training), "{pages:?} {training:?}");
+        let all: BTreeSet<u32> = pages.union(&training).copied().collect();
+        assert!(first_blocks(t.bytes.main / 8192).all(|block| all.contains(&(block as u32))), "{all:?}");
+        assert!(all.len() <= (10 << 20) / 4 / 8192, "{} pages", all.len());
+    });
+}
+
+#[test]
+fn values_of_a_first_run_that_is_too_much_are_left_out() {
+    Server::each("one page of long values", &[15], |server| {
+        let cluster = start(server);
+        cluster.sql("create table t (v text); alter table t alter v set storage external").unwrap();
+        cluster.sql("insert into t select repeat('v', 4000) from generate_series(1, 2000)").unwrap();
+        cluster.sql("create role reader login; grant select on t to reader; vacuum analyze").unwrap();
+        let reader = format!("{} user=reader", cluster.conninfo("postgres"));
+        let snapshot = seen(&reader, &["--sample-size", "100kB"]);
+        let values = sample(table(&snapshot, "t")).columns[0].values.as_ref().unwrap();
+        let bytes: usize = values.iter().flatten().map(String::len).sum();
+        assert!(
+            values.len() > 100 && bytes > 0 && bytes <= 100 << 10,
+            "{bytes} bytes of {} rows",
+            values.len()
+        );
+    });
+}
+
+#[test]
+fn pages_to_train_on_that_are_gone_do_not_keep_those_of_indexes_from_being_read() {
+    Server::each("a table that becomes empty", &[15], |server| {
+        let cluster = start(server);
+        if cluster.sql("create extension pageinspect").is_err() {
+            let why = format!("{} has no pageinspect", server.version);
+            return pgshrink_testkit::left_out("a table that becomes empty", &why);
+        }
+        let rows = "select n, repeat(md5(n::text), 30) v from generate_series(1, 12000) n";
+        cluster.sql(&format!("create table t as {rows}; create index on t (n)")).unwrap();
+        cluster.sql("vacuum analyze; checkpoint").unwrap();
+        let words = ["--sample-size", "10MB"];
+        let before = seen(&cluster.conninfo("postgres"), &words);
+        let before = sample(table(&before, "t"));
+        let first: Vec<u32> = before.training_pages.iter().map(|page| page.block).take(4).collect();
+        // The request for these pages, and no other, has a list that begins so.
+        let list = format!("{{{},{},{},{},", first[0], first[1], first[2], first[3]).into_bytes();
+        let keep = TempDir::new().unwrap();
+        let listener = UnixListener::bind(keep.path().join(".s.PGSQL.6432")).unwrap();
+        let (socket, own) = (cluster.socket_path(), cluster.psql());
+        thread::spawn(move || {
+            at_message(listener, socket, list.leak(), || {
+                own.clone().sql("delete from t").unwrap();
+                own.sql("vacuum t").unwrap();
+            });
+        });
+        let conninfo = format!("{} host={} port=6432", cluster.conninfo("postgres"), keep.path().display());
+        let after = seen(&conninfo, &words);
+        assert!(unseen(&after, "raw pages of").0.contains("out of range"), "{:?}", after.unseen);
+        let after = sample(table(&after, "t"));
+        assert!(after.training_pages.is_empty() && after.pages.len() == before.pages.len());
+        assert_eq!(after.other_pages.len(), before.other_pages.len());
     });
 }

@@ -300,6 +300,25 @@ fn who_waits_for_a_dispatcher_can_be_cancelled_and_who_may_not_wait_does_not() {
 }
 
 #[test]
+fn a_dispatcher_leaves_a_database_that_a_statement_needs_before_it_asks_for_anything() {
+    on_each_major("a dispatcher that is to leave", |cluster| {
+        with_tables_in_d(cluster);
+        with_held_dispatcher(cluster, |go_on| {
+            let before = asked(cluster);
+            std::thread::scope(|scope| {
+                let dropped = scope.spawn(|| cluster.psql().sql("drop database d"));
+                let waits = "select count(*) from pg_stat_activity where query = 'drop database d' and wait_event = 'Extension'";
+                let waited = wait_until(Duration::from_secs(10), "who waits", || sql(cluster, waits) == "1");
+                go_on();
+                waited.unwrap();
+                dropped.join().unwrap().unwrap();
+            });
+            assert_eq!(asked(cluster), before);
+        });
+    });
+}
+
+#[test]
 fn a_standby_compresses_by_its_own_setting_and_follows_labels_without_it() {
     Server::each_with_extensions("a standby's own setting", &MAJORS, |server| {
         let primary = telling(server);

@@ -124,7 +124,7 @@ fn a_name_that_no_table_has_is_an_error() {
 }
 
 /// Passes everything on, one way, in a thread of its own.
-fn carry(from: &UnixStream, to: &UnixStream) {
+pub(crate) fn carry(from: &UnixStream, to: &UnixStream) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
     thread::spawn(move || {
         let _ = io::copy(&mut from, &mut to);

@@ -1,9 +1,14 @@
 //! Tables at the limits of what a server can have, and values that cannot be read.
 
 use crate::advise::{seen, start, table, unseen};
-use pgshrink_testkit::{Server, Stop};
+use crate::advise_attacks::carry;
+use pgshrink_testkit::{Cluster, Server, ServerBinaries, Stop, TempDir};
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::thread;
 
 #[test]
 fn a_table_of_1600_columns_is_sampled() {
@@ -65,27 +70,33 @@ fn a_long_text_of_a_short_value_is_not_read() {
     });
 }
 
+/// A cluster with a table that has values in one column that cannot be read.
+fn torn(server: &ServerBinaries) -> Cluster {
+    let cluster = start(server);
+    cluster
+        .sql(
+            "create table torn (id int, good text, bad text, part text);
+             alter table torn alter bad set storage external;
+             insert into torn select n, 'good', repeat('x', 3000), 'y' from generate_series(1, 200) n;
+             create index on torn (lower(good)); create index on torn ((10 / (id - 5))) where id > 5;
+             checkpoint;",
+        )
+        .unwrap();
+    let path = cluster
+        .sql("select pg_relation_filepath(reltoastrelid) from pg_class where relname = 'torn'")
+        .unwrap();
+    cluster.stop(Stop::Fast).unwrap();
+    // A page that nothing is on: the values that the index has there are missing.
+    let toast = fs::OpenOptions::new().write(true).open(cluster.data_dir().join(path)).unwrap();
+    toast.write_all_at(&[0; 8192], 0).unwrap();
+    cluster.start().unwrap();
+    cluster
+}
+
 #[test]
 fn a_value_without_a_text_costs_its_column_and_nothing_else() {
     Server::each("values that cannot be read", &[15, 18], |server| {
-        let cluster = start(server);
-        cluster
-            .sql(
-                "create table torn (id int, good text, bad text, part text);
-                 alter table torn alter bad set storage external;
-                 insert into torn select n, 'good', repeat('x', 3000), 'y' from generate_series(1, 200) n;
-                 create index on torn (lower(good)); create index on torn ((10 / (id - 5))) where id > 5;
-                 checkpoint;",
-            )
-            .unwrap();
-        let path = cluster
-            .sql("select pg_relation_filepath(reltoastrelid) from pg_class where relname = 'torn'")
-            .unwrap();
-        cluster.stop(Stop::Fast).unwrap();
-        // A page that nothing is on: the values that the index has there are missing.
-        let toast = fs::OpenOptions::new().write(true).open(cluster.data_dir().join(path)).unwrap();
-        toast.write_all_at(&[0; 8192], 0).unwrap();
-        cluster.start().unwrap();
+        let cluster = torn(server);
         let snapshot = seen(&cluster.conninfo("postgres"), &[]);
         let torn = table(&snapshot, "torn");
         let sample = torn.sample.as_ref().unwrap();
@@ -95,6 +106,46 @@ fn a_value_without_a_text_costs_its_column_and_nothing_else() {
         assert!(unseen(&snapshot, "torn").0.contains("column bad"), "{:?}", snapshot.unseen);
         let partial = torn.indexes[1].columns[0].expression_sizes.as_ref().unwrap();
         assert_eq!(partial.iter().flatten().count(), 195, "of rows that the index has");
+    });
+}
+
+/// Passes everything on, but for the SQLSTATE of one error: of the `number`th one that says that data are corrupted, it says that replay on a
+/// standby was in the way.
+fn with_a_conflict(listener: UnixListener, server: PathBuf, number: usize) {
+    let (is, becomes) = (b"CXX001\0", b"C40001\0");
+    let Ok((client, _)) = listener.accept() else { return };
+    let mut server = UnixStream::connect(server).unwrap();
+    carry(&client, &server);
+    let (mut part, mut found, mut client) = (vec![0; 1 << 16], 0, client);
+    while let Ok(length @ 1..) = server.read(&mut part) {
+        for at in 0..length.saturating_sub(is.len()) {
+            if part[at..].starts_with(is) {
+                found += 1;
+                if found == number {
+                    part[at..at + is.len()].copy_from_slice(becomes);
+                }
+            }
+        }
+        if client.write_all(&part[..length]).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_column_that_is_tried_alone_is_tried_again_after_a_conflict_with_replay() {
+    Server::each("a conflict while columns are tried", &[15, 18], |server| {
+        let cluster = torn(server);
+        let keep = TempDir::new().unwrap();
+        let listener = UnixListener::bind(keep.path().join(".s.PGSQL.6432")).unwrap();
+        let socket = cluster.socket_path();
+        // The first error is about all columns.
+        thread::spawn(move || with_a_conflict(listener, socket, 2));
+        let conninfo = format!("{} host={} port=6432", cluster.conninfo("postgres"), keep.path().display());
+        let snapshot = seen(&conninfo, &[]);
+        let why = unseen(&snapshot, "torn").0;
+        assert!(why.contains("column bad") && why.contains("XX001"), "{why}");
+        assert!(table(&snapshot, "torn").sample.as_ref().unwrap().columns[1].values.is_some());
     });
 }
 

@@ -180,28 +180,29 @@ fn given(grant: &Grant) -> Vec<String> {
     vec![format!("SET LOCAL ROLE {};", ident(&grant.grantor)), statement, "SET LOCAL ROLE NONE;".to_owned()]
 }
 
+/// Takes away what default privileges gave to a new object, and where somebody has granted or revoked anything, what an owner
+/// has without that: then all comes from grants.
 fn reset_grants(word: &str, name: &str, owner: &str, has_grants: bool) -> String {
-    let give = match has_grants {
-        true => String::new(),
-        false => {
-            let give = format!("GRANT ALL ON {word} {name} TO {}", ident(owner));
-            format!("\n    EXECUTE {};", literal(&give))
-        }
-    };
     let revoke = literal(&format!("REVOKE ALL ON {word} {name} FROM "));
     let object = literal(name);
+    let kind = if word == "SEQUENCE" { 's' } else { 'r' };
+    let (acl, give) = match has_grants {
+        true => (format!("coalesce(c.relacl, pg_catalog.acldefault('{kind}', c.relowner))"), String::new()),
+        false => {
+            let give = format!("GRANT ALL ON {word} {name} TO {}", ident(owner));
+            ("c.relacl".to_owned(), format!("\n  IF FOUND THEN\n    EXECUTE {};\n  END IF;", literal(&give)))
+        }
+    };
     let body = format!(
         "DECLARE
   given record;
 BEGIN
-  IF (SELECT relacl IS NOT NULL FROM pg_catalog.pg_class WHERE oid = {object}::pg_catalog.regclass) THEN
-    FOR given IN SELECT DISTINCT x.grantee FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) x
-      WHERE c.oid = {object}::pg_catalog.regclass
-    LOOP
-      EXECUTE {revoke} || CASE given.grantee WHEN 0 THEN 'PUBLIC'
-        ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(given.grantee)) END;
-    END LOOP;{give}
-  END IF;
+  FOR given IN SELECT DISTINCT x.grantee FROM pg_catalog.pg_class c, pg_catalog.aclexplode({acl}) x
+    WHERE c.oid = {object}::pg_catalog.regclass
+  LOOP
+    EXECUTE {revoke} || CASE given.grantee WHEN 0 THEN 'PUBLIC'
+      ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(given.grantee)) END;
+  END LOOP;{give}
 END"
     );
     format!("DO {};", dollar(&body))

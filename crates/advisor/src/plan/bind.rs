@@ -2,7 +2,10 @@
 //!
 //! The server writes columns by name, so such a text means the same for the new table, with one exception: an alias with a list
 //! of columns (`t x(a, b, c)`), which it writes wherever a view renamed a column of a FROM item, or where columns of a join
-//! would be ambiguous. That list counts columns as they stand in the table.
+//! would be ambiguous. That list counts columns as they stand in the table. A list for a whole join counts those of all its
+//! tables: it is not taken apart, and the text cannot be bound.
+//!
+//! Whole rows (`t.*` as a value) have their fields in the table's order, which a text, a hash or a comparison of them shows.
 
 use super::sql::{Word, words};
 
@@ -11,7 +14,7 @@ use super::sql::{Word, words};
 pub(super) struct Bound {
     /// The text for the new table.
     pub(super) sql: String,
-    /// It has whole rows (`t.*`) in it: the order of their fields changes.
+    /// It has whole rows (`t.*`) in it, and the order of their fields shows.
     pub(super) has_whole_rows: bool,
 }
 
@@ -60,7 +63,10 @@ pub(super) fn bind(text: &str, table: Table<'_>) -> Option<Bound> {
         Some((Word::Name(name), _)) => Some(name.as_str()),
         _ => None,
     };
-    let has_whole_rows = (0..words.len()).any(|at| sign(at, '.') && sign(at + 1, '*'));
+    if has_renamed_join(text, &words, table) {
+        return None;
+    }
+    let has_whole_rows = has_whole_rows(text, table);
     let mut sql = String::new();
     let mut done = 0;
     for at in 0..words.len() {
@@ -100,6 +106,72 @@ pub(super) fn bind(text: &str, table: Table<'_>) -> Option<Bound> {
     Some(Bound { sql, has_whole_rows })
 }
 
+/// Whether a text uses whole rows of the table, or those that a trigger or a rule is for, so that the order of their fields
+/// shows: not if they are only counted, compared with each other, or with NULL.
+pub(super) fn has_whole_rows(text: &str, table: Table<'_>) -> bool {
+    let words = words(text);
+    let sign = |at: usize, sign| matches!(words.get(at), Some((Word::Sign(found), _)) if *found == sign);
+    let name = |at: usize| match words.get(at) {
+        Some((Word::Name(name), _)) => Some(name.as_str()),
+        _ => None,
+    };
+    let mut names = vec![table.name, "old", "new"];
+    for at in 0..words.len() {
+        let is_table =
+            name(at) == Some(table.schema) && sign(at + 1, '.') && name(at + 2) == Some(table.name);
+        // What follows a table, or the parentheses of a join, may be an alias. One too many does no harm.
+        let alias = if is_table { name(at + 3) } else { name(at + 1).filter(|_| sign(at, ')')) };
+        names.extend(alias);
+    }
+    let is_whole = |at: usize| {
+        name(at).is_some_and(|name| names.contains(&name)) && sign(at + 1, '.') && sign(at + 2, '*')
+    };
+    let is = |at: usize, word: &str| name(at) == Some(word);
+    (0..words.len()).filter(|at| is_whole(*at)).any(|at| {
+        let behind = at + 3;
+        let is_counted = at >= 2 && sign(at - 1, '(') && is(at - 2, "count") && sign(behind, ')');
+        let test = if is(behind + 1, "not") { behind + 2 } else { behind + 1 };
+        let is_tested = is(behind, "is") && is(test, "null");
+        let is_left = is(behind, "is") && is(test, "distinct") && is(test + 1, "from") && is_whole(test + 2);
+        let is_right = at >= 6 && is(at - 1, "from") && is(at - 2, "distinct") && {
+            let before = if is(at - 3, "not") { at - 4 } else { at - 3 };
+            is(before, "is") && before >= 3 && is_whole(before - 3)
+        };
+        !(is_counted || is_tested || is_left || is_right)
+    })
+}
+
+/// Whether a join with the table in it has an alias with a list of columns.
+fn has_renamed_join(text: &str, words: &[(Word, std::ops::Range<usize>)], table: Table<'_>) -> bool {
+    let sign = |at: usize, sign| matches!(words.get(at), Some((Word::Sign(found), _)) if *found == sign);
+    let name = |at: usize| match words.get(at) {
+        Some((Word::Name(name), _)) => Some(name.as_str()),
+        _ => None,
+    };
+    let mut open = Vec::new();
+    for at in 0..words.len() {
+        if sign(at, '(') {
+            open.push(at);
+        }
+        if !sign(at, ')') {
+            continue;
+        }
+        let Some(from) = open.pop() else { continue };
+        let Some(alias) = name(at + 1).filter(|_| sign(at + 2, '(')) else { continue };
+        let is_clause = CLAUSES.contains(&alias) && !text[words[at + 1].1.clone()].starts_with('"');
+        // A query in parentheses names its own columns, and so does a function.
+        let is_query = matches!(name(from + 1), Some("select" | "values" | "with"));
+        let has_join = (from..at).any(|at| name(at) == Some("join"));
+        let has_table = (from..at).any(|at| {
+            name(at) == Some(table.schema) && sign(at + 1, '.') && name(at + 2) == Some(table.name)
+        });
+        if !is_clause && !is_query && has_join && has_table {
+            return true;
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,5 +197,51 @@ mod tests {
         );
         assert!(bind("SELECT row_to_json(t.*) FROM s.t", table).unwrap().has_whole_rows);
         assert!(!bind("SELECT count(*) FROM s.t", table).unwrap().has_whole_rows);
+    }
+
+    #[test]
+    fn a_list_of_columns_for_a_join_is_refused() {
+        let order = [Some(1), Some(0)];
+        let table = Table { schema: "s", name: "t", order: &order, count: 2 };
+        for text in [
+            "SELECT j.y2 FROM (s.t JOIN s.o ON ((o.k = t.id))) j(y1, y2, y3)",
+            "SELECT j.y2 FROM (s.o LEFT JOIN (SELECT t.a FROM s.t) z ON (true)) \"left\"(y1, y2)",
+            "SELECT x.y1 FROM ((s.o CROSS JOIN s.t) x(y1, y2, y3) JOIN s.u USING (k))",
+        ] {
+            assert_eq!(bind(text, table), None, "{text}");
+        }
+        for text in [
+            "SELECT j.k FROM (s.o JOIN s.u ON ((o.k = u.k))) j(y1, y2, y3), s.t",
+            "SELECT x.n FROM ( SELECT t.a FROM (s.t JOIN s.o USING (a))) x(n)",
+            "SELECT j.k FROM (s.t JOIN s.o ON ((o.k = t.id))) j WHERE (j.k IN (1, 2))",
+            "SELECT 1 FROM ((s.t JOIN s.o USING (k)) JOIN s.u USING (k))",
+        ] {
+            assert_eq!(bind(text, table).map(|bound| bound.sql).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn whole_rows_are_those_whose_fields_show() {
+        let table = Table { schema: "s", name: "t", order: &[], count: 0 };
+        for text in [
+            "CHECK (((t.*)::text !~~ '(f,0,%'::text))",
+            "CREATE TRIGGER g BEFORE UPDATE ON s.t FOR EACH ROW WHEN ((old.*)::text ~~ '(t'::text) EXECUTE FUNCTION f()",
+            "SELECT md5((x.*)::text) FROM s.t x",
+            "SELECT (j.*)::text FROM (s.t JOIN s.o USING (a)) j",
+            "SELECT 1 FROM s.t WHERE (t.* < ROW(false, 10))",
+            "SELECT 1 FROM s.t, s.o WHERE (t.* IS DISTINCT FROM o.*)",
+            "SELECT count(t.*), (t.*)::text FROM s.t",
+        ] {
+            assert!(has_whole_rows(text, table), "{text}");
+        }
+        for text in [
+            "CREATE TRIGGER g AFTER UPDATE ON s.t FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION f()",
+            "CREATE TRIGGER g AFTER UPDATE ON s.t FOR EACH ROW WHEN (old.* IS NOT DISTINCT FROM new.*) EXECUTE FUNCTION f()",
+            "SELECT count(t.*) FROM s.t WHERE (t.* IS NOT NULL)",
+            "SELECT row_to_json(o.*) FROM (s.o JOIN s.t USING (k))",
+            "SELECT t.a, (t.a * 2) FROM s.t",
+        ] {
+            assert!(!has_whole_rows(text, table), "{text}");
+        }
     }
 }

@@ -105,7 +105,7 @@ impl<'s, 'a> Exchange<'s, 'a> {
     ///
     /// # Errors
     /// When a view cannot be bound to it.
-    pub(super) fn put_in(&self, warnings: &mut Vec<String>) -> Result<Vec<String>, PlanError> {
+    pub(super) fn put_in(&self) -> Result<Vec<String>, PlanError> {
         let (relation, name) = (self.subject.relation, &self.subject.name);
         let mut statements = vec![belongings::owner(relation)];
         for column in &self.subject.changes.columns {
@@ -143,11 +143,11 @@ impl<'s, 'a> Exchange<'s, 'a> {
         statements.extend(belongings::triggers(relation, |_| true));
         let mut rules = Vec::new();
         for rule in belongings::rules(relation, |_| true) {
-            rules.push(bound(self.subject, &rule, "a rule of the table", warnings)?);
+            rules.push(bound(self.subject, &rule, "a rule of the table")?);
         }
         statements.extend(rules);
         for policy in belongings::policies(relation, |_| true) {
-            statements.push(bound(self.subject, &policy, "a policy of the table", warnings)?);
+            statements.push(bound(self.subject, &policy, "a policy of the table")?);
         }
         statements.extend(belongings::row_security(relation));
         statements.extend(belongings::grants(relation));
@@ -157,7 +157,7 @@ impl<'s, 'a> Exchange<'s, 'a> {
             let name = ident(&publication.name);
             statements.push(format!("ALTER PUBLICATION {name} ADD TABLE ONLY {};", publication.definition));
         }
-        statements.extend(self.users.bind(self.subject, self.pace == Pace::Whole, warnings)?);
+        statements.extend(self.users.bind(self.subject, self.pace == Pace::Whole)?);
         Ok(statements)
     }
 

@@ -24,7 +24,7 @@ pub(super) fn plan(subjects: &[Subject<'_>]) -> Result<Plan, PlanError> {
         |subject: &Subject<'_>| subject.changes.columns.iter().any(|column| column.change != Change::Kept);
     let mut steps = Vec::new();
     if subjects.iter().any(is_rewrite) {
-        steps.push(rewrite(subjects, &users, &mut warnings)?);
+        steps.push(rewrite(subjects, &users)?);
     }
     for subject in subjects.iter().filter(|subject| !is_rewrite(subject)) {
         let options = table::storage_options(subject);
@@ -97,11 +97,7 @@ fn check(subject: &Subject<'_>, all: &[Subject<'_>]) -> Result<(), PlanError> {
 }
 
 /// One transaction for all tables.
-fn rewrite(
-    subjects: &[Subject<'_>],
-    users: &[Users<'_>],
-    warnings: &mut Vec<String>,
-) -> Result<Step, PlanError> {
+fn rewrite(subjects: &[Subject<'_>], users: &[Users<'_>]) -> Result<Step, PlanError> {
     let mut statements = guard::begin();
     statements.extend(guard::locks(subjects, users));
     statements.extend(subjects.iter().map(guard::unchanged));
@@ -137,7 +133,7 @@ fn rewrite(
         );
     }
     for (subject, users) in subjects.iter().zip(users) {
-        statements.extend(users.bind(subject, true, warnings)?);
+        statements.extend(users.bind(subject, true)?);
     }
     statements.push("COMMIT;".to_owned());
     statements.extend(subjects.iter().map(|subject| format!("ANALYZE {};", subject.name)));

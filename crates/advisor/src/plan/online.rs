@@ -64,7 +64,7 @@ pub(super) fn plan(subject: &Subject<'_>) -> Result<Plan, PlanError> {
         warnings.push("foreign keys of partitioned tables are checked under the lock of the swap".to_owned());
     }
     let exchange = Exchange::new(subject, &users, Pace::Short);
-    let swap = tools.swap(&users, &exchange, &mut warnings)?;
+    let swap = tools.swap(&users, &exchange)?;
     let parts = vec![
         Part { name: PartName::Prepare, steps: vec![tools.begin()] },
         Part { name: PartName::Copy, steps: vec![tools.copy()] },
@@ -375,12 +375,7 @@ END",
         }
     }
 
-    fn swap(
-        &self,
-        users: &Users<'_>,
-        exchange: &Exchange<'_, '_>,
-        warnings: &mut Vec<String>,
-    ) -> Result<Step, PlanError> {
+    fn swap(&self, users: &Users<'_>, exchange: &Exchange<'_, '_>) -> Result<Step, PlanError> {
         let (subject, schema) = (self.subject, &self.subject.relation.schema);
         let mut statements = guard::begin();
         // Who loses the connection now must not leave everybody waiting.
@@ -410,7 +405,7 @@ END",
             let working = qualified(schema, &format!("{}{place}", self.index_prefix));
             statements.push(format!("ALTER INDEX {working} RENAME TO {};", ident(&index.name)));
         }
-        statements.extend(exchange.put_in(warnings)?);
+        statements.extend(exchange.put_in()?);
         if subject.relation.bound_check.is_some() {
             statements.push(format!("ALTER TABLE {} DROP CONSTRAINT pgshrink_bound;", subject.name));
         }

@@ -101,20 +101,15 @@ impl<'a> Users<'a> {
     /// Binds everything to the new table, which has the old one's name. `is_filled`: materialized views get their rows at once.
     ///
     /// # Errors
-    /// When a text counts the table's columns in a way that is not understood.
-    pub(super) fn bind(
-        &self,
-        subject: &Subject<'_>,
-        is_filled: bool,
-        warnings: &mut Vec<String>,
-    ) -> Result<Vec<String>, PlanError> {
+    /// When a text counts the table's columns in a way that is not understood, or shows whole rows.
+    pub(super) fn bind(&self, subject: &Subject<'_>, is_filled: bool) -> Result<Vec<String>, PlanError> {
         let mut statements = Vec::new();
         for view in &self.replaced {
-            let query = bound(subject, view.query.as_deref().unwrap_or_default(), &view.name, warnings)?;
+            let query = bound(subject, view.query.as_deref().unwrap_or_default(), &view.name)?;
             statements.push(create_view(view, &query, "CREATE OR REPLACE"));
         }
         for view in &self.recreated {
-            let query = bound(subject, view.query.as_deref().unwrap_or_default(), &view.name, warnings)?;
+            let query = bound(subject, view.query.as_deref().unwrap_or_default(), &view.name)?;
             match view.kind {
                 'm' => statements.push(create_copy(view, &query, is_filled)),
                 _ => statements.push(create_view(view, &query, "CREATE")),
@@ -122,7 +117,7 @@ impl<'a> Users<'a> {
             statements.extend(belongings::of_view(view));
         }
         for other in &self.elsewhere {
-            statements.push(bound(subject, &other.sql, &other.name, warnings)?.trim_end().to_owned() + ";");
+            statements.push(bound(subject, &other.sql, &other.name)?.trim_end().to_owned() + ";");
         }
         Ok(statements)
     }
@@ -137,30 +132,57 @@ impl<'a> Users<'a> {
 }
 
 /// A text that means the same for the new table.
-pub(super) fn bound(
-    subject: &Subject<'_>,
-    text: &str,
-    what: &str,
-    warnings: &mut Vec<String>,
-) -> Result<String, PlanError> {
+///
+/// # Errors
+/// It would not: it counts columns, or shows whole rows.
+pub(super) fn bound(subject: &Subject<'_>, text: &str, what: &str) -> Result<String, PlanError> {
     if !subject.changes.needs_new_table {
         return Ok(text.to_owned());
     }
     let order = subject.changes.order(subject.relation);
-    let table = bind::Table {
-        schema: &subject.relation.schema,
-        name: &subject.relation.name,
-        order: &order,
-        count: subject.relation.columns.len(),
-    };
-    let Some(bound) = bind(text, table) else {
+    let Some(bound) = bind(text, bound_table(subject, &order)) else {
         let reason = format!("{what} gives the table's columns other names by their places");
         return Err(PlanError::refused(subject.table, [reason]));
     };
-    if bound.has_whole_rows {
-        warnings.push(format!("{what} uses whole rows: their fields get the new order"));
+    if bound.has_whole_rows && changes_rows(subject) {
+        return Err(PlanError::refused(subject.table, [whole_rows(what)]));
     }
     Ok(bound.sql)
+}
+
+fn bound_table<'t>(subject: &Subject<'t>, order: &'t [Option<usize>]) -> bind::Table<'t> {
+    let relation = subject.relation;
+    bind::Table { schema: &relation.schema, name: &relation.name, order, count: relation.columns.len() }
+}
+
+/// Whether a row of the new table has other fields than one of the old table, or in another order.
+fn changes_rows(subject: &Subject<'_>) -> bool {
+    let order = subject.changes.order(subject.relation);
+    let is_same = order.len() == subject.relation.columns.len()
+        && order.iter().enumerate().all(|(place, from)| *from == Some(place));
+    !is_same || subject.changes.retyped().next().is_some()
+}
+
+fn whole_rows(what: &str) -> String {
+    format!("{what} uses whole rows, whose fields would be others or in another order")
+}
+
+/// Why what belongs to the table would not mean the same for the new one.
+pub(super) fn obstacles_of_rows(subject: &Subject<'_>) -> Vec<String> {
+    if !changes_rows(subject) {
+        return Vec::new();
+    }
+    let (relation, order) = (subject.relation, subject.changes.order(subject.relation));
+    let table = bound_table(subject, &order);
+    let constraints = relation.constraints.iter();
+    let constraints = constraints.map(|key| (format!("constraint {}", key.name), &key.definition));
+    let triggers = relation.triggers.iter();
+    let triggers = triggers.map(|trigger| (format!("trigger {}", trigger.name), &trigger.definition));
+    let indexes = relation.indexes.iter().map(|index| (format!("index {}", index.name), &index.tail));
+    let statistics = relation.statistics.iter();
+    let statistics = statistics.map(|object| (format!("statistics {}", object.name), &object.definition));
+    let texts = constraints.chain(triggers).chain(indexes).chain(statistics);
+    texts.filter(|(_, text)| bind::has_whole_rows(text, table)).map(|(what, _)| whole_rows(&what)).collect()
 }
 
 fn create_view(view: &Relation, query: &str, create: &str) -> String {

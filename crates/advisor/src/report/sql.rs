@@ -86,6 +86,7 @@ fn head(report: &Report) -> String {
     // A startup file may have switched these off, and a script in another encoding is another script.
     script.push_str("\n\\set ON_ERROR_STOP on\n\\set AUTOCOMMIT on\n\\encoding UTF8\n");
     script.push_str("SET standard_conforming_strings = on;\n");
+    script.push_str("SET default_transaction_read_only = off;\n");
     script.push_str("-- Whoever waits longer for a lock gives up, and with it the script: others would queue behind it.\n");
     script.push_str("SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\n");
     // Whoever may create an operator in a schema of `search_path` must not get a hand on this session.

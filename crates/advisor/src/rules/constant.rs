@@ -98,7 +98,7 @@ fn candidate(table: &Table, sample: &Sample, index: usize) -> Option<Candidate> 
             "Applications must read the column through a view, and write exceptions elsewhere.".to_owned(),
             "A column that is always the same today may be there for what comes.".to_owned(),
         ],
-        // The plan of the rewrite says how.
+        // Applications see such a change: its owner writes it.
         sql: Vec::new(),
         proof: Some(proof),
         in_proposal: false,

@@ -56,8 +56,9 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
     let fits = |width: &&Width| width.bytes < bytes && largest <= width.limit().unsigned_abs();
     let width = WIDTHS.iter().find(fits)?;
     let images = values.images(|text| Some(width.image(number::integer(text)?)))?;
-    // Far away from the end, and not where a column of a few hundred may well grow a hundredfold.
-    let is_safe = width.bytes > 2 && largest <= width.max.unsigned_abs() / 16;
+    // Not where a column of a few hundred may well grow a hundredfold, nor where a query may fail that has worked: it may
+    // multiply two values.
+    let is_safe = width.bytes > 2 && largest <= width.max.unsigned_abs().isqrt();
     let limit = width.limit();
     Some(Conversion {
         type_name: width.type_name.to_owned(),

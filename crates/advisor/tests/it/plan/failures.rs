@@ -155,6 +155,33 @@ fn what_cannot_be_carried_over_is_refused_by_name() {
                 "type public.kind",
             ),
             ("create domain d as t", "type public.d"),
+            (
+                "create table o (k bigint); create view j as select y2 from (t join o on k = id) as j(y1, y2, y3, y4, y5)",
+                "j gives the table's columns other names by their places",
+            ),
+            ("alter table t add constraint whole check (t::text <> 'x')", "constraint whole uses whole rows"),
+            (
+                "create trigger g before update on t for each row when (old::text like '(t%') execute function
+                 suppress_redundant_updates_trigger()",
+                "trigger g uses whole rows",
+            ),
+            (
+                "create trigger g before update on t for each row when (old.* is distinct from new.*) execute function
+                 suppress_redundant_updates_trigger()",
+                "",
+            ),
+            ("create view h as select md5(x::text) from t x", "h uses whole rows"),
+            ("create view h as select count(x) from t x", ""),
+            ("create policy p on t using (t::text <> 'x')", "a policy of the table uses whole rows"),
+            (
+                "create table o (k int); create policy p on o using (exists (select from t where t < row(true, k, 'x', 1)))",
+                "uses whole rows",
+            ),
+            ("create rule r as on insert to t do also notify t", ""),
+            (
+                "create function h() returns bigint begin atomic select count(*) from t where t::text = 'x'; end",
+                "h() uses whole rows",
+            ),
         ];
         for (sql, reason) in cases {
             cluster.sql("drop schema public cascade; create schema public").unwrap();

@@ -63,6 +63,65 @@ fn a_partition_is_exchanged_for_a_new_one() {
 }
 
 #[test]
+fn rights_that_owners_gave_up_stay_away() {
+    Server::each("rights of owners", &[15, 18], |server| {
+        for method in [Method::Offline, Method::Online] {
+            let cluster = cluster(server);
+            let columns = "flag bool, id bigint generated always as identity primary key";
+            let tables = ["plain", "partly", "nothing", "public_only", "by_default"];
+            for table in tables {
+                cluster.sql(&format!("create table {table} ({columns})")).unwrap();
+                cluster
+                    .sql(&format!("create materialized view {table}_copy as select id from {table}"))
+                    .unwrap();
+            }
+            cluster
+                .sql(
+                    "revoke update, delete on partly from postgres; revoke all on nothing, nothing_copy, nothing_id_seq from postgres;
+                     revoke all on public_only from postgres; grant select on public_only to public;
+                     create role reader; grant select on plain to reader; revoke select on plain from reader;
+                     alter default privileges grant insert on tables to reader",
+                )
+                .unwrap();
+            let rights = "select string_agg(relname || ' ' || coalesce(relacl, acldefault(case relkind when 'S' then 's' else 'r' end::\"char\", relowner))::text, e'\n' order by relname)
+                          from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'S', 'm') and relname !~ '_old'";
+            let before = cluster.sql(rights).unwrap();
+            for table in tables {
+                reorder(&cluster, table, method);
+            }
+            assert_eq!(cluster.sql(rights).unwrap(), before, "{method:?} on {}", server.major);
+        }
+    });
+}
+
+#[test]
+fn what_a_script_has_copied_does_not_count_as_new_rows() {
+    Server::each("counters", &[15, 18], |server| {
+        let cluster = cluster(server);
+        cluster.sql("create table t (a bool, id bigint); insert into t select true, n from generate_series(1, 5000) n; vacuum analyze t").unwrap();
+        let table = table(&cluster, "t");
+        let request =
+            Request { table: &table, edits: &[Edit::Reorder], order: Some(&[1, 0]), server_version: 150_000 };
+        let script: String = plan(&request, Method::Offline)
+            .unwrap()
+            .steps
+            .iter()
+            .map(|step| step.statements.join("\n") + "\n")
+            .collect();
+        // One session, as psql runs it.
+        cluster.sql(&script).unwrap();
+        let counted = || {
+            cluster
+                .sql("select n_live_tup, n_ins_since_vacuum from pg_stat_user_tables where relname = 't'")
+                .unwrap()
+        };
+        // Counters that are left come when the session ends.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        assert_eq!(counted(), "5000|0");
+    });
+}
+
+#[test]
 fn parents_and_children_by_inheritance_stay_related() {
     Server::each("inheritance", &[15, 18], |server| {
         for method in [Method::Offline, Method::Online] {

@@ -300,6 +300,26 @@ fn columns_that_only_look_like_it_are_left_alone() {
 }
 
 #[test]
+fn a_shorter_integer_is_proposed_where_no_product_of_two_values_is_out_of_range() {
+    Server::each("products", &[15], |server| {
+        let cluster = Cluster::builder().server(server).start().unwrap();
+        cluster
+            .sql(
+                "create table t (small bigint, large bigint);
+                 insert into t select 46340 - n * 7 % 1009, 46341 - n * 7 % 1009 from generate_series(0, 2000) n",
+            )
+            .unwrap();
+        let seen = snapshot(&cluster, None);
+        for (column, is_recommended) in [("small", true), ("large", false)] {
+            let candidate = found(&seen, "t", column).unwrap();
+            assert_eq!(candidate.is_recommended, is_recommended, "{column}");
+            let product = format!("select max({column}::integer * {column}::integer) > 0 from t");
+            assert_eq!(cluster.sql(&product).is_ok(), is_recommended, "{column}");
+        }
+    });
+}
+
+#[test]
 fn what_depends_on_a_column_changes_with_it_or_keeps_it_as_it_is() {
     Server::each("partners", &[15, 18], |server| {
         let cluster = Cluster::builder().server(server).conf("timezone", "UTC").start().unwrap();

@@ -27,6 +27,7 @@ use crate::finding::{
     Bytes, Change, EgressSummary, Finding, Prices, Proposal, REPORT_FORMAT, Report, Rule, Total,
 };
 use crate::rules::{Candidate, cfs};
+use crate::report::shown;
 use crate::snapshot::{Snapshot, TableKind};
 use std::cmp::Reverse;
 
@@ -96,8 +97,10 @@ pub fn advise(snapshot: &Snapshot, options: &Options, clock: Clock<'_>) -> Repor
     report.findings.extend(shared);
     if snapshot.sampling.small_tables > 0 {
         report.notes.push(format!(
-            "{} tables with fewer than {} bytes, {} bytes in all, were not sampled.",
-            snapshot.sampling.small_tables, snapshot.sampling.table_bytes_min, snapshot.sampling.small_bytes
+            "Not sampled: {} of less than {}, {} in all.",
+            shown::counted(snapshot.sampling.small_tables, "table", "tables"),
+            shown::size(snapshot.sampling.table_bytes_min),
+            shown::size(snapshot.sampling.small_bytes)
         ));
     }
     measure(snapshot, options, clock, &mut report);

@@ -35,6 +35,7 @@ use pgshrink_codec::{Algorithm, Choice, Level};
 use crate::arrangement::Arrangement;
 use crate::finding::{Change, CodecFigure, Object, RelationCodecs};
 use crate::layout::heap::PAGE_BYTES;
+use crate::report::shown;
 use crate::snapshot::{Snapshot, Table};
 use pages::{PageSet, Trained};
 
@@ -167,8 +168,9 @@ pub fn measure(snapshot: &Snapshot, budget: &mut Budget, means: &Means<'_>) -> C
     }
     if unmeasured > 0 {
         codecs.notes.push(format!(
-            "{unmeasured} relations of {unmeasured_bytes} bytes in all were not measured with codecs: their pages and rows were not sampled, or \
-             larger ones took the time that there is"
+            "Not measured with codecs: {}, {} in all. Pages and rows were not sampled, or larger relations took the time that there is.",
+            shown::counted(unmeasured, "relation", "relations"),
+            shown::size(unmeasured_bytes)
         ));
     }
     codecs

@@ -7,6 +7,7 @@ use crate::anatomy;
 use crate::arrangement::Arrangement;
 use crate::edit::Edit;
 use crate::finding::{Bytes, Change, Finding, Proposal, Rule, Step, TableReport};
+use crate::report::shown;
 use crate::rules::{Candidate, fillfactor, table_object};
 use crate::simulate::{Simulation, Sizes, Way};
 use crate::snapshot::{Snapshot, Table, TableKind};
@@ -123,7 +124,8 @@ fn drop_what_another_rule_saves(trial: &Trial<'_>, weighed: &mut [Weighed]) {
             order.candidate.is_recommended = false;
         } else if dead > 0 {
             let text = format!(
-                " Of what it saves, {dead} bytes are the dropped columns, which a new table does not have."
+                " Of what it saves, {} are the dropped columns, which a new table does not have.",
+                shown::saved(dead)
             );
             order.candidate.finding.reason += &text;
         }
@@ -142,7 +144,8 @@ fn fill_in(snapshot: &Snapshot, trial: &Trial<'_>, weighed: &mut [Weighed], chos
             own.candidate.finding.bytes =
                 Bytes { memory: change(trial.now.plain()), ..same(trial.now.total()) };
             own.candidate.finding.reason += &format!(
-                " Alone it saves no page, as rows and values are aligned; beside the table's other findings it saves {gain} bytes."
+                " Alone it saves no page, as rows and values are aligned; beside the table's other findings it saves {}.",
+                shown::saved(gain)
             );
         }
         let own = &weighed[index].candidate;

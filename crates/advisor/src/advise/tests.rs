@@ -9,7 +9,7 @@ use crate::made::{all, column, dropped, retype, snapshot, table};
 use crate::rules::{Candidate, table_object};
 use crate::simulate::Simulation;
 use crate::snapshot::sample::Place;
-use crate::snapshot::{Column, Table};
+use crate::snapshot::{Column, Sampling, Table};
 use pgshrink_testkit::{Rng, Seed};
 
 /// 16 bytes of padding in a row of 24 + 32.
@@ -112,19 +112,36 @@ fn dropped_columns_cost_a_bitmap_and_leave_with_a_new_table() {
 }
 
 #[test]
-fn room_for_updates_that_never_come_is_given_back() {
+fn room_for_updates_that_never_come_is_given_back_if_asked_for() {
     let mut full = table(vec![column("a", "int8", true)], 50_000, 0, all(0));
     full.options = vec!["fillfactor=50".to_owned()];
     full.bytes.main *= 2;
     full.activity.inserted = 50_000;
     full.activity.live_rows = 50_000;
-    assert_eq!(rules(&report(vec![full.clone()])), [Rule::Fillfactor]);
+    let found = report(vec![full.clone()]);
+    assert_eq!(rules(&found), [Rule::Fillfactor]);
+    // A table that was built anew a moment ago has such counters too.
+    assert!(found.proposals.is_empty(), "{:#?}", found.proposals);
+    let finding = &found.findings[0];
+    assert_eq!(finding.title, "fillfactor 50, and no updates since the counters began");
+    assert_eq!((finding.confidence, finding.bytes.disk.saved() > 0), (Confidence::Estimated, true));
+    let accepted = vec![Accepted::Rule(Rule::Fillfactor)];
+    let options = Options { accepted, ..Options::default() };
+    let found = advise(&snapshot(vec![full.clone()]), &options, None);
+    assert_eq!(found.proposals[0].findings, ["fillfactor:public.t"]);
     full.activity.updated = 10_000;
     assert_eq!(rules(&report(vec![full.clone()])), [], "a fifth of the rows was updated");
     full.options.clear();
     full.bytes.main /= 2;
-    let notes = report(vec![full]).notes;
-    assert!(notes[0].contains("10000 updates, of which 0 % were HOT"), "{notes:?}");
+    let mut with_small = snapshot(vec![full]);
+    with_small.sampling =
+        Sampling { small_tables: 1, small_bytes: 49_152, table_bytes_min: 1 << 20, ..Sampling::default() };
+    let notes = advise(&with_small, &Options::default(), None).notes;
+    assert!(
+        notes.contains(&"Not sampled: 1 table of less than 1.0 MB, 49.2 kB in all.".to_owned()),
+        "{notes:?}"
+    );
+    assert!(notes[0].contains("10,000 updates, of which 0 % were HOT"), "{notes:?}");
 }
 
 #[test]

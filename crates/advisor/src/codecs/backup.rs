@@ -8,6 +8,7 @@ use super::Budget;
 use super::pages::PageSet;
 use crate::finding::BackupEstimate;
 use crate::layout::heap::PAGE_BYTES;
+use crate::report::shown;
 use crate::snapshot::{Snapshot, Table};
 
 /// Bytes of a relation's pages that are compressed here at most.
@@ -45,9 +46,10 @@ pub fn estimate(snapshot: &Snapshot, budget: &mut Budget) -> Option<(BackupEstim
     let what =
         if snapshot.server.databases_bytes.is_some() { "all databases" } else { "this database alone" };
     let note = format!(
-        "backup: {bytes} bytes are {what}, without WAL; pages of relations of {} bytes were sampled, and the rest is taken to compress as \
-         they do",
-        sampled.bytes.min(bytes)
+        "The estimate of a backup counts {} of {what}, without WAL. Pages were sampled of relations of {}; the rest is taken to compress as \
+         they do.",
+        shown::size(bytes),
+        shown::size(sampled.bytes.min(bytes))
     );
     Some((estimate, note))
 }

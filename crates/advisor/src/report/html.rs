@@ -138,12 +138,13 @@ fn named(text: &str) -> Markup {
     markup! { bdi { (shown::name(text)) } }
 }
 
-/// `public.orders.status`, or `orders_pkey of public.orders`; each name apart, or one that is written from right to left moves others.
+/// `public.orders.status`, `orders_pkey of public.orders`, or `TOAST of public.orders`; each name apart, or one that is written from right to left moves others.
 fn object(object: &Object) -> Markup {
     let is_index = object.kind == "index";
     markup! {
         span.object {
             @if let (Some(part), true) = (&object.part, is_index) { (named(part)) " of " }
+            @if object.kind == "toast" { "TOAST of " }
             @if !object.schema.is_empty() { (named(&object.schema)) "." }
             (named(&object.name))
             @if let (Some(part), false) = (&object.part, is_index) { "." (named(part)) }

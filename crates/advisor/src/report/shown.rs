@@ -101,7 +101,7 @@ pub fn lines(text: &str) -> String {
     unix.split('\n').map(|line| name(&line.replace('\t', "    "))).collect::<Vec<_>>().join("\n")
 }
 
-/// `public.orders`, `public.orders.status`, `orders_pkey of public.orders`, `wal_compression`.
+/// `public.orders`, `public.orders.status`, `orders_pkey of public.orders`, `TOAST of public.orders`, `wal_compression`.
 pub fn object(object: &Object) -> String {
     let whole = if object.schema.is_empty() {
         name(&object.name)
@@ -111,6 +111,7 @@ pub fn object(object: &Object) -> String {
     match &object.part {
         Some(part) if object.kind == "index" => format!("{} of {whole}", name(part)),
         Some(part) => format!("{whole}.{}", name(part)),
+        None if object.kind == "toast" => format!("TOAST of {whole}"),
         None => whole,
     }
 }
@@ -213,6 +214,17 @@ mod tests {
         );
         assert_eq!(name("Ünï 表 😀 \"q\" <b>"), "Ünï 表 😀 \"q\" <b>");
         assert_eq!(lines("a\r\n\tb\rc"), "a\n    b\\rc");
+    }
+
+    #[test]
+    fn the_toast_table_of_a_table_is_not_named_as_the_table_is() {
+        let of = |kind: &str| Object {
+            kind: kind.to_owned(),
+            schema: "public".to_owned(),
+            name: "t".to_owned(),
+            part: None,
+        };
+        assert_eq!(["table", "toast"].map(|kind| object(&of(kind))), ["public.t", "TOAST of public.t"]);
     }
 
     #[test]

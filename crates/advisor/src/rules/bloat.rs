@@ -1,6 +1,7 @@
 //! Space of rows that were deleted or updated.
 
 use crate::finding::{Bytes, Change, Finding, Rule};
+use crate::report::shown::{counted, size};
 use crate::rules::{Candidate, confidence, qualified, table_object};
 use crate::simulate::{Simulation, Sizes, Way};
 use crate::snapshot::{Snapshot, Table};
@@ -29,16 +30,17 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
     let heap = now.heap.main.saturating_sub(rebuilt.heap.main);
     let toast = now.toast.main.saturating_sub(rebuilt.toast.main);
     let toast_text =
-        if toast > 0 { format!(", and {toast} bytes of its TOAST table") } else { String::new() };
+        if toast > 0 { format!(", and {} of its TOAST table", size(toast)) } else { String::new() };
     let finding = Finding {
         title: format!("{percent} % of the table is room that deleted and updated rows left"),
         reason: format!(
-            "The sampled rows need {} of {} bytes of pages if they are stored one after the other, with the fillfactor that the table has: \
-             {heap} bytes of the table are dead rows and room that they left{toast_text}. New rows fill that room in time, but a scan reads \
-             all of it until then. Indexes are not counted here; they are built anew too. {} dead rows are counted.",
-            rebuilt.heap.main,
-            now.heap.main,
-            table.activity.dead_rows,
+            "The sampled rows need {} of {} of pages if they are stored one after the other, with the fillfactor that the table has: \
+             {} of the table are dead rows and room that they left{toast_text}. New rows fill that room in time, but a scan reads \
+             all of it until then. Indexes are not counted here; they are built anew too. The server counts {}.",
+            size(rebuilt.heap.main),
+            size(now.heap.main),
+            size(heap),
+            counted(table.activity.dead_rows, "dead row", "dead rows"),
         ),
         bytes: Bytes {
             disk: Change { now: all, after: all.saturating_sub(saved) },

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::Candidate;
 use crate::finding::{Bytes, Change, Confidence, Finding, Object, RelationCodecs, Rule};
+use crate::report::shown::size;
 use crate::snapshot::{Snapshot, Table};
 use crate::sql;
 
@@ -85,10 +86,12 @@ fn of_table(table: &Table, by_object: &ByObject<'_>) -> Option<Candidate> {
     let kinds = "Its pages, those of its indexes and of its TOAST table";
     let rest = match unmeasured {
         0 => String::new(),
-        bytes => format!(" {bytes} bytes of them could not be sampled, and count as incompressible."),
+        bytes => format!(" {} of them could not be sampled, and count as incompressible.", size(bytes)),
     };
     let reason = format!(
-        "{kinds} were sampled and encoded by zstd:1, the default of cfs, with columns and a dictionary where it pays: {now} bytes become {after}.{rest}"
+        "{kinds} were sampled and encoded by zstd:1, the default of cfs, with columns and a dictionary where it pays: {} become {}.{rest}",
+        size(now),
+        size(after)
     );
     pays(change).then(|| candidate(object(table, "table", None), change, is_estimate, sql, reason))
 }
@@ -101,9 +104,10 @@ fn of_index(table: &Table, name: &str, by_object: &ByObject<'_>) -> Option<Candi
     let quoted_index = format!("{}.{}", sql::quote_ident(&table.schema), sql::quote_ident(name));
     let sql = vec![format!("ALTER INDEX {quoted_index} SET TABLESPACE compressed;")];
     let reason = format!(
-        "Its pages were sampled and encoded by zstd:1, the default of cfs: {} bytes become {after}. The table itself does not gain enough. The \
+        "Its pages were sampled and encoded by zstd:1, the default of cfs: {} become {}. The table itself does not gain enough. The \
          tablespace has to be there: CREATE TABLESPACE compressed LOCATION '/an/empty/directory' WITH (compression = 'zstd:1').",
-        index.bytes
+        size(index.bytes),
+        size(after)
     );
     pays(change).then(|| candidate(object, change, is_estimate, sql, reason))
 }

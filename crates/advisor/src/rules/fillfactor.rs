@@ -1,8 +1,9 @@
 //! Fillfactor beside the updates that a table has.
 
 use crate::edit::Edit;
-use crate::finding::{Finding, Rule};
-use crate::rules::{Candidate, confidence, qualified, table_object};
+use crate::finding::{Confidence, Finding, Rule};
+use crate::report::shown::{counted, number_text, size};
+use crate::rules::{Candidate, qualified, table_object};
 use crate::simulate::Simulation;
 use crate::snapshot::{Snapshot, Table};
 
@@ -15,7 +16,8 @@ const NOTED_UPDATES_MIN: u64 = 10_000;
 /// What a note computes the cost of.
 const NOTED_FILLFACTOR: u8 = 90;
 
-/// At most one: pages that are filled, if the table leaves room for updates that hardly ever come.
+/// At most one: pages that are filled, if the table leaves room for updates that hardly ever come. It is not recommended: a table that
+/// is built anew, as by a script of ours, has counters that begin with it, and no catalog says when that was.
 pub fn candidates(snapshot: &Snapshot, table: &Table) -> Vec<Candidate> {
     let fillfactor = table.fillfactor();
     let activity = &table.activity;
@@ -25,20 +27,25 @@ pub fn candidates(snapshot: &Snapshot, table: &Table) -> Vec<Candidate> {
         return Vec::new();
     }
     let name = qualified(table);
+    let updates = match activity.updated {
+        0 => "no updates".to_owned(),
+        updated => counted(updated, "update", "updates"),
+    };
     let finding = Finding {
-        title: format!("fillfactor {fillfactor}, and {} updates", activity.updated),
+        title: format!("fillfactor {fillfactor}, and {updates} since the counters began"),
         reason: format!(
-            "Each page is filled to {fillfactor} %, so that new versions of updated rows find room beside the old ones. Since the counters \
-             were reset, {} of about {} rows were updated.",
-            activity.updated, activity.live_rows
+            "Each page is filled to {fillfactor} %, so that new versions of updated rows find room beside the old ones. The table has about \
+             {}, and {updates} since its counters began. They begin anew when a table is rebuilt or copied, so it is not known how long \
+             they have counted.",
+            counted(activity.live_rows, "row", "rows")
         ),
-        confidence: confidence(table),
+        confidence: Confidence::Estimated,
         cost: "VACUUM FULL keeps everybody out of the table until it is done, and needs space for a second copy.".to_owned(),
         risks: vec!["If updates come later, fewer of them will be HOT: each of the others writes to every index.".to_owned()],
         sql: vec![format!("ALTER TABLE {name} SET (fillfactor = 100);"), format!("VACUUM (FULL, ANALYZE) {name};")],
         ..Finding::of(Rule::Fillfactor, table_object(table))
     };
-    vec![Candidate { finding, edits: vec![Edit::Fillfactor(100)], is_recommended: true }]
+    vec![Candidate { finding, edits: vec![Edit::Fillfactor(100)], is_recommended: false }]
 }
 
 /// What a table with many updates that are not HOT could gain from room in its pages, and what that costs. It saves no bytes
@@ -55,12 +62,14 @@ pub fn note(snapshot: &Snapshot, table: &Table, simulation: &Simulation<'_>) -> 
     let spared = simulation.rebuilt(&[&Edit::Fillfactor(NOTED_FILLFACTOR)]).heap.main;
     Some(format!(
         "{}.{}: {} updates, of which {:.0} % were HOT. If they change no indexed column, a fillfactor of {NOTED_FILLFACTOR} would let more \
-         of them be HOT, write to no index, and leave less bloat. It would cost {} bytes: {spared} instead of {full} for the table's pages.",
+         of them be HOT, write to no index, and leave less bloat. It would cost {}: {} instead of {} for the table's pages.",
         table.schema,
         table.name,
-        activity.updated,
+        number_text(activity.updated),
         (hot * 100.0).floor(),
-        spared.saturating_sub(full),
+        size(spared.saturating_sub(full)),
+        size(spared),
+        size(full),
     ))
 }
 

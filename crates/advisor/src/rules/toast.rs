@@ -14,6 +14,7 @@ use crate::edit::{Edit, Recompression};
 use crate::finding::{Bytes, Confidence, Finding, Rule};
 use crate::heap_page::varlena::{self, Compressor, LONG_HEADER_BYTES, Method};
 use crate::layout::heap::PAGE_BYTES;
+use crate::report::shown::size;
 use crate::snapshot::sample::Place;
 use crate::snapshot::{Column, Server, Table, TableKind};
 use crate::sql;
@@ -209,7 +210,9 @@ fn external(server: &Server, table: &Table, index: usize, measured: &Measured) -
         raw: measured.raw.clone(),
     };
     let reason = format!(
-        "The column's storage is EXTERNAL, which forbids compression. Sampled values out of line take {now} bytes, and {after} compressed."
+        "The column's storage is EXTERNAL, which forbids compression. Sampled values out of line take {}, and {} compressed.",
+        size(now),
+        size(after)
     );
     let set = format!("ALTER COLUMN {} SET STORAGE EXTENDED", sql::quote_ident(&column.name));
     let title = format!("uncompressed values that compress to {} %", 100 * after / now.max(1));

@@ -1,7 +1,7 @@
 //! Advice that was followed: what a report promises, beside what a server then has.
 
 use crate::table::{number, read, server};
-use pgshrink_advisor::advise::{Options, advise};
+use pgshrink_advisor::advise::{Accepted, Options, advise};
 use pgshrink_advisor::finding::Rule;
 use pgshrink_advisor::snapshot::FORMAT;
 use pgshrink_advisor::{Report, Snapshot};
@@ -23,6 +23,7 @@ fn report(cluster: &Cluster, options: &str) -> Report {
                 Rule::Bloat,
                 Rule::IndexBloat,
             ],
+            accepted: vec![Accepted::Rule(Rule::Fillfactor)],
             ..Options::default()
         },
         None,

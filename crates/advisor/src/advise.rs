@@ -19,6 +19,7 @@
 mod alone;
 mod combine;
 mod families;
+mod left;
 mod tables;
 mod wiring;
 
@@ -26,10 +27,11 @@ use crate::codecs::{self, Budget, Clock, Means};
 use crate::finding::{
     Bytes, Change, EgressSummary, Finding, Prices, Proposal, REPORT_FORMAT, Report, Rule, Total,
 };
-use crate::rules::{Candidate, cfs};
 use crate::report::shown;
-use crate::snapshot::{Snapshot, TableKind};
+use crate::rules::{Candidate, cfs};
+use crate::snapshot::{Snapshot, Table, TableKind};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// What a report is to have beside what the snapshot says.
 #[derive(Clone, Debug, Default)]
@@ -83,14 +85,16 @@ pub fn advise(snapshot: &Snapshot, options: &Options, clock: Clock<'_>) -> Repor
         ..Report::default()
     };
     report.findings = findings(wiring::DATABASE_RULES.iter().flat_map(|rule| rule(snapshot)), options);
+    let old = left::old_tables(snapshot);
     let mut total = Bytes { compressed: None, ..same(snapshot.sampling.small_bytes) };
     for table in snapshot.tables.iter().filter(|table| table.kind != TableKind::Foreign) {
-        let advice = tables::advise(snapshot, table, options);
+        let is_old = old.contains(&table.oid);
+        let advice = tables::advise(snapshot, table, options, is_old);
         add(&mut total, &advice.bytes);
         report.findings.extend(advice.findings);
         report.proposals.extend(advice.proposal);
         report.tables.extend(advice.report);
-        report.notes.extend(advice.notes);
+        report.notes.extend(if is_old { vec![left::note(table)] } else { advice.notes });
     }
     report.total = Total { bytes: total };
     let shared = families::shared(snapshot, &report.findings);
@@ -104,6 +108,9 @@ pub fn advise(snapshot: &Snapshot, options: &Options, clock: Clock<'_>) -> Repor
         ));
     }
     measure(snapshot, options, clock, &mut report);
+    let is_left = |table: &Table| old.contains(&table.oid);
+    let left: BTreeSet<_> = snapshot.tables.iter().filter(|table| is_left(table)).map(name_of).collect();
+    report.findings.retain(|finding| !left.contains(&(&*finding.object.schema, &*finding.object.name)));
     sort(&mut report);
     let prices = report.prices.take();
     report.prices = prices.map(|prices| prices.of(&report));
@@ -141,6 +148,10 @@ fn sort(report: &mut Report) {
 /// Whether a finding takes no more bytes after than now.
 fn is_no_loss(finding: &Finding) -> bool {
     finding.bytes.disk.saved() >= 0 && finding.bytes.memory.saved() >= 0
+}
+
+fn name_of(table: &Table) -> (&str, &str) {
+    (&table.schema, &table.name)
 }
 
 /// Bytes that stay.

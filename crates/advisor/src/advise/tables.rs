@@ -32,10 +32,10 @@ struct About<'s> {
     is_online: bool,
 }
 
-/// All rules, one table.
-pub(super) fn advise(snapshot: &Snapshot, table: &Table, options: &Options) -> Advice {
-    let mut candidates: Vec<Candidate> =
-        wiring::TABLE_RULES.iter().flat_map(|rule| rule(snapshot, table)).collect();
+/// All rules, one table; none for one that is about to go.
+pub(super) fn advise(snapshot: &Snapshot, table: &Table, options: &Options, is_old: bool) -> Advice {
+    let rules = if is_old { &[] } else { wiring::TABLE_RULES };
+    let mut candidates: Vec<Candidate> = rules.iter().flat_map(|rule| rule(snapshot, table)).collect();
     candidates.retain(|candidate| options.wants(candidate.finding.rule));
     for candidate in candidates.iter_mut().filter(|candidate| options.accepts(&candidate.finding)) {
         candidate.is_recommended = true;

@@ -9,7 +9,7 @@ use crate::made::{all, column, dropped, retype, snapshot, table};
 use crate::rules::{Candidate, table_object};
 use crate::simulate::Simulation;
 use crate::snapshot::sample::Place;
-use crate::snapshot::{Column, Sampling, Table};
+use crate::snapshot::{Activity, Column, Sampling, Table};
 use pgshrink_testkit::{Rng, Seed};
 
 /// 16 bytes of padding in a row of 24 + 32.
@@ -142,6 +142,43 @@ fn room_for_updates_that_never_come_is_given_back_if_asked_for() {
         "{notes:?}"
     );
     assert!(notes[0].contains("10,000 updates, of which 0 % were HOT"), "{notes:?}");
+}
+
+#[test]
+fn the_old_table_of_a_rewrite_is_to_be_dropped_and_nothing_else() {
+    let long = "n".repeat(63);
+    let of = |name: &str, oid: u32| {
+        let made = table(padded(), 10_000, 1_000, all(0));
+        let activity = Activity { inserted: 10_000, updated: 20_000, live_rows: 10_000, ..made.activity };
+        Table { oid, name: name.to_owned(), activity, ..made }
+    };
+    let left = |old: Table, new: Table| {
+        let (name, whole) = (old.name.clone(), old.bytes.total() + new.bytes.total());
+        let report = report(vec![old, new]);
+        assert_eq!(report.total.bytes.disk.now, whole);
+        let is_about = |finding: &Finding| finding.object.name == name;
+        let is_said =
+            |note: &&String| note.starts_with(&format!("public.{name}: left by a rewrite: DROP TABLE"));
+        let notes = report.notes.iter().filter(is_said).count();
+        match (report.findings.iter().any(is_about), report.proposals.len(), notes) {
+            (false, 1, 1) => {
+                assert_eq!(report.total.bytes.disk.saved(), report.proposals[0].bytes.disk.saved());
+                true
+            }
+            (true, 2, 0) => false,
+            found => panic!("{name}: {found:?}"),
+        }
+    };
+    assert!(left(of("t_old", 1), of("t", 2)));
+    assert!(left(of("t_old12", 1), of("t", 2)));
+    assert!(left(of(&format!("{}_old", &long[4..]), 1), of(&long, 2)));
+    assert!(!left(of(&format!("{}_old", &long[9..]), 1), of(&long, 2)), "not cut off where it had to be");
+    assert!(!left(of("t_old", 1), of("to", 2)) && !left(of("t_old1", 1), of("t", 2)));
+    assert!(!left(of("t_old", 3), of("t", 2)), "an archive that was made later");
+    let mut other = of("t", 2);
+    other.columns[0].name = "e".to_owned();
+    assert!(!left(of("t_old", 1), other));
+    assert!(!left(of("t_old", 1), Table { schema: "other".to_owned(), ..of("t", 2) }));
 }
 
 #[test]

@@ -179,6 +179,28 @@ fn pages_are_those_of_the_relation_and_pageinspect_gives_the_same() {
 }
 
 #[test]
+fn pages_that_the_server_has_not_written_are_said_to_be_missing() {
+    Server::each("unwritten pages", &[15, 16, 18], |server| {
+        let cluster = start(server);
+        let sql = "create table fresh (id int primary key, a text);
+                   insert into fresh select n, repeat(md5(n::text), 10) from generate_series(1, 4000) n;
+                   create index fresh_hash on fresh using hash (id)";
+        cluster.sql(sql).unwrap();
+        let look = || seen(&cluster.conninfo("postgres"), &["--table", "fresh"]);
+        let snapshot = look();
+        assert!(sample(table(&snapshot, "fresh")).pages.is_empty(), "the server has written them");
+        for what in ["raw pages of public.fresh", "raw pages of public.fresh (fresh_pkey)"] {
+            let found = snapshot.unseen.iter().find(|unseen| unseen.what == what);
+            let found = found.unwrap_or_else(|| panic!("{what}: {:?}", snapshot.unseen));
+            let said = (found.why.as_str(), found.remedy.as_str());
+            assert_eq!(said, ("its pages are not on disk yet", "CHECKPOINT, then run this again"));
+        }
+        cluster.sql("checkpoint").unwrap();
+        assert_eq!(look().unseen, []);
+    });
+}
+
+#[test]
 fn the_same_table_gives_the_same_sample_within_its_budget() {
     Server::each("samples are the same", &[15, 18], |server| {
         let cluster = start(server);

@@ -29,6 +29,9 @@ const NEED_FACTOR: u64 = 16;
 const NEED_MIN: u64 = 256 << 10;
 /// `segment_size` of a server that does not say.
 const SEGMENT_BLOCKS: u32 = 131_072;
+/// Why pages that are there cannot be seen, and what shows them.
+const UNWRITTEN: &str = "its pages are not on disk yet";
+const WRITE: &str = "CHECKPOINT, then run this again";
 const PAGE_BYTES: u64 = tuple::PAGE_BYTES as u64;
 
 /// What samples are made with.
@@ -50,6 +53,13 @@ struct PageBudget {
     own: u32,
     /// Of its indexes and its TOAST table together.
     others: u32,
+}
+
+impl PageBudget {
+    /// Whether most of the pages that must have something on them are empty in the file: so far they are in the server's buffers alone.
+    fn is_unwritten(&self, wanted: usize, came: usize) -> bool {
+        self.access == PageAccess::Files && came < wanted.div_ceil(2)
+    }
 }
 
 impl Sampler<'_> {
@@ -251,6 +261,12 @@ impl Sampler<'_> {
             }
             sample.pages.extend(images.into_iter().filter(|page| kept.contains(&page.block)));
         }
+        let has_rows: BTreeSet<u32> =
+            taken.rows.iter().map(|row| row.place.0).filter(|block| kept.contains(block)).collect();
+        let came = sample.pages.iter().filter(|page| has_rows.contains(&page.block)).count();
+        if pages.is_unwritten(has_rows.len(), came) {
+            unseen.add(format!("raw pages of {}", shown(table)), UNWRITTEN, WRITE);
+        }
         // That one of them is gone says nothing of other pages.
         let budget = &mut pages.clone();
         sample.training_pages = self.images(table.oid, &shown(table), &training, budget, unseen)?;
@@ -285,14 +301,18 @@ impl Sampler<'_> {
             }
         };
         let mut found = Vec::new();
-        for ((oid, bytes, name), read) in all.into_iter().zip(read) {
+        for (((oid, bytes, name), blocks), read) in all.into_iter().zip(&blocks).zip(read) {
+            let what = || format!("raw pages of {} ({name})", shown(table));
             match read {
-                Ok(pages) if pages.is_empty() => {}
-                Ok(pages) => found.push(RelationPages { oid, page_count: page_count(bytes), pages }),
-                Err(refusal) => {
-                    let what = format!("raw pages of {} ({name})", shown(table));
-                    unseen.add(what, refusal.to_string(), "");
+                Ok(read) => {
+                    if pages.is_unwritten(blocks.len(), read.len()) && !leaves_holes(table, oid) {
+                        unseen.add(what(), UNWRITTEN, WRITE);
+                    }
+                    if !read.is_empty() {
+                        found.push(RelationPages { oid, page_count: page_count(bytes), pages: read });
+                    }
                 }
+                Err(refusal) => unseen.add(what(), refusal.to_string(), ""),
             }
         }
         Ok(found)
@@ -321,6 +341,11 @@ impl Sampler<'_> {
             }
         }
     }
+}
+
+/// Whether an index has pages that were never used: hash indexes get pages for many buckets at once.
+fn leaves_holes(table: &Table, index: u32) -> bool {
+    table.indexes.iter().any(|own| own.oid == index && own.access_method == "hash")
 }
 
 /// Blocks on which a server trains a dictionary for the table, if these are less than half of as many pages as may be read. In the

@@ -107,6 +107,12 @@ impl<'a> Changes<'a> {
         Ok(Changes { columns, fillfactor, toast_target, needs_new_table })
     }
 
+    /// Whether the columns stand as they did, and none is new.
+    pub(super) fn keeps_order(&self) -> bool {
+        let numbers = self.columns.iter().map(|column| column.old.map(|old| old.number));
+        numbers.is_sorted() && self.columns.iter().all(|column| column.old.is_some())
+    }
+
     /// Columns that get another type.
     pub(super) fn retyped(&self) -> impl Iterator<Item = (&NewColumn<'a>, &'a Retype)> {
         self.columns.iter().filter_map(|column| match column.change {

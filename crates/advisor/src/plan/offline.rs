@@ -117,16 +117,19 @@ pub(super) fn foreign_keys(subject: &Subject<'_>, column: &str) -> Vec<String> {
 
 pub(super) fn warnings(subject: &Subject<'_>, users: &Users<'_>) -> Vec<String> {
     let (relation, name) = (subject.relation, subject.shown());
-    let mut warnings = vec![
-        format!(
+    let mut warnings = Vec::new();
+    if !subject.changes.keeps_order() {
+        warnings.push(format!(
             "{name}: SELECT *, INSERT and COPY without a list of columns get the new order; look for them in applications and in \
              functions with bodies of text"
-        ),
+        ));
+    }
+    warnings.extend([
         format!("{name}: needs room for a second table with its indexes until the old one is dropped"),
         format!(
             "{name}: counters of pg_stat_all_tables begin anew; prepared statements of open sessions may fail once"
         ),
-    ];
+    ]);
     for index in relation.indexes.iter().filter(|index| !index.is_valid) {
         warnings.push(format!("index {} is not valid, and is not made again", shown(&index.name)));
     }

@@ -6,6 +6,7 @@ use super::columns::{Change, NewColumn};
 use super::sql::{dollar, ident, list, literal, shown};
 use super::users::options;
 use crate::snapshot::definition::{Constraint, Index};
+use std::collections::BTreeSet;
 
 /// Makes the table under this name, without rows.
 pub(super) fn create(subject: &Subject<'_>, name: &str, is_unlogged: bool) -> Vec<String> {
@@ -191,7 +192,8 @@ fn table_schema(table: &str) -> String {
 
 /// What a step says of a table's lock.
 pub(super) fn lock_text(subject: &Subject<'_>, how_long: &str) -> String {
-    let others: Vec<String> = subject
+    // Several keys may lead to one table.
+    let others: BTreeSet<String> = subject
         .relation
         .referenced
         .iter()
@@ -199,6 +201,7 @@ pub(super) fn lock_text(subject: &Subject<'_>, how_long: &str) -> String {
         .chain(subject.relation.constraints.iter().filter_map(|key| key.partner.as_deref().map(shown)))
         .filter(|other| *other != subject.shown())
         .collect();
+    let others: Vec<String> = others.into_iter().collect();
     let others = if others.is_empty() { String::new() } else { format!(" and {}", others.join(", ")) };
     format!("ACCESS EXCLUSIVE on {}{others}, {how_long}", subject.shown())
 }

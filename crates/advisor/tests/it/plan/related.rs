@@ -185,3 +185,27 @@ fn tables_of_odd_kinds_are_made_again() {
         }
     });
 }
+
+#[test]
+fn a_table_is_named_once_for_its_lock_and_an_order_is_warned_of_only_where_it_changes() {
+    Server::each("texts of plans", &[15, 18], |server| {
+        let cluster = cluster(server);
+        let sql = "create table t (a int primary key, b int unique, c text);
+                   create table child (x int references t, y int references t, z int references t (b))";
+        cluster.sql(sql).unwrap();
+        let table = table(&cluster, "t");
+        for (order, is_new) in [([0, 1, 2], false), ([0, 2, 1], true)] {
+            for method in [Method::Offline, Method::Online] {
+                let request =
+                    Request { table: &table, edits: &[], order: Some(&order), server_version: 150_000 };
+                let plan = plan(&request, method).unwrap();
+                let warns = plan.warnings.iter().any(|warning| warning.contains("SELECT *"));
+                assert_eq!(warns, is_new, "{method:?} {order:?}: {:?}", plan.warnings);
+                let locks: Vec<&str> = plan.steps.iter().map(|step| step.lock.as_str()).collect();
+                let names = "ACCESS EXCLUSIVE on public.t and public.child, ";
+                assert!(locks.iter().any(|lock| lock.starts_with(names)), "{locks:?}");
+                assert!(locks.iter().all(|lock| lock.matches("public.child").count() <= 1), "{locks:?}");
+            }
+        }
+    });
+}

@@ -36,6 +36,7 @@ use crate::finding::Step;
 use crate::snapshot::definition::{Definition, Relation};
 use crate::snapshot::{Table, TableKind};
 use columns::Changes;
+pub(crate) use exchange::with_suffix;
 use parts::Rewrite;
 pub(crate) use sql::dollar;
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, NodeTag, Oid};
 
-use crate::board;
+use crate::{board, conversion};
 
 /// Between two looks whether the dispatcher has gone.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -89,18 +89,7 @@ pub unsafe fn wait_for(statement: *mut pg_sys::Node, tag: NodeTag) {
     }
     let begun = Instant::now();
     while board::is_visited(database) && begun.elapsed() < PATIENCE {
-        let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-        // SAFETY: the process's own latch.
-        unsafe {
-            pg_sys::WaitLatch(
-                pg_sys::MyLatch,
-                events as i32,
-                PERIOD.as_millis() as i64,
-                pg_sys::PG_WAIT_EXTENSION,
-            );
-            pg_sys::ResetLatch(pg_sys::MyLatch);
-        }
-        pgrx::check_for_interrupts!();
+        conversion::pause(PERIOD);
     }
 }
 

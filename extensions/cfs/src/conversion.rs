@@ -286,7 +286,7 @@ fn cfs_wait(relation: Option<Oid>, timeout: Option<Interval>) -> Option<bool> {
 }
 
 /// Sleeps, and looks at interrupts.
-fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     let flags = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     // SAFETY: the process's own latch.
     unsafe {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::{self, ForkNumber, Oid};
 use pgrx::{PgSqlErrorCode as Code, name, pg_extern};
+use pgshrink_cfs::PAGES_MAX;
 use pgshrink_cfs::dictionary_policy::{DictionaryPolicy, Thresholds};
 use pgshrink_cfs::estimate::{Allocation, Estimate, Method, extrapolated, packed_bytes};
 use pgshrink_cfs::page::{PAGE_SIZE, PageCodec, PageDictionary};
@@ -22,8 +23,6 @@ const SAMPLE_MIN: i32 = 1;
 const SAMPLE_MAX: i32 = 100_000;
 /// Pages between two looks at interrupts: more than fit into the near caches, less than a tenth of a second.
 const BATCH_PAGES: usize = 512;
-/// Pages of a container: 1 GB.
-const SEGMENT_PAGES: u64 = 1 << 17;
 
 type Page = [u8; PAGE_SIZE];
 
@@ -212,7 +211,7 @@ fn trained(relation: &Relation, all: u64, methods: &[Method]) -> Vec<Option<Page
         for (block, page) in &pages {
             policy.note(*block, page, PAGE_SIZE);
         }
-        let to_come = all.min(SEGMENT_PAGES) as u32;
+        let to_come = all.min(PAGES_MAX.into()) as u32;
         let tried = policy.trial(&mut PageCodec::new(), &method.policy, None, to_come);
         tried.unwrap_or_else(|error| raise(&error))
     };

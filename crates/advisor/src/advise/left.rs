@@ -1,12 +1,10 @@
 //! Tables that a script of ours has left: the old one beside the new one, which has its name.
 
+use crate::plan::with_suffix;
 use crate::report::shown;
 use crate::snapshot::{Snapshot, Table, TableKind};
 use crate::sql::qualified;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// `NAMEDATALEN - 1`.
-const NAME_BYTES_MAX: usize = 63;
 
 /// OIDs of old tables. Each has the name that a plan gives it, the columns of a table of the same schema, and was made before that one.
 pub(super) fn old_tables(snapshot: &Snapshot) -> BTreeSet<u32> {
@@ -17,13 +15,11 @@ pub(super) fn old_tables(snapshot: &Snapshot) -> BTreeSet<u32> {
     }
     let is_old = |table: &&Table| {
         let Some((own, suffix)) = parts(&table.name) else { return false };
-        // A name that was cut off is followed by what is left of it.
-        let is_cut = table.name.len() + char::MAX_LEN_UTF8 > NAME_BYTES_MAX;
         let Some(others) = by_schema.get(table.schema.as_str()) else { return false };
+        // A new table's own name may be longer: of the old one's the end was cut off.
         let mut new = others.range(own..).map_while(|(name, new)| name.starts_with(own).then_some(*new));
         new.any(|new| {
-            let fits = new.name.len() == own.len() || (is_cut && new.name.len() + suffix > NAME_BYTES_MAX);
-            fits && table.oid < new.oid && names(table) == names(new)
+            with_suffix(&new.name, suffix) == table.name && table.oid < new.oid && names(table) == names(new)
         })
     };
     snapshot.tables.iter().filter(plain).filter(is_old).map(|table| table.oid).collect()
@@ -40,12 +36,12 @@ pub(super) fn note(table: &Table) -> String {
     )
 }
 
-/// The name before `_old`, `_old2`, `_old3`…, and the length of that.
-fn parts(name: &str) -> Option<(&str, usize)> {
+/// The name before `_old`, `_old2`, `_old3`…, and that.
+fn parts(name: &str) -> Option<(&str, &str)> {
     let (own, number) = name.rsplit_once("_old")?;
     let is_number =
         number.is_empty() || number.parse::<u32>().is_ok_and(|n| n >= 2 && n.to_string() == number);
-    (is_number && !own.is_empty()).then(|| (own, name.len() - own.len()))
+    (is_number && !own.is_empty()).then(|| name.split_at(own.len()))
 }
 
 /// Of its columns.

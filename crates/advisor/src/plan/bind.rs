@@ -57,37 +57,28 @@ const CLAUSES: [&str; 22] = [
 
 /// Binds a text to the new table. None: it has a list of columns that cannot be put into the new order.
 pub(super) fn bind(text: &str, table: Table<'_>) -> Option<Bound> {
-    let words = words(text);
-    let sign = |at: usize, sign| matches!(words.get(at), Some((Word::Sign(found), _)) if *found == sign);
-    let name = |at: usize| match words.get(at) {
-        Some((Word::Name(name), _)) => Some(name.as_str()),
-        _ => None,
-    };
-    if has_renamed_join(text, &words, table) {
+    let words = Words::of(text, table);
+    if words.have_renamed_join() {
         return None;
     }
-    let has_whole_rows = has_whole_rows(text, table);
     let mut sql = String::new();
     let mut done = 0;
     for at in 0..words.len() {
-        let is_table =
-            name(at) == Some(table.schema) && sign(at + 1, '.') && name(at + 2) == Some(table.name);
-        if !is_table || (at > 0 && (sign(at - 1, '.') || matches!(name(at - 1), Some("into")))) {
+        let is_part = at > 0 && (words.sign(at - 1, '.') || words.is(at - 1, "into"));
+        if !words.is_table(at) || is_part {
             continue;
         }
         // The server never writes a list without an alias: `s.t(…)` is a function's call.
-        let Some(alias) = name(at + 3).filter(|_| sign(at + 4, '(')) else { continue };
-        let is_quoted = text[words[at + 3].1.clone()].starts_with('"');
-        if !is_quoted && CLAUSES.contains(&alias) {
+        if !words.sign(at + 4, '(') || !words.is_alias(at + 3) {
             continue;
         }
-        let close = (at + 5..words.len()).find(|at| sign(*at, ')'))?;
+        let close = (at + 5..words.len()).find(|at| words.sign(*at, ')'))?;
         let list: Vec<&str> = (at + 5..close)
             .step_by(2)
-            .filter(|at| name(*at).is_some())
-            .map(|at| &text[words[at].1.clone()])
+            .filter(|at| words.name(*at).is_some())
+            .filter_map(|at| words.text(at))
             .collect();
-        let commas = (at + 6..close).step_by(2).all(|at| sign(at, ','));
+        let commas = (at + 6..close).step_by(2).all(|at| words.sign(at, ','));
         if !commas || list.len() != table.count || list.len() * 2 != close - (at + 5) + 1 {
             return None;
         }
@@ -97,79 +88,126 @@ pub(super) fn bind(text: &str, table: Table<'_>) -> Option<Bound> {
             None => Some(fresh(place)),
         });
         let moved = moved.collect::<Option<Vec<_>>>()?;
-        let (start, end) = (words.get(at + 5)?.1.start, words.get(close)?.1.start);
+        let (start, end) = (words.start(at + 5)?, words.start(close)?);
         sql.push_str(text.get(done..start)?);
         sql.push_str(&moved.join(", "));
         done = end;
     }
     sql.push_str(text.get(done..)?);
-    Some(Bound { sql, has_whole_rows })
+    Some(Bound { sql, has_whole_rows: words.have_whole_rows() })
 }
 
 /// Whether a text uses whole rows of the table, or those that a trigger or a rule is for, so that the order of their fields
 /// shows: not if they are only counted, compared with each other, or with NULL.
 pub(super) fn has_whole_rows(text: &str, table: Table<'_>) -> bool {
-    let words = words(text);
-    let sign = |at: usize, sign| matches!(words.get(at), Some((Word::Sign(found), _)) if *found == sign);
-    let name = |at: usize| match words.get(at) {
-        Some((Word::Name(name), _)) => Some(name.as_str()),
-        _ => None,
-    };
-    let mut names = vec![table.name, "old", "new"];
-    for at in 0..words.len() {
-        let is_table =
-            name(at) == Some(table.schema) && sign(at + 1, '.') && name(at + 2) == Some(table.name);
-        // What follows a table, or the parentheses of a join, may be an alias. One too many does no harm.
-        let alias = if is_table { name(at + 3) } else { name(at + 1).filter(|_| sign(at, ')')) };
-        names.extend(alias);
-    }
-    let is_whole = |at: usize| {
-        name(at).is_some_and(|name| names.contains(&name)) && sign(at + 1, '.') && sign(at + 2, '*')
-    };
-    let is = |at: usize, word: &str| name(at) == Some(word);
-    (0..words.len()).filter(|at| is_whole(*at)).any(|at| {
-        let behind = at + 3;
-        let is_counted = at >= 2 && sign(at - 1, '(') && is(at - 2, "count") && sign(behind, ')');
-        let test = if is(behind + 1, "not") { behind + 2 } else { behind + 1 };
-        let is_tested = is(behind, "is") && is(test, "null");
-        let is_left = is(behind, "is") && is(test, "distinct") && is(test + 1, "from") && is_whole(test + 2);
-        let is_right = at >= 6 && is(at - 1, "from") && is(at - 2, "distinct") && {
-            let before = if is(at - 3, "not") { at - 4 } else { at - 3 };
-            is(before, "is") && before >= 3 && is_whole(before - 3)
-        };
-        !(is_counted || is_tested || is_left || is_right)
-    })
+    Words::of(text, table).have_whole_rows()
 }
 
-/// Whether a join with the table in it has an alias with a list of columns.
-fn has_renamed_join(text: &str, words: &[(Word, std::ops::Range<usize>)], table: Table<'_>) -> bool {
-    let sign = |at: usize, sign| matches!(words.get(at), Some((Word::Sign(found), _)) if *found == sign);
-    let name = |at: usize| match words.get(at) {
-        Some((Word::Name(name), _)) => Some(name.as_str()),
-        _ => None,
-    };
-    let mut open = Vec::new();
-    for at in 0..words.len() {
-        if sign(at, '(') {
-            open.push(at);
-        }
-        if !sign(at, ')') {
-            continue;
-        }
-        let Some(from) = open.pop() else { continue };
-        let Some(alias) = name(at + 1).filter(|_| sign(at + 2, '(')) else { continue };
-        let is_clause = CLAUSES.contains(&alias) && !text[words[at + 1].1.clone()].starts_with('"');
-        // A query in parentheses names its own columns, and so does a function.
-        let is_query = matches!(name(from + 1), Some("select" | "values" | "with"));
-        let has_join = (from..at).any(|at| name(at) == Some("join"));
-        let has_table = (from..at).any(|at| {
-            name(at) == Some(table.schema) && sign(at + 1, '.') && name(at + 2) == Some(table.name)
-        });
-        if !is_clause && !is_query && has_join && has_table {
-            return true;
+/// The words of a text in which a table is looked for. A place behind the last one has none.
+struct Words<'t> {
+    text: &'t str,
+    words: Vec<(Word, std::ops::Range<usize>)>,
+    table: Table<'t>,
+}
+
+impl<'t> Words<'t> {
+    fn of(text: &'t str, table: Table<'t>) -> Words<'t> {
+        Words { text, words: words(text), table }
+    }
+
+    fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    fn sign(&self, at: usize, sign: char) -> bool {
+        matches!(self.words.get(at), Some((Word::Sign(found), _)) if *found == sign)
+    }
+
+    fn name(&self, at: usize) -> Option<&str> {
+        match self.words.get(at) {
+            Some((Word::Name(name), _)) => Some(name),
+            _ => None,
         }
     }
-    false
+
+    fn is(&self, at: usize, name: &str) -> bool {
+        self.name(at) == Some(name)
+    }
+
+    /// As it is written, with quotes.
+    fn text(&self, at: usize) -> Option<&'t str> {
+        self.text.get(self.words.get(at)?.1.clone())
+    }
+
+    fn start(&self, at: usize) -> Option<usize> {
+        self.words.get(at).map(|(_, range)| range.start)
+    }
+
+    /// Whether the table's name begins here.
+    fn is_table(&self, at: usize) -> bool {
+        self.is(at, self.table.schema) && self.sign(at + 1, '.') && self.is(at + 2, self.table.name)
+    }
+
+    /// Whether a name is an alias where one may stand.
+    fn is_alias(&self, at: usize) -> bool {
+        let is_quoted = self.text(at).is_some_and(|text| text.starts_with('"'));
+        self.name(at).is_some_and(|name| is_quoted || !CLAUSES.contains(&name))
+    }
+
+    fn have_whole_rows(&self) -> bool {
+        let mut names = vec![self.table.name, "old", "new"];
+        for at in 0..self.len() {
+            // What follows a table, or the parentheses of a join, may be an alias. One too many does no harm.
+            let alias = if self.is_table(at) {
+                self.name(at + 3)
+            } else {
+                self.name(at + 1).filter(|_| self.sign(at, ')'))
+            };
+            names.extend(alias);
+        }
+        let is_whole = |at: usize| {
+            self.name(at).is_some_and(|name| names.contains(&name))
+                && self.sign(at + 1, '.')
+                && self.sign(at + 2, '*')
+        };
+        let is = |at: usize, name: &str| self.is(at, name);
+        (0..self.len()).filter(|at| is_whole(*at)).any(|at| {
+            let behind = at + 3;
+            let is_counted =
+                at >= 2 && self.sign(at - 1, '(') && is(at - 2, "count") && self.sign(behind, ')');
+            let test = if is(behind + 1, "not") { behind + 2 } else { behind + 1 };
+            let is_tested = is(behind, "is") && is(test, "null");
+            let is_left =
+                is(behind, "is") && is(test, "distinct") && is(test + 1, "from") && is_whole(test + 2);
+            let is_right = at >= 6 && is(at - 1, "from") && is(at - 2, "distinct") && {
+                let before = if is(at - 3, "not") { at - 4 } else { at - 3 };
+                is(before, "is") && before >= 3 && is_whole(before - 3)
+            };
+            !(is_counted || is_tested || is_left || is_right)
+        })
+    }
+
+    /// Whether a join with the table in it has an alias with a list of columns.
+    fn have_renamed_join(&self) -> bool {
+        let mut open = Vec::new();
+        for at in 0..self.len() {
+            if self.sign(at, '(') {
+                open.push(at);
+            }
+            if !self.sign(at, ')') {
+                continue;
+            }
+            let Some(from) = open.pop() else { continue };
+            // A query in parentheses names its own columns, and so does a function.
+            let is_query = matches!(self.name(from + 1), Some("select" | "values" | "with"));
+            let has_list = self.is_alias(at + 1) && self.sign(at + 2, '(');
+            let is_join = (from..at).any(|at| self.is(at, "join"));
+            if has_list && !is_query && is_join && (from..at).any(|at| self.is_table(at)) {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 #[cfg(test)]

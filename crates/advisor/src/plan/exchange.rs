@@ -249,15 +249,19 @@ impl<'s, 'a> Exchange<'s, 'a> {
 
 /// A name with `_old` behind it that is not taken and not too long.
 pub(super) fn old_name(name: &str, taken: &[String]) -> String {
-    let with = |suffix: String| {
-        let mut end = name.len().min(NAME_BYTES_MAX.saturating_sub(suffix.len()));
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        format!("{}{suffix}", &name[..end])
-    };
     let mut suffixes = std::iter::once("_old".to_owned()).chain((2_u32..).map(|n| format!("_old{n}")));
-    suffixes.find_map(|suffix| Some(with(suffix)).filter(|name| !taken.contains(name))).unwrap_or_default()
+    suffixes
+        .find_map(|suffix| Some(with_suffix(name, &suffix)).filter(|name| !taken.contains(name)))
+        .unwrap_or_default()
+}
+
+/// A name with this behind it; its own end makes room where that would be too long.
+pub(crate) fn with_suffix(name: &str, suffix: &str) -> String {
+    let mut end = name.len().min(NAME_BYTES_MAX.saturating_sub(suffix.len()));
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{suffix}", &name[..end])
 }
 
 #[cfg(test)]

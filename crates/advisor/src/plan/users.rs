@@ -157,10 +157,7 @@ fn bound_table<'t>(subject: &Subject<'t>, order: &'t [Option<usize>]) -> bind::T
 
 /// Whether a row of the new table has other fields than one of the old table, or in another order.
 fn changes_rows(subject: &Subject<'_>) -> bool {
-    let order = subject.changes.order(subject.relation);
-    let is_same = order.len() == subject.relation.columns.len()
-        && order.iter().enumerate().all(|(place, from)| *from == Some(place));
-    !is_same || subject.changes.retyped().next().is_some()
+    !subject.changes.keeps_order() || subject.changes.retyped().next().is_some()
 }
 
 fn whole_rows(what: &str) -> String {

@@ -34,12 +34,12 @@ fn wait(region: &Region, tablespace: u32, has_key: bool) {
     while region.answered() < number {
         let waited = begun.elapsed();
         if waited >= patience {
-            let without = "was not learned in time: files that redo makes in it now are neither compressed nor encrypted";
+            let without = "could not be determined in time: files that redo creates in it now are neither compressed nor encrypted";
             return say(tablespace, without);
         }
         if waited >= said + SILENCE {
             said = waited;
-            say(tablespace, "is unknown: redo waits for the cfs launcher to learn it");
+            say(tablespace, "is unknown: redo is waiting for the cfs launcher to read it");
         }
         std::thread::sleep(STEP);
     }
@@ -65,7 +65,7 @@ pub(crate) fn ask(region: &Region, tablespace: u32) -> bool {
     if !region.is_looked_after() {
         // Before a standby is consistent, and without hot_standby, there is no launcher.
         if has_key && follows_a_primary() {
-            say(tablespace, "cannot be known yet: files that redo makes in it now are not encrypted");
+            say(tablespace, "cannot be known yet: files that redo creates in it now are not encrypted");
         }
         return false;
     }

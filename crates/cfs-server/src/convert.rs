@@ -272,7 +272,7 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
         })
     });
     if is_open.unwrap_or(true) {
-        return Ok(Exchanged::Busy("the container that it was is still in use"));
+        return Ok(Exchanged::Busy("its former container is still in use"));
     }
     enter(shared, key.tablespace, key.database)
         .map_err(|errno| Problem::System { call: "making the guard file", errno: errno.0 })?;
@@ -289,7 +289,7 @@ pub fn exchange(key: &SegmentKey, choice: Option<Choice>) -> Result<Exchanged, P
             Ok(Exchanged::Done)
         }
         Err(ConvertError::OtherFile { .. }) => Ok(Exchanged::Busy("the file was replaced")),
-        Err(ConvertError::OtherNames { .. }) => Ok(Exchanged::Busy("the file has more than one name")),
+        Err(ConvertError::OtherNames { .. }) => Ok(Exchanged::Busy("the file has more than one link")),
         Err(error) => Err(problem(error)),
     }
 }

@@ -26,7 +26,7 @@ pub enum Problem {
     #[error(transparent)]
     Conversion(pgshrink_cfs::convert::ConvertError),
     /// The filesystem has less space than a conversion needs.
-    #[error("{needed} bytes are needed on the filesystem of {path}, and {found} are free")]
+    #[error("not enough space on the filesystem of {path}: {needed} bytes needed, {found} free")]
     Space {
         /// The file.
         path: String,
@@ -39,13 +39,13 @@ pub enum Problem {
     #[error(transparent)]
     Page(pgshrink_cfs::store::Error),
     /// Too many tablespaces have had a setting.
-    #[error("{limit} tablespaces have a compression setting, which is the limit")]
+    #[error("too many tablespaces with a compression setting: the limit is {limit}")]
     Tablespaces {
         /// How many there may be.
         limit: usize,
     },
     /// The memory that processes share was not made.
-    #[error("the library is not loaded by the postmaster: add cfs to shared_preload_libraries and restart")]
+    #[error("the library was not loaded by the postmaster: add cfs to shared_preload_libraries and restart")]
     NotStarted,
     /// Another server uses the tablespace's directory.
     #[error("the tablespace directory \"{}\" is in use by {owner}", path.display())]
@@ -66,7 +66,7 @@ pub enum Problem {
         source: io::Error,
     },
     /// Containers that were copied while a server wrote to them, or may have been.
-    #[error("the compressed files in \"{}\" may be a copy of a running server's: {}", path.display(), of_guard(*guard))]
+    #[error("the compressed files in \"{}\" may be a copy made while a server was running: {}", path.display(), of_guard(*guard))]
     Copied {
         /// The directory.
         path: PathBuf,
@@ -95,7 +95,7 @@ fn of_guard(guard: Option<Content>) -> String {
         None => format!("the file \"{name}\" is missing"),
         Some(Content::Unknown) => format!("the file \"{name}\" is empty or damaged"),
         Some(_) => {
-            format!("the file \"{name}\" says so, and has another inode than the one that the server wrote")
+            format!("the guard file \"{name}\" does not have the inode number that the server recorded in it")
         }
     }
 }

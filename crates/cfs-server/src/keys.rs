@@ -77,7 +77,7 @@ pub enum KeyProblem {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// A tablespace is encrypted, and there is no key for its new files.
-    #[error("tablespace {tablespace} is encrypted and no key is configured")]
+    #[error("tablespace {tablespace} is encrypted, but no key is configured")]
     None {
         /// Its OID.
         tablespace: u32,

@@ -184,7 +184,7 @@ impl Region {
         let known = self.key_words().position(|words| id_in(words) == key.id());
         let place = known.or_else(|| self.key_words().position(|words| id_in(words) == [0; KEY_ID_BYTES]));
         let Some((place, words)) = place.and_then(|place| Some((place, self.key_words().nth(place)?))) else {
-            let allowed = "end the change of the master key that is under way, with cfs_rotate_key()";
+            let allowed = "finish the current change of the master key with cfs_rotate_key()";
             return Err(Problem::Setting {
                 what: "number of master keys",
                 found: KEYS_MAX.to_string(),

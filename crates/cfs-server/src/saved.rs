@@ -29,7 +29,7 @@ pub enum SavedError {
     },
     /// It is none of ours, or was changed.
     #[error(
-        "{}: is no setting of a compressed tablespace: expected \"cfs 1 COMPRESSION CHECKSUM\", found \"{found}\"",
+        "{}: not the setting of a compressed tablespace: expected \"cfs 1 COMPRESSION CHECKSUM\", found \"{found}\"",
         path.display()
     )]
     Content {

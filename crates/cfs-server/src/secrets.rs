@@ -88,12 +88,11 @@ fn read(path: &Path, flags: OFlags) -> Result<Secret, SecretError> {
         return Err(SecretError::new(&place, reason));
     }
     if is_regular_alone && !metadata.is_file() {
-        let reason = "expected a regular file with the key, found a pipe or a device; for a key that a program gives, set \
-                      cfs.key_command";
+        let reason = "expected a regular file with the key, found a pipe or a device; for a key that a program prints, set cfs.key_command";
         return Err(SecretError::new(&place, reason));
     }
     if !is_private(metadata.mode(), metadata.uid() == 0) {
-        return Err(SecretError::new(&place, "others may read this key; chmod 600 it"));
+        return Err(SecretError::new(&place, "other users may read this key file; change its permissions with chmod 600"));
     }
     parsed(file, &place)
 }
@@ -152,14 +151,14 @@ mod tests {
             assert_eq!(secret.is_ok(), is_taken, "{mode:o}");
             if let Err(error) = secret {
                 assert!(
-                    error.to_string().ends_with("key: others may read this key; chmod 600 it"),
+                    error.to_string().ends_with("key: other users may read this key file; change its permissions with chmod 600"),
                     "{error}"
                 );
             }
         }
         assert!(of_file(directory.path()).unwrap_err().to_string().contains("found a directory"));
         assert!(of_file(&directory.path().join("none")).is_err());
-        assert!(of_regular_file(&path).unwrap_err().to_string().contains("others may read"));
+        assert!(of_regular_file(&path).unwrap_err().to_string().contains("other users may read"));
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Request {
         let Some(version) = std::env::var_os(VERSION) else { return Ok(None) };
         if version != env!("CARGO_PKG_VERSION") {
             return Err(format!(
-                "library and program are of different versions: expected {}, found pgshrink {}; next step: install \
+                "library and program have different versions: expected {}, found pgshrink {}; next step: install \
                  both from one build, or name the library with --library",
                 env!("CARGO_PKG_VERSION"),
                 version.display()
@@ -115,7 +115,7 @@ impl Request {
             std::env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
         };
         let all = |names: [&str; 2]| names.into_iter().filter_map(std::env::var_os).collect::<Vec<_>>();
-        let text = |value: OsString| value.into_string().map_err(|_| "a key command is no UTF-8".to_owned());
+        let text = |value: OsString| value.into_string().map_err(|_| "a key command is not UTF-8".to_owned());
         Ok(Some(Request {
             program: path(PROGRAM)?,
             data_directory: path(DATA)?,
@@ -280,13 +280,13 @@ impl ToolFront {
 
     fn next_step(&self, problem: &Problem) -> &'static str {
         match problem {
-            Problem::InUse { .. } => "stop that server or program, or run this one when it has ended",
+            Problem::InUse { .. } => "stop that server or program, or run this one after it has ended",
             Problem::Copied { .. } => {
                 "restore a backup that pg_basebackup made; if these were copied from an atomic snapshot, or while no \
-                 server was running, say so with pgshrink cfs accept DIRECTORY"
+                 server was running, confirm it with pgshrink cfs accept DIRECTORY"
             }
             Problem::Key(_) => "give the key with --key-file, --key-command or PG_CIPHER_KEY",
-            _ => "nothing was written; run the program again when this is mended",
+            _ => "nothing was written; fix this and run the program again",
         }
     }
 

@@ -57,9 +57,9 @@ fn warn_of_node(is_to_be_compressed: bool) {
         report::warning(
             Code::ERRCODE_WARNING,
             format!(
-                "the setting has no effect on this server: cfs.node_compression = '{node}' comes before it"
+                "the setting has no effect on this server: cfs.node_compression = '{node}' overrides it"
             ),
-            "Set cfs.node_compression = '' and reload, to let tables and databases have their own settings.",
+            "Set cfs.node_compression = '' and reload, to use the settings of tables and databases.",
         );
     }
     if !settings::converts() || settings::converters() == 0 {
@@ -67,7 +67,7 @@ fn warn_of_node(is_to_be_compressed: bool) {
             true => ("cfs.convert_workers is 0", "Set it to 1 or more, and restart the server."),
             false => ("cfs.convert is off", "Set it to on, and reload."),
         };
-        report::warning(Code::ERRCODE_WARNING, format!("files stay as they are: {name}"), step);
+        report::warning(Code::ERRCODE_WARNING, format!("files are not converted: {name}"), step);
     }
 }
 
@@ -94,7 +94,7 @@ fn cfs_compress_relation(relation: Option<Oid>, compression: Option<&str>) -> Op
         report::error(
             Code::ERRCODE_INVALID_PARAMETER_VALUE,
             "cannot compress with \"none\"",
-            "Use cfs_decompress_relation to make a table plain.",
+            "Use cfs_decompress_relation to decompress a table.",
         );
     }
     targets::claim(relation);
@@ -117,7 +117,7 @@ fn check_can_return(relation: Oid) {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             format!(
-                "cannot decompress \"{}\": {encrypted} of its files are encrypted, and would be written in the clear",
+                "cannot decompress \"{}\": {encrypted} of its files are encrypted, and would be written unencrypted",
                 targets::name_of(relation)
             ),
             "If that is wanted, move the table to a tablespace that is not encrypted, with ALTER TABLE … SET TABLESPACE.",
@@ -159,8 +159,8 @@ fn cfs_cancel(relation: Oid) -> i64 {
         Setting { compression: Some(choice.get()), is_encrypted: false }
     } else {
         report::notice(
-            "no conversion of the relation is under way",
-            "cfs_progress shows all that are; cfs_compress_relation and cfs_decompress_relation begin one.",
+            "the relation is not being converted",
+            "cfs_progress shows all conversions; cfs_compress_relation and cfs_decompress_relation start one.",
         );
         return 0;
     };
@@ -192,7 +192,7 @@ fn cfs_compress_database(name: &std::ffi::CStr, compression: &str) {
         report::error(
             Code::ERRCODE_INVALID_PARAMETER_VALUE,
             "cannot compress with \"none\"",
-            "Use cfs_decompress_database to make a database's tables plain.",
+            "Use cfs_decompress_database to decompress a database's tables.",
         );
     }
     targets::set_database(&name.to_string_lossy(), setting);
@@ -227,8 +227,8 @@ fn tell_of_others(others: i64, tables: &str, compresses: bool) {
         let form = if compresses { "plain" } else { "compressed" };
         let have = if others == 1 { "stays" } else { "stay" };
         report::notice(
-            format!("{others} {tables} with an own setting {have} {form}"),
-            "cfs_set(table, NULL) takes a table's own setting away. They are in pg_seclabels, with the provider cfs.",
+            format!("{others} {tables} with a table-level setting {have} {form}"),
+            "cfs_set(table, NULL) removes a table's own setting. These settings are in pg_seclabels, with the provider cfs.",
         );
     }
 }
@@ -249,7 +249,7 @@ fn cfs_wait(relation: Option<Oid>, timeout: Option<Interval>) -> Option<bool> {
     if labels::has_changed(unsafe { pg_sys::MyDatabaseId }) {
         report::error(
             Code::ERRCODE_ACTIVE_SQL_TRANSACTION,
-            "cannot wait for a conversion in the transaction that asked for it: it begins after the commit",
+            "cannot wait for a conversion in the transaction that requested it: it starts after the commit",
             "Commit first, then wait.",
         );
     }
@@ -258,8 +258,8 @@ fn cfs_wait(relation: Option<Oid>, timeout: Option<Interval>) -> Option<bool> {
         if microseconds < 0 {
             report::error(
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                "the timeout is negative",
-                "Give a time such as '10 min', or null to wait as long as it takes.",
+                "the timeout must not be negative",
+                "Give a time such as '10 min', or NULL to wait as long as it takes.",
             );
         }
         Duration::from_micros(u64::try_from(microseconds).unwrap_or(u64::MAX))
@@ -273,7 +273,7 @@ fn cfs_wait(relation: Option<Oid>, timeout: Option<Interval>) -> Option<bool> {
         if !settings::converts() || settings::converters() == 0 {
             report::error(
                 Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "cannot wait: cfs.convert is off, or cfs.convert_workers is 0, so files stay as they are",
+                "cannot wait: cfs.convert is off, or cfs.convert_workers is 0, so files are not converted",
                 "Set cfs.convert = on and reload, and wait again; cfs.convert_workers needs a restart.",
             );
         }
@@ -314,7 +314,7 @@ fn waits_for(waits: Waits, pages: u64) -> Option<String> {
             Some(format!("free space: {} MB", convert::bytes_needed(pages).div_ceil(1 << 20)))
         }
         Waits::Paused => Some("cfs.convert, which is off".to_owned()),
-        Waits::Lock => Some("another process that has the file in hand".to_owned()),
+        Waits::Lock => Some("another process that is working on the file".to_owned()),
     }
 }
 

@@ -167,6 +167,6 @@ fn time_of(pages: u32, rate: u64) -> Duration {
 
 fn note(key: &SegmentKey, problem: &Problem) {
     let text = format!("cfs cannot convert \"{}\": {problem}", convert::path_of(key));
-    let hint = "The file stays readable as it is. It is tried again.";
+    let hint = "The file stays readable. The conversion will be retried.";
     message::log(PgLogLevel::WARNING, Code::ERRCODE_IO_ERROR, text, hint);
 }

@@ -89,7 +89,7 @@ impl Wanted {
             report::error(
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 "cannot encrypt a tablespace with \"compression\" = \"none\": plain files are never encrypted",
-                "Give another compression, or set encryption = off as well.",
+                "Choose another compression, or set encryption = off as well.",
             )
         })
     }
@@ -214,7 +214,7 @@ impl Wanted {
                 report::error(
                     Code::ERRCODE_SYNTAX_ERROR,
                     format!("parameter \"{name}\" specified more than once"),
-                    "Give it once.",
+                    "Specify it once.",
                 );
             }
             if is_compression {
@@ -252,7 +252,7 @@ unsafe fn refuse_catalogs(options: *mut pg_sys::List) {
                 report::error(
                     Code::ERRCODE_FEATURE_NOT_SUPPORTED,
                     "an encrypted tablespace cannot be a database's default: catalogs, and tables beside them, stay plain",
-                    "Leave the database in another one, and set default_tablespace for its tables.",
+                    "Keep the database in another tablespace, and set default_tablespace for its tables.",
                 );
             }
         }

@@ -264,7 +264,7 @@ impl Look {
         let level = if self.has_told { PgLogLevel::DEBUG1 } else { PgLogLevel::LOG };
         self.has_told = true;
         let message = format!("cfs cannot convert {what}: {problem}");
-        report::log(level, Code::ERRCODE_IO_ERROR, message, "It is tried again after cfs.naptime.");
+        report::log(level, Code::ERRCODE_IO_ERROR, message, "It will be retried after cfs.naptime.");
     }
 }
 

@@ -58,7 +58,7 @@ impl Relation {
             if !matches!(class.relkind as u8, b'r' | b'i' | b't' | b'm' | b'S') {
                 report::error(
                     Code::ERRCODE_WRONG_OBJECT_TYPE,
-                    format!("\"{name}\" has no files that could be compressed"),
+                    format!("\"{name}\" has no files that can be compressed"),
                     "Name a table, an index, a materialized view, or a partition.",
                 );
             }
@@ -72,7 +72,7 @@ impl Relation {
             if rows == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32 {
                 report::error(
                     Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                    format!("row-level security keeps you from all rows of \"{name}\""),
+                    format!("row-level security hides rows of \"{name}\" from you"),
                     "The table's owner can estimate it.",
                 );
             }
@@ -80,7 +80,7 @@ impl Relation {
                 report::error(
                     Code::ERRCODE_FEATURE_NOT_SUPPORTED,
                     "cannot access temporary tables of other sessions",
-                    "Only the session that made it can estimate it.",
+                    "Only the session that created it can estimate it.",
                 );
             }
             relation
@@ -227,7 +227,7 @@ fn disk_bytes(estimate: &Estimate, dictionary: u64, all: u64) -> u64 {
 fn raise(error: &pgshrink_cfs::page::Error) -> ! {
     report::error(
         Code::ERRCODE_DATA_CORRUPTED,
-        format!("a page cannot be compressed and read back: {error}"),
+        format!("a page does not survive compression and decompression: {error}"),
         "Check the relation with amcheck.",
     )
 }

@@ -21,7 +21,7 @@ pub fn raise(problem: &Problem) -> ! {
     report::error(
         pgrx::PgSqlErrorCode::ERRCODE_SYSTEM_ERROR,
         format!("cfs: {problem}"),
-        "The server's log may say more.",
+        "See the server's log for details.",
     )
 }
 

@@ -106,9 +106,8 @@ fn refuse_catalogs(tablespace: Oid) -> ! {
     let name = if tablespace == pg_sys::GLOBALTABLESPACE_OID { "pg_global" } else { "pg_default" };
     report::error(
         Code::ERRCODE_FEATURE_NOT_SUPPORTED,
-        format!("tablespace \"{name}\" cannot be compressed as a whole: catalogs are in it"),
-        "Compress its tables with cfs_compress_relation or cfs_compress_database, or make a tablespace for them with CREATE \
-         TABLESPACE … WITH (compression = …).",
+        format!("tablespace \"{name}\" cannot be compressed as a whole: it contains catalogs"),
+        "Compress its tables with cfs_compress_relation or cfs_compress_database, or create a tablespace for them with CREATE TABLESPACE … WITH (compression = …).",
     )
 }
 
@@ -118,8 +117,7 @@ pub fn check_encryption(tablespace: Option<Oid>) {
         report::error(
             Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "cannot encrypt a tablespace: the server has no key",
-            "Make one with \"openssl rand -hex 32\", set cfs.key_command or cfs.key_file to where it is, and restart \
-             the server.",
+            "Generate one with \"openssl rand -hex 32\", set cfs.key_command or cfs.key_file, and restart the server.",
         );
     }
     let Some(tablespace) = tablespace else { return };
@@ -132,14 +130,14 @@ pub fn check_encryption(tablespace: Option<Oid>) {
         report::error(
             Code::ERRCODE_OBJECT_IN_USE,
             "cannot encrypt the default tablespace of a database: its catalogs, and tables beside them, stay plain",
-            "Make another tablespace for the tables, and give it to them with ALTER TABLE … SET TABLESPACE.",
+            "Create another tablespace for the tables, and move them to it with ALTER TABLE … SET TABLESPACE.",
         );
     }
     if content.has_relations {
         report::warning(
             Code::ERRCODE_WARNING,
-            "compressed files that the tablespace has already stay as they are: only new ones, and plain ones that are compressed from now on, are encrypted",
-            "VACUUM FULL, CLUSTER and REINDEX make new files; cfs_relations shows which relations are encrypted.",
+            "files in the tablespace that are already compressed do not change: only new files, and plain files that are compressed from now on, are encrypted",
+            "VACUUM FULL, CLUSTER and REINDEX create new files; cfs_relations shows which relations are encrypted.",
         );
     }
 }
@@ -177,7 +175,7 @@ pub fn set(tablespace: Oid, setting: Setting, is_new: bool) {
             report::error(
                 Code::ERRCODE_IO_ERROR,
                 format!("cannot save the tablespace's compression: {error}"),
-                "See to it that the data directory can be written.",
+                "Make sure that the data directory is writable.",
             );
         }
     }
@@ -265,7 +263,7 @@ pub fn follow(tablespace: u32, setting: Setting) {
     if let Err(problem) = server::set(tablespace, setting) {
         report::warning(
             Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            format!("compression of tablespace {tablespace} is not in force: {problem}"),
+            format!("compression of tablespace {tablespace} is not in effect: {problem}"),
             "Restart the server: it forgets tablespaces that were dropped.",
         );
     }
@@ -284,7 +282,7 @@ fn note(done: Result<(), saved::SavedError>, tablespace: u32) {
         report::warning(
             Code::ERRCODE_IO_ERROR,
             format!("the setting of compressed tablespace {tablespace} was not saved: {error}"),
-            "The cfs launcher tries again; see to it that the data directory can be written.",
+            "The cfs launcher will retry; make sure that the data directory is writable.",
         );
     }
 }

@@ -86,7 +86,7 @@ fn fail(error: &SpiError) -> ! {
     report::error(
         Code::ERRCODE_INTERNAL_ERROR,
         format!("cfs cannot read the catalogs: {error}"),
-        "The server's log may say more.",
+        "See the server's log for details.",
     )
 }
 

@@ -33,7 +33,7 @@ pub fn mend() -> BTreeMap<u32, Setting> {
     let files = match saved::read_all(Path::new(".")) {
         Ok(saved) => saved.settings.into_iter().collect::<BTreeMap<_, _>>(),
         Err(error) => {
-            let hint = "The cfs launcher tries again; see to it that the directory can be read.";
+            let hint = "The cfs launcher will retry; make sure that the directory is readable.";
             report::warning(Code::ERRCODE_IO_ERROR, format!("settings cannot be compared: {error}"), hint);
             return BTreeMap::new();
         }

@@ -57,8 +57,8 @@ pub fn define() {
 fn define_conversion() {
     GucRegistry::define_bool_guc(
         c"cfs.convert",
-        c"Compresses and decompresses relations in the background where their setting says so.",
-        c"Off: no conversion begins, and those under way wait as they are.",
+        c"Compress and decompress relations in the background according to their settings.",
+        c"Off: no conversion starts, and running ones are paused.",
         &CONVERT,
         GucContext::Sighup,
         GucFlags::default(),
@@ -75,7 +75,7 @@ fn define_conversion() {
     );
     GucRegistry::define_int_guc(
         c"cfs.convert_rate",
-        c"Bytes per second at most that each of these workers converts, counted uncompressed; 0: no limit.",
+        c"Maximum bytes per second that each of these workers converts, counted uncompressed; 0: no limit.",
         c"",
         &CONVERT_RATE_KB,
         0,
@@ -85,8 +85,8 @@ fn define_conversion() {
     );
     GucRegistry::define_int_guc(
         c"cfs.naptime",
-        c"Time between two looks at a database for relations that are to be converted.",
-        c"Changed settings are looked at when they are committed; new and grown files are found by these looks.",
+        c"Time between checks of a database for relations to convert.",
+        c"Changed settings take effect when they are committed; these checks find new and grown files.",
         &NAPTIME_S,
         1,
         24 * 3600,
@@ -97,8 +97,8 @@ fn define_conversion() {
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
             c"cfs.node_compression",
-            c"Compression of all tables of this server, whatever their own settings are; empty: their own.",
-            c"Not replicated: it compresses a standby whose primary is plain.",
+            c"Compression of all tables of this server, overriding their own settings; empty: use their own settings.",
+            c"Not replicated: a standby can be compressed while its primary is not.",
             &NODE_COMPRESSION,
             GucContext::Sighup,
             GucFlags::default(),
@@ -157,13 +157,13 @@ fn define_keys() {
     );
     define(
         c"cfs.old_key_command",
-        c"Command that prints the master key of before an unfinished change.",
+        c"Command that prints the previous master key, while a change of the master key is unfinished.",
         c"Runs when the server starts.",
         &OLD_KEY_COMMAND,
     );
     define(
         c"cfs.old_key_file",
-        c"File with the master key of before an unfinished change.",
+        c"File with the previous master key, while a change of the master key is unfinished.",
         c"Read when the server starts.",
         &OLD_KEY_FILE,
     );
@@ -173,7 +173,7 @@ fn define_collection() {
     GucRegistry::define_bool_guc(
         c"cfs.gc",
         c"Collects garbage in compressed files in the background.",
-        c"Off: only writers collect, when there is far too much of it.",
+        c"Off: only writers collect it, when there is far too much.",
         &GC,
         GucContext::Sighup,
         GucFlags::default(),
@@ -190,7 +190,7 @@ fn define_collection() {
     );
     GucRegistry::define_int_guc(
         c"cfs.gc_threshold",
-        c"Share of a file that is garbage, in percent of the whole file, above which it is collected.",
+        c"Percentage of a file that must be garbage before it is collected.",
         c"0 collects all garbage, 100 none: then writers collect at cfs.gc_limit.",
         &GC_THRESHOLD,
         0,
@@ -200,8 +200,8 @@ fn define_collection() {
     );
     GucRegistry::define_int_guc(
         c"cfs.gc_limit",
-        c"Share of a file that is garbage, in percent of the whole file, at which who writes to it collects and waits.",
-        c"Holds whatever the other settings say. 100: there is no limit.",
+        c"Percentage of a file that is garbage at which writers to the file must wait and collect it themselves.",
+        c"Applies regardless of the other settings. 100: no limit.",
         &GC_LIMIT,
         GC_LIMIT_MIN,
         100,
@@ -210,7 +210,7 @@ fn define_collection() {
     );
     GucRegistry::define_int_guc(
         c"cfs.gc_period",
-        c"Time that a garbage collector rests when a file has nothing to collect.",
+        c"Time that a garbage collector sleeps when there is nothing to collect.",
         c"",
         &GC_PERIOD_MS,
         10,
@@ -220,7 +220,7 @@ fn define_collection() {
     );
     GucRegistry::define_int_guc(
         c"cfs.gc_delay",
-        c"Time that a garbage collector rests between two pieces of a file.",
+        c"Time that a garbage collector sleeps between two pieces of a file.",
         c"",
         &GC_DELAY_MS,
         0,
@@ -230,7 +230,7 @@ fn define_collection() {
     );
     GucRegistry::define_int_guc(
         c"cfs.gc_rate",
-        c"Bytes per second at most that each garbage collector moves; 0: no limit.",
+        c"Maximum bytes per second that each garbage collector moves; 0: no limit.",
         c"",
         &GC_RATE_KB,
         0,
@@ -244,14 +244,14 @@ fn define_limits() {
     GucRegistry::define_bool_guc(
         c"cfs.dictionaries",
         c"Trains dictionaries for compressed files, and gives them to older pages, in the background.",
-        c"Off: no new ones are trained; files that have one go on with it.",
+        c"Off: no new ones are trained; files that have one continue to use it.",
         &DICTIONARIES,
         GucContext::Sighup,
         GucFlags::default(),
     );
     GucRegistry::define_int_guc(
         c"cfs.max_open_segments",
-        c"Compressed segments of 1 GB or less that can be open at the same time.",
+        c"Maximum number of compressed segments (of up to 1 GB) that can be open at the same time.",
         c"Each takes 4 MB of address space, and 16 kB to 4 MB of memory when it is used.",
         &SEGMENTS_MAX,
         64,
@@ -261,7 +261,7 @@ fn define_limits() {
     );
     GucRegistry::define_int_guc(
         c"cfs.backend_memory",
-        c"Memory at most that each process keeps for compression contexts and dictionaries.",
+        c"Maximum memory that each process keeps for compression contexts and dictionaries.",
         c"",
         &BACKEND_MEMORY_KB,
         4 << 10,
@@ -271,8 +271,8 @@ fn define_limits() {
     );
     GucRegistry::define_int_guc(
         c"cfs.reserve_size",
-        c"Space at most that each tablespace with compressed files holds back for what must not fail on a full filesystem.",
-        c"A checkpoint needs it if pages take more space than before.",
+        c"Maximum space that each tablespace with compressed files reserves for writes that must not fail on a full filesystem.",
+        c"A checkpoint needs it if pages grow.",
         &RESERVE_KB,
         0,
         i32::MAX,

@@ -53,7 +53,7 @@ fn check_relation(relation: Oid) {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             format!(
-                "cannot change the compression of \"{name}\": it is a system catalog, and catalogs are always plain"
+                "cannot change the compression of \"{name}\": it is a system catalog, and catalogs are never compressed"
             ),
             tables,
         );
@@ -69,10 +69,10 @@ fn check_relation(relation: Oid) {
             };
             refuse(&name, "an index", hint)
         }
-        b't' => refuse(&name, "a TOAST table", "TOAST tables follow their table: name that."),
+        b't' => refuse(&name, "a TOAST table", "TOAST tables follow their table: name the table."),
         b'S' => refuse(&name, "a sequence", "A sequence has one page, and stays plain."),
-        b'v' => refuse(&name, "a view", "A view has no files: name the tables that it reads."),
-        b'f' => refuse(&name, "a foreign table", "Its rows are in another server: compress it there."),
+        b'v' => refuse(&name, "a view", "A view has no files: name the tables that it reads from."),
+        b'f' => refuse(&name, "a foreign table", "Its rows are on another server: compress it there."),
         _ => refuse(&name, "no table", tables),
     }
     if persistence == b't' {
@@ -86,8 +86,7 @@ fn parse_label(label: &str) -> Setting {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             "only tablespaces can be encrypted",
-            "Make a tablespace with CREATE TABLESPACE … WITH (encryption = on), and move the table to it with ALTER TABLE \
-             … SET TABLESPACE.",
+            "Create a tablespace with CREATE TABLESPACE … WITH (encryption = on), and move the table to it with ALTER TABLE … SET TABLESPACE.",
         );
     }
     setting
@@ -100,7 +99,7 @@ pub fn check_label(object: &ObjectAddress, label: Option<&str>) {
     if (!is_relation || object.objectSubId != 0) && object.classId != pg_sys::DatabaseRelationId {
         report::error(
             Code::ERRCODE_WRONG_OBJECT_TYPE,
-            "security labels for provider \"cfs\" are for tablespaces, databases, tables and materialized views only",
+            "security labels for provider \"cfs\" apply only to tablespaces, databases, tables and materialized views",
             "Indexes and TOAST tables follow their table.",
         );
     }
@@ -239,7 +238,7 @@ fn check_database(database: Oid) {
             report::error(
                 Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("cannot compress database \"{name}\": it does not accept connections"),
-                "A worker has to connect to it. ALTER DATABASE … ALLOW_CONNECTIONS true allows that.",
+                "A worker has to connect to it: ALTER DATABASE … ALLOW_CONNECTIONS true.",
             );
         }
     }

@@ -182,7 +182,7 @@ pub(crate) fn lock_of(shared: &Shared, key: &SegmentKey, id: &[u8; 16]) -> Resul
     }
     let births = shared.region.current_key_id().map(|_| Births::share()).transpose().map_err(Errno)?;
     let Some(master) = shared.region.current_key() else {
-        let why = format!("tablespace {} is encrypted and the server has no key", key.tablespace);
+        let why = format!("tablespace {} is encrypted, but the server has no key", key.tablespace);
         crate::report::failure(Some(key), None, &why);
         return Err(Errno(libc::EACCES));
     };

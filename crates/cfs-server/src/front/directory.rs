@@ -120,14 +120,14 @@ pub(crate) fn sweep(directory: &Path, what: Sweep) {
                 return failure(
                     None,
                     None,
-                    &format!("\"{path}\" cannot be synced, and is not cleaned up: {error}"),
+                    &format!("\"{path}\" cannot be synced, so it is not cleaned up: {error}"),
                 );
             }
             is_synced = true;
         }
         if what == Sweep::KeepPages && is_needed(&entry) {
             let path = entry.path();
-            let what = format!("\"{}\" is kept: the file that it stands for is missing", path.display());
+            let what = format!("\"{}\" is kept: the file that it belongs to is missing", path.display());
             failure(None, None, &what);
             continue;
         }

@@ -136,7 +136,7 @@ fn without_a_key_nothing_is_born_plain_in_an_encrypted_tablespace() {
         });
         assert!(!real("16401").exists() && fs::read_dir(real(".")).unwrap().count() <= 1);
         let refused = begin(&Sources::default()).unwrap_err();
-        assert_eq!(refused, "tablespace 16400 is encrypted and no key is configured");
+        assert_eq!(refused, "tablespace 16400 is encrypted, but no key is configured");
         set(TABLESPACE, Setting::PLAIN).unwrap();
     });
 }

@@ -30,7 +30,7 @@ pub enum ConvertError {
         found: Option<Found>,
     },
     /// The file has names that are none of this protocol's, or that a dead process has left.
-    #[error("{name} is to have one name and has {found}")]
+    #[error("{name} should have one link, has {found}")]
     OtherNames {
         /// Which name was looked at.
         name: Name,
@@ -46,14 +46,14 @@ pub enum ConvertError {
         found: Option<Found>,
     },
     /// R is there no more, so what lies beside it may be all that is left of it.
-    #[error("{name} is left as it is, because the segment itself is not there")]
+    #[error("{name} is left unchanged, because the segment itself is missing")]
     NoSegment {
         /// What was to be removed.
         name: Name,
     },
     /// A wrong exchange could not be taken back: R has what is not R's.
     #[error(
-        "{name} has the segment, the segment's name has another file, and exchanging them failed: {source}"
+        "{name} is the segment, another file has the segment's name, and swapping them failed: {source}"
     )]
     NotExchangedBack {
         /// Where the segment is.

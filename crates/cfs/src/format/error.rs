@@ -31,7 +31,7 @@ pub enum Error {
         found: [u8; 8],
     },
     /// Another segment's container in the segment's place.
-    #[error("the container is of segment {found}, in the place of segment {expected}")]
+    #[error("the container belongs to segment {found}, expected segment {expected}")]
     OtherSegment {
         /// The segment whose place it is.
         expected: Identity,
@@ -39,7 +39,7 @@ pub enum Error {
         found: Identity,
     },
     /// Written by another version of the format.
-    #[error("container needs {what} {found:#x}, known is {known:#x}")]
+    #[error("container needs {what} {found:#x}, but this version supports only {known:#x}")]
     Unsupported {
         /// Version or feature bits.
         what: &'static str,
@@ -81,7 +81,7 @@ pub enum Error {
     /// lock was taken from a process that lives. What reached the disk is not known either: nothing can be
     /// committed until the container is opened anew and the server has replayed its log.
     #[error(
-        "an earlier fsync failed or was never answered; nothing can be committed until the container is opened anew"
+        "an earlier fsync failed or never returned; nothing can be committed until the container is reopened"
     )]
     Poisoned,
     /// The container is sealed with this key and none was given, or another.
@@ -92,8 +92,7 @@ pub enum Error {
     },
     /// Pages lie in a plain file beside the container, and it is not there.
     #[error(
-        "the plain file base.pgshrink beside the container is missing, and pages lie in it ({}): \
-         nothing is opened, so that they are not taken for empty; restore that file",
+        "the plain file base.pgshrink beside the container is missing, but some pages are in it ({}): the container is not opened, so that these pages are not read as empty; restore that file",
         base.text()
     )]
     BaseMissing {
@@ -109,7 +108,7 @@ pub enum Error {
     /// The file is not the one that the shared memory is of: it was removed and made anew while that lived
     /// on.
     #[error(
-        "the file is container {}, the shared memory is of container {}: it was replaced while it was open",
+        "the file is container {}, but shared memory belongs to container {}: the file was replaced while it was open",
         hex(found),
         hex(expected)
     )]
@@ -133,18 +132,18 @@ pub enum Error {
     #[error("dictionary {0} is not in the container")]
     DictionaryMissing(DictionaryNumber),
     /// The dictionary is to go: pages that need it can be read, none can be written.
-    #[error("dictionary {0} is retired: encode the page with another or none")]
+    #[error("dictionary {0} is retired: encode the page with another one, or without one")]
     DictionaryRetired(DictionaryNumber),
     /// The handle is of a container that was removed, or whose name another has by now. It stays so: a new
     /// handle is needed.
-    #[error("segment {key} is no more: it was removed, or made anew, while a process had it open")]
+    #[error("segment {key} was removed or recreated while a process had it open")]
     SegmentGone {
         /// Which.
         key: SegmentKey,
     },
     /// All slots for open segments are taken, and none can be given to another segment.
     #[error(
-        "all {limit} slots for open segments are taken: {pinned} are in use, {uncommitted} have changes that no commit made durable; \
+        "all {limit} slots for open segments are taken: {pinned} are in use, {uncommitted} have uncommitted changes; \
          raise the limit of open segments"
     )]
     SlotsFull {
@@ -222,10 +221,10 @@ pub enum Reason {
         found: u32,
     },
     /// No record begins so.
-    #[error("no record begins there")]
+    #[error("no record starts there")]
     NoRecord,
     /// A whole record, of something else.
-    #[error("another kind of record lies there")]
+    #[error("there is a record of another kind")]
     OtherKind,
     /// A whole record of another page.
     #[error("expected block {expected}, found {found}")]
@@ -244,7 +243,7 @@ pub enum Reason {
         found: u64,
     },
     /// A whole record of another length than the map or the root says.
-    #[error("expected a record of {expected} bytes, found one of {found}")]
+    #[error("expected a record of {expected} bytes, found one of {found} bytes")]
     OtherLength {
         /// As referred to.
         expected: u64,
@@ -268,13 +267,13 @@ pub enum Reason {
         found: DictionaryNumber,
     },
     /// Later roots than the one that is whole may have been there.
-    #[error("only one root is whole, and {newer} pages have records that its map does not lead to")]
+    #[error("only one root is intact, and its map misses newer records of {newer} pages")]
     MayBeOlder {
         /// Pages with newer records.
         newer: u64,
     },
     /// Authentication failed: forged, or sealed with another key.
-    #[error("the seal does not open")]
+    #[error("decryption failed: wrong key or changed data")]
     Seal,
     /// The checksum is right and the content is none.
     #[error("the content cannot be decoded")]

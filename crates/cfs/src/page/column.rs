@@ -268,7 +268,7 @@ pub(super) fn read_all(source: &mut Source<'_>, values: &mut [u32]) -> Result<()
     if read(source, values)? {
         Ok(())
     } else {
-        Err(Error::Corrupt { what: "a column in rows that are none" })
+        Err(Error::Corrupt { what: "a column of kind rows outside of rows" })
     }
 }
 

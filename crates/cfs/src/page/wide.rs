@@ -248,7 +248,7 @@ impl Wide {
             || refers > 0
                 && (self.before_forms[refers - 1].is_none() || self.before[refers - 1].len() != count)
         {
-            return Err(Error::Corrupt { what: "a column that refers to none" });
+            return Err(Error::Corrupt { what: "a column that refers to no other column" });
         }
         let mut base = [0; 8];
         base.copy_from_slice(source.head(8)?);
@@ -279,7 +279,7 @@ impl Wide {
         restored(form, &self.integers, &mut self.values);
         for (place, bytes) in places.as_chunks::<2>().0.iter().zip(bytes.as_chunks::<8>().0) {
             let slot = self.values.get_mut(usize::from(u16::from_le_bytes(*place)));
-            *slot.ok_or(Error::Corrupt { what: "an exception of no row" })? = u64::from_le_bytes(*bytes);
+            *slot.ok_or(Error::Corrupt { what: "an exception for a row that does not exist" })? = u64::from_le_bytes(*bytes);
         }
         self.remember(if form == DISTANCES { INTEGER } else { form });
         Ok(())

@@ -14,13 +14,13 @@ pub enum KeyError {
         reason: &'static str,
     },
     /// The container is sealed and there is no key at all.
-    #[error("the container is sealed with key {needed} and no key was given")]
+    #[error("the container is sealed with key {needed}, and no key was given")]
     Missing {
         /// The key that it needs.
         needed: HexId,
     },
     /// There are keys, and none is the container's.
-    #[error("the container is sealed with key {needed}, made of {of}; of the {tried} given none is that key")]
+    #[error("the container is sealed with key {needed}, made of {of}; none of the {tried} keys supplied matches")]
     Wrong {
         /// The key that it needs.
         needed: HexId,
@@ -30,7 +30,7 @@ pub enum KeyError {
         tried: usize,
     },
     /// The right key, and a data key that it does not open: the slot is damaged, or another container's.
-    #[error("the data key is damaged: key {needed} is the right one and does not open it")]
+    #[error("the data key is damaged: key {needed} is the right one, but cannot decrypt it")]
     Damaged {
         /// The key that should have opened it.
         needed: HexId,
@@ -46,7 +46,7 @@ pub enum KeyError {
         found: u64,
     },
     /// Written by a newer version.
-    #[error("the key slot needs {what} {found}, known is {known}")]
+    #[error("the key slot needs {what} {found}, but this version supports only {known}")]
     Unsupported {
         /// Cipher or derivation.
         what: &'static str,
@@ -56,7 +56,7 @@ pub enum KeyError {
         known: u8,
     },
     /// No memory for stretching a passphrase.
-    #[error("stretching the passphrase needs {memory_kib} KiB of memory, which are not there")]
+    #[error("not enough memory to derive the key: {memory_kib} KiB needed")]
     Memory {
         /// How much.
         memory_kib: u32,

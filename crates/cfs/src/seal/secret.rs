@@ -35,7 +35,7 @@ impl Secret {
             |line: &[u8]| hexadecimal(line.trim_ascii()).or_else(|| base64(line.trim_ascii())).is_some();
         if text.split(|byte| *byte == b'\n').any(is_key) {
             return Err(KeyError::Secret {
-                reason: "expected one key, found a line with a key and others beside it",
+                reason: "expected one key, found a line with a key and further lines",
             });
         }
         let text = text.strip_suffix(b"\n").unwrap_or(text);

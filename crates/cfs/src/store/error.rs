@@ -32,7 +32,7 @@ pub enum Error {
     /// What the codec made of the page does not decode to the page. Nothing was written: the page is what it
     /// was.
     #[error(
-        "block {block}: decoding what {choice} made of the page does not give the page back; it was not written"
+        "block {block}: the page compressed by {choice} does not decode to the same page; it was not written"
     )]
     NotVerified {
         /// The block in the segment.

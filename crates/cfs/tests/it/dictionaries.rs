@@ -27,7 +27,7 @@ fn a_dictionary_is_retired_outlived_by_its_pages_and_dropped_with_the_last() {
     container.retire_dictionary(first).unwrap();
     let late = write_with(&container, 4, first).unwrap_err();
     assert_eq!(late, Error::DictionaryRetired(1));
-    assert_eq!(late.to_string(), "dictionary 1 is retired: encode the page with another or none");
+    assert_eq!(late.to_string(), "dictionary 1 is retired: encode the page with another one, or without one");
     assert_eq!(container.pages(), 4, "what was refused left nothing");
     assert_eq!(read(&container, 3).unwrap(), content(3, 1));
     let second = container.add_dictionary([2; 16], b"the second").unwrap();

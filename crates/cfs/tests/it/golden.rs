@@ -303,7 +303,7 @@ fn golden_containers_beside_a_base_are_read_from_both() {
 
 /// A reason without what this reader knows: later ones know more.
 fn of_file(reason: &str) -> &str {
-    reason.split_once(", known is").map_or(reason, |(of_file, _)| of_file)
+    reason.split_once(", but this version supports").map_or(reason, |(of_file, _)| of_file)
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub(in crate::page) fn read(
     source: &mut Source<'_>,
 ) -> Result<(), Error> {
     if entries(layout).next().is_none() {
-        return Err(Error::Corrupt { what: "lists of no entries" });
+        return Err(Error::Corrupt { what: "lists without entries" });
     }
     let begins = entries(layout).map(|cell| usize::from(cell.at + cell.end));
     tuples::read_blocks_and_offsets(page, begins, values, source)?;

@@ -86,7 +86,7 @@ fn index(
     }
     resize(values, order.len());
     if order.is_empty() {
-        return Err(Error::Corrupt { what: "row pointers of no rows" });
+        return Err(Error::Corrupt { what: "row pointers without rows" });
     }
     let (divisor, by_place) = (Divisor::new(per_block)?, source.head_byte()? != 0);
     column::read_all(source, values)?;
@@ -191,7 +191,7 @@ pub(in crate::page) fn read_postings(
     let lists = || layout.cells.iter().filter(|cell| cell.tids > 0);
     let count = lists().count();
     if per_block == 0 || count == 0 {
-        return Err(Error::Corrupt { what: "posting lists of no rows" });
+        return Err(Error::Corrupt { what: "posting lists without rows" });
     }
     let divisor = Divisor::new(per_block)?;
     resize(values, count);

@@ -36,7 +36,7 @@ fn a_file_that_was_made_anew_is_not_taken_for_the_one_in_memory() {
     let before = made_anew(&bench);
     let refused = attach(&bench, memory, false).map(drop).unwrap_err();
     assert_eq!(refused, Error::OtherContainer { expected: [1; 16], found: [2; 16] });
-    assert!(refused.to_string().contains("it was replaced while it was open"), "{refused}");
+    assert!(refused.to_string().contains("the file was replaced while it was open"), "{refused}");
     assert_eq!(attach(&bench, memory, true).map(drop).unwrap_err(), refused);
     assert_eq!(bench.bytes(), before);
     // The other way round: memory that was given to another container under an old handle.

@@ -240,7 +240,7 @@ fn a_record_of_the_map_of_another_kind_or_length_is_named_as_that() {
     shared.map_checkpoint_due.store(1, Ordering::SeqCst);
     container.commit().unwrap();
     let longer = shared.leaf_places[1].load(Ordering::SeqCst) + (1 << 32);
-    for (word, expected) in [(of_dictionary, "another kind of record"), (longer, "expected a record of")] {
+    for (word, expected) in [(of_dictionary, "a record of another kind"), (longer, "expected a record of")] {
         shared.load_limit.store(700, Ordering::SeqCst);
         shared.leaves_loaded.iter().for_each(|bits| bits.store(0, Ordering::SeqCst));
         bench.entry(memory, 600).store(0, Ordering::SeqCst);

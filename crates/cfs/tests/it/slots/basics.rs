@@ -202,7 +202,7 @@ fn handles_of_a_segment_that_was_removed_fail_for_good() {
     write(&mut anew, 9, &shelf);
     assert_eq!(read(&mut second, &shelf), Err(gone.clone()));
     assert_eq!(read(&mut first, &shelf), Err(gone.clone()));
-    assert!(gone.to_string().contains("1/5/7 fork 0 segment 0 is no more"), "{gone}");
+    assert!(gone.to_string().contains("1/5/7 fork 0 segment 0 was removed or recreated"), "{gone}");
     assert_eq!(read(&mut Segment::new(&two, key(7)).unwrap(), &shelf), Ok(9));
 }
 

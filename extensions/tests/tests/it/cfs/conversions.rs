@@ -179,15 +179,15 @@ fn functions_set_labels_and_say_how_much_is_to_be_converted() {
         // Who asks for all partitions is told what does not follow.
         sql(cluster, "select cfs_set('low', 'none')");
         let said = notices(cluster, "select cfs_compress_relation('parted')");
-        assert!(said.contains("NOTICE:  1 partition with an own setting stays plain"), "{said}");
+        assert!(said.contains("NOTICE:  1 partition with a table-level setting stays plain"), "{said}");
         sql(cluster, "select cfs_set('low', null)");
         let said = notices(cluster, "select cfs_compress_relation('parted')");
         assert!(!said.contains("NOTICE"), "{said}");
         // Who asks for the whole database is told what does not follow.
         let said = notices(cluster, "select cfs_decompress_database('postgres')");
-        assert!(said.contains("NOTICE:  2 tables with an own setting stay compressed"), "{said}");
+        assert!(said.contains("NOTICE:  2 tables with a table-level setting stay compressed"), "{said}");
         let said = notices(cluster, "select cfs_compress_database('postgres')");
-        assert!(said.contains("NOTICE:  1 table with an own setting stays plain"), "{said}");
+        assert!(said.contains("NOTICE:  1 table with a table-level setting stays plain"), "{said}");
         // Where the database compresses, calling it off needs a label that says so.
         sql(cluster, "select cfs_set('t', null), cfs_compress_database('postgres')");
         assert_eq!(sql(cluster, "select cfs_cancel('t')"), "0");

@@ -182,7 +182,7 @@ fn a_broken_file_stops_no_server_and_is_mended() {
         let path = cluster.data_dir().join("pg_cfs").join(&oid);
         std::fs::write(&path, "cfs 1 lz4:1 00000000\n").unwrap();
         cluster.start().unwrap();
-        assert!(cluster.log_contains("is no setting of a compressed tablespace"));
+        assert!(cluster.log_contains("not the setting of a compressed tablespace"));
         assert_eq!(sql(cluster, "select sum(i) from c"), "500500");
         wait_until(Duration::from_secs(60), "the launcher", || sql(cluster, IN_FORCE) == "t|lz4:1|lz4:1")
             .unwrap();

@@ -56,7 +56,7 @@ fn a_copy_of_a_running_servers_files_fails_as_the_servers_user_and_keeps_a_serve
         server.cluster.stop(Stop::Immediate).unwrap();
         replace(server, &copy);
         let log = refused(server);
-        assert!(log.contains("may be a copy of a running server's"), "{log}");
+        assert!(log.contains("may be a copy made while a server was running"), "{log}");
         assert!(log.contains("pgshrink cfs accept"), "{log}");
         fs::rename(server.location.path().join("fast"), &copy).unwrap();
         fs::rename(server.location.path().join("original"), server.location.path().join("fast")).unwrap();

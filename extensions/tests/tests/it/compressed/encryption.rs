@@ -199,7 +199,7 @@ fn options_that_cannot_be_are_refused_and_labels_come_back_from_a_dump() {
         let mut psql =
             server.cluster.psql().arg("-c").arg("alter tablespace fast set (encryption = on)").command();
         let said = String::from_utf8_lossy(&psql.output().unwrap().stderr).into_owned();
-        assert!(said.contains("files that the tablespace has already stay as they are"), "{said}");
+        assert!(said.contains("files in the tablespace that are already compressed do not change"), "{said}");
         assert_eq!(server.sql("select encrypted from cfs_relations where relation = 't'::regclass"), "f");
         server.sql("vacuum full t");
         assert_eq!(server.sql("select encrypted from cfs_relations where relation = 't'::regclass"), "t");
@@ -226,7 +226,7 @@ fn a_server_without_the_key_or_with_another_one_does_not_start_and_says_which_it
         fs::set_permissions(&right, fs::Permissions::from_mode(0o644)).unwrap();
         cluster.set_conf("cfs.key_file", right.display()).unwrap();
         let said = refusal(cluster);
-        assert!(said.contains("others may read this key; chmod 600 it"), "{said}");
+        assert!(said.contains("other users may read this key file; change its permissions with chmod 600"), "{said}");
         fs::set_permissions(&right, fs::Permissions::from_mode(0o600)).unwrap();
         cluster.set_conf("cfs.key_file", "").unwrap();
         cluster.set_conf("cfs.key_command", format!("cat {}", right.display())).unwrap();
@@ -431,7 +431,7 @@ fn an_encrypted_table_is_not_made_plain_whoever_asks() {
         server.sql(&format!("insert into t (id, word) values (-1, '{word}'); checkpoint"));
         for call in ["cfs_decompress_relation('t')", "cfs_set('t', 'none')"] {
             let said = server.fails(&format!("select {call}"));
-            assert!(said.contains("are encrypted, and would be written in the clear"), "{call}: {said}");
+            assert!(said.contains("are encrypted, and would be written unencrypted"), "{call}: {said}");
             assert_eq!(server.sql("select count(*) from pg_seclabel where provider = 'cfs'"), "0");
         }
         // A server's own setting is no question that could be refused.

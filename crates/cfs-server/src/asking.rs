@@ -34,7 +34,8 @@ fn wait(region: &Region, tablespace: u32, has_key: bool) {
     while region.answered() < number {
         let waited = begun.elapsed();
         if waited >= patience {
-            let without = "could not be determined in time: files that redo creates in it now are neither compressed nor encrypted";
+            let without = "could not be determined in time: files that redo creates in it now are neither \
+                compressed nor encrypted";
             return say(tablespace, without);
         }
         if waited >= said + SILENCE {

@@ -57,7 +57,8 @@ impl SettingError {
                 )
             }
             SettingError::Label(_) => {
-                "Labels look like 'compression=zstd:1', 'compression=zstd:1, encryption=on' or 'compression=none'. ALTER TABLESPACE … SET (compression = …) creates them."
+                "Labels look like 'compression=zstd:1', 'compression=zstd:1, encryption=on' or \
+                 'compression=none'. ALTER TABLESPACE … SET (compression = …) creates them."
                     .into()
             }
         }

@@ -228,7 +228,8 @@ fn tell_of_others(others: i64, tables: &str, compresses: bool) {
         let have = if others == 1 { "stays" } else { "stay" };
         report::notice(
             format!("{others} {tables} with a table-level setting {have} {form}"),
-            "cfs_set(table, NULL) removes a table's own setting. These settings are in pg_seclabels, with the provider cfs.",
+            "cfs_set(table, NULL) removes a table's own setting. These settings are in pg_seclabels, with \
+             the provider cfs.",
         );
     }
 }

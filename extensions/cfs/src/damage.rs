@@ -15,7 +15,8 @@ use pgshrink_cfs_server::last_failure;
 /// A failure that is older belongs to another message.
 const RECENT_SECONDS: u64 = 2;
 const HINT: &CStr =
-    c"Restore the relation from a backup. Pages that are not damaged can be read. With the server stopped, \"pgshrink cfs salvage\" recovers the intact pages into a new container.";
+    c"Restore the relation from a backup. Pages that are not damaged can be read. With the server stopped, \
+     \"pgshrink cfs salvage\" recovers the intact pages into a new container.";
 
 static mut NEXT_EMIT_LOG: pg_sys::emit_log_hook_type = None;
 

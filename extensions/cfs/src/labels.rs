@@ -107,7 +107,8 @@ fn refuse_catalogs(tablespace: Oid) -> ! {
     report::error(
         Code::ERRCODE_FEATURE_NOT_SUPPORTED,
         format!("tablespace \"{name}\" cannot be compressed as a whole: it contains catalogs"),
-        "Compress its tables with cfs_compress_relation or cfs_compress_database, or create a tablespace for them with CREATE TABLESPACE … WITH (compression = …).",
+        "Compress its tables with cfs_compress_relation or cfs_compress_database, or create a tablespace \
+         for them with CREATE TABLESPACE … WITH (compression = …).",
     )
 }
 
@@ -117,7 +118,8 @@ pub fn check_encryption(tablespace: Option<Oid>) {
         report::error(
             Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "cannot encrypt a tablespace: the server has no key",
-            "Generate one with \"openssl rand -hex 32\", set cfs.key_command or cfs.key_file, and restart the server.",
+            "Generate one with \"openssl rand -hex 32\", set cfs.key_command or cfs.key_file, and restart \
+             the server.",
         );
     }
     let Some(tablespace) = tablespace else { return };
@@ -136,7 +138,8 @@ pub fn check_encryption(tablespace: Option<Oid>) {
     if content.has_relations {
         report::warning(
             Code::ERRCODE_WARNING,
-            "files in the tablespace that are already compressed do not change: only new files, and plain files that are compressed from now on, are encrypted",
+            "files in the tablespace that are already compressed do not change: only new files, and plain \
+             files that are compressed from now on, are encrypted",
             "VACUUM FULL, CLUSTER and REINDEX create new files; cfs_relations shows which relations are encrypted.",
         );
     }

@@ -97,7 +97,8 @@ fn define_conversion() {
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
             c"cfs.node_compression",
-            c"Compression of all tables of this server, overriding their own settings; empty: use their own settings.",
+            c"Compression of all tables of this server, overriding their own settings; empty: use their \
+             own settings.",
             c"Not replicated: a standby can be compressed while its primary is not.",
             &NODE_COMPRESSION,
             GucContext::Sighup,
@@ -271,7 +272,8 @@ fn define_limits() {
     );
     GucRegistry::define_int_guc(
         c"cfs.reserve_size",
-        c"Maximum space that each tablespace with compressed files reserves for writes that must not fail on a full filesystem.",
+        c"Maximum space that each tablespace with compressed files reserves for writes that must not fail \
+         on a full filesystem.",
         c"A checkpoint needs it if pages grow.",
         &RESERVE_KB,
         0,

@@ -69,7 +69,8 @@ pub fn install() {
         fatal(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             format!("cfs cannot work in this server program: {refused}"),
-            "Run \"pgshrink cfs check-server\" for details. Without cfs in shared_preload_libraries the server starts, but compressed tables cannot be read.",
+            "Run \"pgshrink cfs check-server\" for details. Without cfs in shared_preload_libraries the \
+             server starts, but compressed tables cannot be read.",
         );
     }
     // SAFETY: while the server starts, in its only process.
@@ -94,18 +95,21 @@ unsafe extern "C-unwind" fn shmem_startup() {
         Some(Problem::InUse { link, .. }) => (
             Code::ERRCODE_LOCK_FILE_EXISTS,
             format!(
-                "Stop that server, or point {link} of this data directory to a copy of the tablespace. Two servers on one directory would destroy each other's data."
+                "Stop that server, or point {link} of this data directory to a copy of the tablespace. Two \
+                 servers on one directory would destroy each other's data."
             ),
         ),
         Some(Problem::Copied { .. }) => (
             Code::ERRCODE_DATA_CORRUPTED,
-            "Files of a running server that were copied one by one are not a backup: restore one that pg_basebackup made. \
-             If these were copied from an atomic snapshot, or while no server was running, confirm it with \"pgshrink cfs accept DIRECTORY\"."
+            "Files of a running server that were copied one by one are not a backup: restore one that \
+             pg_basebackup made. If these were copied from an atomic snapshot, or while no server was \
+             running, confirm it with \"pgshrink cfs accept DIRECTORY\"."
                 .to_owned(),
         ),
         Some(Problem::Key(_)) => (
             Code::ERRCODE_CONFIG_FILE_ERROR,
-            "Set cfs.key_command or cfs.key_file. If the master key was being changed, also set cfs.old_key_command or cfs.old_key_file to get the previous key."
+            "Set cfs.key_command or cfs.key_file. If the master key was being changed, also set \
+             cfs.old_key_command or cfs.old_key_file to get the previous key."
                 .to_owned(),
         ),
         _ => (Code::ERRCODE_SYSTEM_ERROR, "Compressed tables cannot be read without it.".to_owned()),

@@ -53,7 +53,8 @@ fn check_relation(relation: Oid) {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             format!(
-                "cannot change the compression of \"{name}\": it is a system catalog, and catalogs are never compressed"
+                "cannot change the compression of \"{name}\": it is a system catalog, and catalogs are \
+                 never compressed"
             ),
             tables,
         );
@@ -86,7 +87,8 @@ fn parse_label(label: &str) -> Setting {
         report::error(
             Code::ERRCODE_FEATURE_NOT_SUPPORTED,
             "only tablespaces can be encrypted",
-            "Create a tablespace with CREATE TABLESPACE … WITH (encryption = on), and move the table to it with ALTER TABLE … SET TABLESPACE.",
+            "Create a tablespace with CREATE TABLESPACE … WITH (encryption = on), and move the table to it \
+             with ALTER TABLE … SET TABLESPACE.",
         );
     }
     setting
@@ -99,7 +101,8 @@ pub fn check_label(object: &ObjectAddress, label: Option<&str>) {
     if (!is_relation || object.objectSubId != 0) && object.classId != pg_sys::DatabaseRelationId {
         report::error(
             Code::ERRCODE_WRONG_OBJECT_TYPE,
-            "security labels for provider \"cfs\" apply only to tablespaces, databases, tables and materialized views",
+            "security labels for provider \"cfs\" apply only to tablespaces, databases, tables and \
+             materialized views",
             "Indexes and TOAST tables follow their table.",
         );
     }

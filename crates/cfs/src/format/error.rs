@@ -92,7 +92,8 @@ pub enum Error {
     },
     /// Pages lie in a plain file beside the container, and it is not there.
     #[error(
-        "the plain file base.pgshrink beside the container is missing, but some pages are in it ({}): the container is not opened, so that these pages are not read as empty; restore that file",
+        "the plain file base.pgshrink beside the container is missing, but some pages are in it ({}): the \
+         container is not opened, so that these pages are not read as empty; restore that file",
         base.text()
     )]
     BaseMissing {
@@ -108,7 +109,8 @@ pub enum Error {
     /// The file is not the one that the shared memory is of: it was removed and made anew while that lived
     /// on.
     #[error(
-        "the file is container {}, but shared memory belongs to container {}: the file was replaced while it was open",
+        "the file is container {}, but shared memory belongs to container {}: the file was replaced while \
+         it was open",
         hex(found),
         hex(expected)
     )]

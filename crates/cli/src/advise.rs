@@ -101,11 +101,11 @@ fn check_accepted(report: &Report, args: &AdviseArgs) -> Result<(), Failure> {
         let found = report.findings.iter().find(|finding| finding.id == *id);
         let why = match found {
             Some(finding) if finding.sql.is_empty() => {
-                "this finding has no SQL: the change is your application's to make"
+                "this finding has no SQL: your application has to make the change"
             }
             Some(finding) if finding.in_proposal => continue,
             Some(_) => {
-                "this finding cannot be part of its table's proposal, or saves nothing beside the rest of it"
+                "this finding cannot be part of its table's proposal, or saves nothing in addition to the rest of it"
             }
             None => {
                 "no finding of this database has this id: ids are in --json and --sql, as rule:schema.table.column"

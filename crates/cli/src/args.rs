@@ -35,10 +35,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// PostgreSQL's traffic, files and backups, compressed.
+/// Compress PostgreSQL's network traffic, files and backups.
 ///
-/// On the wire, a gateway beside the server and a connector beside the client carry PostgreSQL's own protocol between them
-/// compressed with zstd, lz4 or zlib, as agreed by both ends. Client and server stay as they are.
+/// On the wire, a gateway beside the server and a connector beside the client compress PostgreSQL's own protocol
+/// between them with zstd, lz4 or zlib, as agreed by both ends. Client and server need no changes.
 #[derive(Debug, Parser)]
 #[command(name = "pgshrink", version, max_term_width = 100, after_help = EXAMPLES)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
@@ -53,11 +53,11 @@ Examples:
   Beside the server:
     pgshrink gateway --listen 0.0.0.0:6432 --server host=127.0.0.1,port=5432
 
-  Beside a client that knows nothing of it:
+  Beside a client:
     pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432
     psql -h 127.0.0.1 -p 5433 mydb
 
-  A backup, with all that it needs to be restored:
+  Take a backup, with everything that a restore needs:
     pgshrink backup \"host=db user=replicator\" --to /backups
 
   For one command:
@@ -65,8 +65,8 @@ Examples:
 
 Exit codes:
   0  done
-  1  checked, and found a problem (--check)
-  2  could not run: wrong arguments, wrong configuration, no such file
+  1  checked, and found a problem
+  2  could not run: invalid arguments, invalid configuration, no such file
   `pgshrink run` exits with the code of its command.";
 
 /// What to do.
@@ -137,7 +137,7 @@ impl Cli {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Dialect {
     /// Startup key `_pq_.compression`, answered before authentication (CompressionAck, SetCompressionMethod,
-    /// CompressedData); Amazon Redshift's drivers speak it
+    /// CompressedData); used by Amazon Redshift's drivers
     Ack,
     /// Startup key `_pq_.libpq_compression`, answered after authentication by a setting; each algorithm change
     /// restarts the stream

@@ -187,7 +187,7 @@ fn take(args: &BackupArgs) -> Result<(), Failure> {
         _ => configuration::beside(args, &configuration)?,
     };
     let bar = Progress::new(0, &args.output);
-    bar.note(|| "the server makes its checkpoint".to_owned());
+    bar.note(|| "the server is performing a checkpoint".to_owned());
     let (done, kept) = (AtomicU64::new(0), AtomicU64::new(0));
     let progress = |step| match step {
         Step::Total(bytes) => bar.set_total(bytes),
@@ -258,7 +258,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
-    let left = format!("{} is not complete; run it again with --resume to go on", args.into.display());
+    let left = format!("{} is not complete; run it again with --resume to continue", args.into.display());
     let last_word = interrupt::last_word(left)?;
     let bar = Progress::new(whole.record.raw_bytes, &args.output);
     restore::restore(&whole, &to, threads, &|bytes| {
@@ -270,8 +270,8 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let report = Report::of(&whole.name, &whole.record);
     if args.into.join("standby.signal").exists() {
         eprintln!(
-            "pgshrink: this is a backup of a standby: when it starts, it follows the primary of its primary_conninfo. \
-             To make a server of its own of it, remove standby.signal first."
+            "pgshrink: this is a backup of a standby: when it starts, it follows the primary of its \
+             primary_conninfo. To make it an independent server, remove standby.signal first."
         );
     }
     let hints = configuration::hints(&whole.record, &args.into, args.configuration_into.as_deref())?;
@@ -284,8 +284,8 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
 fn say_whose(into: &Path) {
     if rustix::process::geteuid().is_root() {
         eprintln!(
-            "pgshrink: the files belong to root, and no server runs as root: give {} and its tablespaces to the server's \
-             user (chown -R)",
+            "pgshrink: the restored files are owned by root, but a server cannot run as root: change the \
+             owner of {} and its tablespaces to the server's user (chown -R)",
             into.display()
         );
     }
@@ -314,7 +314,7 @@ fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     drop(bar);
     let report = Report::of(&whole.name, &whole.record);
     print(&args.output, &report, |report| {
-        format!("{}: every chunk and every file is as the manifest says\n", report.backup)
+        format!("{}: all chunks and files match the manifest\n", report.backup)
     })
 }
 
@@ -400,7 +400,7 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
     }
     found.extend(names.begun.into_iter().map(|name| begun(&*repository, name)));
     found.extend(names.removing.into_iter().map(|backup| Listed {
-        reason: Some(format!("{backup}: a run of expire did not come to its end; run it again")),
+        reason: Some(format!("{backup}: a run of expire was interrupted; run it again")),
         backup,
         state: State::Removing,
         details: None,
@@ -421,8 +421,8 @@ fn begun(repository: &dyn Repository, backup: String) -> Listed {
     let (state, reason) = match process {
         Ok(process) => match process.is_alive() {
             Some(true) => (State::Writing, format!("{} writes it", process.place())),
-            Some(false) => (State::Incomplete, format!("{} wrote it, which is gone", process.place())),
-            None => (State::Incomplete, format!("{} wrote it, or still does", process.place())),
+            Some(false) => (State::Incomplete, format!("it was written by {}, which is gone", process.place())),
+            None => (State::Incomplete, format!("it was written by {}, or still is", process.place())),
         },
         Err(error) => (State::Incomplete, error.to_string()),
     };

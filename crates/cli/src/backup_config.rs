@@ -65,7 +65,7 @@ fn read(path: &Path) -> Result<String, String> {
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if metadata.len() > FILE_BYTES_MAX {
         return Err(unreadable(&format!(
-            "it has {} bytes, and {FILE_BYTES_MAX} are allowed",
+            "it has {} bytes, the limit is {FILE_BYTES_MAX}",
             metadata.len()
         )));
     }
@@ -83,7 +83,7 @@ fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec
     })?;
     let table = document.into_inner().into_iter().find(|(key, _)| key.get_ref() == "backup");
     let Some((key, table)) = table else {
-        return Err(format!("{}: it has no table [backup]", path.display()));
+        return Err(format!("{}: it has no [backup] table", path.display()));
     };
     let DeValue::Table(table) = table.into_inner() else {
         return Err(format!("{}: backup: expected a table", place(key.span().start)));
@@ -97,7 +97,7 @@ fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec
             return Err(format!("{place}: backup.{key}: unknown; known are {}", known.join(", ")));
         }
         let found = words(value.get_ref()).ok_or_else(|| {
-            format!("{place}: backup.{key}: expected a text, a number, true or false, or a list of them")
+            format!("{place}: backup.{key}: expected a string, a number, true or false, or a list of them")
         })?;
         values.push((key, found));
     }

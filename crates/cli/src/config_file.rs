@@ -30,7 +30,7 @@ pub struct ConfigFile<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogTable {
-    /// Least severe messages to write.
+    /// Minimum severity of log messages.
     pub level: Option<LogLevel>,
     /// Shape of a message.
     pub format: Option<LogFormat>,

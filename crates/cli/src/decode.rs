@@ -55,13 +55,13 @@ fn decode(args: &DecodeArgs, mut out: impl Write) -> Result<bool, Error> {
     for (connection, _) in readers.iter().filter(|(_, reader)| !reader.is_whole()) {
         writeln!(
             out,
-            "connection {connection} ends inside a message: the capture was cut, or the connection was"
+            "connection {connection} ends inside a message: the capture or the connection was cut off"
         )
         .map_err(written)?;
         lines.all_read = false;
     }
     if readers.is_empty() {
-        return Err(unreadable("it holds no such connection".to_owned()));
+        return Err(unreadable("it does not contain this connection".to_owned()));
     }
     out.flush().map_err(written)?;
     Ok(lines.all_read)
@@ -164,11 +164,11 @@ fn first_line(first: &First) -> String {
 
 fn unreadable_line(why: &Unreadable, at: &str) -> String {
     match why {
-        Unreadable::Tls => format!("cannot be read from here on ({at}): the two ends go on with TLS"),
+        Unreadable::Tls => format!("cannot be read from here on ({at}): the two ends continue with TLS"),
         Unreadable::BeginsInside => format!(
-            "cannot be read ({at}): the capture begins inside this session, so what was agreed is not known and frames \
-             refer to a context (preserved) that was sent before; capture from the connection's begin, or send with \
-             context per-frame"
+            "cannot be read ({at}): the capture starts inside this session, so the negotiated settings are \
+             unknown, and frames may refer to an earlier context (preserved); capture from the start of \
+             the connection, or use context per-frame"
         ),
         Unreadable::Error(error) => format!(
             "cannot be read from here on ({at}): {error}; with a preserved context all later frames refer to this one"

@@ -201,9 +201,9 @@ fn default_socket(dir: &Path, listen: &[String]) -> Result<Option<UnixSocketConf
         Ok(()) => return Ok(Some(unix)),
     };
     Err(format!(
-        "no Unix socket {}: {reason}; clients that name no host do not reach this gateway, and its console is not there \
-         without a password (psql -p {port} pgshrink); name a directory that this user may write with --socket-dir or \
-         [unix_socket], or no directory with --socket-dir=",
+        "no Unix socket {}: {reason}; clients that give no host do not reach this gateway, and its console \
+         cannot be used without a password (psql -p {port} pgshrink); name a directory that this user may \
+         write to with --socket-dir or [unix_socket], or no directory with --socket-dir=",
         unix.path().display()
     ))
 }

@@ -108,12 +108,12 @@ fn check_patterns(
     let tables: Vec<&Table> = relations.iter().map(|relation| &relation.table).collect();
     let idle = wanted.idle(&tables);
     if !idle.is_empty() && !tables.iter().any(|table| wanted.names(table)) {
-        let reason = "no table of the database has such a name and schema; expected names as \\d shows them, as in --table \
-                      orders, --table 'sales.order_*' or --schema sales";
+        let reason = "no table in the database matches this name and schema; expected names as \\d shows \
+            them, as in --table orders, --table 'sales.order_*' or --schema sales";
         return Err(Failure::new(format!("{} in {database}", idle.join(" ")), reason));
     }
     for pattern in idle {
-        unseen.add(pattern, "no table of the database has such a name", "");
+        unseen.add(pattern, "no table in the database matches this name", "");
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ fn define(session: &mut Session, tables: &mut [Table], unseen: &mut Unseens) -> 
         Err(refusal) => {
             unseen.push(Unseen {
                 what: "what belongs to tables".to_owned(),
-                why: format!("{refusal}; so there are no scripts"),
+                why: format!("{refusal}; therefore no scripts are generated"),
                 remedy: String::new(),
             });
             return Ok(());

@@ -11,7 +11,7 @@ pub(crate) enum Failure {
     #[error("{}{}", .0, advice(.0))]
     Server(#[from] ClientError),
     /// A signal asked for the end.
-    #[error("interrupted: what the server was doing for it was canceled, and nothing was written")]
+    #[error("interrupted: the running query was canceled, and nothing was written")]
     Interrupted,
     /// A file of this machine, or something that a server says and that cannot be.
     #[error("{what}: {reason}")]
@@ -53,13 +53,14 @@ impl Failure {
 fn advice(error: &ClientError) -> &'static str {
     match error.sqlstate() {
         Some("3D000") => "; name a database: dbname=NAME in the connection string, or PGDATABASE",
-        Some("53300") => "; one connection is all that is needed: try again when there is one",
+        Some("53300") => "; only one connection is needed: try again when one is free",
         Some("28P01" | "28000") => "; give user and password as for psql: PGPASSFILE, PGPASSWORD, a service",
-        Some("57P01" | "57P02" | "57P03") => "; the server ends, or somebody ended the session: run it again",
+        Some("57P01" | "57P02" | "57P03") => "; the server is shutting down or starting, or somebody \
+            terminated the session: run it again",
         Some("08P01") => "; a connection pooler refuses what the session needs: connect to the server itself",
         Some(_) => "",
         None => match error {
-            ClientError::TimedOut { .. } => "; look at the server and the network, or set connect_timeout",
+            ClientError::TimedOut { .. } => "; check the server and the network, or set connect_timeout",
             ClientError::Closed { .. } | ClientError::Lost { .. } => "; run it again when the server is back",
             _ => "",
         },

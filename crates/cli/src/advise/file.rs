@@ -79,7 +79,7 @@ enum Target {
 fn target(path: &Path) -> Result<Target, Failure> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
-            Err(Failure::new(path.display(), "it is a directory, expected a file: add a name"))
+            Err(Failure::new(path.display(), "it is a directory, expected a file: add a file name"))
         }
         Ok(found) if !found.is_file() => Ok(Target::Stream),
         Ok(_) => {
@@ -96,7 +96,7 @@ fn folder(path: &Path) -> &Path {
 /// A file that takes the place of another one when it is complete. It has mode 0600 from its beginning.
 fn beside(path: &Path) -> Result<NamedTempFile, Failure> {
     NamedTempFile::new_in(folder(path)).map_err(|error| {
-        let reason = format!("no file can be written into {}: {}", folder(path).display(), plain(&error));
+        let reason = format!("cannot write a file in {}: {}", folder(path).display(), plain(&error));
         Failure::new(path.display(), reason)
     })
 }
@@ -121,11 +121,11 @@ pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
     let most = FILE_BYTES_MAX as u64;
     file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::new(at(), error))?;
     if bytes.len() > FILE_BYTES_MAX {
-        return Err(Failure::new(at(), format!("more than {most} bytes, which no snapshot has")));
+        return Err(Failure::new(at(), format!("more than {most} bytes, too large for a snapshot")));
     }
     let json = if bytes.starts_with(&ZSTD) { decompressed(path, &bytes)? } else { bytes };
     Snapshot::parse(&json)
-        .map_err(|error| Failure::new(at(), format!("{error}; expected a file of pgshrink advise --save")))
+        .map_err(|error| Failure::new(at(), format!("{error}; expected a file written by pgshrink advise --save")))
 }
 
 /// Reads the file of `pgshrink gateway --observe`.
@@ -153,12 +153,12 @@ fn compressed(path: &Path, json: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 fn decompressed(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
-    let failed = |error: std::io::Error| Failure::new(path.display(), format!("damaged zstd: {error}"));
+    let failed = |error: std::io::Error| Failure::new(path.display(), format!("damaged zstd data: {error}"));
     let plain = decompress::plain(CompressionAlgorithm::Zstd, bytes).map_err(failed)?;
     let mut json = Vec::new();
     plain.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut json).map_err(failed)?;
     if json.len() > FILE_BYTES_MAX {
-        let what = format!("more than {FILE_BYTES_MAX} bytes are compressed in it, which no snapshot has");
+        let what = format!("it decompresses to more than {FILE_BYTES_MAX} bytes, too large for a snapshot");
         return Err(Failure::new(path.display(), what));
     }
     Ok(json)

@@ -76,7 +76,7 @@ pub(super) fn take(
         Some(found) => {
             let claim = Claim::take_over(repository, found, about.system)?;
             if claim.is_none() {
-                eprintln!("pgshrink: {} was removed meanwhile; a new backup begins", found.0);
+                eprintln!("pgshrink: {} was removed in the meantime; starting a new backup", found.0);
             }
             claim
         }
@@ -101,7 +101,7 @@ pub(super) fn take(
         Err(error) => {
             if let Left::Packs(count) = claim.give_up(repository) {
                 eprintln!(
-                    "pgshrink: {} has {} already: run it again with --resume to go on",
+                    "pgshrink: {} already has {}: run it again with --resume to continue",
                     claim.name,
                     packs(count)
                 );
@@ -134,7 +134,7 @@ impl Attempt<'_> {
             _ => Known::read(repository, claim)?,
         };
         if claim.attempt > 0 {
-            eprintln!("pgshrink: goes on with {}, which has {} already", claim.name, packs(known.packs()));
+            eprintln!("pgshrink: resuming {}, which already has {}", claim.name, packs(known.packs()));
         }
         let mut manifest = repository.writer(&claim.manifest_object()?)?;
         let packs = Packs { repository, claim, encoding: self.encoding, known: &known, progress };
@@ -202,8 +202,8 @@ fn spaces(tablespaces: &[Tablespace]) -> Result<Vec<TablespaceRecord>, Failure> 
     let record = |(oid, location): &(u32, Vec<u8>)| match std::str::from_utf8(location) {
         Ok(location) => Ok(TablespaceRecord { oid: *oid, location: location.to_owned() }),
         Err(_) => {
-            let what = "this location of a tablespace is not UTF-8, so an archive cannot have it; use --format tar, with \
-                        client_encoding=SQL_ASCII in the connection string";
+            let what = "this tablespace location is not UTF-8, so it cannot be stored in an archive; use \
+                --format tar, with client_encoding=SQL_ASCII in the connection string";
             Err(Failure::new(String::from_utf8_lossy(location), what))
         }
     };

@@ -124,7 +124,7 @@ impl<'a> Archives<'a> {
                     self.file(source, size, &mut entry)?;
                 }
                 other => {
-                    let found = format!("an entry of type {other:?}, which no server of 15 to 18 sends");
+                    let found = format!("an entry of type {other:?}, which PostgreSQL 15 to 18 never sends");
                     return Err(Failure::new(path, found));
                 }
             }
@@ -176,7 +176,7 @@ impl<'a> Archives<'a> {
         }
         reader.finish()?;
         if listed != self.sums.len() {
-            let found = format!("it lists {listed} files, and {} came", self.sums.len());
+            let found = format!("it lists {listed} files, but {} were received", self.sums.len());
             return Err(Failure::new("backup_manifest", found));
         }
         Ok(Sha256(sha256.finalize().into()))
@@ -184,14 +184,14 @@ impl<'a> Archives<'a> {
 
     fn compare(&self, entry: &FileEntry) -> Result<(), Failure> {
         let Some(&(size, checksum)) = self.sums.get(&key(&entry.path)) else {
-            return Err(Failure::new(&entry.path, "the manifest lists it, and the server did not send it"));
+            return Err(Failure::new(&entry.path, "the manifest lists it, but the server did not send it"));
         };
         let crc32c = Checksum::from(checksum);
         let is_same = entry.checksum.algorithm() != ChecksumAlgorithm::Crc32c || entry.checksum == crc32c;
         if size == entry.size && is_same {
             return Ok(());
         }
-        let what = "it came with other bytes than the manifest says; the network or memory changed them: run it again";
+        let what = "its content does not match the manifest; the network or memory changed it: run it again";
         Err(Failure::new(&entry.path, what))
     }
 }
@@ -237,10 +237,10 @@ mod tests {
         let [a, b] = [entry("a", 3, b"one"), entry("b", 5, b"three")];
         compared(&[a.clone(), b.clone()]).unwrap();
         for (listed, what) in [
-            (vec![a.clone(), entry("b", 5, b"thr\0e")], "b: it came with other bytes"),
-            (vec![a.clone(), entry("b", 6, b"three")], "b: it came with other bytes"),
-            (vec![a.clone()], "it lists 1 files, and 2 came"),
-            (vec![a, b, entry("c", 0, b"")], "c: the manifest lists it, and the server did not send it"),
+            (vec![a.clone(), entry("b", 5, b"thr\0e")], "b: its content does not match"),
+            (vec![a.clone(), entry("b", 6, b"three")], "b: its content does not match"),
+            (vec![a.clone()], "it lists 1 files, but 2 were received"),
+            (vec![a, b, entry("c", 0, b"")], "c: the manifest lists it, but the server did not send it"),
         ] {
             let Err(error) = compared(&listed) else { panic!("{what}") };
             assert!(error.to_string().contains(what), "{error}");

@@ -94,7 +94,7 @@ impl Auto {
     fn add_assumptions(&mut self, args: &BackupArgs, wants_link: bool) {
         let assumed = &mut self.said.assumed;
         if wants_link && self.situation.link.is_none() {
-            assumed.push("the link could not be measured: the default is taken".to_owned());
+            assumed.push("the link could not be measured: using the default".to_owned());
         }
         if let Keeping::OnServer { disk } = self.situation.keeping {
             assumed.push(format!("the server's disk writes {}", per_second(disk)));
@@ -149,7 +149,7 @@ impl Auto {
                 thread::sleep(ENDING_PAUSE);
             } else if matches!(self.plan.route, Route::Parallel { .. }) && self.situation.routes.stream {
                 self.situation.routes.parallel.clear();
-                self.change(&format!("several connections cannot be used: {failure}"));
+                self.change(&format!("parallel connections cannot be used: {failure}"));
             } else {
                 return Err(failure);
             }

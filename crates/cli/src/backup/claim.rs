@@ -98,17 +98,17 @@ impl Claim {
         };
         let id = first.id.parse().map_err(|error| Failure::damage(name, error))?;
         if attempt == ATTEMPTS_MAX {
-            return Err(Failure::new(name, format!("it was tried {ATTEMPTS_MAX} times; begin a new backup")));
+            return Err(Failure::new(name, format!("it was attempted {ATTEMPTS_MAX} times; start a new backup")));
         }
         let content = Begun::write(id, system)?;
         let taken = repository.create(&begun_object(name, attempt)?, &content);
         taken.map_err(|error| match error {
-            RepositoryError::Exists { .. } => Failure::new(name, "another pgshrink goes on with it"),
+            RepositoryError::Exists { .. } => Failure::new(name, "another pgshrink process is resuming it"),
             other => other.into(),
         })?;
         let claim = Claim { name: name.to_owned(), id, attempt, content };
         if let Stage::Complete(_) = Seen::of(repository, name)?.stage() {
-            return Err(Failure::new(name, "it was completed meanwhile; there is nothing to resume"));
+            return Err(Failure::new(name, "it was completed in the meantime; there is nothing to resume"));
         }
         if let Standing::Removed = claim.standing(repository)? {
             claim.remove_own(repository);
@@ -160,8 +160,8 @@ impl Claim {
     pub(super) fn check(&self, repository: &dyn Repository) -> Result<(), Failure> {
         let what = match self.standing(repository)? {
             Standing::Owner => return Ok(()),
-            Standing::Removed => "another pgshrink has removed this backup meanwhile",
-            Standing::TakenOver => "another pgshrink has taken this backup over meanwhile",
+            Standing::Removed => "another pgshrink process has removed this backup in the meantime",
+            Standing::TakenOver => "another pgshrink process has taken over this backup in the meantime",
         };
         Err(Failure::new(&self.name, format!("{what}; run pgshrink backup again")))
     }
@@ -252,7 +252,7 @@ impl Begun {
         if size > BEGUN_BYTES_MAX {
             return Err(Failure::damage(
                 object,
-                format!("it has {size} bytes, and {BEGUN_BYTES_MAX} are allowed"),
+                format!("it has {size} bytes, the limit is {BEGUN_BYTES_MAX}"),
             ));
         }
         let bytes = repository.read(&object, 0, size as usize)?;
@@ -287,7 +287,7 @@ pub(super) fn verify(
             error => error,
         })?;
         if begun.id != id.to_string() {
-            let what = format!("it is of backup {}, and backup.json is of {id}", begun.id);
+            let what = format!("it belongs to backup {}, but backup.json belongs to {id}", begun.id);
             return Err(Failure::damage(begun_object(name, attempt)?, what));
         }
     }

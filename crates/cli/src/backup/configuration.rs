@@ -102,8 +102,9 @@ pub(super) fn find(args: &BackupArgs, server: &mut Server) -> Result<Found, Fail
         }
         Err(error) => {
             eprintln!(
-                "pgshrink: configuration files outside of the data directory, if there are any, are not in this backup: \
-                 {error}. To have them, let the role connect to that database; to be silent about it, use --configuration off"
+                "pgshrink: configuration files outside of the data directory, if there are any, are not in \
+                 this backup: {error}. To include them, let the role connect to that database; to silence \
+                 this message, use --configuration off"
             );
             return Ok(Found::default());
         }
@@ -111,7 +112,7 @@ pub(super) fn find(args: &BackupArgs, server: &mut Server) -> Result<Found, Fail
     missing
         .gone
         .iter()
-        .for_each(|path| eprintln!("pgshrink: {path}: the configuration names it, and it is not there"));
+        .for_each(|path| eprintln!("pgshrink: {path}: the configuration refers to it, but it does not exist"));
     if missing.is_empty() {
         return Ok(found);
     }
@@ -133,6 +134,6 @@ pub(super) fn find(args: &BackupArgs, server: &mut Server) -> Result<Found, Fail
     if !orders.is_empty() {
         let _ = write!(what, "; {} {}", missing.lacks.who(), orders.join(" "));
     }
-    eprintln!("pgshrink: {what} (--configuration off is silent about it)");
+    eprintln!("pgshrink: {what} (--configuration off silences this message)");
     Ok(found)
 }

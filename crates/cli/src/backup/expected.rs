@@ -68,7 +68,7 @@ impl Expected {
             Item::WalRange(_) => Ok(()),
         })?;
         if finished.system.is_some_and(|system| system != record.system_identifier) {
-            let what = "the manifest is of another cluster than backup.json";
+            let what = "the manifest belongs to another cluster than backup.json";
             return Err(Failure::damage(&whole.name, what));
         }
         record.wal.iter().try_for_each(|file| expected.add(file.path.clone(), file.bytes, None))?;
@@ -78,7 +78,7 @@ impl Expected {
             // The record proves them as a whole: they have a SHA-256.
             let path = file.place()?;
             let state = State::new(file.bytes, None, expected.chunk_bytes);
-            let state = state.ok_or_else(|| Failure::damage(&path, "its size is no file's"))?;
+            let state = state.ok_or_else(|| Failure::damage(&path, "its size is not a valid file size"))?;
             expected.configuration.insert(path, Mutex::new(state));
         }
         expected.check_folders(&record.directories)?;
@@ -122,14 +122,14 @@ impl Expected {
         check_place(&path)?;
         let state = State::new(size, checksum, self.chunk_bytes);
         let state = state
-            .ok_or_else(|| Failure::damage(&path, format!("it has {size} bytes, which is no file's size")))?;
+            .ok_or_else(|| Failure::damage(&path, format!("it has {size} bytes, which is not a valid file size")))?;
         // The record knows the sum: a manifest cannot ask for more memory than that.
         let bytes = self.bytes.checked_add(size).filter(|sum| *sum <= self.bytes_max);
         let Some(bytes) = bytes else {
             self.files.push((path.clone(), Mutex::new(state)));
             // If a file is there twice, that is why.
             self.sort()?;
-            return Err(Failure::damage(&path, "with it the backup has more bytes than backup.json says"));
+            return Err(Failure::damage(&path, "the backup has more bytes than backup.json says"));
         };
         self.bytes = bytes;
         self.files.push((path, Mutex::new(state)));
@@ -168,7 +168,7 @@ impl Expected {
     pub(super) fn admit(&self, file: &PackedFile, chunk: &Chunk) -> Result<(), Failure> {
         let refused = |what: String| Err(Failure::damage(&file.path, what));
         let Some(state) = self.state(file) else {
-            return refused("a pack has it, and neither the manifest nor backup.json lists it".to_owned());
+            return refused("a pack contains it, but neither the manifest nor backup.json lists it".to_owned());
         };
         let state = state.lock().map_err(|_| Failure::BrokenOff)?;
         let (index, size) = (chunk.facts.offset / self.chunk_bytes, state.size);
@@ -179,7 +179,7 @@ impl Expected {
         {
             let (offset, found) = (chunk.facts.offset, chunk.facts.raw_bytes);
             return refused(format!(
-                "a pack has {found} bytes of it at {offset}; the manifest says {size} bytes"
+                "a pack contains {found} bytes of it at {offset}; the manifest says {size} bytes"
             ));
         }
         match state.came.has(index as usize) {
@@ -202,7 +202,7 @@ impl Expected {
         };
         match state.checksum {
             Some(expected) if expected != found => {
-                refused(format!("its CRC-32C is {found:08x}, and the manifest says {expected:08x}"))
+                refused(format!("its CRC-32C is {found:08x}, but the manifest says {expected:08x}"))
             }
             _ => Ok(()),
         }

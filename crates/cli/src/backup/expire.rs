@@ -50,8 +50,8 @@ pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
     let found = Found::read(&*repository, &names, &rules)?;
     if let Some((name, error)) = found.unreadable.iter().find(|(name, _)| args.remove.contains(name)) {
         let what = format!(
-            "nothing is removed: it cannot be read, and may be whole: {error}. Who knows that nobody needs it removes it by \
-             hand, with everything below {name}/"
+            "not removed: it cannot be read and may be complete ({error}). If you are sure that it is not \
+             needed, remove it by hand, with everything below {name}/"
         );
         return Err(Failure::new("--remove", what));
     }
@@ -60,12 +60,12 @@ pub(super) fn run(args: &ExpireArgs) -> Result<(), Failure> {
     lines.extend(found.unreadable.iter().map(|(backup, error)| Line {
         backup: backup.clone(),
         keep: true,
-        reason: format!("it cannot be read, and stays for people to look at: {error}"),
+        reason: format!("it cannot be read, and is kept so that you can examine it: {error}"),
     }));
     lines.extend(names.removing.iter().map(|backup| Line {
         backup: backup.clone(),
         keep: false,
-        reason: "another run of expire did not come to its end".to_owned(),
+        reason: "another run of expire was interrupted".to_owned(),
     }));
     let removed = match args.dry_run {
         true => 0,
@@ -124,7 +124,7 @@ fn remove(
             claim::remove(repository, name)?;
             removed += 1;
         } else if let Some(line) = lines.iter_mut().find(|line| line.backup == name) {
-            (line.keep, line.reason) = (true, "it was completed meanwhile".to_owned());
+            (line.keep, line.reason) = (true, "it was completed in the meantime".to_owned());
         }
     }
     for name in &names.removing {

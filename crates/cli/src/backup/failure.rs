@@ -46,7 +46,7 @@ pub(crate) enum Failure {
         what: String,
     },
     /// Another thread has failed, and says why.
-    #[error("broken off")]
+    #[error("another thread failed")]
     BrokenOff,
 }
 
@@ -59,8 +59,9 @@ impl From<RepositoryError> for Failure {
             }
             RepositoryError::NotSealed { .. } => Failure::Unencrypted {
                 what: format!(
-                    "{error}: it was stored without a key, or somebody has replaced it. If it was stored without one, leave \
-                     --key-file and --key-command away, in the environment and the configuration file, too"
+                    "{error}: it was stored without a key, or somebody has replaced it. If it was stored \
+                     without one, do not give --key-file or --key-command, also not in the environment or \
+                     the configuration file"
                 ),
             },
             RepositoryError::Unsupported { .. } => Failure::new("repository", error),
@@ -112,14 +113,15 @@ fn advice(error: &pgshrink_pgclient::Error) -> &'static str {
                 "; a backup needs a role with REPLICATION: ALTER ROLE name REPLICATION"
             }
             "57P01" => {
-                "; somebody ended the session, or the server gave up its slot because of max_slot_wal_keep_size"
+                "; somebody terminated the session, or the server invalidated its slot because of \
+                 max_slot_wal_keep_size"
             }
             _ => "",
         };
     }
     match error {
         pgshrink_pgclient::Error::TimedOut { .. } => {
-            "; look at the server and the network, or wait longer with connect_timeout or --server-timeout"
+            "; check the server and the network, or increase connect_timeout or --server-timeout"
         }
         _ => "",
     }

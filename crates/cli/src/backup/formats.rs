@@ -50,8 +50,8 @@ impl Kind {
             );
         }
         if format == BackupFormat::Archive && args.configuration_into.is_some() {
-            let what = "an archive has them inside, and restore --configuration-into writes them; leave it out, or use \
-                        --format plain or tar";
+            let what = "an archive contains them, and restore --configuration-into writes them; leave it \
+                out, or use --format plain or tar";
             return refused("--configuration-into", what);
         }
         if format != BackupFormat::Plain && !args.tablespace_mapping.is_empty() {
@@ -92,15 +92,16 @@ fn other_than_archive(args: &BackupArgs) -> Result<(), Failure> {
         return Err(Failure::new("--key-file", what));
     }
     if args.configuration == ConfigurationMode::Require && args.configuration_into.is_none() {
-        let what = "a plain or tar backup has no place for them; name a directory with --configuration-into, or use --format \
-                    archive";
+        let what = "a plain or tar backup cannot contain them; name a directory with --configuration-into, \
+            or use --format archive";
         return Err(Failure::new("--configuration require", what));
     }
     match args.level {
         None => Ok(()),
         Some(_) => Err(Failure::new(
             "--level",
-            "it is for --format archive; what the server compresses with has its level in --compression, as zstd:5",
+            "it is for --format archive; the level of the server's compression is part of --compression, \
+             for example zstd:5",
         )),
     }
 }

@@ -22,8 +22,8 @@ pub(super) fn open(args: &FromArgs) -> Result<Arc<dyn Repository>, Failure> {
     let place = &args.from;
     if !place.contains("://") && Path::new(place).join("backup_manifest").exists() {
         let what = format!(
-            "it is a plain or tar backup, and no repository; check it with pg_verifybackup {place}. A plain one is a data \
-             directory; tar files are extracted before a server starts on them"
+            "it is a plain or tar backup, not a repository; check it with pg_verifybackup {place}. A plain \
+             one is a data directory; tar files are extracted before a server starts on them"
         );
         return Err(Failure::new(place, what));
     }
@@ -54,10 +54,10 @@ pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Reposit
     let reason = match repository.read(&object, 0, 8) {
         Err(error @ RepositoryError::Locked { .. }) if !has_key => {
             let error = Failure::from(error);
-            format!("{error}. A backup without a key would not be encrypted; if that is wanted, take")
+            format!("{error}. A backup without a key would not be encrypted; if that is what you want, use")
         }
         Err(error @ RepositoryError::NotSealed { .. }) if has_key => {
-            format!("{error}. No command reads plain and encrypted backups of one repository; take")
+            format!("{error}. No command reads plain and encrypted backups of one repository; use")
         }
         // What else is wrong with an old backup does not keep a new one from being taken.
         _ => return Ok(repository),
@@ -83,8 +83,9 @@ fn keys(args: &BackupKeyArgs) -> Result<Vec<SealKey>, Failure> {
 /// The id is the one that encrypted tablespaces have for the same key.
 fn key(secret: Secret, place: &str) -> Result<SealKey, Failure> {
     if secret.is_passphrase() {
-        let reason = "expected a key of 32 bytes (64 hexadecimal digits or 44 characters of base64), found something else; \
-                      backups take no passphrase. Make a key with: openssl rand -hex 32";
+        let reason = "expected a key of 32 bytes (64 hexadecimal digits or 44 characters of base64), found \
+            something else; passphrases are not supported for backups. Generate a key with: openssl rand \
+            -hex 32";
         return Err(Failure::new(place, reason));
     }
     let master = MasterKey::new(&secret, &Kernel::new()?).map_err(|error| Failure::new(place, error))?;

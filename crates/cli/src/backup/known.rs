@@ -53,7 +53,7 @@ impl Known {
                 Ok(footer) => known.add(found.name, number, (found.bytes, &footer)),
                 // It is not taken into the backup.
                 Err(Failure::Damage { what, reason }) => {
-                    eprintln!("pgshrink: {what}: {reason}; what it holds is stored again");
+                    eprintln!("pgshrink: {what}: {reason}; its content is stored again");
                 }
                 Err(error) => return Err(error),
             }

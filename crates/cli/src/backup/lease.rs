@@ -71,7 +71,7 @@ fn observe_for(
     let is_open = |leases: &[Lease]| leases.contains(&Lease::Unobserved);
     if is_open(&leases) {
         eprintln!(
-            "pgshrink: looks for {} s whether somebody still writes what is incomplete",
+            "pgshrink: checking for {} s whether incomplete backups are still being written",
             silence.as_secs()
         );
     }

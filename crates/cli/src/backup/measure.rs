@@ -107,7 +107,7 @@ pub(super) fn measure(conninfo: &str, wanted: &Wanted) -> Measured {
     let (codecs, encode) = match local::rates(&way.pieces, wanted.level) {
         Some(rates) => rates,
         None => {
-            said.assumed.push("the data are like usual tables".to_owned());
+            said.assumed.push("the data is assumed to be typical tables".to_owned());
             local::assumed()
         }
     };
@@ -175,7 +175,7 @@ fn over(address: &Address<'_>, wanted: &Wanted, until: Instant, way: &mut Way, s
         return;
     }
     if is_compressed {
-        said.assumed.push("the server compresses its WAL, which says nothing about the data then".to_owned());
+        said.assumed.push("the server compresses its WAL, so it says nothing about the data".to_owned());
     } else if pieces.is_empty() {
         said.assumed.push("the server has too little recent WAL that is not empty".to_owned());
     } else {
@@ -203,9 +203,9 @@ fn over_sql(
         }
     }
     if let Err(error) = parallel::check_rights(connection) {
-        let reason = "the role may not read files: several connections were not considered";
+        let reason = "the role may not read files: parallel connections were not considered";
         said.assumed.push(match error {
-            super::Failure::Other { .. } => format!("{reason}; --route parallel says which rights it needs"),
+            super::Failure::Other { .. } => format!("{reason}; --route parallel prints the privileges that it needs"),
             error => format!("{reason} ({})", brief(&error)),
         });
         return;
@@ -218,7 +218,7 @@ fn over_sql(
             (way.pieces, way.read) = (found.pieces, found.read);
             said.measured.extend(way.read.map(|read| format!("the server reads {}", per_second(read))));
         }
-        Ok(_) => said.assumed.push("no relation files came in time".to_owned()),
+        Ok(_) => said.assumed.push("no relation files arrived in time".to_owned()),
         Err(error) => said.assumed.push(format!("no relation files ({})", brief(&error))),
     }
     if let (Some(link), Some(connections)) = (&mut way.link, wanted.connections)

@@ -71,7 +71,7 @@ pub(super) fn take(
 /// Not a part of the error: where a signal has come, that is said instead of it.
 fn say_what_is_left(folder: &str) {
     eprintln!(
-        "pgshrink: server:{folder}: what lies there is no backup unless it has a backup_manifest; remove it"
+        "pgshrink: server:{folder}: its content is not a backup unless there is a backup_manifest; remove it"
     );
 }
 

@@ -222,7 +222,7 @@ impl PackReader<'_> {
             Failure::damage(place, what)
         };
         if !chunk.is_payload(payload) {
-            return Err(damaged(&"the chunk is damaged: its CRC-32C is not the footer's"));
+            return Err(damaged(&"the chunk is damaged: its CRC-32C differs from the footer's"));
         }
         let content = content(file.area, &file.path, chunk.facts.offset);
         self.raw.clear();
@@ -232,7 +232,7 @@ impl PackReader<'_> {
             .map_err(|error| damaged(&error))?;
         let is_same = Crc32c::of(&self.raw).0 == chunk.facts.raw_checksum;
         if !is_same || Blake3::of(&self.raw) != chunk.facts.blake3 {
-            return Err(damaged(&"the chunk decodes to other bytes than were backed up"));
+            return Err(damaged(&"the decoded chunk differs from what was backed up"));
         }
         self.expected.admit(file, chunk)?;
         // In this order: a file is whole when its bytes are written.

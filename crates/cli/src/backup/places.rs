@@ -219,9 +219,9 @@ impl Places {
         let inside = names.windows(2).find(|pair| pair[1].starts_with(&pair[0]));
         let Some([outer, inner]) = inside else { return Ok(()) };
         let what = match outer == inner {
-            true => "two tablespaces, or one and the data directory, would go there".to_owned(),
+            true => "two tablespaces, or a tablespace and the data directory, would be there".to_owned(),
             false => format!(
-                "it is inside of {}, where the data directory or another tablespace goes",
+                "it is inside {}, which is the place of the data directory or of another tablespace",
                 outer.display()
             ),
         };
@@ -252,8 +252,8 @@ impl Places {
                 false if !space.is_mapped => {
                     let place = space.place.display();
                     let what = format!(
-                        "a tablespace goes there, as it was there, and it is not empty; name another place: \
-                         --tablespace-mapping {place}=NEW"
+                        "a tablespace has to be restored to this original location, but it is not empty; \
+                         name another one: --tablespace-mapping {place}=NEW"
                     );
                     return Err(Failure::new(place, what));
                 }
@@ -270,7 +270,7 @@ impl Places {
             Some(oid) => self.spaces.get(&oid).map(|space| &*space.place),
         };
         let unknown =
-            || Failure::damage("backup_manifest", "it has files of a tablespace that the list does not have");
+            || Failure::damage("backup_manifest", "it has files of a tablespace that is not in the list");
         let placed = bytes.map(|(space, bytes)| Ok((place(space).ok_or_else(unknown)?, bytes)));
         check_space(placed.collect::<Result<Vec<_>, Failure>>()?.into_iter())
     }
@@ -459,7 +459,8 @@ pub(super) fn tablespace(path: &BackupPath) -> Option<u32> {
 /// In a tablespace's directory only that of a version is the server's: nothing else is written there.
 pub(super) fn check_place(path: &BackupPath) -> Result<(), Failure> {
     if path.as_bytes() == CONTROL_UNTIL_THEN.as_bytes() {
-        let what = "no server keeps such a file; it is what pgshrink calls global/pg_control until all else is there";
+        let what = "a server has no such file; pgshrink uses this name for global/pg_control until \
+            everything else is restored";
         return Err(Failure::damage(path, what));
     }
     let mut parts = path.components();
@@ -470,7 +471,7 @@ pub(super) fn check_place(path: &BackupPath) -> Result<(), Failure> {
     if is_version && tablespace(path).is_some() && parts.next().is_some() {
         return Ok(());
     }
-    Err(Failure::damage(path, "no server keeps a file there"))
+    Err(Failure::damage(path, "a server has no file there"))
 }
 
 #[cfg(test)]

@@ -104,9 +104,9 @@ fn compression(asked: &str) -> Result<Compression, Failure> {
     let is_known = CompressionAlgorithm::ALL.iter().any(|known| known.name() == name);
     asked.parse().map_err(|error: pgshrink_backup::Error| {
         let what = match name {
-            auto::NAME => "auto chooses level and workers too; write auto alone".to_owned(),
+            auto::NAME => "auto chooses level and workers too; give just auto".to_owned(),
             _ if is_known => error.to_string(),
-            _ => format!("{error}. Or auto, which measures and chooses"),
+            _ => format!("{error}. Or use auto, which measures and chooses"),
         };
         Failure::new("--compression", what)
     })
@@ -119,7 +119,7 @@ fn way(args: &BackupArgs) -> Result<Way, Failure> {
         (BackupRoute::Stream, Some(_)) => Err(needs_parallel()),
         (BackupRoute::Parallel, _) if args.compression.as_deref().is_some_and(|asked| asked != "none") => {
             let what =
-                "with --route parallel the server compresses nothing; leave it out, or use --route stream";
+                "with --route parallel the server does not compress; leave it out, or use --route stream";
             Err(Failure::new("--compression", what))
         }
         (BackupRoute::Parallel, _) => Ok(Way::Parallel { connections: connections(args)? }),
@@ -128,7 +128,7 @@ fn way(args: &BackupArgs) -> Result<Way, Failure> {
 
 /// Why `--connections` is refused on the stream route.
 pub(super) fn needs_parallel() -> Failure {
-    Failure::new("--connections", "files come over several connections with --route parallel only")
+    Failure::new("--connections", "only --route parallel uses several connections")
 }
 
 /// Connections of the parallel route.

@@ -12,7 +12,7 @@ pub(super) fn check_empty(folder: &Path) -> Result<(), Failure> {
     match is_empty(folder)? {
         true => Ok(()),
         false => {
-            let what = "it is not empty; name an empty directory, or one that is not there";
+            let what = "it is not empty; name an empty directory, or one that does not exist";
             Err(Failure::new(folder.display(), what))
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn check_space<'p>(bytes: impl Iterator<Item = (&'p Path, u64)>) -> R
         if found < needed {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
             let what =
-                format!("{} MiB are needed on its filesystem, and {} MiB are free", mib(needed), mib(found));
+                format!("not enough space on its filesystem: {} MiB needed, {} MiB free", mib(needed), mib(found));
             return Err(Failure::new(there.display(), what));
         }
     }

@@ -124,7 +124,7 @@ impl Server {
             return Ok(Session::Own(Box::new(session)));
         }
         let what =
-            "an ordinary connection came to another server than the replication connection; name one host";
+            "an ordinary connection reached a different server than the replication connection; name one host";
         Err(Failure::new(place(&session), what))
     }
 
@@ -160,7 +160,7 @@ fn stream(address: &Address<'_>, system: SystemIdentifier) -> Result<Connection,
     let mut data = address.replication()?;
     let other = replication::identify_system(&mut data)?;
     if other.identifier != system.0 {
-        let found = "the second connection came to another cluster than the first; name one host";
+        let found = "the second connection reached a different cluster than the first; name one host";
         return Err(Failure::new(place(&data), found));
     }
     // Checksums of pages that are wrong, files that are left out.
@@ -191,7 +191,7 @@ impl Address<'_> {
             true => Conninfo::parse_strict(bytes)?,
             false if text.is_empty() => Conninfo::parse_strict(b"")?,
             false => {
-                let what = "is no connection string; write \"host=db user=replicator\" or postgresql://…";
+                let what = "is not a connection string; write \"host=db user=replicator\" or postgresql://…";
                 // It may be a URL with a password.
                 return Err(Failure::new("CONNINFO", what));
             }

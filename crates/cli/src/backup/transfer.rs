@@ -172,7 +172,7 @@ fn check_timeline(start: Position, stop: Position) -> Result<(), Failure> {
     if stop.timeline == start.timeline {
         return Ok(());
     }
-    let what = format!("it began on timeline {} and ended on {}", start.timeline, stop.timeline);
+    let what = format!("it started on timeline {} and ended on {}", start.timeline, stop.timeline);
     Err(Failure::new("the backup", format!("{what}: a standby was promoted; back it up again")))
 }
 

@@ -35,7 +35,7 @@ impl Unfinished {
             }
             Err(error) => return Err(Failure::at(&path)(error)),
             Ok(metadata) if metadata.len() > BYTES_MAX => {
-                return Err(Failure::new(path.display(), "it is larger than pgshrink writes it"));
+                return Err(Failure::new(path.display(), "it is larger than what pgshrink writes"));
             }
             Ok(_) => {}
         }
@@ -50,7 +50,7 @@ impl Unfinished {
             return Err(Failure::new(path.display(), reason));
         }
         if into.join("global/pg_control").exists() {
-            let reason = "the restore was complete already, and a server may have run here; remove this file";
+            let reason = "the restore was already complete, and a server may have run here; remove this file";
             return Err(Failure::new(path.display(), reason));
         }
         Ok(Some(Unfinished(path)))

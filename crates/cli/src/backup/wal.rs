@@ -127,7 +127,7 @@ impl Receiving<'_> {
             }
             if until.is_some() && self.moved.elapsed() > STALL_MAX {
                 let found =
-                    format!("no WAL came behind {} for {} s", self.segment.end(), STALL_MAX.as_secs());
+                    format!("no WAL arrived after {} for {} s", self.segment.end(), STALL_MAX.as_secs());
                 return Err(Failure::new("WAL of the backup", found));
             }
             let is_asked = self.next()?;
@@ -164,7 +164,7 @@ impl Receiving<'_> {
                 let found = format!("timeline {} ended at {}", self.segment.timeline, self.segment.end());
                 Err(Failure::new(
                     "WAL of the backup",
-                    format!("{found}; the server or the one that it follows was promoted: run it again"),
+                    format!("{found}; the server or its primary was promoted: run it again"),
                 ))
             }
         }

@@ -86,11 +86,11 @@ impl<'r> Whole<'r> {
             let stage = if is_name(name) { Seen::of(repository, name)?.stage() } else { Stage::Nothing };
             let found = match stage {
                 Stage::Complete(attempt) => return Whole::read(repository, name, attempt),
-                Stage::Removing => "this backup is being removed; `pgshrink expire` goes on with it",
+                Stage::Removing => "this backup is being removed; run `pgshrink expire` to finish",
                 Stage::Begun => {
-                    "this backup was begun and not completed; `pgshrink list` shows those that are whole"
+                    "this backup is incomplete; `pgshrink list` shows the complete ones"
                 }
-                Stage::Nothing => "there is no such backup; `pgshrink list` shows what there is",
+                Stage::Nothing => "there is no such backup; `pgshrink list` shows all backups",
             };
             return Err(Failure::new(name, found));
         }
@@ -104,7 +104,7 @@ impl<'r> Whole<'r> {
         }
         match newest(&backups)?.map(|index| &names[index]) {
             Some((name, attempt)) => Whole::read(repository, name, *attempt),
-            None => Err(Failure::new("latest", "the repository has no backup that is whole")),
+            None => Err(Failure::new("latest", "the repository has no complete backup")),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'r> Whole<'r> {
         if size > RECORD_BYTES_MAX as u64 {
             return Err(Failure::damage(
                 object,
-                format!("it has {size} bytes, and {RECORD_BYTES_MAX} are allowed"),
+                format!("it has {size} bytes, the limit is {RECORD_BYTES_MAX}"),
             ));
         }
         let bytes = repository.read(&object, 0, size as usize)?;
@@ -177,7 +177,7 @@ impl<'r> Whole<'r> {
         let found = Sha256(sha256.finalize().into());
         if found != self.record.manifest_sha256 {
             let what =
-                format!("its SHA-256 is {found}, and backup.json says {}", self.record.manifest_sha256);
+                format!("its SHA-256 is {found}, but backup.json says {}", self.record.manifest_sha256);
             return Err(Failure::damage(object, what));
         }
         done?;
@@ -213,14 +213,14 @@ impl<'r> Whole<'r> {
         let footer = read_footer(self.repository, (&object, bytes), known.number, self.record.id)?;
         if footer.sha256 != known.footer_sha256 {
             let what = format!(
-                "its footer's SHA-256 is {}, and backup.json says {}",
+                "its footer's SHA-256 is {}, but backup.json says {}",
                 footer.sha256, known.footer_sha256
             );
             return Err(Failure::damage(object, what));
         }
         let has_chunk = |chunk: &u32| (*chunk as usize) < footer.chunks.len();
         if !known.unused.iter().all(has_chunk) {
-            return Err(Failure::damage(object, "backup.json speaks of chunks that it does not have"));
+            return Err(Failure::damage(object, "backup.json refers to chunks that it does not have"));
         }
         Ok((object, footer))
     }
@@ -234,7 +234,7 @@ pub(super) fn read_footer(
     id: BackupId,
 ) -> Result<Footer, Failure> {
     if size < (HEADER_BYTES + TRAILER_BYTES) as u64 {
-        return Err(Failure::damage(object, format!("it has {size} bytes, which is less than any pack")));
+        return Err(Failure::damage(object, format!("it has {size} bytes, too few for a pack")));
     }
     let part = |at: u64, bytes: usize| repository.read(object, at, bytes);
     let header = part(0, HEADER_BYTES)?;
@@ -243,7 +243,7 @@ pub(super) fn read_footer(
         PackError::Unsupported { .. } => Failure::new(object, error),
         _ => Failure::damage(object, error),
     };
-    let cut = || Failure::damage(object, "it came short");
+    let cut = || Failure::damage(object, "it is too short");
     check_header(header.first_chunk().ok_or_else(cut)?, id, number).map_err(failed)?;
     let trailer = Trailer::read(trailer.first_chunk().ok_or_else(cut)?, size, id, number).map_err(failed)?;
     let footer = part(trailer.footer_at, trailer.footer_bytes as usize)?;

@@ -35,8 +35,9 @@ pub(super) fn suspicion(found: &walk::Found) -> Result<Option<String>, Failure> 
         return Ok(None);
     }
     Ok(Some(format!(
-        "{}: may be a copy of files that a running server was writing, whose parts are of different moments; take \
-         another backup, or pgshrink cfs accept if it is a copy of an atomic snapshot, or of a server that did not run",
+        "{}: may be a copy of files that a running server was writing, so its parts may not match; take \
+         another backup, or run pgshrink cfs accept if it is a copy of an atomic snapshot, or of a stopped \
+         server",
         directory.display()
     )))
 }
@@ -47,7 +48,7 @@ pub(super) fn run(args: &AcceptArgs) -> Result<Verdict, Failure> {
         if path.join(manifest::NAME).symlink_metadata().is_ok() {
             return Err(Failure::new(
                 path,
-                "a packed tree, not a server's directory; there is pgshrink cfs verify",
+                "a packed tree, not a server's directory; use pgshrink cfs verify",
             ));
         }
     }
@@ -96,8 +97,8 @@ fn text(done: &Accepted) -> String {
     text + &match damaged.len() {
         0 => format!("{directory}: {containers} containers: accepted\n"),
         count => format!(
-            "{directory}: {count} of {containers} containers DAMAGED: not accepted. Take another backup, or the whole \
-             pages of these by pgshrink cfs salvage SOURCE DEST\n"
+            "{directory}: {count} of {containers} containers DAMAGED: not accepted. Take another backup, \
+             or recover the intact pages with pgshrink cfs salvage SOURCE DEST\n"
         ),
     }
 }

@@ -16,8 +16,8 @@ const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
 /// Of these, major versions that `make test` runs few tests with; `make soak` runs more.
 const LESS_TESTED: [u32; 2] = [16, 17];
 
-const OTHER_BUILD: &str = "use a build of PostgreSQL 15 to 18 for x86-64 with glibc, such as that of Debian or \
-                           apt.postgresql.org, or have no compressed tables on this server";
+const OTHER_BUILD: &str = "use a build of PostgreSQL 15 to 18 for x86-64 with glibc, such as that of \
+    Debian or apt.postgresql.org, or do not use compressed tables on this server";
 
 #[derive(Serialize)]
 struct Report {
@@ -75,7 +75,7 @@ fn look_at(binary: &Path, data: &[u8]) -> Result<Report, Failure> {
         problems: Vec::new(),
         notes: Vec::new(),
     };
-    let broken = |error: object::Error| Failure::new(binary, format!("not a whole ELF file: {error}"));
+    let broken = |error: object::Error| Failure::new(binary, format!("not a complete ELF file: {error}"));
     match FileKind::parse(data) {
         Ok(FileKind::Elf64) => {}
         Ok(FileKind::Elf32) => {
@@ -120,7 +120,7 @@ fn look_at_libc(
         loader = header.interpreter(endian, data)?;
     }
     let found = match loader {
-        None => "no loader: it is linked statically, or no executable".to_owned(),
+        None => "no loader: it is statically linked, or not an executable".to_owned(),
         Some(name) => {
             let name = String::from_utf8_lossy(name).into_owned();
             if name.contains("ld-musl") {
@@ -148,7 +148,7 @@ fn look_at_imports(report: &mut Report, elf: &ElfFile64<'_, object::Endianness>)
     }
     if names.iter().any(|name| name.starts_with("io_uring_")) {
         report.notes.push(
-            "built with io_uring, which goes past the C library: run it with io_method = worker or sync"
+            "built with io_uring, which bypasses the C library: run it with io_method = worker or sync"
                 .to_owned(),
         );
     }
@@ -164,11 +164,11 @@ fn look_at_version(report: &mut Report) {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Ok(output) => {
             let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            report.notes.push(format!("its version is not known: {}: {error}", output.status));
+            report.notes.push(format!("its version cannot be determined: {}: {error}", output.status));
             return;
         }
         Err(error) => {
-            report.notes.push(format!("its version is not known: it cannot be run here: {error}"));
+            report.notes.push(format!("its version cannot be determined: it cannot be run here: {error}"));
             return;
         }
     };
@@ -180,14 +180,14 @@ fn look_at_version(report: &mut Report) {
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
     report.version = Some(version.to_owned());
     if !digits.parse().is_ok_and(|major| MAJORS.contains(&major)) {
-        let next = "stay with a supported version, or take a pgshrink that knows this one; before an upgrade, move \
-                    compressed relations to an ordinary tablespace";
+        let next = "use a supported version, or a pgshrink that supports this one; before an upgrade, move \
+            compressed relations to an ordinary tablespace";
         report.problem("version", "PostgreSQL 15, 16, 17 or 18", format!("PostgreSQL {version}"), next);
     }
     if digits.parse().is_ok_and(|major| LESS_TESTED.contains(&major)) {
         report
             .notes
-            .push(format!("PostgreSQL {digits} gets fewer tests with compressed tables than 15 and 18"));
+            .push(format!("PostgreSQL {digits} is tested less with compressed tables than 15 and 18"));
     }
 }
 
@@ -198,10 +198,10 @@ fn text(report: &Report) -> String {
     if report.problems.is_empty() {
         let (imports, hooked) = (report.imports, report.hooked.len());
         text += &format!(
-            "{binary}: {version}{imports} imports, {hooked} of them replaced: it can have compressed tables\n"
+            "{binary}: {version}{imports} imports, {hooked} of them replaced: it supports compressed tables\n"
         );
     } else {
-        text += &format!("{binary}: {version}it cannot have compressed tables\n");
+        text += &format!("{binary}: {version}it does not support compressed tables\n");
     }
     for problem in &report.problems {
         text += &format!(

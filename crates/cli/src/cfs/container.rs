@@ -71,8 +71,9 @@ impl Means {
         let (reader, report) = self.open_of_server(path)?;
         if let Some(report) = report.as_ref().filter(|report| report.may_be_older()) {
             let older = format!(
-                "expected two whole roots at least, found one, and {} bytes behind what it refers to: later commits may be \
-                lost, unless there was none yet; pgshrink cfs salvage finds their pages",
+                "expected at least two intact roots, found one, and {} bytes after what it refers to: \
+                 later commits may be lost, unless there were none; pgshrink cfs salvage finds their \
+                 pages",
                 report.discarded_bytes
             );
             return Err(Failure::new(path, older));
@@ -129,7 +130,7 @@ pub(crate) fn head_of(path: &Path) -> Result<Clear, Failure> {
         Some(head) => Ok(head),
         None => match Means::new(pgshrink_cfs::PAGES_MAX, None).open(path) {
             Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::new(path, "no root can be made out")),
+            Ok(_) => Err(Failure::new(path, "no intact root")),
         },
     }
 }
@@ -178,7 +179,7 @@ impl<'m> Reader<'m> {
         let store = PageStore::new(container).map_err(|error| {
             Failure::new(
                 path,
-                format!("which segment it is cannot be read, so no page can be decoded: {error}"),
+                format!("it cannot be determined which segment it is, so no page can be decoded: {error}"),
             )
         })?;
         let workspace = workspace(path)?;
@@ -267,5 +268,5 @@ fn a_container_whose_segment_cannot_be_read_gives_no_pages() {
     means.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap();
     let Err(failure) = Reader::new(container, &file) else { panic!("read as pages of segment 0") };
-    assert!(failure.to_string().contains("which segment it is cannot be read"), "{failure}");
+    assert!(failure.to_string().contains("it cannot be determined which segment it is"), "{failure}");
 }

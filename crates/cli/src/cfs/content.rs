@@ -61,7 +61,7 @@ impl PlainFile {
             return Ok(());
         }
         let large = format!(
-            "has {} bytes; a file that is no segment of a relation may have {FILE_BYTES_MAX} in a \
+            "has {} bytes; a file that is not a relation segment may have at most {FILE_BYTES_MAX} in a \
              container: move it out of SOURCE and encrypt it by other means, or pack without --seal",
             self.bytes
         );
@@ -99,7 +99,7 @@ impl PlainFile {
         if now == self.bytes {
             return Ok(());
         }
-        let changed = format!("had {} bytes and has {now}; does a server write to it?", self.bytes);
+        let changed = format!("had {} bytes and now has {now}; is a server writing to it?", self.bytes);
         Err(Failure::new(&self.path, changed))
     }
 
@@ -181,7 +181,7 @@ fn file_bytes(page: &[u8; PAGE_SIZE], pages: u32) -> Result<u64, String> {
         return Err("block 0: expected the length of a file, found something else".to_owned());
     }
     if bytes.div_ceil(PAGE_SIZE as u64) != u64::from(pages - 1) {
-        return Err(format!("block 0: a file of {bytes} bytes does not take {pages} pages"));
+        return Err(format!("block 0: a file of {bytes} bytes does not have {pages} pages"));
     }
     Ok(bytes)
 }
@@ -220,5 +220,5 @@ fn a_file_that_is_cut_while_it_is_read_says_from_what_to_what() {
     let mut page = [1; PAGE_SIZE];
     plain.page(0, &mut page).unwrap();
     let failure = plain.page(2, &mut page).unwrap_err().to_string();
-    assert!(failure.contains("had 24576 bytes and has 8192; does a server write to it?"), "{failure}");
+    assert!(failure.contains("had 24576 bytes and now has 8192; is a server writing to it?"), "{failure}");
 }

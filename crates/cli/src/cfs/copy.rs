@@ -85,7 +85,7 @@ impl Plan {
         refuse_existing(dest)?;
         let above = parent(dest);
         if fs::canonicalize(above).map_err(Failure::reading(above))?.starts_with(&source) {
-            return Err(Failure::new(dest, "lies in what is to be copied"));
+            return Err(Failure::new(dest, "is inside the directory to be copied"));
         }
         let found = walk::below(&source, follow)?;
         Ok(Plan { source, found, making: Making::begin(dest)? })
@@ -119,7 +119,7 @@ impl Plan {
                     let target = relative(&target);
                     copied
                         .notes
-                        .push(format!("{name} was copied as a link; what it leads to, {target}, was not"));
+                        .push(format!("{name} was copied as a link; its target, {target}, was not copied"));
                     copied.entries.insert(name, Entry::Link { target });
                     continue;
                 }
@@ -166,14 +166,14 @@ fn followed(item: &Found, name: &str, notes: &mut Vec<String>) -> Result<Option<
     }
     let target = fs::read_link(&item.path).map_err(Failure::reading(&item.path))?;
     notes
-        .push(format!("{name} is a link; what it leads to, {}, was copied as a directory", target.display()));
+        .push(format!("{name} is a link; its target, {}, was copied as a directory", target.display()));
     Ok(Some(relative(&target)))
 }
 
 /// Fails if something is there: what exists is never written to.
 pub(crate) fn refuse_existing(dest: &Path) -> Result<(), Failure> {
     match fs::symlink_metadata(dest) {
-        Ok(_) => Err(Failure::new(dest, "is there already; name something new")),
+        Ok(_) => Err(Failure::new(dest, "already exists; choose another name")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Failure::reading(dest)(error)),
     }

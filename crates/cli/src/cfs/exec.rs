@@ -37,7 +37,8 @@ pub(super) fn run(args: &ExecArgs) -> Result<Verdict, Failure> {
     if !args.read_only {
         running::refuse_with(
             &data,
-            "Stop it; --read-only reads beside a running server. If it is no server, remove postmaster.pid",
+            "Stop it, or use --read-only, which reads while a server is running. If it is not a server, \
+             remove postmaster.pid",
         )?;
     }
     refuse_source(rest, &data)?;
@@ -75,7 +76,7 @@ fn found_in_path(name: &OsStr) -> Result<PathBuf, Failure> {
         let path = PathBuf::from(name);
         let found = match path.metadata() {
             _ if is_program(&path) => return Ok(path),
-            Ok(found) if found.is_file() => "a file that nobody may execute".to_owned(),
+            Ok(found) if found.is_file() => "a file without execute permission".to_owned(),
             Ok(found) if found.is_dir() => "a directory".to_owned(),
             Ok(_) => "something else".to_owned(),
             Err(error) => error.to_string(),
@@ -109,14 +110,15 @@ fn check_program(program: &Path) -> Result<(), Failure> {
     if metadata.len() > 0 && rustix::fs::getxattr(program, "security.capability", &mut [0u8; 64][..]).is_ok()
     {
         return refused(
-            "a program with capabilities of its own, for which the loader loads no library",
+            "a program with file capabilities, for which the loader loads no library",
             "Run a copy of the program, which has none",
         );
     }
     let name = program.file_name().unwrap_or_default();
     if STARTS_SERVERS.iter().any(|known| name == *known) {
-        let next = "Servers load the library by shared_preload_libraries; before pg_upgrade, make compressed tables plain";
-        let reason = "expected a program that works on files by itself; found one that starts servers";
+        let next = "Servers load the library through shared_preload_libraries; before pg_upgrade, \
+            decompress compressed tables";
+        let reason = "expected a program that works on files itself; found one that starts servers";
         return Err(Failure::new(program, format!("{reason}. {next}")));
     }
     let content = fs::read(program).map_err(Failure::reading(program))?;
@@ -130,7 +132,7 @@ fn check_program(program: &Path) -> Result<(), Failure> {
     if !matches!(FileKind::parse(&*content), Ok(FileKind::Elf64)) {
         return refused("a file of another format", next);
     }
-    let broken = |error: object::Error| Failure::new(program, format!("not a whole ELF file: {error}"));
+    let broken = |error: object::Error| Failure::new(program, format!("not a complete ELF file: {error}"));
     let elf: ElfFile64<'_> = ElfFile64::parse(&*content).map_err(broken)?;
     if elf.architecture() != Architecture::X86_64 {
         return refused(&format!("one for {:?}", elf.architecture()), next);
@@ -140,7 +142,7 @@ fn check_program(program: &Path) -> Result<(), Failure> {
     let Some(interpreter) =
         interpreters.filter_map(|header| header.interpreter(elf.endian(), &*content).ok()?).next()
     else {
-        return refused("a static program", "Run one that is linked dynamically");
+        return refused("a static program", "Use one that is linked dynamically");
     };
     if !interpreter.windows(8).any(|part| part == b"ld-linux") {
         return refused(&format!("the loader {}", String::from_utf8_lossy(interpreter)), next);
@@ -157,7 +159,7 @@ fn check_program(program: &Path) -> Result<(), Failure> {
             let found: Vec<String> = problems.iter().map(table::Problem::found).collect();
             refused(
                 &found.join("; "),
-                "Use another program for this, or make plain files first with pgshrink cfs unpack",
+                "Use another program for this, or unpack the files first with pgshrink cfs unpack",
             )
         }
     }
@@ -174,8 +176,8 @@ fn data_directory(args: &ExecArgs, rest: &[OsString]) -> Result<PathBuf, Failure
     let found = named.map(Ok).or_else(|| of_arguments(rest).transpose());
     let found = found.or_else(|| std::env::var_os("PGDATA").map(|path| Ok(path.into())));
     let path = found.unwrap_or_else(|| {
-        let reason = "found none: the program is given no -D, no argument is a data directory, and PGDATA is not set. Name \
-                      it with --data-directory, before --";
+        let reason = "found none: the program has no -D option, no argument is a data directory, and \
+            PGDATA is not set. Name it with --data-directory, before --";
         Err(Failure::new(Path::new("data directory"), reason))
     })?;
     let real = path.canonicalize().map_err(|error| {
@@ -217,7 +219,8 @@ fn of_arguments(rest: &[OsString]) -> Result<Option<PathBuf>, Failure> {
     let first = found.next();
     match found.next() {
         Some(other) => {
-            let reason = "another data directory among the arguments; say which has the compressed files, with --data-directory";
+            let reason = "another data directory among the arguments; use --data-directory to name the one \
+                with the compressed files";
             Err(Failure::new(&other, reason))
         }
         None => Ok(first),
@@ -233,8 +236,8 @@ fn refuse_source(rest: &[OsString], data: &Path) -> Result<(), Failure> {
         let is_other = real != data && is_data_directory(&real);
         if is_other && tool::has_containers(&real).map_err(Failure::reading(&other))? {
             let reason = format!(
-                "has compressed files too, and only those of {} are seen as plain ones; start the source, and give \
-                 pg_rewind --source-server",
+                "has compressed files too, but only those of {} are presented as plain files; start the \
+                 source, and use pg_rewind --source-server",
                 data.display()
             );
             return Err(Failure::new(&other, reason));
@@ -257,7 +260,7 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| {
         let [beside, installed] = places.map(|path| path.display().to_string());
         let reason = format!(
-            "not there, and not {installed} either; install it (make install), or name it with --library"
+            "not found, and not at {installed} either; install it (make install), or name it with --library"
         );
         Failure::new(Path::new(&beside), reason)
     })
@@ -268,7 +271,7 @@ fn absolute(key: &KeyArgs) -> Result<Vec<PathBuf>, Failure> {
     for (option, count) in [("--key-file", key.key_file.len()), ("--key-command", key.key_command.len())] {
         if count > KEYS_OF_A_KIND_MAX {
             let reason = format!(
-                "given {count} times; expected at most {KEYS_OF_A_KIND_MAX}: the key, and that of before"
+                "given {count} times; expected at most {KEYS_OF_A_KIND_MAX}: the key, and the previous one"
             );
             return Err(Failure::new(Path::new(option), reason));
         }

@@ -113,7 +113,7 @@ fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Resu
             f64::from(head.pages) * PAGE_SIZE as f64 / disk_bytes as f64
         },
         inside,
-        problem: problem.or_else(|| (!head.is_whole).then(|| "no root is whole".to_owned().into())),
+        problem: problem.or_else(|| (!head.is_whole).then(|| "no intact root".to_owned().into())),
     })
 }
 

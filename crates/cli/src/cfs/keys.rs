@@ -32,9 +32,10 @@ pub(crate) fn keyring_with_new(args: &RekeyArgs) -> Result<Keyring, Failure> {
 /// For what is plain where a key was given: whoever replaced something sealed need not know the key.
 pub(crate) fn not_sealed(path: &Path, found: &str) -> Failure {
     let reason = format!(
-        "expected something sealed, as a key was given; found {found}. If it was packed without --seal, leave \
-         --key-file, --key-command and {VARIABLE} away; if it was packed with --seal, somebody replaced it: take \
-         another copy. Of a server's encrypted tablespace some files are always plain: --allow-plain takes them"
+        "expected an encrypted container, because a key was given; found {found}. If it was packed without \
+         --seal, leave out --key-file, --key-command and {VARIABLE}; if it was packed with --seal, \
+         somebody replaced it: use another copy. Some files of a server's encrypted tablespace are always \
+         plain: --allow-plain accepts them"
     );
     Failure::new(path, reason)
 }

@@ -39,9 +39,9 @@ impl Making {
             return Err(Failure::new(
                 &folder,
                 if is_alive {
-                    "another pgshrink is writing there; wait for its end, or name another destination"
+                    "another pgshrink process is writing there; wait until it has ended, or name another destination"
                 } else {
-                    "is there already, left by a run that was interrupted; remove it, then run this again"
+                    "already exists, left by an interrupted run; remove it, then run this again"
                 },
             ));
         }
@@ -83,7 +83,7 @@ impl Making {
 impl Drop for Making {
     fn drop(&mut self) {
         if !self.is_finished && fs::remove_dir_all(&self.folder).is_err() {
-            eprintln!("pgshrink: {}: cannot be removed; it is incomplete", self.folder.display());
+            eprintln!("pgshrink: {}: incomplete, but cannot be removed", self.folder.display());
         }
     }
 }

@@ -69,8 +69,8 @@ pub(crate) struct Difference {
 }
 
 /// What to do about differences.
-pub(crate) const NEXT_STEP: &str = "next step: take the listed files from another copy, or pack the source again; \
-     if the tree was changed on purpose, --no-manifest takes what is there\n";
+pub(crate) const NEXT_STEP: &str = "next step: get the listed files from another copy, or pack the source \
+    again; if the tree was changed on purpose, use --no-manifest\n";
 
 impl Manifest {
     pub(crate) fn new(entries: Entries) -> Manifest {
@@ -93,7 +93,7 @@ impl Manifest {
                 let newer = format!("the manifest has format {format}; this pgshrink reads {FORMAT}");
                 return Err(Failure::new(path, newer));
             }
-            None => return Err(wrong("it names no format".to_owned())),
+            None => return Err(wrong("it does not contain a format".to_owned())),
         }
         serde_json::from_value(format).map_err(|error| wrong(error.to_string()))
     }

@@ -49,15 +49,15 @@ struct Trained {
 pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     let choice = choice(args.compression.as_deref().unwrap_or("zstd:1"))?;
     if let Some(given) = keys::given(&args.key).filter(|_| !args.seal) {
-        let plain = "a key was given, but not --seal: expected both or neither. Add --seal to seal all files, or \
-                     leave the key away to pack them as they are";
+        let plain = "a key was given, but not --seal: expected both or neither. Add --seal to seal all \
+            files, or leave out the key to pack them unsealed";
         return Err(Failure::new(Path::new(given), plain));
     }
     let mut keyring = args.seal.then(|| keys::keyring(&args.key)).transpose()?;
     let random = Kernel::new()?;
     if let Some(keyring) = &mut keyring {
         if keyring.is_empty() {
-            let none = "sealing needs a key, and none was given; give one with --key-file or --key-command";
+            let none = "sealing needs a key, but none was given; give one with --key-file or --key-command";
             return Err(Failure::new(Path::new("--seal"), none));
         }
         keyring.master(&random).map_err(|error| Failure::new(Path::new("--seal"), error))?;
@@ -74,7 +74,7 @@ pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     running::refuse(&args.source, args.force)?;
     if copied.converted == 0 {
         eprintln!(
-            "pgshrink: {}: no relation file to pack; everything was copied as it is",
+            "pgshrink: {}: no relation file to pack; everything was copied unchanged",
             args.source.display()
         );
     }
@@ -93,7 +93,7 @@ fn refuse_dangling(found: &[Found]) -> Result<(), Failure> {
     };
     let path = &link.path;
     let target = fs::read_link(path).map_err(Failure::reading(path))?;
-    let why = fs::metadata(path).err().map_or("it is no directory".to_owned(), |error| error.to_string());
+    let why = fs::metadata(path).err().map_or("it is not a directory".to_owned(), |error| error.to_string());
     let reason = format!(
         "expected a link to a directory, found one to {}: {why}. Mount or restore it, or remove the link if the \
          tablespace is gone; --force packs the rest without it",
@@ -129,14 +129,14 @@ impl Packing {
         for item in found {
             match item.kind {
                 Kind::Container(_) | Kind::Manifest(_) => {
-                    return Err(Failure::new(&item.path, "is packed already; unpack it first"));
+                    return Err(Failure::new(&item.path, "is already packed; unpack it first"));
                 }
                 Kind::Relation(_) | Kind::Other if self.is_sealing() => plain_file(item)?.fits()?,
                 Kind::Relation(_) | Kind::Other
                     if found.len() == 1 && !self.is_packed(&plain_file(item)?) =>
                 {
                     let reason = format!(
-                        "nothing to pack: it is no relation file of more than {} pages in a database's directory",
+                        "nothing to pack: it is not a relation file of more than {} pages in a database's directory",
                         segment::PLAIN_PAGES_MAX
                     );
                     return Err(Failure::new(&item.path, reason));
@@ -272,7 +272,7 @@ impl Packing {
         reader.each(|block, after| {
             plain.page(block, &mut before)?;
             if before != *after.map_err(|fault| Failure::new(to, fault))? {
-                let changed = format!("block {block} did not come back; does a server write to it?");
+                let changed = format!("block {block} could not be read; is a server writing to it?");
                 return Err(Failure::new(&plain.path, changed));
             }
             Ok(())

@@ -67,7 +67,7 @@ fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekey
         .map_err(|error| text(&error))?;
     let root_slots = roots.chunks(ROOTS_BYTES / 3);
     if !root_slots.into_iter().all(|root_slot| root_slot.windows(slot.len()).any(|window| window == slot)) {
-        let older = "an older root still has the data key under the key before; run it again";
+        let older = "an older root still has the data key encrypted with the previous key; run it again";
         return Err(older.to_owned().into());
     }
     rekeyed.key_after = Some(HexId(key_id).to_string());

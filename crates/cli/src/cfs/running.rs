@@ -21,7 +21,7 @@ const LINKS_MAX: usize = 40;
 pub(crate) fn refuse(path: &Path, force: bool) -> Result<(), Failure> {
     match force {
         true => Ok(()),
-        false => refuse_with(path, "Stop it, or work on a copy; --force if it is no server"),
+        false => refuse_with(path, "Stop it, or work on a copy; use --force if it is not a server"),
     }
 }
 
@@ -98,14 +98,14 @@ fn refuse_alive(file: &Path, text: &str, next_step: &str) -> Result<(), Failure>
     let number =
         text.lines().next().and_then(|line| line.trim().parse::<i32>().ok()).map(i32::saturating_abs);
     let Some(pid) = number.and_then(Pid::from_raw) else {
-        let reason = format!("names no process, and a server may run here. {next_step}");
+        let reason = format!("contains no process id, so a server may be running here. {next_step}");
         return Err(Failure::new(file, reason));
     };
     match test_kill_process(pid) {
         Err(Errno::SRCH) => Ok(()),
         _ => Err(Failure::new(
             file,
-            format!("process {} is alive: a server runs here. {next_step}", pid.as_raw_nonzero()),
+            format!("process {} is alive: a server is running here. {next_step}", pid.as_raw_nonzero()),
         )),
     }
 }

@@ -164,11 +164,12 @@ fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(),
 
 fn text(report: &Report) -> String {
     let mut text = match &report.failure {
-        Some(failure) => format!("the map is damaged: {failure}\n"),
-        None => "the map is whole\n".to_owned(),
+        Some(failure) => format!("the page map is damaged: {failure}\n"),
+        None => "the page map is intact\n".to_owned(),
     };
     text.push_str(&format!(
-        "{} pages: {} taken from records that no map leads to, {} lost ({} whole records in the file)\n",
+        "{} pages: {} recovered from records that the map does not refer to, {} lost ({} intact records in \
+         the file)\n",
         report.pages,
         report.from_records,
         report.lost.len(),
@@ -182,7 +183,7 @@ fn text(report: &Report) -> String {
     match &report.made {
         Some(made) => text.push_str(&format!("made {made}; check it with pgshrink cfs verify\n")),
         None => {
-            text.push_str("nothing was made; --zero-lost puts pages of zeros in the place of lost ones\n")
+            text.push_str("nothing was written; --zero-lost replaces lost pages by pages of zeros\n")
         }
     }
     text

@@ -24,7 +24,8 @@ impl Tree {
         let real = fs::canonicalize(path).map_err(Failure::reading(path))?;
         let Some(root) = nearest(&real)? else {
             let none = format!(
-                "has no {}: its pack was interrupted, or it was not made by pack; --no-manifest takes what is there",
+                "has no {}: pack was interrupted, or it was not created by pack; use --no-manifest to work \
+                 without it",
                 manifest::NAME
             );
             return Err(Failure::new(path, none));
@@ -91,7 +92,7 @@ fn plain(file: &Path) -> Result<Vec<u8>, Failure> {
     if bytes > BYTES_MAX {
         return Err(Failure::new(
             file,
-            format!("has {bytes} bytes, more than the {BYTES_MAX} of a manifest"),
+            format!("has {bytes} bytes; the limit for a manifest is {BYTES_MAX}"),
         ));
     }
     fs::read(file).map_err(Failure::reading(file))

@@ -47,7 +47,7 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
         _ => Ok(Done::AsItIs),
     })?;
     if copied.converted == 0 && copied.failed.is_empty() {
-        eprintln!("pgshrink: {}: no container there; everything was copied as it is", args.source.display());
+        eprintln!("pgshrink: {}: no container there; everything was copied unchanged", args.source.display());
     }
     if let Some(tree) = &tree {
         copied.differences = Some(tree.differences(source, &copied.entries, &copied.unknown)?);
@@ -67,7 +67,7 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
         } else {
             let dest = args.dest.display();
             let place = making.leave().display().to_string();
-            copied.notes.push(format!("{dest} was not made; what could be unpacked is in {place}"));
+            copied.notes.push(format!("{dest} was not created; what could be unpacked is in {place}"));
         }
     }
     output::print(&args.output, &copied, |copied| copied.text(source, "containers unpacked"))?;

@@ -17,12 +17,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is said where a container has damage.
-const NEXT_STEP: &str = "next step: take the damaged containers from another copy, or pgshrink cfs salvage SOURCE DEST, \
-     one after the other, for the pages that are whole\n";
+const NEXT_STEP: &str = "next step: get the damaged containers from another copy, or run pgshrink cfs \
+    salvage SOURCE DEST on each of them to recover the intact pages\n";
 
 /// What is said of a relation's directory without a container.
 const MISSING: &str = "the relation's container, segment.pgshrink, is missing from its directory; \
-     next step: take it from another copy, unless the relation was being dropped when the server crashed";
+     next step: get it from another copy, unless the relation was being dropped when the server crashed";
 
 /// Damages of one container that are listed; the rest is counted.
 const LISTED_MAX: usize = 100;
@@ -102,7 +102,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
     if report.containers.iter().any(|verified| !verified.damages.is_empty()) {
         for failure in args.paths.iter().filter_map(|path| running::refuse(path, false).err()) {
             eprintln!(
-                "pgshrink: note: {failure}. A container that a server is writing to may look damaged: look again after CHECKPOINT"
+                "pgshrink: note: {failure}. A container that a server is writing to may look damaged: \
+                 verify it again after CHECKPOINT"
             );
         }
     }
@@ -293,11 +294,11 @@ fn text(report: &Report) -> String {
         (count(|differences| differences.missing.len()), "MISSING"),
         (count(|differences| differences.extra.len()), "EXTRA"),
         (count(|differences| differences.changed.len()), "CHANGED"),
-        (report.suspect.len(), "directories MAY BE COPIES OF A RUNNING SERVER'S"),
+        (report.suspect.len(), "directories MAY HAVE BEEN COPIED WHILE A SERVER WAS RUNNING"),
         (report.not_verified.len(), "NOT VERIFIED"),
     ];
     let found: Vec<String> =
         found.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    let result = if found.is_empty() { "all whole".to_owned() } else { found.join(", ") };
+    let result = if found.is_empty() { "all intact".to_owned() } else { found.join(", ") };
     text + &format!("{} containers, {pages} pages: {result}\n", report.containers.len())
 }

@@ -71,7 +71,7 @@ fn directory(path: &Path, follow: bool, depth: usize, found: &mut Vec<Found>) ->
     let kind = if is_link && depth < DEPTH_MAX { Kind::Followed } else { Kind::Directory };
     found.push(Found { path: path.to_owned(), kind });
     if depth == 0 {
-        return Err(Failure::new(path, "more than 32 directories in each other"));
+        return Err(Failure::new(path, "directories are nested more than 32 levels deep"));
     }
     let mut paths = Vec::new();
     for entry in fs::read_dir(path).map_err(Failure::reading(path))? {
@@ -162,7 +162,7 @@ pub(crate) fn containers(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, F
         let path = paths.first().map_or(Path::new("."), PathBuf::as_path);
         return Err(Failure::new(
             path,
-            "no container there; for plain relation files there is pgshrink cfs estimate",
+            "no container there; for plain relation files use pgshrink cfs estimate",
         ));
     }
     Ok(containers)

@@ -15,7 +15,7 @@ pub enum RunError {
     #[error("compression \"{text}\" ({place}): {reason}")]
     Compression { place: String, text: String, reason: String },
     /// A parameter that cannot be kept with something in between.
-    #[error("{place}: {keyword}={value} cannot be kept with compression in between: {reason}\n{advice}")]
+    #[error("{place}: {keyword}={value} does not work with compression in between: {reason}\n{advice}")]
     Impossible {
         place: String,
         keyword: &'static str,
@@ -31,12 +31,12 @@ pub enum RunError {
     Cluster { place: String, chooser: &'static str },
     /// The command says nothing about a connection, and compression is required.
     #[error(
-        "compression is required, but nothing asks for any: add compression=… to the connection string, or give \
+        "compression is required, but nothing requests it: add compression=… to the connection string, or give \
          --compression"
     )]
     NothingToCompress,
     /// The private directory.
-    #[error("cannot make a private directory in {}: {source}", dir.display())]
+    #[error("cannot create a private directory in {}: {source}", dir.display())]
     Directory { dir: PathBuf, source: io::Error },
     /// A file or socket directory in it.
     #[error("cannot write {}: {source}", path.display())]

@@ -57,7 +57,7 @@ pub fn plan(request: &Request<'_>) -> Result<Plan, RunError> {
         request.argv.first().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
     if request.speaks {
         let mut plan = Plan::unchanged(request.argv);
-        plan.notes.push(format!("{command} asks for compression itself and is left alone"));
+        plan.notes.push(format!("{command} asks for compression itself and is left unchanged"));
         return Ok(plan);
     }
     match Program::find(&command) {
@@ -222,7 +222,7 @@ impl Rewriter<'_> {
     /// Makes the stand-ins of a connection, and returns their directories as a host list.
     fn open_for(&mut self, site: &Site, info: Option<&mut Conninfo>) -> Result<Option<Vec<u8>>, RunError> {
         let Some(compression) = &site.compression else {
-            self.plan.notes.push(format!("{}: no compression asked for, connecting directly", site.place));
+            self.plan.notes.push(format!("{}: no compression requested, connecting directly", site.place));
             return Ok(None);
         };
         site.check_possible()?;
@@ -300,7 +300,7 @@ impl Rewriter<'_> {
             Err(RunError::Connection { source, .. })
                 if !self.asked() && !explicit.iter().any(|s| s.keyword == b"compression") =>
             {
-                self.plan.notes.push(format!("{place}: left alone: {source}"));
+                self.plan.notes.push(format!("{place}: left unchanged: {source}"));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -311,7 +311,7 @@ impl Rewriter<'_> {
         match Conninfo::parse(text) {
             Ok(info) => Ok(Some(info)),
             Err(source) if !self.asked() && !String::from_utf8_lossy(text).contains("compression") => {
-                self.plan.notes.push(format!("connection string: left alone: {source}"));
+                self.plan.notes.push(format!("connection string: left unchanged: {source}"));
                 Ok(None)
             }
             Err(source) => Err(RunError::Connection { place: "connection string".to_owned(), source }),
@@ -336,7 +336,7 @@ impl Rewriter<'_> {
         if let Some(site) = self.site("arguments", &explicit)? {
             self.copies.drop_from_service(&site, "compression");
         }
-        self.plan.notes.push("arguments: asks only whether a server answers, connecting directly".to_owned());
+        self.plan.notes.push("arguments: only checks whether a server answers, connecting directly".to_owned());
         Ok(())
     }
 
@@ -350,9 +350,9 @@ impl Rewriter<'_> {
         };
         if records {
             self.plan.warnings.push(format!(
-                "{} writes the connection it was given into the new server's configuration: with compression that is \
-                 a socket which ends with this command. Set primary_conninfo (or the subscription's connection) to the \
-                 server, or to a lasting `pgshrink connect`.",
+                "{} writes its connection string into the new server's configuration: with compression \
+                 this is a socket that disappears when this command ends. Set primary_conninfo (or the \
+                 subscription's connection) to the server, or to a permanent `pgshrink connect`.",
                 program.name
             ));
         }

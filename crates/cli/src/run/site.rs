@@ -66,7 +66,7 @@ impl Site {
                 place: self.place.clone(),
                 keyword: "requirepeer",
                 value: String::from_utf8_lossy(user).into_owned(),
-                reason: "it asks who serves the socket, and that is the connector",
+                reason: "it checks which user owns the server's socket, and that is the connector",
                 advice: "Connect without compression; on one machine it saves nothing.",
             }),
         }
@@ -83,12 +83,12 @@ impl Site {
         };
         require(
             "channel_binding",
-            "it proves that nothing decrypts between client and server, and compression has to",
-            "Use channel_binding=prefer and let sslmode=verify-full check the server instead.",
+            "it proves that nothing decrypts the connection between client and server, but compression has to",
+            "Use channel_binding=prefer and sslmode=verify-full to verify the server instead.",
         )?;
         require(
             "gssencmode",
-            "GSSAPI encryption is made by the client itself",
+            "the client itself does GSSAPI encryption",
             "Use sslmode=verify-full for encryption instead.",
         )
     }
@@ -125,11 +125,11 @@ fn from_part3(text: &str) -> Result<String, String> {
                 }
                 ("compress" | "decompress", "on" | "true" | "yes" | "1") => {}
                 ("compress" | "decompress", _) => {
-                    return Err(format!("{option}: both directions are compressed here; leave it out"));
+                    return Err(format!("{option}: pgshrink compresses both directions; leave it out"));
                 }
                 _ => {
                     return Err(format!(
-                        "\"{option}\" is not an option; there are level, compress and decompress"
+                        "unknown option \"{option}\": expected level, compress or decompress"
                     ));
                 }
             }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 /// A connection that goes elsewhere cannot be seen from here.
-const NOTHING_ARRIVED: &str = "no session went through pgshrink: the command opened none, or a client in it (in a script, say) \
-                               names its host or port itself (-h, -p, host=, port=); leave these out there, so that it \
-                               takes PGHOST and PGPORT, or use pgshrink connect";
+const NOTHING_ARRIVED: &str = "no session went through pgshrink: the command opened none, or a client in \
+    it (for example in a script) names its host or port itself (-h, -p, host=, port=); leave these out \
+    there, so that it uses PGHOST and PGPORT, or use pgshrink connect";
 
 /// Sums over all connectors of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,11 +36,11 @@ impl Summary {
         self.moved.add(totals.to_server);
         for (reason, _) in registry.events.plain().into_iter().filter(|(_, count)| *count > 0) {
             let words = match reason {
-                "nothing_common" => "the server allows none of the algorithms asked for",
+                "nothing_common" => "the server allows none of the requested algorithms",
                 "refused_by_peer" => {
                     "the server does not know the request; is a pgshrink gateway listening there?"
                 }
-                _ => "the program asks for compression itself, and is left to it",
+                _ => "the program asks for compression itself",
             };
             if !self.reasons.contains(&words) {
                 self.reasons.push(words);

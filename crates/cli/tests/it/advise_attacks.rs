@@ -252,7 +252,7 @@ fn a_cast_of_somebody_is_not_called_when_a_table_is_changed_before_it_is_read() 
             let snapshot = Snapshot::parse(&fs::read(&path).unwrap()).unwrap();
             let unseen = snapshot.unseen.iter().find(|unseen| unseen.what.contains("shop"));
             let why = &unseen.unwrap_or_else(|| panic!("{change}: {:?}", snapshot.unseen)).why;
-            assert!(why.contains("dropped or changed meanwhile"), "{change}: {why}");
+            assert!(why.contains("dropped or changed in the meantime"), "{change}: {why}");
             assert_eq!(table(&snapshot, "odd").sample.as_ref().unwrap().rows.len(), 20_000, "{change}");
             assert_eq!(spilled(), before, "{change}");
             let evaluated = |name: &str| {

@@ -51,7 +51,7 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_read() {
     assert!(said.contains(&path("missing:")) && said.contains("No such file"), "{said}");
     assert!(!said.contains(".tmp"), "{said}");
     let said = refused(&["advise", "--snapshot", &seen, "--html", &path("")]);
-    assert!(said.contains("directory") && said.contains("add a name"), "{said}");
+    assert!(said.contains("directory") && said.contains("add a file name"), "{said}");
     let said = refused(&["advise", "host=/nowhere dbname=x", "--price", "storage=cheap"]);
     assert!(said.contains("--price"), "{said}");
 }

@@ -330,13 +330,13 @@ fn a_server_that_will_not_do_is_refused_before_anything_is_restored() {
     let version = format!("is {}", other.version);
     refused(&mut space.verify(&other, &[]), &["needs PostgreSQL 15", &version, "--server-bin"]);
     let missing = ServerBinaries { bin: space.path("nowhere"), ..server.clone() };
-    refused(&mut space.verify(&missing, &[]), &["needs PostgreSQL 15", "nowhere", "no program postgres"]);
+    refused(&mut space.verify(&missing, &[]), &["needs PostgreSQL 15", "nowhere", "no postgres executable"]);
     refused(&mut space.verify(&server, &["--set", "shared_buffers"]), &["--set", "NAME=VALUE"]);
     let report = space.path("nowhere/report.json");
     refused(&mut space.verify(&server, &["--report", report.to_str().unwrap()]), &["nowhere", "directory"]);
     // Nobody writes there, before or after the hours that a verification may take.
     let words = ["--report", "/proc/report.json"];
-    refused(&mut space.verify(&server, &words), &["/proc", "the report cannot be written"]);
+    refused(&mut space.verify(&server, &words), &["/proc", "cannot write the report"]);
     let mut command = space.verify(&server, &[]);
     refused(command.env("TMPDIR", space.path("nowhere")), &["socket", "Set TMPDIR"]);
     let full = space.folder("full");

@@ -445,8 +445,8 @@ fn files_that_are_too_large_or_gone_are_said_and_the_others_are_taken() {
     give(&debian.etc, debian.cluster.owner().uid, debian.cluster.owner().gid);
     let text = debian.backup_says("postgres", &[]);
     for part in [
-        "40-large.conf: it has more than 4 MiB",
-        "gone.conf: the configuration names it",
+        "40-large.conf: it is larger than 4 MiB",
+        "gone.conf: the configuration refers to it",
         "70-itself.conf: it includes",
     ] {
         assert!(text.contains(part), "{part}: {text}");

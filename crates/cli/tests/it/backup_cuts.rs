@@ -146,7 +146,7 @@ fn plan(relay: &Relay, rng: &mut Rng, bytes: u64) {
 
 /// Whether an error says which server or store was lost.
 fn is_clear(text: &str, what: &str) -> bool {
-    text.contains(what) && !text.contains("broken off") && !text.contains("panicked")
+    text.contains(what) && !text.contains("another thread failed") && !text.contains("panicked")
 }
 
 /// `bytes`: so many come over at least one of the connections.

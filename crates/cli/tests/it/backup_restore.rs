@@ -59,7 +59,7 @@ fn an_interrupted_restore_goes_on_and_mends_what_is_wrong() {
         assert!(refused(&[&words[..], &["--resume"]].concat()).contains("not empty"));
         // As if it had been killed at its very end. Nobody writes to it again: a server may have run there since.
         fs::write(into.join(MARKER), marker).unwrap();
-        assert!(refused(&[&words[..], &["--resume"]].concat()).contains("complete already"));
+        assert!(refused(&[&words[..], &["--resume"]].concat()).contains("already complete"));
         fs::remove_file(into.join(MARKER)).unwrap();
     });
     assert_eq!(copy.sql(SUMS).unwrap(), expected);

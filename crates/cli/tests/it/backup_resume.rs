@@ -200,7 +200,7 @@ fn a_writer_whose_backup_was_taken_over_or_removed_does_not_complete_it() {
     let kept = Kept::new(&[]);
     let repository = kept.repository();
     for (object, what) in
-        [("begun-0001.json", "taken this backup over"), ("removing.json", "removed this backup")]
+        [("begun-0001.json", "taken over this backup"), ("removing.json", "removed this backup")]
     {
         let slow = Slow::start(&kept, &repository, 1);
         let (name, place) = (slow.name(), slow.place.clone());
@@ -209,7 +209,7 @@ fn a_writer_whose_backup_was_taken_over_or_removed_does_not_complete_it() {
         assert!(code == Some(2) && text.contains(what), "{text}");
         assert!(!place.join("backup_manifest").exists());
         let text = refused(&["restore", &name, "--from", &repository, "--into", "/proc/x"]);
-        assert!(text.contains("not completed") || text.contains("being removed"), "{text}");
+        assert!(text.contains("this backup is incomplete") || text.contains("being removed"), "{text}");
     }
 }
 
@@ -247,7 +247,7 @@ fn of_two_that_go_on_with_a_backup_one_does_and_the_backup_is_whole() {
     assert!(both.iter().any(|output| output.status.success()), "{} {}", said(0), said(1));
     for output in &both {
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() || text.contains("another pgshrink goes on with it"), "{text}");
+        assert!(output.status.success() || text.contains("another pgshrink process is resuming it"), "{text}");
     }
     assert_eq!(state(&repository, &name), "whole");
     done(&["verify", &name, "--from", &repository]);

@@ -114,7 +114,7 @@ fn a_database_packed_and_unpacked_is_what_it_was_by_every_algorithm() {
         let container = there.join(database().orders.to_string()).join(CONTAINER);
         let before = fs::metadata(database().dir.join(database().orders.to_string())).unwrap().len();
         assert!(fs::metadata(container).unwrap().len() * 2 < before, "{algorithm}");
-        assert!(run(&[&"verify", &there], 0).contains("all whole"));
+        assert!(run(&[&"verify", &there], 0).contains("all intact"));
         run(&[&"unpack", &there, &back], 0);
         assert!(files(&back) == plain, "{algorithm}: files differ");
     }
@@ -125,9 +125,9 @@ fn what_is_there_is_never_written_to() {
     let dir = TempDir::new().unwrap();
     let there = dir.path().join("there");
     fs::create_dir(&there).unwrap();
-    assert!(run(&[&"pack", &database().dir, &there], 2).contains("is there already"));
+    assert!(run(&[&"pack", &database().dir, &there], 2).contains("already exists"));
     let inside = database().dir.join("inside");
-    assert!(run(&[&"pack", &database().dir, &inside], 2).contains("lies in what is to be copied"));
+    assert!(run(&[&"pack", &database().dir, &inside], 2).contains("is inside the directory to be copied"));
     assert!(!inside.exists());
     assert!(run(&[&"verify", &there], 2).contains("no container there"));
 }
@@ -178,7 +178,7 @@ fn damage_is_named_and_what_is_left_is_salvaged() {
     assert!(run(&[&"info", &segment], 1).contains("damaged"));
     let said = run(&[&"verify", &there], 1);
     assert!(
-        said.contains("next step: take the damaged containers from another copy, or pgshrink cfs salvage")
+        said.contains("next step: get the damaged containers from another copy, or run pgshrink cfs salvage")
     );
 
     // Unpacking leaves the relation out, says so, and what is left does not get the name of a whole one.
@@ -282,7 +282,7 @@ fn the_root_of_the_empty_container_that_it_once_was_is_not_taken_for_the_last() 
     }
     for command in ["verify", "info"] {
         let said = run(&[&command, &segment], 1);
-        assert!(said.contains("expected two whole roots at least, found one"), "{said}");
+        assert!(said.contains("expected at least two intact roots, found one"), "{said}");
     }
     let (new, plain) = (dir.path().join("salvaged"), dir.path().join("plain"));
     run(&[&"unpack", &"--no-manifest", &segment, &plain], 1);
@@ -432,14 +432,14 @@ fn tables_in_tablespaces_are_estimated_by_name_and_packed() {
     // Beside a running server nothing is packed.
     let (there, back) = (keep.path().join("all"), keep.path().join("all-back"));
     let refused = run(&[&"pack", &cluster.data_dir(), &there], 2);
-    assert!(refused.contains("postmaster.pid") && refused.contains("a server runs here"), "{refused}");
+    assert!(refused.contains("postmaster.pid") && refused.contains("a server is running here"), "{refused}");
     cluster.stop(Stop::Fast).unwrap();
 
     // The link in pg_tblspc is followed, and the report says so.
     let said = run(&[&"pack", &cluster.data_dir(), &there], 0);
-    assert!(said.contains("is a link; what it leads to") && said.contains("elsewhere"), "{said}");
+    assert!(said.contains("is a link; its target") && said.contains("elsewhere"), "{said}");
     assert!(there.join(&path).join(CONTAINER).is_file());
-    assert!(run(&[&"verify", &there], 0).contains("all whole"));
+    assert!(run(&[&"verify", &there], 0).contains("all intact"));
     let said = run(&[&"unpack", &there, &back], 0);
     assert!(said.contains("was a link to") && said.contains("here it is a directory"), "{said}");
     assert!(fs::read(back.join(&path)).unwrap() == fs::read(&file).unwrap());

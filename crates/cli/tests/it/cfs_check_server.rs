@@ -42,7 +42,7 @@ fn supported_servers_pass_with_their_version() {
         let output = cfs(&[&"check-server", &server.program("postgres")]).output().unwrap();
         let said = ended(&output, 0);
         let version = format!("PostgreSQL {}", server.version);
-        assert!(said.contains(&version) && said.contains("it can have compressed tables"), "{said}");
+        assert!(said.contains(&version) && said.contains("it supports compressed tables"), "{said}");
         let json = cfs(&[&"check-server", &"--json", &server.program("postgres")]).output().unwrap();
         let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
         assert!(
@@ -85,8 +85,8 @@ fn what_is_no_server_or_no_whole_executable_is_an_error() {
     let (_dir, path, data) = server();
     assert!(checked(&path, b"#!/bin/sh\n", 2).contains("found a script; next step: name the program"));
     assert!(checked(&path, b"", 2).contains("expected an ELF executable"));
-    assert!(checked(&path, &data[..100], 2).contains("not a whole ELF file"));
-    assert!(checked(&path, &data[..data.len() / 2], 2).contains("not a whole ELF file"));
+    assert!(checked(&path, &data[..100], 2).contains("not a complete ELF file"));
+    assert!(checked(&path, &data[..data.len() / 2], 2).contains("not a complete ELF file"));
     let missing = cfs(&[&"check-server", &path.with_extension("gone")]).output().unwrap();
     assert!(ended(&missing, 2).contains("No such file"));
     // This program is linked as it should be, and no server.

@@ -33,9 +33,9 @@ fn both_refuse(tree: &Path, key: &Path, more: &[&str], name: &str) {
     let unpack = cfs(&[&"unpack", &"--key-file", &key, &tree, &back]).args(more).output().unwrap();
     for output in [verify, unpack] {
         let said = ended(&output, 2);
-        assert!(said.contains("expected something sealed, as a key was given; found"), "{said}");
-        assert!(said.contains(name) && said.contains("leave --key-file"), "{said}");
-        assert!(!said.contains("all whole"), "{said}");
+        assert!(said.contains("expected an encrypted container, because a key was given; found"), "{said}");
+        assert!(said.contains(name) && said.contains("leave out --key-file"), "{said}");
+        assert!(!said.contains("all intact"), "{said}");
     }
     assert!(!back.exists());
 }
@@ -76,13 +76,13 @@ fn with_a_key_what_is_not_sealed_is_an_error() {
     both_refuse(&forged, &key, &[], "base/5/16384");
     let new = dir.path().join("new");
     let said = run(&[&"salvage", &"--key-file", &key, &forged.join("base/5/16384"), &new], 2);
-    assert!(said.contains("expected something sealed") && !new.exists(), "{said}");
+    assert!(said.contains("expected an encrypted container") && !new.exists(), "{said}");
     // The variable is a key as well.
     let output = cfs(&[&"verify", &plain]).env("PG_CIPHER_KEY", "5a".repeat(32)).output().unwrap();
-    assert!(ended(&output, 2).contains("expected something sealed"));
+    assert!(ended(&output, 2).contains("expected an encrypted container"));
     // Both trees are whole by their own rules.
-    assert!(run(&[&"verify", &"--key-file", &key, &sealed], 0).contains("all whole"));
-    assert!(run(&[&"verify", &plain], 0).contains("all whole"));
+    assert!(run(&[&"verify", &"--key-file", &key, &sealed], 0).contains("all intact"));
+    assert!(run(&[&"verify", &plain], 0).contains("all intact"));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_live_servers_tablespace_is_refused_by_whatever_link_it_is_named() {
     let inside = "PG_15_202209061/5";
     let refused = |output: std::process::Output| {
         let said = ended(&output, 2);
-        assert!(said.contains("a server runs here") && said.contains("data/postmaster.pid"), "{said}");
+        assert!(said.contains("a server is running here") && said.contains("data/postmaster.pid"), "{said}");
         assert!(!there.exists());
     };
     for source in [
@@ -196,7 +196,7 @@ fn a_tablespace_link_that_leads_nowhere_is_refused_unless_forced() {
     assert!(said.contains("pg_tblspc/16399: expected a link to a directory"), "{said}");
     assert!(said.contains(space.to_str().unwrap()) && said.contains("No such file"), "{said}");
     fs::write(&space, "a file").unwrap();
-    assert!(run(&[&"pack", &data, &there], 2).contains("it is no directory"));
+    assert!(run(&[&"pack", &data, &there], 2).contains("it is not a directory"));
     fs::remove_file(&space).unwrap();
     assert!(!there.exists() && !dir.path().join("there.incomplete").exists());
     let said = run(&[&"pack", &"--force", &data, &there], 0);
@@ -279,7 +279,7 @@ fn a_key_file_with_blanks_around_the_key_and_one_that_is_a_directory() {
     let blanks = key(dir.path(), "blanks", &format!(" {}\n\n", "5a".repeat(32)));
     let there = dir.path().join("there");
     run(&[&"pack", &"--seal", &"--key-file", &blanks, &data, &there], 0);
-    assert!(run(&[&"verify", &"--key-file", &bare, &there], 0).contains("all whole"));
+    assert!(run(&[&"verify", &"--key-file", &bare, &there], 0).contains("all intact"));
     let folder = dir.path().join("folder");
     fs::create_dir(&folder).unwrap();
     for mode in [0o755, 0o700] {
@@ -303,7 +303,7 @@ fn differences_say_what_was_expected_what_was_found_and_what_to_do() {
         "base/5/PG_VERSION: expected a file of 3 bytes with sha256 238903180cc104ec..., found nothing",
         "extra: expected nothing, found a file of 0 bytes with sha256 e3b0c44298fc1c14...",
         "/PG_VERSION: expected a file of 3 bytes with sha256 238903180cc104ec..., found a file of 3 bytes with sha256 e6c21e8d260fe718...",
-        "next step: take the listed files from another copy",
+        "next step: get the listed files from another copy",
     ];
     let back = dir.path().join("back");
     for said in [run(&[&"verify", &there], 1), run(&[&"unpack", &there, &back], 1)] {

@@ -67,7 +67,7 @@ fn what_is_no_capture_is_an_error() {
     for (path, flags, expected) in [
         (&path, &[][..], "a direction of 0 or 1"),
         (&directory.path().join("gone"), &[], "No such file"),
-        (&golden("off"), &["--connection=77"], "no such connection"),
+        (&golden("off"), &["--connection=77"], "does not contain this connection"),
     ] {
         let (code, _, errors) = decode(path, flags);
         assert_eq!(code, Some(2), "{errors}");

@@ -297,7 +297,7 @@ fn a_run_says_why_its_session_was_plain_and_keeps_quiet_when_told_so() {
         assert_eq!((code, &stdout[..]), (Some(0), "1"), "{stderr}");
         stderr
     };
-    let why = "pgshrink: 1 session not compressed: the server allows none of the algorithms asked for";
+    let why = "pgshrink: 1 session not compressed: the server allows none of the requested algorithms";
     assert_eq!(run(&[], &conninfo), why);
     assert_eq!(run(&["--quiet"], &conninfo), "");
     let direct = format!(
@@ -335,7 +335,7 @@ fn a_run_whose_command_goes_past_it_says_so_and_fails_if_compression_is_required
     // With another port than the stand-in's the client finds nothing at the private socket.
     let (code, _, stderr) = run(&[], &format!("{psql} -p 1 -U postgres -XAtc 'select 1'"));
     let told = stderr.contains("names its host or port itself (-h, -p")
-        && stderr.contains("takes PGHOST and PGPORT");
+        && stderr.contains("uses PGHOST and PGPORT");
     assert!(code == Some(2) && told, "{code:?} {stderr}");
     assert_eq!(run(&["--quiet"], &past), (Some(0), "1".to_owned(), String::new()));
     let (code, stdout, stderr) = run(&["--required"], &past);

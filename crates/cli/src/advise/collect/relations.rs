@@ -157,9 +157,10 @@ struct Size {
 pub(super) fn locked_away(relation: &Relation) -> Unseen {
     Unseen {
         what: shown(&relation.table),
-        why: "somebody holds or waits for an ACCESS EXCLUSIVE lock on it; its sizes are those of its last VACUUM or ANALYZE"
+        why: "another session holds or waits for an ACCESS EXCLUSIVE lock on it; its sizes are from its \
+            last VACUUM or ANALYZE"
             .to_owned(),
-        remedy: "run it again when that transaction is over".to_owned(),
+        remedy: "run it again after that transaction has ended".to_owned(),
     }
 }
 

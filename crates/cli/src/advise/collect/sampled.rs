@@ -95,11 +95,11 @@ impl Sampler<'_> {
         let name = &relation.sql_name;
         let (why, remedy) = if table.access_method != "heap" {
             (
-                format!("its access method is {}; rows of heap are understood", table.access_method),
+                format!("its access method is {}; only heap is supported", table.access_method),
                 String::new(),
             )
         } else if self.server.is_standby && table.is_unlogged {
-            ("a standby has no rows of unlogged tables".to_owned(), "look at the primary".to_owned())
+            ("unlogged tables have no rows on a standby".to_owned(), "run it on the primary".to_owned())
         } else if relation.can_use_schema != Some(true) {
             let schema = quoted(&table.schema);
             (
@@ -107,9 +107,9 @@ impl Sampler<'_> {
                 format!("GRANT USAGE ON SCHEMA {schema} TO {role};"),
             )
         } else if relation.can_select != Some(true) {
-            ("the role has no SELECT on all of it".to_owned(), format!("GRANT SELECT ON {name} TO {role};"))
+            ("the role does not have SELECT on the whole table".to_owned(), format!("GRANT SELECT ON {name} TO {role};"))
         } else if relation.hides_rows != Some(false) {
-            let why = "policies of row-level security hide rows from the role";
+            let why = "row-level security policies hide rows from the role";
             (why.to_owned(), format!("ALTER ROLE {role} BYPASSRLS;"))
         } else {
             return relation.is_populated;
@@ -140,7 +140,7 @@ impl Sampler<'_> {
             if let Err(refusal) = self.sample_one(relation, budget + more, &mut left, unseen)? {
                 let remedy = match refusal.kind {
                     RefusalKind::Denied => format!("GRANT pg_read_all_data TO {};", unseen.role()),
-                    RefusalKind::Locked => "run it again when that transaction is over".to_owned(),
+                    RefusalKind::Locked => "run it again after that transaction has ended".to_owned(),
                     _ => String::new(),
                 };
                 unseen.add(what, refusal.to_string(), remedy);

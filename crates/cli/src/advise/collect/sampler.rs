@@ -97,7 +97,7 @@ pub(super) fn sample(
             Round::Strange => {
                 return Err(Failure::new(
                     session.place(),
-                    "its rows are not of the shape that was asked for",
+                    "its rows do not have the expected structure",
                 ));
             }
             Round::Refused(run, refusal) => {
@@ -110,7 +110,7 @@ pub(super) fn sample(
             }
         }
     }
-    Err(Failure::new(session.place(), "it refused every question about a table"))
+    Err(Failure::new(session.place(), "it rejected every query about a table"))
 }
 
 struct Reader<'q> {

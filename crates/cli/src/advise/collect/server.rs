@@ -55,14 +55,14 @@ impl Rights {
         if !self.sees_statistics {
             unseen.push(Unseen {
                 what: "transactions of other roles, and databases without CONNECT".to_owned(),
-                why: "they are shown to members of pg_read_all_stats only".to_owned(),
+                why: "only members of pg_read_all_stats can see them".to_owned(),
                 remedy: format!("GRANT pg_monitor TO {};", self.role),
             });
         }
         if has_values && self.page_access() == PageAccess::None {
             unseen.push(Unseen {
                 what: "raw pages".to_owned(),
-                why: "the role may not execute pg_read_binary_file; figures of codecs are estimates from rows".to_owned(),
+                why: "the role may not execute pg_read_binary_file; codec results are estimated from rows".to_owned(),
                 remedy: format!(
                     "GRANT EXECUTE ON FUNCTION pg_catalog.pg_read_binary_file(text, bigint, bigint, boolean) TO {};",
                     self.role
@@ -82,14 +82,14 @@ pub(super) fn server(session: &mut Session) -> Result<(Server, Rights), Failure>
     }
     let found = session.documents::<Answer>(&query())?;
     let answer = session.must(found)?.pop();
-    let unknown = || Failure::new(session.place(), "it says nothing of itself");
+    let unknown = || Failure::new(session.place(), "it returned no information about itself");
     let Answer { mut server, mut rights } = answer.ok_or_else(unknown)?;
     server.version = session.version();
     rights.is_superuser = server.is_superuser;
     let block_size = server.settings.get("block_size").map_or("unknown", String::as_str);
     if block_size != BLOCK_SIZE {
         let reason =
-            format!("its pages have {block_size} bytes, expected {BLOCK_SIZE}: it cannot be advised on");
+            format!("its block size is {block_size}, expected {BLOCK_SIZE}: it is not supported");
         return Err(Failure::new(session.place(), reason));
     }
     // These read directories, which may be large or hidden: without them the rest is as good.

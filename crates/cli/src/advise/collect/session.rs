@@ -72,7 +72,7 @@ impl Session {
     pub(in crate::advise) fn connect(text: Option<&str>) -> Result<Session, Failure> {
         let bytes = text.unwrap_or_default().as_bytes();
         if !bytes.is_empty() && !conninfo::is_recognized(bytes) {
-            let what = "is no connection string; write \"host=db dbname=shop\" or postgresql://…";
+            let what = "is not a connection string; write \"host=db dbname=shop\" or postgresql://…";
             // It may be a URL with a password.
             return Err(Failure::new("CONNINFO", what));
         }
@@ -89,7 +89,7 @@ impl Session {
             let found = connection.parameter("server_version").unwrap_or("of an unknown version").to_owned();
             return Err(Failure::new(
                 format!("server {}", connection.place()),
-                format!("it is PostgreSQL {found}, expected {first} to {last}; a newer pgshrink may know it"),
+                format!("it is PostgreSQL {found}, expected {first} to {last}; a newer pgshrink may support it"),
             ));
         }
         opening::secure(&mut connection)?;
@@ -215,7 +215,7 @@ impl Session {
 
     fn parse<T: DeserializeOwned>(&self, json: &str) -> Result<T, Failure> {
         serde_json::from_str(json).map_err(|error| {
-            Failure::new(self.place(), format!("a query's answer is not of the expected shape: {error}"))
+            Failure::new(self.place(), format!("a query's result does not have the expected structure: {error}"))
         })
     }
 
@@ -274,11 +274,12 @@ impl std::fmt::Display for Refusal {
         let said = format!("{} (SQLSTATE {})", self.report.message, self.report.sqlstate);
         match self.kind {
             RefusalKind::Locked => {
-                write!(f, "somebody holds or waits for an ACCESS EXCLUSIVE lock, which is not waited for")
+                write!(f, "another session holds or waits for an ACCESS EXCLUSIVE lock, and pgshrink does \
+                    not wait for it")
             }
             RefusalKind::TimedOut => write!(f, "a query took longer than a minute: {said}"),
             RefusalKind::Conflict => write!(f, "the standby's replay canceled it several times: {said}"),
-            RefusalKind::Gone => write!(f, "it was dropped or changed meanwhile: {said}"),
+            RefusalKind::Gone => write!(f, "it was dropped or changed in the meantime: {said}"),
             RefusalKind::Denied | RefusalKind::Other => write!(f, "{said}"),
         }
     }

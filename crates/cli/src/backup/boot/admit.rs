@@ -37,7 +37,7 @@ pub(super) fn superuser(cluster: &Cluster<'_>) -> Result<String, Failure> {
             break;
         }
     }
-    let what = format!("a role for reading could not be made:\n{}", startup::last_lines(&said));
+    let what = format!("could not create a role for reading:\n{}", startup::last_lines(&said));
     match DAMAGE.iter().any(|text| said.contains(text)) {
         true => Err(Failure::damage("the restored cluster", what)),
         false => Err(Failure::new("--boot", what)),

@@ -86,7 +86,7 @@ impl Worker<'_, '_> {
                 match self.session.ask(&format!("SELECT count(*) FROM ONLY {quoted}"), Doing::Read)? {
                     Answer::Done(_) => {
                         let why =
-                            format!("its rows were counted, but not all its values could be read: {why}");
+                            format!("its rows were counted, but not all of its values could be read: {why}");
                         self.leave(Depth::NotRead, relation, &why);
                     }
                     Answer::Damage(why) => self.problem(relation, "read", why),

@@ -81,7 +81,7 @@ impl<'b> Cluster<'b> {
             if Instant::now() >= deadline {
                 let waited = self.timeout.as_secs();
                 let what =
-                    format!("the server is not ready after {waited} s; give it more with --boot-timeout");
+                    format!("the server is not ready after {waited} s; increase --boot-timeout");
                 return Err(Failure::new(
                     "--boot",
                     format!("{what}. Its log ends with:\n{}", self.last_lines()),
@@ -122,13 +122,13 @@ impl<'b> Cluster<'b> {
             match self.ended()? {
                 Some(status) if status.success() => break,
                 Some(_) => {
-                    let what = format!("it does not stop cleanly. Its log ends with:\n{}", self.last_lines());
+                    let what = format!("it did not stop cleanly. Its log ends with:\n{}", self.last_lines());
                     return Err(Failure::damage("the restored cluster", what));
                 }
                 None if Instant::now() >= deadline => {
                     return Err(Failure::new(
                         "--boot",
-                        "the server does not stop; give it more with --boot-timeout",
+                        "the server does not stop; increase --boot-timeout",
                     ));
                 }
                 None => thread::sleep(LOOK_PERIOD),

@@ -35,7 +35,7 @@ impl Interrupt {
     /// An error if a signal has come.
     pub(super) fn check(&self) -> Result<(), Failure> {
         match self.has_come() {
-            true => Err(Failure::new("interrupted", "the backup was not checked to its end")),
+            true => Err(Failure::new("interrupted", "the backup was not checked completely")),
             false => Ok(()),
         }
     }

@@ -41,7 +41,7 @@ impl Programs {
             Some(bin) => bin.display().to_string(),
             None => format!("PATH, /usr/lib/postgresql/{major}/bin, /usr/pgsql-{major}/bin"),
         };
-        let found = if found.is_empty() { "no program postgres".to_owned() } else { found.join("; ") };
+        let found = if found.is_empty() { "no postgres executable".to_owned() } else { found.join("; ") };
         let next = "Install that version, or name the directory of its programs with --server-bin";
         let reason =
             format!("this backup needs PostgreSQL {major}; looked in {looked}; found {found}. {next}");
@@ -87,7 +87,7 @@ fn version_of(program: &Path) -> Result<String, String> {
     let text = String::from_utf8_lossy(&done.stdout);
     match text.trim().split_once("(PostgreSQL) ") {
         Some((_, version)) if done.status.success() => Ok(version.to_owned()),
-        _ => Err("it does not tell a version of PostgreSQL".to_owned()),
+        _ => Err("it does not print a PostgreSQL version".to_owned()),
     }
 }
 

@@ -178,7 +178,7 @@ impl Reading<'_, '_> {
         let into =
             |report: Mutex<DatabaseReport>| report.into_inner().unwrap_or_else(PoisonError::into_inner);
         if self.database.is_invalid {
-            let why = "a DROP DATABASE was broken off; nobody can connect to it, and it can only be dropped";
+            let why = "an interrupted DROP DATABASE left it invalid: it cannot be connected to, only dropped";
             lock(&report).leave(Depth::NotChecked, "the database", why);
             return Ok(into(report));
         }

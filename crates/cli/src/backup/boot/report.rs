@@ -246,7 +246,7 @@ pub(super) fn check_folder(folder: &Path) -> Result<(), Failure> {
     match tempfile::NamedTempFile::new_in(folder) {
         Ok(_) => Ok(()),
         Err(error) => {
-            let what = format!("the report cannot be written there: {}", error.kind());
+            let what = format!("cannot write the report there: {}", error.kind());
             Err(Failure::new(folder.display(), what))
         }
     }

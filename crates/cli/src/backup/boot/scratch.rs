@@ -28,8 +28,8 @@ impl Scratch {
     pub(super) fn make(asked: Option<&Path>, keep: bool) -> Result<Scratch, Failure> {
         let sockets = private(&socket_base()).map_err(|error| {
             let what = format!(
-                "no directory for the server's socket could be made: {error}. Set TMPDIR to a directory that this user may \
-                 write to, of at most {SOCKET_BASE_BYTES_MAX} bytes"
+                "could not create a directory for the server's socket: {error}. Set TMPDIR to a directory \
+                 that this user may write to, of at most {SOCKET_BASE_BYTES_MAX} bytes"
             );
             Failure::new("--boot", what)
         })?;
@@ -87,7 +87,7 @@ impl Drop for Scratch {
             false => empty(&self.root),
         };
         if let Err(error) = removed {
-            eprintln!("pgshrink: {}: {error}; remove what is left of it", self.root.display());
+            eprintln!("pgshrink: {}: {error}; remove it yourself", self.root.display());
         }
     }
 }

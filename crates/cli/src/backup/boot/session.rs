@@ -100,14 +100,14 @@ impl Access<'_> {
                 let how = how.lines().next().unwrap_or_default();
                 return match how.starts_with("signal 9:") {
                     true => Answer::Unable(format!(
-                        "the server's process was killed, perhaps for want of memory: {how}"
+                        "a server process was killed, possibly by the out-of-memory killer: {how}"
                     )),
-                    false => Answer::Damage(format!("the server's process crashed: {how}")),
+                    false => Answer::Damage(format!("a server process crashed: {how}")),
                 };
             }
             thread::sleep(RETRY_PERIOD);
         }
-        Answer::Unable(format!("the server's process ended, and its log does not say how: {error}"))
+        Answer::Unable(format!("a server process ended, and the server's log does not say why: {error}"))
     }
 }
 
@@ -178,7 +178,7 @@ impl<'b> Session<'b> {
                 }
             }
         }
-        Ok(Answer::Unable("other processes of the server crashed again and again meanwhile".to_owned()))
+        Ok(Answer::Unable("other server processes crashed repeatedly in the meantime".to_owned()))
     }
 }
 

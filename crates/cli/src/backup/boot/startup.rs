@@ -27,11 +27,11 @@ const OF_THIS_MACHINE: &[(&str, &str)] = &[
     ("could not create any Unix-domain sockets", "Set TMPDIR to a directory for sockets"),
     ("database files are incompatible with server", "Name programs of the right build with --server-bin"),
     ("maximum number of prepared transactions", "Try --set max_prepared_transactions=1000"),
-    ("Permission denied", "Run as a user who may"),
+    ("Permission denied", "Run as a user with permission"),
     ("io_uring", "Try --set io_method=worker"),
     ("Input/output error", "See the system's log about the disk of the scratch space"),
 ];
-const CONFIGURATION: &str = "Give other settings: --set NAME=VALUE, or --set config_file=FILE";
+const CONFIGURATION: &str = "Change settings: --set NAME=VALUE, or --set config_file=FILE";
 const MEMORY: &str = "Try less: --set shared_buffers=128MB";
 
 /// The failure of a server that ended with this status instead of being ready.
@@ -41,7 +41,7 @@ pub(super) fn explain(log: &str, status: ExitStatus, programs: &Programs) -> Fai
     if let Some(library) = lacking_library(log) {
         let bin = programs.bin.display();
         let what = format!(
-            "the cluster's shared_preload_libraries name {library}, which the server in {bin} cannot load"
+            "the cluster's shared_preload_libraries contains {library}, which the server in {bin} cannot load"
         );
         let next = "Install it, or name the libraries to load: --set shared_preload_libraries=LIST";
         return Failure::new("--boot", shown(&format!("{what}. {next}")));

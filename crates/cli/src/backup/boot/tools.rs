@@ -50,14 +50,14 @@ fn tool(session: &mut Session<'_>, name: &str, schema: &str) -> Result<Result<To
         Ok(1..) => format!("ALTER EXTENSION {name} UPDATE"),
         Ok(0) => match count(session, &available)? {
             Ok(0) => {
-                return Ok(Err(format!("the server that was started does not have the extension {name}")));
+                return Ok(Err(format!("the server does not have the extension {name}")));
             }
             Ok(_) => format!("CREATE SCHEMA IF NOT EXISTS {schema}; CREATE EXTENSION {name} SCHEMA {schema}"),
             Err(why) => return Ok(Err(why)),
         },
     };
     if let Answer::Damage(why) | Answer::Unable(why) = session.ask(&make, Doing::Check)? {
-        return Ok(Err(format!("the extension {name} could not be made ready: {why}")));
+        return Ok(Err(format!("the extension {name} could not be set up: {why}")));
     }
     let functions = format!(
         "SELECT quote_ident(n.nspname), p.proname, max(p.pronargs) FROM pg_extension e \

@@ -71,7 +71,7 @@ fn what_another_writer_has_put_in_the_place_of_its_beginning_is_noticed() {
     let other = text.replace(&pid, &pid.replace(|digit: char| digit.is_ascii_digit(), "1"));
     assert!(other != text && other.len() == text.len(), "{text}");
     fs::write(&path, other).unwrap();
-    assert!(claim.check(&watched).unwrap_err().to_string().contains("taken this backup over"));
+    assert!(claim.check(&watched).unwrap_err().to_string().contains("taken over this backup"));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_backup_that_was_completed_is_not_taken_over() {
     let watched = Watched::quiet();
     let claim = complete(&watched);
     let error = Claim::take_over(&watched, (&claim.name, 1), SYSTEM).err().unwrap().to_string();
-    assert!(error.contains("completed meanwhile"), "{error}");
+    assert!(error.contains("completed in the meantime"), "{error}");
     assert_eq!(stage(&watched, &claim.name), Stage::Complete(0));
 }
 
@@ -103,7 +103,7 @@ fn a_backup_is_tried_so_often_and_no_more() {
     let watched = Watched::quiet();
     let claim = stored(&watched);
     let error = Claim::take_over(&watched, (&claim.name, ATTEMPTS_MAX), SYSTEM).err().unwrap().to_string();
-    assert!(error.contains("begin a new backup"), "{error}");
+    assert!(error.contains("start a new backup"), "{error}");
     assert_eq!(watched.calls("create").len(), 5, "nothing that no reader would see was written");
     assert!(Claim::take_over(&watched, (&claim.name, ATTEMPTS_MAX - 1), SYSTEM).unwrap().is_some());
 }

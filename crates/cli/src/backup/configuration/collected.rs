@@ -37,7 +37,7 @@ impl<'r> Collected<'r> {
         if file.area != Area::Configuration {
             return Ok(false);
         }
-        let unexpected = || Failure::damage(&file.path, "a pack has more of it than backup.json says");
+        let unexpected = || Failure::damage(&file.path, "a pack contains more of it than backup.json says");
         let content = self.contents.get(&file.path).ok_or_else(unexpected)?;
         let mut content = content.lock().map_err(|_| Failure::BrokenOff)?;
         let offset = usize::try_from(chunk.facts.offset).map_err(|_| unexpected())?;
@@ -54,7 +54,7 @@ impl<'r> Collected<'r> {
             let content = content.ok_or(Failure::BrokenOff)?;
             let found = Sha256(sha2::Sha256::digest(&content).into());
             if found != file.sha256 {
-                let what = format!("its SHA-256 is {found}, and backup.json says {}", file.sha256);
+                let what = format!("its SHA-256 is {found}, but backup.json says {}", file.sha256);
                 return Err(Failure::damage(path, what));
             }
             proved.push((file, content));

@@ -120,7 +120,7 @@ impl<'c> Finder<'c> {
         let mut is_unseen = false;
         while let Some(next) = self.queue.pop() {
             if self.seen.len() == LOOKS_MAX {
-                self.missing.add(&format!("more than {LOOKS_MAX} files are named"), &next.path);
+                self.missing.add(&format!("more than {LOOKS_MAX} files are referred to"), &next.path);
                 break;
             }
             if !self.seen.insert((next.path.clone(), next.syntax)) {
@@ -191,7 +191,7 @@ impl<'c> Finder<'c> {
                 return Ok(());
             }
             if (sum + content.len()) as u64 > BYTES_MAX {
-                self.missing.add("configuration files have more than 16 MiB together", &next.path);
+                self.missing.add("configuration files have more than 16 MiB in total", &next.path);
                 return Ok(());
             }
             self.files.push(ConfigurationFile {
@@ -216,11 +216,11 @@ impl<'c> Finder<'c> {
             Ok(found) => match found.bytes(0, 0).map(hex::decode) {
                 Some(None) => {
                     let what =
-                        "the server sent something else than the hexadecimal digits that were asked for";
+                        "the server sent something other than the expected hexadecimal digits";
                     Err(Failure::new(path.escape_debug(), what))
                 }
                 Some(Some(content)) if content.len() as u64 > FILE_BYTES_MAX => {
-                    self.missing.add("it has more than 4 MiB", &next.path);
+                    self.missing.add("it is larger than 4 MiB", &next.path);
                     Ok(None)
                 }
                 Some(Some(content)) => Ok(Some(content)),
@@ -254,13 +254,13 @@ impl<'c> Finder<'c> {
             }
         };
         if next.depth == DEPTH_MAX && !found.is_empty() {
-            self.missing.add(&format!("what it includes is more than {DEPTH_MAX} files deep"), &next.path);
+            self.missing.add(&format!("its includes are nested more than {DEPTH_MAX} levels deep"), &next.path);
             return Ok(());
         }
         let mut queue = Vec::new();
         for include in found {
             let Some(path) = absolute(&include.target, &next.path) else {
-                self.missing.add("it includes a file whose path is none", &next.path);
+                self.missing.add("it includes a file with an invalid path", &next.path);
                 continue;
             };
             let (role, depth) = (ConfigurationRole::Included, next.depth + 1);
@@ -317,7 +317,7 @@ impl<'c> Finder<'c> {
         let (Ok(data_directory), Ok(config_file)) =
             (String::from_utf8(data_directory.clone()), String::from_utf8(config_file))
         else {
-            missing.add("its name is not UTF-8, and nothing outside of it is taken", &data_directory);
+            missing.add("its name is not UTF-8, so nothing outside of it is backed up", &data_directory);
             return Ok((Found::default(), missing));
         };
         let tls = connection.query_params(TLS_FILES, &[])?;

@@ -53,7 +53,7 @@ impl Rights {
         );
         let found = connection.query_params(&sql, &[])?;
         let text = |column| found.text(0, column).map(str::to_owned);
-        let unknown = || Failure::new(place(connection), "it does not say which rights the role has");
+        let unknown = || Failure::new(place(connection), "it did not return the role's privileges");
         let (role, database) = text(0).zip(text(1)).ok_or_else(unknown)?;
         let has = RIGHTS.into_iter().zip(2..).filter(|(_, column)| found.text(0, *column) == Some("t"));
         Ok(Rights { has: has.map(|((right, ..), _)| right).collect(), role, database })
@@ -84,7 +84,7 @@ impl Lacks {
 
     /// Who lacks them, and who gives them.
     pub(super) fn who(&self) -> String {
-        format!("in the database {}, a superuser gives {} the rights by", self.database, self.role)
+        format!("in the database {}, a superuser can grant {} the privileges with", self.database, self.role)
     }
 
     /// What gives them.

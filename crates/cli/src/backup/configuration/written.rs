@@ -40,8 +40,8 @@ pub(in crate::backup) fn beside(args: &BackupArgs, found: &Found) -> Result<Opti
         if !record.files.is_empty() {
             let paths: Vec<_> = record.files.iter().map(|file| file.path.as_str()).collect();
             eprintln!(
-                "pgshrink: not in this backup, as they are outside of the data directory: {}. --configuration-into DIRECTORY \
-                 writes them beside it",
+                "pgshrink: not in this backup, because they are outside of the data directory: {}. Use \
+                 --configuration-into DIRECTORY to write them beside it",
                 paths.join(", ")
             );
         }
@@ -99,7 +99,7 @@ pub(in crate::backup) fn check_apart<'p>(
         let there = whole(other)?;
         if here.starts_with(&there) || there.starts_with(&here) {
             let what =
-                format!("expected a directory apart from {}, for configuration alone", other.display());
+                format!("expected a directory outside of {}, for configuration only", other.display());
             return Err(Failure::new(folder.display(), what));
         }
     }
@@ -135,8 +135,9 @@ pub(in crate::backup) fn hints(
             let paths = found.files.iter().map(|file| &file.path).chain(&found.directories);
             let first = paths.map(|path| path.escape_debug()).next();
             lines.push(format!(
-                "the backup has {} from outside of the data directory, such as {}. The server needs what its \
-                 configuration names to start: restore --configuration-into DIRECTORY writes it",
+                "the backup has {} from outside of the data directory, such as {}. The server needs the \
+                 files that its configuration refers to before it can start: restore --configuration-into \
+                 DIRECTORY writes them",
                 counted(found.files.len()),
                 first.map(|path| path.to_string()).unwrap_or_default()
             ));
@@ -151,7 +152,7 @@ pub(in crate::backup) fn hints(
     if let Some(known) = known.filter(|known| !known.absent.is_empty()) {
         let names: Vec<_> = known.absent.iter().map(|path| path.escape_debug().to_string()).collect();
         lines.push(format!(
-            "the configuration names files that the backup does not have: {}",
+            "the configuration refers to files that the backup does not have: {}",
             names.join(", ")
         ));
     }
@@ -163,9 +164,9 @@ pub(in crate::backup) fn hints(
         let place = known.map(|known| format!(" It was {}.", known.config_file.escape_debug()));
         let place = place.unwrap_or_default();
         lines.push(format!(
-            "the backup has no postgresql.conf, which a server needs to start, nor what lay beside it.{place} Put one into {}, \
-             with a pg_hba.conf, or name those of the server: postgres -D {} -c config_file=FILE -c hba_file=FILE -c \
-             ident_file=FILE",
+            "the backup has no postgresql.conf, which a server needs to start, nor the files beside \
+             it.{place} Put one into {}, with a pg_hba.conf, or name those of the server: postgres -D {} \
+             -c config_file=FILE -c hba_file=FILE -c ident_file=FILE",
             into.display(),
             into.display()
         ));

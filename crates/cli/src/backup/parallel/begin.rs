@@ -49,7 +49,7 @@ pub(super) fn begin(control: &mut Connection, options: &Options<'_>) -> Result<B
     let at = control.query_params(sql, &[])?;
     let start = Position::from_row(&[started.bytes(0, 0), at.bytes(0, 0)])?;
     if tablespaces(control)? != found {
-        let what = "a tablespace was made or dropped while the backup began; run it again";
+        let what = "a tablespace was created or dropped while the backup started; run it again";
         return Err(Failure::new(place(control), what));
     }
     let spaces: Vec<_> = found.iter().filter_map(in_place).collect();
@@ -70,7 +70,7 @@ fn has_checksums(control: &mut Connection) -> Result<bool, Failure> {
     match found.text(0, 0) {
         Some("on") if !is_usual => {
             eprintln!(
-                "pgshrink: the server has segments of {} and blocks of {} bytes: checksums of pages are not verified",
+                "pgshrink: the server has segments of {} and blocks of {} bytes: page checksums are not verified",
                 found.text(0, 1).unwrap_or("?"),
                 found.text(0, 2).unwrap_or("?")
             );

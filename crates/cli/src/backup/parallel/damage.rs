@@ -33,10 +33,11 @@ impl Damage {
             if number < PAGES_NAMED_MAX {
                 let WrongPage { block, stored, computed } = page;
                 eprintln!(
-                    "pgshrink: {path}: the checksum of block {block} is {stored:04x}, and its content has {computed:04x}"
+                    "pgshrink: {path}: the checksum of block {block} is {stored:04x}, but its content has \
+                     {computed:04x}"
                 );
             } else if number == PAGES_NAMED_MAX {
-                eprintln!("pgshrink: {path}: more blocks of it have wrong checksums");
+                eprintln!("pgshrink: {path}: more of its blocks have wrong checksums");
             }
         }
         if let Ok(mut found) = self.0.lock() {
@@ -59,8 +60,8 @@ impl Damage {
         }
         let more = if found.files > found.named.len() as u64 { ", …" } else { "" };
         let what = format!(
-            "{} pages in {} files have wrong checksums: {}{more}. The server's storage has changed them. Restore them from an \
-             older backup; --no-verify-checksums makes a backup that has them as they are",
+            "{} pages in {} files have wrong checksums: {}{more}. They are damaged on the server. Restore \
+             them from an older backup; --no-verify-checksums backs them up as they are",
             found.pages,
             found.files,
             found.named.join(", ")

@@ -53,7 +53,7 @@ pub(super) fn read_control(
         match control::check(&file) {
             Ok(found) if found == system => return kept.file(listed, &file),
             Ok(found) => {
-                let what = format!("it is of the cluster {found}, and the server of {system}");
+                let what = format!("it belongs to the cluster {found}, but the server to {system}");
                 return Err(Failure::new("global/pg_control", what));
             }
             // It is being written.
@@ -83,8 +83,8 @@ impl Stopped {
         let label = &self.label;
         if label.start != start.lsn || label.start_timeline != start.timeline {
             let what = format!(
-                "it began at {} on timeline {}, and its label says {} on timeline {}: the standby has come to another \
-                 timeline meanwhile; back it up again",
+                "it started at {} on timeline {}, but its label says {} on timeline {}: the standby has \
+                 moved to another timeline in the meantime; back it up again",
                 start.lsn, start.timeline, label.start, label.start_timeline
             );
             return Err(Failure::new("the backup", what));
@@ -98,7 +98,7 @@ impl Stopped {
         if outside.into_iter().eq(map.iter()) {
             return Ok(());
         }
-        let what = "its tablespace_map has other tablespaces than were read; run it again";
+        let what = "its tablespace_map has other tablespaces than those that were read; run it again";
         Err(Failure::new("the backup", what))
     }
 
@@ -152,6 +152,6 @@ fn an_end_that_does_not_fit_the_beginning_is_refused() {
         vec![one, space(16_390, b"/srv/moved")],
     ] {
         let error = stopped.check(start, &spaces).unwrap_err().to_string();
-        assert!(error.contains("other tablespaces than were read"), "{error}");
+        assert!(error.contains("other tablespaces than those that were read"), "{error}");
     }
 }

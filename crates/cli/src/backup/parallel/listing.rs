@@ -124,7 +124,7 @@ impl Lead<'_> {
         if is_standby == self.was_standby {
             return Ok(());
         }
-        Err(Failure::new("the backup", "the standby was promoted meanwhile; back it up again"))
+        Err(Failure::new("the backup", "the standby was promoted in the meantime; back it up again"))
     }
 }
 
@@ -132,7 +132,7 @@ fn entry(batch: &Table, row: usize) -> Result<Entry<'_>, Failure> {
     let number = |column: usize| batch.text(row, column).and_then(|text| text.parse::<i64>().ok());
     let (Some(name), Some(size)) = (batch.bytes(row, 0), number(1).and_then(|size| size.try_into().ok()))
     else {
-        return Err(Failure::new("pg_ls_dir", "the server's answer is not the list of a directory"));
+        return Err(Failure::new("pg_ls_dir", "the server's answer is not a directory listing"));
     };
     // A filesystem may have times that no calendar has.
     let modified = ServerTime::from_unix_seconds(number(2).unwrap_or(0)).unwrap_or(ServerTime::MIN);

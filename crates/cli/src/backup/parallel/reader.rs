@@ -190,7 +190,7 @@ impl Reader<'_, '_> {
                 Ok(())
             }
             UNTRANSLATABLE => {
-                let what = "its name is no text in the encoding of the database; use --route stream";
+                let what = "its name is not valid in the encoding of the database; use --route stream";
                 Err(Failure::new(path, format!("{report}\n{what}")))
             }
             _ => Err(Failure::new(path, format!("the server cannot read it: {report}"))),

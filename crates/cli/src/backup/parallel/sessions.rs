@@ -69,7 +69,7 @@ impl Sessions {
             readers.push(reader);
         }
         let catalog_version = identity.text(0, 2).and_then(|text| text.parse().ok());
-        let unknown = || Failure::new(place(&control), "it does not say its catalog version");
+        let unknown = || Failure::new(place(&control), "it did not return its catalog version");
         Ok(Sessions { catalog_version: catalog_version.ok_or_else(unknown)?, control, readers })
     }
 
@@ -89,7 +89,7 @@ impl Sessions {
 pub(in crate::backup) fn set_up(connection: &mut Connection) -> Result<Table, Failure> {
     connection.simple_query(SETTINGS)?;
     let mut identity = connection.simple_query(IDENTITY)?;
-    identity.pop().ok_or_else(|| Failure::new(place(connection), "it does not say which cluster it is"))
+    identity.pop().ok_or_else(|| Failure::new(place(connection), "it did not return its system identifier"))
 }
 
 /// Whether the slot of the WAL connection is of this server.
@@ -102,7 +102,7 @@ fn check_wal(control: &mut Connection, wal: &WalConnection) -> Result<(), Failur
 }
 
 fn elsewhere(connection: &Connection) -> Failure {
-    Failure::new(place(connection), "a connection came to another server than the first; name one host")
+    Failure::new(place(connection), "a connection reached a different server than the first one; name one host")
 }
 
 /// Refuses a role that lacks a right, and says what to run.
@@ -127,7 +127,8 @@ pub(in crate::backup) fn check_rights(connection: &mut Connection) -> Result<(),
         return Ok(());
     }
     let what = format!(
-        "{role} lacks rights that --route parallel needs; in the database {}, a superuser gives them by\n  {}",
+        "{role} lacks privileges that --route parallel needs; in the database {}, a superuser can grant \
+         them with\n  {}",
         text(2).unwrap_or("?"),
         orders.join("\n  ")
     );

@@ -52,7 +52,7 @@ fn what_goes_to_one_filesystem_is_added_up() {
     check_space([(&*one, two_thirds)].into_iter()).unwrap();
     check_space([(&*one, two_thirds), (&*other, 0)].into_iter()).unwrap();
     let error = check_space([(&*one, two_thirds), (&*other, two_thirds)].into_iter()).unwrap_err();
-    assert!(error.to_string().contains("are needed on its filesystem"), "{error}");
+    assert!(error.to_string().contains("not enough space on its filesystem"), "{error}");
 }
 
 #[test]

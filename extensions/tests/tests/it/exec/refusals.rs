@@ -17,7 +17,7 @@ fn a_running_server_is_refused_but_for_reading() {
         let data = server.cluster.data_dir();
         let (code, said) = outcome(exec(&server.cluster, &[], "cp").arg("-a").arg(&data).arg("/nowhere"));
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("a server runs here. Stop it; --read-only"), "{said}");
+        assert!(said.contains("a server is running here. Stop it, or use --read-only"), "{said}");
         let file = server.sql("select pg_relation_filepath('t')");
         let copy = server.directory("copies").join("copy");
         done(
@@ -65,7 +65,7 @@ fn programs_that_cannot_be_hooked_and_wrong_directories_are_refused() {
         }
         refused(&there, &scripts, "found: a directory");
         fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
-        refused(&there, &other, "found: a file that nobody may execute");
+        refused(&there, &other, "found: a file without execute permission");
         refused(&there, &scripts.join("missing"), "found: No such file");
         refused(
             &["--data-directory", "/tmp"],
@@ -77,7 +77,7 @@ fn programs_that_cannot_be_hooked_and_wrong_directories_are_refused() {
             Path::new("cp"),
             "expected a data directory; found: No such file",
         );
-        refused(&[], Path::new("cp"), "found none: the program is given no -D");
+        refused(&[], Path::new("cp"), "found none: the program has no -D option");
         let library = ["--library", "/no/such.so", there[0], there[1]];
         refused(&library, Path::new("cp"), "/no/such.so: No such file");
     });

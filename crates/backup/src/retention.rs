@@ -114,9 +114,9 @@ pub enum Lease {
 /// What is to be kept. A backup that any rule keeps is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// So many of the newest complete backups of each system.
+    /// This many of the newest complete backups of each system.
     pub keep_last: Option<u32>,
-    /// Complete backups that ended at most so many days before the newest one of their system.
+    /// Complete backups that ended within this many days before the newest one of their system.
     pub keep_days: Option<u32>,
     /// The local time. Where the newest backup seems to be from the future, ages are measured from here: a
     /// server's clock that was ahead makes no backup old then. A local clock that is ahead changes nothing,

@@ -24,7 +24,7 @@ pub enum Algorithm {
     Lzfse,
 }
 
-/// A level in its algorithm's own scale. For LZ4 it is an acceleration: higher is faster and worse.
+/// A level in its algorithm's own scale. For LZ4 it is an acceleration: higher is faster and compresses less.
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug, PartialOrd, Ord)]
 pub struct Level(pub i32);
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::algorithm::{Algorithm, Choice, LevelRange};
 use crate::limits::{LIST_BYTES_MAX, LIST_ITEMS_MAX, QUOTED_BYTES_MAX};
 
-/// An ordered list of algorithms with levels, best liked first, without duplicates.
+/// An ordered list of algorithms with levels, in order of preference, without duplicates.
 ///
 /// ```text
 /// list  = [ item *( "," item ) ]        at most 16 items, 1024 bytes; empty text is the empty list

@@ -28,13 +28,13 @@ pub struct GatewayConfig {
     pub servers: Vec<ServerConfig>,
     /// Allowed algorithms with levels; empty: nobody gets compression.
     pub libpq_compression: String,
-    /// Certificate for clients; without it SSLRequest is answered `N`.
+    /// Certificate for client connections; without it SSLRequest is answered `N`.
     pub tls: Option<ListenTlsConfig>,
-    /// Lets clients that are not local use sessions that the server opened without a challenge (trust, peer).
+    /// Admits remote clients even if the server did not ask for a password or certificate (trust, peer).
     pub allow_unchallenged: bool,
-    /// Addresses or networks (`10.0.0.0/8`) of proxies whose PROXY protocol header is believed, and required.
+    /// Addresses or networks (`10.0.0.0/8`) of proxies whose PROXY protocol header is trusted and required.
     pub trusted_proxies: Vec<String>,
-    /// Startup parameters that are taken out before the server sees them.
+    /// Startup parameters that are removed before the server sees them.
     pub ignore_startup_parameters: Vec<String>,
     /// Admin console.
     pub admin: AdminConfig,
@@ -50,11 +50,11 @@ pub struct GatewayConfig {
     pub tcp: TcpConfig,
     /// Worker threads; none: one per processor.
     pub workers: Option<usize>,
-    /// Compresses nothing, and measures what compression would have saved.
+    /// Compresses nothing, and measures what compression would save.
     pub observe: bool,
-    /// Where the totals of days are kept; empty: in memory only.
+    /// File for daily totals; empty: in memory only.
     pub observe_file: PathBuf,
-    /// Processor time that measuring may take, in percent of a processor for each worker.
+    /// Maximum processor time for measuring, in percent of one processor per worker.
     pub observe_cpu_percent: f64,
     /// Between two writes of the file, in seconds.
     pub observe_write_s: u64,
@@ -107,16 +107,16 @@ pub struct ConnectorConfig {
     pub listen: Vec<String>,
     /// Unix sockets.
     pub unix_socket: Option<UnixSocketConfig>,
-    /// Where sessions go: tried in order until one accepts the connection.
+    /// Gateways (or servers) to connect to: tried in order until one accepts the connection.
     #[serde(rename = "target")]
     pub targets: Vec<TargetConfig>,
-    /// What to ask for, best liked first.
+    /// Algorithms to ask for, in order of preference.
     pub compression: String,
-    /// How to ask: `ack` or `restart`.
+    /// How to negotiate compression: `ack` or `restart`.
     pub dialect: String,
-    /// Refuses sessions that would go on without compression.
+    /// Refuses a session if the other end does not agree to compression.
     pub required: bool,
-    /// Certificate for clients; without it SSLRequest is answered `N`.
+    /// Certificate for client connections; without it SSLRequest is answered `N`.
     pub tls: Option<ListenTlsConfig>,
     /// Admin console.
     pub admin: AdminConfig,
@@ -389,9 +389,9 @@ pub struct TargetTlsConfig {
     pub sslrootcert: Option<PathBuf>,
     /// Own certificate chain (PEM).
     pub sslcert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key (PEM) of the certificate.
     pub sslkey: Option<PathBuf>,
-    /// How TLS begins.
+    /// How TLS is negotiated.
     pub sslnegotiation: SslNegotiation,
     /// The name to ask for and check instead of `host`.
     pub sslhost: Option<String>,
@@ -403,15 +403,15 @@ pub struct TargetTlsConfig {
 pub struct ListenTlsConfig {
     /// Certificate chain (PEM).
     pub cert: PathBuf,
-    /// Its key (PEM).
+    /// Private key (PEM) of the certificate.
     pub key: PathBuf,
-    /// Authorities (PEM) whose client certificates are accepted.
+    /// CA certificates (PEM) that may sign client certificates.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
     /// Refuses clients without a certificate from `client_ca`.
     #[serde(default)]
     pub require_client_cert: bool,
-    /// Refuses clients that are not local and do not use TLS.
+    /// Refuses remote clients that do not use TLS.
     #[serde(default)]
     pub required: bool,
 }
@@ -421,13 +421,13 @@ pub struct ListenTlsConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
-    /// The database name that reaches it; empty: there is no console.
+    /// Database name of the console; empty: no console.
     pub database: String,
-    /// Users that may change things.
+    /// Users that may run commands that change something.
     pub admin_users: Vec<String>,
-    /// Users that may look.
+    /// Users with read-only access.
     pub stats_users: Vec<String>,
-    /// Users and passwords (or SCRAM verifiers) in the form of pgbouncer's `userlist.txt`.
+    /// Users and passwords (or SCRAM verifiers) in the format of pgbouncer's `userlist.txt`.
     pub password_file: Option<PathBuf>,
     /// False: a password is needed on the Unix socket too. For machines where a pooler or proxy that serves others runs
     /// as the same system user.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct SslParameters {
     /// Whether to encrypt, and whether to insist.
     pub mode: SslMode,
-    /// How TLS begins.
+    /// How TLS is negotiated.
     pub negotiation: SslNegotiation,
     /// What the server's certificate is verified against, in every mode.
     pub root_cert: RootCertificate,

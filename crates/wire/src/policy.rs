@@ -78,7 +78,7 @@ impl MessageTypes {
 pub struct Policy {
     /// Which messages may ride in a frame.
     pub types: MessageTypes,
-    /// Smallest group of pending messages that is tried at a flush.
+    /// Groups of pending messages smaller than this are not compressed at a flush.
     pub group_size_min: usize,
     /// Raw bytes in one frame at most.
     pub frame_size: usize,

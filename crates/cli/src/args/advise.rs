@@ -9,99 +9,105 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use std::path::PathBuf;
 
-/// Say what a database's layout wastes, in measured bytes, and the SQL that gets them back.
+/// Measure how many bytes a database's layout wastes, and print the SQL to reclaim them.
 ///
-/// Connects read-only, reads catalogs, sizes, and a bounded sample of each table's blocks, and changes nothing. No transaction
-/// of it is longer than a minute, and it waits for nobody's lock: a table that is locked is left out and listed. It works with
-/// SELECT on some tables only, on standbys, and on managed services; what it could not see, and what it would take, is
-/// in the report.
+/// Connects read-only, reads catalogs, sizes and a bounded sample of each table's blocks, and changes nothing. No
+/// transaction lasts longer than a minute. It does not wait for a lock for more than a second; a locked table is
+/// skipped and listed. It also works with SELECT on only some tables, on standbys and on managed services. The report
+/// lists what it could not read and the privileges it would need.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
-    /// How to connect: "host=db dbname=shop" or postgresql://…, as for psql; without it, as PGHOST and its relatives say
+    /// How to connect: "host=db dbname=shop" or postgresql://…, as for psql; default: PGHOST and the other libpq
+    /// variables
     #[arg(value_name = "CONNINFO", env = "PGSHRINK_ADVISE_CONNINFO", hide_env_values = true)]
     pub conninfo: Option<String>,
-    /// Keep what was seen of the database in this file, as JSON; compressed if its name ends in .zst
+    /// Save the collected data to this file, as JSON; compressed if its name ends in .zst
     ///
-    /// The same file gives the same advice. It has the sampled rows in it, so only its owner may read it: see --no-values.
+    /// The same file gives the same advice. It contains sampled rows, so only its owner may read it: see --no-values.
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_SAVE", help_heading = "Snapshot")]
     pub save: Option<PathBuf>,
-    /// Take what was seen from a file of --save, and connect to nothing
+    /// Use a file written by --save instead of connecting
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_SNAPSHOT", help_heading = "Snapshot")]
     pub snapshot: Option<PathBuf>,
-    /// Read sizes alone: no values, no pages; literals in expressions are replaced by $1, $2 and so on
+    /// Read only sizes, no values or pages; literals in expressions are replaced by $1, $2 and so on
     ///
-    /// Rules that need values (types, documents, codecs) find nothing then, and rewrites come without a script.
+    /// Rules that need values (types, documents, codecs) find nothing then, and there are no scripts for rewrites.
     #[arg(long, env = "PGSHRINK_ADVISE_NO_VALUES", help_heading = "Snapshot")]
     pub no_values: bool,
     /// Print one JSON document instead of a table
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Print the SQL of all proposals, in the order in which it is to be run, instead of a table
+    /// Print the SQL of all proposals, in the order in which to run it, instead of a table
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub sql: bool,
-    /// With --sql: write tables anew while they are in use, in steps that can be run again; only the exchange locks, for moments
+    /// With --sql: rewrite tables while they are in use, in repeatable steps; only the final swap takes an exclusive
+    /// lock, briefly
     ///
-    /// It takes a primary key, and room for a second table. Where a table cannot be written anew in this way, the script says why.
+    /// This needs a primary key, and space for a second table. If a table cannot be rewritten in this way, the script
+    /// says why.
     #[arg(long, requires = "sql", help_heading = "Output")]
     pub online: bool,
-    /// Write the report as one HTML file, too
+    /// Also write the report as one HTML file
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_HTML", help_heading = "Output")]
     pub html: Option<PathBuf>,
-    /// Draw every part of pgshrink in the report of --html: a file of bytes before and after, as make demo writes it
+    /// Show every part of pgshrink in the --html report, from a file of bytes before and after, as make demo writes it
     #[arg(long, value_name = "FILE", hide = true)]
     pub figures: Option<PathBuf>,
-    /// Write the picture of --figures alone, as SVG, and do nothing else
+    /// Write only the picture of --figures, as SVG, and do nothing else
     #[arg(long, value_name = "FILE", hide = true, requires = "figures")]
     pub svg: Option<PathBuf>,
-    /// Show every finding, also those that save little
+    /// Also show findings that save little
     #[arg(long, help_heading = "Output")]
     pub all: bool,
-    /// Exit with 1 if more than this can be saved on disk: 100MB, 5GB
+    /// Exit with code 1 if more than this can be saved on disk, for example 100MB or 5GB
     #[arg(long, value_name = "SIZE", value_parser = size, env = "PGSHRINK_ADVISE_FAIL_ABOVE")]
     #[arg(allow_hyphen_values = true, help_heading = "Output")]
     pub fail_above: Option<u64>,
-    /// Say it in money: what a GB of storage costs each month, of egress, of backups
+    /// Show costs, from the prices of a GB of storage per month, of egress and of backups
     #[arg(long, value_name = "PRICES", env = "PGSHRINK_ADVISE_PRICE", help_heading = "Output")]
     pub price: Option<String>,
-    /// Take what crossed a gateway from this file, the observe_file of pgshrink gateway --observe
+    /// Include traffic measured by pgshrink gateway --observe, from its observe_file
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_EGRESS", help_heading = "Output")]
     pub egress: Option<PathBuf>,
-    /// No progress bar; without it there is one on a terminal
+    /// Do not show a progress bar (shown on a terminal by default)
     #[arg(long, env = "PGSHRINK_ADVISE_NO_PROGRESS", help_heading = "Output")]
     pub no_progress: bool,
-    /// Only these tables: orders, sales.order_*. May be repeated
+    /// Examine only these tables, for example orders or sales.order_*. May be repeated
     ///
-    /// * stands for any characters, ? for one. A pattern with a dot is for schema and name, one without for the name alone.
+    /// In a pattern, * stands for any characters and ? for one. With a dot it matches schema and name, otherwise only
+    /// the name.
     #[arg(long, value_name = "PATTERN", help_heading = "Sample")]
     pub table: Vec<String>,
-    /// Only tables of these schemas. May be repeated
+    /// Examine only tables in these schemas. May be repeated
     #[arg(long, value_name = "NAME", help_heading = "Sample")]
     pub schema: Vec<String>,
-    /// Tables with fewer bytes, with indexes and TOAST, are counted and not looked at [default: 1MB]
+    /// Do not examine tables smaller than this, including indexes and TOAST; only count them [default: 1MB]
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1MB", hide_default_value = true)]
     #[arg(env = "PGSHRINK_ADVISE_MIN_SIZE", help_heading = "Sample")]
     pub min_size: u64,
-    /// Most bytes that are sampled of a table [default: 32MB]
+    /// Maximum bytes to sample per table [default: 32MB]
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32MB", hide_default_value = true)]
     #[arg(env = "PGSHRINK_ADVISE_SAMPLE_SIZE", help_heading = "Sample")]
     pub sample_size: u64,
-    /// Most bytes that are sampled in all; many tables share them [default: 1GB]
+    /// Maximum bytes to sample in total, shared by all tables [default: 1GB]
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GB", hide_default_value = true)]
     #[arg(env = "PGSHRINK_ADVISE_SAMPLE_TOTAL", help_heading = "Sample")]
     pub sample_total: u64,
-    /// Only findings of these rules: column_order,toast
+    /// Report only findings of these rules, for example column_order,toast
     #[arg(long, value_name = "RULES", value_parser = rule, value_delimiter = ',', help_heading = "Rules")]
     #[arg(env = "PGSHRINK_ADVISE_RULES")]
     pub rules: Vec<Rule>,
-    /// No findings of these rules
+    /// Report no findings of these rules
     #[arg(long, value_name = "RULES", value_parser = rule, value_delimiter = ',', help_heading = "Rules")]
     #[arg(env = "PGSHRINK_ADVISE_SKIP")]
     pub skip: Vec<Rule>,
-    /// Put what applications would notice into the proposals too: a rule, or the id of a finding. May be repeated
+    /// Add a finding that applications would notice to the proposals: its id, or a rule for all of its findings. May be
+    /// repeated
     ///
-    /// Proposals hold only what changes no query's result. Other findings, such as bytea in place of hexadecimal text or zson in place of jsonb, are for
-    /// you to decide. Those named here are simulated, and put into the script, with the rest of their table. --json and --sql show the ids.
+    /// Proposals contain only changes that do not change the result of any query. Other findings, such as bytea instead
+    /// of hexadecimal text or zson instead of jsonb, are for you to decide. Those named here are simulated and added to
+    /// the script with the rest of their table. --json and --sql show the ids.
     #[arg(long, value_name = "FINDING", value_parser = accepted, help_heading = "Rules")]
     pub accept: Vec<Accepted>,
 }
@@ -115,9 +121,9 @@ Examples:
   pgshrink advise \"host=db dbname=shop\" --sql --online > shop.sql
   pgshrink advise \"host=db dbname=shop\" --table 'sales.order_*' --fail-above 1GB
 
-Rights that are enough to see everything but raw pages:
+Privileges for everything except raw pages:
   GRANT pg_read_all_data, pg_monitor TO advisor;
-Raw pages make figures of codecs exact:
+For raw pages, which make compression figures exact:
   GRANT EXECUTE ON FUNCTION pg_catalog.pg_read_binary_file(text, bigint, bigint, boolean) TO advisor;
 
 Exit codes:
@@ -141,8 +147,8 @@ pub(super) fn check(matches: &ArgMatches) -> Result<(), String> {
     let idle = OF_SERVERS.iter().find(|(id, _)| is_given(id)).filter(|_| matches.contains_id("snapshot"));
     match idle {
         Some((_, name)) => Err(format!(
-            "{name} is about a server, and --snapshot reads a file instead: leave one of them out, or take the snapshot again with \
-             --save"
+            "{name} applies to a server, but --snapshot reads a file: leave one of them out, or take the snapshot again \
+             with --save"
         )),
         None => Ok(()),
     }
@@ -161,7 +167,7 @@ fn size(text: &str) -> Result<u64, String> {
         _ => return Err("expected bytes, with B, kB, MB, GB or TB: 8MB".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|_| "expected a whole number, as in 8MB".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than there can be".to_owned())
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
 }
 
 /// A rule by its name in reports: `column_order`.

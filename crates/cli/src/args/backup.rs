@@ -4,10 +4,11 @@ use super::OutputArgs;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Back up a running server into a repository.
+/// Back up a running server to a repository.
 ///
-/// Takes a base backup over the replication protocol, compressed by the server, with the WAL that it needs, and stores it as
-/// independent compressed chunks. Needs a role with REPLICATION and two free wal senders; works on a standby too.
+/// Takes a base backup over the replication protocol, compressed by the server, with the WAL that it needs, and stores
+/// it as independent compressed chunks. Needs a role with REPLICATION and two free WAL senders. Also works on a
+/// standby.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = BACKUP_EXAMPLES)]
 pub struct BackupArgs {
@@ -20,76 +21,82 @@ pub struct BackupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: BackupKeyArgs,
-    /// The repository: a directory, or s3://bucket/prefix. For plain and tar an empty directory
+    /// The repository: a directory, or s3://bucket/prefix. For plain and tar, an empty directory
     ///
-    /// server:/path has the server write tar files into a directory of its own host. The role needs pg_write_server_files.
+    /// With server:/path, the server writes tar files into a directory on its own host. The role needs
+    /// pg_write_server_files.
     #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_TO")]
     pub to: String,
-    /// What is made [default: archive]
+    /// Format of the backup [default: archive]
     #[arg(long, value_name = "FORMAT", env = "PGSHRINK_BACKUP_FORMAT")]
     pub format: Option<BackupFormat>,
-    /// In a plain backup, put the tablespace that is in OLD into NEW. May be repeated
+    /// In a plain backup, write the tablespace in directory OLD to directory NEW. May be repeated
     ///
-    /// Write \= for each = in a path.
+    /// Write \= for an equals sign in a path.
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,
-    /// What the server compresses with: auto, none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
+    /// How the server compresses: auto, none, gzip, lz4 or zstd, with level and workers [default: zstd:1]
     ///
-    /// Such as zstd:level=3:workers=2. It shortens the way to this machine. An archive is compressed anew, tar files are
-    /// stored as they come. Unless one is named, a server without zstd takes lz4, gzip or none. auto measures the link, the
-    /// data and the processors for about two seconds, chooses, and says what and why. If no route is named, it chooses that too.
+    /// For example zstd:level=3:workers=2. This applies to the transfer to this machine: an archive is recompressed
+    /// here, tar files are stored as received. If no method is given, a server without zstd uses lz4, gzip or none.
+    /// auto measures the link, the data and the processors for about two seconds, makes a choice, and prints it with
+    /// the reason. It also chooses the route, unless --route is given.
     #[arg(long, value_name = "METHOD[:DETAIL]", env = "PGSHRINK_BACKUP_COMPRESSION", help_heading = "Speed")]
     pub compression: Option<String>,
-    /// How files come: over one BASE_BACKUP, or over several connections that read files [default: stream]
+    /// How files are read: by one BASE_BACKUP, or over several connections [default: stream]
     ///
-    /// The parallel route is for fast links: nothing is compressed on the way. It needs EXECUTE on five functions, which the
-    /// error of a first run lists.
+    /// The parallel route is for fast links: nothing is compressed in transit. It needs EXECUTE on five functions;
+    /// without it, the error message lists them.
     #[arg(long, value_name = "ROUTE", env = "PGSHRINK_BACKUP_ROUTE", help_heading = "Speed")]
     pub route: Option<BackupRoute>,
-    /// Connections of the parallel route: 1 to 32 [default: one for each processor here, 4 at most]
+    /// Connections of the parallel route: 1 to 32 [default: one per processor of this machine, at most 4]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_CONNECTIONS", help_heading = "Speed")]
     pub connections: Option<usize>,
-    /// Level of what is stored: 1 to 19 [default: 3]
+    /// zstd level of the stored archive: 1 to 19 [default: 3]
     #[arg(long, value_name = "LEVEL", env = "PGSHRINK_BACKUP_LEVEL", help_heading = "Speed")]
     pub level: Option<i32>,
-    /// Threads that compress [default: one for each processor, 8 at most]
+    /// Threads that compress [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", help_heading = "Speed")]
     pub threads: Option<usize>,
-    /// MiB of an object of the repository; it is closed earlier if it takes more than a minute [default: 64]
+    /// Maximum pack size in MiB; packs (objects of the repository) are also closed after one minute [default: 64]
     #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
     #[arg(env = "PGSHRINK_BACKUP_PACK_SIZE", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub pack_size: u32,
-    /// Most kB (1024 bytes) per second that the server sends: 32 to 1048576
+    /// Maximum transfer rate from the server in kB (1024 bytes) per second: 32 to 1048576
     #[arg(long, value_name = "KB", env = "PGSHRINK_BACKUP_MAX_RATE", help_heading = "Speed")]
     pub max_rate: Option<u64>,
-    /// Seconds that the server may send nothing, but for its checkpoint [default: 900]
+    /// Fail if the server sends nothing for this many seconds, except during its checkpoint [default: 900]
     #[arg(long, value_name = "SECONDS", default_value_t = 900, hide_default_value = true)]
     #[arg(env = "PGSHRINK_BACKUP_SERVER_TIMEOUT", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub server_timeout: u64,
-    /// How the server makes its checkpoint [default: spread]
+    /// How the server makes the checkpoint at the start [default: spread]
     #[arg(long, value_name = "MODE", env = "PGSHRINK_BACKUP_CHECKPOINT", help_heading = "Speed")]
     pub checkpoint: Option<CheckpointMode>,
-    /// Go on with the newest backup of this cluster that was begun and not completed, if there is one
+    /// Continue the newest incomplete backup of this cluster, or start a new one
     ///
-    /// The server sends everything again. What is stored already, and has not changed, is neither compressed nor stored again.
+    /// The server sends everything again. Data that is already stored and has not changed is neither compressed nor
+    /// stored again.
     #[arg(long, env = "PGSHRINK_BACKUP_RESUME")]
     pub resume: bool,
-    /// Configuration files from outside of the data directory: back them up if the role may read them, in any case, or not
+    /// Back up configuration files outside of the data directory: if the role may read them (auto), always (require),
+    /// or never (off)
     ///
-    /// They are read over an ordinary connection to the database that CONNINFO names, or postgres. With auto, a line says what
-    /// is not in the backup, and which rights the role would need; with require, that is an error before the backup begins.
+    /// They are read over an ordinary connection to the database in CONNINFO, or else postgres. If some cannot be read,
+    /// auto prints which ones are not in the backup and which privileges the role would need; with require, that is an
+    /// error before the backup starts.
     #[arg(long, value_name = "MODE", env = "PGSHRINK_BACKUP_CONFIGURATION", default_value = "auto")]
     pub configuration: ConfigurationMode,
-    /// Beside a plain or tar backup, write configuration files from outside of the data directory below this empty directory
+    /// With a plain or tar backup, write configuration files from outside of the data directory below this empty
+    /// directory
     #[arg(long, value_name = "DIRECTORY")]
     pub configuration_into: Option<PathBuf>,
-    /// Take pages as they are, also where their checksums are wrong
+    /// Accept pages with wrong checksums
     #[arg(long)]
     pub no_verify_checksums: bool,
-    /// A name for people, kept in backup_label
+    /// Label, stored in backup_label
     #[arg(long, value_name = "TEXT", default_value = "pgshrink", env = "PGSHRINK_BACKUP_LABEL")]
     pub label: String,
-    /// Write metrics for Prometheus' textfile collector here, whether the backup succeeds or not
+    /// Write metrics for Prometheus' textfile collector to this file, whether the backup succeeds or not
     #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_METRICS_FILE")]
     pub metrics_file: Option<PathBuf>,
     #[command(flatten)]
@@ -106,7 +113,7 @@ Examples:
   pgshrink backup \"host=db user=replicator\" --to /srv/copy --format plain
   pgshrink backup \"host=db user=replicator\" --to /srv/monday --format tar --compression zstd:workers=2
 
-The role needs no more than this:
+A role with REPLICATION is enough:
   CREATE ROLE replicator LOGIN REPLICATION PASSWORD '…';";
 
 /// How the files of a cluster come.
@@ -125,34 +132,34 @@ pub enum BackupFormat {
     Archive,
     /// A data directory that is ready to start.
     Plain,
-    /// The files of `pg_basebackup --format tar`.
+    /// Tar files like those of `pg_basebackup --format tar`.
     Tar,
 }
 
 /// Whether configuration files from outside of the data directory are backed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ConfigurationMode {
-    /// As far as the role may read them.
+    /// Those that the role may read.
     Auto,
-    /// All of them, or no backup is begun.
+    /// All of them; otherwise fail before the backup starts.
     Require,
-    /// They are not looked for.
+    /// None.
     Off,
 }
 
 /// How the server makes its checkpoint at the start of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CheckpointMode {
-    /// At once, with all the load that this is.
+    /// Immediately.
     Fast,
-    /// Over the time of `checkpoint_completion_target`.
+    /// Spread over `checkpoint_completion_target`.
     Spread,
 }
 
 /// Where the settings are that no flag and no variable gives.
 #[derive(Debug, Clone, Args)]
 pub struct BackupConfigArgs {
-    /// Take what is not given here from the table [backup] of this file
+    /// Read settings from the table [backup] of this file; flags and variables override them
     #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_CONFIG")]
     pub config: Option<PathBuf>,
 }
@@ -174,10 +181,10 @@ pub struct FromArgs {
 /// Keys of encrypted backups.
 #[derive(Debug, Clone, Args)]
 pub struct BackupKeyArgs {
-    /// File with the key that backups are encrypted with, readable by its owner alone
+    /// File with the encryption key; others must not be able to read it
     ///
-    /// 64 hexadecimal digits or 44 characters of base64: openssl rand -hex 32. May be repeated: new backups get the first one,
-    /// files before commands, and each backup is read with the one that it needs.
+    /// 64 hexadecimal digits or 44 characters of base64, for example from openssl rand -hex 32. May be repeated: new
+    /// backups use the first key, files before commands, and each backup is read with the key that it needs.
     #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_KEY_FILE", help_heading = "Key")]
     pub key_file: Vec<PathBuf>,
     /// Shell command that prints the key. May be repeated
@@ -185,13 +192,13 @@ pub struct BackupKeyArgs {
     pub key_command: Vec<String>,
 }
 
-/// Show the backups of a repository.
+/// List the backups in a repository.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
-    /// Write metrics for Prometheus' textfile collector here
+    /// Write metrics for Prometheus' textfile collector to this file
     #[arg(long, value_name = "FILE", env = "PGSHRINK_BACKUP_METRICS_FILE")]
     pub metrics_file: Option<PathBuf>,
     #[command(flatten)]
@@ -201,35 +208,35 @@ pub struct ListArgs {
 
 /// Restore a backup into an empty directory.
 ///
-/// Every chunk is checked while it is restored, and every file against the backup's manifest. The data directory has its
-/// control file last: a server does not start on one that is not whole.
+/// Every chunk is checked while it is restored, and every file is compared with the backup's manifest. The control file
+/// is written last, so a server does not start on an incomplete data directory.
 #[derive(Debug, Clone, Args)]
 pub struct RestoreArgs {
-    /// The backup's name, or `latest`
+    /// Name of the backup, or `latest`
     #[arg(value_name = "BACKUP")]
     pub backup: String,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
-    /// The data directory to make: empty, or not there
+    /// The data directory to create: must be empty or not exist
     #[arg(long, value_name = "DIRECTORY")]
     pub into: PathBuf,
-    /// Go on with a restore into this directory that was interrupted
+    /// Continue an interrupted restore into this directory
     ///
-    /// What is there already, and is as it should be, is not read again.
+    /// Data that is already there and correct is not read from the repository again.
     #[arg(long)]
     pub resume: bool,
-    /// Restore the tablespace that was in OLD into NEW. May be repeated
+    /// Restore the tablespace in directory OLD to directory NEW. May be repeated
     ///
-    /// Write \= for each = in a path.
+    /// Write \= for an equals sign in a path.
     #[arg(long, value_name = "OLD=NEW")]
     pub tablespace_mapping: Vec<String>,
-    /// Write configuration files from outside of the data directory below this directory: empty, or not there
+    /// Write configuration files from outside of the data directory below this directory: must be empty or not exist
     ///
-    /// /etc/x.conf is DIRECTORY/etc/x.conf. Nothing is written to where it was.
+    /// /etc/x.conf becomes DIRECTORY/etc/x.conf. Nothing is written to the original place.
     #[arg(long, value_name = "DIRECTORY")]
     pub configuration_into: Option<PathBuf>,
-    /// Threads that read and decompress [default: one for each processor, 8 at most]
+    /// Threads that read and decompress [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS")]
     pub threads: Option<usize>,
     #[command(flatten)]
@@ -237,20 +244,20 @@ pub struct RestoreArgs {
     pub output: OutputArgs,
 }
 
-/// Check a backup: every chunk is read and decoded, and every file compared with the manifest.
+/// Check a backup: read and decode every chunk, and compare every file with the manifest.
 ///
-/// With --boot, the backup is restored to scratch space and a server is started on it, which reads every row of every database
-/// and checks tables and indexes.
+/// With --boot, it restores the backup to scratch space and starts a server on it, which reads every row of every
+/// database and checks tables and indexes.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub struct VerifyBackupArgs {
-    /// The backup's name, or `latest`
+    /// Name of the backup, or `latest`
     #[arg(value_name = "BACKUP")]
     pub backup: String,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
-    /// Threads that read and decompress [default: one for each processor, 8 at most]
+    /// Threads that read and decompress [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS")]
     pub threads: Option<usize>,
     #[command(flatten)]
@@ -263,29 +270,30 @@ pub struct VerifyBackupArgs {
 
 /// Remove old backups.
 ///
-/// A backup that any of the rules keeps stays, and so does what it needs. Ages are counted from the newest backup of the same
-/// cluster, by that server's clock: when backups are no longer made, none gets too old. The newest one always stays.
+/// A backup is kept if any rule keeps it, or if a kept backup needs it. Age is counted back from the newest backup of
+/// the same cluster, by that server's clock, so backups do not expire when no new ones are made. The newest one is
+/// always kept.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXPIRE_EXAMPLES)]
 pub struct ExpireArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
-    /// Keep so many of the newest backups of each cluster
+    /// Keep this many of the newest backups of each cluster
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_KEEP_LAST")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub keep_last: Option<u32>,
-    /// Keep backups that ended at most so many days before the newest one of their cluster
+    /// Keep backups that ended within this many days before the newest one of their cluster
     #[arg(long, value_name = "DAYS", env = "PGSHRINK_BACKUP_KEEP_DAYS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub keep_days: Option<u32>,
-    /// Remove incomplete backups too, if nobody writes them any more
+    /// Also remove incomplete backups whose writer is gone
     #[arg(long, env = "PGSHRINK_BACKUP_ABANDONED")]
     pub abandoned: bool,
     /// Remove this incomplete backup. May be repeated
     #[arg(long, value_name = "BACKUP")]
     pub remove: Vec<String>,
-    /// Show what would be removed, and remove nothing
+    /// Show what would be removed, without removing anything
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -305,31 +313,32 @@ Examples:
 Exit codes:
   0  no problem was found
   1  the backup is damaged
-  2  it could not be checked, or not all of it";
+  2  it could not be checked, or not completely";
 
 /// How `verify` starts a server on a backup.
 #[derive(Debug, Clone, Args)]
 pub struct BootArgs {
-    /// Restore to scratch space, start a server on it, and read everything back
+    /// Restore to scratch space, start a server on it, and read every row
     #[arg(long, help_heading = "Boot")]
     pub boot: bool,
-    /// Where to restore to: empty, or not there [default: a new directory below TMPDIR or /tmp]
+    /// Where to restore to: must be empty or not exist [default: a new directory below TMPDIR or /tmp]
     ///
-    /// It needs the space of the whole cluster, and is removed in the end. The server's socket is below TMPDIR or /tmp in any case.
+    /// It needs space for the whole cluster, and is removed at the end. The server's socket is always below TMPDIR or
+    /// /tmp.
     #[arg(long, value_name = "DIRECTORY", requires = "boot", help_heading = "Boot")]
     pub scratch: Option<PathBuf>,
-    /// Leave the restored cluster there, for a look at it
+    /// Keep the restored cluster
     #[arg(long, requires = "boot", help_heading = "Boot")]
     pub keep_scratch: bool,
-    /// Where PostgreSQL's programs are [default: PATH, /usr/lib/postgresql/MAJOR/bin, /usr/pgsql-MAJOR/bin]
+    /// Directory with PostgreSQL's programs [default: PATH, /usr/lib/postgresql/MAJOR/bin, /usr/pgsql-MAJOR/bin]
     #[arg(long, value_name = "DIRECTORY", env = "PGSHRINK_BACKUP_SERVER_BIN", help_heading = "Boot")]
     pub server_bin: Option<PathBuf>,
-    /// Change a setting of the server, such as shared_buffers=128MB. May be repeated
+    /// Override a setting of the server, for example shared_buffers=128MB. May be repeated
     ///
-    /// For what this machine does not have: memory, or a library of shared_preload_libraries.
+    /// Use it if this machine lacks memory, or a library in shared_preload_libraries.
     #[arg(long, value_name = "NAME=VALUE", requires = "boot", help_heading = "Boot")]
     pub set: Vec<String>,
-    /// Seconds that the server may take to start, which includes the replay of WAL [default: 3600]
+    /// Maximum time in seconds for the server to start, including WAL replay [default: 3600]
     #[arg(long, value_name = "SECONDS", requires = "boot", help_heading = "Boot")]
     pub boot_timeout: Option<u64>,
     /// Write a report to this file, as JSON

@@ -4,10 +4,10 @@ use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Compressed relation files, offline: look into, check, convert.
+/// Inspect, check and convert compressed relation files, offline.
 ///
-/// Works on files and directories of a stopped server, or on copies of them; no server is asked. `estimate` only
-/// reads plain relation files and may run beside a server.
+/// Works on files and directories of a stopped server, or on copies of them, and does not connect to a server.
+/// `estimate` only reads plain relation files, and may run while the server is running.
 #[derive(Debug, Clone, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct CfsArgs {
@@ -18,33 +18,33 @@ pub struct CfsArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  What a database would gain, without changing anything:
+  See what a database would gain, without changing anything:
     pgshrink cfs estimate /var/lib/postgresql/15/main
     pgshrink cfs estimate --algorithms zstd:1,zstd:9 --json base/16384/16397
 
-  Containers and back, the source left as it is:
+  Convert to containers and back, without changing the source:
     pgshrink cfs pack base/16384 /backup/packed/16384
     pgshrink cfs verify /backup/packed/16384
     pgshrink cfs unpack /backup/packed/16384 /restore/16384
 
-  Sealed containers:
+  Encrypted containers:
     pgshrink cfs info --key-file /etc/pgshrink/master.key /srv/pg/PG_15_202209061
     pgshrink cfs pack --seal --key-command 'vault read -field=key pg/master' base/16384 sealed
     pgshrink cfs rekey --key-file old.key --new-key-file new.key sealed
 
-  A server that was restored from a snapshot's files:
+  Let a server start after its files were restored from a snapshot:
     pgshrink cfs accept /var/lib/postgresql/15/main
 
-  Before a server with compressed tables is upgraded:
+  Before you upgrade a server with compressed tables:
     pgshrink cfs check-server /usr/lib/postgresql/18/bin/postgres
 
-  An old primary with compressed tables becomes the new one's standby:
+  Make an old primary with compressed tables a standby of the new one:
     pgshrink cfs exec -- pg_rewind -D /srv/pg/15/main --source-server='host=new dbname=postgres'
 
 Exit codes:
   0  done
-  1  checked, and found damage, pages that cannot be had any more, or a server that is not supported
-  2  could not run, for want of the right key too";
+  1  found damage, pages that cannot be recovered, or an unsupported server
+  2  could not run, including a missing or wrong key";
 
 /// What to do.
 #[derive(Debug, Clone, Subcommand)]
@@ -68,7 +68,7 @@ pub struct OutputArgs {
     /// Print one JSON document instead of a table
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// No progress bar; without it there is one on a terminal
+    /// Do not show a progress bar (shown on a terminal by default)
     #[arg(long, short, help_heading = "Output")]
     pub quiet: bool,
 }
@@ -76,10 +76,11 @@ pub struct OutputArgs {
 /// Where the master key of sealed containers comes from.
 #[derive(Debug, Clone, Default, Args)]
 pub struct KeyArgs {
-    /// File with the key, readable by its owner alone
+    /// File with the encryption key; others must not be able to read it
     ///
-    /// 64 hexadecimal digits or 44 characters of base64 are a key, anything else is a passphrase. May be repeated: all are
-    /// tried, files before commands; the first is for new containers. Without --key-file and --key-command the variable PG_CIPHER_KEY counts.
+    /// 64 hexadecimal digits or 44 characters of base64 are a key, anything else is a passphrase. May be repeated: all
+    /// are tried, files before commands; new containers use the first. Without --key-file and --key-command, the
+    /// variable PG_CIPHER_KEY is used.
     #[arg(long, value_name = "FILE", help_heading = "Key")]
     pub key_file: Vec<PathBuf>,
     /// Shell command that prints the key. May be repeated
@@ -87,13 +88,13 @@ pub struct KeyArgs {
     pub key_command: Vec<String>,
 }
 
-/// Show what containers say of themselves.
+/// Show containers' metadata.
 ///
-/// Which segment, how large, by which algorithms, how much of the file is garbage, and which key they need. Without
-/// the key of a sealed container, what its header shows in clear.
+/// Shows the segment, its size, the algorithms, how much of the file is garbage, and which key is needed. Without the
+/// key of an encrypted container, shows only what its header contains in clear.
 #[derive(Debug, Clone, Args)]
 pub struct InfoArgs {
-    /// Containers, or directories to look for them in
+    /// Containers, or directories to search for them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -104,20 +105,21 @@ pub struct InfoArgs {
     pub output: OutputArgs,
 }
 
-/// Check packed trees: all that was packed is there, and every page decodes.
+/// Check that packed trees are complete and that every page can be decoded.
 ///
-/// What is in a tree is compared with the manifest that `pack` writes last: files that are missing, extra or changed are
-/// named, those outside of containers too. Every page of every container is read and decoded; each damage is named with
-/// block and place. A tree without a manifest is refused: its `pack` was interrupted. With a key, all of it must be sealed, except with --allow-plain.
+/// Compares each tree with the manifest that `pack` writes last, and lists files that are missing, extra or changed,
+/// whether they are containers or not. Reads and decodes every page of every container, and lists all damage with block
+/// and position. A tree without a manifest is refused, because its `pack` was interrupted. With a key, everything in
+/// the tree must be encrypted, unless --allow-plain is given.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// Packed trees, or directories or containers in them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Check the containers that are there, and nothing else
+    /// Check only the containers, without a manifest
     #[arg(long)]
     pub no_manifest: bool,
-    /// With a key, take what is plain as well: a server's encrypted tablespace has such files
+    /// With a key, also accept unencrypted files, as a server's encrypted tablespace has
     #[arg(long)]
     pub allow_plain: bool,
     #[command(flatten)]
@@ -128,11 +130,11 @@ pub struct VerifyArgs {
     pub output: OutputArgs,
 }
 
-/// Measure how small plain relation files would become, and how fast.
+/// Measure how small plain relation files would become, and how fast compression would be.
 ///
-/// Runs the page codec over pages of each relation, a dictionary trained from the first 100 as a compressed
-/// tablespace does, and counts what a container would take: record headers, rounding, map and roots included.
-/// One thread; nothing is written. Tables are named where their database's pg_class can be read.
+/// Runs the page codec on pages of each relation, with a dictionary trained on the first 100, as in a compressed
+/// tablespace, and counts what a container would take, including record headers, rounding, page map and roots. Uses one
+/// thread, and writes nothing. Tables are shown by name if their database's pg_class can be read.
 #[derive(Debug, Clone, Args)]
 pub struct EstimateArgs {
     /// Relation files, or directories: a database, a tablespace, a whole data directory
@@ -144,13 +146,13 @@ pub struct EstimateArgs {
     /// Pages of each relation to measure, evenly spread; 0 for all [default: 2000]
     #[arg(long, value_name = "COUNT", help_heading = "Measuring")]
     pub pages: Option<u32>,
-    /// Without a dictionary
+    /// Do not use a dictionary
     #[arg(long, help_heading = "Measuring")]
     pub no_dictionary: bool,
-    /// Without rearranging pages before the algorithm
+    /// Do not rearrange pages before compression
     #[arg(long, help_heading = "Measuring")]
     pub no_transform: bool,
-    /// Leave relations of fewer pages out of the table, not out of the sum [default: 5]
+    /// Do not list relations with fewer pages; they count in the total [default: 5]
     #[arg(long, value_name = "PAGES", help_heading = "Output")]
     pub min_pages: Option<u32>,
     #[command(flatten)]
@@ -158,25 +160,25 @@ pub struct EstimateArgs {
     pub output: OutputArgs,
 }
 
-/// Give plain PostgreSQL files back.
+/// Unpack containers into plain PostgreSQL files.
 ///
-/// Copies SOURCE to DEST, each container as the plain file it stands for, byte for byte as it was packed; other files as
-/// they are. What is damaged is left out and named, and so is what the manifest lists and is not there. DEST has its name
-/// when all of it is durable; until then it is DEST.incomplete. With a key, all of SOURCE must be sealed, except with
-/// --allow-plain.
+/// Copies SOURCE to DEST: each container becomes the plain file that was packed, byte for byte; other files are copied
+/// unchanged. Damaged files are left out and listed, and so are files that the manifest lists but that do not exist.
+/// DEST gets its name when everything in it is durable; until then it is called DEST.incomplete. With a key, everything
+/// in SOURCE must be encrypted, unless --allow-plain is given.
 #[derive(Debug, Clone, Args)]
 pub struct UnpackArgs {
-    /// A container, a segment's directory, or a directory with such
+    /// A container, a segment's directory, or a directory that contains them
     pub source: PathBuf,
-    /// What to make; must not be there yet
+    /// What to create; must not exist
     pub dest: PathBuf,
-    /// Unpack what is there, without asking whether all is
+    /// Unpack without a manifest, without checking for completeness
     #[arg(long)]
     pub no_manifest: bool,
-    /// With a key, take what is plain as well: a server's encrypted tablespace has such files
+    /// With a key, also accept unencrypted files, as a server's encrypted tablespace has
     #[arg(long)]
     pub allow_plain: bool,
-    /// Read although a server runs on these files
+    /// Read even if a server is using these files
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -187,28 +189,28 @@ pub struct UnpackArgs {
     pub output: OutputArgs,
 }
 
-/// Put plain relation files into containers.
+/// Pack plain relation files into containers.
 ///
-/// Copies SOURCE to DEST, each relation file of a database directory as a container; other files, and relations too small
-/// to gain, as they are. With --seal everything goes into sealed containers. Every page is read back and compared; a
-/// manifest lists what is there. DEST has its name when all of it is durable; until then it is DEST.incomplete. The links
-/// of tablespaces and of pg_wal are followed.
+/// Copies SOURCE to DEST: each relation file of a database directory becomes a container; other files, and relations
+/// too small to benefit, are copied unchanged. With --seal, every file goes into an encrypted container. Every page is
+/// read back and compared, and a manifest lists all files. DEST gets its name when everything in it is durable; until
+/// then it is called DEST.incomplete. The symbolic links of tablespaces and of pg_wal are followed.
 #[derive(Debug, Clone, Args)]
 pub struct PackArgs {
-    /// A relation file, or a directory with such
+    /// A relation file, or a directory that contains them
     pub source: PathBuf,
-    /// What to make; must not be there yet
+    /// What to create; must not exist
     pub dest: PathBuf,
     /// Algorithm and level [default: zstd:1]
     #[arg(long, value_name = "ALGORITHM", help_heading = "Compression")]
     pub compression: Option<String>,
-    /// Without a dictionary
+    /// Do not use a dictionary
     #[arg(long, help_heading = "Compression")]
     pub no_dictionary: bool,
-    /// Seal all files with the first key; a key without it is refused
+    /// Encrypt all files with the first key; a key without --seal is refused
     #[arg(long, help_heading = "Key")]
     pub seal: bool,
-    /// Pack although postmaster.pid names a live process, or a tablespace's link leads nowhere
+    /// Pack even if postmaster.pid names a live process, or a tablespace's link points to nothing
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -219,22 +221,22 @@ pub struct PackArgs {
     pub output: OutputArgs,
 }
 
-/// Put sealed containers under another master key.
+/// Change the master key of encrypted containers.
 ///
-/// Only the roots are written, in place; no page is. Copies made before still open with the old key.
+/// Rewrites only the roots of containers, in place, and no pages. Copies made before still open with the old key.
 #[derive(Debug, Clone, Args)]
 pub struct RekeyArgs {
-    /// Containers, or directories to look for them in
+    /// Containers, or directories to search for them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// File with the new key; the other keys open what is there
+    /// File with the new key; the other keys open the existing containers
     #[arg(long, value_name = "FILE", help_heading = "Key")]
     #[arg(required_unless_present = "new_key_command", conflicts_with = "new_key_command")]
     pub new_key_file: Option<PathBuf>,
     /// Shell command that prints the new key
     #[arg(long, value_name = "COMMAND", help_heading = "Key")]
     pub new_key_command: Option<String>,
-    /// Write although postmaster.pid names a live process
+    /// Write even if postmaster.pid names a live process
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -247,19 +249,18 @@ pub struct RekeyArgs {
 
 /// Rebuild a damaged container from its records.
 ///
-/// Takes the map where it is whole, and where it is not the newest whole record of each page: that may be a version
-/// that a crash had discarded. If pages are lost, says which and makes nothing, unless asked to put empty pages in
-/// their place.
+/// Uses the page map where it is intact, otherwise the newest intact record of each page, which may be a version that a
+/// crash had discarded. If pages are lost, lists them and creates nothing, unless --zero-lost is given.
 #[derive(Debug, Clone, Args)]
 pub struct SalvageArgs {
     /// The damaged container, or its segment's directory
     pub source: PathBuf,
-    /// The segment directory to make; must not be there yet
+    /// The segment directory to create; must not exist
     pub dest: PathBuf,
-    /// Put pages of zeros in the place of lost ones
+    /// Replace lost pages with pages of zeros
     #[arg(long)]
     pub zero_lost: bool,
-    /// Read although a server runs on these files
+    /// Read even if a server is using these files
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -270,18 +271,19 @@ pub struct SalvageArgs {
     pub output: OutputArgs,
 }
 
-/// Let a server start with containers that were copied.
+/// Let a server start with copied containers.
 ///
-/// Files of a running server that are copied one after the other are no backup: their parts are of different moments. A
-/// server with compressed tables does not start on them. It cannot see that a copy was made from an atomic snapshot, or
-/// of a server that had crashed and was not running; you can, and say so with this command. Every page is read first;
-/// directories with damaged containers are not accepted. Run it as the server's user, or as root.
+/// Copying the files of a running server one after another does not make a backup, because the parts are from different
+/// moments. A server with compressed tables does not start on such a copy. It cannot tell that a copy was made from an
+/// atomic snapshot, or of a server that had crashed and was not running. If you know that, confirm it with this
+/// command. It reads every page first, and does not accept directories with damaged containers. Run it as the server's
+/// user or as root.
 #[derive(Debug, Clone, Args)]
 pub struct AcceptArgs {
     /// Data directories, tablespaces, or databases in them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Write although postmaster.pid names a live process
+    /// Write even if postmaster.pid names a live process
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -292,15 +294,15 @@ pub struct AcceptArgs {
     pub output: OutputArgs,
 }
 
-/// Tell whether a server's executable can have compressed tables.
+/// Check whether a postgres executable supports compressed tables.
 ///
-/// The library puts functions of its own in the place of the file functions that the executable imports from the C library.
-/// This looks at the imports, as the library does at start, at the C library and the processor that the executable was made
-/// for, and at the version that it reports: PostgreSQL 15 to 18. Block size, segment size and io_method are looked at by
-/// the server alone, when it starts with the library. BINARY is run with --version.
+/// The library replaces the file functions that the executable imports from the C library. This command checks these
+/// imports, as the library does at start, the C library and the processor that the executable was built for, and the
+/// version that BINARY --version prints: PostgreSQL 15 to 18. Block size, segment size and io_method are checked only
+/// by the server, when it starts with the library.
 #[derive(Debug, Clone, Args)]
 pub struct CheckServerArgs {
-    /// The program postgres of the server
+    /// The server's postgres executable
     pub binary: PathBuf,
     /// Print one JSON document
     #[arg(long, help_heading = "Output")]
@@ -309,13 +311,14 @@ pub struct CheckServerArgs {
 
 /// Run a program that sees compressed files as plain ones.
 ///
-/// For programs that work on the files of a stopped server: pg_rewind, pg_checksums, tar, cp. A library is preloaded into PROGRAM. It
-/// replaces the C library's file functions, as the extension does in a server. What PROGRAM writes into a compressed file
-/// is compressed; files that it makes are plain, except in encrypted tablespaces. All is committed when it exits.
+/// For programs that work on the files of a stopped server: pg_rewind, pg_checksums, tar, cp. A library is preloaded
+/// into PROGRAM. It replaces the C library's file functions, as the extension does in a server. What PROGRAM writes
+/// into a compressed file is compressed; files that it creates are plain, except in encrypted tablespaces. Everything
+/// is committed when it exits.
 ///
-/// PROGRAM has to be linked dynamically with glibc, may be neither a script nor setuid, and must do its file work itself: a program
-/// that makes system calls itself (for example one written in Go) sees a directory in place of each compressed file. Child
-/// programs get the library too. postgres does not; it uses shared_preload_libraries.
+/// PROGRAM must be linked dynamically with glibc, must not be a script or setuid, and must access files itself, through
+/// glibc: a program that makes its own system calls (for example one written in Go) sees a directory in place of each
+/// compressed file. Programs that it starts get the library too, except postgres, which uses shared_preload_libraries.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXEC_EXAMPLES)]
 pub struct ExecArgs {
@@ -325,10 +328,10 @@ pub struct ExecArgs {
     /// else PGDATA.
     #[arg(long, value_name = "DIRECTORY")]
     pub data_directory: Option<PathBuf>,
-    /// Refuse writing to compressed files, and run beside a running server too
+    /// Refuse writes to compressed files; this also works while the server is running
     ///
-    /// Of each compressed file PROGRAM sees the last commit, which the server's checkpoints make. What the server
-    /// replaces meanwhile cannot be read and is an error; a copy of all files is no backup.
+    /// PROGRAM sees each compressed file as of its last commit, which the server's checkpoints make. If the server
+    /// replaces it meanwhile, that is an error. A copy of all files is not a backup.
     #[arg(long)]
     pub read_only: bool,
     /// The library [default: libpgshrink_cfs_exec.so beside pgshrink, or in ../lib/pgshrink]
@@ -337,7 +340,7 @@ pub struct ExecArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArgs,
-    /// Program and its arguments
+    /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
@@ -350,4 +353,4 @@ Examples:
   pgshrink cfs exec --data-directory /srv/pg/15/main -- tar -C /srv/pg/15 -cf /backup/main.tar main
 
 Exit codes:
-  that of PROGRAM; 2 where it could not be run, or where what it wrote could not be committed";
+  that of PROGRAM; 2 if it could not be run, or if what it wrote could not be committed";

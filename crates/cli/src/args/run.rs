@@ -6,36 +6,37 @@ use std::ffi::OsString;
 
 /// Run one command with its connections compressed.
 ///
-/// Starts a private connector, points the command at it, and ends with it. The command is asked where it connects by
-/// reading its connection string, -h and -p (PostgreSQL's own programs), service and environment as libpq does; only
-/// the host is replaced. Password prompts, .pgpass, several hosts, sslmode and its certificates, signals and the exit
-/// code work as without it.
+/// Starts a private connector, runs the command through it, and exits with it. pgshrink finds out where the command
+/// connects from its connection string, -h and -p (PostgreSQL's own programs), service file and environment, as libpq
+/// does; only the host is replaced. Password prompts, .pgpass, several hosts, sslmode and its certificates, signals and
+/// the exit code work as they do without pgshrink.
 ///
-/// Compression is asked for by `compression=LIST` in the connection string or service, by --compression or by
-/// PGCOMPRESSION; the first of these that is there counts. `off` means none. Without any of them the command runs
-/// unchanged. A list may also be written as `zstd:level=3;lz4`, as libpq of the part 3 patch takes it.
+/// Request compression with `compression=LIST` in the connection string or service, with --compression, or with
+/// PGCOMPRESSION; the first of these that is set applies. `off` means none. If none of them is set, the command runs
+/// unchanged. A list may also be written as `zstd:level=3;lz4`, the option syntax of libpq with the part 3 patch.
 ///
-/// A program that asks for compression itself (psql of that patch) is left alone with its own option, unless --compression is
-/// given. At its end the run says on standard error what was saved, or why nothing was.
+/// A program that asks for compression itself (such as psql with that patch) keeps its own option and is not changed,
+/// unless --compression is given. At the end, pgshrink prints on standard error what was saved, or why nothing was
+/// saved.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
-    /// Algorithms to ask for where the connection string does not say, best liked first
+    /// Algorithms to ask for if the connection string does not name any, in order of preference
     #[arg(long, value_name = "LIST")]
     pub compression: Option<String>,
-    /// Fail rather than go on without compression
+    /// Fail instead of continuing without compression
     ///
-    /// A program that names its host or port itself, in a script for example, goes past pgshrink. If no connection at all
-    /// came to pgshrink, a command that ended with 0 ends with 2.
+    /// A program that sets its host or port itself, for example in a script, bypasses pgshrink. If the command exits
+    /// with 0 but opened no connection through pgshrink, the exit code is 2.
     #[arg(long)]
     pub required: bool,
-    /// How to ask
+    /// How to negotiate compression
     #[arg(long, env = "PGSHRINK_DIALECT")]
     pub dialect: Option<Dialect>,
-    /// Say on standard error which connections are compressed; twice for the connector's log
+    /// Print on standard error which connections are compressed; give it twice for the connector's log
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Do not say at the end what was saved
+    /// Do not print what was saved at the end
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
     /// The command and its arguments
@@ -50,12 +51,13 @@ Examples:
   pgshrink run --compression zstd:3 -- pg_dump -h db.example -p 6432 -Fc sales -f sales.dump
   PGHOST=db.example PGPORT=6432 PGCOMPRESSION=lz4 pgshrink run -- ./nightly-report.sh
 
-In the arguments of programs that are not PostgreSQL's, only URIs and strings with compression=
-are taken for connection strings. What cannot work with something in between is an error:
+In the arguments of programs other than PostgreSQL's, only URIs and strings with compression=
+are treated as connection strings. Settings that cannot work through a proxy are errors:
 channel_binding=require, gssencmode=require.
 
 Exit codes:
   that of the command; 128 + N if signal N ended it
-  126  the command could not be run, 127 it was not found
-  2    pgshrink could not do its part; with --required also if the command ended
-       with 0 and opened no connection through pgshrink";
+  126  the command could not be run
+  127  the command was not found
+  2    pgshrink failed; with --required also if the command exited with 0
+       but opened no connection through pgshrink";

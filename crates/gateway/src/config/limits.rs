@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Sessions at once; beyond it clients get 53300.
+    /// Maximum number of sessions; more clients get 53300.
     pub max_clients: usize,
-    /// Sessions at once from one address, 0: no limit. Unix sockets count as one address and are exempt.
+    /// Maximum number of sessions from one address, 0: no limit. Unix sockets count as one address and are exempt.
     pub max_clients_per_address: usize,
     /// Largest message during authentication, bytes. PostgreSQL takes tokens of at most 65,535.
     pub auth_message_size_max: usize,
-    /// Memory of all encoders and decoders together, MiB.
+    /// Memory limit for all codecs together, MiB.
     pub codec_memory_mib: u64,
 }
 
@@ -37,9 +37,9 @@ pub struct TimeoutsConfig {
     pub connect_s: u64,
     /// A relayed cancel request, seconds.
     pub cancel_s: u64,
-    /// A session that moved nothing for so long gives its encoder memory back, seconds.
+    /// A session without traffic for this long releases its compression memory, seconds.
     pub idle_release_s: u64,
-    /// From SIGTERM until sessions that are not done are closed, seconds.
+    /// From SIGTERM until sessions that are not finished are closed, seconds.
     pub drain_s: u64,
 }
 
@@ -84,17 +84,17 @@ impl Default for TcpConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyConfig {
-    /// Tags of the messages that may ride in a frame (`dDQ`); empty: all after authentication.
+    /// Letters of the message types to compress (`dDQ`); empty: all after authentication.
     pub message_types: String,
-    /// Smallest group of pending messages tried at a flush, bytes.
+    /// Groups of pending messages smaller than this are not compressed at a flush, bytes.
     pub group_size_min: usize,
-    /// Raw bytes in one frame at most.
+    /// Maximum uncompressed bytes in one frame.
     pub frame_size: usize,
     /// `preserved`, `per-transaction` or `per-frame`.
     pub context: String,
     /// zstd window log of what this end sends: 10 to 23, or `auto`.
     pub window_log: WindowSetting,
-    /// Send rows without their message headers where the other end is pgshrink's too.
+    /// Leave out message headers of rows if the other end is pgshrink too.
     pub pack_rows: bool,
 }
 

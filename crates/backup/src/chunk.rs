@@ -137,7 +137,7 @@ pub enum ChunkError {
         what: &'static str,
     },
     /// A newer version may know this codec.
-    #[error("unsupported codec of a chunk: found {found}, known are 1 to 3")]
+    #[error("unsupported codec of a chunk: found {found}, supported are 1 to 3")]
     Codec {
         /// The byte found.
         found: u8,
@@ -336,7 +336,7 @@ impl ChunkDecoder {
         out: &mut Vec<u8>,
     ) -> Result<(), ChunkError> {
         let Content::Pages { first_block } = content else {
-            return Err(ChunkError::Corrupt { what: "columns of what is no relation" });
+            return Err(ChunkError::Corrupt { what: "columns of something that is not a relation" });
         };
         if raw_len == 0 || !raw_len.is_multiple_of(PAGE_SIZE) {
             return Err(ChunkError::Corrupt { what: "columns of a part of a page" });

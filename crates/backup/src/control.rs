@@ -38,7 +38,7 @@ pub fn check(file: &[u8]) -> Result<SystemIdentifier, Error> {
     let stored = rest.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let computed = Crc32c::of(content).0;
     if stored != computed {
-        let found = format!("{stored:08x}, and its content has {computed:08x}");
+        let found = format!("{stored:08x}, but its content has {computed:08x}");
         return Err(Error::malformed(
             "CRC-32C of global/pg_control",
             "that of its content",

@@ -55,7 +55,7 @@ pub enum Error {
         why: &'static str,
     },
     /// Written by a version that this code does not know.
-    #[error("{what} is {found}, known is {known}")]
+    #[error("{what} is {found}, but this version supports only {known}")]
     Unsupported {
         /// Of what.
         what: &'static str,
@@ -65,7 +65,7 @@ pub enum Error {
         known: &'static str,
     },
     /// The server is too old for something.
-    #[error("PostgreSQL {major} does not know {what}; {since} and later do")]
+    #[error("PostgreSQL {major} does not support {what}; {since} and later do")]
     TooOld {
         /// What it does not know.
         what: &'static str,

@@ -33,7 +33,7 @@ impl BackupPath {
             return refused("it is absolute");
         }
         if path.contains(&0) {
-            return refused("it holds a NUL byte");
+            return refused("it contains a NUL byte");
         }
         for component in path.split(|byte| *byte == b'/') {
             match component {

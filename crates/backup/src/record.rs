@@ -208,7 +208,7 @@ impl Record {
         };
         let found = sha256(record.get());
         if expected.parse() != Ok(found) {
-            return refused("a record with the SHA-256 that stands beside it", &found.to_string());
+            return refused("a record with the SHA-256 that is stored beside it", &found.to_string());
         }
         let record: Record = serde_json::from_str(record.get()).map_err(|error| not_json(&error))?;
         record.check()?;
@@ -226,7 +226,7 @@ impl Record {
         }
         if self.stop_lsn < self.start_lsn || self.stop_timeline < self.start_timeline {
             let found = format!("{} on {}", self.stop_lsn, self.stop_timeline);
-            return refused("an end of WAL behind its start", &found);
+            return refused("an end of WAL after its start", &found);
         }
         if self.directories.len() > DIRECTORIES_MAX {
             return refused("at most 1048576 directories", &self.directories.len());
@@ -238,7 +238,7 @@ impl Record {
             return refused("at most 1000000 packs", &self.packs.len());
         }
         if self.packs.iter().try_fold(0, |sum: u64, pack| sum.checked_add(pack.bytes)).is_none() {
-            return refused("packs whose bytes are a number of 64 bits together", &"more");
+            return refused("packs whose total size is a number of 64 bits", &"more");
         }
         self.check_packs()?;
         self.configuration.as_ref().map_or(Ok(()), Configuration::check)?;

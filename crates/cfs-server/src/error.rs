@@ -66,7 +66,11 @@ pub enum Problem {
         source: io::Error,
     },
     /// Containers that were copied while a server wrote to them, or may have been.
-    #[error("the compressed files in \"{}\" may be a copy made while a server was running: {}", path.display(), of_guard(*guard))]
+    #[error(
+        "the compressed files in \"{}\" may be a copy made while a server was running: {}",
+        path.display(),
+        of_guard(*guard)
+    )]
     Copied {
         /// The directory.
         path: PathBuf,

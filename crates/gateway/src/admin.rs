@@ -89,7 +89,7 @@ async fn log_in(caller: &mut Caller<'_>, access: &Access, registry: &Registry) -
     let place = registry.pools.console_logins.take(peer);
     if place.is_none() && !access.is_trusted(peer) {
         return Err(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "too many logins to the console at once")
-            .hint("The gateway's own user and root need no password over the Unix socket, and always get in.")
+            .hint("The gateway's own user and root need no password over the Unix socket, and are always admitted.")
             .into());
     }
     if let Some(answer) = negotiate(packet) {

@@ -36,8 +36,9 @@ fn warning(limit: &Rlimit, clients_max: usize) -> Option<String> {
     let current = limit.current.filter(|current| *current < needed)?;
     let enough_for = current.saturating_sub(DESCRIPTORS_SPARE as u64) / DESCRIPTORS_EACH as u64;
     Some(format!(
-        "the limit of open files (ulimit -n) is {current}, and limits.max_clients = {clients_max} needs {needed}: it is enough \
-         for {enough_for} clients; raise it (LimitNOFILE= in a systemd unit), or lower max_clients"
+        "the open files limit (ulimit -n) is {current}, but limits.max_clients = {clients_max} needs \
+         {needed}: it is enough for {enough_for} clients only; raise it (LimitNOFILE= in a systemd unit), \
+         or lower max_clients"
     ))
 }
 

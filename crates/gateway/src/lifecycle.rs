@@ -245,7 +245,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
             }
             Err(error) => {
                 self.registry.process.reloaded(Some(error.to_string()));
-                tracing::error!(%error, "configuration not reloaded, the old one stays in force");
+                tracing::error!(%error, "configuration not reloaded, the old one stays in effect");
             }
         }
         notify(Notice::Ready);

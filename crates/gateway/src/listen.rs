@@ -151,7 +151,7 @@ fn inherited() -> Result<Vec<Listener>, Error> {
         listeners.push(listener);
     }
     if listeners.is_empty() {
-        return Err(Error::config("listen", "systemd was given, and no socket was handed over (LISTEN_FDS)"));
+        return Err(Error::config("listen", "systemd is configured, but it passed no socket (LISTEN_FDS)"));
     }
     Ok(listeners)
 }

@@ -159,7 +159,7 @@ fn answer(request: &Request<Incoming>, registry: &Arc<Registry>) -> Response<Ful
         },
         "/healthz" if registry.is_draining() => text(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n"),
         "/healthz" => text(StatusCode::OK, TEXT, "ok\n"),
-        _ => text(StatusCode::NOT_FOUND, TEXT, "here are /metrics and /healthz\n"),
+        _ => text(StatusCode::NOT_FOUND, TEXT, "not found: try /metrics or /healthz\n"),
     }
 }
 

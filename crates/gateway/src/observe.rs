@@ -285,7 +285,7 @@ impl Core {
             }
             self.collect(SystemTime::now());
             if let Err((path, error)) = self.save(SystemTime::now()) {
-                tracing::error!(file = %path.display(), %error, "the observe_file that was left was not written");
+                tracing::error!(file = %path.display(), %error, "the previous observe_file was not written");
             }
             let (store, ledger) = opened.map_or((None, None), |(store, ledger)| (Some(store), Some(ledger)));
             let mut place = lock(&self.store);

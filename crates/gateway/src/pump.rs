@@ -284,7 +284,7 @@ impl Pump {
                     note_sending(&self.session, link, &mut self.sending);
                     answer
                 }
-                None => Err("this session agreed on no compression".to_string()),
+                None => Err("this session has no agreed compression".to_string()),
             };
             // The console may have gone away meanwhile.
             let _ = reply.send(answer);

@@ -203,7 +203,12 @@ async fn open(common: &Common, socket: Socket, entry: &mut Registered, deadline:
         opened = timeout_at(deadline, opened) => opened,
         () = arriving.sent_away() => {
             Events::count(&events.dropped);
-            limited!(warn, session = id, client = %session.peer(), "closed before its startup packet came: too many arrive at once");
+            limited!(
+                warn,
+                session = id,
+                client = %session.peer(),
+                "closed before its startup packet arrived: too many new connections at once"
+            );
             return None;
         }
     };
@@ -297,7 +302,13 @@ async fn relay_cancel<S: Service>(service: &S, request: &[u8], entry: &Registere
     if own_place.is_none() && foreign_place.is_none() {
         Events::count(&common.events().dropped_cancels);
         let known = own.is_some();
-        limited!(warn, session = session.id, client = %session.peer(), known, "too many cancel requests, this one is dropped");
+        limited!(
+            warn,
+            session = session.id,
+            client = %session.peer(),
+            known,
+            "too many cancel requests, this one was dropped"
+        );
         return;
     }
     let targets = match &own {

@@ -50,7 +50,7 @@ macro_rules! limited {
         static LINES: $crate::throttle::Throttle = $crate::throttle::Throttle::new();
         if let Some(left_out) = LINES.admit(std::time::Instant::now()) {
             if left_out > 0 {
-                tracing::$level!(left_out, "lines like the next one were left out");
+                tracing::$level!(left_out, "lines like the next one were suppressed");
             }
             tracing::$level!($($line)+);
         }

@@ -221,7 +221,7 @@ impl Shared {
                 if reason.contains(METADATA_SERVICE) {
                     reason = format!("no credentials were found: {}; {reason}", self.advice);
                 } else if reason.contains("NoSuchBucket") {
-                    reason = format!("there is no such bucket; make it first: {reason}");
+                    reason = format!("the bucket does not exist; create it first: {reason}");
                 }
                 Error::Store { what, place, name: name.to_owned(), reason }
             }

@@ -9,7 +9,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// A name that no repository has.
-    #[error("'{name}' is no name of an object: {reason}")]
+    #[error("invalid object name '{name}': {reason}")]
     Name {
         /// As given.
         name: String,
@@ -17,7 +17,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A place that is not understood.
-    #[error("'{place}' is no repository: {reason}")]
+    #[error("'{place}' is not a repository: {reason}")]
     Location {
         /// As given, without credentials.
         place: String,
@@ -41,7 +41,7 @@ pub enum Error {
         name: ObjectName,
     },
     /// The object ends before what was to be read.
-    #[error("{name} in {place} has {found} bytes, and bytes up to {expected} were to be read")]
+    #[error("{name} in {place} is too short: expected at least {expected} bytes, found {found}")]
     Short {
         /// The repository.
         place: String,
@@ -53,7 +53,7 @@ pub enum Error {
         found: u64,
     },
     /// More objects than the caller can take.
-    #[error("{place} has more than {limit} objects there")]
+    #[error("{place} has more than {limit} objects")]
     Limit {
         /// The repository.
         place: String,
@@ -93,7 +93,7 @@ pub enum Error {
         given: Vec<KeyId>,
     },
     /// The object is not encrypted, in a repository that was opened with a key.
-    #[error("{name} is not encrypted, and a key was given")]
+    #[error("{name} is not encrypted, but a key was given")]
     NotSealed {
         /// The object.
         name: ObjectName,
@@ -107,7 +107,8 @@ pub enum Error {
         reason: String,
     },
     /// The object was encrypted by a newer version.
-    #[error("{name} is encrypted with {what} {found}, and this pgshrink knows {known}: use a newer one")]
+    #[error("{name} is encrypted with {what} {found}, but this version of pgshrink supports only {known}: \
+        use a newer one")]
     Unsupported {
         /// The object.
         name: ObjectName,
@@ -130,10 +131,10 @@ fn inside(name: &str) -> String {
 fn which_keys(keys: &[KeyId]) -> String {
     match keys {
         [] => ", and no key was given".to_owned(),
-        [key] => format!(", and the key that was given is {key}"),
+        [key] => format!(", but the key that was given is {key}"),
         keys => {
             let keys: Vec<_> = keys.iter().map(KeyId::to_string).collect();
-            format!(", and the keys that were given are {}", keys.join(", "))
+            format!(", but the keys that were given are {}", keys.join(", "))
         }
     }
 }

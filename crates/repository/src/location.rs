@@ -109,7 +109,7 @@ impl Location {
             "gs" => Store::Google,
             _ => {
                 let scheme = format!("{scheme}://…");
-                return Err(refused(&scheme, "s3://, az://, gs://, file:// and directories are known"));
+                return Err(refused(&scheme, "only s3://, az://, gs://, file:// and directories are supported"));
             }
         };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -117,14 +117,14 @@ impl Location {
             let known = format!("{scheme}://…");
             return Err(refused(
                 &known,
-                "credentials do not belong into the URL; set them in the environment",
+                "credentials do not belong in the URL; set them in the environment",
             ));
         }
         if bucket.is_empty() {
             return Err(refused(text, "the bucket has no name: s3://bucket/prefix"));
         }
         if rest.contains(['?', '#']) {
-            return Err(refused(text, "a URL of a repository has no '?' and no '#'"));
+            return Err(refused(text, "a repository URL must not contain '?' or '#'"));
         }
         let prefix = prefix.trim_matches('/').to_owned();
         if prefix

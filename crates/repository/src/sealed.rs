@@ -109,7 +109,7 @@ impl Sealed {
             return Err(Error::Locked { name: name.clone(), needed: header.key(), given });
         };
         let extent = Extent::of_stored(stored).ok_or_else(|| {
-            damaged(name, format!("it is cut: no encrypted object has a size of {stored} bytes"))
+            damaged(name, format!("it is cut off: no encrypted object has a size of {stored} bytes"))
         })?;
         Ok(Opened { cipher: ObjectCipher::new(key, &header, name), extent })
     }
@@ -161,8 +161,8 @@ impl Sealed {
             let plain_at = block * BLOCK_BYTES as u64;
             if !is_block {
                 let reason = format!(
-                    "bytes {plain_at} to {} of {} are not what was encrypted under this name: they were changed, cut, or \
-                     put there from elsewhere",
+                    "bytes {plain_at} to {} of {} are not what was encrypted under this name: they were \
+                     changed, cut off, or copied from elsewhere",
                     plain_at + block_bytes as u64,
                     extent.plain
                 );

@@ -82,7 +82,7 @@ impl fmt::Display for Error {
             Error::Codec { what, source } => write!(f, "{what}: {source}"),
             Error::Memory { wanted_bytes, used_bytes, limit_bytes } => write!(
                 f,
-                "memory budget: {wanted_bytes} more bytes wanted, {used_bytes} of {limit_bytes} in use"
+                "memory budget: {wanted_bytes} more bytes needed, {used_bytes} of {limit_bytes} in use"
             ),
             Error::Setting { given, reason } => write!(f, "compression setting '{given}': {reason}"),
         }

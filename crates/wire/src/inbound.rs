@@ -269,7 +269,7 @@ impl Inbound {
             _ if !self.walker.at_boundary() || !self.unpacker.is_empty() => {
                 return Err(Error::protocol(
                     "plain message",
-                    "the rest of a message begun in a compressed frame",
+                    "the rest of a message that started in a compressed frame",
                     format!("a message of type {}", message::printable(header.tag)),
                 ));
             }

@@ -32,7 +32,7 @@ use crate::stats::{Clock, LinkStats};
 use crate::watch::{Event, Said, Saying, Sender};
 
 /// What a NOTICE says of statements that are not followed.
-const OTHER_FORM: &str = "The statement names the setting in a way that the gateway does not follow.";
+const OTHER_FORM: &str = "The statement uses the setting in a way that the gateway does not support.";
 const FOLLOWED_FORMS: &str =
     "Use SET pgshrink.compression = '...', or SHOW pgshrink.compression as a statement of its own.";
 
@@ -343,7 +343,7 @@ impl Link {
             (Saying::TooLong, ..) => {
                 let kib = STATEMENT_SIZE_MAX >> 10;
                 let detail = format!(
-                    "The query text names the setting and is longer than {kib} KiB; the gateway does not follow it."
+                    "The query text contains the setting and is longer than {kib} KiB; the gateway does not parse it."
                 );
                 self.notice(&detail, Some(FOLLOWED_FORMS));
             }
@@ -384,13 +384,13 @@ impl Link {
                     severity: "WARNING",
                     sqlstate: error.sqlstate(),
                     message: &error.to_string(),
-                    detail: Some(&format!("The session goes on with {}.", self.compression())),
+                    detail: Some(&format!("The session continues with {}.", self.compression())),
                     hint: Some("Use off, on, or a list such as zstd:3,lz4."),
                 });
                 false
             }
             (Ok(_), Ok(Some(asked))) if self.sending() != Some(asked) => {
-                let detail = format!("{asked} was asked for; the gateway allows no higher level.");
+                let detail = format!("{asked} was requested; the gateway allows no higher level.");
                 self.notice(&detail, None);
                 true
             }
@@ -429,8 +429,8 @@ impl Link {
             sqlstate: "00000",
             message: &format!("the {end} sends with {SETTING_NAME} = {} in this session", self.compression()),
             detail: Some(&format!(
-                "More than {EXPECTED_MAX} changes waited for their answers, and the last {EXPECTED_MAX} of them did nothing; \
-                 whether one before them took effect was not followed."
+                "More than {EXPECTED_MAX} changes were waiting for their answers, and the last \
+                 {EXPECTED_MAX} of them had no effect; it is unknown whether an earlier one took effect."
             )),
             hint: Some("Set it again."),
         };

@@ -185,7 +185,7 @@ impl StartupPacket {
 fn take_string(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
     match bytes.iter().position(|b| *b == 0) {
         Some(end) => Ok((&bytes[..end], &bytes[end + 1..])),
-        None => Err(Error::protocol("startup packet", "a zero byte behind each string", "its end")),
+        None => Err(Error::protocol("startup packet", "a zero byte after each string", "its end")),
     }
 }
 

@@ -73,7 +73,7 @@ pub enum Error {
         needed: DictionaryId,
     },
     /// The dictionary given is not the one that the datum names.
-    #[error("zson datum needs dictionary {needed}, given was {given}")]
+    #[error("zson datum needs dictionary {needed}, but {given} was given")]
     WrongDictionary {
         /// The datum's.
         needed: DictionaryId,
@@ -81,7 +81,7 @@ pub enum Error {
         given: DictionaryId,
     },
     /// The caller's buffer has not the document's size.
-    #[error("the document has {needed} bytes, the buffer for it {given}")]
+    #[error("the document has {needed} bytes, but its buffer only {given}")]
     Target {
         /// The document's size.
         needed: usize,

@@ -155,7 +155,7 @@ impl Words {
         let unknown = |problem| Error::UnknownCode { dictionary: datum.dictionary_id, code, problem };
         match self.places.get(usize::from(code)).copied().unwrap_or(Place::ABSENT) {
             Place::ABSENT => Err(unknown("does not have")),
-            Place::AMBIGUOUS => Err(unknown("gives to several words")),
+            Place::AMBIGUOUS => Err(unknown("assigns to several words")),
             place => Ok(self.text_at(place)),
         }
     }

@@ -331,9 +331,11 @@ pub fn warn_of_uncommitted(typmod: i32) {
     let profile = profile_of(&objects(), typmod).name;
     warning(
         format!(
-            "zson: documents of profile \"{profile}\" are written without the dictionary that this transaction made"
+            "zson: documents of profile \"{profile}\" are written without the dictionary that this \
+             transaction created"
         ),
-        "COMMIT between zson_learn and what writes documents; zson_reencode brings along those written before.",
+        "COMMIT between zson_learn and the statements that write documents; zson_reencode re-encodes those \
+         written before.",
     );
 }
 
@@ -358,9 +360,9 @@ pub fn typmod_of(name: &str) -> i32 {
         let Some(profile) = objects().profile_named(name) else {
             raise(
                 Code::ERRCODE_UNDEFINED_OBJECT,
-                format!("zson: there is no profile \"{name}\""),
+                format!("zson: profile \"{name}\" does not exist"),
                 "",
-                "A column declared zson('name') makes one; zson_profile lists them.",
+                "A column declared zson('name') creates one; zson_profile lists them.",
             )
         };
         backend().typmods.push((profile.name, profile.id));
@@ -383,9 +385,9 @@ pub fn parse_choice(codec: &str) -> Choice {
     };
     raise(
         Code::ERRCODE_INVALID_PARAMETER_VALUE,
-        format!("zson: no such codec: \"{codec}\""),
+        format!("zson: unknown codec \"{codec}\""),
         &detail,
-        "zstd, lz4 or none, with a level if you like: zstd:9, lz4:1.",
+        "Use zstd, lz4 or none, optionally with a level: zstd:9, lz4:1.",
     )
 }
 
@@ -395,9 +397,9 @@ fn checked(id: u32, content: Vec<u8>, hash: &[u8]) -> Dictionary {
     if dictionary.hash() != hash {
         raise(
             Code::ERRCODE_DATA_CORRUPTED,
-            format!("zson: dictionary {id} is damaged: its bytes do not have its hash"),
+            format!("zson: dictionary {id} is damaged: its bytes do not match its hash"),
             "",
-            "Restore zson_dictionary from a backup or a replica of this very database.",
+            "Restore zson_dictionary from a backup or a replica of this same database.",
         );
     }
     dictionary

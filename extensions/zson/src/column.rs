@@ -69,7 +69,7 @@ impl Column {
                         String::from_utf8_lossy(column)
                     ),
                     "",
-                    "Column names are written here as they are, without quotes.",
+                    "Write column names exactly as they are, without quotes.",
                 );
             }
             Column::of(oid, number, column)

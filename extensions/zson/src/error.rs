@@ -56,7 +56,8 @@ pub fn raise_core(error: &pgshrink_zson::Error) -> ! {
         _ if error.is_memory() => (Code::ERRCODE_OUT_OF_MEMORY, ""),
         Error::Limit { .. } => (Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, ""),
         Error::Unsupported { .. } => {
-            (Code::ERRCODE_FEATURE_NOT_SUPPORTED, "A newer zson wrote this. Install that version's library.")
+            (Code::ERRCODE_FEATURE_NOT_SUPPORTED, "A newer version of zson wrote this. Install the library \
+                of that version.")
         }
         _ => (Code::ERRCODE_INTERNAL_ERROR, ""),
     };
@@ -70,6 +71,6 @@ pub fn raise_missing_dictionary(id: i64) -> ! {
         Code::ERRCODE_DATA_CORRUPTED,
         format!("zson: a document needs dictionary {id}, which this database does not have"),
         "Expected a row of that id in zson_dictionary (in zson_dict for documents of version 1.1).",
-        "Restore the table from a backup or a replica of this very database: ids are local to a database.",
+        "Restore the table from a backup or a replica of this same database: ids are local to a database.",
     )
 }

@@ -38,8 +38,8 @@ fn lines(column: &Column) -> Vec<[Option<Datum>; COLUMNS]> {
     let Some(first) = measured.first().filter(|line| line.documents > 0) else {
         raise(
             Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!("zson: {} documents are too few to estimate with", samples.len()),
-            "Some are held out from training, and there have to be some of those.",
+            format!("zson: {} documents are too few for an estimate", samples.len()),
+            "Some documents have to be held out from training.",
             "Fill the table first.",
         )
     };

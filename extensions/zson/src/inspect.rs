@@ -222,7 +222,7 @@ unsafe fn dictionaries_of(value: Datum, of: Oid, zson: Oid, found: &mut BTreeSet
         if depth > DEPTH_MAX {
             raise(
                 Code::ERRCODE_STATEMENT_TOO_COMPLEX,
-                "zson: a value nests too deep to look through",
+                "zson: a value is nested too deeply",
                 "",
                 "",
             );

@@ -126,15 +126,16 @@ impl Learning<'_> {
         }
         if trained.report.holdout_documents == 0 {
             return format!(
-                "Profile \"{profile}\": {} documents, all alike or nearly none, are too few to learn from: none is left to \
-             judge by that it was not trained on; nothing has changed.",
+                "Profile \"{profile}\": {} documents, all alike or nearly none, are too few to learn from: \
+                 none is left to evaluate the dictionary with that it was not trained on; nothing has \
+                 changed.",
                 samples.len()
             );
         }
         if trained.gain() < gain_min {
             return format!(
-                "Profile \"{profile}\" stays as it is: the best found would save {:.1} % of the bytes of {} \
-             documents it was not trained on.",
+                "Profile \"{profile}\" is not changed: the best dictionary found would save {:.1} % of the \
+                 bytes of {} documents it was not trained on.",
                 trained.gain().max(0.0) * 100.0,
                 trained.report.holdout_documents
             );
@@ -165,7 +166,7 @@ impl Trained {
             raise(
                 Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("zson: this transaction has already trained profile \"{profile}\""),
-                "A dictionary is used, and compared with, once it is committed.",
+                "A dictionary can be used, and compared with others, only after it is committed.",
                 "Commit first.",
             );
         }
@@ -243,9 +244,9 @@ impl Trained {
         let times = |bytes: u64| report.holdout_raw_bytes as f64 / bytes.max(1) as f64;
         let instead = if self.incumbent.is_some() { "the one before" } else { "none" };
         format!(
-            "Profile \"{profile}\": {what}. {} documents it was not trained on are {:.2} times smaller than \
-             jsonb, with {instead} {:.2} times. New documents use it once this is committed; \
-             zson_reencode brings old ones along.",
+            "Profile \"{profile}\": {what}. {} documents it was not trained on are {:.2} times smaller \
+             than jsonb, with {instead} {:.2} times. New documents use it once this is committed; \
+             zson_reencode re-encodes old ones.",
             report.holdout_documents,
             times(report.winner_bytes()),
             times(self.before())
@@ -316,7 +317,7 @@ unsafe fn positive(fcinfo: pg_sys::FunctionCallInfo, n: usize, name: &str) -> us
         Ok(value) if value > 0 => value,
         _ => raise(
             Code::ERRCODE_INVALID_PARAMETER_VALUE,
-            format!("zson: {name} should be at least 1, is {found}"),
+            format!("zson: {name} must be at least 1, is {found}"),
             "",
             "",
         ),
@@ -346,7 +347,7 @@ unsafe fn pairs(array: Datum) -> Vec<(Vec<u8>, Vec<u8>)> {
         if !shaped || (0..count).any(|at| *nulls.add(at)) {
             raise(
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                "zson: tables_and_columns should be pairs of a table and a column",
+                "zson: tables_and_columns must be pairs of a table and a column",
                 "",
                 "For example '{{event,doc},{audit,payload}}'.",
             );

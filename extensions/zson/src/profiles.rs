@@ -80,13 +80,14 @@ pg_function! {
         if !text.is_empty() && !may_read_dictionaries() {
             raise(
                 Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                "zson: this role may not handle the bytes of dictionaries",
+                "zson: this role may not read or write the bytes of dictionaries",
                 "",
-                "Load dictionaries as a superuser, or leave zson_dictionary out and train anew with zson_learn.",
+                "Load dictionaries as a superuser, or leave out zson_dictionary and train again with zson_learn.",
             );
         }
         let Some(bytes) = from_hex(text) else {
-            raise(Code::ERRCODE_INVALID_TEXT_REPRESENTATION, "zson: dictionary bytes are pairs of hexadecimal digits", "", "")
+            raise(Code::ERRCODE_INVALID_TEXT_REPRESENTATION, "zson: dictionary bytes must be pairs of \
+                hexadecimal digits", "", "")
         };
         new_varlena(&bytes)
     }
@@ -117,7 +118,10 @@ pg_function! {
             None => {
                 let id = next_id(&objects, "zson_profile_id");
                 if id > PROFILES_MAX && profiles(&objects) >= i64::from(PROFILES_MAX) {
-                    raise(Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("zson: a database can have {PROFILES_MAX} profiles"), "", "Use one profile for columns with documents of one kind; zson_drop_profile removes one that no column has.");
+                    raise(Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, format!("zson: a database can have at most \
+                        {PROFILES_MAX} profiles"), "", "\
+                        Use one profile for columns with documents of the same kind; zson_drop_profile \
+                        removes a profile that no column uses.");
                 }
                 loaded.with(&[(1, Datum::from(id))])
             }
@@ -140,7 +144,9 @@ pg_function! {
             }
             let dictionary = Dictionary::new(content).ok().filter(|dictionary| dictionary.hash()[..] == hash);
             if dictionary.is_none() {
-                raise(Code::ERRCODE_DATA_CORRUPTED, format!("zson: a dictionary for profile \"{profile}\" does not have its hash {}", to_hex(&hash)), "Expected SHA-256 of its content.", "Load it from an undamaged dump, or train anew with zson_learn.");
+                raise(Code::ERRCODE_DATA_CORRUPTED, format!("zson: a dictionary for profile \"{profile}\" \
+                    does not match its hash {}", to_hex(&hash)), "Expected SHA-256 of its content.", "\
+                    Load it from an undamaged dump, or train again with zson_learn.");
             }
         }
         if objects.has_dictionary(&profile, &row.text(4).unwrap_or_default(), &hash) {
@@ -166,9 +172,10 @@ pg_function! {
         let table = CStr::from_ptr((*(*(*data).tg_relation).rd_rel).relname.data.as_ptr()).to_string_lossy();
         raise(
             Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!("zson: rows of {table} are not changed or deleted by hand"),
+            format!("zson: rows of {table} must not be changed or deleted directly"),
             "Documents may need them.",
-            "zson_set_codec sets a codec, zson_vacuum_dictionaries removes dictionaries that nothing needs.",
+            "Use zson_set_codec to set a codec, and zson_vacuum_dictionaries to remove dictionaries that \
+             nothing needs.",
         )
     }
 }
@@ -198,9 +205,10 @@ fn known(objects: &Objects, name: &str) -> ProfileRow {
     objects.profile_named(name).unwrap_or_else(|| {
         raise(
             Code::ERRCODE_UNDEFINED_OBJECT,
-            format!("zson: there is no profile \"{name}\""),
+            format!("zson: profile \"{name}\" does not exist"),
             "",
-            "A column declared zson('name') makes one, and so does zson_learn(table, column, 'name'); zson_profile lists them.",
+            "A column declared zson('name') creates one, and so does zson_learn(table, column, 'name'); \
+             zson_profile lists them.",
         )
     })
 }
@@ -211,9 +219,10 @@ pub fn make(objects: &Objects, name: &str) -> ProfileRow {
     if !may_create(objects) {
         raise(
             Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
-            format!("zson: profile \"{name}\" is new, and this role may not make one"),
-            "Expected the right CREATE on the extension's schema.",
-            "Use a profile that is there (zson_profile lists them), or have somebody with that right make it by zson_learn(table, column, profile).",
+            format!("zson: profile \"{name}\" does not exist, and this role may not create it"),
+            "Expected the privilege CREATE on the extension's schema.",
+            "Use an existing profile (zson_profile lists them), or have somebody with that privilege \
+             create it with zson_learn(table, column, profile).",
         );
     }
     register(objects, name)
@@ -254,7 +263,7 @@ fn drop_profile(objects: &Objects, profile: &ProfileRow) {
     if *id == 0 {
         raise(
             Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!("zson: profile \"{name}\" is that of columns declared zson, and stays"),
+            format!("zson: profile \"{name}\" is used by columns declared zson, and cannot be dropped"),
             "",
             "",
         );
@@ -263,7 +272,7 @@ fn drop_profile(objects: &Objects, profile: &ProfileRow) {
     if let Some(place) = as_owner(objects.owner, || user_of(objects, *id)) {
         raise(
             Code::ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
-            format!("zson: profile \"{name}\" is that of {place}"),
+            format!("zson: profile \"{name}\" is used by {place}"),
             "",
             "ALTER TABLE ... ALTER COLUMN ... TYPE zson('another') first.",
         );
@@ -312,7 +321,7 @@ fn register(objects: &Objects, name: &str) -> ProfileRow {
     objects.profile_named(name).unwrap_or_else(|| {
         raise(
             Code::ERRCODE_INTERNAL_ERROR,
-            format!("zson: profile \"{name}\" is not there after making it"),
+            format!("zson: profile \"{name}\" does not exist after it was created"),
             "",
             "",
         )
@@ -352,9 +361,10 @@ fn check_name(name: &str) {
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
         raise(
             Code::ERRCODE_INVALID_NAME,
-            format!("zson: not a name of a profile: \"{}\"", name.chars().take(NAME_MAX).collect::<String>()),
+            format!("zson: invalid profile name \"{}\"", name.chars().take(NAME_MAX).collect::<String>()),
             &format!(
-                "Expected 1 to {NAME_MAX} ASCII letters, digits or signs, without blanks, quotes, brackets and commas."
+                "Expected 1 to {NAME_MAX} ASCII letters, digits or signs, without spaces, quotes, brackets \
+                 and commas."
             ),
             "For example zson('events').",
         );

@@ -35,7 +35,8 @@ pg_function! {
         let batch = sys::int4_arg(fcinfo, 2, 0);
         let pause = sys::int4_arg(fcinfo, 3, 0);
         if batch < 1 || pause < 0 {
-            raise(Code::ERRCODE_INVALID_PARAMETER_VALUE, format!("zson: batch should be at least 1 and pause_ms at least 0, are {batch} and {pause}"), "", "");
+            raise(Code::ERRCODE_INVALID_PARAMETER_VALUE, format!("zson: batch must be at least 1 and \
+                pause_ms at least 0, are {batch} and {pause}"), "", "");
         }
         by_call(fcinfo, &column, f64::from(batch), Duration::from_millis(pause as u64));
         Datum::null()
@@ -58,7 +59,7 @@ impl Pass {
                 Code::ERRCODE_WRONG_OBJECT_TYPE,
                 format!("zson: column {} is not of type zson", String::from_utf8_lossy(&column.name)),
                 "",
-                "ALTER TABLE ... ALTER COLUMN ... TYPE zson writes its documents anew anyway.",
+                "ALTER TABLE ... ALTER COLUMN ... TYPE zson re-encodes its documents anyway.",
             );
         }
         let oid = u32::from(column.table);
@@ -81,9 +82,9 @@ impl Pass {
             b"r" => {}
             b"m" => raise(
                 Code::ERRCODE_WRONG_OBJECT_TYPE,
-                "zson: the rows of a materialized view are its query's",
+                "zson: cannot re-encode a materialized view",
                 "",
-                "REFRESH MATERIALIZED VIEW writes them anew.",
+                "REFRESH MATERIALIZED VIEW re-encodes its documents.",
             ),
             _ => return None,
         }
@@ -162,7 +163,7 @@ unsafe fn by_call(fcinfo: FunctionCallInfo, column: &Column, batch: f64, pause: 
     }
     let table = String::from_utf8_lossy(&column.table_name).into_owned();
     notice(
-        format!("zson: {rows} documents of {table} written anew in {:.1} s", start.elapsed().as_secs_f64()),
+        format!("zson: {rows} documents of {table} re-encoded in {:.1} s", start.elapsed().as_secs_f64()),
         "",
     );
 }

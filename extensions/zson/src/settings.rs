@@ -15,8 +15,8 @@ static LEARN_INTERVAL_S: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 pub fn define() {
     GucRegistry::define_string_guc(
         c"zson.auto_learn_databases",
-        c"Databases in which a background worker trains profiles anew and brings old documents along.",
-        c"Names with commas between them; none: off. Needs zson in shared_preload_libraries.",
+        c"Databases in which a background worker retrains profiles and re-encodes old documents.",
+        c"Comma-separated names; empty: off. Needs zson in shared_preload_libraries.",
         &LEARN_DATABASES,
         GucContext::Sighup,
         GucFlags::default(),
@@ -33,8 +33,8 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"zson.cache_size",
-        c"Memory a backend keeps for dictionaries made ready and documents decoded last.",
-        c"What one document needs is kept even if it is more.",
+        c"Memory that a backend keeps for prepared dictionaries and recently decoded documents.",
+        c"What a single document needs is kept even if it is more.",
         &CACHE_SIZE_KB,
         1 << 10,
         1 << 20,

@@ -104,7 +104,8 @@ fn obstacle(session: &mut Session) -> Option<String> {
     );
     if others > 0 {
         return Some(format!(
-            "{others} other sessions are in this database and may hold documents; try again when they have left"
+            "{others} other sessions are in this database and may hold documents; try again after they \
+             have disconnected"
         ));
     }
     let prepared = count(
@@ -137,8 +138,8 @@ fn held_back(objects: &Objects) -> Option<String> {
         let horizon = pg_sys::GetOldestNonRemovableTransactionId(table);
         pg_sys::table_close(table, pg_sys::NoLock as c_int);
         pg_sys::TransactionIdPrecedes(horizon, own).then(|| {
-            "a transaction of another database, a prepared one or a replication slot holds clean-up back; try \
-             again when it has ended"
+            "a transaction in another database, a prepared transaction or a replication slot holds back \
+             cleanup; try again after it has ended"
                 .to_owned()
         })
     }

@@ -104,7 +104,7 @@ fn run_worker(database: &str) -> bool {
             }
         }
         Err(_) => log(format!(
-            "zson: no worker for database \"{database}\": all of max_worker_processes are in use; tried again in {} s",
+            "zson: no worker for database \"{database}\": all of max_worker_processes are in use; will retry in {} s",
             settings::learn_interval().as_secs()
         )),
     }
@@ -135,7 +135,7 @@ fn bring_database_along() {
     for (profile, columns) in profiles {
         transaction(&format!("training profile \"{profile}\""), || train(&profile, &columns));
         for place in columns {
-            let what = format!("bringing documents of {} along", place.label);
+            let what = format!("re-encoding documents of {}", place.label);
             let pass = transaction(&what, || start_pass(&place)).flatten();
             for mut pass in pass.into_iter().flatten() {
                 run_pass(&what, &place, &mut pass);
@@ -248,7 +248,7 @@ fn run_pass(what: &str, place: &Place, pass: &mut Pass) {
         sleep((batch.elapsed() * SLEEP_FACTOR).max(SLEEP_MIN));
     }
     log(format!(
-        "zson: {rows} documents of {} written anew in {:.0} s",
+        "zson: {rows} documents of {} re-encoded in {:.0} s",
         place.label,
         start.elapsed().as_secs_f64()
     ));
@@ -280,7 +280,7 @@ fn transaction<R>(what: &str, work: impl FnOnce() -> R) -> Option<R> {
         }
     }
     result
-        .inspect_err(|message| log(format!("zson: {what} failed: {message}; tried again in the next round")))
+        .inspect_err(|message| log(format!("zson: {what} failed: {message}; will retry in the next round")))
         .ok()
 }
 

@@ -176,10 +176,10 @@ fn read_detail(compression: &mut Compression, detail: &str) -> Result<(), Error>
         };
         let twice = match keyword {
             "level" => {
-                compression.level.replace(number("level of compression", "a whole number", value)?).is_some()
+                compression.level.replace(number("level of compression", "an integer", value)?).is_some()
             }
             "workers" => {
-                let workers = number("workers of compression", "a whole number from 0", value)?;
+                let workers = number("workers of compression", "an integer of at least 0", value)?;
                 compression.workers.replace(workers).is_some()
             }
             "long" => long.replace(switch(value)?).is_some(),
@@ -253,9 +253,9 @@ mod tests {
             ("zstd:23", "from -131072 to 22"),
             ("zstd:-131073", "from -131072 to 22"),
             ("zstd:workers=257", "from 0 to 256"),
-            ("zstd:workers=-1", "a whole number from 0"),
-            ("zstd:level=99999999999", "a whole number"),
-            ("zstd:workers", "a whole number"),
+            ("zstd:workers=-1", "an integer of at least 0"),
+            ("zstd:level=99999999999", "an integer"),
+            ("zstd:workers", "an integer"),
             ("gzip:workers=2", "zstd"),
             ("lz4:long", "zstd"),
             ("zstd:", "level=N, workers=N or long"),

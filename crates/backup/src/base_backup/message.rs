@@ -45,7 +45,7 @@ impl<'a> Message<'a> {
                 _ => refused("a number of 64 bits behind `p`, not negative"),
             },
             [b'm'] => Ok(Message::Manifest),
-            _ => refused("one of n, d, p and a lone m"),
+            _ => refused("one of n, d, p, or m alone"),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Sequence {
         let base = tablespaces.iter().position(|tablespace| tablespace.space.is_none());
         if base.is_none() || base != tablespaces.len().checked_sub(1) {
             let found = format!("{} tablespaces, the first such row is {base:?}", tablespaces.len());
-            let expected = "a row of the data directory, and that the last";
+            let expected = "a row of the data directory, as the last one";
             return Err(Error::malformed("list of tablespaces", expected, found.as_bytes()));
         }
         Ok(Sequence { tablespaces, compression, manifest, state: State::Start })
@@ -201,7 +201,7 @@ impl Sequence {
         if parsed.tablespace != oid {
             return Err(Error::malformed(
                 "name of an archive",
-                "that of the next tablespace in the list",
+                "the name of the next tablespace in the list",
                 name,
             ));
         }
@@ -213,7 +213,7 @@ impl Sequence {
             ));
         }
         if parsed.compression != self.compression {
-            return Err(Error::malformed("name of an archive", "the compression that was asked for", name));
+            return Err(Error::malformed("name of an archive", "the requested compression", name));
         }
         self.state = State::Archive(index);
         Ok(Event::ArchiveBegins(index))
@@ -306,7 +306,7 @@ mod tests {
             (0, b"m", "the first archive"),
             (0, b"nbase.tar.zst\0\0", "next tablespace in the list"),
             (0, b"n16384.tar.zst\0/b\0", "location"),
-            (0, b"n16384.tar\0/a\0", "the compression that was asked for"),
+            (0, b"n16384.tar\0/a\0", "the requested compression"),
             (1, b"m", "data or the next archive"),
             (1, b"n16384.tar.zst\0/a\0", "next tablespace in the list"),
             (4, b"nbase.tar.zst\0\0", "data or the manifest"),

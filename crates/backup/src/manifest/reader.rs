@@ -387,7 +387,7 @@ impl At {
             At::TopValue(TopField::Files | TopField::WalRanges) => "`[`",
             At::TopValue(_) | At::Value(..) => "a string or a number",
             At::TopEnd if last == Some(&TopField::Checksum) => "`}`, as Manifest-Checksum is the last field",
-            At::TopEnd => "`,` and the field Manifest-Checksum at last",
+            At::TopEnd => "`,` and the field Manifest-Checksum at the end",
             At::Element { first: true, .. } => "`{` or `]`",
             At::Element { .. } => "`{`",
             At::ElementEnd(_) => "`,` or `]`",

@@ -37,7 +37,7 @@ pub enum Error {
         what: &'static str,
     },
     /// Checksums differ.
-    #[error("the pack's {part} is damaged: its CRC-32C is {found:08x}, and {expected:08x} was expected")]
+    #[error("the pack's {part} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}")]
     Checksum {
         /// Where.
         part: Part,
@@ -47,7 +47,7 @@ pub enum Error {
         found: u32,
     },
     /// Another pack's bytes.
-    #[error("this is pack {} of backup {found_id}; pack {} of backup {expected_id} was expected", found.0, expected.0)]
+    #[error("found pack {} of backup {found_id}, expected pack {} of backup {expected_id}", found.0, expected.0)]
     Other {
         /// The pack that was asked for.
         expected: PackNumber,
@@ -67,7 +67,7 @@ pub enum Error {
         reason: crate::Error,
     },
     /// A chunk's entry that contradicts the pack.
-    #[error("the pack's footer describes chunk {chunk} wrongly: {what}")]
+    #[error("the pack's footer has a wrong entry for chunk {chunk}: {what}")]
     Chunk {
         /// Index in the footer's list.
         chunk: usize,
@@ -75,7 +75,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A version or a feature that another release writes.
-    #[error("the pack has {what} {found}, which this pgshrink does not know; another release does")]
+    #[error("the pack has {what} {found}, which this version of pgshrink does not support; use another release")]
     Unsupported {
         /// Version or feature.
         what: &'static str,
@@ -83,7 +83,7 @@ pub enum Error {
         found: u16,
     },
     /// More than a pack may have.
-    #[error("the pack's footer has {found} {what}, and {limit} are allowed")]
+    #[error("the pack's footer has {found} {what}, the limit is {limit}")]
     Limit {
         /// Bytes, files or chunks.
         what: &'static str,

@@ -127,7 +127,7 @@ impl Permissions {
         match code {
             0 => Ok(None),
             code if code == found.code() => Ok(Some(found)),
-            _ => Err(Error::Damaged { part: Part::Footer, what: "a file has permissions that nobody knows" }),
+            _ => Err(Error::Damaged { part: Part::Footer, what: "a file has unknown permission bits" }),
         }
     }
 }
@@ -236,7 +236,7 @@ fn read_files(bytes: &[u8]) -> Result<(Vec<PackedFile>, &[u8]), Error> {
         let (path, tail) = tail
             .split_at_checked(head.path_bytes.get().into())
             .ok_or_else(|| damaged("it ends in a file's path"))?;
-        let area = Area::of_code(head.area).ok_or_else(|| damaged("a file belongs to no known area"))?;
+        let area = Area::of_code(head.area).ok_or_else(|| damaged("a file belongs to an unknown area"))?;
         let permissions = Permissions::of_code(head.permissions)?;
         let path = BackupPath::new(path).map_err(|reason| Error::Path { file, reason })?;
         if !known.insert((area, path.clone())) {

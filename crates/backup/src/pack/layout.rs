@@ -92,7 +92,7 @@ const _: () = assert!(size_of::<FileBytes>() == 4 && size_of::<ChunkBytes>() == 
 pub(super) fn check_frame(part: Part, bytes: &[u8; 64], magic: [u8; 8]) -> Result<(), Error> {
     let (covered, checksum) = bytes.split_at(60);
     if covered[..8] != magic {
-        return Err(Error::Damaged { part, what: "it does not begin with its magic number" });
+        return Err(Error::Damaged { part, what: "it does not start with the magic number" });
     }
     let expected = u32::from_le_bytes([checksum[0], checksum[1], checksum[2], checksum[3]]);
     let found = crc32c::crc32c(covered);

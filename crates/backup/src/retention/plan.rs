@@ -46,7 +46,7 @@ impl Plan {
 pub fn plan(backups: &[Backup], rules: &Rules) -> Result<Plan, Error> {
     let is_ruled = rules.keep_last.is_some() || rules.keep_days.is_some();
     if !is_ruled && !rules.remove_abandoned && rules.named.is_empty() {
-        return Err(refused("neither a number of backups nor of days to keep is given"));
+        return Err(refused("neither a number of backups nor a number of days to keep is given"));
     }
     if backups.len() > BACKUPS_MAX {
         return Err(Error::Limit {
@@ -213,7 +213,7 @@ impl<'a> List<'a> {
             };
             match self.backups[index].state {
                 State::Complete { .. } if broken[index].is_none() => {
-                    let what = "is complete and can be restored: it is removed by the rules only";
+                    let what = "is complete and can be restored: only the rules remove it";
                     Err(refused(format!("backup {name} {what}")))
                 }
                 _ => Ok(index),

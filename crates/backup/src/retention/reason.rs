@@ -66,17 +66,17 @@ impl fmt::Display for Reason {
             Reason::NeededBy(name) => write!(f, "backup {name} is kept and cannot be restored without it"),
             Reason::NotAsked => write!(f, "no rule for complete backups is given"),
             Reason::InProgress => {
-                write!(f, "incomplete; somebody may still write it, as --abandoned finds out")
+                write!(f, "incomplete; it may still be being written, which --abandoned finds out")
             }
             Reason::Broken(name) => write!(
                 f,
                 "it cannot be restored: backup {name} of its chain is missing, not complete or of another system; \
-                 remove it by name if it is of no use"
+                 remove it by name if it is not needed"
             ),
             Reason::Expired { rank, age } => {
                 write!(f, "no rule keeps it: number {rank} from the newest, {age} days before it")
             }
-            Reason::Abandoned => write!(f, "incomplete, and nobody writes it any more"),
+            Reason::Abandoned => write!(f, "incomplete, and its writer is gone"),
             Reason::Named => write!(f, "named by the user"),
         }
     }

@@ -266,7 +266,7 @@ fn what_is_wrong_with_the_whole_is_named() {
         (b"{}".to_vec(), "the name of a field; \"}\""),
         (b"{ \"Files\": [] }".to_vec(), "the field PostgreSQL-Backup-Manifest-Version; \"Files\""),
         (format!("{version}1, \"Files\": 1 }}").into(), "a list; \"1\""),
-        (format!("{version}1 }}").into(), "`,` and the field Manifest-Checksum at last; \"}\""),
+        (format!("{version}1 }}").into(), "`,` and the field Manifest-Checksum at the end; \"}\""),
         (format!("{version}1,\n\"Manifest-Checksum\": \"00\"}}\n").into(), "64 hexadecimal digits; \"00\""),
         ([&with_checksum(&format!("{version}1,\n"))[..], b"{"].concat(), "nothing more; \"{\""),
         (

@@ -234,7 +234,7 @@ fn what_a_footer_says_wrongly_is_named() {
         ("more files than there are", set(0, 2)),
         ("a million files", set(2, 16)),
         ("an area that nobody knows", set(4, 3)),
-        ("permissions that nobody knows", set(5, 8 | 1)),
+        ("unknown permission bits", set(5, 8 | 1)),
         ("permissions without their mark", set(5, 2)),
         ("a path that is longer than the footer", set(7, 200)),
         ("one chunk instead of two", set(9, 1)),

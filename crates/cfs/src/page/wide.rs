@@ -279,7 +279,8 @@ impl Wide {
         restored(form, &self.integers, &mut self.values);
         for (place, bytes) in places.as_chunks::<2>().0.iter().zip(bytes.as_chunks::<8>().0) {
             let slot = self.values.get_mut(usize::from(u16::from_le_bytes(*place)));
-            *slot.ok_or(Error::Corrupt { what: "an exception for a row that does not exist" })? = u64::from_le_bytes(*bytes);
+            let slot = slot.ok_or(Error::Corrupt { what: "an exception for a row that does not exist" })?;
+            *slot = u64::from_le_bytes(*bytes);
         }
         self.remember(if form == DISTANCES { INTEGER } else { form });
         Ok(())

@@ -482,7 +482,7 @@ fn what_does_not_fit_together_is_refused_before_anything_starts() {
         (&["--to", "/x", "--level", "0"], "--level: expected a number from 1 to 19, found 0"),
         (&["--to", "/x", "--max-rate", "10"], "--max-rate"),
         (&["--to", "/x", "--compression", "zsdt"], "--compression"),
-        (&["--to", "/x", "--compression", "zstd:workers=-1"], "a whole number from 0"),
+        (&["--to", "/x", "--compression", "zstd:workers=-1"], "an integer of at least 0"),
         (&["--to", "/x", "--compression", "auto:3"], "give just auto"),
         (&["--to", "/x", "--key-file", "/no.key"], "--key-file /no.key"),
     ] {

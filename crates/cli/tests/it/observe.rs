@@ -95,7 +95,7 @@ fn a_reload_begins_and_ends_to_observe() {
     wait_until(PATIENCE, "the file", || bytes(&first) > 100_000).expect("written");
     assert!(bytes(&first) < 150_000, "only what came while it was observed");
     fs::write(&second, "something else\n").expect("a file");
-    reload(&observing(&cluster, &second), "the old one stays in force");
+    reload(&observing(&cluster, &second), "the old one stays in effect");
     fs::remove_file(&second).expect("gone");
     reload(&observing(&cluster, &second), "configuration reloaded");
     ask(&cluster, &service);
@@ -120,14 +120,14 @@ fn a_check_finds_settings_that_measure_nothing_and_files_that_cannot_be_used() {
     fs::write(&bad, "{\"format\":\"pgshrink-egress\",\"version\":1}\n").expect("a file");
     let base = ["gateway", "--check", "--listen=127.0.0.1:0", "--socket-dir=", "--server=host=db"];
     for (words, code, says) in [
-        (&["--observe", "--libpq-compression=off"][..], 1, "observe: libpq_compression allows nothing"),
+        (&["--observe", "--libpq-compression=off"][..], 1, "observe: libpq_compression is empty"),
         (&["--observe", "--observe-cpu=0"], 1, "observe_cpu_percent: 0: allowed are 0.01 to 50"),
         (
             &["--observe", "--observe-file=/nonexistent/a"],
             1,
             "observe_file: /nonexistent/a: cannot be written",
         ),
-        (&["--observe", &format!("--observe-file={}", bad.display())], 1, "move it away to begin"),
+        (&["--observe", &format!("--observe-file={}", bad.display())], 1, "move it away to start"),
         (&["--observe", "--observe-file="], 0, ""),
         (&["--observe", &format!("--observe-file={}", dir.path().join("new").display())], 0, ""),
     ] {

@@ -90,7 +90,7 @@ impl Access {
         if !peer.is_local() && !client.stream.is_tls() {
             return Err(Refusal::new(
                 sqlstate::INVALID_AUTHORIZATION,
-                "the console asks for no password over a connection that others can read",
+                "the console does not ask for a password over an unencrypted connection",
             )
             .hint("Connect with TLS (sslmode=require), or from the gateway's machine.")
             .into());
@@ -166,7 +166,7 @@ async fn read_answer(client: &mut Leg) -> Result<Vec<u8>, Failure> {
         }
         Some(_) => Err(violation("another message").into()),
         // libpq asks its user for a password and comes again.
-        None => Err(Failure::Done("client closed instead of giving a password")),
+        None => Err(Failure::Done("client closed the connection instead of sending a password")),
     }
 }
 

@@ -198,7 +198,7 @@ pub(super) fn parse(words: &[Word]) -> Result<Command, Refusal> {
             .iter()
             .find(|(name, ..)| name == topic)
             .map(|(_, topic, _)| Command::Show(*topic))
-            .ok_or_else(|| syntax(&format!("nothing to show under \"{}\"", words[1].text()))),
+            .ok_or_else(|| syntax(&format!("nothing to show for \"{}\"", words[1].text()))),
         ["SHOW"] => Ok(Command::Show(Topic::Help)),
         ["RELOAD"] => Ok(Command::Reload),
         ["PAUSE"] => Ok(Command::Pause),
@@ -226,7 +226,7 @@ fn is_driver_setting(name: &str) -> bool {
 
 /// `<id|ALL> [=|TO] <value>`.
 fn set_compression(words: &[Word], keywords: &[&str]) -> Result<Command, Refusal> {
-    let usage = || syntax("SET COMPRESSION wants a session and a value: SET COMPRESSION 7 'zstd:3,lz4'");
+    let usage = || syntax("SET COMPRESSION needs a session and a value: SET COMPRESSION 7 'zstd:3,lz4'");
     let (which, value) = match (words, keywords) {
         ([which, _, value], [_, "=" | "TO", _]) | ([which, value], _) => (which, value),
         _ => return Err(usage()),
@@ -243,7 +243,7 @@ fn set_compression(words: &[Word], keywords: &[&str]) -> Result<Command, Refusal
 
 fn session_id(text: &str) -> Result<u64, Refusal> {
     text.parse().map_err(|_| {
-        Refusal::new(sqlstate::SYNTAX_ERROR, format!("\"{}\" is not a session's number", clip(text)))
+        Refusal::new(sqlstate::SYNTAX_ERROR, format!("\"{}\" is not a session id", clip(text)))
             .hint("SHOW CLIENTS lists sessions with their ids.")
     })
 }

@@ -60,7 +60,7 @@ impl Orders<'_> {
                 Ok(Outcome::done("PAUSE"))
             }
             Command::Resume if !process.is_paused() => {
-                Err(state("not paused", "PAUSE lets new sessions wait."))
+                Err(state("not paused", "PAUSE makes new sessions wait."))
             }
             Command::Resume => {
                 process.resume();
@@ -79,7 +79,7 @@ impl Orders<'_> {
     fn order(&self, control: Control) -> Result<(), Refusal> {
         self.control
             .send(control)
-            .map_err(|_| state("the process already ends", "SHOW STATE tells how far it is."))
+            .map_err(|_| state("the process is already shutting down", "SHOW STATE shows the progress."))
     }
 
     async fn reload(&self) -> Result<Outcome, Refusal> {
@@ -89,14 +89,14 @@ impl Orders<'_> {
         let failed = |reason: String| {
             Refusal::new(
                 sqlstate::CONFIG_FILE,
-                "the configuration was not reloaded, the old one stays in force",
+                "the configuration was not reloaded, the old one stays in effect",
             )
             .detail(reason)
         };
         match timeout(RELOAD_LIMIT, process.wait_reloaded(before)).await {
             Ok(Ok(())) => {
                 Ok(Outcome::done("RELOAD")
-                    .notice("new sessions get the new configuration, others keep theirs"))
+                    .notice("new sessions use the new configuration, existing ones keep theirs"))
             }
             Ok(Err(reason)) => Err(failed(reason)),
             Err(_) => Err(failed(format!("no answer in {} s", RELOAD_LIMIT.as_secs()))),
@@ -134,7 +134,7 @@ impl Orders<'_> {
                 let session = self.find(id)?;
                 let sending = set_one(&session, text).await.map_err(|reason| {
                     Refusal::new(sqlstate::NOT_IN_PREREQUISITE_STATE, format!("session {id}: {reason}"))
-                        .hint("SHOW CLIENTS tells what was agreed.")
+                        .hint("SHOW CLIENTS shows what was agreed.")
                 })?;
                 outcome.rows.push(vec![id.into(), sending.into(), Option::<&str>::None.into()]);
             }
@@ -174,7 +174,7 @@ async fn set_one(session: &Session, text: &str) -> Result<String, String> {
     }
     match timeout(SESSION_LIMIT, session.request_compression(text)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err("it ended meanwhile".into()),
+        Ok(Err(_)) => Err("it ended in the meantime".into()),
         Err(_) => Err(format!("no answer in {} s", SESSION_LIMIT.as_secs())),
     }
 }

@@ -146,7 +146,7 @@ impl Exchange {
             BASE64_STANDARD.decode(proof).ok().and_then(|p| p.try_into().ok()).ok_or_else(malformed)?;
         let (binding, nonce) = without_proof.split_once(',').ok_or_else(malformed)?;
         if binding.strip_prefix("c=") != Some(self.binding.as_str()) {
-            return Err("the channel binding changed meanwhile".into());
+            return Err("the channel binding changed during the exchange".into());
         }
         if nonce.split(',').next().and_then(|n| n.strip_prefix("r=")) != Some(self.nonce.as_str()) {
             return Err("the nonce does not match".into());

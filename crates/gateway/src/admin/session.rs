@@ -82,7 +82,8 @@ impl<'a> Console<'a> {
             let header = tokio::select! {
                 header = self.client.peek(MESSAGE_SIZE_MAX) => header?,
                 () = process.wait_ending() => {
-                    return Err(Refusal::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection: the process ends").into());
+                    let message = "terminating connection: the process is shutting down";
+                    return Err(Refusal::new(sqlstate::ADMIN_SHUTDOWN, message).into());
                 }
             };
             let Some(header) = header else { return Ok(()) };
@@ -160,7 +161,7 @@ impl<'a> Console<'a> {
     ) -> Result<Result<(), Refusal>, Failure> {
         if self.grant == Grant::Look && !command.is_read_only() {
             return Ok(Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, "permission denied: SHOW only")
-                .hint("Users in admin.admin_users may change things.")));
+                .hint("Users in admin.admin_users may run commands that change something.")));
         }
         // What was asked before must not wait for a slow order.
         self.flush().await?;

@@ -100,16 +100,16 @@ fn help(role: Role) -> Vec<Row> {
         Role::Connector => "what the connector sends to its gateway",
     };
     let set =
-        format!("Changes, on live sessions, {sends}. The list: algorithms that were agreed, best first.");
+        format!("Changes, on live sessions, {sends}. The list: algorithms that were agreed, in order of preference.");
     let row = |command: &str, meaning: &str| vec![command.into(), meaning.into()];
     let mut rows: Vec<Row> =
         TOPICS.iter().map(|(word, _, text)| row(&format!("SHOW {word}"), text)).collect();
     rows.extend([
         row("SET COMPRESSION <id|ALL> '<list|off|on>'", &set),
         row("KILL <id>", "Ends a session; its client is told why."),
-        row("PAUSE", "New sessions wait, for at most timeouts.login_s; those that run go on."),
+        row("PAUSE", "New sessions wait, for at most timeouts.login_s; existing ones continue."),
         row("RESUME", "Ends PAUSE."),
-        row("RELOAD", "Reads the configuration again, as SIGHUP does. Sessions that run keep theirs."),
+        row("RELOAD", "Reads the configuration again, as SIGHUP does. Existing sessions keep theirs."),
         row("SHUTDOWN", "Lets sessions finish, as SIGTERM does, for at most timeouts.drain_s."),
         row("SHUTDOWN IMMEDIATE", "Ends all sessions at once."),
     ]);

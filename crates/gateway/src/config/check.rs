@@ -64,7 +64,7 @@ impl GatewayConfig {
         if self.observe && !self.servers.is_empty() && self.servers.iter().all(off) {
             checks.push(Err(Error::config(
                 "observe",
-                "libpq_compression allows nothing, so nothing would be saved: name what is to be measured, such as zstd:1",
+                "libpq_compression is empty, so nothing would be saved: name what to measure, such as zstd:1",
             )));
         }
         checks
@@ -73,7 +73,7 @@ impl GatewayConfig {
     /// What an operator should know although the configuration can be used.
     pub fn warnings(&self) -> Vec<String> {
         let idle = !self.observe && self.observe_path().is_some();
-        let text = "observe_file is set and observe is not: nothing is measured";
+        let text = "observe_file is set, but observe is not: nothing is measured";
         idle.then(|| text.to_owned()).into_iter().collect()
     }
 
@@ -164,7 +164,7 @@ impl ConnectorConfig {
         let mut checks = vec![check_listen(&self.listen, self.unix_socket.as_ref())];
         checks.push(match self.asked() {
             Ok(list) if self.required && list.is_empty() => {
-                Err(Error::config("required", "compression is required and the compression list is empty"))
+                Err(Error::config("required", "compression is required, but the compression list is empty"))
             }
             asked => asked.map(drop),
         });
@@ -212,9 +212,9 @@ impl ConnectorConfig {
         let near = self.targets.iter().find(|target| is_on_this_machine(target));
         let (Some(address), Some(target)) = (public, near) else { return Vec::new() };
         vec![format!(
-            "listen {address} is more than loopback and target {} is on this machine: everybody who reaches this connector \
-             is a local client there, and trust rules meant for local users let them in; listen on 127.0.0.1, or have \
-             pg_hba.conf ask for scram-sha-256",
+            "listen {address} is more than loopback, and target {} is on this machine: to the target, \
+             everybody who reaches this connector is a local client, and trust rules meant for local users \
+             let them in; listen on 127.0.0.1, or make pg_hba.conf require scram-sha-256",
             target.describe()
         )]
     }
@@ -374,7 +374,7 @@ fn check_target(item: &str, target: &TargetConfig) -> Result<(), Error> {
         ));
     }
     if tls.sslcert.is_some() != tls.sslkey.is_some() {
-        return Err(Error::config(format!("{item}.sslcert"), "sslcert and sslkey go together"));
+        return Err(Error::config(format!("{item}.sslcert"), "sslcert and sslkey must be given together"));
     }
     Ok(())
 }
@@ -516,7 +516,7 @@ mod tests {
             c.observe = true;
             c.libpq_compression = "off".into();
         };
-        assert!(fault(off).starts_with("observe: libpq_compression allows nothing"));
+        assert!(fault(off).starts_with("observe: libpq_compression is empty"));
         let mut config = gateway();
         off(&mut config);
         config.servers[0].libpq_compression = Some("zstd:1".into());

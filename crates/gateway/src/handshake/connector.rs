@@ -132,7 +132,8 @@ impl Connector {
             if !refuses_key(&server, first, self.dialect) {
                 return Ok(Reached { server, first, target: target.clone(), asked: true });
             }
-            tracing::info!(target = %target.describe(), "target refuses the compression key, going on without");
+            tracing::info!(target = %target.describe(), "target refuses the compression key, continuing \
+                without compression");
         }
         let started = start(target, &self.common.tcp, &[], &packet.to_bytes(), size_max).await?;
         let Started { server, first } = started.answered(target)?;
@@ -192,12 +193,12 @@ impl Connector {
         Events::count(&self.common.events().refused_plain);
         Refusal::new(
             sqlstate::REJECTED,
-            format!("compression is required, and {} does not agree to it", target.describe()),
+            format!("compression is required, but {} does not agree to it", target.describe()),
         )
         .detail(format!("Asked for {} in the {} dialect.", self.list, self.dialect.name()))
         .hint(
-            "Is a pgshrink gateway listening there, and does its libpq_compression allow one of these? Without required \
-             the session goes on plain.",
+            "Is a pgshrink gateway listening there, and does its libpq_compression allow one of these? \
+             Without required, the session continues without compression.",
         )
     }
 }
@@ -287,7 +288,7 @@ fn plain_because(agreed: bool, ask: bool, asked: bool) -> &'static str {
         (true, ..) => "",
         (false, false, _) => "not asked for",
         (false, true, true) => "no algorithm in common",
-        (false, true, false) => "the target refuses to be asked",
+        (false, true, false) => "the target rejects the request",
     }
 }
 

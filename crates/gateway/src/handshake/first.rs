@@ -86,7 +86,7 @@ pub(crate) async fn open_client(
                 arriving.advance(Progress::Encrypted);
             }
             (First::TlsClientHello, _) => {
-                return Err((None, Failure::Done("TLS handshake where none is possible")));
+                return Err((None, Failure::Done("TLS handshake, but TLS is not possible here")));
             }
             (First::Cancel(packet), _) => {
                 return Ok(Opened { client: leg, opening: Opening::Cancel(packet) });
@@ -196,8 +196,9 @@ fn missing_header(proxy: SocketAddr) -> Refusal {
         format!("expected a PROXY header from {ip}, which is in trusted_proxies, found none"),
     )
     .hint(
-        "Make the proxy send one (send-proxy or send-proxy-v2 in HAProxy). A client on the proxy's machine connects through \
-         the proxy or by the gateway's Unix socket. If this address is no proxy, take it out of trusted_proxies.",
+        "Make the proxy send one (send-proxy or send-proxy-v2 in HAProxy). A client on the proxy's machine \
+         connects through the proxy or by the gateway's Unix socket. If this address is not a proxy, \
+         remove it from trusted_proxies.",
     )
     .hostile()
 }

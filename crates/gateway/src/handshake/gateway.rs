@@ -117,8 +117,9 @@ impl Gateway {
                         "Is the server running, and do its listen_addresses and pg_hba.conf let the gateway in?"
                     }
                     OpenError::Insecure(_) => {
-                        "The server answers, but not with TLS as the gateway asks for it: compare sslmode, sslrootcert and \
-                         host of this server in the gateway's configuration with the server's ssl settings and certificate."
+                        "The server answers, but not with TLS as the gateway requires: compare sslmode, \
+                         sslrootcert and host of this server in the gateway's configuration with the \
+                         server's ssl settings and certificate."
                     }
                 };
                 Err(Refusal::new(
@@ -164,8 +165,8 @@ impl Gateway {
             return None;
         }
         let why = if peer.is_local() {
-            "Without a password the server judges by the gateway's own operating system user or certificate, which is \
-             not this client's."
+            "Without a password, the server authenticates the gateway's own operating system user or \
+             certificate, not this client's."
         } else {
             "Behind the gateway every client looks local to the server; trust, peer and ident rules meant for local \
              users would let anybody in."
@@ -173,12 +174,14 @@ impl Gateway {
         Some(
             Refusal::new(
                 sqlstate::INVALID_AUTHORIZATION,
-                "the server let this session in without asking for a password, and the gateway does not pass that on",
+                "the server admitted this session without asking for a password, and the gateway refuses \
+                 to pass that on",
             )
             .detail(why)
             .hint(
-                "Make pg_hba.conf ask for scram-sha-256 where the gateway connects from, or set allow_unchallenged = true \
-                 on the gateway if everybody who can reach it may log in without a password.",
+                "Make pg_hba.conf require scram-sha-256 for connections from the gateway, or set \
+                 allow_unchallenged = true on the gateway if everybody who can reach it may log in without \
+                 a password.",
             ),
         )
     }
@@ -247,7 +250,7 @@ impl Service for Gateway {
         let notice = setting.as_ref().filter(|_| is_plain).map(|_| plain_notice()).unwrap_or_default();
         client.send(&[accepted, status, notice].concat()).await?;
         let plain_because = match (&answer, &self.observer) {
-            (None, _) => "the client asked for nothing",
+            (None, _) => "the client did not ask for compression",
             (Some(_), Some(_)) => "this gateway only observes",
             (Some(_), None) => "no algorithm in common",
         };

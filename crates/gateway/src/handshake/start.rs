@@ -41,7 +41,7 @@ pub(crate) async fn start(
             Ok(stream) => stream,
             // The word of a server that answered says more than a failed second try.
             Err(e) if last.is_ok() => {
-                tracing::debug!(server = %target.describe(), error = e.reason(), "second way failed");
+                tracing::debug!(server = %target.describe(), error = e.reason(), "second attempt failed");
                 continue;
             }
             Err(e @ OpenError::Unreachable(_)) => return Err(e),

@@ -177,19 +177,19 @@ fn traffic(w: &mut Writer<'_>, totals: &BTreeMap<String, Totals>) -> Result<(), 
     w.counter(
         "pgshrink_plain_fallbacks",
         None,
-        "Groups of messages that were tried, did not shrink, and went plain.",
+        "Groups of messages that were tried, did not shrink, and were sent uncompressed.",
         per_direction(totals, |d| d.plain_fallbacks),
     )?;
     w.counter(
         "pgshrink_untried_groups",
         None,
-        "Groups of messages that went plain untried: too small, given up, or no memory.",
+        "Groups of messages that were sent uncompressed without trying: too small, given up, or no memory.",
         per_direction(totals, |d| d.untried_groups),
     )?;
     w.counter(
         "pgshrink_codec",
         Some(&Unit::Seconds),
-        "Time by the clock inside compression and decompression, waits for a processor included; small frames are sampled.",
+        "Elapsed time in compression and decompression, including waits for a processor; small frames are sampled.",
         per_direction(totals, |d| d.codec_ns as f64 / 1e9),
     )?;
     w.counter(
@@ -232,7 +232,7 @@ fn sessions(w: &mut Writer<'_>, registry: &Registry, totals: &BTreeMap<String, T
     });
     w.gauge("pgshrink_sessions", None, "Sessions by state.", by_state)?;
     let arrivals = registry.pools.arrivals.taken() as i64;
-    w.gauge("pgshrink_arrivals", None, "Connections that have not said yet what they want.", one(arrivals))?;
+    w.gauge("pgshrink_arrivals", None, "Connections that have not sent a startup packet yet.", one(arrivals))?;
     let mut sending: BTreeMap<(&str, &str), i64> = totals
         .keys()
         .flat_map(|server| Sending::ALL.iter().map(move |s| ((server.as_str(), s.name()), 0)))
@@ -302,7 +302,7 @@ fn connections(
     w.counter(
         "pgshrink_unknown_algorithms",
         None,
-        "Items of clients' offers that mean nothing here.",
+        "Items of clients' offers that this version does not know.",
         one(events.unknown_algorithms.load(Relaxed)),
     )?;
     w.counter(
@@ -338,7 +338,7 @@ fn process(w: &mut Writer<'_>, registry: &Registry, usage: &Usage) -> Result<(),
         one(usage.resident_bytes as i64),
     )?;
     w.gauge("process_open_fds", None, "Open file descriptors.", one(usage.open_fds as i64))?;
-    w.gauge("process_max_fds", None, "Most file descriptors allowed.", one(usage.max_fds as f64))?;
+    w.gauge("process_max_fds", None, "Maximum number of open file descriptors.", one(usage.max_fds as f64))?;
     w.gauge(
         "process_start_time",
         Some(&Unit::Seconds),

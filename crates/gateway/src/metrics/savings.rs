@@ -31,7 +31,7 @@ pub(super) fn write(w: &mut Writer<'_>, registry: &Registry) -> Result<(), Error
     w.gauge(
         "pgshrink_observed_compressed",
         bytes,
-        "What these bytes would have been with compression, estimated.",
+        "Size of these bytes with compression, estimated.",
         each(&lines, |figure| figure.compressed_bytes as f64),
     )?;
     w.gauge(
@@ -43,13 +43,13 @@ pub(super) fn write(w: &mut Writer<'_>, registry: &Registry) -> Result<(), Error
     w.counter(
         "pgshrink_observe_sampling",
         Some(&Unit::Seconds),
-        "Processor time that measuring took.",
+        "Processor time used for measuring.",
         one(report.sampling.as_secs_f64()),
     )?;
     w.counter(
         "pgshrink_observe_dropped_samples",
         None,
-        "Samples that were not measured for want of processor time.",
+        "Samples skipped because of the processor time limit.",
         one(report.dropped),
     )?;
     w.counter(

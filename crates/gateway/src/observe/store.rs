@@ -36,7 +36,8 @@ pub(super) fn cannot_write(path: &Path, source: &io::Error) -> Error {
     fault(
         path,
         format!(
-            "cannot be written: {source}; name a file in a directory that user {user} may write and that has room"
+            "cannot be written: {source}; name a file in a directory that user {user} may write to and \
+             that has free space"
         ),
     )
 }
@@ -45,7 +46,7 @@ fn damaged(path: &Path, error: &file::Error) -> Error {
     fault(
         path,
         format!(
-            "{error}; move it away to begin with empty totals, or name another file: it is never overwritten"
+            "{error}; move it away to start with empty totals, or name another file: it is never overwritten"
         ),
     )
 }
@@ -71,7 +72,7 @@ impl Store {
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 return Err(fault(
                     &path,
-                    "another process counts into it; stop that one, or give this gateway a file of its own",
+                    "another process is using it; stop that process, or give this gateway its own file",
                 ));
             }
             let there =
@@ -82,7 +83,7 @@ impl Store {
             let ledger = read(&path, &mut file, about.len(), limits)?;
             return Ok((Self { path, _locked: file }, ledger));
         }
-        Err(fault(&path, "other processes replace it all the time; give this gateway a file of its own"))
+        Err(fault(&path, "other processes keep replacing it; give this gateway its own file"))
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -67,14 +67,14 @@ fn a_file_that_another_meter_has_is_refused_also_after_it_was_replaced() {
     let slot = Slot::default();
     let core = slot.apply(settings(Some(&path))).unwrap();
     for _ in 0..3 {
-        assert!(refused(&path).contains("another process counts into it"), "{}", refused(&path));
+        assert!(refused(&path).contains("another process is using it"), "{}", refused(&path));
         assert!(file_problem(&path).is_none(), "a check beside the running gateway finds nothing wrong");
         core.save(SystemTime::now()).unwrap();
     }
     // By another name.
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    assert!(refused(&link).contains("another process counts into it"));
+    assert!(refused(&link).contains("another process is using it"));
     slot.stop();
     assert_eq!(refused(&link), "");
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());

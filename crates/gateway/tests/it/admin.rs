@@ -96,7 +96,7 @@ fn unknown_commands_are_syntax_errors_with_a_hint() {
     let error = site.error("select * from pg_class");
     assert!(error.contains("42601") && error.contains("SHOW HELP"), "{error}");
     let error = site.error("show tables");
-    assert!(error.contains("42601") && error.contains("nothing to show under \"tables\""), "{error}");
+    assert!(error.contains("42601") && error.contains("nothing to show for \"tables\""), "{error}");
     let error = site.error("kill 4711");
     assert!(error.contains("42704") && error.contains("SHOW CLIENTS"), "{error}");
 }
@@ -172,7 +172,7 @@ fn compression_is_switched_for_all_and_says_where_it_cannot() {
     let near = connector(&site.gateway, "ack", "zstd:1");
     let (_compressed, _plain) = (Raw::login(port(&near)), Raw::login(port(&site.gateway)));
     let answer = site.ask("SET COMPRESSION ALL off");
-    assert_eq!(answer, "1|off|\n2|off|this session agreed on no compression");
+    assert_eq!(answer, "1|off|\n2|off|this session has no agreed compression");
 }
 
 #[test]

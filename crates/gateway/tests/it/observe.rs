@@ -179,7 +179,7 @@ fn the_file_keeps_totals_over_a_restart_and_is_written_while_it_runs() {
     let mut second = gateway_config(&cluster);
     (second.observe, second.observe_file) = (true, path.clone());
     let error = start_gateway(second).err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(error.contains("another process counts into it"), "{error}");
+    assert!(error.contains("another process is using it"), "{error}");
 }
 
 #[test]

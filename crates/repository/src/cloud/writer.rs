@@ -63,7 +63,7 @@ impl Write for CloudWriter {
             self.upload = Upload::Parts(self.begin(&first).map_err(io::Error::other)?);
         }
         let Upload::Parts(upload) = &mut self.upload else {
-            return Err(io::Error::other(format!("the upload of {} has failed before", self.name)));
+            return Err(io::Error::other(format!("the upload of {} has already failed", self.name)));
         };
         // Parts are sent by the runtime's threads; `write` only starts them, inside of the runtime.
         let runtime = &self.cloud.shared.runtime;

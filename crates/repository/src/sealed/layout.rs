@@ -77,10 +77,10 @@ impl Header {
             return Err(HeaderError::NotSealed);
         }
         let Ok((header, _)) = Header::read_from_prefix(bytes) else {
-            return Err(HeaderError::Damaged("it is cut: it ends in its header"));
+            return Err(HeaderError::Damaged("it is cut off: it ends in its header"));
         };
         if crc32c::crc32c(&header.as_bytes()[..CHECKSUM_AT]) != header.checksum.get() {
-            return Err(HeaderError::Damaged("its header is damaged: the checksum does not fit"));
+            return Err(HeaderError::Damaged("its header is damaged: the checksum does not match"));
         }
         let newer = |what, found, known| Err(HeaderError::Unsupported { what, found, known });
         match (header.version.get(), header.cipher, header.derivation) {

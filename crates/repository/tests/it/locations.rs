@@ -25,7 +25,7 @@ fn directories_and_buckets_are_told_apart() {
 fn what_is_no_repository_is_refused_with_the_reason() {
     for (text, reason) in [
         ("", "give a directory"),
-        ("ftp://host/x", "are known"),
+        ("ftp://host/x", "are supported"),
         ("file://host/x", "three slashes"),
         ("s3:/bucket/prefix", "two slashes"),
         ("S3:bucket", "two slashes"),

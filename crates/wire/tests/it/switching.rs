@@ -199,7 +199,7 @@ fn a_client_switches_both_directions_by_a_placeholder_setting() {
         let (tags, text) = talk.answer(&["SET"]);
         assert_eq!(tags, "CNZ", "{dialect:?}");
         assert!(
-            text.contains("unknown algorithm") && text.contains("The session goes on with zstd:1"),
+            text.contains("unknown algorithm") && text.contains("The session continues with zstd:1"),
             "{text}"
         );
     }

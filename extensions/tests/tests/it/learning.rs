@@ -207,7 +207,7 @@ fn writing_in_the_transaction_that_learnt_warns_once_and_a_commit_in_between_doe
             "alter table e alter column doc type jsonb;",
         );
         let warned = said(&format!("begin; {learn} {convert} commit"));
-        let warning = "WARNING:  zson: documents of profile \"e\" are written without the dictionary that this transaction made";
+        let warning = "WARNING:  zson: documents of profile \"e\" are written without the dictionary that this transaction created";
         assert_eq!(warned.matches("WARNING").count(), 1, "{warned}");
         assert!(warned.contains(warning) && warned.contains("HINT:  COMMIT between"), "{warned}");
         assert_eq!(database.sql(without), "1000");

@@ -168,7 +168,7 @@ pub fn measure(snapshot: &Snapshot, budget: &mut Budget, means: &Means<'_>) -> C
     }
     if unmeasured > 0 {
         codecs.notes.push(format!(
-            "Not measured with codecs: {}, {} in all. Pages and rows were not sampled, or larger relations took the time that there is.",
+            "Not measured with codecs: {}, {} in all. Pages and rows were not sampled, or larger relations used up the available time.",
             shown::counted(unmeasured, "relation", "relations"),
             shown::size(unmeasured_bytes)
         ));

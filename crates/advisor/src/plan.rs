@@ -84,13 +84,13 @@ pub struct Plan {
 #[non_exhaustive]
 pub enum PlanError {
     /// The snapshot has no definition of the table.
-    #[error("{table}: the snapshot does not say what belongs to it; take one with this version of pgshrink")]
+    #[error("{table}: the snapshot has no definition of it; take a new one with this version of pgshrink")]
     NoDefinition {
         /// The table.
         table: String,
     },
     /// Table and definition differ: it changed while the snapshot was taken.
-    #[error("{table}: its columns changed while the snapshot was taken; take another one")]
+    #[error("{table}: its columns changed while the snapshot was taken; take a new one")]
     Stale {
         /// The table.
         table: String,
@@ -104,7 +104,7 @@ pub enum PlanError {
         what: String,
     },
     /// Something would be lost, or cannot be done this way.
-    #[error("{table}: no plan, as {}", reasons.join("; as "))]
+    #[error("{table}: cannot be rewritten: {}", reasons.join("; "))]
     Refused {
         /// The table.
         table: String,
@@ -149,7 +149,7 @@ fn first(subjects: &[Subject<'_>]) -> Option<Step> {
     let retyped = subjects.iter().flat_map(|subject| subject.changes.retyped());
     let statements: Vec<String> = retyped.flat_map(|(_, retype)| retype.first.iter().cloned()).collect();
     (!statements.is_empty()).then(|| Step {
-        title: "What new types need: outside of any transaction, as it has to be committed before rows are converted"
+        title: "What new types need: not in a transaction, because it has to be committed before rows are converted"
             .to_owned(),
         statements,
         lock: String::new(),
@@ -210,7 +210,7 @@ impl<'a> Subject<'a> {
             reasons.push(format!("its access method is {}, not heap", relation.access_method));
         }
         if request.server_version < VERSION_MIN {
-            reasons.push("plans are for PostgreSQL 15 and newer".to_owned());
+            reasons.push("this needs PostgreSQL 15 or newer".to_owned());
         }
         if !reasons.is_empty() {
             return Err(PlanError::refused(table, reasons));

@@ -20,7 +20,7 @@ pub enum PriceError {
         item: String,
     },
     /// No such price.
-    #[error("price {item:?}: there is no price of {name:?}; known are storage, egress and backup")]
+    #[error("price {item:?}: unknown price {name:?}: expected storage, egress or backup")]
     Name {
         /// What was given.
         item: String,
@@ -28,7 +28,7 @@ pub enum PriceError {
         name: String,
     },
     /// Not a number, or less than nothing.
-    #[error("price {item:?}: {number:?} is no price; expected a number from 0 to 1000000, such as 0.115")]
+    #[error("price {item:?}: invalid price {number:?}: expected a number from 0 to 1000000, such as 0.115")]
     Number {
         /// What was given.
         item: String,
@@ -36,7 +36,7 @@ pub enum PriceError {
         number: String,
     },
     /// Another unit.
-    #[error("price {item:?}: expected it per {expected}, found {found:?}; write {name}={number}/{expected}")]
+    #[error("price {item:?}: expected a price per {expected}, found {found:?}; write {name}={number}/{expected}")]
     Unit {
         /// What was given.
         item: String,
@@ -139,10 +139,10 @@ mod tests {
         let said = |text: &str| parse(text).unwrap_err().to_string();
         assert!(said("storage").contains("expected NAME=NUMBER/UNIT"), "{}", said("storage"));
         assert!(said("").contains("expected NAME=NUMBER/UNIT"));
-        assert!(said("ram=1/GB").contains("known are storage, egress and backup"));
-        assert!(said("egress=cheap/GB").contains("\"cheap\" is no price"));
+        assert!(said("ram=1/GB").contains("expected storage, egress or backup"));
+        assert!(said("egress=cheap/GB").contains("invalid price \"cheap\""));
         assert!(said("egress=-1/GB").contains("from 0 to 1000000"));
-        assert!(said("egress=NaN/GB").contains("\"NaN\" is no price"));
+        assert!(said("egress=NaN/GB").contains("invalid price \"NaN\""));
         assert!(said("storage=0.1/GB").contains("write storage=0.1/GB-month"), "{}", said("storage=0.1/GB"));
         assert!(said("egress=1/GB, egress=2/GB").contains("twice"));
     }

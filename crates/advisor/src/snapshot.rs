@@ -405,7 +405,7 @@ pub enum ReadError {
     #[error("not a snapshot: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Of another version.
-    #[error("a snapshot of format {found}, expected {FORMAT}: take it again with this version of pgshrink")]
+    #[error("a snapshot of format {found}, expected {FORMAT}: take a new one with this version of pgshrink")]
     Format {
         /// What it says.
         found: u32,
@@ -423,7 +423,7 @@ pub enum ReadError {
         expected: usize,
     },
     /// Two tables are one.
-    #[error("a damaged snapshot: {table} has the OID {oid}, which another table has too")]
+    #[error("a damaged snapshot: {table} has the OID {oid} of another table")]
     Twice {
         /// `schema.name`
         table: String,

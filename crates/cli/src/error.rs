@@ -19,7 +19,7 @@ pub enum Error {
     #[error("{flag}: {reason}")]
     Flag { flag: &'static str, reason: String },
     /// A flag needs another.
-    #[error("{flag} also needs {other}")]
+    #[error("{flag} needs {other} as well")]
     Incomplete { flag: &'static str, other: &'static str },
     /// The gateway or connector could not be started, or ended with an error.
     #[error(transparent)]

@@ -116,23 +116,23 @@ pub(super) fn restrict(table: &Table, candidate: &mut Candidate) {
     let finding = &mut candidate.finding;
     if let Some(extension) = &table.extension {
         let text = format!(
-            "The table belongs to the extension {extension}: a change to it is its authors' to make."
+            "The table belongs to the extension {extension}: only its authors can change it."
         );
         finding.risks.insert(0, text);
         finding.sql.clear();
         candidate.is_recommended = false;
     }
     if table.kind == TableKind::MaterializedView && changes_columns {
-        let text = "The columns of a materialized view are those of its query: it has to be dropped, with what depends on it, and \
-                    created with another query.";
+        let text = "The columns of a materialized view come from its query: it has to be dropped, with \
+            everything that depends on it, and created with another query.";
         finding.risks.insert(0, text.to_owned());
         finding.sql.clear();
         candidate.is_recommended = false;
     }
     let inherits = !table.is_partition && (table.parent != 0 || table.has_children);
     if inherits && table.kind == TableKind::Table && changes_columns {
-        let text = "The table takes part in inheritance: types are those of its parent, and a new table has to take its place there with \
-                    NO INHERIT and INHERIT.";
+        let text = "The table takes part in inheritance: its types come from its parent, and a new table \
+            has to replace it there with NO INHERIT and INHERIT.";
         finding.risks.insert(0, text.to_owned());
         candidate.is_recommended = false;
     }

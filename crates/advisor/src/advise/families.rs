@@ -67,9 +67,10 @@ fn of_family(parent: &Table, partitions: &[&Table], rule: Rule, findings: &[Find
     Some(Finding {
         title: format!("{} of {} partitions: {}", own.len(), partitions.len(), largest.title),
         reason: format!(
-            "All {} partitions have the same columns in the same order, and {} of them this finding; the sums here are theirs. Partitions can be \
-             built anew one by one, as the order of their columns need not be that of the table. New partitions get that of the table: it should \
-             be changed too. {}",
+            "All {} partitions have the same columns in the same order, and {} of them have this finding; \
+             the sums here are for these. Partitions can be rebuilt one by one, because the order of their \
+             columns may differ from that of the table. New partitions get the order of the table: it \
+             should be changed too. {}",
             partitions.len(),
             own.len(),
             largest.reason

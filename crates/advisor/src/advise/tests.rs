@@ -194,7 +194,7 @@ fn what_cannot_be_rewritten_freely_is_reported_and_not_proposed() {
     let (sql, risk) = of(|table| table.extension = Some("postgis".to_owned())).unwrap();
     assert!(sql == 0 && risk.contains("the extension postgis"), "{risk}");
     let (sql, risk) = of(|table| table.kind = TableKind::MaterializedView).unwrap();
-    assert!(sql == 0 && risk.contains("those of its query"), "{risk}");
+    assert!(sql == 0 && risk.contains("come from its query"), "{risk}");
     let (_, risk) = of(|table| table.parent = 1).unwrap();
     assert!(risk.contains("inheritance"), "{risk}");
     assert_eq!(of(|table| table.kind = TableKind::Foreign), None);

@@ -75,7 +75,7 @@ fn planned(snapshot: &Snapshot, table: &Table, edits: &[&Edit], method: Method) 
 fn vacuum_full(table: &Table) -> Step {
     let name = crate::rules::qualified(table);
     Step {
-        title: "Build the table anew as it is".to_owned(),
+        title: "Rebuild the table unchanged".to_owned(),
         statements: vec![format!("VACUUM (FULL, ANALYZE) {name};")],
         lock: format!("ACCESS EXCLUSIVE on {name}, for its duration"),
     }

@@ -73,7 +73,8 @@ impl<'a> Changes<'a> {
                 // No proposal has it: `advise` recommends none.
                 Edit::Remove(_) => {
                     let reason =
-                        "a column that is taken out changes what queries get: this is for its owner to write";
+                        "removing a column changes the results of queries: the owner of the application \
+                         has to write this";
                     return Err(PlanError::refused(table, [reason.to_owned()]));
                 }
             }
@@ -151,7 +152,7 @@ fn check_matches(
         let exists = table.columns.get(*index).is_some_and(|column| !column.is_dropped);
         if !exists || changes[..place].iter().any(|(other, _)| other == index) {
             let what =
-                format!("column {} of the edits, which there is not or which has two edits", index + 1);
+                format!("column {} of the edits does not exist, or has two edits", index + 1);
             return Err(PlanError::Order { table: PlanError::name(table), what });
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn locks_for_moments(subject: &Subject<'_>, locks: &[String], sequenc
     };
     let tried = [first, tried(locks), tried(sequences)].concat();
     let message = literal(&format!(
-        "pgshrink: {}: no lock, as somebody's transaction holds it and does not end",
+        "pgshrink: {}: could not get the lock: another transaction holds it and does not end",
         subject.shown()
     ));
     let body = format!(

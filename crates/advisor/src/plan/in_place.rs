@@ -36,12 +36,12 @@ pub(super) fn plan(subjects: &[Subject<'_>]) -> Result<Plan, PlanError> {
         let set = format!("ALTER TABLE {} SET ({});", subject.name, list(changed.clone()));
         let set = if changed.is_empty() { None } else { Some(set) };
         steps.push(Step {
-            title: format!("Storage parameters of {}, and its rows written anew", subject.shown()),
+            title: format!("Storage parameters of {}, and its rows rewritten", subject.shown()),
             statements: set
                 .into_iter()
                 .chain([format!("VACUUM (FULL, ANALYZE) {};", subject.name)])
                 .collect(),
-            lock: format!("ACCESS EXCLUSIVE on {}, while it is written", subject.shown()),
+            lock: format!("ACCESS EXCLUSIVE on {}, while it is rewritten", subject.shown()),
         });
     }
     Ok(Plan { steps, warnings, ..Plan::default() })
@@ -51,7 +51,7 @@ fn check(subject: &Subject<'_>, all: &[Subject<'_>]) -> Result<(), PlanError> {
     let relation = subject.relation;
     let mut reasons = Vec::new();
     if subject.changes.needs_new_table {
-        reasons.push("another order of columns, or dropped columns, need a new table".to_owned());
+        reasons.push("changing the order of columns, or removing dropped columns, needs a new table".to_owned());
     }
     let is_related = !relation.parents.is_empty() || !relation.children.is_empty();
     for column in subject.changes.columns.iter().filter(|column| column.change != Change::Kept) {
@@ -266,7 +266,7 @@ fn compare(subject: &Subject<'_>, place: usize) -> String {
             "pg_catalog.current_setting('pgshrink.rows_{place}') IS DISTINCT FROM {}",
             summary(&row, &subject.name)
         ),
-        &format!("pgshrink: rows of {} were not converted as they are", shown(&subject.shown())),
+        &format!("pgshrink: the converted rows of {} differ from the original", shown(&subject.shown())),
         "Nothing was changed.",
     )
 }

@@ -74,12 +74,12 @@ pub(super) fn check_new(subject: &Subject<'_>) -> Result<(), PlanError> {
     for (column, _) in subject.changes.retyped() {
         let inherited = column.old.is_some_and(|old| old.is_inherited) || is_related;
         if inherited {
-            reasons.push(format!("column {} is inherited: its type is the parent's to change", column.name));
+            reasons.push(format!("column {} is inherited: change its type in the parent", column.name));
         }
         reasons.extend(foreign_keys(subject, column.name));
     }
     if is_related && subject.changes.columns.iter().any(|column| column.old.is_none()) {
-        reasons.push("new columns of an inherited table are the parent's to add".to_owned());
+        reasons.push("an inherited table gets new columns only from its parent".to_owned());
     }
     match reasons.is_empty() {
         true => Ok(()),
@@ -120,21 +120,21 @@ pub(super) fn warnings(subject: &Subject<'_>, users: &Users<'_>) -> Vec<String> 
     let mut warnings = Vec::new();
     if !subject.changes.keeps_order() {
         warnings.push(format!(
-            "{name}: SELECT *, INSERT and COPY without a list of columns get the new order; look for them in applications and in \
-             functions with bodies of text"
+            "{name}: SELECT *, INSERT and COPY without a list of columns get the new order; look for them \
+             in applications and in functions with text bodies"
         ));
     }
     warnings.extend([
         format!("{name}: needs room for a second table with its indexes until the old one is dropped"),
         format!(
-            "{name}: counters of pg_stat_all_tables begin anew; prepared statements of open sessions may fail once"
+            "{name}: counters of pg_stat_all_tables are reset; prepared statements of open sessions may fail once"
         ),
     ]);
     for index in relation.indexes.iter().filter(|index| !index.is_valid) {
-        warnings.push(format!("index {} is not valid, and is not made again", shown(&index.name)));
+        warnings.push(format!("index {} is not valid, and is not recreated", shown(&index.name)));
     }
     for view in users.recreated.iter().filter(|view| view.kind == 'm') {
-        warnings.push(format!("materialized view {} is dropped and made again", shown(&view.name)));
+        warnings.push(format!("materialized view {} is dropped and recreated", shown(&view.name)));
     }
     for trigger in &subject.definition.event_triggers {
         warnings.push(format!(
@@ -145,19 +145,19 @@ pub(super) fn warnings(subject: &Subject<'_>, users: &Users<'_>) -> Vec<String> 
     let has_plain_parent = relation.parents.iter().any(|parent| !parent.is_partition);
     if has_plain_parent && relation.columns.iter().any(|column| column.is_inherited && !column.is_local) {
         warnings.push(format!(
-            "{name}: inherited columns become its own as well: dropped from the parent, they stay here"
+            "{name}: inherited columns also become its own: if they are dropped from the parent, they stay here"
         ));
     }
     if !relation.children.is_empty() {
-        warnings.push(format!("{name}: inherited columns of its children become their own as well"));
+        warnings.push(format!("{name}: inherited columns of its children also become their own"));
     }
     if relation.parents.iter().any(|parent| parent.has_default) {
         warnings.push(format!("{name}: attaching the partition reads the default partition, under the lock"));
     }
     if subject.changes.retyped().next().is_some() {
         warnings.push(format!(
-            "{name}: indexes, constraints and views that use a column with another type are made from their texts; if one does \
-             not fit the new type, nothing is changed"
+            "{name}: indexes, constraints and views that use a column with a new type are recreated from \
+             their definitions; if one does not fit the new type, nothing is changed"
         ));
     }
     warnings

@@ -52,7 +52,8 @@ pub(super) fn plan(subject: &Subject<'_>) -> Result<Plan, PlanError> {
     let tools = Tools::new(subject)?;
     let mut warnings = offline::warnings(subject, &users);
     warnings.push(format!(
-        "{}: if a step that swaps tables does not get its locks in time, it changes nothing: run it again, at a quieter time",
+        "{}: if a step that swaps tables does not get its locks in time, it changes nothing: run it again \
+         at a quieter time",
         subject.shown()
     ));
     if users.recreated.iter().any(|view| view.kind == 'm') {
@@ -102,7 +103,7 @@ fn later(exchange: &Exchange<'_, '_>) -> Option<Step> {
     (!statements.is_empty()).then(|| Step {
         title: "What was left out of the swap: foreign keys are checked, views are filled".to_owned(),
         statements,
-        lock: "SHARE UPDATE EXCLUSIVE: reads and writes go on, except for reads of views that are filled"
+        lock: "SHARE UPDATE EXCLUSIVE: reads and writes continue, except for reads of views that are being filled"
             .to_owned(),
     })
 }
@@ -124,8 +125,8 @@ fn misfits(subject: &Subject<'_>) -> Result<Vec<String>, PlanError> {
             None if proof.is_empty() => {}
             None => {
                 let reason = format!(
-                    "the query that proves the new type of column {} is for whole tables, and cannot be asked of rows that change \
-                     meanwhile",
+                    "the query that verifies the new type of column {} works on whole tables only, not on \
+                     rows that change in the meantime",
                     column.name
                 );
                 return Err(PlanError::refused(subject.table, [reason]));
@@ -297,7 +298,7 @@ END",
             first = find(""),
         );
         Step {
-            title: format!("Rows copied, {BATCH_ROWS} at a time; it goes on where it stopped"),
+            title: format!("Rows copied, {BATCH_ROWS} at a time; it continues where it stopped"),
             statements: vec!["SET statement_timeout = 0;".to_owned(), format!("DO {};", dollar(&body))],
             lock: String::new(),
         }
@@ -393,8 +394,8 @@ END",
                 "(SELECT count(*) FROM (SELECT FROM {} LIMIT {LOCKED_CHANGES_MAX} + 1) changed) > {LOCKED_CHANGES_MAX}",
                 self.log
             ),
-            &format!("pgshrink: too many rows of {} changed while its locks were waited for", subject.shown()),
-            "Nothing was changed. Run this step again, at a quieter time.",
+            &format!("pgshrink: too many rows of {} changed while waiting for its locks", subject.shown()),
+            "Nothing was changed. Run this step again at a quieter time.",
         ));
         statements.push(format!("DO {};", dollar(&format!("BEGIN\n  PERFORM {}();\nEND", self.apply))));
         statements.extend(self.remove_log());

@@ -95,21 +95,22 @@ impl PartName {
     pub fn on_failure(self) -> &'static str {
         match self {
             PartName::Prepare => "nothing was changed: remove the cause and run it again.",
-            PartName::Copy => "whole batches stay: run it again, and it goes on behind the last one.",
+            PartName::Copy => "completed batches stay: run it again, and it continues after the last one.",
             PartName::CatchUp => {
-                "what was caught up and the indexes that are complete stay: run it again. If rows differ, or do not fit a \
+                "changes that were applied and completed indexes stay: run it again. If rows differ, or do not fit a \
                  new type, run undo."
             }
             PartName::Exchange => {
-                "nothing was exchanged, and the old table is in use: run it again, at a quieter time if there was no lock. \
-                 If the table was changed since the script was made, run undo and make another one."
+                "nothing was exchanged, and the old table is in use: run it again, at a quieter time if it \
+                 could not get a lock. If the table was changed since the script was generated, run undo \
+                 and generate a new one."
             }
             PartName::Finish => {
-                "the new table is in use and complete: run it again. A foreign key that is not validated is checked for new \
-                 rows all the same."
+                "the new table is in use and complete: run it again. A foreign key that is not validated \
+                 is still checked for new rows."
             }
             PartName::Drop => {
-                "the old table stays, as something still needs it, or as somebody reads it: run it again later."
+                "the old table stays, because something still needs it or somebody is reading it: run it again later."
             }
             PartName::Undo => "everything is as before it: run it again.",
         }

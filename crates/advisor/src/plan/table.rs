@@ -107,7 +107,7 @@ pub(super) fn compare(subject: &Subject<'_>, old: &str, new: &str) -> String {
     INTO {rows}, {hash} FROM ONLY {table};"
         )
     };
-    let message = literal(&format!("pgshrink: rows of {} were not copied as they are", subject.shown()));
+    let message = literal(&format!("pgshrink: the copy of the rows of {} differs from the original", subject.shown()));
     format!(
         "  {}
   {}

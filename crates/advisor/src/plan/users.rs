@@ -79,7 +79,7 @@ impl<'a> Users<'a> {
         let mut reasons: Vec<String> = own.map(|obstacle| obstacle.what.clone()).collect();
         for view in &self.recreated {
             let name = qualified(&view.schema, &view.name);
-            let has = |what: &str| format!("view {name} has to be made again, and {what}");
+            let has = |what: &str| format!("view {name} has to be recreated, and {what}");
             reasons.extend(view.obstacles.iter().map(|obstacle| has(&obstacle.what)));
             let bound = view.elsewhere.iter().filter(|other| !self.is_recreated(other.relation));
             reasons.extend(bound.map(|other| has(&format!("{} {} uses it", other.kind, other.name))));
@@ -141,7 +141,7 @@ pub(super) fn bound(subject: &Subject<'_>, text: &str, what: &str) -> Result<Str
     }
     let order = subject.changes.order(subject.relation);
     let Some(bound) = bind(text, bound_table(subject, &order)) else {
-        let reason = format!("{what} gives the table's columns other names by their places");
+        let reason = format!("{what} renames the table's columns by position");
         return Err(PlanError::refused(subject.table, [reason]));
     };
     if bound.has_whole_rows && changes_rows(subject) {

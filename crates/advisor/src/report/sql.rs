@@ -28,7 +28,7 @@ pub fn sql(report: &Report) -> String {
     if report.proposals.iter().all(|proposal| proposal.sql.is_empty())
         && report.findings.iter().all(|finding| finding.in_proposal || finding.sql.is_empty())
     {
-        script.push_str("\n-- Nothing is proposed that SQL can change.\n");
+        script.push_str("\n-- There are no proposals that SQL can implement.\n");
     }
     script
 }
@@ -45,8 +45,9 @@ fn write_rest(script: &mut String, report: &Report) {
     heading(script, "In no table's proposal");
     comment(
         script,
-        "What is commented out is yours to decide. Read its risks, then remove the dashes, or run pgshrink advise again with \
-         --accept and the finding's id: it is then simulated together with the rest of its table.",
+        "Statements in comments are your decision. Read their risks, then remove the dashes, or run \
+         pgshrink advise again with --accept and the finding's id: it is then simulated together with the \
+         rest of its table.",
     );
     let write = |script: &mut String| alone.iter().for_each(|finding| write_alone(script, finding));
     match online::is_asked(report) {
@@ -62,14 +63,14 @@ fn head(report: &Report) -> String {
     comment(
         &mut script,
         &format!(
-            "Made from what was seen of PostgreSQL {} at {}. Nothing of it was executed.",
+            "Generated from a snapshot of PostgreSQL {} taken at {}. Nothing has been executed.",
             shown::version(report.server_version),
             shown::time(report.taken_s)
         ),
     );
     comment(
         &mut script,
-        "Read it, try it on a copy, and run it with psql. Where it stops, what was committed before stays.",
+        "Read it, try it on a copy, and run it with psql. If it stops, what was committed before stays.",
     );
     let disk = report.total.bytes.disk;
     comment(
@@ -87,7 +88,8 @@ fn head(report: &Report) -> String {
     script.push_str("\n\\set ON_ERROR_STOP on\n\\set AUTOCOMMIT on\n\\encoding UTF8\n");
     script.push_str("SET standard_conforming_strings = on;\n");
     script.push_str("SET default_transaction_read_only = off;\n");
-    script.push_str("-- Whoever waits longer for a lock gives up, and with it the script: others would queue behind it.\n");
+    script.push_str("-- A statement that waits longer for a lock fails, and ends the script: other \
+        sessions would queue behind it.\n");
     script.push_str("SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\n");
     // Whoever may create an operator in a schema of `search_path` must not get a hand on this session.
     let literal = report.database.replace('\'', "''");
@@ -97,7 +99,7 @@ fn head(report: &Report) -> String {
     );
     script.push_str(
         "\\if :right_database\n\\else\n\
-         DO $$ BEGIN RAISE EXCEPTION 'this script was made for another database than %: see its first line', \
+         DO $$ BEGIN RAISE EXCEPTION 'this script was generated for another database than %: see its first line', \
          pg_catalog.current_database(); END $$;\n\\endif\n",
     );
     if online::is_asked(report) {

@@ -51,7 +51,8 @@ pub enum Extent {
 pub const ROWS_MAX: usize = 20;
 
 /// The last line.
-const UNITS: &str = "1 kB is 1000 bytes. What is saved on disk, in a compressed tablespace and in memory is not to be added up.";
+const UNITS: &str = "1 kB is 1000 bytes. Do not add up the savings on disk, in a compressed tablespace and \
+    in memory: they describe the same data.";
 
 /// Of findings and proposals.
 const HEADS: [&str; 4] = ["what", "now, after", "saved\non disk", "saved in\nmemory"];
@@ -96,7 +97,7 @@ impl Page {
         if let Some(compressed) = bytes.compressed {
             kinds.push(("on disk, in a compressed tablespace", compressed));
         }
-        kinds.push(("in memory, when all of it is cached", bytes.memory));
+        kinds.push(("in memory, when everything is cached", bytes.memory));
         let rows = kinds.into_iter().map(|(kind, change)| {
             vec![kind.to_owned(), self.change(change), shown::saved(change.saved()), shown::share(change)]
         });
@@ -127,7 +128,7 @@ impl Page {
             return;
         }
         self.heading(&format!(
-            "{}, each alone, the largest saving first",
+            "{}, each by itself, the largest saving first",
             shown::counted(findings.len() as u64, "finding", "findings")
         ));
         let rows = findings.iter().take(self.rows_max()).map(|finding| self.finding(finding)).collect();

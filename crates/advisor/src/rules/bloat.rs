@@ -36,7 +36,7 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
         reason: format!(
             "The sampled rows need {} of {} of pages if they are stored one after the other, with the fillfactor that the table has: \
              {} of the table are dead rows and room that they left{toast_text}. New rows fill that room in time, but a scan reads \
-             all of it until then. Indexes are not counted here; they are built anew too. The server counts {}.",
+             all of it until then. Indexes are not counted here; they are rebuilt too. The server counts {}.",
             size(rebuilt.heap.main),
             size(now.heap.main),
             size(heap),
@@ -48,10 +48,11 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
             memory: Change { now: all_plain, after: all_plain.saturating_sub(saved_plain) },
         },
         confidence: confidence(table),
-        cost: "VACUUM FULL keeps everybody out of the table until it is done, needs space for a second copy, and writes WAL for it. \
-               pg_repack does the same with short locks."
+        cost: "VACUUM FULL locks everybody out of the table until it is done, needs space for a second \
+            copy, and writes WAL for it. pg_repack does the same with short locks."
             .to_owned(),
-        risks: vec!["It comes back if what caused it stays: long transactions, or autovacuum that is too slow for the table.".to_owned()],
+        risks: vec!["It comes back if the cause remains: long transactions, or autovacuum that is too slow \
+            for the table.".to_owned()],
         sql: vec![format!("VACUUM (FULL, ANALYZE) {};", qualified(table))],
         ..Finding::of(Rule::Bloat, table_object(table))
     };

@@ -105,7 +105,7 @@ fn of_index(table: &Table, name: &str, by_object: &ByObject<'_>) -> Option<Candi
     let sql = vec![format!("ALTER INDEX {quoted_index} SET TABLESPACE compressed;")];
     let reason = format!(
         "Its pages were sampled and encoded by zstd:1, the default of cfs: {} become {}. The table itself does not gain enough. The \
-         tablespace has to be there: CREATE TABLESPACE compressed LOCATION '/an/empty/directory' WITH (compression = 'zstd:1').",
+         tablespace has to exist: CREATE TABLESPACE compressed LOCATION '/an/empty/directory' WITH (compression = 'zstd:1').",
         size(index.bytes),
         size(after)
     );
@@ -143,7 +143,8 @@ fn candidate(
                 .to_owned(),
             "A server without the library cannot open compressed files; pg_upgrade fails with them; pg_rewind and pg_checksums need `pgshrink cfs exec`."
                 .to_owned(),
-            "For PostgreSQL 15 and 18 on Linux x86-64, where libraries may be installed. It is a first version: begin with a standby.".to_owned(),
+            "For PostgreSQL 15 and 18 on Linux x86-64, where libraries may be installed. It is a first \
+             version: start with a standby.".to_owned(),
         ],
         sql,
         proof: None,

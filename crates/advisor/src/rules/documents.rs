@@ -97,7 +97,8 @@ fn finding(table: &Table, index: usize, keys: &[Key], (count, now, after): (usiz
         ),
         bytes: Bytes::default(),
         confidence: Confidence::Measured,
-        cost: "The table is built anew: space for a second copy with its indexes while that lasts, and WAL for it.".to_owned(),
+        cost: "The table is rebuilt: this temporarily needs space for a second copy with its indexes, and \
+            writes WAL for it.".to_owned(),
         risks: vec![
             "Applications must write and read the columns, or a view that puts the documents together again.".to_owned(),
             "A value of another type can no longer be stored under these keys, and null is the same as no key.".to_owned(),

@@ -21,17 +21,19 @@ pub fn candidates(snapshot: &Snapshot, table: &Table) -> Vec<Candidate> {
     let finding = Finding {
         title: format!("{columns} in each row's NULL bitmap"),
         reason: format!(
-            "A dropped column stays in the catalog, and is NULL in every row that was written since: each of them has a bitmap of \
-             {of_all} bytes for {} columns. Rows written before still have the values. A table that is built anew has {} columns, and a \
-             bitmap of {of_rest} bytes only in rows with a NULL. A row's header is {} bytes on average now, and {} then. VACUUM FULL \
-             keeps dropped columns.",
+            "A dropped column stays in the catalog, and is NULL in every row that was written since: each \
+             of them has a bitmap of {of_all} bytes for {} columns. Rows written before still have the \
+             values. A rebuilt table has {} columns, and a bitmap of {of_rest} bytes only in rows with a \
+             NULL. A row's header is {} bytes on average now, and {} then. VACUUM FULL keeps dropped \
+             columns.",
             table.columns.len(),
             arrangement.columns.len(),
             in_text(now.each(now.headers)),
             in_text(after.each(after.headers)),
         ),
         confidence: confidence(table),
-        cost: "The table is built anew: space for a second copy with its indexes while that lasts, and WAL for it.".to_owned(),
+        cost: "The table is rebuilt: this temporarily needs space for a second copy with its indexes, and \
+            writes WAL for it.".to_owned(),
         ..Finding::of(Rule::DroppedColumns, table_object(table))
     };
     vec![Candidate { finding, edits: vec![Edit::DropDead], is_recommended: true }]

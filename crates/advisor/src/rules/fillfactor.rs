@@ -34,13 +34,13 @@ pub fn candidates(snapshot: &Snapshot, table: &Table) -> Vec<Candidate> {
     let finding = Finding {
         title: format!("fillfactor {fillfactor}, and {updates} since the counters began"),
         reason: format!(
-            "Each page is filled to {fillfactor} %, so that new versions of updated rows find room beside the old ones. The table has about \
-             {}, and {updates} since its counters began. They begin anew when a table is rebuilt or copied, so it is not known how long \
+            "Each page is filled to {fillfactor} %, so that new versions of updated rows fit beside the old ones. The table has about \
+             {}, and {updates} since its counters were reset. A rebuild or a copy of the table resets them, so it is not known how long \
              they have counted.",
             counted(activity.live_rows, "row", "rows")
         ),
         confidence: Confidence::Estimated,
-        cost: "VACUUM FULL keeps everybody out of the table until it is done, and needs space for a second copy.".to_owned(),
+        cost: "VACUUM FULL locks everybody out of the table until it is done, and needs space for a second copy.".to_owned(),
         risks: vec!["If updates come later, fewer of them will be HOT: each of the others writes to every index.".to_owned()],
         sql: vec![format!("ALTER TABLE {name} SET (fillfactor = 100);"), format!("VACUUM (FULL, ANALYZE) {name};")],
         ..Finding::of(Rule::Fillfactor, table_object(table))

@@ -41,7 +41,8 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
             now.rows
         ),
         confidence: confidence(table),
-        cost: "The table is built anew: space for a second copy with its indexes while that lasts, and WAL for it.".to_owned(),
+        cost: "The table is rebuilt: this temporarily needs space for a second copy with its indexes, and \
+            writes WAL for it.".to_owned(),
         risks: vec![
             "Statements that rely on the order of columns see the new one: SELECT *, INSERT and COPY without a list of columns.".to_owned(),
         ],

@@ -241,13 +241,13 @@ fn finding(table: &Table, [key, order]: [usize; 2], (rows, groups): (usize, usiz
         ),
         bytes,
         confidence: Confidence::Measured,
-        cost: "A second table is written; it takes its space beside the first one until that is dropped.".to_owned(),
+        cost: "A second table is written; it needs additional space until the first one is dropped.".to_owned(),
         risks: vec![
-            "A new or changed value writes its whole packed row anew, arrays and all: pack periods that are over, and keep the current \
-             one as rows."
+            "A new or changed value rewrites its whole packed row with all arrays: pack periods that are \
+             over, and keep the current one as rows."
                 .to_owned(),
-            "Queries must go through a view that takes the arrays apart, and read a whole packed row for one value. Unique constraints \
-             and indexes on single rows are lost."
+            "Queries must go through a view that unpacks the arrays, and read a whole packed row for one \
+             value. Unique constraints and indexes on single rows are lost."
                 .to_owned(),
         ],
         sql: sql(table, key, order),

@@ -219,7 +219,7 @@ fn external(server: &Server, table: &Table, index: usize, measured: &Measured) -
     let mut finding = finding(table, column, "storage", title, reason);
     finding.sql = vec![rewrite(table, column, &set)?];
     finding.risks.push(
-        "substring() and its kind read a whole compressed value, where they read a piece of an EXTERNAL one."
+        "substring() and similar functions read the whole compressed value, but only a part of an EXTERNAL one."
             .to_owned(),
     );
     // Somebody chose EXTERNAL, perhaps for that.
@@ -254,8 +254,9 @@ fn finding(table: &Table, column: &Column, what: &str, title: String, reason: St
         reason,
         bytes: Bytes::default(),
         confidence: Confidence::Measured,
-        cost: "Writes the table and its indexes anew under ACCESS EXCLUSIVE: space for a second copy, and WAL for it.".to_owned(),
-        risks: vec!["ALTER COLUMN … TYPE is refused where a view or a rule has the column.".to_owned()],
+        cost: "Rewrites the table and its indexes under ACCESS EXCLUSIVE: needs space for a second copy, \
+            and writes WAL for it.".to_owned(),
+        risks: vec!["ALTER COLUMN … TYPE is refused if a view or a rule uses the column.".to_owned()],
         sql: Vec::new(),
         proof: None,
         in_proposal: false,

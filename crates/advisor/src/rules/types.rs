@@ -96,7 +96,7 @@ fn candidate(snapshot: &Snapshot, table: &Table, index: usize) -> Option<Candida
     }
     risks.push(
         "Statements that compare the column with its old type may fail or miss an index. Views, rules, policies and \
-         triggers that name the column must be dropped before, and made again."
+         triggers that name the column must be dropped first, and recreated."
             .to_owned(),
     );
     let finding = Finding {

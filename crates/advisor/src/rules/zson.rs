@@ -91,18 +91,19 @@ fn finding(table: &Table, column: &str, sql: Vec<String>, stored: u64, encoded: 
         ),
         bytes: Bytes::default(),
         confidence: Confidence::Measured,
-        cost: "ALTER TABLE writes the table anew under ACCESS EXCLUSIVE: space for a second copy, and WAL for it. COMMIT after zson_learn, and then \
-               convert: what one transaction learns and writes is written without the dictionary."
+        cost: "ALTER TABLE rewrites the table under ACCESS EXCLUSIVE: it needs space for a second copy, \
+            and writes WAL for it. COMMIT after zson_learn, and then convert: documents written in the \
+            same transaction do not use the dictionary."
             .to_owned(),
         risks: vec![
-            "Reading a document costs a decompression: 0.2 to 2 microseconds more than jsonb that lies plain in memory, a third of that with \
-             zson_set_codec(profile, 'lz4')."
+            "Reading a document costs a decompression: 0.2 to 2 microseconds more than uncompressed jsonb \
+             in memory, a third of that with zson_set_codec(profile, 'lz4')."
                 .to_owned(),
             "Where all data is in memory, up to a fifth fewer updates a second.".to_owned(),
             "pg_typeof gives zson; drivers that do not know the type get text; the extension's schema has to be on the search path where operators \
              are used."
                 .to_owned(),
-            "Indexes with jsonb_path_ops have to be dropped before, and made again with zson_path_ops.".to_owned(),
+            "Indexes with jsonb_path_ops have to be dropped first, and recreated with zson_path_ops.".to_owned(),
             "The extension has to be installed on the server and on all its standbys.".to_owned(),
         ],
         sql,

@@ -480,7 +480,7 @@ fn plain_and_tar_backups_have_configuration_beside_them() {
         assert!(text.contains("--configuration-into") && !to.exists(), "{text}");
         for inside in [&to, &to.join("configuration")] {
             let text = refused(&[&start[..], &["--configuration-into", inside.to_str().unwrap()]].concat());
-            assert!(text.contains("apart") && !to.exists(), "{text}");
+            assert!(text.contains("expected a directory outside of") && !to.exists(), "{text}");
         }
         // What a backup that fails has written is taken away.
         fs::create_dir(&to).unwrap();

@@ -127,7 +127,7 @@ END",
         statements.push("COMMIT;".to_owned());
         Step {
             title: format!(
-                "Instead of the swap, to give up: {} and the log are removed",
+                "To give up instead of swapping: {} and the log are removed",
                 shown(&self.new_name)
             ),
             statements,

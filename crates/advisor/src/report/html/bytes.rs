@@ -49,12 +49,12 @@ pub(super) fn headline(report: &Report) -> Markup {
             (card("On disk", "Files of tables, indexes and TOAST, uncompressed.", Some(bytes.disk)))
             (card(
                 "In a compressed tablespace",
-                "The same files below cfs with zstd:1. Instead of the first, not on top of it.",
+                "The same files in cfs with zstd:1. This replaces the first figure; it does not add to it.",
                 bytes.compressed,
             ))
             (card(
                 "In memory",
-                "When all of it is cached: buffers hold plain pages, whatever is below them.",
+                "When everything is cached: buffers contain plain pages in any case.",
                 Some(bytes.memory),
             ))
         }
@@ -88,7 +88,7 @@ fn money(prices: &Prices) -> Markup {
             "per GB and month",
         ),
         (
-            "Storage, by compressed tablespaces on top",
+            "Storage, by compressed tablespaces in addition",
             prices.cfs_saved_month,
             prices.storage_gb_month,
             "per GB and month",

@@ -17,8 +17,8 @@ pub(super) fn findings(report: &Report) -> Option<Section> {
     } else {
         html! {
             p {
-                "Each alone, as if nothing else were changed."
-                " Findings of one table overlap: its proposal says what all of them save together."
+                "Each by itself, as if nothing else were changed."
+                " Findings of one table overlap: its proposal shows what all of them save together."
             }
             div.tools hidden {
                 label for="filter" { "Filter " }

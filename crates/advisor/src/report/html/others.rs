@@ -138,7 +138,7 @@ pub(super) fn unseen(report: &Report) -> Option<Section> {
     let content = html! {
         @if !report.unseen.is_empty() {
             table {
-                caption { "What may be worth more than is said here" }
+                caption { "What may save more than is shown here" }
                 thead {
                     tr {
                         th scope="col" { "What" } th scope="col" { "Why" } th scope="col" {

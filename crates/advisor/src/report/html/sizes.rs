@@ -134,7 +134,7 @@ pub(super) fn anatomy(report: &Report) -> Option<Section> {
         }
     };
     let content = html! {
-        p { "Each bar is a whole table as it is now. What is hatched holds nobody's data." }
+        p { "Each bar shows a whole table as it is now. Hatched parts contain no data." }
         (legend(&entries))
         div.anatomy {
             @for table in tables.iter().take(TABLES_MAX) {

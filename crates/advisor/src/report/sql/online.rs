@@ -28,26 +28,28 @@ pub(super) fn is_asked(report: &Report) -> bool {
 pub(super) fn write_usage(script: &mut String) {
     for line in [
         "",
-        "Tables are written anew while they are in use: a new table beside the old one, a trigger that logs which rows change, a copy",
-        "in batches, and an exchange under a lock of moments. Each table has these steps:",
+        "Tables are rewritten while they are in use: a new table beside the old one, a trigger that logs \
+         which rows change, a copy",
+        "in batches, and an exchange under a brief lock. Each table has these steps:",
         "",
         "  prepare    the new table, the log and the trigger; writes to the table cost more from now on",
         "  copy       all rows, in batches",
-        "  catch_up   rows that changed meanwhile, indexes, and both tables compared by count and by hash",
+        "  catch_up   rows that changed in the meantime, indexes, and both tables compared by count and by hash",
         "  exchange   the last changes, and the exchange",
         "  finish     foreign keys are validated, materialized views are filled",
         "  indexes    changes of its indexes, if there are any",
-        "  drop       the old table goes; only if you ask for it, when the new one has proved itself",
-        "  undo       instead of the exchange: all of it goes, and the old table is as it was; only if you ask for it",
-        "  in_place   tables that cannot be written anew while they are in use: everybody waits; only if you ask for it",
+        "  drop       the old table is dropped; only on request, when the new one has proved itself",
+        "  undo       instead of the exchange: all of it is removed, and the old table is as before; only on request",
+        "  in_place   tables that cannot be rewritten while they are in use: everybody waits; only on request",
         "",
         "  psql -d DATABASE -f FILE                                        all but the last three, of all tables",
-        "  psql -d DATABASE -v table=public.orders -f FILE                 the same of one table",
+        "  psql -d DATABASE -v table=public.orders -f FILE                 the same for one table",
         "  psql -d DATABASE -v table=public.orders -v steps=prepare,copy -f FILE",
         "  psql -d DATABASE -v steps=drop -f FILE                          the old tables of all that are exchanged",
         "",
-        "Whatever stops it, a lost connection too: run it again, and it goes on where it stopped. Each step says what is there if it",
-        "fails. A pooler must give it a session of its own.",
+        "If it stops, for example because the connection was lost, run it again; it continues where it \
+         stopped. Each step tells the",
+        "state after a failure. A pooler must give it its own session.",
     ] {
         match line {
             "" => script.push_str("--\n"),
@@ -105,7 +107,7 @@ pub(super) fn write_proposal(script: &mut String, label: &str, online: &Online) 
     }
     if let Some(refusal) = &online.refusal {
         comment(script, &format!("! Not while it is in use: {refusal}."));
-        comment(script, "  What follows makes everybody wait, and is only run with -v steps=in_place.");
+        comment(script, "  The following makes everybody wait, and is only run with -v steps=in_place.");
     }
     if !online.in_place.is_empty() {
         if_asked(script, "in_place", &of_table(label), |script| {
@@ -176,8 +178,8 @@ fn write_part(script: &mut String, label: &str, rewrite: &Rewrite, part: &Part) 
         let _ = write!(
             script,
             "\\if :pgshrink_early\n{}\n\\endif\n\\if :pgshrink_late\n{}\n\\endif\n",
-            raise(&format!("{label}: {name} comes too early; the steps before it are to be run first")),
-            raise(&format!("{label}: it is exchanged, and cannot be undone")),
+            raise(&format!("{label}: {name} comes too early; run the steps before it first")),
+            raise(&format!("{label}: it has been exchanged, and cannot be undone")),
         );
         script.push_str("\\if :pgshrink_run\n");
         write_title(script, label, name);
@@ -222,11 +224,11 @@ pub(super) fn write_settings(script: &mut String, write: impl FnOnce(&mut String
 const PURPOSE: [&str; 7] = [
     "an empty new table, and a trigger that logs which rows change",
     "all rows, in batches",
-    "rows that changed meanwhile, indexes, and both tables compared",
+    "rows that changed in the meantime, indexes, and both tables compared",
     "the last changes, and the new table takes the place of the old one",
     "what was left out of the exchange: foreign keys are validated, materialized views are filled",
-    "the old table goes, when the new one has proved itself",
-    "to give up: the new table, the log and the trigger go",
+    "the old table is dropped, when the new one has proved itself",
+    "to give up: the new table, the log and the trigger are removed",
 ];
 
 fn write_step(script: &mut String, step: &Step) {
@@ -240,7 +242,7 @@ fn write_step(script: &mut String, step: &Step) {
 /// Waits for a session that was left behind by a psql that is gone, and keeps others out.
 fn only_one(rewrite: &Rewrite, label: &str) -> String {
     let oid = rewrite.oid;
-    let message = literal(&format!("pgshrink: {label}: another session is at work on it"));
+    let message = literal(&format!("pgshrink: {label}: another session is working on it"));
     let body = format!(
         "BEGIN
   PERFORM pg_catalog.set_config('lock_timeout', '60s', true);

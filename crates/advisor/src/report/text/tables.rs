@@ -82,7 +82,7 @@ impl Page {
         if measured.is_empty() {
             return;
         }
-        self.heading("Codecs: what compression makes of tables and indexes as they are");
+        self.heading("Codecs: compressed sizes of tables and indexes as they are");
         let rows = measured.iter().take(self.rows_max()).map(|codecs| {
             let estimate = if codecs.is_estimate { "\n  pages estimated from rows" } else { "" };
             let usual = codecs.pages.iter().find(|figure| figure.codec == USUAL);

@@ -58,8 +58,9 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
         kind: "index_bloat",
         title: format!("{percent} % of its pages are free"),
         reason: format!(
-            "It has {}; built anew from the table's {rows} rows it has {}. Deleted rows left room that new keys, which belong \
-             elsewhere, do not fill.{bound} Rewriting the table rebuilds its indexes too.",
+            "It has {}; rebuilt from the table's {rows} rows it has {}. Deleted rows left room that new \
+             keys, which belong elsewhere, do not fill.{bound} Rewriting the table rebuilds its indexes \
+             too.",
             in_words(index.bytes),
             in_words(rebuilt.bytes)
         ),

@@ -46,9 +46,10 @@ fn candidate(snapshot: &Snapshot, catalog: &CatalogTable) -> Option<Candidate> {
     let finding = Finding {
         title: format!("{percent} % of the catalog's pages are free"),
         reason: format!(
-            "About {} rows of {} bytes need {after} bytes, and it has {}, {} dead rows among them. Temporary tables and frequent CREATE and \
-             DROP leave that behind; each new session and each plan reads catalogs. Its indexes, which have {} bytes, become smaller too; \
-             that is not counted.",
+            "About {} rows of {} bytes need {after} bytes, and it has {}, {} dead rows among them. \
+             Temporary tables and frequent CREATE and DROP leave this behind; each new session and each \
+             plan reads catalogs. Its indexes, which have {} bytes, become smaller too; that is not \
+             counted.",
             catalog.row_estimate.round(),
             catalog.row_bytes.unwrap_or_default(),
             catalog.main_bytes,
@@ -59,11 +60,12 @@ fn candidate(snapshot: &Snapshot, catalog: &CatalogTable) -> Option<Candidate> {
         confidence: Confidence::Estimated,
         cost: on_primary(
             snapshot,
-            "VACUUM FULL takes ACCESS EXCLUSIVE on the catalog: nearly every statement of the database waits until it is done, for \
-             seconds. Set lock_timeout. It takes a superuser.",
+            "VACUUM FULL takes ACCESS EXCLUSIVE on the catalog: nearly every statement of the database \
+             waits until it is done, for seconds. Set lock_timeout. It needs a superuser.",
         ),
         risks: vec![
-            "It grows again if temporary tables are made as often as before and autovacuum does not keep up with the catalogs.".to_owned(),
+            "It grows again if temporary tables are created as often as before and autovacuum does not \
+             keep up with the catalogs.".to_owned(),
             "Managed services do not permit it.".to_owned(),
         ],
         sql: vec![format!("VACUUM (FULL, ANALYZE) {name};")],

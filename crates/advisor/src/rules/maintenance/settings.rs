@@ -18,11 +18,13 @@ const WAL_COMPRESSION: Advice = Advice {
     name: "wal_compression",
     value: "lz4",
     title: "wal_compression is off",
-    reason: "The first change of a page after a checkpoint writes the whole page to the WAL, 8 kB uncompressed: to disk, to every standby and \
-             to the archive. What that is cannot be known from catalogs. Measure it: SELECT wal_fpi, wal_bytes FROM pg_stat_wal, or pg_waldump \
-             --stats=record on some segments, whose column FPI size is what would be compressed.",
+    reason: "The first change of a page after a checkpoint writes the whole page to the WAL, 8 kB \
+        uncompressed: to disk, to every standby and to the archive. The catalogs do not show how much this \
+        is. Measure it: SELECT wal_fpi, wal_bytes FROM pg_stat_wal, or pg_waldump --stats=record on some \
+        segments, whose column FPI size is what would be compressed.",
     risks: &[
-        "lz4 and zstd must have been compiled in, else the setting is refused; pglz is always there and slower.",
+        "lz4 and zstd must have been compiled in, otherwise the setting is refused; pglz is always \
+         available and slower.",
         "Compressing costs processor time in the backend that writes.",
     ],
 };
@@ -31,11 +33,12 @@ const TOAST_COMPRESSION: Advice = Advice {
     name: "default_toast_compression",
     value: "lz4",
     title: "large values are compressed by pglz",
-    reason: "lz4 compresses and decompresses several times as fast as pglz, at about the same size: sometimes a few per cent more. It is used \
-             for new values of columns without a COMPRESSION of their own; what is stored stays as it is. The findings about columns say \
-             what it makes of their sampled values.",
+    reason: "lz4 compresses and decompresses several times as fast as pglz, at about the same size: \
+        sometimes a few per cent more. It is used for new values of columns without a COMPRESSION of their \
+        own; stored values do not change. The findings about columns show its effect on their sampled \
+        values.",
     risks: &[
-        "lz4 must have been compiled in, else the setting is refused.",
+        "lz4 must have been compiled in, otherwise the setting is refused.",
         "Some data become a little larger: look at the findings of the columns first.",
     ],
 };
@@ -44,9 +47,9 @@ const AUTOVACUUM: Advice = Advice {
     name: "autovacuum",
     value: "on",
     title: "autovacuum is off",
-    reason: "Dead rows are removed only when somebody runs VACUUM; tables and indexes grow with each update and delete, and statistics of \
-             planning become old.",
-    risks: &["The first round has much to do: it is throttled by autovacuum_vacuum_cost_delay."],
+    reason: "Dead rows are removed only when somebody runs VACUUM; tables and indexes grow with each \
+        update and delete, and planner statistics become outdated.",
+    risks: &["The first round has a lot to do: it is throttled by autovacuum_vacuum_cost_delay."],
 };
 
 const TRACK_COUNTS: Advice = Advice {
@@ -80,7 +83,7 @@ fn candidate(snapshot: &Snapshot, advice: &Advice) -> Candidate {
         confidence: Confidence::Exact,
         cost: on_primary(
             snapshot,
-            "Takes effect when the configuration is read again; no restart. It takes a superuser.",
+            "Takes effect when the configuration is reloaded, without a restart. It needs a superuser.",
         ),
         risks: advice.risks.iter().map(|risk| (*risk).to_owned()).collect(),
         sql: vec![

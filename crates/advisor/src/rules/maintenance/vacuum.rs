@@ -84,7 +84,7 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
     if dead >= DEAD_ROWS_MIN && dead as f64 > thresholds.dead_rows * LATE {
         titles.push(format!("{dead} dead rows"));
         said.push(format!(
-            "Autovacuum comes at {:.0} dead rows, and there are {dead} beside {} live ones.{}",
+            "Autovacuum starts at {:.0} dead rows, and there are {dead} beside {} live ones.{}",
             thresholds.dead_rows,
             activity.live_rows,
             last_vacuum(snapshot, table)
@@ -96,8 +96,8 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
     {
         titles.push(format!("{} rows inserted since the last vacuum", activity.inserted_since_vacuum));
         said.push(format!(
-            "Autovacuum comes at {most:.0} inserted rows. Until then their pages are not marked as visible to all: index-only scans read \
-             the table.{}",
+            "Autovacuum starts at {most:.0} inserted rows. Until then their pages are not marked as \
+             visible to all: index-only scans read the table.{}",
             last_vacuum(snapshot, table)
         ));
         sql.push(format!("VACUUM (ANALYZE) {name};"));
@@ -111,7 +111,7 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
         ));
         sql.push(format!("VACUUM (FREEZE) {name};"));
     } else if age >= thresholds.frozen_age * FROZEN_SOON && table.total_bytes() >= 100 << 20 {
-        titles.push("a vacuum that freezes rows begins soon".to_owned());
+        titles.push("a vacuum that freezes rows starts soon".to_owned());
         said.push(format!(
             "Its oldest rows are {} transactions old; at {:.0} autovacuum reads all pages that are not frozen, even where it is off. A \
              VACUUM (FREEZE) at a quiet time does the same.",
@@ -140,7 +140,7 @@ fn lag(
              does nothing for them until it is gone. pg_stat_activity.backend_xmin, pg_replication_slots.xmin and \
              pg_prepared_xacts show which."
         ));
-        risks.push("As long as that transaction is open, VACUUM reads the table for nothing.".to_owned());
+        risks.push("As long as that transaction is open, VACUUM reads the table to no effect.".to_owned());
     }
     // One vacuum does what two would do.
     if sql.iter().any(|sql| sql.contains("(FREEZE)")) {
@@ -161,8 +161,8 @@ fn lag(
         confidence: Confidence::Exact,
         cost: on_primary(
             snapshot,
-            "VACUUM reads the pages that have changed and all indexes. Nobody waits. Space that it frees is used again; files become \
-             smaller only at their end.",
+            "VACUUM reads the pages that have changed and all indexes. Nobody waits. Space that it frees \
+             is reused; files shrink only at their end.",
         ),
         risks,
         sql,

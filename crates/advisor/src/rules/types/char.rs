@@ -18,12 +18,13 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
         misfit: format!("{COLUMN} <> rtrim({COLUMN}, ' ')"),
         title: format!("text instead of {}", values.column.type_name),
         reason: format!(
-            "Blanks fill each of the {} sampled values up, to {} bytes on average. Text has none of them.",
+            "Each of the {} sampled values is padded with blanks, to {} bytes on average. Text is not padded.",
             values.count(),
             values.average()
         ),
         risks: vec![
-            "Values come without the blanks at the end, and blanks at the end count when text is compared: 'a' = 'a ' was true."
+            "Values are returned without trailing blanks, and trailing blanks count when text is compared: \
+             'a' = 'a ' was true."
                 .to_owned(),
             "The length is no longer limited; a CHECK constraint would do it.".to_owned(),
         ],

@@ -67,13 +67,14 @@ pub(super) fn convert_mac(values: &Values<'_>) -> Option<Conversion> {
         misfit: format!("{TEXT} !~ '^(?:[0-9a-f]{{2}}:){{5}}[0-9a-f]{{2}}$'"),
         title: "macaddr instead of text".to_owned(),
         reason: format!(
-            "All {} sampled values are MAC addresses in small letters with colons, {} bytes each. The type macaddr takes 6.",
+            "All {} sampled values are MAC addresses in lower case with colons, {} bytes each. The type \
+             macaddr takes 6.",
             values.count(),
             values.average()
         ),
         risks: vec![
             "The server prints the same text. LIKE and functions of text need a cast.".to_owned(),
-            "Addresses with dashes or capital letters are taken and come back with colons and small letters."
+            "Addresses with dashes or capital letters are accepted and come back with colons and in lower case."
                 .to_owned(),
         ],
         is_recommended: true,

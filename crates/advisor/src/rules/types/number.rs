@@ -52,8 +52,9 @@ fn convert_integer(values: &Values<'_>) -> Option<Conversion> {
             width.bytes
         ),
         risks: vec![
-            "The server prints the same text, but what is no number, has a leading zero or more digits can no longer be stored as it \
-             is: do not change codes and telephone numbers that only happen to be numbers."
+            "The server prints the same text, but what is not a number, has a leading zero or more digits \
+             can no longer be stored unchanged: do not change codes and telephone numbers that only happen \
+             to be numbers."
                 .to_owned(),
             "Values sort as numbers. LIKE and functions of text need a cast.".to_owned(),
         ],
@@ -104,7 +105,7 @@ fn convert_decimal(values: &Values<'_>) -> Option<Conversion> {
         risks: vec![
             match is_exact {
                 true => {
-                    "The server prints the same text; what is no number can no longer be stored.".to_owned()
+                    "The server prints the same text; what is not a number can no longer be stored.".to_owned()
                 }
                 false => {
                     "The server prints the same text, but computes with 53 bits: not for amounts of money."

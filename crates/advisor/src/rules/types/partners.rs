@@ -140,8 +140,8 @@ impl<'s> Partners<'s> {
         };
         let keys = if self.keys.is_empty() { "" } else { " Foreign keys are checked again, row by row." };
         format!(
-            "ACCESS EXCLUSIVE lock while {tables} and the indexes are written anew. Takes the space of the new copies until the old \
-             ones are gone, and as much WAL.{keys}"
+            "ACCESS EXCLUSIVE lock while {tables} and the indexes are rewritten. Needs the space of the \
+             new copies until the old ones are gone, and as much WAL.{keys}"
         )
     }
 }

@@ -15,7 +15,8 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
         misfit: format!("{TEXT} !~ '^[0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}$'"),
         title: "uuid instead of text".to_owned(),
         reason: format!(
-            "All {} sampled values are UUIDs in small letters, {} bytes each. The type uuid takes 16 bytes, in indexes too.",
+            "All {} sampled values are UUIDs in lower case, {} bytes each. The type uuid takes 16 bytes, \
+             in indexes too.",
             values.count(),
             values.average()
         ),
@@ -23,7 +24,7 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
             "The server prints the same text, but drivers return a UUID instead of a string. LIKE and functions of text need \
              a cast."
                 .to_owned(),
-            "Capital letters and braces are taken and come back as small letters without braces.".to_owned(),
+            "Capital letters and braces are accepted and come back as lower-case letters without braces.".to_owned(),
         ],
         is_recommended: true,
         depends_on_range: false,

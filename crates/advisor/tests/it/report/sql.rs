@@ -34,7 +34,7 @@ fn proposals_come_in_order_and_what_is_not_recommended_is_a_comment() {
         "{script}"
     );
     for said in [
-        "Nothing of it was executed",
+        "Nothing has been executed",
         "risk: INSERT and COPY",
         "lock: ACCESS EXCLUSIVE on public.orders, for an instant",
         "! The view",
@@ -49,7 +49,7 @@ fn a_setting_with_risks_is_a_comment_too() {
     setting.sql = vec!["ALTER SYSTEM SET x = 1".into()];
     let report = Report { findings: vec![setting], ..example::empty() };
     assert!(sql(&report).contains("\n-- ALTER SYSTEM SET x = 1;\n"));
-    assert!(sql(&example::empty()).contains("Nothing is proposed"));
+    assert!(sql(&example::empty()).contains("There are no proposals"));
 }
 
 #[test]
@@ -162,6 +162,6 @@ fn no_name_gets_out_of_a_comment_in_psql() {
 
     // And it does nothing in a database that it was not made for.
     let error = run(99, sql(&hostile(name, "x", 99)), "postgres").unwrap_err().to_string();
-    assert!(error.contains("made for another database"), "{error}");
+    assert!(error.contains("generated for another database"), "{error}");
     assert_eq!(cluster.sql("SELECT count(*) FROM trace").unwrap().trim(), "0");
 }

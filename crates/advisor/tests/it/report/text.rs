@@ -125,5 +125,5 @@ fn an_empty_database_has_no_empty_tables() {
         shown.contains("Nothing was found") && !shown.contains("Proposals") && !shown.contains("Codecs"),
         "{shown}"
     );
-    assert!(text(&example::small(), 80, ALL).contains("1 finding, each alone"));
+    assert!(text(&example::small(), 80, ALL).contains("1 finding, each by itself"));
 }

@@ -62,7 +62,7 @@ pub enum Damage {
         attributes: usize,
     },
     /// A value that goes beyond its tuple.
-    #[error("attribute {attribute} at {offset} goes beyond its tuple of {length} bytes")]
+    #[error("attribute {attribute} at {offset} extends beyond its tuple of {length} bytes")]
     Attribute {
         /// From 1.
         attribute: usize,

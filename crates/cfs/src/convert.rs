@@ -80,7 +80,7 @@ impl fmt::Display for Name {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Name::Segment => out.write_str("the file itself"),
-            Name::New(process) => write!(out, "the file with {NEW_SUFFIX}{process} behind its name"),
+            Name::New(process) => write!(out, "the file with {NEW_SUFFIX}{process} appended to its name"),
         }
     }
 }

@@ -126,7 +126,7 @@ fn files(args: &AdviseArgs) -> Result<(), Failure> {
         file::check(path)?;
         let same = given.iter().find(|(other, _, of_other)| other > at && file::is_same(path, of_other));
         if let Some((_, other, _)) = same {
-            let reason = format!("{flag} would overwrite the file of {other}: give it a name of its own");
+            let reason = format!("{flag} would overwrite the file of {other}: choose another name");
             return Err(Failure::new(path.display(), reason));
         }
     }

@@ -53,7 +53,7 @@ pub enum Error {
         reason: String,
     },
     /// Larger than [`SIZE_MAX`].
-    #[error("{found} bytes, at most {SIZE_MAX} are read")]
+    #[error("{found} bytes, the limit is {SIZE_MAX}")]
     TooLarge {
         /// Its size.
         found: usize,

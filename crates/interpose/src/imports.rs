@@ -78,7 +78,7 @@ impl Imports {
             .map(|header| base + header.p_vaddr as usize..base + (header.p_vaddr + header.p_memsz) as usize)
             .collect();
         let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
-        let dynamic = dynamic.ok_or("the executable is linked statically: it imports nothing")?;
+        let dynamic = dynamic.ok_or("the executable is statically linked: it imports nothing")?;
         // SAFETY: the dynamic section of a loaded object, which ends with an entry of tag 0.
         let entries = unsafe { entries((base + dynamic.p_vaddr as usize) as *const Dynamic) };
         let mut imports = Imports { imports: Vec::new(), mapped };

@@ -107,8 +107,9 @@ impl Problem {
     pub fn next_step(&self) -> &'static str {
         match self {
             Problem::Refused { .. } | Problem::Unknown { .. } => {
-                "run a server of a supported build (PostgreSQL 15 to 18 of Debian or apt.postgresql.org), or a newer \
-                 pgshrink that knows this import; have no compressed tables on this build until then"
+                "run a server of a supported build (PostgreSQL 15 to 18 of Debian or apt.postgresql.org), \
+                 or a newer pgshrink that knows this import; do not use compressed tables on this build \
+                 until then"
             }
             Problem::Missing { .. } => {
                 "run a server that is linked dynamically with glibc and has its code in the executable"

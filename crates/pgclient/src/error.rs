@@ -181,7 +181,7 @@ pub enum Error {
     #[error("{what} of {found} is over the limit of {allowed}")]
     RequestLimit { what: &'static str, found: usize, allowed: usize },
     /// A result that is not what the command promises.
-    #[error("server {place} answered {command} with something else: expected {expected}")]
+    #[error("server {place} sent an unexpected answer to {command}: expected {expected}")]
     Answer { place: Place, command: &'static str, expected: &'static str },
     /// Every host, or every way of connecting to one, failed.
     #[error("{}", each_once(.0))]
@@ -193,7 +193,7 @@ pub enum Error {
     #[error("{what} is not supported by pgshrink")]
     NotSupported { what: String },
     /// A string with a zero byte cannot be sent.
-    #[error("{what} has a zero byte in it")]
+    #[error("{what} contains a zero byte")]
     ZeroByte { what: &'static str },
     /// Neither a parameter nor the system says who connects.
     #[error("no user name: give one with user=NAME or PGUSER")]

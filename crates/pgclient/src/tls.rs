@@ -121,7 +121,7 @@ pub fn read_certificates(what: &'static str, path: &Path) -> Result<Vec<Certific
         .and_then(|items| items.collect::<Result<Vec<_>, _>>())
         .map_err(|e| fail(e.to_string()))?;
     if certificates.is_empty() {
-        return Err(fail("no PEM certificate in it".into()));
+        return Err(fail("it contains no PEM certificate".into()));
     }
     Ok(certificates)
 }
@@ -136,7 +136,7 @@ pub fn read_key(what: &'static str, path: &Path) -> Result<PrivateKeyDer<'static
     let open_to = if meta.uid() == 0 { 0o037 } else { 0o077 };
     if meta.mode() & open_to != 0 {
         return Err(fail(format!(
-            "mode {:04o} lets others use it; set 0600, or 0640 if root owns it",
+            "mode {:04o} gives other users access; set 0600, or 0640 if root owns it",
             meta.mode() & 0o777
         )));
     }

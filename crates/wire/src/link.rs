@@ -34,7 +34,7 @@ use crate::watch::{Event, Said, Saying, Sender};
 /// What a NOTICE says of statements that are not followed.
 const OTHER_FORM: &str = "The statement uses the setting in a way that the gateway does not support.";
 const FOLLOWED_FORMS: &str =
-    "Use SET pgshrink.compression = '...', or SHOW pgshrink.compression as a statement of its own.";
+    "Use SET pgshrink.compression = '...', or SHOW pgshrink.compression as a separate statement.";
 
 /// How long rows may wait for the rest of an incomplete one, in milliseconds.
 pub const HOLD_MS_MAX: u64 = 1;

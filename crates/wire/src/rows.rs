@@ -267,7 +267,7 @@ fn give_lines(mut run: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
 }
 
 fn give_rows(run: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    let wrong = |found: &str| Error::protocol("packed rows", "whole rows of at least one column", found);
+    let wrong = |found: &str| Error::protocol("packed rows", "complete rows of at least one column", found);
     let Some((&count, mut run)) = run.split_first_chunk::<2>() else {
         return Err(wrong("a run without a column count"));
     };

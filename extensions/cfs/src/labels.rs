@@ -218,7 +218,7 @@ unsafe extern "C-unwind" fn at_transaction_end(event: XactEvent::Type, _argument
                 report::error(
                     Code::ERRCODE_FEATURE_NOT_SUPPORTED,
                     "cannot PREPARE a transaction that changed the compression of a tablespace, table or database",
-                    "Change it in a transaction of its own.",
+                    "Change it in a separate transaction.",
                 );
             }
         }

@@ -273,7 +273,7 @@ pub fn set_database(name: &str, setting: Setting) {
         if pg_sys::get_database_oid(c_name.as_ptr(), false) != database {
             report::error(
                 Code::ERRCODE_OBJECT_IN_USE,
-                format!("database \"{name}\" was dropped or renamed meanwhile"),
+                format!("database \"{name}\" was dropped or renamed in the meantime"),
                 "Try again.",
             );
         }

@@ -144,7 +144,8 @@ fn fill_in(snapshot: &Snapshot, trial: &Trial<'_>, weighed: &mut [Weighed], chos
             own.candidate.finding.bytes =
                 Bytes { memory: change(trial.now.plain()), ..same(trial.now.total()) };
             own.candidate.finding.reason += &format!(
-                " Alone it saves no page, as rows and values are aligned; beside the table's other findings it saves {}.",
+                " By itself it saves no page, because rows and values are aligned; together with the table's other findings it \
+                 saves {}.",
                 shown::saved(gain)
             );
         }

@@ -199,7 +199,7 @@ pub(super) fn proofs(subject: &Subject<'_>) -> Vec<String> {
                 subject.shown(),
                 column.name
             );
-            raise_if(&format!("({query}) <> 0"), &message, "Leave the column as it is.")
+            raise_if(&format!("({query}) <> 0"), &message, "Leave the column unchanged.")
         })
     };
     subject.changes.retyped().filter_map(proof).collect()

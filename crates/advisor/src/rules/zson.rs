@@ -100,8 +100,8 @@ fn finding(table: &Table, column: &str, sql: Vec<String>, stored: u64, encoded: 
              in memory, a third of that with zson_set_codec(profile, 'lz4')."
                 .to_owned(),
             "Where all data is in memory, up to a fifth fewer updates a second.".to_owned(),
-            "pg_typeof gives zson; drivers that do not know the type get text; the extension's schema has to be on the search path where operators \
-             are used."
+            "pg_typeof returns zson; drivers that do not know the type get text; the extension's schema \
+             has to be on the search path where operators are used."
                 .to_owned(),
             "Indexes with jsonb_path_ops have to be dropped first, and recreated with zson_path_ops.".to_owned(),
             "The extension has to be installed on the server and on all its standbys.".to_owned(),

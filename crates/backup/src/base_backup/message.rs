@@ -36,13 +36,13 @@ impl<'a> Message<'a> {
                 let mut strings = strings.split(|byte| *byte == 0);
                 match (strings.next(), strings.next(), strings.next(), strings.next()) {
                     (Some(name), Some(location), Some([]), None) => Ok(Message::Archive { name, location }),
-                    _ => refused("two strings that end with NUL bytes behind `n`"),
+                    _ => refused("two strings that end with NUL bytes after `n`"),
                 }
             }
             [b'd', data @ ..] => Ok(Message::Data(data)),
             [b'p', bytes @ ..] => match bytes.try_into().map(i64::from_be_bytes) {
                 Ok(done @ 0..) => Ok(Message::Progress(done as u64)),
-                _ => refused("a number of 64 bits behind `p`, not negative"),
+                _ => refused("a number of 64 bits after `p`, not negative"),
             },
             [b'm'] => Ok(Message::Manifest),
             _ => refused("one of n, d, p, or m alone"),

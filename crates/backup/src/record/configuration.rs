@@ -131,7 +131,7 @@ impl Configuration {
             }
         }
         match self.directories.iter().find(|path| is_file(path.as_bytes())) {
-            Some(path) => refused("directories that are no files", path),
+            Some(path) => refused("directories that are not files", path),
             None => Ok(()),
         }
     }

@@ -157,7 +157,7 @@ pub fn exchange_out<S: Site>(
     let Exchanged { directory, container, base, .. } = exchanged;
     let found = base_of(site, &directory)?;
     if found.inode != base {
-        return Err(ConvertError::Base { expected: "the one that all pages are in", found: Some(found) });
+        return Err(ConvertError::Base { expected: "the one that contains all pages", found: Some(found) });
     }
 
     let linked = site.link_base(&directory).during("link the base to", new);

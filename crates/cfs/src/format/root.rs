@@ -460,7 +460,7 @@ impl Root {
         at_most("segment size in pages", u64::from(PAGES_MAX), self.pages_max.into())?;
         at_most("page count", self.pages_max.into(), self.pages.into())?;
         if self.base == Base::Whole {
-            at_most("page count beside a whole base", 0, self.pages.into())?;
+            at_most("page count beside a complete base", 0, self.pages.into())?;
         }
         at_most("version limit", 1 << VERSION_BITS, self.version_limit.0)?;
         at_most("sequence", SEQUENCE_MAX, self.sequence.0)?;

@@ -112,7 +112,7 @@ pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
     let at = || path.display();
     let missing = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => {
-            Failure::new(at(), "there is no such file; pgshrink advise --save FILE writes one")
+            Failure::new(at(), "the file does not exist; pgshrink advise --save FILE writes one")
         }
         _ => Failure::new(at(), error),
     };

@@ -269,7 +269,7 @@ fn what_is_no_snapshot_is_refused_with_its_reason() {
     assert!(of(&file("newer", b"{\"format\": 999}")).contains("format 999"));
     assert!(of(&file("zstd", &[0x28, 0xB5, 0x2F, 0xFD, 9, 9, 9])).contains("zstd"));
     assert!(of(keep.path().to_str().unwrap()).contains("directory"));
-    assert!(of("/nowhere/at/all").contains("no such file"));
+    assert!(of("/nowhere/at/all").contains("the file does not exist"));
     let output = pgshrink(&["advise", "--snapshot", "/nowhere/at/all", "--json"]);
     assert_eq!(output.status.code(), Some(2));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

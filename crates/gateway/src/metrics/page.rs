@@ -213,7 +213,7 @@ fn sent(w: &mut Writer<'_>, totals: &BTreeMap<String, Totals>) -> Result<(), Err
     w.counter(
         "pgshrink_sent_raw",
         bytes,
-        "Plain bytes this end sent, by what it sent with.",
+        "Plain bytes that this end sent, by algorithm.",
         per_algorithm(|b| b.0),
     )?;
     w.counter(

@@ -98,11 +98,11 @@ pub const HOOKED: &[&str] = &[
     "_IO_fdopen",
 ];
 
-const STREAM: &str = "works on a stream that the hooked fopen has made";
+const STREAM: &str = "works on a stream that the hooked fopen created";
 const ATTRIBUTES: &str = "changes attributes of a name, no page; servers do it to sockets, logs and folders";
-const FRESH_NAME: &str = "makes a name that was not there; where there is one it fails as for any file";
-const FOLDER: &str = "is about folders, which are what they are";
-const LINK: &str = "is about symbolic links, and a managed name is none";
+const FRESH_NAME: &str = "creates a new name; if the name exists, it fails as for any file";
+const FOLDER: &str = "works on directories, which are not managed";
+const LINK: &str = "works on symbolic links, and a managed name is not one";
 const PROCESS: &str = "starts a program, which is not hooked by this";
 const LOCK: &str = "locks the real file behind the descriptor";
 const SYSTEM: &str = "writes back what the system has; the server syncs each file besides";
@@ -446,7 +446,8 @@ pub const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "reads and writes past libc: the server must not run with io_method = io_uring, which is refused at start",
+        "reads and writes bypassing libc: the server must not run with io_method = io_uring, which is \
+         refused at start",
         &["io_uring_queue_init", "io_uring_queue_init_params", "io_uring_queue_init_mem", "io_uring_submit"],
     ),
 ];

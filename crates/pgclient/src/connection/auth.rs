@@ -78,7 +78,7 @@ impl<'a> Exchange<'a> {
             }
             (Authentication::SaslFinal(data), Step::Scram(mut scram)) => {
                 let proof = scram.finish(data);
-                proof.map_err(|error| format!("the server did not prove itself in SCRAM: {error}"))?;
+                proof.map_err(|error| format!("the server did not authenticate itself in SCRAM: {error}"))?;
                 self.step = Step::Proved;
             }
             (Authentication::Other(name), _) => {
@@ -94,7 +94,7 @@ impl<'a> Exchange<'a> {
             Step::First => self.allow(Method::None, "no authentication")?,
             Step::Sent | Step::Proved => {}
             Step::Scram(_) => {
-                return Err("server ended SCRAM authentication before it proved itself".to_owned());
+                return Err("server ended SCRAM authentication before it authenticated itself".to_owned());
             }
             Step::Done => return Err("authentication requests came in the wrong order".to_owned()),
         }
@@ -153,12 +153,12 @@ impl<'a> Exchange<'a> {
     fn password(&self) -> Result<&[u8], String> {
         match self.credentials.password.as_deref() {
             None => {
-                Err("the server wants a password and none was given (password, PGPASSWORD, PGPASSFILE)"
+                Err("the server asks for a password, but none was given (password, PGPASSWORD, PGPASSFILE)"
                     .into())
             }
             Some(password) if password.len() > PASSWORD_SIZE_MAX => Err("the password is too long".into()),
             Some(password) if !frontend::has_no_zero(password) => {
-                Err("the password has a zero byte in it".into())
+                Err("the password contains a zero byte".into())
             }
             Some(password) => Ok(password),
         }

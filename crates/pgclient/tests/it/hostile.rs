@@ -103,7 +103,7 @@ fn authentication_out_of_order_is_refused() {
         (vec![Step::Send(authentication(7, b""))], "GSSAPI is not supported"),
         (vec![Step::Send(authentication(9, b""))], "SSPI is not supported"),
         (vec![Step::Send(authentication(10, b"OAUTHBEARER\0\0"))], "OAUTHBEARER"),
-        (vec![scram(), Step::Read, ok()], "before it proved itself"),
+        (vec![scram(), Step::Read, ok()], "before it authenticated itself"),
         (vec![scram(), Step::Read, foreign_nonce()], "SCRAM exchange failed"),
         (vec![scram(), Step::Read, scram()], "wrong order"),
         (vec![Step::Send(authentication(12, b"v=AAAA"))], "wrong order"),

@@ -17,7 +17,7 @@ pub(super) fn systems(picture: &Picture) -> Option<Section> {
     let content = html! {
         (legend(&[("before", "before"), ("after", "after")]))
         table.sizes {
-            caption { "Bytes before and after, each system on a scale of its own" }
+            caption { "Bytes before and after, each system on its own scale" }
             thead {
                 tr {
                     th scope="col" { "System" }

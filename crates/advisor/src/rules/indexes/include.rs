@@ -49,8 +49,9 @@ fn merge(about: &About<'_>, unique: &Index, covering: &Index, rows: u64) -> Opti
         kind: "free_include",
         title: format!("{names} fits into the padding of index {}", unique.name),
         reason: format!(
-            "Keys of {} leave room up to the next multiple of eight bytes. With {names} there it answers what this index answers, and has {} \
-             instead of {}. Its keys are unique, so the order of what comes behind them means nothing.",
+            "Keys of {} leave room up to the next multiple of eight bytes. With {names} there it can \
+             replace this index, and has {} instead of {}. Its keys are unique, so the order of what \
+             follows them does not matter.",
             unique.name,
             in_words(after),
             in_words(alone)
@@ -176,8 +177,8 @@ fn reorder(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
         kind: "include_order",
         title: format!("INCLUDE ({names}) has less padding"),
         reason: format!(
-            "Values begin at multiples of their alignment, and the gaps before them are padding. In this order, which means nothing for \
-             columns that are not keys, the index has {} instead of {}.",
+            "Values begin at multiples of their alignment, and the gaps before them are padding. In this \
+             order, which does not matter for columns that are not keys, the index has {} instead of {}.",
             in_words(after),
             in_words(now)
         ),

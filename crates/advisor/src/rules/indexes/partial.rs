@@ -51,7 +51,7 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
         "It needs statistics to be used well: ANALYZE the table if it was not.".to_owned(),
     ];
     if index.is_unique {
-        risks.push(format!("ON CONFLICT ({name}) finds it only with WHERE {name} IS NOT NULL behind it."));
+        risks.push(format!("ON CONFLICT ({name}) finds it only if WHERE {name} IS NOT NULL follows."));
     }
     let confidence =
         if about.table.sample.as_ref()?.is_whole { Confidence::Exact } else { Confidence::Measured };

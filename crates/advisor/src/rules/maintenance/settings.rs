@@ -56,7 +56,8 @@ const TRACK_COUNTS: Advice = Advice {
     name: "track_counts",
     value: "on",
     title: "track_counts is off",
-    reason: "Without counters autovacuum does not know which tables have dead rows, and no index can be said to be unused.",
+    reason: "Without counters autovacuum does not know which tables have dead rows, and unused indexes \
+        cannot be detected.",
     risks: &[],
 };
 

@@ -147,7 +147,8 @@ fn lag(
         sql.retain(|sql| !sql.contains("(ANALYZE)"));
     }
     risks.push(
-        "If it stays behind, lower autovacuum_vacuum_scale_factor for the table, or raise autovacuum_vacuum_cost_limit.".to_owned(),
+        "If it cannot keep up, lower autovacuum_vacuum_scale_factor for the table, or raise \
+         autovacuum_vacuum_cost_limit.".to_owned(),
     );
     let object = Object {
         kind: "table".to_owned(),

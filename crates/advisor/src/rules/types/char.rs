@@ -26,7 +26,7 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
             "Values are returned without trailing blanks, and trailing blanks count when text is compared: \
              'a' = 'a ' was true."
                 .to_owned(),
-            "The length is no longer limited; a CHECK constraint would do it.".to_owned(),
+            "The length is no longer limited; a CHECK constraint would limit it.".to_owned(),
         ],
         is_recommended: true,
         depends_on_range: false,

@@ -81,7 +81,7 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
                 "A number above {} fails with \"out of range\". So do sums and products of two such columns.",
                 width.max
             ),
-            "Drivers return a shorter integer; functions that take the old type still take it.".to_owned(),
+            "Drivers return a shorter integer; functions that take the old type still accept it.".to_owned(),
         ],
         is_recommended: is_safe,
         depends_on_range: true,

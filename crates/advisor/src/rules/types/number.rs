@@ -160,7 +160,7 @@ pub(super) fn convert_numeric(values: &Values<'_>) -> Option<Conversion> {
         risks: vec![
             "The server prints the same text, but division drops the fraction (7 / 2 is 3), and results that are out of range fail."
                 .to_owned(),
-            "A fraction can no longer be stored: it is rounded, as numeric without digits behind the point does.".to_owned(),
+            "A fraction can no longer be stored: it is rounded, as by a numeric without decimal places.".to_owned(),
         ],
         // Where the declaration says that there are no fractions, nothing is lost.
         is_recommended: is_bounded,

@@ -68,7 +68,8 @@ impl OpenFile {
     pub(super) fn new(listed: ListedFile) -> Result<OpenFile, Failure> {
         if listed.size > FILE_BYTES_MAX {
             let what = format!(
-                "it has {} bytes; the parallel route takes files of up to {FILE_BYTES_MAX}; use --route stream",
+                "it has {} bytes; the parallel route supports files of up to {FILE_BYTES_MAX} bytes; use \
+                 --route stream",
                 listed.size
             );
             return Err(Failure::new(&listed.path, what));

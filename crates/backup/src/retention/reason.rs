@@ -66,7 +66,7 @@ impl fmt::Display for Reason {
             Reason::NeededBy(name) => write!(f, "backup {name} is kept and cannot be restored without it"),
             Reason::NotAsked => write!(f, "no rule for complete backups is given"),
             Reason::InProgress => {
-                write!(f, "incomplete; it may still be being written, which --abandoned finds out")
+                write!(f, "incomplete; it may still be in progress, which --abandoned checks")
             }
             Reason::Broken(name) => write!(
                 f,

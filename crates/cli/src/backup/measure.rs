@@ -107,7 +107,7 @@ pub(super) fn measure(conninfo: &str, wanted: &Wanted) -> Measured {
     let (codecs, encode) = match local::rates(&way.pieces, wanted.level) {
         Some(rates) => rates,
         None => {
-            said.assumed.push("the data is assumed to be typical tables".to_owned());
+            said.assumed.push("the data is assumed to be like typical tables".to_owned());
             local::assumed()
         }
     };

@@ -66,7 +66,7 @@ impl Site {
                 place: self.place.clone(),
                 keyword: "requirepeer",
                 value: String::from_utf8_lossy(user).into_owned(),
-                reason: "it checks which user owns the server's socket, and that is the connector",
+                reason: "it checks the user of the process that owns the socket, which is the connector",
                 advice: "Connect without compression; on one machine it saves nothing.",
             }),
         }

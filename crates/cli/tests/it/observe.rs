@@ -120,7 +120,7 @@ fn a_check_finds_settings_that_measure_nothing_and_files_that_cannot_be_used() {
     fs::write(&bad, "{\"format\":\"pgshrink-egress\",\"version\":1}\n").expect("a file");
     let base = ["gateway", "--check", "--listen=127.0.0.1:0", "--socket-dir=", "--server=host=db"];
     for (words, code, says) in [
-        (&["--observe", "--libpq-compression=off"][..], 1, "observe: libpq_compression is empty"),
+        (&["--observe", "--libpq-compression=off"][..], 1, "observe: libpq_compression allows no algorithm"),
         (&["--observe", "--observe-cpu=0"], 1, "observe_cpu_percent: 0: allowed are 0.01 to 50"),
         (
             &["--observe", "--observe-file=/nonexistent/a"],

@@ -64,7 +64,7 @@ impl GatewayConfig {
         if self.observe && !self.servers.is_empty() && self.servers.iter().all(off) {
             checks.push(Err(Error::config(
                 "observe",
-                "libpq_compression is empty, so nothing would be saved: name what to measure, such as zstd:1",
+                "libpq_compression allows no algorithm, so nothing would be saved: name what to measure, such as zstd:1",
             )));
         }
         checks
@@ -516,7 +516,7 @@ mod tests {
             c.observe = true;
             c.libpq_compression = "off".into();
         };
-        assert!(fault(off).starts_with("observe: libpq_compression is empty"));
+        assert!(fault(off).starts_with("observe: libpq_compression allows no algorithm"));
         let mut config = gateway();
         off(&mut config);
         config.servers[0].libpq_compression = Some("zstd:1".into());

@@ -36,7 +36,9 @@ pub enum PriceError {
         number: String,
     },
     /// Another unit.
-    #[error("price {item:?}: expected a price per {expected}, found {found:?}; write {name}={number}/{expected}")]
+    #[error(
+        "price {item:?}: expected a price per {expected}, found {found:?}; write {name}={number}/{expected}"
+    )]
     Unit {
         /// What was given.
         item: String,

@@ -93,8 +93,11 @@ fn read(path: &Path, flags: OFlags) -> Result<Secret, SecretError> {
         return Err(SecretError::new(&place, reason));
     }
     if !is_private(metadata.mode(), metadata.uid() == 0) {
-        return Err(SecretError::new(&place, "other users may read this key file; change its permissions \
-            with chmod 600"));
+        return Err(SecretError::new(
+            &place,
+            "other users may read this key file; change its permissions \
+            with chmod 600",
+        ));
     }
     parsed(file, &place)
 }
@@ -153,8 +156,10 @@ mod tests {
             assert_eq!(secret.is_ok(), is_taken, "{mode:o}");
             if let Err(error) = secret {
                 assert!(
-                    error.to_string().ends_with("key: other users may read this key file; change its \
-                        permissions with chmod 600"),
+                    error.to_string().ends_with(
+                        "key: other users may read this key file; change its \
+                        permissions with chmod 600"
+                    ),
                     "{error}"
                 );
             }

@@ -421,7 +421,9 @@ fn begun(repository: &dyn Repository, backup: String) -> Listed {
     let (state, reason) = match process {
         Ok(process) => match process.is_alive() {
             Some(true) => (State::Writing, format!("{} writes it", process.place())),
-            Some(false) => (State::Incomplete, format!("it was written by {}, which is gone", process.place())),
+            Some(false) => {
+                (State::Incomplete, format!("it was written by {}, which is gone", process.place()))
+            }
             None => (State::Incomplete, format!("it was written by {}, or still is", process.place())),
         },
         Err(error) => (State::Incomplete, error.to_string()),

@@ -64,10 +64,7 @@ fn read(path: &Path) -> Result<String, String> {
     };
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if metadata.len() > FILE_BYTES_MAX {
-        return Err(unreadable(&format!(
-            "it has {} bytes, the limit is {FILE_BYTES_MAX}",
-            metadata.len()
-        )));
+        return Err(unreadable(&format!("it has {} bytes, the limit is {FILE_BYTES_MAX}", metadata.len())));
     }
     std::fs::read_to_string(path).map_err(|error| unreadable(&error))
 }

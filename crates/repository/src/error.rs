@@ -107,8 +107,10 @@ pub enum Error {
         reason: String,
     },
     /// The object was encrypted by a newer version.
-    #[error("{name} is encrypted with {what} {found}, but this version of pgshrink supports only {known}: \
-        use a newer one")]
+    #[error(
+        "{name} is encrypted with {what} {found}, but this version of pgshrink supports only {known}: \
+        use a newer one"
+    )]
     Unsupported {
         /// The object.
         name: ObjectName,

@@ -109,16 +109,16 @@ impl Location {
             "gs" => Store::Google,
             _ => {
                 let scheme = format!("{scheme}://…");
-                return Err(refused(&scheme, "only s3://, az://, gs://, file:// and directories are supported"));
+                return Err(refused(
+                    &scheme,
+                    "only s3://, az://, gs://, file:// and directories are supported",
+                ));
             }
         };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.contains('@') {
             let known = format!("{scheme}://…");
-            return Err(refused(
-                &known,
-                "credentials do not belong in the URL; set them in the environment",
-            ));
+            return Err(refused(&known, "credentials do not belong in the URL; set them in the environment"));
         }
         if bucket.is_empty() {
             return Err(refused(text, "the bucket has no name: s3://bucket/prefix"));

@@ -56,9 +56,7 @@ fn warn_of_node(is_to_be_compressed: bool) {
     {
         report::warning(
             Code::ERRCODE_WARNING,
-            format!(
-                "the setting has no effect on this server: cfs.node_compression = '{node}' overrides it"
-            ),
+            format!("the setting has no effect on this server: cfs.node_compression = '{node}' overrides it"),
             "Set cfs.node_compression = '' and reload, to use the settings of tables and databases.",
         );
     }

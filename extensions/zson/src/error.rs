@@ -55,10 +55,11 @@ pub fn raise_core(error: &pgshrink_zson::Error) -> ! {
         ),
         _ if error.is_memory() => (Code::ERRCODE_OUT_OF_MEMORY, ""),
         Error::Limit { .. } => (Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED, ""),
-        Error::Unsupported { .. } => {
-            (Code::ERRCODE_FEATURE_NOT_SUPPORTED, "A newer version of zson wrote this. Install the library \
-                of that version.")
-        }
+        Error::Unsupported { .. } => (
+            Code::ERRCODE_FEATURE_NOT_SUPPORTED,
+            "A newer version of zson wrote this. Install the library \
+                of that version.",
+        ),
         _ => (Code::ERRCODE_INTERNAL_ERROR, ""),
     };
     raise(code, format!("zson: {error}"), "", hint)

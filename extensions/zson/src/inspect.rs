@@ -220,12 +220,7 @@ unsafe fn dictionaries_of(value: Datum, of: Oid, zson: Oid, found: &mut BTreeSet
             return;
         }
         if depth > DEPTH_MAX {
-            raise(
-                Code::ERRCODE_STATEMENT_TOO_COMPLEX,
-                "zson: a value is nested too deeply",
-                "",
-                "",
-            );
+            raise(Code::ERRCODE_STATEMENT_TOO_COMPLEX, "zson: a value is nested too deeply", "", "");
         }
         if of != pg_sys::RECORDOID && !can_hold(of, zson, 0) {
             return;

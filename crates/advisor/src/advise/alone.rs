@@ -115,9 +115,7 @@ pub(super) fn restrict(table: &Table, candidate: &mut Candidate) {
     candidate.is_recommended &= !takes_out;
     let finding = &mut candidate.finding;
     if let Some(extension) = &table.extension {
-        let text = format!(
-            "The table belongs to the extension {extension}: only its authors can change it."
-        );
+        let text = format!("The table belongs to the extension {extension}: only its authors can change it.");
         finding.risks.insert(0, text);
         finding.sql.clear();
         candidate.is_recommended = false;

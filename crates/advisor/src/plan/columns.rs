@@ -72,8 +72,7 @@ impl<'a> Changes<'a> {
                 Edit::ToastTarget(bytes) => toast_target = Some(*bytes),
                 // No proposal has it: `advise` recommends none.
                 Edit::Remove(_) => {
-                    let reason =
-                        "removing a column changes the results of queries: the owner of the application \
+                    let reason = "removing a column changes the results of queries: the owner of the application \
                          has to write this";
                     return Err(PlanError::refused(table, [reason.to_owned()]));
                 }
@@ -151,8 +150,7 @@ fn check_matches(
     for (place, (index, _)) in changes.iter().enumerate() {
         let exists = table.columns.get(*index).is_some_and(|column| !column.is_dropped);
         if !exists || changes[..place].iter().any(|(other, _)| other == index) {
-            let what =
-                format!("column {} of the edits does not exist, or has two edits", index + 1);
+            let what = format!("column {} of the edits does not exist, or has two edits", index + 1);
             return Err(PlanError::Order { table: PlanError::name(table), what });
         }
     }

@@ -51,7 +51,8 @@ fn check(subject: &Subject<'_>, all: &[Subject<'_>]) -> Result<(), PlanError> {
     let relation = subject.relation;
     let mut reasons = Vec::new();
     if subject.changes.needs_new_table {
-        reasons.push("changing the order of columns, or removing dropped columns, needs a new table".to_owned());
+        reasons
+            .push("changing the order of columns, or removing dropped columns, needs a new table".to_owned());
     }
     let is_related = !relation.parents.is_empty() || !relation.children.is_empty();
     for column in subject.changes.columns.iter().filter(|column| column.change != Change::Kept) {

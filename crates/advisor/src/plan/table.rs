@@ -107,7 +107,8 @@ pub(super) fn compare(subject: &Subject<'_>, old: &str, new: &str) -> String {
     INTO {rows}, {hash} FROM ONLY {table};"
         )
     };
-    let message = literal(&format!("pgshrink: the copy of the rows of {} differs from the original", subject.shown()));
+    let message =
+        literal(&format!("pgshrink: the copy of the rows of {} differs from the original", subject.shown()));
     format!(
         "  {}
   {}

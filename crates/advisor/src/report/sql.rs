@@ -88,8 +88,10 @@ fn head(report: &Report) -> String {
     script.push_str("\n\\set ON_ERROR_STOP on\n\\set AUTOCOMMIT on\n\\encoding UTF8\n");
     script.push_str("SET standard_conforming_strings = on;\n");
     script.push_str("SET default_transaction_read_only = off;\n");
-    script.push_str("-- A statement that waits longer for a lock fails, and ends the script: other \
-        sessions would queue behind it.\n");
+    script.push_str(
+        "-- A statement that waits longer for a lock fails, and ends the script: other \
+        sessions would queue behind it.\n",
+    );
     script.push_str("SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\n");
     // Whoever may create an operator in a schema of `search_path` must not get a hand on this session.
     let literal = report.database.replace('\'', "''");

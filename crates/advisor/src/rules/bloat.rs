@@ -51,8 +51,11 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
         cost: "VACUUM FULL locks everybody out of the table until it is done, needs space for a second \
             copy, and writes WAL for it. pg_repack does the same with short locks."
             .to_owned(),
-        risks: vec!["It comes back if the cause remains: long transactions, or autovacuum that is too slow \
-            for the table.".to_owned()],
+        risks: vec![
+            "It comes back if the cause remains: long transactions, or autovacuum that is too slow \
+            for the table."
+                .to_owned(),
+        ],
         sql: vec![format!("VACUUM (FULL, ANALYZE) {};", qualified(table))],
         ..Finding::of(Rule::Bloat, table_object(table))
     };

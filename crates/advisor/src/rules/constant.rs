@@ -94,7 +94,8 @@ fn candidate(table: &Table, sample: &Sample, index: usize) -> Option<Candidate> 
         bytes: Bytes::default(),
         confidence: if sample.is_whole { Confidence::Exact } else { Confidence::Measured },
         cost: "The table is rebuilt: this temporarily needs space for a second copy with its indexes, and \
-            writes WAL for it.".to_owned(),
+            writes WAL for it."
+            .to_owned(),
         risks: vec![
             "Applications must read the column through a view, and write exceptions elsewhere.".to_owned(),
             "A column that is always the same today may be there for future use.".to_owned(),

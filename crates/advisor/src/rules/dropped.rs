@@ -33,7 +33,8 @@ pub fn candidates(snapshot: &Snapshot, table: &Table) -> Vec<Candidate> {
         ),
         confidence: confidence(table),
         cost: "The table is rebuilt: this temporarily needs space for a second copy with its indexes, and \
-            writes WAL for it.".to_owned(),
+            writes WAL for it."
+            .to_owned(),
         ..Finding::of(Rule::DroppedColumns, table_object(table))
     };
     vec![Candidate { finding, edits: vec![Edit::DropDead], is_recommended: true }]

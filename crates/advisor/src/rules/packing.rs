@@ -230,7 +230,12 @@ fn finding(table: &Table, [key, order]: [usize; 2], (rows, groups): (usize, usiz
     Finding {
         id: format!("row_packing:{}.{}", table.schema, table.name),
         rule: Rule::RowPacking,
-        object: Object { kind: "table".to_owned(), schema: table.schema.clone(), name: table.name.clone(), part: None },
+        object: Object {
+            kind: "table".to_owned(),
+            schema: table.schema.clone(),
+            name: table.name.clone(),
+            part: None,
+        },
         title: format!("{rows} sampled rows fit into {groups} rows with arrays"),
         reason: format!(
             "Rows are written once, and many have the same {}: {each} of {rows} sampled ones on average, packed {GROUP_ROWS_MAX} at most. Each \
@@ -241,7 +246,8 @@ fn finding(table: &Table, [key, order]: [usize; 2], (rows, groups): (usize, usiz
         ),
         bytes,
         confidence: Confidence::Measured,
-        cost: "A second table is written; it needs additional space until the first one is dropped.".to_owned(),
+        cost: "A second table is written; it needs additional space until the first one is dropped."
+            .to_owned(),
         risks: vec![
             "A new or changed value rewrites its whole packed row with all arrays: pack periods that are \
              over, and keep the current one as rows."

@@ -255,7 +255,8 @@ fn finding(table: &Table, column: &Column, what: &str, title: String, reason: St
         bytes: Bytes::default(),
         confidence: Confidence::Measured,
         cost: "Rewrites the table and its indexes under ACCESS EXCLUSIVE: needs space for a second copy, \
-            and writes WAL for it.".to_owned(),
+            and writes WAL for it."
+            .to_owned(),
         risks: vec!["ALTER COLUMN … TYPE is refused if a view or a rule uses the column.".to_owned()],
         sql: Vec::new(),
         proof: None,

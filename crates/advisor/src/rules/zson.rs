@@ -103,7 +103,8 @@ fn finding(table: &Table, column: &str, sql: Vec<String>, stored: u64, encoded: 
             "pg_typeof returns zson; drivers that do not know the type get text; the extension's schema \
              has to be on the search path where operators are used."
                 .to_owned(),
-            "Indexes with jsonb_path_ops have to be dropped first, and recreated with zson_path_ops.".to_owned(),
+            "Indexes with jsonb_path_ops have to be dropped first, and recreated with zson_path_ops."
+                .to_owned(),
             "The extension has to be installed on the server and on all its standbys.".to_owned(),
         ],
         sql,

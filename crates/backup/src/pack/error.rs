@@ -75,7 +75,9 @@ pub enum Error {
         what: &'static str,
     },
     /// A version or a feature that another release writes.
-    #[error("the pack has {what} {found}, which this version of pgshrink does not support; use another release")]
+    #[error(
+        "the pack has {what} {found}, which this version of pgshrink does not support; use another release"
+    )]
     Unsupported {
         /// Version or feature.
         what: &'static str,

@@ -82,7 +82,10 @@ fn a_copy_of_a_running_servers_files_is_refused_until_it_is_accepted() {
         assert_eq!(content(), Some(Content::Original(State::Running)));
         replaced_by_a_copy();
         let said = refused();
-        assert!(said.contains("does not have the inode number") && said.contains(&format!("{VERSION}/5")), "{said}");
+        assert!(
+            said.contains("does not have the inode number") && said.contains(&format!("{VERSION}/5")),
+            "{said}"
+        );
         // Nothing was changed by the attempt.
         refused();
         guard::accept(&real("")).unwrap();

@@ -52,9 +52,7 @@ pub enum ConvertError {
         name: Name,
     },
     /// A wrong exchange could not be taken back: R has what is not R's.
-    #[error(
-        "{name} is the segment, another file has the segment's name, and swapping them failed: {source}"
-    )]
+    #[error("{name} is the segment, another file has the segment's name, and swapping them failed: {source}")]
     NotExchangedBack {
         /// Where the segment is.
         name: Name,

@@ -20,7 +20,9 @@ pub enum KeyError {
         needed: HexId,
     },
     /// There are keys, and none is the container's.
-    #[error("the container is sealed with key {needed}, made of {of}; none of the {tried} keys supplied matches")]
+    #[error(
+        "the container is sealed with key {needed}, made of {of}; none of the {tried} keys supplied matches"
+    )]
     Wrong {
         /// The key that it needs.
         needed: HexId,

@@ -160,7 +160,8 @@ fn foreign_older_and_newer_files_are_refused_by_name() {
             bytes[disk_block * 4096 + 8..disk_block * 4096 + 12].copy_from_slice(&crc.to_le_bytes());
         }
         bench.set_bytes(bytes);
-        let expected = format!("container needs format version {version:#x}, but this version supports only 0x2");
+        let expected =
+            format!("container needs format version {version:#x}, but this version supports only 0x2");
         assert_eq!(bench.open().map(drop).unwrap_err().to_string(), expected);
     }
 }

@@ -55,8 +55,10 @@ fn advice(error: &ClientError) -> &'static str {
         Some("3D000") => "; name a database: dbname=NAME in the connection string, or PGDATABASE",
         Some("53300") => "; only one connection is needed: try again when one is free",
         Some("28P01" | "28000") => "; give user and password as for psql: PGPASSFILE, PGPASSWORD, a service",
-        Some("57P01" | "57P02" | "57P03") => "; the server is shutting down or starting, or somebody \
-            terminated the session: run it again",
+        Some("57P01" | "57P02" | "57P03") => {
+            "; the server is shutting down or starting, or somebody \
+            terminated the session: run it again"
+        }
         Some("08P01") => "; a connection pooler refuses what the session needs: connect to the server itself",
         Some(_) => "",
         None => match error {

@@ -124,8 +124,9 @@ pub(super) fn load(path: &Path) -> Result<Snapshot, Failure> {
         return Err(Failure::new(at(), format!("more than {most} bytes, too large for a snapshot")));
     }
     let json = if bytes.starts_with(&ZSTD) { decompressed(path, &bytes)? } else { bytes };
-    Snapshot::parse(&json)
-        .map_err(|error| Failure::new(at(), format!("{error}; expected a file written by pgshrink advise --save")))
+    Snapshot::parse(&json).map_err(|error| {
+        Failure::new(at(), format!("{error}; expected a file written by pgshrink advise --save"))
+    })
 }
 
 /// Reads the file of `pgshrink gateway --observe`.

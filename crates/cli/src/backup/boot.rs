@@ -104,7 +104,10 @@ fn check(whole: &Whole<'_>, args: &BootArgs) -> Result<Programs, Failure> {
     if let Some(path) = &args.report {
         let folder = report::folder_of(path);
         if !folder.is_dir() {
-            return Err(Failure::new(folder.display(), "expected a directory for the report; create it first"));
+            return Err(Failure::new(
+                folder.display(),
+                "expected a directory for the report; create it first",
+            ));
         }
         report::check_folder(folder)?;
     }

@@ -98,7 +98,10 @@ impl Claim {
         };
         let id = first.id.parse().map_err(|error| Failure::damage(name, error))?;
         if attempt == ATTEMPTS_MAX {
-            return Err(Failure::new(name, format!("it was attempted {ATTEMPTS_MAX} times; start a new backup")));
+            return Err(Failure::new(
+                name,
+                format!("it was attempted {ATTEMPTS_MAX} times; start a new backup"),
+            ));
         }
         let content = Begun::write(id, system)?;
         let taken = repository.create(&begun_object(name, attempt)?, &content);

@@ -29,7 +29,9 @@ pub(super) fn instead(
                 break;
             }
         }
-        eprintln!("pgshrink: {lacks}: it will compress with {other}. Use --compression to choose another one");
+        eprintln!(
+            "pgshrink: {lacks}: it will compress with {other}. Use --compression to choose another one"
+        );
         return Ok(other);
     }
     let mut has = vec!["none"];

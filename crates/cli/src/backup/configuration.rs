@@ -109,10 +109,9 @@ pub(super) fn find(args: &BackupArgs, server: &mut Server) -> Result<Found, Fail
             return Ok(Found::default());
         }
     };
-    missing
-        .gone
-        .iter()
-        .for_each(|path| eprintln!("pgshrink: {path}: the configuration refers to it, but it does not exist"));
+    missing.gone.iter().for_each(|path| {
+        eprintln!("pgshrink: {path}: the configuration refers to it, but it does not exist")
+    });
     if missing.is_empty() {
         return Ok(found);
     }

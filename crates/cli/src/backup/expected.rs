@@ -121,8 +121,9 @@ impl Expected {
         }
         check_place(&path)?;
         let state = State::new(size, checksum, self.chunk_bytes);
-        let state = state
-            .ok_or_else(|| Failure::damage(&path, format!("it has {size} bytes, which is not a valid file size")))?;
+        let state = state.ok_or_else(|| {
+            Failure::damage(&path, format!("it has {size} bytes, which is not a valid file size"))
+        })?;
         // The record knows the sum: a manifest cannot ask for more memory than that.
         let bytes = self.bytes.checked_add(size).filter(|sum| *sum <= self.bytes_max);
         let Some(bytes) = bytes else {
@@ -168,7 +169,9 @@ impl Expected {
     pub(super) fn admit(&self, file: &PackedFile, chunk: &Chunk) -> Result<(), Failure> {
         let refused = |what: String| Err(Failure::damage(&file.path, what));
         let Some(state) = self.state(file) else {
-            return refused("a pack contains it, but neither the manifest nor backup.json lists it".to_owned());
+            return refused(
+                "a pack contains it, but neither the manifest nor backup.json lists it".to_owned(),
+            );
         };
         let state = state.lock().map_err(|_| Failure::BrokenOff)?;
         let (index, size) = (chunk.facts.offset / self.chunk_bytes, state.size);

@@ -205,7 +205,9 @@ fn over_sql(
     if let Err(error) = parallel::check_rights(connection) {
         let reason = "the role may not read files: parallel connections were not considered";
         said.assumed.push(match error {
-            super::Failure::Other { .. } => format!("{reason}; --route parallel prints the privileges that it needs"),
+            super::Failure::Other { .. } => {
+                format!("{reason}; --route parallel prints the privileges that it needs")
+            }
             error => format!("{reason} ({})", brief(&error)),
         });
         return;

@@ -40,8 +40,11 @@ pub(super) fn check_space<'p>(bytes: impl Iterator<Item = (&'p Path, u64)>) -> R
         let found = space.f_bavail.saturating_mul(space.f_frsize);
         if found < needed {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            let what =
-                format!("not enough space on its filesystem: {} MiB needed, {} MiB free", mib(needed), mib(found));
+            let what = format!(
+                "not enough space on its filesystem: {} MiB needed, {} MiB free",
+                mib(needed),
+                mib(found)
+            );
             return Err(Failure::new(there.display(), what));
         }
     }

@@ -123,8 +123,7 @@ impl Server {
         if slot.row_count() == 1 && identity.text(0, 1) == Some(&self.system.to_string()) {
             return Ok(Session::Own(Box::new(session)));
         }
-        let what =
-            "an ordinary connection reached a different server than the replication connection; name one host";
+        let what = "an ordinary connection reached a different server than the replication connection; name one host";
         Err(Failure::new(place(&session), what))
     }
 

@@ -132,7 +132,8 @@ fn receive(
 fn after(copy: CopyOut<'_>) -> Result<Position, Failure> {
     let after = copy.finish()?;
     let table = after.iter().find(|table| table.row_count() > 0);
-    let table = table.ok_or_else(|| Failure::new("BASE_BACKUP", "the server did not report where it ended"))?;
+    let table =
+        table.ok_or_else(|| Failure::new("BASE_BACKUP", "the server did not report where it ended"))?;
     Ok(Position::from_row(&row(table, 0))?)
 }
 

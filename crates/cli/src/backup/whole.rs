@@ -87,9 +87,7 @@ impl<'r> Whole<'r> {
             let found = match stage {
                 Stage::Complete(attempt) => return Whole::read(repository, name, attempt),
                 Stage::Removing => "this backup is being removed; run `pgshrink expire` to finish",
-                Stage::Begun => {
-                    "this backup is incomplete; `pgshrink list` shows the complete ones"
-                }
+                Stage::Begun => "this backup is incomplete; `pgshrink list` shows the complete ones",
                 Stage::Nothing => "there is no such backup; `pgshrink list` shows all backups",
             };
             return Err(Failure::new(name, found));

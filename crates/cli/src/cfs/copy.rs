@@ -165,8 +165,7 @@ fn followed(item: &Found, name: &str, notes: &mut Vec<String>) -> Result<Option<
         return Ok(None);
     }
     let target = fs::read_link(&item.path).map_err(Failure::reading(&item.path))?;
-    notes
-        .push(format!("{name} is a link; its target, {}, was copied as a directory", target.display()));
+    notes.push(format!("{name} is a link; its target, {}, was copied as a directory", target.display()));
     Ok(Some(relative(&target)))
 }
 

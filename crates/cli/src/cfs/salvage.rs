@@ -182,9 +182,7 @@ fn text(report: &Report) -> String {
     }
     match &report.made {
         Some(made) => text.push_str(&format!("made {made}; check it with pgshrink cfs verify\n")),
-        None => {
-            text.push_str("nothing was written; --zero-lost replaces lost pages by pages of zeros\n")
-        }
+        None => text.push_str("nothing was written; --zero-lost replaces lost pages by pages of zeros\n"),
     }
     text
 }

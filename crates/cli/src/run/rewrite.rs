@@ -336,7 +336,9 @@ impl Rewriter<'_> {
         if let Some(site) = self.site("arguments", &explicit)? {
             self.copies.drop_from_service(&site, "compression");
         }
-        self.plan.notes.push("arguments: only checks whether a server answers, connecting directly".to_owned());
+        self.plan
+            .notes
+            .push("arguments: only checks whether a server answers, connecting directly".to_owned());
         Ok(())
     }
 

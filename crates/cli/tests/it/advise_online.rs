@@ -269,7 +269,9 @@ fn steps_and_tables_are_chosen_by_name_and_undone() {
         let script = Script::of(&cluster, &LAYOUT);
         let text = script.text();
         assert!(
-            text.contains("Not while it is in use: public.keyless: cannot be rewritten: it has no primary key"),
+            text.contains(
+                "Not while it is in use: public.keyless: cannot be rewritten: it has no primary key"
+            ),
             "{text}"
         );
         let seen = || (catalogs(&cluster), ["a", "keyless"].map(|table| rows(&cluster, table)));

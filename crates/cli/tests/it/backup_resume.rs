@@ -247,7 +247,10 @@ fn of_two_that_go_on_with_a_backup_one_does_and_the_backup_is_whole() {
     assert!(both.iter().any(|output| output.status.success()), "{} {}", said(0), said(1));
     for output in &both {
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() || text.contains("another pgshrink process is resuming it"), "{text}");
+        assert!(
+            output.status.success() || text.contains("another pgshrink process is resuming it"),
+            "{text}"
+        );
     }
     assert_eq!(state(&repository, &name), "whole");
     done(&["verify", &name, "--from", &repository]);

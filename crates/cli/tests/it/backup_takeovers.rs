@@ -107,7 +107,10 @@ fn a_resume_begins_anew_if_the_backup_is_removed_meanwhile() {
     let code = child.0.wait().unwrap().code();
     let mut text = String::new();
     std::io::Read::read_to_string(&mut child.0.stderr.take().unwrap(), &mut text).unwrap();
-    assert!(code == Some(0) && text.contains(&killed) && text.contains("was removed in the meantime"), "{text}");
+    assert!(
+        code == Some(0) && text.contains(&killed) && text.contains("was removed in the meantime"),
+        "{text}"
+    );
     assert!(!Path::new(&repository).join(&killed).exists());
     assert_ne!(done(&["verify", "latest", "--from", &repository])["backup"], kept.name);
     done(&["verify", &kept.name, "--from", &repository]);

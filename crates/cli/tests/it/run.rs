@@ -334,8 +334,8 @@ fn a_run_whose_command_goes_past_it_says_so_and_fails_if_compression_is_required
     );
     // With another port than the stand-in's the client finds nothing at the private socket.
     let (code, _, stderr) = run(&[], &format!("{psql} -p 1 -U postgres -XAtc 'select 1'"));
-    let told = stderr.contains("names its host or port itself (-h, -p")
-        && stderr.contains("uses PGHOST and PGPORT");
+    let told =
+        stderr.contains("names its host or port itself (-h, -p") && stderr.contains("uses PGHOST and PGPORT");
     assert!(code == Some(2) && told, "{code:?} {stderr}");
     assert_eq!(run(&["--quiet"], &past), (Some(0), "1".to_owned(), String::new()));
     let (code, stdout, stderr) = run(&["--required"], &past);

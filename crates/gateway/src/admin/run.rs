@@ -94,10 +94,8 @@ impl Orders<'_> {
             .detail(reason)
         };
         match timeout(RELOAD_LIMIT, process.wait_reloaded(before)).await {
-            Ok(Ok(())) => {
-                Ok(Outcome::done("RELOAD")
-                    .notice("new sessions use the new configuration, existing ones keep theirs"))
-            }
+            Ok(Ok(())) => Ok(Outcome::done("RELOAD")
+                .notice("new sessions use the new configuration, existing ones keep theirs")),
             Ok(Err(reason)) => Err(failed(reason)),
             Err(_) => Err(failed(format!("no answer in {} s", RELOAD_LIMIT.as_secs()))),
         }

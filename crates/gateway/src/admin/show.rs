@@ -99,8 +99,9 @@ fn help(role: Role) -> Vec<Row> {
         Role::Gateway => "what the gateway sends to its clients",
         Role::Connector => "what the connector sends to its gateway",
     };
-    let set =
-        format!("Changes, on live sessions, {sends}. The list: algorithms that were agreed, in order of preference.");
+    let set = format!(
+        "Changes, on live sessions, {sends}. The list: algorithms that were agreed, in order of preference."
+    );
     let row = |command: &str, meaning: &str| vec![command.into(), meaning.into()];
     let mut rows: Vec<Row> =
         TOPICS.iter().map(|(word, _, text)| row(&format!("SHOW {word}"), text)).collect();

@@ -232,7 +232,12 @@ fn sessions(w: &mut Writer<'_>, registry: &Registry, totals: &BTreeMap<String, T
     });
     w.gauge("pgshrink_sessions", None, "Sessions by state.", by_state)?;
     let arrivals = registry.pools.arrivals.taken() as i64;
-    w.gauge("pgshrink_arrivals", None, "Connections that have not sent a startup packet yet.", one(arrivals))?;
+    w.gauge(
+        "pgshrink_arrivals",
+        None,
+        "Connections that have not sent a startup packet yet.",
+        one(arrivals),
+    )?;
     let mut sending: BTreeMap<(&str, &str), i64> = totals
         .keys()
         .flat_map(|server| Sending::ALL.iter().map(move |s| ((server.as_str(), s.name()), 0)))

@@ -59,7 +59,10 @@ impl Chain {
         let mut store = RootCertStore::empty();
         let (added, _) = store.add_parsable_certificates(roots.iter().cloned());
         if added == 0 {
-            return Err(Error::Tls { what: "sslrootcert", reason: "it contains no usable certificate".into() });
+            return Err(Error::Tls {
+                what: "sslrootcert",
+                reason: "it contains no usable certificate".into(),
+            });
         }
         let webpki = WebPkiServerVerifier::builder_with_provider(store.into(), provider())
             .build()

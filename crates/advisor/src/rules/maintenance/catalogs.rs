@@ -65,7 +65,8 @@ fn candidate(snapshot: &Snapshot, catalog: &CatalogTable) -> Option<Candidate> {
         ),
         risks: vec![
             "It grows again if temporary tables are created as often as before and autovacuum does not \
-             keep up with the catalogs.".to_owned(),
+             keep up with the catalogs."
+                .to_owned(),
             "Managed services do not permit it.".to_owned(),
         ],
         sql: vec![format!("VACUUM (FULL, ANALYZE) {name};")],

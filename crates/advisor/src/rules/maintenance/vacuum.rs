@@ -148,7 +148,8 @@ fn lag(
     }
     risks.push(
         "If it cannot keep up, lower autovacuum_vacuum_scale_factor for the table, or raise \
-         autovacuum_vacuum_cost_limit.".to_owned(),
+         autovacuum_vacuum_cost_limit."
+            .to_owned(),
     );
     let object = Object {
         kind: "table".to_owned(),

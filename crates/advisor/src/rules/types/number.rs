@@ -104,9 +104,8 @@ fn convert_decimal(values: &Values<'_>) -> Option<Conversion> {
         ),
         risks: vec![
             match is_exact {
-                true => {
-                    "The server prints the same text; what is not a number can no longer be stored.".to_owned()
-                }
+                true => "The server prints the same text; what is not a number can no longer be stored."
+                    .to_owned(),
                 false => {
                     "The server prints the same text, but computes with 53 bits: not for amounts of money."
                         .to_owned()

@@ -63,7 +63,11 @@ fn no_row_is_lost_or_changed_while_a_table_is_rewritten_under_writers() {
                 let mut tries = 0;
                 while let Err(error) = run(&cluster, step) {
                     tries += 1;
-                    assert!(tries < 5 && error.to_string().contains("could not get the lock"), "{}: {error}", step.title);
+                    assert!(
+                        tries < 5 && error.to_string().contains("could not get the lock"),
+                        "{}: {error}",
+                        step.title
+                    );
                 }
             }
             std::thread::sleep(Duration::from_millis(500));

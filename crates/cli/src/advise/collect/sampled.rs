@@ -94,10 +94,7 @@ impl Sampler<'_> {
         let (what, role) = (shown(table), unseen.role().to_owned());
         let name = &relation.sql_name;
         let (why, remedy) = if table.access_method != "heap" {
-            (
-                format!("its access method is {}; only heap is supported", table.access_method),
-                String::new(),
-            )
+            (format!("its access method is {}; only heap is supported", table.access_method), String::new())
         } else if self.server.is_standby && table.is_unlogged {
             ("unlogged tables have no rows on a standby".to_owned(), "run it on the primary".to_owned())
         } else if relation.can_use_schema != Some(true) {
@@ -107,7 +104,10 @@ impl Sampler<'_> {
                 format!("GRANT USAGE ON SCHEMA {schema} TO {role};"),
             )
         } else if relation.can_select != Some(true) {
-            ("the role does not have SELECT on the whole table".to_owned(), format!("GRANT SELECT ON {name} TO {role};"))
+            (
+                "the role does not have SELECT on the whole table".to_owned(),
+                format!("GRANT SELECT ON {name} TO {role};"),
+            )
         } else if relation.hides_rows != Some(false) {
             let why = "row-level security policies hide rows from the role";
             (why.to_owned(), format!("ALTER ROLE {role} BYPASSRLS;"))

@@ -95,10 +95,7 @@ pub(super) fn sample(
                 return Ok(Ok(taken));
             }
             Round::Strange => {
-                return Err(Failure::new(
-                    session.place(),
-                    "its rows do not have the expected structure",
-                ));
+                return Err(Failure::new(session.place(), "its rows do not have the expected structure"));
             }
             Round::Refused(run, refusal) => {
                 let has_text = !question.values.is_empty() || !question.expressions.is_empty();

@@ -88,8 +88,7 @@ pub(super) fn server(session: &mut Session) -> Result<(Server, Rights), Failure>
     rights.is_superuser = server.is_superuser;
     let block_size = server.settings.get("block_size").map_or("unknown", String::as_str);
     if block_size != BLOCK_SIZE {
-        let reason =
-            format!("its block size is {block_size}, expected {BLOCK_SIZE}: it is not supported");
+        let reason = format!("its block size is {block_size}, expected {BLOCK_SIZE}: it is not supported");
         return Err(Failure::new(session.place(), reason));
     }
     // These read directories, which may be large or hidden: without them the rest is as good.

@@ -89,7 +89,9 @@ impl Session {
             let found = connection.parameter("server_version").unwrap_or("of an unknown version").to_owned();
             return Err(Failure::new(
                 format!("server {}", connection.place()),
-                format!("it is PostgreSQL {found}, expected {first} to {last}; a newer pgshrink may support it"),
+                format!(
+                    "it is PostgreSQL {found}, expected {first} to {last}; a newer pgshrink may support it"
+                ),
             ));
         }
         opening::secure(&mut connection)?;
@@ -215,7 +217,10 @@ impl Session {
 
     fn parse<T: DeserializeOwned>(&self, json: &str) -> Result<T, Failure> {
         serde_json::from_str(json).map_err(|error| {
-            Failure::new(self.place(), format!("a query's result does not have the expected structure: {error}"))
+            Failure::new(
+                self.place(),
+                format!("a query's result does not have the expected structure: {error}"),
+            )
         })
     }
 
@@ -274,8 +279,11 @@ impl std::fmt::Display for Refusal {
         let said = format!("{} (SQLSTATE {})", self.report.message, self.report.sqlstate);
         match self.kind {
             RefusalKind::Locked => {
-                write!(f, "another session holds or waits for an ACCESS EXCLUSIVE lock, and pgshrink does \
-                    not wait for it")
+                write!(
+                    f,
+                    "another session holds or waits for an ACCESS EXCLUSIVE lock, and pgshrink does \
+                    not wait for it"
+                )
             }
             RefusalKind::TimedOut => write!(f, "a query took longer than a minute: {said}"),
             RefusalKind::Conflict => write!(f, "the standby's replay canceled it several times: {said}"),

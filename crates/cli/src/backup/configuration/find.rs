@@ -215,8 +215,7 @@ impl<'c> Finder<'c> {
         match self.connection.query_params(READ, &[Some(path), Some(&bytes)]) {
             Ok(found) => match found.bytes(0, 0).map(hex::decode) {
                 Some(None) => {
-                    let what =
-                        "the server sent something other than the expected hexadecimal digits";
+                    let what = "the server sent something other than the expected hexadecimal digits";
                     Err(Failure::new(path.escape_debug(), what))
                 }
                 Some(Some(content)) if content.len() as u64 > FILE_BYTES_MAX => {
@@ -254,7 +253,8 @@ impl<'c> Finder<'c> {
             }
         };
         if next.depth == DEPTH_MAX && !found.is_empty() {
-            self.missing.add(&format!("its includes are nested more than {DEPTH_MAX} levels deep"), &next.path);
+            self.missing
+                .add(&format!("its includes are nested more than {DEPTH_MAX} levels deep"), &next.path);
             return Ok(());
         }
         let mut queue = Vec::new();

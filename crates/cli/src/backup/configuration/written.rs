@@ -98,8 +98,7 @@ pub(in crate::backup) fn check_apart<'p>(
     for other in others {
         let there = whole(other)?;
         if here.starts_with(&there) || there.starts_with(&here) {
-            let what =
-                format!("expected a directory outside of {}, for configuration only", other.display());
+            let what = format!("expected a directory outside of {}, for configuration only", other.display());
             return Err(Failure::new(folder.display(), what));
         }
     }

@@ -102,7 +102,10 @@ fn check_wal(control: &mut Connection, wal: &WalConnection) -> Result<(), Failur
 }
 
 fn elsewhere(connection: &Connection) -> Failure {
-    Failure::new(place(connection), "a connection reached a different server than the first one; name one host")
+    Failure::new(
+        place(connection),
+        "a connection reached a different server than the first one; name one host",
+    )
 }
 
 /// Refuses a role that lacks a right, and says what to run.

@@ -226,7 +226,10 @@ fn a_server_without_the_key_or_with_another_one_does_not_start_and_says_which_it
         fs::set_permissions(&right, fs::Permissions::from_mode(0o644)).unwrap();
         cluster.set_conf("cfs.key_file", right.display()).unwrap();
         let said = refusal(cluster);
-        assert!(said.contains("other users may read this key file; change its permissions with chmod 600"), "{said}");
+        assert!(
+            said.contains("other users may read this key file; change its permissions with chmod 600"),
+            "{said}"
+        );
         fs::set_permissions(&right, fs::Permissions::from_mode(0o600)).unwrap();
         cluster.set_conf("cfs.key_file", "").unwrap();
         cluster.set_conf("cfs.key_command", format!("cat {}", right.display())).unwrap();

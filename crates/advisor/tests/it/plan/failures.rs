@@ -155,7 +155,7 @@ fn texts_that_show_the_order_of_columns_are_refused_by_name() {
         let cases = [
             (
                 "create table o (k bigint); create view j as select y2 from (t join o on k = id) as j(y1, y2, y3, y4, y5)",
-                "j gives the table's columns other names by their places",
+                "j renames the table's columns by position",
             ),
             ("alter table t add constraint whole check (t::text <> 'x')", "constraint whole uses whole rows"),
             (

@@ -97,7 +97,7 @@ impl Page {
         if let Some(compressed) = bytes.compressed {
             kinds.push(("on disk, in a compressed tablespace", compressed));
         }
-        kinds.push(("in memory, when everything is cached", bytes.memory));
+        kinds.push(("in memory, when all is cached", bytes.memory));
         let rows = kinds.into_iter().map(|(kind, change)| {
             vec![kind.to_owned(), self.change(change), shown::saved(change.saved()), shown::share(change)]
         });

@@ -398,11 +398,11 @@ fn damage_of_configuration_is_found_and_named_and_a_hostile_record_writes_nowher
 }
 
 fn refuses_places(debian: &Debian, name: &str, folder: &Path, into: &Path) {
-    // A directory that is not empty, or is not apart.
+    // A directory that is not empty, or is not outside of the data directory.
     fs::create_dir(folder).unwrap();
     fs::write(folder.join("mine"), "").unwrap();
     let inside = into.join("configuration");
-    for (folder, expected) in [(folder, "not empty"), (&inside, "apart"), (into, "apart")] {
+    for (folder, expected) in [(folder, "not empty"), (&inside, "outside of"), (into, "outside of")] {
         let words = ["restore", name, "--from", &debian.repository(), "--into", into.to_str().unwrap()];
         let text = refused(&[&words[..], &["--configuration-into", folder.to_str().unwrap()]].concat());
         assert!(text.contains(expected) && !into.exists(), "{text}");

@@ -93,7 +93,7 @@ fn a_missing_dictionary_and_a_wrong_one_say_which_is_needed() {
     let missing = decode(&datum, None).unwrap_err();
     assert!(matches!(missing, Error::DictionaryMissing { needed } if needed.get() == 4));
     let wrong = decode(&datum, Some(&reading(5, trained()))).unwrap_err();
-    assert_eq!(wrong.to_string(), "zson datum needs dictionary 4, given was 5");
+    assert_eq!(wrong.to_string(), "zson datum needs dictionary 4, but 5 was given");
     assert!(!wrong.is_corruption());
 }
 

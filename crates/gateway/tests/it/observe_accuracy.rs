@@ -74,7 +74,7 @@ fn copy_out_is_predicted_within_five_percent() {
     }
     for table in tables {
         // More than once, so that a busy machine leaves time for enough samples.
-        let copies = |via: &Running| (0..3).for_each(|_| copy_out(psql(&cluster, via), &table));
+        let copies = |via: &Running| (0..6).for_each(|_| copy_out(psql(&cluster, via), &table));
         let (predicted, real) = both(&cluster, copies);
         assert_eq!(predicted.bytes, real.bytes, "{table}");
         assert_near(&format!("copy {table}"), predicted.compressed, real.compressed, 5.0);

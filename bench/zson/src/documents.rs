@@ -127,8 +127,8 @@ impl Class {
     /// How many times smaller than that of jsonb a table has to be.
     pub fn ratio_min(self) -> Option<f64> {
         match self {
-            Class::Record => Some(2.5),
-            Class::Repetitive => Some(4.0),
+            Class::Record => Some(3.0),
+            Class::Repetitive => Some(5.0),
             Class::Prose => None,
         }
     }

@@ -1,8 +1,9 @@
 //! Benches of compressed documents.
 //!
-//! Two programs. `zson-size` encodes and decodes in this process, beside bare zstd and the original zson 1.1.
+//! Two programs. `zson-size` encodes and decodes in this process: what training chooses beside zstd with a dictionary,
+//! and zstd beside its bare calls and the original zson 1.1.
 //! `zson-system` stores the same documents in a private server as jsonb under pglz and under LZ4, as zson 1.1 would
-//! have stored them, and as zson, and asks the server for them. Whatever is stored is compared with what went in.
+//! have stored them, and as zson with the codec that learning chooses, zstd:3 and LZ4, and asks the server for them. Whatever is stored is compared with what went in.
 //!
 //! Documents are those of every corpus: the JSON ones as they are, a row of a table as the object that `to_jsonb`
 //! makes of it.
@@ -22,7 +23,8 @@ use pgshrink_bench_report::{Arguments, Publication, Result, Table};
 use pgshrink_testkit::Server;
 
 /// The page's tables, in its order.
-pub const ORDER: &[&str] = &["payload", "codec", "table-size", "insert", "scan", "cold-scan", "pgbench"];
+pub const ORDER: &[&str] =
+    &["shapes", "payload", "codec", "table-size", "insert", "scan", "cold-scan", "pgbench", "memory"];
 const NAME: &str = "zson";
 const TITLE: &str = "Documents: size and speed of zson";
 

@@ -31,7 +31,8 @@ pub fn best(training: &[&[u8]], documents: &[&[u8]], level: i32) -> Result<Best>
     Ok(best)
 }
 
-fn trained(samples: &[&[u8]], size: usize) -> Option<Vec<u8>> {
+/// A dictionary of at most so many bytes by zstd's own trainer; none if it makes none of these.
+pub fn trained(samples: &[&[u8]], size: usize) -> Option<Vec<u8>> {
     let total: usize = samples.iter().map(|sample| sample.len()).sum();
     let step = total.div_ceil(SAMPLE_BYTES_PER_BYTE * size).max(1);
     let taken: Vec<&[u8]> = samples.iter().step_by(step).copied().collect();

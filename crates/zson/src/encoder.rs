@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use pgshrink_codec::bare::{Compressor, Proceed};
 use pgshrink_codec::{self as codec, Algorithm, Choice};
 
-use crate::datum::{Encoded, Form, OVERHEAD_BYTES_MAX, header_len};
+use crate::datum::{Encoded, Form, OVERHEAD_BYTES_MAX, header_len, seal_shapes, sums_of};
 use crate::dictionary::WritingDictionary;
 use crate::error::Error;
 use crate::limits::RAW_BYTES_MAX;
 use crate::memory;
+use crate::shapes::{self, Remembered};
 
 /// Compression contexts, made when first needed and kept. Changing the choice or the dictionary costs nothing.
 ///
@@ -18,6 +19,10 @@ use crate::memory;
 #[derive(Default, Debug)]
 pub struct Encoder {
     compressor: Compressor,
+    remembered: Remembered,
+    /// Where zstd writes what shapes have written already.
+    spare: Vec<u8>,
+    is_strange: bool,
 }
 
 impl Encoder {
@@ -27,7 +32,8 @@ impl Encoder {
     }
 
     /// Appends the datum of `jsonb` to `out`: the shorter of compressed and raw, and thus never more than
-    /// [`OVERHEAD_BYTES_MAX`] bytes longer than the document.
+    /// [`OVERHEAD_BYTES_MAX`] bytes longer than the document. By its shape if the dictionary has some and was prepared for
+    /// them, and if zstd is not so much shorter that the dictionary's rule prefers it.
     ///
     /// `choice` is zstd, LZ4 or none. A dictionary must have been prepared for this very choice. On an error nothing
     /// was appended.
@@ -56,6 +62,83 @@ impl Encoder {
             let (found, allowed) = (jsonb.len() as u64, RAW_BYTES_MAX as u64);
             return Err(Error::Limit { what: "document size", found, allowed });
         }
+        self.is_strange = false;
+        let shaped = dictionary.and_then(|with| Some((with, with.shapes()?)));
+        if let Some((dictionary, shapes)) = shaped.filter(|_| choice.algorithm != Algorithm::None) {
+            if choice != dictionary.choice() {
+                let what = "a dictionary prepared for another level";
+                return Err(codec::Error::Unsupported { algorithm: choice.algorithm, what }.into());
+            }
+            if self.by_shape(dictionary, shapes, jsonb, out, proceed)? {
+                return Ok(());
+            }
+        }
+        let dictionary = dictionary.filter(|dictionary| dictionary.prepared().is_some());
+        self.by_choice(choice, dictionary, jsonb, out, proceed)
+    }
+
+    /// Whether the last document was unlike those that its dictionary of shapes was learned from.
+    pub fn was_strange(&self) -> bool {
+        self.is_strange
+    }
+
+    /// By its shape; false, and nothing is appended, if that does not pay.
+    fn by_shape(
+        &mut self,
+        dictionary: &WritingDictionary,
+        shapes: &shapes::Writer,
+        jsonb: &[u8],
+        out: &mut Vec<u8>,
+        proceed: &mut Proceed<'_>,
+    ) -> Result<bool, Error> {
+        let (start, id) = (out.len(), dictionary.id());
+        let header = header_len(Some(id), jsonb.len());
+        memory::reserve(out, header)?;
+        out.resize(start + header, 0);
+        let written = shapes.encode(jsonb, &mut self.remembered, out);
+        let written_len = out.len() - start;
+        let datum_len = written_len + sums_of(written_len - header);
+        let Some(written) = written.inspect_err(|_| out.truncate(start))? else {
+            out.truncate(start);
+            self.is_strange = true;
+            return Ok(false);
+        };
+        self.is_strange = written.is_strange;
+        if written.is_doubtful {
+            let (choice, plain) = (dictionary.choice(), dictionary.prepared().map(|_| dictionary));
+            let mut spare = std::mem::take(&mut self.spare);
+            spare.clear();
+            let done = self.by_choice(choice, plain, jsonb, &mut spare, proceed);
+            let is_taken = done.is_ok() && shapes.fallback().prefers_zstd(datum_len, spare.len());
+            if is_taken || done.is_err() {
+                out.truncate(start);
+            }
+            let appended = if is_taken { memory::append(out, &spare) } else { Ok(()) };
+            if spare.capacity() <= SPARE_KEPT_MAX {
+                self.spare = spare;
+            }
+            done.and(appended)?;
+            if is_taken {
+                return Ok(true);
+            }
+        }
+        if datum_len >= OVERHEAD_BYTES_MAX + jsonb.len() {
+            out.truncate(start);
+            return Ok(false);
+        }
+        let sealed = seal_shapes(id, shapes.identity(), jsonb.len(), start, out);
+        sealed.inspect_err(|_| out.truncate(start)).map(|()| true)
+    }
+
+    /// By an algorithm, or raw.
+    fn by_choice(
+        &mut self,
+        choice: Choice,
+        dictionary: Option<&WritingDictionary>,
+        jsonb: &[u8],
+        out: &mut Vec<u8>,
+        proceed: &mut Proceed<'_>,
+    ) -> Result<(), Error> {
         let hopeless = dictionary.is_none() && jsonb.len() < ALONE_BYTES_MIN;
         if choice.algorithm == Algorithm::None || hopeless || jsonb.is_empty() {
             return append_raw(jsonb, out);
@@ -65,7 +148,7 @@ impl Encoder {
         let header_len = header_len(id, jsonb.len());
         memory::reserve(out, header_len)?;
         out.resize(start + header_len, 0);
-        let prepared = dictionary.map(WritingDictionary::prepared);
+        let prepared = dictionary.and_then(WritingDictionary::prepared);
         match self.compressor.compress_while(choice, prepared, jsonb, out, proceed) {
             Ok(shape) if out.len() - start < OVERHEAD_BYTES_MAX + jsonb.len() => {
                 let header = Encoded::new(Form::Compressed(shape), id, jsonb);
@@ -85,9 +168,12 @@ impl Encoder {
 
     /// Bytes of memory its contexts hold.
     pub fn memory_size(&self) -> usize {
-        self.compressor.memory_size()
+        self.compressor.memory_size() + self.remembered.memory_size() + self.spare.capacity()
     }
 }
+
+/// A spare buffer above this is given back after use.
+const SPARE_KEPT_MAX: usize = 1 << 20;
 
 /// No document below this gets shorter without a dictionary: the jsonb header alone is 4 bytes, an entry 4 more.
 const ALONE_BYTES_MIN: usize = 24;

@@ -80,6 +80,23 @@ pub enum Error {
         /// The caller's.
         given: DictionaryId,
     },
+    /// The compressed payload is damaged, of a datum whose check sum is right: the dictionary is another, or its reader is
+    /// wrong.
+    #[error("corrupt zson datum: payload of {payload_len} bytes for {raw_len}{}: not of this dictionary's shapes", with(Some(*.dictionary)))]
+    Shapes {
+        /// The dictionary it was decoded with.
+        dictionary: DictionaryId,
+        /// Bytes of the payload.
+        payload_len: usize,
+        /// Bytes it should decode to.
+        raw_len: usize,
+    },
+    /// A dictionary of shapes contradicts its format.
+    #[error("zson dictionary of shapes: its {what} is malformed")]
+    Dictionary {
+        /// Which part.
+        what: &'static str,
+    },
     /// The caller's buffer has not the document's size.
     #[error("the document has {needed} bytes, but its buffer only {given}")]
     Target {
@@ -91,6 +108,9 @@ pub enum Error {
     /// The codec cannot do what it was asked.
     #[error(transparent)]
     Codec(#[from] codec::Error),
+    /// A part of the payload that is not there yet is needed: [`Sliced::needed`](crate::Sliced::needed) says which.
+    #[error("a part of the payload is needed that was not read")]
+    Missing,
     /// The caller's progress function said stop.
     #[error("interrupted by the caller")]
     Interrupted,
@@ -104,7 +124,14 @@ impl Error {
 
     /// Whether stored data is damaged, as opposed to unknown, too large or wrongly used.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Error::Corrupt { .. } | Error::Payload { .. } | Error::UnknownCode { .. })
+        matches!(
+            self,
+            Error::Corrupt { .. }
+                | Error::Payload { .. }
+                | Error::UnknownCode { .. }
+                | Error::Shapes { .. }
+                | Error::Dictionary { .. }
+        )
     }
 }
 

@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use pgshrink_codec::{Algorithm, Choice};
 
+use crate::codec::Codec;
 use crate::datum::{Stored, parse};
 use crate::decoder::Decoder;
 use crate::dictionary::{ReadingDictionary, WritingDictionary};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::memory;
-use crate::training::{self, Kind, MEASURED_ID, OnProgress, SIZES, Split, train_on};
+use crate::training::{self, Kind, MEASURED_ID, OnProgress, SIZES, Shapes, Split, train_on};
 
 /// What to estimate.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Algorithms and levels, each alone and, where it can use one, with the best dictionary.
-    pub choices: Vec<Choice>,
+    /// Algorithms and levels, each alone and, where it can use one, with the best dictionary. Shapes have always one.
+    pub codecs: Vec<Codec>,
     /// As in [`training::Options`].
     pub sizes: Vec<usize>,
     /// As in [`training::Options`].
@@ -29,8 +30,8 @@ pub struct Options {
 /// One codec on the held-out documents.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Line {
-    /// The algorithm and level.
-    pub choice: Choice,
+    /// What wrote the documents.
+    pub codec: Codec,
     /// Where the dictionary came from.
     pub dictionary_kind: Kind,
     /// Its bytes; zero without one.
@@ -59,20 +60,23 @@ pub fn measure<S: AsRef<[u8]>>(
 ) -> Result<Vec<Line>, Error> {
     let split = Split::of(samples)?;
     let mut lines = Vec::new();
-    for choice in options.choices.iter().copied() {
+    for codec in options.codecs.iter().copied() {
         let training = training::Options {
-            choice,
+            choice: codec.choice,
+            shapes: if codec.is_shapes { Shapes::Only } else { Shapes::Never },
             sizes: options.sizes.clone(),
             words: options.words.clone(),
             incumbent: None,
         };
         let report = train_on(&split, &training, progress)?;
-        lines.push(line(&split, choice, None, Kind::None, clock)?);
+        if !codec.is_shapes {
+            lines.push(line(&split, codec, None, Kind::None, clock)?);
+        }
         if let Some(dictionary) = &report.winner {
             let kind = report.candidates[report.winner_index].kind;
-            let writing = WritingDictionary::new(MEASURED_ID, dictionary, choice)?;
+            let writing = WritingDictionary::new(MEASURED_ID, dictionary, codec)?;
             let reading = ReadingDictionary::new(MEASURED_ID, dictionary)?;
-            let mut line = line(&split, choice, Some((&writing, &reading)), kind, clock)?;
+            let mut line = line(&split, codec, Some((&writing, &reading)), kind, clock)?;
             line.dictionary_size = dictionary.bytes().len();
             lines.push(line);
         }
@@ -81,11 +85,13 @@ pub fn measure<S: AsRef<[u8]>>(
 }
 
 impl Options {
-    /// Raw, LZ4 and zstd at levels 1, 3 and 9, and the usual sizes of dictionaries.
+    /// Raw, LZ4, zstd at levels 1, 3 and 9, shapes, and the usual sizes of dictionaries.
     pub fn usual() -> Self {
-        let mut choices: Vec<Choice> = vec![Algorithm::None.into(), Algorithm::Lz4.into()];
-        choices.extend([1, 3, 9].into_iter().filter_map(|level| Choice::new(Algorithm::Zstd, level).ok()));
-        Options { choices, sizes: SIZES.to_vec(), words: Vec::new() }
+        let zstd = [1, 3, 9].into_iter().filter_map(|level| Choice::new(Algorithm::Zstd, level).ok());
+        let mut codecs: Vec<Codec> = vec![Algorithm::None.into(), Algorithm::Lz4.into()];
+        codecs.extend(zstd.map(Codec::from));
+        codecs.push(Codec::shapes());
+        Options { codecs, sizes: SIZES.to_vec(), words: Vec::new() }
     }
 }
 
@@ -103,7 +109,7 @@ const ROUNDS_TIME_MAX: Duration = Duration::from_millis(200);
 
 fn line(
     split: &Split<'_>,
-    choice: Choice,
+    codec: Codec,
     dictionary: Option<(&WritingDictionary, &ReadingDictionary)>,
     dictionary_kind: Kind,
     clock: Clock<'_>,
@@ -116,7 +122,7 @@ fn line(
         datums.clear();
         ends.clear();
         for document in &split.holdout {
-            encoder.encode(choice, writing, document, &mut datums)?;
+            encoder.encode(codec.choice, writing, document, &mut datums)?;
             ends.push(datums.len());
         }
         Ok(())
@@ -136,7 +142,7 @@ fn line(
     let documents = split.holdout.len();
     let average = |time: Duration| time.as_nanos() as f64 / documents.max(1) as f64;
     Ok(Line {
-        choice,
+        codec,
         dictionary_kind,
         dictionary_size: 0,
         documents,

@@ -24,7 +24,7 @@
 //!
 //! let dictionary = Dictionary::new(br#"{"city":"Andorra la Vella","country":"Andorra"}"#.to_vec())?;
 //! let id = DictionaryId::new(7).unwrap();
-//! let writing = WritingDictionary::new(id, &dictionary, Algorithm::Zstd.into())?;
+//! let writing = WritingDictionary::new(id, &dictionary, Algorithm::Zstd)?;
 //! let reading = ReadingDictionary::new(id, &dictionary)?;
 //!
 //! let document = br#"{"city":"Encamp","country":"Andorra"}"#;
@@ -40,6 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod codec;
 pub mod datum;
 mod decoder;
 mod dictionary;
@@ -50,10 +51,14 @@ pub mod legacy;
 pub mod limits;
 pub mod memo;
 pub mod memory;
+pub mod shapes;
+mod sliced;
 pub mod training;
 
+pub use codec::{Codec, CodecError};
 pub use decoder::Decoder;
 pub use dictionary::{DictionaryId, ReadingDictionary, WritingDictionary};
 pub use encoder::Encoder;
 pub use error::{Error, Error as ZsonError};
 pub use memo::{Aligned, Memo};
+pub use sliced::Sliced;

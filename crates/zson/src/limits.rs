@@ -18,3 +18,13 @@ pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MIN: usize = 4;
 pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX: usize = 200;
 /// Bytes of held-out documents that each candidate encodes.
 pub const HOLDOUT_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of a document that is stored by its shape: writing one takes as much memory again, and cannot be interrupted. A
+/// part of the format: no datum of shapes says more.
+pub const SHAPES_RAW_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a dictionary of shapes, its dictionary for zstd included.
+pub const SHAPES_DICTIONARY_BYTES_MAX: usize = 256 << 10;
+/// Bytes of samples that shapes are learned from.
+pub const SHAPES_SAMPLE_BYTES_MAX: usize = 24 << 20;
+/// Bytes of samples that tell for which documents zstd is tried as well.
+pub const SHAPES_TUNING_BYTES_MAX: usize = 2 << 20;

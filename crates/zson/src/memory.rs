@@ -47,6 +47,13 @@ pub fn append(vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
+/// `len` elements in all; the new ones are like this one.
+pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, element: T) -> Result<(), Error> {
+    reserve(vec, len.saturating_sub(vec.len()))?;
+    vec.resize(len, element);
+    Ok(())
+}
+
 /// Gives back what a vector does not use. One that there is no memory to move out of stays as it is.
 pub fn shrink<T: Copy>(vec: &mut Vec<T>) {
     let mut own = Vec::new();
@@ -84,6 +91,7 @@ mod tests {
         assert_eq!(reserve(&mut vec, most), Err(Error::Memory { bytes: isize::MAX as u64 }));
         assert_eq!(vec, [1, 2, 3]);
         assert!(zeroed(isize::MAX as usize).is_err());
+        assert!(resize(&mut vec, isize::MAX as usize, 0).is_err());
         assert!(collect(0..usize::MAX).is_err());
     }
 
@@ -96,6 +104,10 @@ mod tests {
         shrink(&mut vec);
         assert_eq!((vec.as_slice(), vec.capacity()), (&b"abcdefg"[..], 7));
         assert_eq!(zeroed(3).unwrap(), [0; 3]);
+        resize(&mut vec, 9, b'x').unwrap();
+        assert_eq!(vec, b"abcdefgxx");
+        resize(&mut vec, 2, b'x').unwrap();
+        assert_eq!(vec, b"ab");
         assert_eq!(collect((0..9).filter(|n| n % 2 == 0)).unwrap(), [0, 2, 4, 6, 8]);
     }
 }

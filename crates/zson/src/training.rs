@@ -10,6 +10,7 @@
 //! | trained | zstd's trainer, at several sizes | almost always |
 //! | documents | whole samples | few or near-identical ones, and LZ4, which cannot use entropy tables |
 //! | words | the most frequent strings of the original's `zson_learn` | short ones with a small vocabulary |
+//! | shapes | keys, columns and phrases, and one of the others for what they do not pay for | records, and short documents |
 //!
 //! Within 1 % of the best, and 2 bytes a document, the smaller dictionary wins: it costs every session memory and time to load. The same
 //! samples in the same order give the same dictionary. Documents of equal bytes are either all trained on or all
@@ -25,15 +26,18 @@
 //! ```
 
 mod candidates;
+mod shaped;
 mod split;
 
 use std::ops::ControlFlow;
 
-use pgshrink_codec::{Choice, Dictionary};
+use pgshrink_codec::{Algorithm, Choice, Dictionary};
 
+use crate::codec::Codec;
 use crate::dictionary::{DictionaryId, WritingDictionary};
 use crate::encoder::Encoder;
 use crate::error::Error;
+use crate::memory;
 
 pub(crate) use split::Split;
 
@@ -45,12 +49,26 @@ pub const SIZES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, 112 << 10];
 pub struct Options {
     /// The algorithm and level that will write with the dictionary. With none no dictionary is tried.
     pub choice: Choice,
+    /// Whether dictionaries of shapes are tried.
+    pub shapes: Shapes,
     /// Sizes to try in bytes. One that the samples cannot fill meaningfully is left out.
     pub sizes: Vec<usize>,
     /// Frequent strings of the samples, the most frequent first; may be empty.
     pub words: Vec<Vec<u8>>,
-    /// The dictionary in use, to be measured on the same documents.
-    pub incumbent: Option<Dictionary>,
+    /// The dictionary in use and what writes with it, to be measured on the same documents.
+    pub incumbent: Option<(Dictionary, Codec)>,
+}
+
+/// Whether dictionaries of shapes are tried.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub enum Shapes {
+    /// No.
+    #[default]
+    Never,
+    /// Yes, and one wins if it is smaller than all others.
+    IfBest,
+    /// They, and no others; one wins even if documents are smaller without.
+    Only,
 }
 
 /// Where a dictionary came from.
@@ -65,6 +83,8 @@ pub enum Kind {
     Documents,
     /// [`Options::words`], the most frequent last, where references to them are shortest.
     Words,
+    /// Shapes, with one of the others.
+    Shapes,
 }
 
 /// A dictionary that was measured.
@@ -83,6 +103,8 @@ pub struct Candidate {
 pub struct Report {
     /// The dictionary to use; none is a legal outcome.
     pub winner: Option<Dictionary>,
+    /// What is to write with it.
+    pub codec: Codec,
     /// Where it is in `candidates`.
     pub winner_index: usize,
     /// Everything measured, "none" first.
@@ -129,49 +151,155 @@ pub(crate) fn train_on(
     options: &Options,
     progress: &mut OnProgress<'_>,
 ) -> Result<Report, Error> {
-    let plans = candidates::plan(split, options);
-    let mut encoder = Encoder::new();
-    let (mut found, mut dictionaries) = (Vec::new(), Vec::new());
-    for (done, plan) in plans.iter().enumerate() {
-        let mut report = || {
-            let now = Progress { kind: plan.kind, size: plan.size, done, total: plans.len() };
-            if progress(now).is_break() { Err(Error::Interrupted) } else { Ok(()) }
-        };
-        report()?;
-        let dictionary = candidates::make(plan, split, options)?;
-        if plan.kind != Kind::None && dictionary.is_none() {
-            continue;
-        }
-        let size = dictionary.as_ref().map_or(0, |dictionary| dictionary.bytes().len());
-        let holdout_bytes =
-            datum_bytes(&mut encoder, options.choice, dictionary.as_ref(), split, &mut report)?;
-        found.push(Candidate { kind: plan.kind, size, holdout_bytes });
-        dictionaries.push(dictionary);
+    let mut work = Work::new(split, options, progress);
+    work.plain()?;
+    if options.shapes != Shapes::Never && options.choice.algorithm == Algorithm::Zstd {
+        work.shaped()?;
     }
-    let mut report = || {
-        let now = Progress { kind: Kind::None, size: 0, done: plans.len(), total: plans.len() };
-        if progress(now).is_break() { Err(Error::Interrupted) } else { Ok(()) }
-    };
-    let incumbent_bytes = match &options.incumbent {
-        Some(known) => Some(datum_bytes(&mut encoder, options.choice, Some(known), split, &mut report)?),
-        None => None,
-    };
-    let winner_index = winner(&found, split.holdout.len());
-    Ok(Report {
-        winner: dictionaries.swap_remove(winner_index),
-        winner_index,
-        candidates: found,
-        training_documents: split.training.len(),
-        holdout_documents: split.holdout.len(),
-        holdout_raw_bytes: split.holdout_bytes(),
-        incumbent_bytes,
-    })
+    work.finish()
+}
+
+/// Training as far as it has come.
+struct Work<'w, 'd> {
+    split: &'w Split<'d>,
+    options: &'w Options,
+    progress: &'w mut OnProgress<'w>,
+    plans: Vec<candidates::Plan>,
+    /// Candidates that are done or were not possible, and how many there are in all.
+    done: usize,
+    total: usize,
+    encoder: Encoder,
+    found: Vec<Candidate>,
+    dictionaries: Vec<Option<Dictionary>>,
+}
+
+impl<'w, 'd> Work<'w, 'd> {
+    fn new(split: &'w Split<'d>, options: &'w Options, progress: &'w mut OnProgress<'w>) -> Self {
+        let mut plans = candidates::plan(split, options);
+        if options.shapes == Shapes::Only {
+            plans.truncate(1);
+        }
+        let shaped = if options.shapes == Shapes::Never { 0 } else { shaped::SIZES.len() };
+        let total = plans.len() + shaped;
+        Work {
+            split,
+            options,
+            progress,
+            plans,
+            done: 0,
+            total,
+            encoder: Encoder::new(),
+            found: Vec::new(),
+            dictionaries: Vec::new(),
+        }
+    }
+
+    fn report(&mut self, kind: Kind, size: usize) -> Result<(), Error> {
+        let now = Progress { kind, size, done: self.done, total: self.total };
+        if (self.progress)(now).is_break() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Bytes of the held-out documents as datums.
+    fn measure(
+        &mut self,
+        (kind, size): (Kind, usize),
+        codec: Codec,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<u64, Error> {
+        let mut encoder = std::mem::take(&mut self.encoder);
+        let split = self.split;
+        let bytes = datum_bytes(&mut encoder, codec, dictionary, split, &mut || self.report(kind, size));
+        self.encoder = encoder;
+        bytes
+    }
+
+    /// Makes and measures the dictionaries that an algorithm uses alone, "none" first.
+    fn plain(&mut self) -> Result<(), Error> {
+        for plan in self.plans.clone() {
+            self.report(plan.kind, plan.size)?;
+            let dictionary = candidates::make(&plan, self.split, self.options)?;
+            if plan.kind == Kind::None || dictionary.is_some() {
+                let size = dictionary.as_ref().map_or(0, |dictionary| dictionary.bytes().len());
+                let codec = self.options.choice.into();
+                let holdout_bytes = self.measure((plan.kind, plan.size), codec, dictionary.as_ref())?;
+                memory::push(&mut self.found, Candidate { kind: plan.kind, size, holdout_bytes })?;
+                memory::push(&mut self.dictionaries, dictionary)?;
+            }
+            self.done += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes and measures dictionaries of shapes.
+    fn shaped(&mut self) -> Result<(), Error> {
+        let base = self.base()?;
+        let codec = Codec { is_shapes: true, choice: self.options.choice };
+        let split = self.split;
+        let options = self.options;
+        let zstd = base.as_ref().map_or(&[][..], Dictionary::bytes);
+        let making = shaped::Making::of(split, options, zstd, &mut || self.report(Kind::Shapes, 0))?;
+        for size in shaped::SIZES {
+            let made = making.dictionary(size, zstd, &mut || self.report(Kind::Shapes, size))?;
+            let holdout_bytes = self.measure((Kind::Shapes, size), codec, Some(&made))?;
+            let size = made.bytes().len();
+            memory::push(&mut self.found, Candidate { kind: Kind::Shapes, size, holdout_bytes })?;
+            memory::push(&mut self.dictionaries, Some(made))?;
+            self.done += 1;
+        }
+        Ok(())
+    }
+
+    /// The dictionary for documents that shapes do not pay for: the best so far, or where nothing was measured the largest
+    /// that the samples make.
+    fn base(&mut self) -> Result<Option<Dictionary>, Error> {
+        let best = winner(&self.found, self.split.holdout.len(), Shapes::Never);
+        if let Some(Some(dictionary)) = self.dictionaries.get(best) {
+            return Ok(Some(dictionary.clone()));
+        }
+        if self.options.shapes != Shapes::Only {
+            return Ok(None);
+        }
+        let mut plans = candidates::plan(self.split, self.options);
+        plans.sort_by_key(|plan| (plan.kind == Kind::Trained, plan.size));
+        for plan in plans.iter().rev().filter(|plan| plan.kind != Kind::None) {
+            self.report(Kind::Shapes, 0)?;
+            if let Some(dictionary) = candidates::make(plan, self.split, self.options)? {
+                return Ok(Some(dictionary));
+            }
+        }
+        Ok(None)
+    }
+
+    fn finish(mut self) -> Result<Report, Error> {
+        self.done = self.total;
+        let incumbent_bytes = match &self.options.incumbent {
+            Some((known, codec)) => Some(self.measure((Kind::None, 0), *codec, Some(known))?),
+            None => None,
+        };
+        let winner_index = winner(&self.found, self.split.holdout.len(), self.options.shapes);
+        let is_shapes = self.found[winner_index].kind == Kind::Shapes;
+        Ok(Report {
+            winner: self.dictionaries.swap_remove(winner_index),
+            codec: Codec { is_shapes, choice: self.options.choice },
+            winner_index,
+            candidates: self.found,
+            training_documents: self.split.training.len(),
+            holdout_documents: self.split.holdout.len(),
+            holdout_raw_bytes: self.split.holdout_bytes(),
+            incumbent_bytes,
+        })
+    }
 }
 
 impl Options {
-    /// The usual sizes, no words, no incumbent.
+    /// What a profile is trained with of which nobody has said how it is to be written: zstd:3, and shapes if they are best.
+    pub fn usual() -> Self {
+        Options { shapes: Shapes::IfBest, ..Options::new(Algorithm::Zstd.into()) }
+    }
+
+    /// The usual sizes, no shapes, no words, no incumbent.
     pub fn new(choice: Choice) -> Self {
-        Options { choice, sizes: SIZES.to_vec(), words: Vec::new(), incumbent: None }
+        Options { choice, shapes: Shapes::Never, sizes: SIZES.to_vec(), words: Vec::new(), incumbent: None }
     }
 }
 
@@ -195,6 +323,7 @@ impl Kind {
             Kind::Trained => "trained",
             Kind::Documents => "documents",
             Kind::Words => "words",
+            Kind::Shapes => "shapes",
         }
     }
 }
@@ -217,11 +346,21 @@ pub(crate) const MEASURED_ID: DictionaryId = match DictionaryId::new(1) {
     None => unreachable!(),
 };
 
-/// The smallest dictionary among those that come near the best on so many documents.
-fn winner(candidates: &[Candidate], documents: usize) -> usize {
-    let best = candidates.iter().map(|candidate| candidate.holdout_bytes).min().unwrap_or(0);
+/// The smallest dictionary among those that come near the best on so many documents. One of shapes, of which a field is
+/// read alone, is chosen among its own kind if the best of them is smaller than all others: where none of the documents
+/// is stored by its shape, it is as large as they are.
+fn winner(candidates: &[Candidate], documents: usize, wanted: Shapes) -> usize {
+    let least = |is_shapes: bool| {
+        let of_kind = candidates.iter().filter(|candidate| (candidate.kind == Kind::Shapes) == is_shapes);
+        of_kind.map(|candidate| candidate.holdout_bytes).min()
+    };
+    let (shaped, plain) = (least(true), least(false).unwrap_or(0));
+    let is_shapes = shaped.is_some_and(|bytes| bytes < plain || wanted == Shapes::Only);
+    let best = shaped.filter(|_| is_shapes).unwrap_or(plain);
     let tie = (best / TIE).min(TIE_BYTES_OF_DOCUMENT * documents as u64);
-    let near = |candidate: &Candidate| candidate.holdout_bytes <= best + tie;
+    let near = |candidate: &Candidate| {
+        (candidate.kind == Kind::Shapes) == is_shapes && candidate.holdout_bytes <= best + tie
+    };
     let ranked = candidates.iter().enumerate().filter(|(_, candidate)| near(candidate));
     ranked
         .min_by_key(|(_, candidate)| (candidate.size, candidate.holdout_bytes))
@@ -231,13 +370,13 @@ fn winner(candidates: &[Candidate], documents: usize) -> usize {
 /// Bytes of all held-out documents as datums.
 fn datum_bytes(
     encoder: &mut Encoder,
-    choice: Choice,
+    codec: Codec,
     dictionary: Option<&Dictionary>,
     split: &Split<'_>,
     report: &mut dyn FnMut() -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let writing = match dictionary {
-        Some(dictionary) => Some(WritingDictionary::new(MEASURED_ID, dictionary, choice)?),
+        Some(dictionary) => Some(WritingDictionary::new(MEASURED_ID, dictionary, codec)?),
         None => None,
     };
     let (mut datum, mut total) = (Vec::new(), 0);
@@ -251,7 +390,7 @@ fn datum_bytes(
         datum.clear();
         let mut proceed =
             || if report().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        encoder.encode_while(choice, writing.as_ref(), document, &mut datum, &mut proceed)?;
+        encoder.encode_while(codec.choice, writing.as_ref(), document, &mut datum, &mut proceed)?;
         total += datum.len() as u64;
     }
     Ok(total)

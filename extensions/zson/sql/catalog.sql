@@ -68,7 +68,7 @@ CREATE TABLE zson_dictionary (
 ) WITH (user_catalog_table = true);
 CREATE INDEX zson_dictionary_profile ON zson_dictionary (profile, created, id);
 COMMENT ON TABLE zson_dictionary IS 'dictionaries, immutable; the newest of a profile is what its columns are written with';
-COMMENT ON COLUMN zson_dictionary.kind IS 'trained, sample, words, or none: that no dictionary was best';
+COMMENT ON COLUMN zson_dictionary.kind IS 'trained, documents, words, shapes, or none: that no dictionary was best';
 COMMENT ON COLUMN zson_dictionary.documents IS 'documents it was measured on and not trained from';
 COMMENT ON COLUMN zson_dictionary.jsonb_bytes IS 'their size as jsonb';
 COMMENT ON COLUMN zson_dictionary.before_bytes IS 'their size with the dictionary before it';
@@ -105,13 +105,17 @@ SELECT pg_catalog.pg_extension_config_dump('zson_dictionary', '');
 REVOKE ALL ON zson_dict FROM PUBLIC;
 ALTER TABLE zson_dict SET (user_catalog_table = true);
 
+CREATE FUNCTION zson_dictionary_use(dictionary integer, OUT written bigint, OUT misses bigint)
+  AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION zson_dictionary_use(integer) IS 'documents written with a dictionary of shapes since the server started, and how many of them are unlike those it was learned from';
 CREATE VIEW zson_dictionaries AS
   SELECT d.id, d.profile, d.codec, d.kind, d.size, d.created, d.documents, d.jsonb_bytes, d.before_bytes,
          d.after_bytes, pg_catalog.encode(d.hash, 'hex') AS hash,
          NOT EXISTS (SELECT FROM zson_dictionary n
                      WHERE n.profile = d.profile AND (n.created, n.id) > (d.created, d.id))
-         AND EXISTS (SELECT FROM zson_profile p WHERE p.name = d.profile) AS current
-  FROM zson_dictionary d;
+         AND EXISTS (SELECT FROM zson_profile p WHERE p.name = d.profile) AS current,
+         u.written, u.misses
+  FROM zson_dictionary d, LATERAL zson_dictionary_use(d.id) u;
 GRANT SELECT ON zson_dictionaries TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION zson_extract_strings(x jsonb) RETURNS text[]

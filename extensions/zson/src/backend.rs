@@ -14,9 +14,11 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pgrx::pg_sys::{self, Datum, Oid};
-use pgshrink_codec::{Algorithm, AlgorithmList, Choice, Dictionary};
+use pgshrink_codec::{Algorithm, Dictionary};
 use pgshrink_zson::legacy::Words;
-use pgshrink_zson::{Decoder, DictionaryId, Encoder, Memo, ReadingDictionary, WritingDictionary};
+use pgshrink_zson::{
+    Codec, Decoder, DictionaryId, Encoder, Memo, ReadingDictionary, Sliced, WritingDictionary,
+};
 
 use crate::catalog::{DEFAULT_PROFILE, Objects, ProfileRow};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core, raise_missing_dictionary, warning};
@@ -32,6 +34,12 @@ pub struct Backend {
     pub memo: Memo,
     /// Where documents are encoded.
     pub scratch: Vec<u8>,
+    /// Where texts are written that are read without the rest of their document.
+    pub part: Vec<u8>,
+    /// And values that are documents.
+    pub target: Vec<u8>,
+    /// A document that is being fetched slice by slice.
+    pub sliced: Option<Sliced>,
     objects: Option<Objects>,
     writing: Vec<Writing>,
     /// Typmods of profiles that were asked for by name.
@@ -47,8 +55,8 @@ pub struct Backend {
 /// How documents of a profile are written.
 pub struct Writing {
     typmod: i32,
-    /// Algorithm and level.
-    pub choice: Choice,
+    /// Algorithm and level, and whether by shapes.
+    pub codec: Codec,
     /// The newest dictionary that others see.
     pub dictionary: Option<WritingDictionary>,
     /// Whether to look again the next time, because this transaction made a newer one.
@@ -103,6 +111,9 @@ impl Backend {
             decoder: Decoder::new(),
             memo: Memo::new(MEMO_BYTES),
             scratch: Vec::new(),
+            part: Vec::new(),
+            target: Vec::new(),
+            sliced: None,
             objects: None,
             writing: Vec::new(),
             typmods: Vec::new(),
@@ -286,24 +297,23 @@ unsafe fn find_writing(typmod: i32) -> &'static Writing {
 
 fn look_up_writing(typmod: i32) -> Writing {
     let objects = objects();
-    let plain = |choice| Writing { typmod, choice, dictionary: None, passing: false, memory: 0 };
+    let plain = |codec| Writing { typmod, codec, dictionary: None, passing: false, memory: 0 };
     if !objects.is_current() {
-        return plain(default_choice());
+        return plain(default_codec());
     }
     let profile = profile_of(&objects, typmod);
     let (newest, own) = objects.newest_dictionary(&profile.name);
     let codec = profile.codec.or_else(|| newest.as_ref().map(|row| row.codec.clone()));
-    let choice = codec.map_or_else(default_choice, |codec| parse_choice(&codec));
-    let mut writing = plain(choice);
+    let codec = codec.map_or_else(default_codec, |codec| parse_codec(&codec));
+    let mut writing = plain(codec);
     writing.passing = own;
-    if choice.algorithm != Algorithm::None
+    if codec.choice.algorithm != Algorithm::None
         && let Some(row) = newest
         && let Some(content) = row.content
         && let Some(id) = DictionaryId::new(row.id.get())
     {
         let dictionary = checked(row.id.get(), content, &row.hash);
-        let ready =
-            WritingDictionary::new(id, &dictionary, choice).unwrap_or_else(|error| raise_core(&error));
+        let ready = WritingDictionary::new(id, &dictionary, codec).unwrap_or_else(|error| raise_core(&error));
         writing.memory = ready.memory_size();
         writing.dictionary = Some(ready);
     }
@@ -370,25 +380,22 @@ pub fn typmod_of(name: &str) -> i32 {
     }
 }
 
-/// What is written where nobody said otherwise.
-pub fn default_choice() -> Choice {
-    Choice::from(Algorithm::Zstd)
+/// What is written where nobody said otherwise, and nothing was learned.
+pub fn default_codec() -> Codec {
+    Algorithm::Zstd.into()
 }
 
-/// A codec as `zson_set_codec` takes it: `zstd:3`, `lz4`, `none`.
-pub fn parse_choice(codec: &str) -> Choice {
-    let parsed = AlgorithmList::parse(codec, &[Algorithm::Zstd, Algorithm::Lz4, Algorithm::None]);
-    let detail = match &parsed {
-        Ok(list) if list.len() == 1 => return list.as_slice()[0],
-        Ok(list) => format!("Expected one codec, found {}.", list.len()),
-        Err(error) => error.to_string(),
-    };
-    raise(
-        Code::ERRCODE_INVALID_PARAMETER_VALUE,
-        format!("zson: unknown codec \"{codec}\""),
-        &detail,
-        "Use zstd, lz4 or none, optionally with a level: zstd:9, lz4:1.",
-    )
+/// A codec as `zson_set_codec` takes it: `shapes`, `zstd:3`, `lz4`, `none`.
+pub fn parse_codec(codec: &str) -> Codec {
+    Codec::parse(codec).unwrap_or_else(|error| {
+        raise(
+            Code::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("zson: unknown codec \"{codec}\""),
+            &error.to_string(),
+            "Use shapes, zstd, lz4 or none, optionally with a level: zstd:9, lz4:1. That of shapes is zstd's, \
+             for documents that shapes would make larger: shapes:9.",
+        )
+    })
 }
 
 fn checked(id: u32, content: Vec<u8>, hash: &[u8]) -> Dictionary {

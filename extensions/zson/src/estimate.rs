@@ -58,9 +58,10 @@ fn lines(column: &Column) -> Vec<[Option<Datum>; COLUMNS]> {
 }
 
 fn row(line: &Line) -> [Option<Datum>; COLUMNS] {
-    let with = if line.dictionary_size > 0 { " + dictionary" } else { "" };
+    let has_one = line.dictionary_size > 0 && !line.codec.is_shapes;
+    let with = if has_one { " + dictionary" } else { "" };
     [
-        Some(text_datum(&format!("{}{with}", line.choice))),
+        Some(text_datum(&format!("{}{with}", line.codec))),
         (line.dictionary_size as i32).into_datum(),
         (line.documents as i64).into_datum(),
         (line.raw_bytes as i64).into_datum(),

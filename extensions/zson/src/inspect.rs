@@ -109,8 +109,7 @@ fn info(bytes: &[u8]) -> String {
         Stored::Current(header) => {
             let codec = match header.method() {
                 Method::Raw => "none",
-                Method::Zstd => "zstd",
-                _ => "lz4",
+                method => method.name(),
             };
             let dictionary = header.dictionary().map_or("none".to_owned(), |id| id.to_string());
             format!(

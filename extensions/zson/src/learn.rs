@@ -10,10 +10,10 @@ use std::ops::ControlFlow;
 
 use pgrx::pg_sys::{self, Datum};
 use pgshrink_codec::{Algorithm, Choice, Dictionary};
-use pgshrink_zson::memory;
-use pgshrink_zson::training::{self, Kind, Options, Progress, Report};
+use pgshrink_zson::training::{self, Kind, Options, Progress, Report, Shapes};
+use pgshrink_zson::{Codec, memory};
 
-use crate::backend::{default_choice, objects, parse_choice};
+use crate::backend::{default_codec, objects, parse_codec};
 use crate::catalog::{DictionaryRow, Objects, text_datum};
 use crate::column::{Column, Wanted};
 use crate::error::{PgSqlErrorCode as Code, notice, raise, raise_core};
@@ -132,7 +132,7 @@ impl Learning<'_> {
                 samples.len()
             );
         }
-        if trained.gain() < gain_min {
+        if !trained.is_worth(gain_min) {
             return format!(
                 "Profile \"{profile}\" is not changed: the best dictionary found would save {:.1} % of the \
                  bytes of {} documents it was not trained on.",
@@ -149,6 +149,7 @@ pub struct Trained {
     /// Of the core.
     pub report: Report,
     choice: Choice,
+    is_shapes_wanted: bool,
     incumbent: Option<DictionaryRow>,
 }
 
@@ -170,14 +171,21 @@ impl Trained {
                 "Commit first.",
             );
         }
-        let codec = codec.or(incumbent.as_ref().map(|row| row.codec.as_str()));
-        let choice = codec.map_or_else(default_choice, parse_choice);
+        let given = codec.map(parse_codec);
+        let before = incumbent.as_ref().map(|row| parse_codec(&row.codec));
+        let codec = given.or(before).unwrap_or_else(default_codec);
+        let choice = codec.choice;
         let mut options = Options::new(choice);
         options.words = words;
+        options.shapes = match given {
+            None => Shapes::IfBest,
+            Some(Codec { is_shapes: true, .. }) => Shapes::Only,
+            Some(_) => Shapes::Never,
+        };
         // A profile that is turned off is measured without its dictionary, as it is written.
         let used = incumbent.as_ref().filter(|_| choice.algorithm != Algorithm::None);
-        options.incumbent =
-            used.and_then(|row| row.content.clone()).and_then(|bytes| Dictionary::new(bytes).ok());
+        let known = used.and_then(|row| row.content.clone()).and_then(|bytes| Dictionary::new(bytes).ok());
+        options.incumbent = known.map(|dictionary| (dictionary, codec));
         let mut last = None;
         let report = training::train(samples, &options, &mut |progress| {
             say(profile, samples.len(), &mut last, progress);
@@ -185,12 +193,25 @@ impl Trained {
             ControlFlow::Continue(())
         })
         .unwrap_or_else(|error| raise_core(&error));
-        Trained { report, choice, incumbent }
+        Trained { report, choice, is_shapes_wanted: given.is_some_and(|codec| codec.is_shapes), incumbent }
     }
 
     /// Whether the profile's codec is none.
     pub fn is_off(&self) -> bool {
         self.choice.algorithm == Algorithm::None
+    }
+
+    /// Whether the winner is to be kept: it saves this share of the bytes, or is the first of shapes where they are wanted.
+    pub fn is_worth(&self, gain_min: f64) -> bool {
+        self.gain() >= gain_min || self.is_first_of_shapes()
+    }
+
+    /// Whether the profile is to be written by shapes, and has had none.
+    fn is_first_of_shapes(&self) -> bool {
+        let has_shapes = |row: &DictionaryRow| parse_codec(&row.codec).is_shapes;
+        self.is_shapes_wanted
+            && self.report.codec.is_shapes
+            && !self.incumbent.as_ref().is_some_and(has_shapes)
     }
 
     /// Bytes of the held-out documents as the profile writes them now.
@@ -220,7 +241,7 @@ impl Trained {
                 ),
                 &[
                     profile.into(),
-                    self.choice.to_string().into(),
+                    report.codec.to_string().into(),
                     candidate.kind.name().into(),
                     (candidate.size as i32).into(),
                     hash.into(),
@@ -261,6 +282,7 @@ fn say(profile: &str, samples: usize, last: &mut Option<usize>, progress: Progre
     *last = Some(progress.done);
     let what = match progress.kind {
         Kind::None => "without a dictionary".to_owned(),
+        kind if progress.size == 0 => kind.name().to_owned(),
         kind => format!("{}, {} bytes", kind.name(), progress.size),
     };
     let (step, total) = (progress.done + 1, progress.total);

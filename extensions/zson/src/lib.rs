@@ -16,6 +16,7 @@
 //! | `catalog`, `profiles`, `backend` | the extension's tables, what guards them, what a backend keeps of them |
 //! | `value`, `io`, `surface`, `inspect` | values: text and binary form, casts, all of jsonb's operators, looking inside |
 //! | `column`, `learn`, `estimate`, `reencode`, `worker` | columns: sampling, training, measuring, bringing along |
+//! | `misses` | what dictionaries of shapes were used for, and how often they did not fit |
 //! | `references`, `vacuum` | finding and removing dictionaries that nothing needs |
 //!
 //! Rules:
@@ -36,6 +37,7 @@ mod inspect;
 mod internal;
 mod io;
 mod learn;
+mod misses;
 mod profiles;
 mod query;
 mod reencode;

@@ -7,7 +7,7 @@ use pgrx::pg_sys::{self, Datum, FunctionCallInfo, HeapTuple, Oid, TriggerData};
 use pgshrink_codec::Dictionary;
 use pgshrink_zson::memory;
 
-use crate::backend::{objects, parse_choice};
+use crate::backend::{objects, parse_codec};
 use crate::catalog::{Objects, ProfileRow, Row, c_string};
 use crate::error::{PgSqlErrorCode as Code, notice, raise};
 use crate::internal::{as_owner, is_internal, run};
@@ -61,7 +61,7 @@ pg_function! {
         }
         let name = text_arg(fcinfo, 0);
         check_name(&name);
-        let codec = (!sys::arg_is_null(fcinfo, 1)).then(|| parse_choice(&text_arg(fcinfo, 1)).to_string());
+        let codec = (!sys::arg_is_null(fcinfo, 1)).then(|| parse_codec(&text_arg(fcinfo, 1)).to_string());
         let objects = objects();
         set_codec(&objects, &known(&objects, &name), codec);
         Datum::null()
@@ -106,7 +106,7 @@ pg_function! {
         let row = &loaded.row;
         let name = row.text(2).unwrap_or_default();
         check_name(&name);
-        let codec = row.text(3).map(|codec| parse_choice(&codec).to_string());
+        let codec = row.text(3).map(|codec| parse_codec(&codec).to_string());
         lock_profiles(&objects);
         match objects.profile_named(&name) {
             Some(known) => {
@@ -135,7 +135,7 @@ pg_function! {
         let (profile, kind) = (row.text(2).unwrap_or_default(), row.text(5).unwrap_or_default());
         let hash = row.bytes(7).unwrap_or_default();
         check_name(&profile);
-        parse_choice(&row.text(4).unwrap_or_default());
+        parse_codec(&row.text(4).unwrap_or_default());
         let content = row.bytes(12).unwrap_or_default();
         if kind != "none" {
             if content.is_empty() {

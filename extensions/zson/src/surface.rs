@@ -1,6 +1,6 @@
 //! What jsonb can do, on zson: operators, casts to scalars, operator classes, subscripting.
 //!
-//! Nothing of jsonb's meaning is written down here. Each function replaces its zson arguments by the jsonb they stand
+//! Nothing of jsonb's meaning is written down here, but for [`part`]s of documents that are stored by their shapes. Each function replaces its zson arguments by the jsonb they stand
 //! for and calls the server's function of jsonb, so results, errors and NULLs are the server's, whatever its version.
 //! What is not here works through the implicit cast from zson to jsonb.
 //!
@@ -13,6 +13,8 @@
 //! |---|---|
 //! | `call` | calling a jsonb function with views in place of zson |
 //! | `operators` | operators and casts, as tables |
+//! | `contains` | whether documents that are stored by their shapes hold others |
+//! | `part` | parts of documents that are stored by their shapes |
 //! | `order` | what btree and hash operator classes are made of |
 //! | `abbreviate` | keys for sorting that save decoding |
 //! | `decoded` | what a sort has decoded |
@@ -22,9 +24,11 @@
 
 mod abbreviate;
 mod call;
+mod contains;
 mod decoded;
 mod document;
 mod gin;
 mod operators;
 mod order;
+mod part;
 mod subscript;

@@ -15,9 +15,11 @@ use crate::reserve::{drop_ballast, is_memory_short, keep_ballast};
 
 pub mod raw {
     //! See the header of the parent: no destructors across these.
-    use std::ffi::c_void;
+    use std::ffi::{c_char, c_int, c_void};
 
-    use pgrx::pg_sys::{Datum, FunctionCallInfo, RangeType, Size, TypeCacheEntry, varlena};
+    use pgrx::pg_sys::{
+        ArrayType, Datum, FunctionCallInfo, JsonbContainer, Oid, RangeType, Size, TypeCacheEntry, varlena,
+    };
 
     unsafe extern "C-unwind" {
         pub fn pg_detoast_datum_packed(datum: *mut varlena) -> *mut varlena;
@@ -28,6 +30,37 @@ pub mod raw {
         pub fn jsonb_out(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_recv(fcinfo: FunctionCallInfo) -> Datum;
         pub fn jsonb_send(fcinfo: FunctionCallInfo) -> Datum;
+        pub fn pg_detoast_datum(datum: *mut varlena) -> *mut varlena;
+        pub fn pg_detoast_datum_slice(datum: *mut varlena, first: i32, count: i32) -> *mut varlena;
+        pub fn cstring_to_text(string: *const c_char) -> *mut varlena;
+        pub fn JsonbToCString(
+            out: *mut c_void,
+            container: *mut JsonbContainer,
+            estimated_len: c_int,
+        ) -> *mut c_char;
+        pub fn DirectFunctionCall1Coll(
+            function: unsafe extern "C-unwind" fn(FunctionCallInfo) -> Datum,
+            collation: Oid,
+            argument: Datum,
+        ) -> Datum;
+        pub fn DirectFunctionCall2Coll(
+            function: unsafe extern "C-unwind" fn(FunctionCallInfo) -> Datum,
+            collation: Oid,
+            first: Datum,
+            second: Datum,
+        ) -> Datum;
+        pub fn exprType(expression: *const c_void) -> Oid;
+        pub fn numeric_out(fcinfo: FunctionCallInfo) -> Datum;
+        pub fn deconstruct_array(
+            array: *mut ArrayType,
+            element: Oid,
+            len: c_int,
+            by_value: bool,
+            align: c_char,
+            elements: *mut *mut Datum,
+            nulls: *mut *mut bool,
+            count: *mut c_int,
+        );
         pub fn multirange_deserialize(
             ranges: *mut TypeCacheEntry,
             multirange: *const c_void,
@@ -173,6 +206,32 @@ pub unsafe fn bytes_of<'a>(value: *const pg_sys::varlena) -> &'a [u8] {
     }
 }
 
+/// Bytes of a varlena behind its header, if it is out of line and not compressed: parts of it can be fetched.
+///
+/// # Safety
+/// `datum` is a varlena.
+#[inline]
+pub unsafe fn out_of_line_len(datum: Datum) -> Option<usize> {
+    // SAFETY: by the caller; a pointer to TOAST is behind these two bytes, unaligned (`varattrib_1b_e` of varatt.h).
+    unsafe {
+        let start = datum.cast_mut_ptr::<u8>();
+        let is_on_disk =
+            *start == OUT_OF_LINE && *start.add(1) == pg_sys::vartag_external::VARTAG_ONDISK as u8;
+        if !is_on_disk {
+            return None;
+        }
+        let pointer = start.add(2).cast::<pg_sys::varatt_external>().read_unaligned();
+        let len = pointer.va_extinfo & EXTERNAL_SIZE;
+        let raw_len = u32::try_from(pointer.va_rawsize).ok()?.checked_sub(4)?;
+        (len == raw_len).then_some(len as usize)
+    }
+}
+
+/// The first byte of a varlena that is out of line, on a little-endian machine.
+const OUT_OF_LINE: u8 = 0x01;
+/// `VARLENA_EXTSIZE_MASK`
+const EXTERNAL_SIZE: u32 = 0x3fff_ffff;
+
 /// Gives the bytes of a varlena behind its header, fetched and decompressed as it needs, to `work`. For every value:
 /// see the header.
 ///
@@ -240,6 +299,23 @@ pub fn had<T>(wanted: Result<T, pgshrink_zson::Error>) -> T {
         out_of_memory();
     }
     wanted.unwrap_or_else(|error| raise_core(&error))
+}
+
+/// A row as the result of a call.
+///
+/// # Safety
+/// `fcinfo` is a valid call record of a function that returns one row with such columns.
+pub unsafe fn return_row<const N: usize>(fcinfo: FunctionCallInfo, row: [Option<Datum>; N]) -> Datum {
+    // SAFETY: by the caller; as many of each as the row has columns.
+    unsafe {
+        let mut shape = std::ptr::null_mut();
+        pg_sys::get_call_result_type(fcinfo, std::ptr::null_mut(), &mut shape);
+        let shape = pg_sys::BlessTupleDesc(shape);
+        let mut values = row.map(|value| value.unwrap_or(Datum::null()));
+        let mut nulls = row.map(|value| value.is_none());
+        let tuple = pg_sys::heap_form_tuple(shape, values.as_mut_ptr(), nulls.as_mut_ptr());
+        pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
+    }
 }
 
 /// Makes `rows` the result of a call that returns a set.

@@ -13,13 +13,14 @@ use std::ptr;
 use pgrx::pg_sys::{self, Datum, varlena};
 use pgshrink_codec::Algorithm;
 use pgshrink_zson::datum::{Header, Method, Stored, parse};
-use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, legacy};
+use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, WritingDictionary, legacy};
 
-use crate::backend::{backend, legacy_words, reader, warn_of_uncommitted, writing};
+use crate::backend::{Writing, backend, legacy_words, reader, warn_of_uncommitted, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
 use crate::internal::check_interrupts;
+use crate::misses;
 use crate::settings;
-use crate::sys::{raw, with_bytes};
+use crate::sys::{bytes_of, raw, with_bytes};
 
 /// Documents of more bytes than this are not kept in the memo.
 const MEMO_DOCUMENT_MAX: usize = 256 << 10;
@@ -38,12 +39,17 @@ const VARLENA_MAX: usize = 0x3fff_ffff;
 /// changed.
 pub unsafe fn view(datum: Datum) -> Datum {
     // SAFETY: by the caller.
+    unsafe { Datum::from(with_bytes(datum, |bytes| view_of(bytes))) }
+}
+
+/// The jsonb of the bytes of a zson, as of [`view`].
+unsafe fn view_of(bytes: &[u8]) -> *mut c_void {
+    // SAFETY: the borrow ends before anything is decoded.
     unsafe {
-        let jsonb = with_bytes(datum, |bytes| match backend().memo.get(bytes) {
+        match backend().memo.get(bytes) {
             Some(known) => known.varlena().as_ptr().cast::<c_void>().cast_mut(),
             None => decode(bytes),
-        });
-        Datum::from(jsonb)
+        }
     }
 }
 
@@ -69,12 +75,16 @@ pub unsafe fn copy(datum: Datum) -> Datum {
 pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
     // SAFETY: by the caller; what is borrowed of the backend is not touched by palloc.
     unsafe {
-        let passing = with_bytes(jsonb, |bytes| {
+        let (passing, counted) = with_bytes(jsonb, |bytes| {
             let how = writing(typmod);
-            encode(bytes, how.choice, how.dictionary.as_ref());
-            how.passing
+            encode(bytes, how);
+            let shaped = how.dictionary.as_ref().filter(|dictionary| dictionary.has_shapes());
+            (how.passing, shaped.map(|dictionary| (dictionary.id().get(), backend().encoder.was_strange())))
         });
         let value = take_scratch();
+        if let Some((dictionary, is_miss)) = counted {
+            misses::count(dictionary, is_miss);
+        }
         if passing {
             warn_of_uncommitted(typmod);
         }
@@ -91,28 +101,34 @@ pub unsafe fn is_current(datum: Datum, typmod: i32) -> bool {
     unsafe {
         with_bytes(datum, |bytes| {
             let how = writing(typmod);
-            let wanted = how.dictionary.as_ref().map(|dictionary| dictionary.id());
             let Ok(Stored::Current(header)) = parse(bytes) else { return false };
             let algorithm = match header.method() {
+                Method::Shapes => {
+                    let wanted = how.dictionary.as_ref().filter(|wanted| wanted.has_shapes());
+                    return wanted.is_some_and(|wanted| header.dictionary() == Some(wanted.id()));
+                }
                 // What did not get smaller may do so now.
                 Method::Raw => {
-                    encode(header.payload(), how.choice, how.dictionary.as_ref());
+                    encode(header.payload(), how);
                     return backend().scratch.len() >= bytes.len();
+                }
+                // By shapes it may be smaller, or that was tried.
+                _ if how.dictionary.as_ref().is_some_and(WritingDictionary::has_shapes) => {
+                    let jsonb = view_of(bytes).cast::<varlena>();
+                    encode(bytes_of(jsonb), writing(typmod));
+                    return backend().scratch == bytes;
                 }
                 Method::Zstd => Algorithm::Zstd,
                 _ => Algorithm::Lz4,
             };
-            how.choice.algorithm == algorithm && header.dictionary() == wanted
+            let wanted = how.dictionary.as_ref().and_then(WritingDictionary::plain_id);
+            how.codec.choice.algorithm == algorithm && header.dictionary() == wanted
         })
     }
 }
 
 /// Encodes into the backend's scratch.
-unsafe fn encode(
-    jsonb: &[u8],
-    choice: pgshrink_codec::Choice,
-    dictionary: Option<&pgshrink_zson::WritingDictionary>,
-) {
+unsafe fn encode(jsonb: &[u8], how: &Writing) {
     let mut proceed = || {
         check_interrupts();
         ControlFlow::Continue(())
@@ -125,7 +141,13 @@ unsafe fn encode(
         if all.scratch.try_reserve(jsonb.len() + jsonb.len() / 128 + 1024).is_err() {
             raise_memory(jsonb.len());
         }
-        all.encoder.encode_while(choice, dictionary, jsonb, &mut all.scratch, &mut proceed)
+        all.encoder.encode_while(
+            how.codec.choice,
+            how.dictionary.as_ref(),
+            jsonb,
+            &mut all.scratch,
+            &mut proceed,
+        )
     };
     if let Err(error) = done {
         raise_core(&error);
@@ -165,7 +187,7 @@ pub fn new_varlena(bytes: &[u8]) -> Datum {
 ///
 /// # Safety
 /// As for `palloc`, which returns as much as is asked for, or does not return.
-unsafe fn varlena_in(len: usize, palloc: impl FnOnce(usize) -> *mut c_void) -> *mut varlena {
+pub unsafe fn varlena_in(len: usize, palloc: impl FnOnce(usize) -> *mut c_void) -> *mut varlena {
     let size = len + VARLENA_HEADER;
     if size > VARLENA_MAX {
         raise_memory(len);
@@ -217,9 +239,11 @@ impl<'a> Ready<'a> {
         }
     }
 
-    /// Before memory is taken for the size that the datum promises; one of ours is checked when it is parsed.
+    /// Before memory is taken for the size that the datum promises; one of ours is checked when it is parsed, but for
+    /// one of shapes, whose promise is as good as its check sum.
     fn verify(&self) -> Result<(), pgshrink_zson::Error> {
         match self {
+            Ready::Current(header, Some(dictionary)) => dictionary.view(header).map(drop),
             Ready::Current(..) => Ok(()),
             Ready::Legacy(legacy, words) => words.verify(legacy),
         }

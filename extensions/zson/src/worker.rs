@@ -5,6 +5,9 @@
 //! 1. trains each profile on the columns that have it, and keeps the dictionary if it saves a tenth of the bytes;
 //! 2. re-encodes what is not written as its profile writes now, in small transactions, at most a fifth of the time.
 //!
+//! Where many documents are unlike those that a dictionary of shapes was learned from ([`misses`]), a database's turn comes
+//! earlier.
+//!
 //! What it does to a table it does as the table's owner, without triggers. What fails is logged, and the rest goes
 //! on.
 #![allow(unsafe_code)]
@@ -20,16 +23,19 @@ use pgrx::{PgTryBuilder, pg_guard};
 use pgshrink_zson::memory;
 
 use crate::backend::objects;
-use crate::catalog::Objects;
+use crate::catalog::{Objects, c_string};
 use crate::column::{Column, Wanted};
 use crate::error::log;
 use crate::internal::as_table_owner;
 use crate::learn::Trained;
+use crate::misses;
 use crate::query::{Session, statement};
 use crate::reencode::{Pass, sleep};
 use crate::settings;
 use crate::sys::{guarded, had, require_ballast};
 
+/// How long after a round another may come early.
+const EARLY_AFTER: Duration = Duration::from_secs(600);
 /// The share of a profile's bytes that a new dictionary has to save.
 const GAIN_MIN: f64 = 0.10;
 /// Rows of a transaction.
@@ -60,19 +66,25 @@ pub extern "C-unwind" fn zson_launcher_main(_argument: Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     BackgroundWorker::connect_worker_to_spi(None, None);
     let mut due = Instant::now();
+    let mut early = due;
     loop {
         let databases = settings::learn_databases();
-        if !databases.is_empty() && Instant::now() >= due {
-            for database in databases {
-                if !run_worker(&database) {
+        let now = Instant::now();
+        if !databases.is_empty() && now >= early {
+            for database in databases.iter().filter(|database| now >= due || has_many_misses(database)) {
+                if !run_worker(database) {
                     return;
                 }
             }
-            due = Instant::now() + settings::learn_interval();
+            let interval = settings::learn_interval();
+            if now >= due {
+                due = Instant::now() + interval;
+            }
+            early = (Instant::now() + EARLY_AFTER.min(interval)).min(due);
         }
-        let wait = due.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+        let wait = early.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
         // Without databases, until the configuration changes.
-        let wait = if settings::learn_databases().is_empty() { Duration::from_secs(3600) } else { wait };
+        let wait = if databases.is_empty() { Duration::from_secs(3600) } else { wait };
         if !BackgroundWorker::wait_latch(Some(wait)) {
             return;
         }
@@ -81,6 +93,15 @@ pub extern "C-unwind" fn zson_launcher_main(_argument: Datum) {
             unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         }
     }
+}
+
+/// Whether a database has a dictionary of shapes that many documents do not fit.
+fn has_many_misses(database: &str) -> bool {
+    let name = c_string(database);
+    // SAFETY: a shared catalog, which a worker without a database sees.
+    let oid =
+        transaction("looking for databases", || unsafe { pg_sys::get_database_oid(name.as_ptr(), true) });
+    oid.is_some_and(misses::are_many_in)
 }
 
 /// Starts a worker and waits until it has ended. False if the launcher has to end meanwhile.
@@ -132,6 +153,8 @@ fn bring_database_along() {
         );
     }
     let Some(Some(profiles)) = transaction("looking for columns", profiles) else { return };
+    // SAFETY: a plain variable of the server.
+    misses::forget(unsafe { pg_sys::MyDatabaseId });
     for (profile, columns) in profiles {
         transaction(&format!("training profile \"{profile}\""), || train(&profile, &columns));
         for place in columns {
@@ -215,7 +238,7 @@ fn train(profile: &str, places: &[Place]) {
         return;
     }
     let trained = Trained::of(&objects, profile, codec.as_deref(), &samples, Vec::new());
-    if !trained.is_off() && trained.report.holdout_documents > 0 && trained.gain() >= GAIN_MIN {
+    if !trained.is_off() && trained.report.holdout_documents > 0 && trained.is_worth(GAIN_MIN) {
         log(format!("zson: {}", trained.store(&objects, profile)));
     }
 }

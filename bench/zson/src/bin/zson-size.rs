@@ -6,7 +6,7 @@ use pgshrink_bench_zson::size::{TABLES, tables};
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse(std::env::args().skip(1), &TABLES)?;
-    for table in tables(arguments.full)?.into_iter().filter(|table| arguments.wants(&table.id)) {
+    for table in tables(arguments.full, |table| arguments.wants(table))? {
         publish(&arguments, "zson-size", table)?;
     }
     Ok(())

@@ -3,16 +3,14 @@
 use pgshrink_bench_report::{Result, Table, Unit};
 use pgshrink_bench_rivals::zson1::{WORDS_MAX, Words};
 use pgshrink_zson::datum::{Stored, parse};
-use pgshrink_zson::{Decoder, Encoder, legacy};
+use pgshrink_zson::legacy;
 
-use super::{LEVEL, Ours, Subject};
+use super::{JUDGED_DOCUMENTS_MIN, LEVEL, Ours, Subject, our_bytes};
 use crate::store::{Staged, Store};
 use crate::yardstick;
 
 /// Bytes more than the bare frame that a document may cost on average, and more than jsonb at worst.
 const MORE_MAX: f64 = 8.0;
-/// Fewer documents than this say nothing about an average.
-const JUDGED_DOCUMENTS_MIN: usize = 100;
 
 pub(super) struct Payloads {
     table: Table,
@@ -24,7 +22,7 @@ pub(super) struct Payloads {
 
 impl Payloads {
     pub(super) fn new() -> Payloads {
-        let about = "Bytes of an average document that was held out from every training (one in five), without varlena headers. \
+        let about = "With codec zstd:3, set as such: no shapes. Bytes of an average document that was held out from every training (one in five), without varlena headers. \
             `bare`: a magicless zstd:3 frame without content size, check sum and dictionary id, with the best of zstd's trained \
             dictionaries of 4 to 112 KiB, chosen by looking at these very documents. `zson`: our datum, headers and check sum \
             included, zstd:3, with the dictionary that training chose without having seen them. `more`: zson less bare. \
@@ -43,14 +41,14 @@ impl Payloads {
             ("more", Unit::Average),
             ("above jsonb", Unit::Bytes),
         ];
-        let table = Table::new("payload", "Bytes of a document", about, &columns);
+        let table = Table::new("payload", "Bytes of a document by zstd", about, &columns);
         Payloads { table, more: Vec::new(), above_jsonb: i64::MIN }
     }
 
     pub(super) fn add(&mut self, subject: &Subject<'_>, ours: &Ours, words: Vec<Vec<u8>>) -> Result<()> {
         let count = subject.held_out.len().max(1) as f64;
         let best = yardstick::best(&subject.training, &subject.held_out, LEVEL)?;
-        let (bytes, above) = our_bytes(subject, ours)?;
+        let (bytes, above) = our_bytes(&subject.held_out, ours)?;
         let original = original_bytes(subject, words)?;
         let more = (bytes as f64 - best.bytes as f64) / count;
         if subject.held_out.len() >= JUDGED_DOCUMENTS_MIN {
@@ -91,26 +89,6 @@ impl Payloads {
         );
         self.table
     }
-}
-
-/// Bytes of our datums, and what one has more than its jsonb at worst. Each is decoded again and compared.
-fn our_bytes(subject: &Subject<'_>, ours: &Ours) -> Result<(usize, i64)> {
-    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-    let (mut datum, mut back) = (Vec::new(), Vec::new());
-    let (mut bytes, mut above) = (0, i64::MIN);
-    for document in &subject.held_out {
-        datum.clear();
-        encoder.encode(ours.choice, ours.writing(), document, &mut datum)?;
-        bytes += datum.len();
-        above = above.max(datum.len() as i64 - document.len() as i64);
-        let Stored::Current(header) = parse(&datum)? else { return Err("a datum of version 0".into()) };
-        back.resize(header.raw_len(), 0);
-        decoder.decode(&header, ours.reading(), &mut back)?;
-        if back != *document {
-            return Err("another document came back".into());
-        }
-    }
-    Ok((bytes, above))
 }
 
 /// Bytes of the original's datums, which our reader of them has to read.

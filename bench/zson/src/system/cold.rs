@@ -15,7 +15,8 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         a table. Time that passed, zson to jsonb, round by round in turn; `read`: what the kernel read from disk for the \
         backend. `even at`: the disk, in 10^6 bytes per \
         second, on which zson takes as long as jsonb lz4, were reading all that counts beside processor time; slower ones favour \
-        zson, empty where it computes no longer. This one gives about 1 000.";
+        zson, empty where it computes no longer. A table that is larger than memory is read so from its beginning to its end, as what \
+        remains of it in memory is what the next scan asks for last. Corpora are repeated until they have 48 MiB of jsonb.";
     let columns = [
         ("corpus", Unit::Text),
         ("codec", Unit::Text),
@@ -29,7 +30,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         ("even at MB/s", Unit::Average),
     ];
     let mut table = Table::new("cold-scan", "Scan of a table that is not in memory", about, &columns);
-    let small = bench.small()?;
+    let small = &bench.cold()?;
     let mut found = Found::default();
     for (name, _) in &small.corpora {
         let timed = measure(small, name, bench.rounds(1, 5))?;
@@ -52,7 +53,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         }
     }
     let (found, met) = judge(found, 1.0, true);
-    table.verdict("->> scan to jsonb, table not in memory", "no slower (1.0)", found, met);
+    table.verdict("->> scan to jsonb, table not in memory", "faster (1.0)", found, met);
     Ok(table)
 }
 
@@ -64,14 +65,14 @@ fn even_rate(jsonb: &Timed, zson: &Timed) -> f64 {
     if more_seconds > 0.0 { less_bytes / 1e6 / more_seconds } else { f64::NAN }
 }
 
-fn measure(small: &Small, name: &str, rounds: usize) -> Result<[Timed; 4]> {
+fn measure(small: &Small, name: &str, rounds: usize) -> Result<[Timed; Form::LIVE.len()]> {
     let cluster = small.store.cluster();
     let key = key(small, name)?;
-    let mut timed: [Timed; 4] = Default::default();
+    let mut timed: [Timed; Form::LIVE.len()] = Default::default();
     for round in 0..rounds {
         for at in (0..timed.len()).map(|at| (at + round) % Form::LIVE.len()) {
             let table = Form::LIVE[at].table(name);
-            let sql = query(&table, std::slice::from_ref(&key));
+            let sql = query(&table, &[format!("doc->>'{key}'")]);
             let setup = format!("select length(doc->>'{key}') from {table} where id = 1");
             small.forget()?;
             once(cluster, &Work { setup, sql, repeat: 1 }, &mut timed[at])?;

@@ -12,6 +12,8 @@ use super::{Bench, Found, judge};
 use crate::store::Store;
 use crate::timing::{Timed, Work, in_turn};
 
+/// Where in [`Form::LIVE`] zson zstd:3 is.
+const ZSTD: usize = 3;
 /// The rate of zson to that of jsonb.
 const RATE_MIN: f64 = 0.8;
 const HOW: [&str; 2] = ["INSERT ... SELECT", "COPY"];
@@ -32,10 +34,13 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
         ("to lz4", Unit::Ratio),
         ("CPU, to pglz", Unit::Ratio),
         ("CPU, to lz4", Unit::Ratio),
+        ("to zson zstd:3", Unit::Ratio),
+        ("CPU, to zson zstd:3", Unit::Ratio),
     ];
     let mut table = Table::new("insert", "Bulk loading", about, &columns);
     // By how, by time or processor time.
     let mut found: [[Found; 2]; 2] = Default::default();
+    let mut found_to_zstd: [[Found; 2]; 2] = Default::default();
     let (store, all) = bench.loaded()?;
     for loaded in all {
         for (at, how) in HOW.iter().enumerate() {
@@ -44,10 +49,15 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
             for (codec, (ours, codec_name)) in Form::OURS.into_iter().enumerate() {
                 let wall = [0, 1].map(|jsonb| timed[jsonb].wall.over(&timed[ours].wall));
                 let cpu = [0, 1].map(|jsonb| timed[jsonb].cpu.over(&timed[ours].cpu));
+                let to_zstd =
+                    [timed[ZSTD].wall.over(&timed[ours].wall), timed[ZSTD].cpu.over(&timed[ours].cpu)];
                 if loaded.jsonb_bytes >= JUDGED_BYTES_MIN {
                     for (found, ratios) in found[at].iter_mut().zip([&wall, &cpu]) {
                         let worse = ratios[0].median().min(ratios[1].median());
                         found[codec].push((worse, loaded.staged.name.clone()));
+                    }
+                    for (found, ratio) in found_to_zstd[at].iter_mut().zip(&to_zstd) {
+                        found[codec].push((ratio.median(), loaded.staged.name.clone()));
                     }
                 }
                 let mut row: Vec<Value> = vec![
@@ -56,15 +66,24 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
                     codec_name.into(),
                     (loaded.jsonb_bytes as f64 / 1e6 / timed[0].cpu.median()).into(),
                 ];
-                row.extend(wall.iter().chain(&cpu).map(Samples::spread));
+                row.extend(wall.iter().chain(&cpu).chain(&to_zstd).map(Samples::spread));
                 table.push(row);
             }
         }
     }
-    for (how, found) in HOW.iter().zip(found) {
-        for (by, found) in ["time", "processor time"].iter().zip(found) {
-            let (found, met) = judge(found, RATE_MIN, false);
-            table.verdict(&format!("{how}: rate to the faster jsonb by {by}"), "at least 0.8", found, met);
+    for (at, how) in HOW.iter().enumerate() {
+        for (to, limit, found) in
+            [("the faster jsonb", RATE_MIN, &mut found), ("zson zstd:3", 1.0, &mut found_to_zstd)]
+        {
+            for (by, found) in ["time", "processor time"].iter().zip(std::mem::take(&mut found[at])) {
+                let (found, met) = judge(found, limit, false);
+                table.verdict(
+                    &format!("{how}: rate to {to} by {by}"),
+                    &format!("at least {limit:.1}"),
+                    found,
+                    met,
+                );
+            }
         }
     }
     Ok(table)
@@ -99,7 +118,7 @@ fn measure(bench: &Bench, store: &Store, loaded: &Loaded, text: Option<&Text>) -
         let repeat = (loaded.repeats(bench.full) / 4).max(1);
         works.push(Work { setup: format!("truncate {table}; checkpoint"), sql, repeat });
     }
-    let timed = in_turn(store.cluster(), &works, bench.rounds(1, 3))?;
+    let timed = in_turn(store.cluster(), &works, bench.rounds(3, 5))?;
     for form in Form::LIVE {
         store.cluster().sql(&format!("drop table into_{}", form.table(name)))?;
     }

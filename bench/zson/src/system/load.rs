@@ -20,8 +20,10 @@ pub enum Form {
     Original,
     /// zson before anything was learnt.
     Untrained,
-    /// zson after `zson_learn`.
+    /// zson after `zson_learn`, whose codec nobody has set.
     Zson,
+    /// The same with zstd:3, which nothing is read in place of.
+    ZsonZstd,
     /// The same with LZ4, which is written larger and read faster.
     ZsonLz4,
 }
@@ -47,9 +49,9 @@ pub struct Loaded {
 
 impl Form {
     /// Those that can be asked and inserted into: jsonb, then zson.
-    pub const LIVE: [Form; 4] = [Form::Pglz, Form::Lz4, Form::Zson, Form::ZsonLz4];
-    /// Where in [`Form::LIVE`] each zson is, and its codec.
-    pub const OURS: [(usize, &str); 2] = [(2, "zstd:3"), (3, "lz4")];
+    pub const LIVE: [Form; 5] = [Form::Pglz, Form::Lz4, Form::Zson, Form::ZsonZstd, Form::ZsonLz4];
+    /// Where in [`Form::LIVE`] each zson is, and its codec; the default's is what learning has chosen.
+    pub const OURS: [(usize, &str); 3] = [(2, "default"), (3, "zstd:3"), (4, "lz4")];
 
     /// The name on the page.
     pub fn name(self) -> &'static str {
@@ -59,6 +61,7 @@ impl Form {
             Form::Original => "zson 1.1",
             Form::Untrained => "zson untrained",
             Form::Zson => "zson",
+            Form::ZsonZstd => "zson zstd:3",
             Form::ZsonLz4 => "zson lz4",
         }
     }
@@ -70,6 +73,7 @@ impl Form {
             Form::Lz4 => "lz4",
             Form::Original => "original",
             Form::Untrained | Form::Zson => "zson",
+            Form::ZsonZstd => "zsonzstd",
             Form::ZsonLz4 => "zsonlz4",
         };
         format!("{prefix}_{corpus}")
@@ -79,6 +83,7 @@ impl Form {
     pub fn learn(self, cluster: &Cluster, corpus: &str, from: &str) -> Result<()> {
         let (table, column) = (self.table(corpus), self.column(corpus));
         let codec = match self {
+            Form::ZsonZstd => format!("select zson_set_codec('{corpus}_zstd', 'zstd:3')"),
             Form::ZsonLz4 => format!("select zson_set_codec('{corpus}_lz4', 'lz4')"),
             _ => String::new(),
         };
@@ -97,6 +102,7 @@ impl Form {
             Form::Lz4 => "doc jsonb compression lz4".to_owned(),
             Form::Original => "doc bytea".to_owned(),
             Form::Untrained | Form::Zson => format!("doc zson('{corpus}')"),
+            Form::ZsonZstd => format!("doc zson('{corpus}_zstd')"),
             Form::ZsonLz4 => format!("doc zson('{corpus}_lz4')"),
         }
     }
@@ -118,7 +124,7 @@ impl Loaded {
         }
         load_original(store, &staged, &documents)?;
         sizes.insert(2, (Form::Original, size(store, &Form::Original.table(&staged.name))?));
-        for form in [Form::Zson, Form::ZsonLz4] {
+        for form in [Form::Zson, Form::ZsonZstd, Form::ZsonLz4] {
             let table = form.table(&staged.name);
             form.learn(store.cluster(), &staged.name, &staged.table)?;
             store.cluster().sql(&format!("insert into {table} select doc from {}", staged.table))?;

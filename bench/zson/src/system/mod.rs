@@ -41,6 +41,10 @@ pub struct Bench {
     small: OnceCell<Small>,
 }
 
+/// Bytes of jsonb of each corpus that is read from disk.
+const COLD_BYTES_FULL: u64 = 48 << 20;
+const COLD_BYTES_QUICK: u64 = 6 << 20;
+
 impl Bench {
     /// `full` as in [`pgshrink_bench_report::Arguments`].
     pub fn new(full: bool) -> Bench {
@@ -71,6 +75,15 @@ impl Bench {
         }
     }
 
+    /// A server of its own with every corpus, whose buffers are small too.
+    fn cold(&self) -> Result<Small> {
+        let all = pgshrink_testkit::corpora::all()?;
+        let names: Vec<&str> = all.iter().map(|corpus| corpus.name.as_str()).collect();
+        let bytes_max = if self.full { COLD_BYTES_FULL } else { COLD_BYTES_QUICK };
+        let settings = Settings { buffers: "16MB", bytes_max, is_repeated: true };
+        Small::start(self.full, &names, settings)
+    }
+
     fn full(&self) -> bool {
         self.full
     }
@@ -80,18 +93,18 @@ impl Bench {
     }
 }
 
-/// Ratios of our codecs, the default first, each with what it was measured on.
-type Found = [Vec<(f64, String)>; 2];
+/// Ratios of [`load::Form::OURS`], the default first, each with what it was measured on.
+type Found = [Vec<(f64, String)>; 3];
 
-/// Judges the default codec: how many lie on the right side of a line, and which is worst; and tells of the other.
+/// Judges the default codec: how many lie on the right side of a line, and which is worst; and tells of the others.
 fn judge(found: Found, limit: f64, at_most: bool) -> (String, bool) {
     let on_right_side = |ratio: f64| if at_most { ratio <= limit } else { ratio >= limit };
-    let [default, fast] = found.map(|mut found| {
+    let [default, zstd, lz4] = found.map(|mut found| {
         found.sort_by(|(a, _), (b, _)| if at_most { b.total_cmp(a) } else { a.total_cmp(b) });
         let met = found.iter().filter(|(ratio, _)| on_right_side(*ratio)).count();
         let worst =
             found.first().map_or_else(String::new, |(worst, of)| format!("; {worst:.3} at worst ({of})"));
         (format!("{met} of {}{worst}", found.len()), met > 0 && met == found.len())
     });
-    (format!("{}. With codec lz4 {}", default.0, fast.0), default.1)
+    (format!("{}. With codec zstd:3 {}; with lz4 {}", default.0, zstd.0, lz4.0), default.1)
 }

@@ -53,7 +53,7 @@ impl Small {
             if settings.is_repeated { (settings.bytes_max as f64 / bytes).round().max(1.0) } else { 1.0 };
         for form in Form::LIVE {
             let (cluster, table) = (self.store.cluster(), form.table(name));
-            if matches!(form, Form::Zson | Form::ZsonLz4) {
+            if matches!(form, Form::Zson | Form::ZsonZstd | Form::ZsonLz4) {
                 form.learn(cluster, name, &staged.table)?;
             }
             cluster.sql(&format!(

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use pgshrink_codec::{Algorithm, Choice};
+use pgshrink_codec::Algorithm;
 use pgshrink_zson::estimate::{self, Line};
 use pgshrink_zson::training::{self, Kind};
 use pgshrink_zson::{DictionaryId, Encoder, WritingDictionary};
@@ -76,10 +76,10 @@ impl Documents {
         images + self.lacking.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>()
     }
 
-    /// Every sampled row's document as a zson datum of zstd:3 with its header, as a Retype wants it. Each half is encoded with a dictionary that
-    /// was trained on the other one. `rows`: where the sampled rows are. None: training failed.
+    /// Every sampled row's document as a zson datum with its header, as a Retype wants it, written as `zson_learn` would have
+    /// it written. Each half is encoded with a dictionary that was trained on the other one. `rows`: where the sampled rows are. None: training failed.
     pub fn encoded(&self, rows: &[RowPlace]) -> Option<Vec<Option<Vec<u8>>>> {
-        let choice = Choice::from(Algorithm::Zstd);
+        let options = training::Options::usual();
         let halves = halves(rows);
         let half = |row: usize| halves.get(row).copied().unwrap_or(false);
         let mut out: Vec<Option<Vec<u8>>> = vec![None; rows.len()];
@@ -87,18 +87,14 @@ impl Documents {
         for trained_half in [false, true] {
             let images = self.images.iter().filter(|(row, _)| half(*row) == trained_half);
             let samples: Vec<&[u8]> = images.map(|(_, image)| &image[..]).collect();
-            let report =
-                training::train(
-                    &samples,
-                    &training::Options::new(choice),
-                    &mut |_| ControlFlow::Continue(()),
-                );
-            let winner = report.ok()?.winner;
-            let writing = winner.map(|won| WritingDictionary::new(ID, &won, choice)).transpose().ok()?;
+            let report = training::train(&samples, &options, &mut |_| ControlFlow::Continue(())).ok()?;
+            let codec = report.codec;
+            let writing =
+                report.winner.map(|won| WritingDictionary::new(ID, &won, codec)).transpose().ok()?;
             let mut encoder = Encoder::new();
             for (row, image) in self.images.iter().filter(|(row, _)| half(*row) != trained_half) {
                 let mut datum = Vec::new();
-                encoder.encode(choice, writing.as_ref(), image, &mut datum).ok()?;
+                encoder.encode(codec.choice, writing.as_ref(), image, &mut datum).ok()?;
                 (raw, stored) = (raw + image.len() as u64, stored + datum.len() as u64);
                 *out.get_mut(*row)? = Some(varlena::plain(&datum, true));
             }
@@ -199,10 +195,10 @@ fn one(table: &Table, column: usize, budget: &mut Budget, means: &Means<'_>) -> 
 }
 
 fn name(line: &Line) -> String {
-    match (line.choice.algorithm, line.dictionary_kind) {
+    match (line.codec.choice.algorithm, line.dictionary_kind) {
         (Algorithm::None, _) => "jsonb".to_owned(),
-        (_, Kind::None) => line.choice.to_string(),
-        (_, _) => format!("{}, dictionary of {} bytes", line.choice, line.dictionary_size),
+        (_, Kind::None) => line.codec.to_string(),
+        (_, _) => format!("{}, dictionary of {} bytes", line.codec, line.dictionary_size),
     }
 }
 

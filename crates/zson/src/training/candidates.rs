@@ -53,7 +53,7 @@ pub(super) fn plan(split: &Split<'_>, options: &Options) -> Vec<Plan> {
 /// Makes it; none if the samples do not suffice.
 pub(super) fn make(plan: &Plan, split: &Split<'_>, options: &Options) -> Result<Option<Dictionary>, Error> {
     let bytes = match plan.kind {
-        Kind::None => return Ok(None),
+        Kind::None | Kind::Shapes => return Ok(None),
         Kind::Trained => {
             let enough = plan.size.saturating_mul(SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX);
             return found(Dictionary::train(&evenly(&split.training, enough)?, plan.size));

@@ -5,7 +5,10 @@ use std::sync::OnceLock;
 use pgshrink_codec::{Algorithm, Choice, Dictionary};
 use pgshrink_testkit::seed::{Rng, Seed};
 use pgshrink_zson::datum::{Header, Stored, parse};
-use pgshrink_zson::{Decoder, DictionaryId, Encoder, Error, ReadingDictionary, WritingDictionary};
+use pgshrink_zson::training::{Options, Report, Shapes, train};
+use pgshrink_zson::{Codec, Decoder, DictionaryId, Encoder, Error, ReadingDictionary, WritingDictionary};
+
+use crate::records::{measurement, order};
 
 pub const CHOICES: [&str; 5] = ["zstd:-5", "zstd:1", "zstd:3", "zstd:19", "lz4"];
 
@@ -76,8 +79,48 @@ pub fn raw_content() -> Dictionary {
     Dictionary::new(object(&mut Seed(43).rng(), 40)).unwrap()
 }
 
-pub fn writing(number: u32, dictionary: &Dictionary, choice: Choice) -> WritingDictionary {
-    WritingDictionary::new(id(number), dictionary, choice).unwrap()
+/// A dictionary of shapes, of orders and some measurements.
+pub fn shaped() -> &'static Dictionary {
+    static SHAPED: OnceLock<Dictionary> = OnceLock::new();
+    SHAPED.get_or_init(|| {
+        let mut rng = Seed(44).rng();
+        let mut samples: Vec<Vec<u8>> = (0..1500).map(|_| order(&mut rng).document()).collect();
+        samples.extend((0..300).map(|_| measurement(&mut rng).document()));
+        learned(&samples, Shapes::Only).winner.unwrap()
+    })
+}
+
+/// The same, by whose rule zstd is never tried.
+pub fn shaped_always() -> &'static Dictionary {
+    static SHAPED: OnceLock<Dictionary> = OnceLock::new();
+    SHAPED.get_or_init(|| {
+        let mut bytes = shaped().bytes().to_vec();
+        // Behind the name and the factor: from which part of a document on, by the bits of its length.
+        bytes[9..9 + 29].fill(255);
+        Dictionary::new(bytes).unwrap()
+    })
+}
+
+/// A dictionary of shapes, of measurements alone.
+pub fn shaped_short() -> &'static Dictionary {
+    static SHAPED: OnceLock<Dictionary> = OnceLock::new();
+    SHAPED.get_or_init(|| {
+        let mut rng = Seed(45).rng();
+        let samples: Vec<Vec<u8>> = (0..1000).map(|_| measurement(&mut rng).document()).collect();
+        learned(&samples, Shapes::Only).winner.unwrap()
+    })
+}
+
+/// What training for zstd:3 finds, with shapes or without.
+pub fn learned(samples: &[Vec<u8>], shapes: Shapes) -> Report {
+    let mut options = Options::new(choice("zstd:3"));
+    options.shapes = shapes;
+    options.sizes = vec![16 << 10];
+    train(samples, &options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap()
+}
+
+pub fn writing(number: u32, dictionary: &Dictionary, codec: impl Into<Codec>) -> WritingDictionary {
+    WritingDictionary::new(id(number), dictionary, codec).unwrap()
 }
 
 pub fn reading(number: u32, dictionary: &Dictionary) -> ReadingDictionary {

@@ -4,8 +4,16 @@
 mod allocations;
 mod fixtures;
 mod golden;
+mod golden_shapes;
 mod hostile;
+mod independent;
+mod jsonb;
 mod legacy;
 mod memo;
+mod records;
 mod roundtrip;
+mod shapes;
+mod shapes_hostile;
+mod shapes_sliced;
+mod shapes_values;
 mod training;

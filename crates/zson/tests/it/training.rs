@@ -4,10 +4,12 @@ use std::ops::ControlFlow;
 
 use pgshrink_codec::{Algorithm, Dictionary};
 use pgshrink_testkit::seed::{Rng, Seed};
-use pgshrink_zson::training::{Kind, Options, Report, train};
-use pgshrink_zson::{Encoder, Error, estimate};
+use pgshrink_zson::training::{Kind, Options, Report, Shapes, train};
+use pgshrink_zson::{Codec, Encoder, Error, estimate};
 
-use crate::fixtures::{choice, current, decode, object, reading, writing};
+use crate::fixtures::{choice, current, decode, documents, learned, object, reading, writing};
+use crate::jsonb::nested;
+use crate::records::{any_object, anything, article, measurement, order};
 
 fn records(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     (0..count)
@@ -82,9 +84,10 @@ fn the_incumbent_is_measured_on_the_same_documents() {
     let mut options = Options::new(choice("zstd:3"));
     let first = run(&samples, &options);
     assert_eq!(first.incumbent_bytes, None);
-    options.incumbent = first.winner.clone();
+    let codec = choice("zstd:3").into();
+    options.incumbent = first.winner.clone().map(|winner| (winner, codec));
     assert_eq!(run(&samples, &options).incumbent_bytes, Some(first.winner_bytes()));
-    options.incumbent = Some(Dictionary::new(b"of no use at all".to_vec()).unwrap());
+    options.incumbent = Some((Dictionary::new(b"of no use at all".to_vec()).unwrap(), codec));
     let useless = run(&samples, &options).incumbent_bytes.unwrap();
     assert!(useless > first.winner_bytes() * 5 / 4, "{useless} against {}", first.winner_bytes());
 }
@@ -166,7 +169,8 @@ fn an_estimate_has_a_line_for_every_codec_with_and_without_dictionary() {
     let begin = std::time::Instant::now();
     let clock = || begin.elapsed();
     let lines = estimate::measure(&samples, &options, &clock, &mut |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(lines.len(), 1 + 2 * 4);
+    // Nothing alone, four algorithms with a dictionary and without, and shapes, which always have one.
+    assert_eq!(lines.len(), 1 + 2 * 4 + 1);
     for line in &lines {
         assert!(line.documents > 200 && line.encode_ns > 0.0 && line.decode_ns > 0.0);
         assert_eq!(line.dictionary_size > 0, line.dictionary_kind != Kind::None);
@@ -174,7 +178,7 @@ fn an_estimate_has_a_line_for_every_codec_with_and_without_dictionary() {
     }
     let raw = lines[0];
     assert_eq!(
-        (raw.choice.algorithm, raw.bytes),
+        (raw.codec.choice.algorithm, raw.bytes),
         (Algorithm::None, raw.raw_bytes + raw.documents as u64 * 5)
     );
     assert!(estimate::measure::<Vec<u8>>(&[], &options, &clock, &mut |_| ControlFlow::Continue(())).is_ok());
@@ -194,4 +198,76 @@ fn large_documents_do_not_keep_an_interrupt_waiting() {
     // One document is held out; only "no dictionary" is tried.
     assert_eq!(report.unwrap().holdout_documents, 1);
     assert!(held_out > 500_000 && reports >= held_out / (128 << 10), "{reports} reports");
+}
+
+/// Documents of all kinds, some of them nested too deeply, and some that are no jsonb.
+fn mixed(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
+    let no_jsonb = documents(rng);
+    (0..count)
+        .map(|_| match rng.below(8) {
+            0 | 1 => order(rng).document(),
+            2 => measurement(rng).document(),
+            3 => any_object(rng, 3).document(),
+            4 => anything(rng, 3).document(),
+            5 => article(rng, 100).document(),
+            6 => {
+                let depth = rng.below(90);
+                nested(depth, anything(rng, 1)).document()
+            }
+            _ => rng.pick(&no_jsonb[..60]).clone(),
+        })
+        .collect()
+}
+
+#[test]
+fn whatever_shapes_are_learned_from_documents_come_back() {
+    let mut rng = Seed::from_env_or_time().rng();
+    for count in [0, 1, 2, 3, 10, 30, 100, 300, 1000] {
+        let samples = mixed(&mut rng, count);
+        for shapes in [Shapes::Only, Shapes::IfBest] {
+            let report = learned(&samples, shapes);
+            let Some(dictionary) = report.winner else { continue };
+            let (with, back) = (writing(12, &dictionary, report.codec), reading(12, &dictionary));
+            let unseen = mixed(&mut rng, 100);
+            for document in samples.iter().chain(&unseen) {
+                let mut datum = Vec::new();
+                Encoder::new().encode(with.choice(), Some(&with), document, &mut datum).unwrap();
+                assert!(decode(&datum, Some(&back)).unwrap() == *document);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_samples_give_the_same_dictionary_of_shapes() {
+    let samples = mixed(&mut Seed(21).rng(), 700);
+    let (first, second) = (learned(&samples, Shapes::Only), learned(&samples, Shapes::Only));
+    assert!(
+        first.codec == Codec::shapes()
+            && first.winner.as_ref().unwrap().bytes() == second.winner.unwrap().bytes()
+    );
+    assert_eq!(first.candidates, second.candidates);
+}
+
+#[test]
+fn learning_shapes_can_be_stopped_at_every_report() {
+    let mut rng = Seed(22).rng();
+    let samples: Vec<Vec<u8>> = (0..400).map(|_| order(&mut rng).document()).collect();
+    let mut options = Options::new(choice("zstd:1"));
+    options.shapes = Shapes::IfBest;
+    let mut reports = 0;
+    train(&samples, &options, &mut |now| {
+        assert!(now.done <= now.total);
+        reports += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    for stop in (1..=reports).step_by(1 + reports / 40) {
+        let mut left = stop;
+        let stopped = train(&samples, &options, &mut |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(matches!(stopped, Err(Error::Interrupted)), "{stop} of {reports}");
+    }
 }

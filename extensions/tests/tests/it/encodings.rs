@@ -38,6 +38,14 @@ fn documents_are_learned_and_read_in_any_encoding() {
                 "167",
                 "{encoding}"
             );
+            let by_shape = "select count(*) from t where zson_info(doc) ~ 'codec = shapes'";
+            assert_eq!(sql(by_shape), "1500", "{encoding}");
+            let parts = format!(
+                "select count(*) from t where doc -> '{words}' is distinct from was -> '{words}' or not doc ? '{words}'
+                or doc #>> '{{list,0}}' is distinct from was #>> '{{list,0}}' or doc['list'][0] is distinct from was['list'][0]
+                or doc #> array['list', '{words}'] is not null or not doc @> jsonb_build_object('list', array['{words}'])"
+            );
+            assert_eq!(sql(&parts), "0", "{encoding}");
             let extracted = sql(&format!("select (zson_extract_strings('[\"{words}\"]'))[1]"));
             assert_eq!(extracted, words);
             if client == "UTF8" {

@@ -29,6 +29,8 @@ fn logical_replication_carries_documents_as_text_and_binary() {
                 .unwrap();
             };
             arrived("500");
+            // What the subscriber learned is its own.
+            subscriber.sql("select zson_learn('t', 'doc')");
             // The dictionary changes while the slot is open: what is decoded needs both.
             database.sql(&format!("insert into t select id + 1000, doc, doc from ({}) r", records(100)));
             database.sql("select zson_learn('t', 'doc'); update t set doc = zson_reencode(doc)");
@@ -43,6 +45,8 @@ fn logical_replication_carries_documents_as_text_and_binary() {
             })
             .unwrap();
             assert_eq!(subscriber.sql(DIFFERENT), "0");
+            let by_shape = "select count(*) from t where zson_info(doc) ~ 'codec = shapes' and id > 1000";
+            assert_eq!(subscriber.sql(by_shape), "200");
             subscriber.sql(&format!("alter subscription {slot} disable; alter subscription {slot} set (slot_name = none); drop subscription {slot}"));
             wait_until(Duration::from_secs(60), "the end of the slot's use", || {
                 database.psql().sql(&format!("select pg_drop_replication_slot('{slot}')")).is_ok()

@@ -86,6 +86,16 @@ impl<'a> Document<'a> {
         }
     }
 
+    /// The bytes of an element at a place, a container's from its header on: without those that align it.
+    pub(super) fn bytes_at(&self, place: usize) -> &'a [u8] {
+        let index =
+            if self.is_object() { place / 2 + if place % 2 == 1 { self.count } else { 0 } } else { place };
+        let entry = word(self.bytes, index * ENTRY);
+        let (start, length) = (self.start(index), (entry & LENGTH) as usize);
+        let end = if entry & IS_END != 0 { length } else { start + length };
+        &self.bytes[self.places() * ENTRY..][start.next_multiple_of(ENTRY).min(end)..end]
+    }
+
     /// Where an element starts behind the entries: the sum of lengths back to one that tells its end.
     fn start(&self, index: usize) -> usize {
         let mut start = 0;

@@ -19,14 +19,8 @@ macro_rules! trampolines {
 }
 pub(super) use trampolines;
 
-// Parts of a document, and changed ones.
+// Changed documents.
 trampolines! {
-    document zson_object_field = jsonb_object_field [0];
-    scalar zson_object_field_text = jsonb_object_field_text [0];
-    document zson_array_element = jsonb_array_element [0];
-    scalar zson_array_element_text = jsonb_array_element_text [0];
-    document zson_extract_path = jsonb_extract_path [0];
-    scalar zson_extract_path_text = jsonb_extract_path_text [0];
     document zson_delete_key = jsonb_delete [0];
     document zson_delete_keys = jsonb_delete_array [0];
     document zson_delete_index = jsonb_delete_idx [0];
@@ -38,15 +32,8 @@ trampolines! {
 
 // What a document holds.
 trampolines! {
-    scalar zson_contains = jsonb_contains [0, 1];
-    scalar zson_contains_jsonb = jsonb_contains [0];
     scalar jsonb_contains_zson = jsonb_contains [1];
-    scalar zson_contained = jsonb_contained [0, 1];
     scalar zson_contained_jsonb = jsonb_contained [0];
-    scalar jsonb_contained_zson = jsonb_contained [1];
-    scalar zson_exists = jsonb_exists [0];
-    scalar zson_exists_any = jsonb_exists_any [0];
-    scalar zson_exists_all = jsonb_exists_all [0];
     scalar zson_path_exists = jsonb_path_exists_opr [0];
     scalar zson_path_match = jsonb_path_match_opr [0];
 }

@@ -10,11 +10,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pgrx::pg_sys::{
-    Datum, ExecEvalSubroutine, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, ParseState,
-    SubscriptExecSteps, SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
+    self, Datum, ExecEvalSubroutine, ExprContext, ExprEvalStep, ExprState, FunctionCallInfo, List, Oid,
+    ParseState, SubscriptExecSteps, SubscriptRoutines, SubscriptingRef, SubscriptingRefState,
 };
+use pgshrink_zson::Error;
+use pgshrink_zson::shapes::Value;
 
-use crate::sys::{guarded, pg_function, raw};
+use super::part::{Elsewhere, Path, Wanted, part_of};
+use crate::sys::{guarded, pg_function, raw, with_bytes};
 use crate::value;
 
 unsafe extern "C-unwind" {
@@ -47,6 +50,8 @@ struct Workspace {
     steps: SubscriptExecSteps,
     /// Of the column assigned to; the server coerces the result no further.
     typmod: i32,
+    /// The types of the subscripts: `int4`, or else `text`.
+    types: *const Oid,
 }
 
 /// jsonb's routines.
@@ -88,6 +93,7 @@ unsafe extern "C-unwind" fn exec_setup(
             jsonb: (*state).workspace,
             steps: *methods,
             typmod: (*subscripting).reftypmod,
+            types: types_of((*subscripting).refupperindexpr),
         });
         (*state).workspace = workspace.cast();
         *methods = SubscriptExecSteps {
@@ -96,6 +102,48 @@ unsafe extern "C-unwind" fn exec_setup(
             sbs_assign: Some(assign),
             sbs_fetch_old: Some(fetch_old),
         };
+    }
+}
+
+/// The types of expressions, in memory of the expression they are part of.
+///
+/// # Safety
+/// `expressions` is a list of expressions, or null.
+unsafe fn types_of(expressions: *mut List) -> *const Oid {
+    // SAFETY: by the caller; the array has as many places as the list.
+    unsafe {
+        let Some(list) = expressions.as_ref() else { return ptr::null() };
+        let count = usize::try_from(list.length).unwrap_or(0);
+        let types = raw::palloc(count * size_of::<Oid>()).cast::<Oid>();
+        for at in 0..count {
+            types.add(at).write(raw::exprType((*list.elements.add(at)).ptr_value));
+        }
+        types
+    }
+}
+
+/// Where the subscripts of a step lead in a document that is stored by its shape.
+///
+/// # Safety
+/// `state` went through [`exec_setup`], and its subscripts were evaluated; none of them is null.
+unsafe fn follow<'a>(state: *mut SubscriptingRefState, path: &Path<'a>) -> Result<Option<Value<'a>>, Error> {
+    // SAFETY: by the caller; there are as many types as subscripts.
+    unsafe {
+        let workspace = &*(*state).workspace.cast::<Workspace>();
+        let mut value = path.root()?;
+        for at in 0..usize::try_from((*state).numupper).unwrap_or(0) {
+            let index = *(*state).upperindex.add(at);
+            let found = if *workspace.types.add(at) == pg_sys::INT4OID {
+                path.index_step(value, index.value() as i32)?
+            } else {
+                with_bytes(index, |text| path.text_step(value, text))?
+            };
+            match found {
+                Some(found) => value = found,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(value))
     }
 }
 
@@ -174,6 +222,18 @@ unsafe extern "C-unwind" fn fetch(
     unsafe {
         guarded(move || {
             let zson = *(*step).resvalue;
+            let state = (*step).d.sbsref.state;
+            match part_of(zson, Wanted::Jsonb, |path| follow(state, path)) {
+                Ok(Some(part)) => {
+                    *(*step).resvalue = part;
+                    return;
+                }
+                Ok(None) => {
+                    *(*step).resnull = true;
+                    return;
+                }
+                Err(Elsewhere) => {}
+            }
             let container = value::view(zson);
             let part = as_jsonb(|steps| steps.sbs_fetch, expression, step, context, container).container;
             *(*step).resvalue = if part == container { value::copy(zson) } else { part };

@@ -7,7 +7,6 @@ use pgshrink_advisor::codecs::{Budget, Means, documents};
 use pgshrink_advisor::edit::Edit;
 use pgshrink_advisor::rules;
 use pgshrink_advisor::snapshot::Table;
-use pgshrink_codec::{Algorithm, Choice};
 use pgshrink_testkit::{Cluster, Seed, corpora, skipped};
 use pgshrink_zson::training::{Options, train};
 use pgshrink_zson::{DictionaryId, Encoder, WritingDictionary};
@@ -18,16 +17,16 @@ use super::taken::{self, Taking};
 
 /// Mean bytes of a document's datum with its header: all of the table, dictionary from 20,000 of them.
 fn real(images: &[&[u8]]) -> f64 {
-    let choice = Choice::from(Algorithm::Zstd);
     let step = images.len().div_ceil(20_000);
     let samples: Vec<&[u8]> = images.iter().step_by(step).copied().collect();
-    let report = train(&samples, &Options::new(choice), &mut |_| ControlFlow::Continue(())).unwrap();
+    let report = train(&samples, &Options::usual(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let codec = report.codec;
     let id = DictionaryId::new(1).unwrap();
-    let writing = report.winner.map(|winner| WritingDictionary::new(id, &winner, choice).unwrap());
+    let writing = report.winner.map(|winner| WritingDictionary::new(id, &winner, codec).unwrap());
     let (mut encoder, mut bytes) = (Encoder::new(), 0);
     for image in images {
         let mut datum = Vec::new();
-        encoder.encode(choice, writing.as_ref(), image, &mut datum).unwrap();
+        encoder.encode(codec.choice, writing.as_ref(), image, &mut datum).unwrap();
         bytes += datum.len() + if datum.len() <= 126 { 1 } else { 4 };
     }
     bytes as f64 / images.len() as f64

@@ -33,14 +33,26 @@ fn postgresqls_own_jsonb_statements_give_the_same_with_zson() {
 
 #[test]
 fn a_dictionary_changes_nothing_about_that() {
-    let test = "PostgreSQL's own jsonb statements with zson and a dictionary";
+    learned("PostgreSQL's own jsonb statements with zson and a dictionary", "zstd");
+}
+
+#[test]
+fn a_dictionary_of_shapes_changes_nothing_about_that() {
+    learned("PostgreSQL's own jsonb statements with zson and a dictionary of shapes", "shapes");
+}
+
+/// Compares with a dictionary of PostgreSQL's own documents.
+fn learned(test: &str, codec: &str) {
     let scripts = or_skip!(test, fetched());
     Server::each_with_extensions(test, &[15], |server| {
         let data = scripts.join("data/jsonb.data");
         let learned = format!(
             "create temp table learned (doc zson); \\copy learned from '{}'\n\
+            select zson_set_codec('default', '{codec}') \\g /dev/null\n\
             select zson_learn('learned', 'doc') \\g /dev/null\n\
-            drop table learned; do $$ begin assert (select size from zson_dictionaries) > 0; end $$;",
+            do $$ begin assert (select size from zson_dictionaries where codec ~ '{codec}') > 0; end $$;
+            do $$ begin assert (select count(*) > 500 from learned where zson_info(zson_reencode(doc)) ~ 'codec = {codec}'); end $$;
+            drop table learned;",
             data.display()
         );
         compare(server, &scripts, &["jsonb.sql", "jsonb_jsonpath.sql", "json_encoding.sql"], &learned);

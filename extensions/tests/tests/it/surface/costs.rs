@@ -32,16 +32,17 @@ fn a_scan_that_decodes_every_document_is_no_cheaper_than_one_of_jsonb() {
         // The table is a fraction of jsonb's, and so is a scan that reads no document.
         let [jsonb, zson] = costs(database, "select count(*) from {}");
         assert!(zson < jsonb, "count(*): {zson} and {jsonb}");
-        // In the manual's figures reading takes two to four times as long.
-        for query in [
-            "select count(doc->>'host') from {}",
-            "select count(*) from {} where doc @> '{\"status\": \"passing\"}'",
-            "select count(*) from {} where doc ? 'host'",
-            "select count(jsonb_typeof(doc::jsonb)) from {}",
+        // In the manual's figures a whole document takes two to four times as long, and a part as long as jsonb's or less.
+        for (query, ratios) in [
+            ("select count(doc->>'host') from {}", 0.5..1.5),
+            ("select count(*) from {} where doc @> '{\"status\": \"passing\"}'", 0.5..1.5),
+            ("select count(*) from {} where doc ? 'host'", 0.5..1.5),
+            ("select count(jsonb_typeof(doc::jsonb)) from {}", 1.5..6.0),
+            ("select count(*) from {} where doc @? '$.host'", 1.5..6.0),
         ] {
             let [jsonb, zson] = costs(database, query);
             let ratio = zson / jsonb;
-            assert!((1.5..6.0).contains(&ratio), "{query}: {zson} is {ratio:.2} of {jsonb}");
+            assert!(ratios.contains(&ratio), "{query}: {zson} is {ratio:.2} of {jsonb}");
         }
     });
 }
@@ -88,11 +89,8 @@ fn a_scan_that_decodes_is_shared_among_workers_where_a_count_of_rows_is_not() {
                 explain (costs off) select {what} from z"
             ))
         };
-        assert!(
-            plan("sum(length(doc->>'host'))").contains("Gather"),
-            "{}",
-            plan("sum(length(doc->>'host'))")
-        );
+        let decodes = plan("count(jsonb_typeof(doc::jsonb))");
+        assert!(decodes.contains("Gather"), "{decodes}");
         assert!(!plan("count(*)").contains("Gather"), "{}", plan("count(*)"));
     });
 }

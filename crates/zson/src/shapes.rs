@@ -1,0 +1,196 @@
+//! Documents by their shapes: a value is found by its place and decoded alone.
+//!
+//! A dictionary of shapes has a schema (keys, phrases, columns and their shapes), a dictionary of zstd for documents that
+//! shapes do not pay for, and the rule by which those are told. `formats/zson.md` is the layout; why it is so is in
+//! `docs/decisions/2026-11-27-zson-shapes.md`.
+//!
+//! ```text
+//!   samples --> learning --> Schema --> bytes --> a dictionary's bytes --> Reader, Writer
+//!
+//!   jsonb --> writing --> payload --> reading --> jsonb
+//!                            |
+//!                         finding: a value by its path
+//! ```
+//!
+//! 1. A payload is trusted in nothing: what does not fit gives an error, and what is written never gets longer than its
+//!    target.
+//! 2. What is written comes back byte for byte. A jsonb that the server would not write so is not written at all.
+//! 3. What grows with documents grows by [`memory`](crate::memory).
+
+mod blocks;
+mod bytes;
+mod counting;
+mod cutting;
+mod fallback;
+mod finding;
+mod index;
+mod jsonb;
+mod learning;
+mod matching;
+mod merging;
+mod number;
+mod pace;
+mod phrases;
+mod reading;
+mod schema;
+mod template;
+mod value;
+mod writing;
+
+#[cfg(test)]
+mod tests;
+
+pub use finding::Step;
+pub use reading::Scratch;
+pub use value::{Text, Type, Value, View};
+
+pub(crate) use blocks::Blocks;
+pub(crate) use fallback::{Fallback, Measured};
+pub(crate) use learning::{Learned, learned};
+pub(crate) use schema::Schema;
+pub(crate) use writing::Remembered;
+
+use pgshrink_codec::Dictionary;
+
+use crate::error::Error;
+use crate::limits::SHAPES_RAW_BYTES_MAX;
+use writing::Tables;
+
+/// Reads what was written with a dictionary of shapes.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    schema: Schema,
+    keys: index::Index,
+    identity: u64,
+}
+
+/// Writes with a dictionary of shapes.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    schema: Schema,
+    tables: Tables,
+    fallback: Fallback,
+    identity: u64,
+}
+
+/// What a dictionary of shapes holds.
+pub(crate) struct Parts<'d> {
+    schema: &'d [u8],
+    fallback: Fallback,
+    /// What zstd uses; may be empty.
+    pub(crate) zstd: &'d [u8],
+}
+
+/// A payload that was written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Written {
+    /// Nothing like it was learned from: the document is of none of the shapes, or takes more than nearly all that were.
+    pub(crate) is_strange: bool,
+    /// zstd may be so much shorter that it is to be tried.
+    pub(crate) is_doubtful: bool,
+}
+
+impl<'d> Parts<'d> {
+    /// Of a dictionary's bytes; `Ok(None)`: it is one for zstd or LZ4.
+    ///
+    /// # Errors
+    /// [`Error::Dictionary`]: it begins as one of shapes and is none.
+    pub(crate) fn of(dictionary: &'d [u8]) -> Result<Option<Parts<'d>>, Error> {
+        bytes::parts(dictionary)
+    }
+}
+
+/// What tells a dictionary from others, in the sums of datums.
+fn identity(dictionary: &Dictionary) -> u64 {
+    dictionary.hash().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl Reader {
+    pub(crate) fn new(dictionary: &Dictionary, parts: &Parts<'_>) -> Result<Reader, Error> {
+        let mut schema = schema(parts, dictionary)?;
+        schema.prepare_keys()?;
+        let keys = schema.key_index()?;
+        Ok(Reader { schema, keys, identity: identity(dictionary) })
+    }
+
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Writes the document of a payload to `target`, all of it. False: damage.
+    pub(crate) fn decode(&self, payload: &[u8], target: &mut [u8], scratch: &mut Scratch) -> bool {
+        reading::document(&self.schema, payload, target, scratch) == Some(target.len())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory_size(&self) -> usize {
+        self.schema.memory_size() + self.keys.memory_size()
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(dictionary: &Dictionary, parts: &Parts<'_>) -> Result<Writer, Error> {
+        let schema = schema(parts, dictionary)?;
+        let tables = Tables::new(&schema)?;
+        Ok(Writer { schema, tables, fallback: parts.fallback.clone(), identity: identity(dictionary) })
+    }
+
+    /// Of a schema that no dictionary has yet, to see how long payloads get.
+    pub(crate) fn of(schema: &Schema) -> Result<Writer, Error> {
+        let tables = Tables::new(schema)?;
+        Ok(Writer { schema: schema.clone(), tables, fallback: Fallback::NEVER, identity: 0 })
+    }
+
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    pub(crate) fn fallback(&self) -> &Fallback {
+        &self.fallback
+    }
+
+    /// Appends the payload of a document. `Ok(None)`: it cannot be written so; what was appended means nothing.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub(crate) fn encode(
+        &self,
+        jsonb: &[u8],
+        remembered: &mut Remembered,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Written>, Error> {
+        if jsonb.len() > SHAPES_RAW_BYTES_MAX {
+            return Ok(None);
+        }
+        let (start, room) = (out.len(), 2 * jsonb.len() + ROOM_MIN);
+        let written = writing::write(&self.schema, &self.tables, remembered, jsonb, room, out)?;
+        Ok(written.map(|written| {
+            let (raw, payload) = (jsonb.len(), out.len() - start);
+            let is_strange = written.is_strange || self.fallback.is_strange(raw, payload);
+            Written { is_strange, is_doubtful: self.fallback.is_doubtful(raw, payload) }
+        }))
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory_size(&self) -> usize {
+        self.schema.memory_size() + self.tables.memory_size()
+    }
+}
+
+/// The schema, which shares nothing with others.
+fn schema(parts: &Parts<'_>, dictionary: &Dictionary) -> Result<Schema, Error> {
+    let mut schema = bytes::schema(parts.schema)?.ok_or(Error::Dictionary { what: "schema" })?;
+    schema.seed = identity(dictionary);
+    Ok(schema)
+}
+
+/// A dictionary's bytes.
+///
+/// # Errors
+/// [`Error::Memory`].
+pub(crate) fn dictionary(schema: &Schema, fallback: &Fallback, zstd: &[u8]) -> Result<Dictionary, Error> {
+    Ok(Dictionary::new(bytes::dictionary(schema, fallback, zstd)?)?)
+}
+
+/// Room for a payload beyond twice its document: heads and tokens.
+const ROOM_MIN: usize = 1024;

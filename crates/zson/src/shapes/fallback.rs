@@ -1,0 +1,170 @@
+//! For which documents zstd is tried as well.
+//!
+//! Trying it costs as long as writing by zstd takes, so it is tried only where it may pay: where a payload takes more of its
+//! document than nearly all that were learned from, or than those of its size for which it paid.
+
+use super::reading::Rest;
+
+/// Documents by the bits of their length.
+const CLASSES: usize = 29;
+/// What a payload takes of its document is counted in so many parts.
+const PARTS: usize = 128;
+/// Of a class in which zstd is never tried.
+const NEVER: u8 = 255;
+/// Of those that were learned from, one in so many may take more than what is tried from.
+const STRANGE_ONE_IN: usize = 200;
+/// What a trial that was not needed costs, as a part of what it would have saved: a two-hundredth of the document.
+const TRIAL_COST: usize = 16;
+/// Bytes in a dictionary.
+#[cfg(test)]
+pub(super) const STORED_BYTES: usize = 2 * CLASSES + 1;
+
+/// The rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fallback {
+    /// zstd is taken if shapes take more than so many hundredths of it.
+    factor: u8,
+    /// For documents of so many bits of length: zstd is tried from so many parts of the document on.
+    from: [u8; CLASSES],
+    /// And from so many on a document is unlike those that were learned from.
+    strange: [u8; CLASSES],
+}
+
+/// A document that both have written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Measured {
+    /// Bytes of the document.
+    pub(crate) raw: usize,
+    /// Bytes of the payload of shapes.
+    pub(crate) shapes: usize,
+    /// Bytes of the payload by zstd.
+    pub(crate) zstd: usize,
+}
+
+fn class_of(raw: usize) -> usize {
+    ((usize::BITS - raw.leading_zeros()) as usize).min(CLASSES - 1)
+}
+
+fn parts_of(raw: usize, payload: usize) -> u8 {
+    (payload.saturating_mul(PARTS) / raw.max(1)).min(usize::from(NEVER) - 1) as u8
+}
+
+fn is_from(from: u8, raw: usize, payload: usize) -> bool {
+    from != NEVER && parts_of(raw, payload) >= from
+}
+
+impl Fallback {
+    /// zstd is tried for none.
+    pub(crate) const NEVER: Fallback =
+        Fallback { factor: 100, from: [NEVER; CLASSES], strange: [NEVER; CLASSES] };
+
+    /// Whether zstd is to be tried for a document.
+    pub(crate) fn is_doubtful(&self, raw: usize, payload: usize) -> bool {
+        is_from(self.from[class_of(raw)], raw, payload)
+    }
+
+    /// Whether a document takes more than nearly all of its size that were learned from, or none of its size was.
+    pub(crate) fn is_strange(&self, raw: usize, payload: usize) -> bool {
+        is_from(self.strange[class_of(raw)], raw, payload)
+    }
+
+    /// Whether zstd is to be taken.
+    pub(crate) fn prefers_zstd(&self, shapes: usize, zstd: usize) -> bool {
+        shapes * 100 > zstd * usize::from(self.factor)
+    }
+
+    /// Bytes of documents that are written by this rule.
+    pub(crate) fn bytes_of(&self, documents: &[Measured]) -> usize {
+        let bytes = |document: &Measured| {
+            let is_zstd = self.is_doubtful(document.raw, document.shapes)
+                && self.prefers_zstd(document.shapes, document.zstd);
+            if is_zstd { document.zstd } else { document.shapes }
+        };
+        documents.iter().map(bytes).sum()
+    }
+
+    /// The rule that costs the least for documents like these. `factor`: in hundredths.
+    pub(crate) fn learned(factor: u8, documents: &[Measured]) -> Fallback {
+        let mut rule = Fallback { factor, ..Fallback::NEVER };
+        for class in 0..CLASSES {
+            let mut of_class: Vec<(u8, &Measured)> = documents
+                .iter()
+                .filter(|document| class_of(document.raw) == class)
+                .map(|document| (parts_of(document.raw, document.shapes), document))
+                .collect();
+            of_class.sort_by_key(|(parts, _)| *parts);
+            // A class that was never seen is strange as a whole.
+            let Some(last) = of_class.len().checked_sub(1) else {
+                (rule.from[class], rule.strange[class]) = (0, 0);
+                continue;
+            };
+            // From the largest down: what trying from there on gains.
+            let strange = of_class[last - last / STRANGE_ONE_IN].0.saturating_add(1).min(NEVER - 1);
+            let (mut best, mut gain) = ((0isize, strange), 0isize);
+            for (parts, Measured { raw, shapes, zstd }) in of_class.iter().rev() {
+                gain += if rule.prefers_zstd(*shapes, *zstd) {
+                    (*shapes - *zstd) as isize
+                } else {
+                    -((raw / TRIAL_COST).max(1) as isize)
+                };
+                if gain > best.0 {
+                    best = (gain, *parts);
+                }
+            }
+            (rule.from[class], rule.strange[class]) = (best.1.min(strange), strange);
+        }
+        rule
+    }
+
+    pub(super) fn push(&self, out: &mut Vec<u8>) {
+        out.push(self.factor);
+        out.extend_from_slice(&self.from);
+        out.extend_from_slice(&self.strange);
+    }
+
+    pub(super) fn read(rest: &mut Rest<'_>) -> Option<Fallback> {
+        let factor = rest.byte().filter(|factor| *factor >= 100)?;
+        let from = *rest.take(CLASSES)?.first_chunk()?;
+        Some(Fallback { factor, from, strange: *rest.take(CLASSES)?.first_chunk()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zstd_is_tried_where_it_paid_and_for_what_is_strange() {
+        // Those of 100 bytes are shorter by shapes, but for some that take half of their document.
+        let mut documents: Vec<Measured> =
+            (0..1000).map(|n| Measured { raw: 100, shapes: 10 + n % 5, zstd: 20 }).collect();
+        documents.extend((0..100).map(|_| Measured { raw: 100, shapes: 50, zstd: 20 }));
+        let rule = Fallback::learned(120, &documents);
+        assert!(!rule.is_doubtful(100, 14) && rule.is_doubtful(100, 50) && rule.is_doubtful(100, 90));
+        assert!(
+            !rule.is_strange(100, 50) && rule.is_strange(100, 90),
+            "zstd is tried for more than what is strange"
+        );
+        assert!(
+            rule.is_doubtful(1 << 20, 10) && rule.is_strange(1 << 20, 10),
+            "of a length that nobody has seen"
+        );
+        assert!(rule.prefers_zstd(25, 20) && !rule.prefers_zstd(24, 20));
+        // Those for which zstd never paid are tried only if they are longer than all of them.
+        let rule = Fallback::learned(120, &documents[..1000]);
+        assert!(!rule.is_doubtful(100, 14) && rule.is_doubtful(100, 16));
+        assert!(!Fallback::NEVER.is_doubtful(100, 200));
+    }
+
+    #[test]
+    fn a_rule_is_read_as_it_was_written() {
+        let rule = Fallback::learned(120, &[Measured { raw: 700, shapes: 90, zstd: 100 }]);
+        let mut stored = Vec::new();
+        rule.push(&mut stored);
+        assert_eq!(stored.len(), STORED_BYTES);
+        assert_eq!(Fallback::read(&mut Rest::new(&stored)), Some(rule));
+        stored[0] = 99;
+        assert_eq!(Fallback::read(&mut Rest::new(&stored)), None);
+        assert_eq!(Fallback::read(&mut Rest::new(&stored[..7])), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Schemas of every size, whose learning may be ended.
+
+use super::super::bytes;
+use super::super::jsonb::{Stack, Writer};
+use super::*;
+
+fn text(writer: &mut Writer<'_>, text: &str) {
+    writer.text(text.as_bytes()).unwrap();
+}
+
+/// Documents with words, moments, numbers, arrays and objects, and keys that only a few have.
+fn documents(count: usize, rare_keys: usize) -> Vec<Vec<u8>> {
+    let document = |n: usize| {
+        let (mut target, mut open) = ([0; 4096], Stack::default());
+        let mut writer = Writer::new(&mut target, &mut open);
+        let mut keys = vec!["id".to_owned(), "at".to_owned(), "list".to_owned(), "message".to_owned()];
+        keys.extend((0..8).map(|at| format!("rare{:05}", (n * 8 + at) % rare_keys)));
+        keys.push("user".to_owned());
+        keys.sort_by(|left, right| (left.len(), left).cmp(&(right.len(), right)));
+        keys.dedup();
+        writer.begin_object(keys.len()).unwrap();
+        keys.iter().for_each(|key| text(&mut writer, key));
+        for key in &keys {
+            match key.as_str() {
+                "id" => text(&mut writer, &format!("event-{n}")),
+                "at" => text(&mut writer, &format!("2026-11-{:02}T{:02}:00:00Z", n % 28 + 1, n % 24)),
+                "list" => {
+                    writer.begin_array(2).unwrap();
+                    text(&mut writer, ["red", "green", "blue"][n % 3]);
+                    writer.null().unwrap();
+                    writer.end().unwrap();
+                }
+                "user" => {
+                    writer.begin_object(1).unwrap();
+                    text(&mut writer, "name");
+                    text(&mut writer, ["Ada", "Bo", "Cy", "Di", "Ed"][n % 5]);
+                    writer.end().unwrap();
+                }
+                "message" => text(&mut writer, &format!("the {} is on node {} of {}", n % 7, n % 13, n / 9)),
+                key => text(&mut writer, &format!("{key} has {}", n % 3)),
+            }
+        }
+        writer.end().unwrap();
+        let len = writer.len();
+        target[..len].to_vec()
+    };
+    (0..count).map(document).collect()
+}
+
+#[test]
+fn schemas_fit_into_any_size() {
+    let documents = documents(4000, 3000);
+    let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
+    let learned = learned(&samples, &mut || Ok(())).unwrap();
+    let mut before = 0;
+    for bytes_max in [64, 200, 1 << 10, 5 << 10, 20 << 10, 60 << 10, 1 << 20] {
+        let schema = learned.schema(bytes_max, &mut || Ok(())).unwrap();
+        let stored = bytes::of(&schema);
+        assert!(stored.len() <= size(&schema), "{} {}", stored.len(), size(&schema));
+        assert!(size(&schema) <= bytes_max, "{} {bytes_max}", size(&schema));
+        assert!(bytes::schema(&stored).unwrap().is_some(), "{bytes_max}");
+        assert!(size(&schema) >= before, "more room is used");
+        before = size(&schema);
+    }
+    assert!(before > 60 << 10, "{before}");
+}
+
+#[test]
+fn the_same_samples_give_the_same_schemas() {
+    let documents = documents(1000, 500);
+    let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
+    let once = || {
+        let learned = learned(&samples, &mut || Ok(())).unwrap();
+        [1 << 10, 8 << 10, 64 << 10].map(|size| bytes::of(&learned.schema(size, &mut || Ok(())).unwrap()))
+    };
+    let first = once();
+    assert!((0..5).all(|_| once() == first));
+}
+
+#[test]
+fn whoever_waits_may_end_it_at_every_call() {
+    let documents = documents(2000, 300);
+    let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
+    // Ends it at the call of this number, and counts the calls.
+    let run = |last: usize| {
+        let calls = std::cell::Cell::new(0);
+        let mut proceed = || {
+            calls.set(calls.get() + 1);
+            if calls.get() == last { Err(Error::Interrupted) } else { Ok(()) }
+        };
+        let found = learned(&samples, &mut proceed)
+            .and_then(|learned| learned.schema(16 << 10, &mut proceed).map(drop));
+        (found, calls.get())
+    };
+    let (found, calls) = run(usize::MAX);
+    assert_eq!(found, Ok(()));
+    assert!(calls > 20, "{calls}");
+    for last in 1..=calls {
+        assert_eq!(run(last), (Err(Error::Interrupted), last));
+    }
+}
+
+#[test]
+fn samples_that_are_none_or_say_nothing_have_an_empty_schema() {
+    let numeric_without_bytes = [[1, 0, 0, 0x40], [0, 0, 0, 0x10]].concat();
+    for samples in [&[][..], &[&b""[..], b"abc"], &[&numeric_without_bytes[..]; 20]] {
+        let learned = learned(samples, &mut || Ok(())).unwrap();
+        let schema = learned.schema(1 << 10, &mut || Ok(())).unwrap();
+        assert!(schema.columns.len() <= 2 && schema.keys.is_empty() && schema.phrases.count() == 0);
+    }
+}

@@ -1,0 +1,323 @@
+//! Documents of every form, and payloads and schemas that nobody wrote.
+
+use pgshrink_testkit::{Rng, Seed};
+
+use super::finding::{Place, Step, find};
+use super::jsonb::{Node, Root, Stack, Writer, copy, root};
+use super::number::{Buffer, Number};
+use super::reading::{self, Scratch};
+use super::schema::Schema;
+use super::writing::{Remembered, Tables, Written, write};
+use super::{bytes, learning};
+
+const WORDS: [&str; 12] = [
+    "",
+    "a",
+    "id",
+    "name",
+    "größe",
+    "created_at",
+    "a rather long key with spaces",
+    "\u{1f600}",
+    "x1",
+    "x2",
+    "x3",
+    "type",
+];
+
+fn text(rng: &mut Rng) -> String {
+    match rng.below(7) {
+        0 => WORDS[rng.below(WORDS.len())].to_owned(),
+        1 => format!(
+            "2026-{:02}-{:02}T{:02}:00:{:02}Z",
+            1 + rng.below(12),
+            1 + rng.below(28),
+            rng.below(24),
+            rng.below(60)
+        ),
+        2 => format!("user-{}", rng.below(100_000)),
+        3 => "\u{0}\u{7f}ÿ".repeat(rng.below(9)),
+        4 => format!("the {} fox jumps over the {} dog", WORDS[rng.below(8)], rng.below(9)),
+        5 => format!("{:032x}", u128::from(rng.bits()) << 50),
+        _ => "lorem ipsum ".repeat(rng.below(60)),
+    }
+}
+
+fn value(rng: &mut Rng, writer: &mut Writer<'_>, depth: usize) {
+    match rng.below(if depth == 0 { 6 } else { 9 }) {
+        0 => writer.null().unwrap(),
+        1 => writer.bool(rng.below(2) == 0).unwrap(),
+        2 | 3 => writer.text(text(rng).as_bytes()).unwrap(),
+        4 | 5 => {
+            let mut buffer = Buffer::default();
+            let integer = i128::from(rng.bits()) >> rng.below(64);
+            let number = Number {
+                integer: if rng.below(3) == 0 { -integer } else { integer },
+                scale: rng.below(6) as u16,
+            };
+            number.write(&mut buffer).unwrap();
+            writer.number(buffer.bytes()).unwrap();
+        }
+        6 => {
+            let count = rng.below(40) / (1 + rng.below(9));
+            writer.begin_array(count).unwrap();
+            (0..count).for_each(|_| value(rng, writer, depth - 1));
+            writer.end().unwrap();
+        }
+        _ => object(rng, writer, depth),
+    }
+}
+
+fn object(rng: &mut Rng, writer: &mut Writer<'_>, depth: usize) {
+    let mut keys: Vec<String> =
+        WORDS.iter().filter(|_| rng.below(3) > 0).map(|key| (*key).to_owned()).collect();
+    if rng.below(9) == 0 {
+        keys.extend((0..rng.below(60)).map(|n| format!("rare{}", n * rng.below(1000))));
+    }
+    keys.sort_by(|left, right| (left.len(), left.as_bytes()).cmp(&(right.len(), right.as_bytes())));
+    keys.dedup();
+    writer.begin_object(keys.len()).unwrap();
+    keys.iter().for_each(|key| writer.text(key.as_bytes()).unwrap());
+    keys.iter().for_each(|_| value(rng, writer, depth.saturating_sub(1)));
+    writer.end().unwrap();
+}
+
+fn document(rng: &mut Rng) -> Vec<u8> {
+    written(|writer| match rng.below(12) {
+        0 => {
+            writer.begin_scalar().unwrap();
+            value(rng, writer, 0);
+            writer.end().unwrap();
+        }
+        1 => {
+            writer.begin_array(3).unwrap();
+            (0..3).for_each(|_| value(rng, writer, 2));
+            writer.end().unwrap();
+        }
+        _ => object(rng, writer, 4),
+    })
+}
+
+fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let (mut target, mut open) = (vec![0xaa; 1 << 20], Stack::default());
+    let mut writer = Writer::new(&mut target, &mut open);
+    write(&mut writer);
+    let len = writer.len();
+    target[..len].to_vec()
+}
+
+/// Documents, and a schema that knows a half of them.
+fn given(seed: u64) -> (Vec<Vec<u8>>, Schema) {
+    let mut rng = Seed(seed).rng();
+    let documents: Vec<Vec<u8>> = (0..400).map(|_| document(&mut rng)).collect();
+    let samples: Vec<&[u8]> = documents.iter().step_by(2).map(Vec::as_slice).collect();
+    let go_on = &mut || Ok(());
+    let schema = learning::learned(&samples, go_on).unwrap().schema(32 << 10, go_on).unwrap();
+    let stored = bytes::of(&schema);
+    (documents, bytes::schema(&stored).unwrap().unwrap())
+}
+
+/// A schema with what it takes to write, and to read.
+struct Both {
+    schema: Schema,
+    tables: Tables,
+    remembered: Remembered,
+    scratch: Scratch,
+    target: Vec<u8>,
+}
+
+impl Both {
+    fn new(mut schema: Schema) -> Both {
+        schema.prepare_keys().unwrap();
+        let tables = Tables::new(&schema).unwrap();
+        let (remembered, scratch) = (Remembered::default(), Scratch::default());
+        Both { schema, tables, remembered, scratch, target: Vec::new() }
+    }
+
+    fn write(&mut self, document: &[u8]) -> Option<(Vec<u8>, Written)> {
+        let (mut payload, room) = (Vec::new(), 2 * document.len() + 1024);
+        let Both { schema, tables, remembered, .. } = self;
+        let written = write(schema, tables, remembered, document, room, &mut payload).unwrap()?;
+        Some((payload, written))
+    }
+
+    fn payload(&mut self, document: &[u8]) -> Vec<u8> {
+        self.write(document).unwrap().0
+    }
+
+    fn read(&mut self, payload: &[u8], bytes_max: usize) -> Option<&[u8]> {
+        self.target.clear();
+        self.target.resize(bytes_max, 0xaa);
+        let len = reading::document(&self.schema, payload, &mut self.target, &mut self.scratch)?;
+        Some(&self.target[..len])
+    }
+}
+
+/// The value at a place.
+fn value_at(schema: &Schema, place: Place<'_>, bytes_max: usize) -> Option<Vec<u8>> {
+    let mut target = vec![0xaa; bytes_max];
+    let len = reading::at(schema, place, &mut target, &mut Scratch::default())?;
+    target.truncate(len);
+    Some(target)
+}
+
+#[test]
+fn every_document_comes_back_byte_for_byte() {
+    for seed in 0..8 {
+        let (documents, schema) = given(seed);
+        let untrained = Schema { columns: vec![super::schema::Column::ANY], ..Schema::default() };
+        for mut both in [Both::new(schema), Both::new(untrained)] {
+            for document in &documents {
+                let stored = both.payload(document);
+                assert_eq!(both.read(&stored, document.len()), Some(document.as_slice()), "{seed}");
+                assert_eq!(
+                    both.read(&stored, document.len() - 1),
+                    None,
+                    "it is longer than it is said to be"
+                );
+            }
+        }
+    }
+}
+
+fn each_path<'d>(node: Node<'d>, path: &mut Vec<Step<'d>>, found: &mut dyn FnMut(&[Step<'d>], Node<'d>)) {
+    found(path, node);
+    match node {
+        Node::Object(object) => {
+            for (key, value) in object.keys().zip(object.values()) {
+                path.push(Step::Key(key.unwrap()));
+                each_path(value.unwrap(), path, found);
+                path.pop();
+            }
+        }
+        Node::Array(array) => {
+            for (at, value) in (0..).zip(array.values()) {
+                path.push(Step::Index(if at % 2 == 0 { at } else { at - array.count() as i64 }));
+                each_path(value.unwrap(), path, found);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_value_is_found_by_its_path_and_nothing_else_is() {
+    for seed in 0..4 {
+        let (documents, schema) = given(seed);
+        let mut both = Both::new(schema);
+        for document in &documents {
+            let stored = both.payload(document);
+            let (Root::Container(node) | Root::Scalar(node)) = root(document).unwrap();
+            each_path(node, &mut Vec::new(), &mut |path, node| {
+                let place = find(&both.schema, &stored, path).unwrap().unwrap();
+                let is_container = matches!(node, Node::Array(_) | Node::Object(_));
+                let alone = written(|writer| {
+                    if !is_container {
+                        writer.begin_scalar().unwrap();
+                    }
+                    copy(node, writer).unwrap();
+                    if !is_container {
+                        writer.end().unwrap();
+                    }
+                });
+                assert_eq!(value_at(&both.schema, place, alone.len()), Some(alone), "{path:?}");
+                for step in [Step::Key(b"not there"), Step::Index(1 << 40), Step::Index(-(1 << 40))] {
+                    let longer = [path, &[step]].concat();
+                    assert!(find(&both.schema, &stored, &longer).unwrap().is_none(), "{path:?}");
+                }
+            });
+        }
+    }
+}
+
+/// One of the ways in which bytes are damaged.
+fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    let at = rng.below(bytes.len());
+    match rng.below(4) {
+        0 => bytes[at] = rng.below(256) as u8,
+        1 => bytes[at] ^= 1 << rng.below(8),
+        2 => bytes.insert(at, rng.below(256) as u8),
+        _ => bytes.truncate(at.max(1)),
+    }
+}
+
+#[test]
+fn payloads_that_nobody_wrote_are_damage_or_a_document_and_nothing_else() {
+    let mut rng = Seed(7).rng();
+    let (documents, schema) = given(1);
+    let mut both = Both::new(schema);
+    for document in &documents {
+        let mut stored = both.payload(document);
+        for _ in 0..20 {
+            damage(&mut rng, &mut stored);
+            if let Some(read) = both.read(&stored, document.len()) {
+                assert!(root(read).is_some());
+            }
+            for key in WORDS {
+                let path = [Step::Key(key.as_bytes()), Step::Index(0)];
+                if let Ok(Some(place)) = find(&both.schema, &stored, &path) {
+                    let _ = value_at(&both.schema, place, document.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_jsonb_that_the_server_would_not_write_so_is_not_written_or_comes_back() {
+    let mut rng = Seed(8).rng();
+    let (documents, schema) = given(3);
+    let mut both = Both::new(schema);
+    let mut written = 0;
+    for document in &documents {
+        for _ in 0..40 {
+            let mut other = document.clone();
+            damage(&mut rng, &mut other);
+            if let Some((payload, _)) = both.write(&other) {
+                written += 1;
+                assert_eq!(both.read(&payload, other.len()), Some(other.as_slice()));
+            }
+        }
+    }
+    assert!(written > 1000, "{written}");
+}
+
+#[test]
+fn a_payload_has_no_more_bytes_than_there_is_room_for() {
+    let (documents, schema) = given(4);
+    let mut both = Both::new(schema);
+    for document in documents.iter().step_by(20) {
+        let whole = both.payload(document);
+        for room in (0..whole.len()).step_by(1 + whole.len() / 100) {
+            let mut payload = b"before".to_vec();
+            let Both { schema, tables, remembered, .. } = &mut both;
+            let written = write(schema, tables, remembered, document, room, &mut payload).unwrap();
+            assert!(written.is_none() && payload.len() <= 6 + room && payload.starts_with(b"before"));
+        }
+    }
+}
+
+#[test]
+fn schemas_that_nobody_wrote_are_none_or_one_that_can_be_used() {
+    let mut rng = Seed(9).rng();
+    let (documents, schema) = given(2);
+    let stored = bytes::of(&schema);
+    for end in 0..stored.len() {
+        assert!(bytes::schema(&stored[..end]).unwrap().is_none(), "cut off at {end}");
+    }
+    let mut used = 0;
+    for _ in 0..2000 {
+        let mut stored = stored.clone();
+        damage(&mut rng, &mut stored);
+        let Some(schema) = bytes::schema(&stored).unwrap() else { continue };
+        used += 1;
+        let mut both = Both::new(schema);
+        for document in documents.iter().step_by(40) {
+            if let Some((payload, _)) = both.write(document) {
+                let _ = both.read(&payload, document.len());
+            }
+        }
+    }
+    assert!(used > 100, "{used}");
+}

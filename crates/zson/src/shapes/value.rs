@@ -1,0 +1,369 @@
+//! A document that is read in place: its values, by their paths.
+
+use super::blocks::Blocks;
+use super::finding::{Damage, Elements, Place, Step, next};
+use super::jsonb::Node;
+use super::number::{Buffer, Number, integer};
+use super::phrases::{PADDING, PHRASE_BYTES_MAX};
+use super::reading::{self, Rest, Scratch, decimal};
+use super::schema::{BYTES, FALSE, Kind, NULL, TRUE, What};
+use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT};
+use super::{Reader, schema};
+use crate::dictionary::DictionaryId;
+use crate::error::Error;
+use crate::memory;
+
+/// A document that is stored by its shape, verified as far as it is read.
+#[derive(Copy, Clone, Debug)]
+pub struct View<'a> {
+    reader: &'a Reader,
+    payload: &'a [u8],
+    /// Which of its bytes are there, if not all.
+    blocks: Option<&'a Blocks>,
+    raw_len: usize,
+    dictionary: DictionaryId,
+}
+
+/// A value of a document.
+#[derive(Copy, Clone, Debug)]
+pub struct Value<'a> {
+    place: Place<'a>,
+}
+
+/// What a value is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Type {
+    /// null
+    Null,
+    /// true or false
+    Bool(bool),
+    /// A number.
+    Number,
+    /// A string.
+    Text,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+/// What [`View::text`] has written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Text {
+    /// Nothing: the value is null.
+    Null,
+    /// The text of a string, a number, true or false.
+    Written,
+    /// A numeric with its four-byte header, whose text the server knows.
+    Numeric,
+    /// Nothing: it is an array or an object.
+    Container,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        reader: &'a Reader,
+        (payload, blocks): (&'a [u8], Option<&'a Blocks>),
+        raw_len: usize,
+        dictionary: DictionaryId,
+    ) -> View<'a> {
+        View { reader, payload, blocks, raw_len, dictionary }
+    }
+
+    /// Bytes of the document, and of any value of it as a document, at most.
+    pub fn raw_len(&self) -> usize {
+        self.raw_len
+    }
+
+    /// The document itself.
+    #[inline]
+    pub fn root(&self) -> Result<Value<'a>, Error> {
+        let root = Place::of(self.payload, self.blocks);
+        root.map(|place| Value { place }).ok_or_else(|| self.damage())
+    }
+
+    /// One step on; none if there is no such value.
+    #[inline]
+    pub fn next(&self, value: Value<'a>, step: Step<'_>) -> Result<Option<Value<'a>>, Error> {
+        match next(&self.reader.schema, self.blocks, value.place, step) {
+            Ok(found) => Ok(found.map(|place| Value { place })),
+            Err(Damage) => Err(self.damage()),
+        }
+    }
+
+    /// What a value is.
+    #[inline]
+    pub fn type_of(&self, value: Value<'_>) -> Result<Type, Error> {
+        self.type_of_place(value.place).ok_or_else(|| self.damage())
+    }
+
+    /// Appends the text of a value to `out`, as `->>` gives it.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`], [`Error::Memory`].
+    pub fn text(&self, value: Value<'_>, out: &mut Vec<u8>) -> Result<Text, Error> {
+        let start = out.len();
+        let (text, len) = self.text_from(value, out, start)?;
+        out.truncate(start + len);
+        Ok(text)
+    }
+
+    /// The same into the beginning of a buffer, whatever is in it; returns the text's length as well. What is behind it means
+    /// nothing, and saves clearing the buffer for the next text.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`], [`Error::Memory`].
+    #[inline]
+    pub fn text_into(&self, value: Value<'_>, buffer: &mut Vec<u8>) -> Result<(Text, usize), Error> {
+        self.text_from(value, buffer, 0)
+    }
+
+    /// Writes a text from `start` on. Returns its length.
+    #[inline]
+    fn text_from(&self, value: Value<'_>, out: &mut Vec<u8>, start: usize) -> Result<(Text, usize), Error> {
+        value.place.touch(self.blocks).ok_or_else(|| self.damage())?;
+        let text = match self.type_of(value)? {
+            Type::Null => Text::Null,
+            Type::Array | Type::Object => Text::Container,
+            Type::Text => {
+                let len = self.string(value.place, out, start)?.ok_or_else(|| self.damage())?;
+                return Ok((Text::Written, len));
+            }
+            Type::Bool(value) => {
+                out.truncate(start);
+                memory::append(out, if value { b"true" } else { b"false" })?;
+                Text::Written
+            }
+            Type::Number => {
+                out.truncate(start);
+                self.number(value.place, out)?
+            }
+        };
+        let is_written = matches!(text, Text::Written | Text::Numeric);
+        Ok((text, if is_written { out.len() - start } else { 0 }))
+    }
+
+    /// Writes a value, as a document, to the beginning of `target`, which has at least [`raw_len`](Self::raw_len) bytes.
+    /// Returns its length.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`].
+    pub fn document(
+        &self,
+        value: Value<'_>,
+        target: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<usize, Error> {
+        value.place.touch(self.blocks).ok_or_else(|| self.damage())?;
+        reading::at(&self.reader.schema, value.place, target, scratch).ok_or_else(|| self.damage())
+    }
+
+    /// Whether an object has a key, or an array a string, of this text; a string alone counts as an array of it.
+    ///
+    /// # Errors
+    /// [`Error::Shapes`], [`Error::Memory`].
+    pub fn has(&self, text: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
+        let root = self.root()?;
+        match self.type_of(root)? {
+            Type::Object => Ok(self.next(root, Step::Key(text))?.is_some()),
+            Type::Array => {
+                let elements = Elements::of(&self.reader.schema, self.blocks, root.place);
+                let mut elements = elements.map_err(|Damage| self.damage())?;
+                while let Some(place) = elements.next().map_err(|Damage| self.damage())? {
+                    if self.is_text(Value { place }, text, scratch)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            _ => self.is_text(root, text, scratch),
+        }
+    }
+
+    fn is_text(&self, value: Value<'_>, text: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
+        scratch.clear();
+        let is_text = self.type_of(value)? == Type::Text;
+        Ok(is_text && self.text(value, scratch)? == Text::Written && scratch == text)
+    }
+
+    #[cold]
+    fn damage(&self) -> Error {
+        if self.blocks.is_some_and(|blocks| blocks.missing().is_some()) {
+            return Error::Missing;
+        }
+        Error::Shapes { dictionary: self.dictionary, payload_len: self.payload.len(), raw_len: self.raw_len }
+    }
+
+    #[inline]
+    fn type_of_place(&self, place: Place<'_>) -> Option<Type> {
+        let Place::Value { column, token, stored } = place else {
+            return Some(match place {
+                Place::Node(node) => type_of_node(node),
+                _ => Type::Object,
+            });
+        };
+        let column = self.reader.schema.column(column)?;
+        Some(match token {
+            NULL => Type::Null,
+            TRUE => Type::Bool(true),
+            FALSE => Type::Bool(false),
+            schema::ABSENT => return None,
+            BYTES.. if stored.is_any || matches!(column.kind, Kind::Any) => {
+                match self.first_byte(stored.bytes)? {
+                    ANY_CODES | ANY_TEXT => Type::Text,
+                    ANY_INTEGER | ANY_NUMERIC => Type::Number,
+                    ANY_ARRAY => Type::Array,
+                    ANY_OBJECT => Type::Object,
+                    _ => return None,
+                }
+            }
+            BYTES.. => match column.kind {
+                Kind::Any => return None,
+                Kind::Text | Kind::Form(_) => Type::Text,
+                Kind::Number { .. } | Kind::Decimal => Type::Number,
+                Kind::Array { .. } => Type::Array,
+                Kind::Record(_) => Type::Object,
+            },
+            value => {
+                let value = column.values.get(usize::from(value))?;
+                match value.what {
+                    What::Text => Type::Text,
+                    What::Number => Type::Number,
+                    What::Container => type_of_node(super::jsonb::container(&value.bytes)?),
+                }
+            }
+        })
+    }
+
+    fn first_byte(&self, bytes: &[u8]) -> Option<u8> {
+        Rest { bytes, blocks: self.blocks }.byte()
+    }
+
+    /// Writes a string from `start` on. Returns its length; `Ok(None)`: damage.
+    #[inline]
+    fn string(&self, place: Place<'_>, out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
+        let (column, token, stored) = match place {
+            Place::Value { column, token, stored } => (column, token, stored),
+            Place::Node(Node::Text(text)) => return put(text, out, start).map(Some),
+            _ => return Ok(None),
+        };
+        let Some(column) = self.reader.schema.column(column) else { return Ok(None) };
+        match (&column.kind, token) {
+            (kind, BYTES..) if stored.is_any || matches!(kind, Kind::Any) => {
+                match stored.bytes.split_first() {
+                    Some((&ANY_CODES, codes)) => self.codes(codes, out, start),
+                    Some((&ANY_TEXT, text)) if text.len() <= self.raw_len => put(text, out, start).map(Some),
+                    _ => Ok(None),
+                }
+            }
+            (Kind::Text, BYTES..) => self.codes(stored.bytes, out, start),
+            (Kind::Form(template), BYTES..) => {
+                out.truncate(start);
+                memory::reserve(out, template.text_len_max())?;
+                Ok(template.decode(stored.bytes, out).map(|()| out.len() - start))
+            }
+            (_, token) => match column.values.get(usize::from(token)) {
+                Some(value) => put(&value.bytes, out, start).map(Some),
+                None => Ok(None),
+            },
+        }
+    }
+
+    #[inline]
+    fn codes(&self, codes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
+        // Room for a copy of fixed length behind the last phrase.
+        let most = self.raw_len.min(codes.len().saturating_mul(PHRASE_BYTES_MAX));
+        make_room(out, start + most + PADDING)?;
+        let decoded = self.reader.schema.phrases.decode_into(codes, &mut out[start..]);
+        Ok(decoded.filter(|length| *length <= most))
+    }
+
+    /// Appends a number.
+    fn number(&self, place: Place<'_>, out: &mut Vec<u8>) -> Result<Text, Error> {
+        match self.number_at(place).ok_or_else(|| self.damage())? {
+            Found::Number(number) => {
+                memory::reserve(out, TEXT_OF_NUMBER_MAX)?;
+                number.push_text(out);
+                Ok(Text::Written)
+            }
+            Found::Numeric(numeric) => {
+                memory::append(out, numeric)?;
+                Ok(Text::Numeric)
+            }
+        }
+    }
+
+    fn number_at<'n>(&self, place: Place<'n>) -> Option<Found<'n>>
+    where
+        'a: 'n,
+    {
+        let (column, token, stored) = match place {
+            Place::Value { column, token, stored } => (column, token, stored),
+            Place::Node(Node::Number(numeric)) => return Some(Found::of(numeric)),
+            _ => return None,
+        };
+        let column = self.reader.schema.column(column)?;
+        let number = match (&column.kind, token) {
+            (kind, BYTES..) if stored.is_any || matches!(kind, Kind::Any) => {
+                match stored.bytes.split_first()? {
+                    (&ANY_INTEGER, bytes) => decimal(bytes)?,
+                    (&ANY_NUMERIC, numeric) => return Some(Found::of(numeric)),
+                    _ => return None,
+                }
+            }
+            (Kind::Number { scale, base }, BYTES..) => {
+                Number { integer: integer(stored.bytes)?.checked_add(*base)?, scale: *scale }
+            }
+            (Kind::Decimal, BYTES..) => decimal(stored.bytes)?,
+            (_, token) => return Some(Found::of(&column.values.get(usize::from(token))?.bytes)),
+        };
+        // One that a numeric cannot be is no number either.
+        number.write(&mut Buffer::default())?;
+        Some(Found::Number(number))
+    }
+}
+
+/// Writes bytes from `start` on. Returns how many.
+fn put(bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize, Error> {
+    make_room(out, start + bytes.len())?;
+    out[start..start + bytes.len()].copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// Makes a buffer at least so long.
+#[inline]
+fn make_room(out: &mut Vec<u8>, len: usize) -> Result<(), Error> {
+    if out.len() < len {
+        let more = len - out.len();
+        memory::reserve(out, more)?;
+        out.resize(len, 0);
+    }
+    Ok(())
+}
+
+enum Found<'n> {
+    Number(Number),
+    Numeric(&'n [u8]),
+}
+
+impl<'n> Found<'n> {
+    fn of(numeric: &'n [u8]) -> Found<'n> {
+        Number::of(numeric).map_or(Found::Numeric(numeric), Found::Number)
+    }
+}
+
+/// A sign, the digits of an `i128`, a point, and zeros between the two.
+const TEXT_OF_NUMBER_MAX: usize = 96;
+
+fn type_of_node(node: Node<'_>) -> Type {
+    match node {
+        Node::Null => Type::Null,
+        Node::Bool(value) => Type::Bool(value),
+        Node::Number(_) => Type::Number,
+        Node::Text(_) => Type::Text,
+        Node::Array(_) => Type::Array,
+        Node::Object(_) => Type::Object,
+    }
+}

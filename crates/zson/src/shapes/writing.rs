@@ -1,0 +1,595 @@
+//! Documents into payloads.
+//!
+//! ```text
+//!  value       a token, and what the token says that there is
+//!  record      the number of its shape, from 1 | a token for each slot | what the tokens say, in the same order
+//!  other       0 | how many keys | keys | a token for each value | what the tokens say
+//!  array       how many elements | a token for each | what the tokens say
+//! ```
+//!
+//! Invariants:
+//! 1. A payload grows only where [`Out`] has said that there is room, so nothing is allocated for it.
+//! 2. What is remembered of a set of keys is a guess: an object that does not fit its shape gets another.
+
+use super::index::{Index, hash_of, mix};
+use super::jsonb::{Container, Node, Root, container, root};
+use super::matching::Matcher;
+use super::number::{Number, SCALE_MAX, push_integer};
+use super::schema::{
+    ABSENT, BYTES, Column, ColumnIndex, FALSE, KeyIndex, Kind, LONG, Member, NULL, Record, Schema, Shape,
+    TRUE, Value, What,
+};
+use crate::error::Error;
+use crate::memory;
+
+/// Containers in containers at most; documents that are deeper are stored in another way.
+pub(super) const DEPTH_MAX: usize = 64;
+/// Sets of keys whose shape is remembered; a power of two.
+const REMEMBERED: usize = 1 << 12;
+
+/// What a value of any kind begins with.
+pub(super) const ANY_CODES: u8 = 1;
+pub(super) const ANY_TEXT: u8 = 2;
+pub(super) const ANY_INTEGER: u8 = 3;
+pub(super) const ANY_NUMERIC: u8 = 4;
+pub(super) const ANY_ARRAY: u8 = 5;
+pub(super) const ANY_OBJECT: u8 = 6;
+
+/// What writing needs of a schema besides the schema.
+#[derive(Debug)]
+pub(super) struct Tables {
+    matcher: Matcher,
+    keys: Index,
+    /// Column and number of a value, as [`number_of`] has it.
+    values: Index,
+    /// Of each column: a bit for each length, modulo 64, that a frequent value has.
+    lengths: Vec<u64>,
+    /// Of each column: a bit for each key, by its hash, whose objects are inside any of its shapes.
+    inside: Vec<u64>,
+}
+
+/// Shapes of sets of keys that were met, of any schemas.
+#[derive(Default, Debug)]
+pub(crate) struct Remembered {
+    /// By the lower bits of a hash: the hash, and the number of a shape from 1; 0 for none.
+    slots: Vec<(u64, u32)>,
+}
+
+/// What was written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Written {
+    /// The document itself is an object of none of the shapes.
+    pub(super) is_strange: bool,
+}
+
+fn number_of(column: ColumnIndex, value: usize) -> u32 {
+    u32::from(column) << 8 | value as u32
+}
+
+/// The keys of objects inside a column's shapes, as bits.
+fn inside_of(schema: &Schema, column: &Column) -> u64 {
+    fn of_shape(schema: &Schema, shape: &Shape) -> u64 {
+        shape.members().iter().fold(0, |bits, member| match member {
+            Member::Slot { .. } => bits,
+            Member::Object { key, shape } => {
+                let own =
+                    schema.keys.get(usize::from(*key)).map_or(0, |key| bit_of(hash_of(0, key) as usize));
+                bits | own | of_shape(schema, shape)
+            }
+        })
+    }
+    match &column.kind {
+        Kind::Record(record) => record.shapes.iter().fold(0, |bits, shape| bits | of_shape(schema, shape)),
+        _ => 0,
+    }
+}
+
+fn bit_of(length: usize) -> u64 {
+    1 << (length % 64)
+}
+
+fn seed_of(column: ColumnIndex, what: What) -> u64 {
+    u64::from(column) << 2 | what as u64
+}
+
+impl Tables {
+    pub(super) fn new(schema: &Schema) -> Result<Tables, Error> {
+        let keys = schema.key_index()?;
+        let count = schema.columns.iter().map(|column| column.values.len()).sum();
+        let mut values = Index::with_room_for(count)?;
+        for (column, of) in (0..).zip(&schema.columns) {
+            for (at, Value { what, bytes }) in of.values.iter().enumerate() {
+                values.insert(hash_of(seed_of(column, *what), bytes), number_of(column, at));
+            }
+        }
+        let lengths_of = |column: &Column| {
+            column.values.iter().fold(0, |lengths, value| lengths | bit_of(value.bytes.len()))
+        };
+        let lengths = memory::collect(schema.columns.iter().map(lengths_of))?;
+        let inside = memory::collect(schema.columns.iter().map(|column| inside_of(schema, column)))?;
+        Ok(Tables { lengths, inside, matcher: Matcher::new(&schema.phrases)?, keys, values })
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory_size(&self) -> usize {
+        self.matcher.memory_size()
+            + self.keys.memory_size()
+            + self.values.memory_size()
+            + (self.lengths.capacity() + self.inside.capacity()) * size_of::<u64>()
+    }
+}
+
+impl Remembered {
+    /// The number of a shape from 1, or 0.
+    fn get(&self, hash: u64) -> Option<u32> {
+        let (known, shape) = *self.slots.get(hash as usize % REMEMBERED)?;
+        (known == hash).then_some(shape)
+    }
+
+    fn put(&mut self, hash: u64, shape: u32) {
+        if let Some(slot) = self.slots.get_mut(hash as usize % REMEMBERED) {
+            *slot = (hash, shape);
+        }
+    }
+
+    /// Makes room, once.
+    fn prepare(&mut self) -> Result<(), Error> {
+        if self.slots.is_empty() {
+            memory::reserve_exact(&mut self.slots, REMEMBERED)?;
+            self.slots.resize(REMEMBERED, (0, 0));
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory_size(&self) -> usize {
+        self.slots.capacity() * size_of::<(u64, u32)>()
+    }
+}
+
+/// Appends the payload of a document to `out`. `Ok(None)`: it is no jsonb, nested too deeply, or its payload would be
+/// longer than `room`; what was appended means nothing.
+///
+/// # Errors
+/// [`Error::Memory`].
+pub(super) fn write(
+    schema: &Schema,
+    tables: &Tables,
+    remembered: &mut Remembered,
+    jsonb: &[u8],
+    room: usize,
+    out: &mut Vec<u8>,
+) -> Result<Option<Written>, Error> {
+    remembered.prepare()?;
+    memory::reserve(out, room)?;
+    let most = out.len() + room;
+    let mut out = Out { bytes: out, most };
+    let mut writing = Writing { schema, tables, remembered, written: Written { is_strange: false } };
+    Ok(writing.document(jsonb, &mut out).map(|()| writing.written))
+}
+
+/// A payload on its way.
+struct Out<'o> {
+    bytes: &'o mut Vec<u8>,
+    /// Bytes at most, for which there is memory.
+    most: usize,
+}
+
+impl Out<'_> {
+    /// Whether so many bytes more fit.
+    #[inline]
+    fn has_room(&self, more: usize) -> Option<()> {
+        (self.bytes.len().checked_add(more)? <= self.most).then_some(())
+    }
+
+    fn push(&mut self, byte: u8) -> Option<()> {
+        self.has_room(1)?;
+        self.bytes.push(byte);
+        Some(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Option<()> {
+        self.has_room(bytes.len())?;
+        self.bytes.extend_from_slice(bytes);
+        Some(())
+    }
+
+    fn varint(&mut self, value: usize) -> Option<()> {
+        self.has_room(VARINT_MAX)?;
+        push_varint(value, self.bytes);
+        Some(())
+    }
+
+    fn integer(&mut self, integer: i128) -> Option<()> {
+        self.has_room(size_of::<i128>())?;
+        push_integer(integer, self.bytes);
+        Some(())
+    }
+
+    /// Room for tokens, all of them `token`. Returns where they begin.
+    fn tokens(&mut self, count: usize, token: u8) -> Option<usize> {
+        self.has_room(count)?;
+        let start = self.bytes.len();
+        self.bytes.resize(start + count, token);
+        Some(start)
+    }
+
+    /// Puts a number before what is behind `start`.
+    fn insert_varint(&mut self, start: usize, value: usize) -> Option<()> {
+        let end = self.bytes.len();
+        self.varint(value)?;
+        let moved = self.bytes.len() - end;
+        self.bytes.get_mut(start..)?.rotate_right(moved);
+        Some(())
+    }
+}
+
+/// LEB128 of a `u32`.
+const VARINT_MAX: usize = 5;
+
+struct Writing<'w> {
+    schema: &'w Schema,
+    tables: &'w Tables,
+    remembered: &'w mut Remembered,
+    written: Written,
+}
+
+impl Writing<'_> {
+    fn document(&mut self, jsonb: &[u8], out: &mut Out<'_>) -> Option<()> {
+        let node = match root(jsonb)? {
+            Root::Container(node) => node,
+            Root::Scalar(node) => {
+                let (Node::Array(wrapped) | Node::Object(wrapped)) = container(jsonb)? else { return None };
+                wrapped.is_canonical_scalar().then_some(())?;
+                node
+            }
+        };
+        let at = out.tokens(1, 0)?;
+        let token = self.value(Some(0), node, DEPTH_MAX, out)?;
+        *out.bytes.get_mut(at)? = token;
+        Some(())
+    }
+
+    /// Appends what the token that is returned says that there is.
+    fn value(
+        &mut self,
+        column: Option<ColumnIndex>,
+        node: Node<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<u8> {
+        let (what, bytes) = match node {
+            Node::Null => return Some(NULL),
+            Node::Bool(true) => return Some(TRUE),
+            Node::Bool(false) => return Some(FALSE),
+            Node::Text(text) => (What::Text, text),
+            Node::Number(numeric) => (What::Number, numeric),
+            Node::Array(of) | Node::Object(of) => (What::Container, of.bytes()),
+        };
+        let schema = self.schema;
+        let of = column.and_then(|column| schema.columns.get(usize::from(column)));
+        if let (Some(column), Some(of)) = (column, of)
+            && let Some(token) = self.frequent(column, &of.values, what, bytes)
+        {
+            return Some(token);
+        }
+        let start = out.bytes.len();
+        let kind = of.map_or(&Kind::Any, |of| &of.kind);
+        let is_of_kind = self.of_kind(kind, column, node, depth, out)?;
+        if !is_of_kind {
+            out.bytes.truncate(start);
+            self.any(node, depth, out)?;
+        }
+        let is_any = !is_of_kind && !matches!(kind, Kind::Any);
+        let length = out.bytes.len() - start;
+        if !is_any && length < usize::from(LONG - BYTES) {
+            return Some(BYTES + length as u8);
+        }
+        out.insert_varint(start, length << 1 | usize::from(is_any))?;
+        Some(LONG)
+    }
+
+    /// The token of a value that is one of the column's frequent ones.
+    fn frequent(&self, column: ColumnIndex, values: &[Value], what: What, bytes: &[u8]) -> Option<u8> {
+        if self.tables.lengths.get(usize::from(column)).is_none_or(|known| known & bit_of(bytes.len()) == 0) {
+            return None;
+        }
+        let is_it = |number: u32| {
+            number >> 8 == u32::from(column)
+                && values
+                    .get((number & 0xff) as usize)
+                    .is_some_and(|value| value.what == what && value.bytes == bytes)
+        };
+        let number = self.tables.values.find(hash_of(seed_of(column, what), bytes), is_it)?;
+        Some(number as u8)
+    }
+
+    /// Appends a value of the column's kind; false if it is none, and what was appended is to be taken back.
+    fn of_kind(
+        &mut self,
+        kind: &Kind,
+        column: Option<ColumnIndex>,
+        node: Node<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<bool> {
+        Some(match (kind, node) {
+            (Kind::Text, Node::Text(text)) => self.codes(text, out)? <= text.len() + 1,
+            (Kind::Form(template), Node::Text(text)) => {
+                // Its runs are no longer than they were, and an integer comes behind them.
+                out.has_room(text.len() + size_of::<i128>())?;
+                template.encode(text, out.bytes)
+            }
+            (Kind::Number { scale, base }, Node::Number(numeric)) => match Number::of(numeric) {
+                Some(number) if number.scale == *scale => match number.integer.checked_sub(*base) {
+                    Some(integer) => {
+                        out.integer(integer)?;
+                        true
+                    }
+                    None => false,
+                },
+                _ => false,
+            },
+            (Kind::Decimal, Node::Number(numeric)) => decimal(numeric, out)?,
+            (Kind::Array { elements }, Node::Array(array)) => {
+                self.array(Some(*elements), array, depth, out)?;
+                true
+            }
+            (Kind::Record(record), Node::Object(object)) => {
+                self.record(column.unwrap_or(0), record, object, depth, out)?;
+                true
+            }
+            _ => false,
+        })
+    }
+
+    /// Appends the codes of a text. Returns how many bytes they are.
+    fn codes(&self, text: &[u8], out: &mut Out<'_>) -> Option<usize> {
+        out.has_room(2 * text.len())?;
+        let start = out.bytes.len();
+        self.tables.matcher.encode(&self.schema.phrases, text, out.bytes);
+        Some(out.bytes.len() - start)
+    }
+
+    /// A value with a byte that says what it is.
+    fn any(&mut self, node: Node<'_>, depth: usize, out: &mut Out<'_>) -> Option<()> {
+        let start = out.bytes.len();
+        match node {
+            Node::Text(text) => {
+                out.push(ANY_CODES)?;
+                if self.codes(text, out)? > text.len() {
+                    out.bytes.truncate(start);
+                    out.push(ANY_TEXT)?;
+                    out.append(text)?;
+                }
+            }
+            Node::Number(numeric) => {
+                out.push(ANY_INTEGER)?;
+                if !decimal(numeric, out)? {
+                    out.bytes.truncate(start);
+                    out.push(ANY_NUMERIC)?;
+                    out.append(numeric)?;
+                }
+            }
+            Node::Array(array) => {
+                out.push(ANY_ARRAY)?;
+                self.array(None, array, depth, out)?;
+            }
+            Node::Object(object) => {
+                out.push(ANY_OBJECT)?;
+                self.other(None, object, depth, out)?;
+            }
+            Node::Null | Node::Bool(_) => return None,
+        }
+        Some(())
+    }
+
+    fn array(
+        &mut self,
+        elements: Option<ColumnIndex>,
+        array: Container<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        array.is_canonical().then_some(())?;
+        out.varint(array.count())?;
+        let tokens = out.tokens(array.count(), 0)?;
+        for (at, element) in (tokens..).zip(array.values()) {
+            let token = self.value(elements, element?, depth, out)?;
+            *out.bytes.get_mut(at)? = token;
+        }
+        Some(())
+    }
+
+    fn record(
+        &mut self,
+        column: ColumnIndex,
+        record: &Record,
+        object: Container<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<()> {
+        object.is_canonical().then_some(())?;
+        let inside = self.tables.inside.get(usize::from(column)).copied().unwrap_or(0);
+        let hash = hash_of_keys(object, inside, DEPTH_MAX, mix(self.schema.seed, column.into()))?;
+        let start = out.bytes.len();
+        let remembered = self.remembered.get(hash);
+        if let Some(number @ 1..) = remembered {
+            if self.shaped(record, number, object, depth, out)? {
+                return Some(());
+            }
+            // Other keys have the same hash.
+            out.bytes.truncate(start);
+        }
+        if remembered != Some(0) {
+            let number = self.best_shape(record, object).map_or(0, |at| at as u32 + 1);
+            self.remembered.put(hash, number);
+            if number > 0 && self.shaped(record, number, object, depth, out)? {
+                return Some(());
+            }
+            out.bytes.truncate(start);
+        }
+        self.written.is_strange |= column == 0 && depth == DEPTH_MAX;
+        self.other(Some(record), object, depth, out)
+    }
+
+    /// Appends an object of the shape of this number, from 1. False: it does not fit.
+    fn shaped(
+        &mut self,
+        record: &Record,
+        number: u32,
+        object: Container<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<bool> {
+        let Some(shape) = record.shapes.get(number as usize - 1) else { return Some(false) };
+        out.varint(number as usize)?;
+        let mut token = out.tokens(shape.slots(), ABSENT)?;
+        self.members(shape, object, depth.checked_sub(1)?, &mut token, out)
+    }
+
+    /// The members of an object; false if it has others.
+    fn members(
+        &mut self,
+        shape: &Shape,
+        object: Container<'_>,
+        depth: usize,
+        token: &mut usize,
+        out: &mut Out<'_>,
+    ) -> Option<bool> {
+        let mut pairs = object.keys().zip(object.values()).peekable();
+        let schema = self.schema;
+        for member in shape.members() {
+            let key = schema.keys.get(usize::from(member.key()))?;
+            let Some((_, node)) = pairs.next_if(|(found, _)| *found == Some(key)) else {
+                *token += member.slots();
+                continue;
+            };
+            match (member, node?) {
+                (Member::Slot { column, .. }, node) => {
+                    let written = self.value(Some(*column), node, depth, out)?;
+                    *out.bytes.get_mut(*token)? = written;
+                    *token += 1;
+                }
+                (Member::Object { shape, .. }, Node::Object(object)) if object.count() > 0 => {
+                    object.is_canonical().then_some(())?;
+                    if !self.members(shape, object, depth.checked_sub(1)?, token, out)? {
+                        return Some(false);
+                    }
+                }
+                (Member::Object { .. }, _) => return Some(false),
+            }
+        }
+        Some(pairs.next().is_none())
+    }
+
+    /// The shape that fits an object best.
+    fn best_shape(&self, record: &Record, object: Container<'_>) -> Option<usize> {
+        let fitting = |(index, shape): (usize, &Shape)| {
+            let can_fit = shape.members().len() >= object.count();
+            Some((can_fit.then(|| self.absent(shape, object))??, index))
+        };
+        let (absent, index) = record.shapes.iter().enumerate().filter_map(fitting).min()?;
+        // Without a shape each key takes a byte or two.
+        (absent <= object.count() + object.count() / 2 + 1).then_some(index)
+    }
+
+    /// Slots without a value if an object has this shape. None: it has other members.
+    fn absent(&self, shape: &Shape, object: Container<'_>) -> Option<usize> {
+        let mut pairs = object.keys().zip(object.values()).peekable();
+        let mut absent = 0;
+        for member in shape.members() {
+            let key = self.schema.keys.get(usize::from(member.key()))?;
+            let Some((_, node)) = pairs.next_if(|(found, _)| *found == Some(key)) else {
+                absent += member.slots();
+                continue;
+            };
+            match (member, node?) {
+                (Member::Slot { .. }, _) => {}
+                // Without any key it would be absent.
+                (Member::Object { shape, .. }, Node::Object(object)) if object.count() > 0 => {
+                    absent += self.absent(shape, object)?;
+                }
+                (Member::Object { .. }, _) => return None,
+            }
+        }
+        pairs.next().is_none().then_some(absent)
+    }
+
+    /// An object with its keys.
+    fn other(
+        &mut self,
+        record: Option<&Record>,
+        object: Container<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        if record.is_some() {
+            out.push(0)?;
+        } else {
+            object.is_canonical().then_some(())?;
+        }
+        out.varint(object.count())?;
+        for key in object.keys() {
+            let key = key?;
+            match self.key(key) {
+                Some(index) => out.varint(usize::from(index) + 1)?,
+                None => {
+                    out.push(0)?;
+                    out.varint(key.len())?;
+                    out.append(key)?;
+                }
+            }
+        }
+        let tokens = out.tokens(object.count(), 0)?;
+        for (at, (key, value)) in (tokens..).zip(object.keys().zip(object.values())) {
+            let column = record.and_then(|record| record.child(self.key(key?)?));
+            let token = self.value(column, value?, depth, out)?;
+            *out.bytes.get_mut(at)? = token;
+        }
+        Some(())
+    }
+
+    fn key(&self, key: &[u8]) -> Option<KeyIndex> {
+        self.schema.key(&self.tables.keys, key)
+    }
+}
+
+/// Appends a number with its decimals in front; false if that takes more than an integer.
+fn decimal(numeric: &[u8], out: &mut Out<'_>) -> Option<bool> {
+    let Some(number) = Number::of(numeric).filter(|number| number.scale <= SCALE_MAX) else {
+        return Some(false);
+    };
+    out.push(number.scale as u8)?;
+    out.integer(number.integer)?;
+    Some(true)
+}
+
+/// Of the keys of an object, and of the objects in it that may be inside its shape.
+fn hash_of_keys(object: Container<'_>, inside: u64, depth: usize, mut hash: u64) -> Option<u64> {
+    let depth = depth.checked_sub(1)?;
+    if inside == 0 {
+        return object.keys().try_fold(hash, |hash, key| Some(mix(hash, hash_of(0, key?))));
+    }
+    for (key, value) in object.keys().zip(object.values()) {
+        let own = hash_of(0, key?);
+        hash = mix(hash, own);
+        if let Node::Object(object) = value?
+            && inside & bit_of(own as usize) != 0
+        {
+            hash = mix(hash_of_keys(object, inside, depth, mix(hash, 1))?, 2);
+        }
+    }
+    Some(hash)
+}
+
+/// LEB128.
+pub(super) fn push_varint(mut value: usize, out: &mut Vec<u8>) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

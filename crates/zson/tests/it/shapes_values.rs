@@ -1,0 +1,179 @@
+//! Values that are read in place are those of the document.
+
+use pgshrink_testkit::seed::Seed;
+use pgshrink_zson::datum::Method;
+use pgshrink_zson::shapes::{Scratch, Step, Text, Value, View};
+use pgshrink_zson::{Codec, ReadingDictionary, WritingDictionary};
+
+use crate::fixtures::{current, encode, reading, shaped_always, writing};
+use crate::jsonb::{Tree, numeric, object, text};
+use crate::records::{any_object, anything, measurement, order};
+
+fn both() -> (WritingDictionary, ReadingDictionary) {
+    (writing(1, shaped_always(), Codec::shapes()), reading(1, shaped_always()))
+}
+
+/// Calls `look` with the document's datum as a view, if it is stored by its shape.
+fn viewed(with: &(WritingDictionary, ReadingDictionary), tree: &Tree, look: impl FnOnce(&View<'_>)) -> bool {
+    let datum = encode(with.0.choice(), Some(&with.0), &tree.document());
+    let header = current(&datum).unwrap();
+    let view = with.1.view(&header).unwrap();
+    assert_eq!(view.is_some(), header.method() == Method::Shapes);
+    view.as_ref().inspect(|view| look(view)).is_some()
+}
+
+/// Compares a value, and all that is in it, with the model.
+fn compare(view: &View<'_>, value: Value<'_>, tree: &Tree, scratch: &mut Scratch) {
+    assert_eq!(view.type_of(value).unwrap(), tree.kind());
+    let mut out = b"earlier".to_vec();
+    let written = view.text(value, &mut out).unwrap();
+    assert_eq!(&out[..7], b"earlier");
+    match (tree, &out[7..]) {
+        (Tree::Null, found) => assert_eq!((written, found), (Text::Null, &b""[..])),
+        (Tree::Bool(value), found) => {
+            assert_eq!((written, found), (Text::Written, value.to_string().as_bytes()));
+        }
+        (Tree::Text(text), found) => assert_eq!((written, found), (Text::Written, &text[..])),
+        (Tree::Number(number), found) if written == Text::Numeric => assert_eq!(found, numeric(number)),
+        (Tree::Number(number), found) => assert_eq!((written, found), (Text::Written, number.as_bytes())),
+        (Tree::Array(_) | Tree::Object(_) | Tree::Stored { .. }, found) => {
+            assert_eq!((written, found), (Text::Container, &b""[..]))
+        }
+    }
+    let mut target = vec![0x5a; view.raw_len()];
+    let length = view.document(value, &mut target, scratch).unwrap();
+    assert_eq!(&target[..length], tree.document());
+    match tree {
+        Tree::Object(pairs) => {
+            for (key, inside) in pairs {
+                let found = view.next(value, Step::Key(key)).unwrap().unwrap();
+                compare(view, found, inside, scratch);
+            }
+        }
+        Tree::Array(elements) => {
+            let count = elements.len() as i64;
+            for (at, inside) in elements.iter().enumerate() {
+                let found = view.next(value, Step::Index(at as i64)).unwrap().unwrap();
+                compare(view, found, inside, scratch);
+                let from_the_end = view.next(value, Step::Index(at as i64 - count)).unwrap().unwrap();
+                assert_eq!(view.type_of(from_the_end).unwrap(), view.type_of(found).unwrap());
+                if elements.len() < 9 {
+                    compare(view, from_the_end, inside, scratch);
+                }
+            }
+        }
+        _ => {}
+    }
+    compare_steps(view, value, tree);
+}
+
+/// What is there, and what is not.
+fn compare_steps(view: &View<'_>, value: Value<'_>, tree: &Tree) {
+    let steps = [
+        Step::Key(b"id"),
+        Step::Key(b""),
+        Step::Key(b"items"),
+        Step::Key(b"no such key"),
+        Step::Index(0),
+        Step::Index(-1),
+        Step::Index(1000),
+        Step::Index(-1000),
+        Step::Index(i64::MAX),
+        Step::Index(i64::MIN),
+    ];
+    for step in steps {
+        assert_eq!(
+            view.next(value, step).unwrap().is_some(),
+            tree.step(step).is_some(),
+            "{step:?} of {tree:?}"
+        );
+    }
+}
+
+fn has(view: &View<'_>, tree: &Tree) {
+    let mut texts: Vec<Vec<u8>> = ["id", "open", "new", "", "status", "7", "true"].map(Vec::from).into();
+    if let Tree::Array(elements) = tree {
+        texts.extend(elements.iter().filter_map(|element| match element {
+            Tree::Text(text) => Some(text.clone()),
+            _ => None,
+        }));
+    }
+    if let Tree::Text(text) = tree {
+        texts.push(text.clone());
+    }
+    let mut scratch = b"earlier".to_vec();
+    for text in texts {
+        assert_eq!(view.has(&text, &mut scratch).unwrap(), tree.has(&text), "{text:?} in {tree:?}");
+    }
+}
+
+#[test]
+fn every_value_is_the_models() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let with = both();
+    let mut scratch = Scratch::default();
+    let mut seen = 0;
+    for turn in 0..900 {
+        let tree = match turn % 5 {
+            0 => measurement(&mut rng),
+            1 => any_object(&mut rng, 3),
+            2 => anything(&mut rng, 3),
+            3 => Tree::Array((0..rng.below(12)).map(|_| anything(&mut rng, 1)).collect()),
+            _ => order(&mut rng),
+        };
+        seen += usize::from(viewed(&with, &tree, |view| {
+            compare(view, view.root().unwrap(), &tree, &mut scratch);
+            has(view, &tree);
+        }));
+    }
+    assert!(seen > 500, "{seen} documents");
+}
+
+#[test]
+fn values_of_long_documents_are_the_models() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let with = both();
+    let tree = Tree::Array((0..60).map(|_| order(&mut rng)).collect());
+    let is_seen =
+        viewed(&with, &tree, |view| compare(view, view.root().unwrap(), &tree, &mut Scratch::default()));
+    assert!(is_seen);
+}
+
+#[test]
+fn objects_with_many_keys_are_read_by_each_of_them() {
+    let with = both();
+    for count in [31, 32, 33, 300] {
+        let tree = object((0..count).map(|at| (format!("key{at}"), text(format!("value {at}")))));
+        let is_seen =
+            viewed(&with, &tree, |view| compare(view, view.root().unwrap(), &tree, &mut Scratch::default()));
+        assert!(is_seen, "{count} keys");
+    }
+}
+
+#[test]
+fn a_target_that_is_too_short_is_an_error() {
+    let mut rng = Seed(4).rng();
+    let tree = order(&mut rng);
+    let length = tree.document().len();
+    viewed(&both(), &tree, |view| {
+        let root = view.root().unwrap();
+        assert_eq!(view.raw_len(), length);
+        for short in [0, 1, length / 2, length - 1] {
+            assert!(view.document(root, &mut vec![0; short], &mut Scratch::default()).is_err());
+        }
+    });
+}
+
+#[test]
+fn a_text_is_looked_for_in_one_pass_of_a_long_array() {
+    let mut elements: Vec<Tree> = (0..400_000).map(|_| Tree::Null).collect();
+    elements.push(text("the last"));
+    let mut begin = None;
+    let is_seen = viewed(&both(), &Tree::Array(elements), |view| {
+        begin = Some(std::time::Instant::now());
+        assert!(view.has(b"the last", &mut Vec::new()).unwrap());
+        assert!(!view.has(b"another", &mut Vec::new()).unwrap());
+    });
+    // Milliseconds; minutes if each element is looked for from the beginning.
+    assert!(is_seen && begin.unwrap().elapsed().as_secs() < 10);
+}

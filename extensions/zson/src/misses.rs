@@ -97,6 +97,11 @@ pub fn counts(database: Oid, dictionary: u32) -> Option<Counts> {
     find(places()?, key_of(database, dictionary)).map(Place::counts)
 }
 
+/// Whether any dictionary of any database has many misses.
+pub fn are_many() -> bool {
+    places().unwrap_or_default().iter().any(|place| place.counts().are_many())
+}
+
 /// Whether any dictionary of a database has many misses.
 pub fn are_many_in(database: Oid) -> bool {
     let places = places().unwrap_or_default();

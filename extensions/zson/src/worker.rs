@@ -23,7 +23,7 @@ use pgrx::{PgTryBuilder, pg_guard};
 use pgshrink_zson::memory;
 
 use crate::backend::objects;
-use crate::catalog::{Objects, c_string};
+use crate::catalog::Objects;
 use crate::column::{Column, Wanted};
 use crate::error::log;
 use crate::internal::as_table_owner;
@@ -34,7 +34,7 @@ use crate::reencode::{Pass, sleep};
 use crate::settings;
 use crate::sys::{guarded, had, require_ballast};
 
-/// How long after a round another may come early.
+/// How long after a round another may come early, at most; and a quarter of the interval at most.
 const EARLY_AFTER: Duration = Duration::from_secs(600);
 /// The share of a profile's bytes that a new dictionary has to save.
 const GAIN_MIN: f64 = 0.10;
@@ -71,16 +71,20 @@ pub extern "C-unwind" fn zson_launcher_main(_argument: Datum) {
         let databases = settings::learn_databases();
         let now = Instant::now();
         if !databases.is_empty() && now >= early {
-            for database in databases.iter().filter(|database| now >= due || has_many_misses(database)) {
-                if !run_worker(database) {
-                    return;
+            // Which database it is the worker tells: it has one, and the launcher cannot look up their names.
+            let round = if now >= due { Round::Due } else { Round::Early };
+            if round == Round::Due || misses::are_many() {
+                for database in &databases {
+                    if !run_worker(database, round) {
+                        return;
+                    }
                 }
             }
             let interval = settings::learn_interval();
             if now >= due {
                 due = Instant::now() + interval;
             }
-            early = (Instant::now() + EARLY_AFTER.min(interval)).min(due);
+            early = (Instant::now() + EARLY_AFTER.min(interval / 4)).min(due);
         }
         let wait = early.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
         // Without databases, until the configuration changes.
@@ -95,22 +99,23 @@ pub extern "C-unwind" fn zson_launcher_main(_argument: Datum) {
     }
 }
 
-/// Whether a database has a dictionary of shapes that many documents do not fit.
-fn has_many_misses(database: &str) -> bool {
-    let name = c_string(database);
-    // SAFETY: a shared catalog, which a worker without a database sees.
-    let oid =
-        transaction("looking for databases", || unsafe { pg_sys::get_database_oid(name.as_ptr(), true) });
-    oid.is_some_and(misses::are_many_in)
+/// Why a worker is started: what its argument says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// The interval is over.
+    Due = 0,
+    /// Many documents do not fit their dictionaries, of some database.
+    Early = 1,
 }
 
 /// Starts a worker and waits until it has ended. False if the launcher has to end meanwhile.
-fn run_worker(database: &str) -> bool {
+fn run_worker(database: &str, round: Round) -> bool {
     let worker = BackgroundWorkerBuilder::new(&format!("zson worker for {database}"))
         .set_type("zson worker")
         .set_function("zson_worker_main")
         .set_library("zson")
         .set_extra(database)
+        .set_argument(Some(Datum::from(round as i32)))
         .set_notify_pid(std::process::id() as i32)
         .enable_spi_access()
         .load_dynamic();
@@ -134,15 +139,21 @@ fn run_worker(database: &str) -> bool {
 
 /// The worker of one database.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn zson_worker_main(_argument: Datum) {
+pub extern "C-unwind" fn zson_worker_main(argument: Datum) {
+    let round = if argument.value() as i32 == Round::Early as i32 { Round::Early } else { Round::Due };
     // SAFETY: called by the server, as all that a process does.
-    unsafe { guarded(bring_database_along) }
+    unsafe { guarded(|| bring_database_along(round)) }
 }
 
-fn bring_database_along() {
+fn bring_database_along(round: Round) {
     // SIGTERM ends it at the next transaction or sleep: the server's own handler of background workers.
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     BackgroundWorker::connect_worker_to_spi(Some(BackgroundWorker::get_extra()), None);
+    // SAFETY: a plain variable of the server.
+    let database = unsafe { pg_sys::MyDatabaseId };
+    if round == Round::Early && !misses::are_many_in(database) {
+        return;
+    }
     // SAFETY: as the superuser that this session is.
     unsafe {
         pg_sys::SetConfigOption(
@@ -153,8 +164,7 @@ fn bring_database_along() {
         );
     }
     let Some(Some(profiles)) = transaction("looking for columns", profiles) else { return };
-    // SAFETY: a plain variable of the server.
-    misses::forget(unsafe { pg_sys::MyDatabaseId });
+    misses::forget(database);
     for (profile, columns) in profiles {
         transaction(&format!("training profile \"{profile}\""), || train(&profile, &columns));
         for place in columns {

@@ -178,6 +178,35 @@ fn a_background_worker_trains_and_brings_old_documents_along() {
 }
 
 #[test]
+fn documents_unlike_their_dictionary_bring_the_next_round_forward() {
+    Server::each_with_extensions("an early round", &[15, 18], |server| {
+        let builder = Cluster::builder().server(server).conf("shared_preload_libraries", "zson");
+        // Early is after a quarter of it.
+        let cluster: &Cluster =
+            Box::leak(Box::new(builder.conf("zson.auto_learn_interval", "80s").start().unwrap()));
+        let database = Database::beside(cluster, "");
+        database.sql("create extension zson");
+        table(&database, 1500);
+        database.sql("select zson_learn('t', 'doc')");
+        cluster.set_conf("zson.auto_learn_databases", &database.name).unwrap();
+        cluster.reload().unwrap();
+        wait_until(Duration::from_secs(60), "the first round", || database.sql(NEED_DICTIONARY) == "1500")
+            .unwrap();
+        let dictionaries = "select count(*) from zson_dictionaries";
+        let before = database.sql(dictionaries);
+        let other = records_of("other", 3000);
+        database.sql(&format!("insert into t select id + 10000, doc, doc from ({other}) r"));
+        let begun = std::time::Instant::now();
+        assert_eq!(database.sql("select misses > 2000 from zson_dictionaries where current"), "t");
+        wait_until(Duration::from_secs(60), "an early round", || database.sql(dictionaries) != before)
+            .unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(60), "that round was not early");
+        assert!(!cluster.log().unwrap().contains("FATAL"));
+        cluster.stop(pgshrink_testkit::Stop::Fast).unwrap();
+    });
+}
+
+#[test]
 fn only_who_owns_a_table_learns_from_it() {
     on_one_major("learning without rights", |database| {
         trained_table(database, 500);

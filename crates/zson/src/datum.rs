@@ -192,7 +192,7 @@ impl<'a> Header<'a> {
     pub(crate) fn verify_stored(&self, identity: u64) -> Result<(), Error> {
         let seed = seed_of(self.dictionary, identity, self.raw_len, self.payload.len());
         let mut blocks = self.payload.chunks(BLOCK_BYTES).enumerate();
-        let mut expected = self.sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum));
+        let mut expected = self.sums.as_chunks::<SUM_BYTES>().0.iter().map(|sum| u32::from_le_bytes(*sum));
         let first = blocks.next().map_or(&[][..], |(_, block)| block);
         self.compare(self.check, first_sum(seed, self.sums, first))?;
         blocks.try_for_each(|(at, block)| {

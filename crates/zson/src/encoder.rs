@@ -104,12 +104,14 @@ impl Encoder {
             return Ok(false);
         };
         self.is_strange = written.is_strange;
+        let is_too_long = datum_len >= OVERHEAD_BYTES_MAX + jsonb.len();
         if written.is_doubtful {
             let (choice, plain) = (dictionary.choice(), dictionary.prepared().map(|_| dictionary));
             let mut spare = std::mem::take(&mut self.spare);
             spare.clear();
             let done = self.by_choice(choice, plain, jsonb, &mut spare, proceed);
-            let is_taken = done.is_ok() && shapes.fallback().prefers_zstd(datum_len, spare.len());
+            let is_preferred = shapes.fallback().prefers_zstd(datum_len, spare.len());
+            let is_taken = done.is_ok() && (is_preferred || is_too_long);
             if is_taken || done.is_err() {
                 out.truncate(start);
             }
@@ -122,7 +124,7 @@ impl Encoder {
                 return Ok(true);
             }
         }
-        if datum_len >= OVERHEAD_BYTES_MAX + jsonb.len() {
+        if is_too_long {
             out.truncate(start);
             return Ok(false);
         }

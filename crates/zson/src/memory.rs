@@ -31,6 +31,12 @@ pub fn zeroed(len: usize) -> Result<Vec<u8>, Error> {
     Ok(own)
 }
 
+/// Makes a buffer of bytes at least so long; what is in it stays.
+#[inline]
+pub fn at_least(buffer: &mut Vec<u8>, len: usize) -> Result<(), Error> {
+    if buffer.len() < len { resize(buffer, len, 0) } else { Ok(()) }
+}
+
 /// Appends one element.
 pub fn push<T>(vec: &mut Vec<T>, element: T) -> Result<(), Error> {
     if vec.len() == vec.capacity() {

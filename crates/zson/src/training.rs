@@ -208,9 +208,10 @@ impl<'w, 'd> Work<'w, 'd> {
     ) -> Result<u64, Error> {
         let mut encoder = std::mem::take(&mut self.encoder);
         let split = self.split;
-        let bytes = datum_bytes(&mut encoder, codec, dictionary, split, &mut || self.report(kind, size));
+        let report = &mut || self.report(kind, size);
+        let lens = datum_lens(&mut encoder, codec, dictionary, &split.holdout, report);
         self.encoder = encoder;
-        bytes
+        Ok(lens?.into_iter().map(|len| len as u64).sum())
     }
 
     /// Makes and measures the dictionaries that an algorithm uses alone, "none" first.
@@ -367,31 +368,42 @@ fn winner(candidates: &[Candidate], documents: usize, wanted: Shapes) -> usize {
         .map_or(0, |(index, _)| index)
 }
 
-/// Bytes of all held-out documents as datums.
-fn datum_bytes(
+/// Bytes of each document as a datum.
+fn datum_lens(
     encoder: &mut Encoder,
     codec: Codec,
     dictionary: Option<&Dictionary>,
-    split: &Split<'_>,
+    documents: &[&[u8]],
     report: &mut dyn FnMut() -> Result<(), Error>,
-) -> Result<u64, Error> {
+) -> Result<Vec<usize>, Error> {
     let writing = match dictionary {
         Some(dictionary) => Some(WritingDictionary::new(MEASURED_ID, dictionary, codec)?),
         None => None,
     };
-    let (mut datum, mut total) = (Vec::new(), 0);
-    let mut unreported = BYTES_PER_REPORT;
-    for document in &split.holdout {
+    let mut datum = Vec::new();
+    lens(documents, report, |document, report| {
+        datum.clear();
+        let mut proceed =
+            || if report().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        encoder.encode_while(codec.choice, writing.as_ref(), document, &mut datum, &mut proceed)?;
+        Ok(datum.len())
+    })
+}
+
+/// What `len` says of each document; `report` is called before the first, and every so many bytes.
+fn lens(
+    documents: &[&[u8]],
+    report: &mut dyn FnMut() -> Result<(), Error>,
+    mut len: impl FnMut(&[u8], &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error>,
+) -> Result<Vec<usize>, Error> {
+    let (mut lens, mut unreported) = (Vec::new(), BYTES_PER_REPORT);
+    for document in documents {
         if unreported >= BYTES_PER_REPORT {
             report()?;
             unreported = 0;
         }
         unreported += document.len();
-        datum.clear();
-        let mut proceed =
-            || if report().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        encoder.encode_while(codec.choice, writing.as_ref(), document, &mut datum, &mut proceed)?;
-        total += datum.len() as u64;
+        memory::push(&mut lens, len(document, report)?)?;
     }
-    Ok(total)
+    Ok(lens)
 }

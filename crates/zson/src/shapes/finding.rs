@@ -9,7 +9,8 @@ use super::reading::{Rest, Stored, is_there};
 use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Member, NULL, Record, Schema, Shape, TRUE, What,
 };
-use super::writing::{ANY_ARRAY, ANY_OBJECT};
+use super::value::Type;
+use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT};
 
 /// A step of a path.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -57,24 +58,45 @@ impl<'p> Place<'p> {
         blocks.touch(bytes).then_some(())
     }
 
-    /// Whether it is an array or an object.
-    pub(super) fn is_container(&self, schema: &Schema) -> Option<bool> {
-        match *self {
-            Place::Members { .. } => Some(true),
-            Place::Node(node) => Some(matches!(node, Node::Array(_) | Node::Object(_))),
-            Place::Value { column, token, stored } => {
-                let column = schema.column(column)?;
-                Some(match token {
-                    NULL | TRUE | FALSE => false,
-                    ABSENT => return None,
-                    BYTES.. if stored.is_any || matches!(column.kind, Kind::Any) => {
-                        matches!(stored.bytes.first()?, &ANY_ARRAY | &ANY_OBJECT)
-                    }
-                    BYTES.. => matches!(column.kind, Kind::Array { .. } | Kind::Record(_)),
-                    value => column.values.get(usize::from(value))?.what == What::Container,
-                })
+    /// What it is. None: damage, or the byte that says so is not there.
+    #[inline]
+    pub(super) fn type_of(&self, schema: &Schema, blocks: Option<&Blocks>) -> Option<Type> {
+        let (column, token, stored) = match *self {
+            Place::Members { .. } => return Some(Type::Object),
+            Place::Node(node) => return Some(Type::of_node(node)),
+            Place::Value { column, token, stored } => (column, token, stored),
+        };
+        let column = schema.column(column)?;
+        Some(match token {
+            NULL => Type::Null,
+            TRUE => Type::Bool(true),
+            FALSE => Type::Bool(false),
+            ABSENT => return None,
+            BYTES.. if stored.is_any || matches!(column.kind, Kind::Any) => {
+                match (Rest { bytes: stored.bytes, blocks }).byte()? {
+                    ANY_CODES | ANY_TEXT => Type::Text,
+                    ANY_INTEGER | ANY_NUMERIC => Type::Number,
+                    ANY_ARRAY => Type::Array,
+                    ANY_OBJECT => Type::Object,
+                    _ => return None,
+                }
             }
-        }
+            BYTES.. => match column.kind {
+                Kind::Any => return None,
+                Kind::Text | Kind::Form(_) => Type::Text,
+                Kind::Number { .. } | Kind::Decimal => Type::Number,
+                Kind::Array { .. } => Type::Array,
+                Kind::Record(_) => Type::Object,
+            },
+            value => {
+                let value = column.values.get(usize::from(value))?;
+                match value.what {
+                    What::Text => Type::Text,
+                    What::Number => Type::Number,
+                    What::Container => Type::of_node(container(&value.bytes)?),
+                }
+            }
+        })
     }
 }
 

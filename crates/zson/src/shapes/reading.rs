@@ -10,6 +10,7 @@ use super::number::{Buffer, Number, SCALE_MAX, integer};
 use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Member, NULL, Record, Schema, Shape, TRUE, Value, What,
 };
+use super::value::Type;
 use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT, DEPTH_MAX};
 
 /// Bytes that are read one after the other.
@@ -152,7 +153,7 @@ pub(super) fn at(
     target: &mut [u8],
     scratch: &mut Scratch,
 ) -> Option<usize> {
-    let is_container = place.is_container(schema)?;
+    let is_container = matches!(place.type_of(schema, None)?, Type::Array | Type::Object);
     let Scratch { open, text } = scratch;
     let mut reading = Reading { schema, writer: Writer::new(target, open), text };
     if !is_container {

@@ -129,6 +129,7 @@ pub(super) enum Member {
 const KEYS_BYTES_MAX: usize = 1 << 20;
 /// Of an entry.
 const KEY_BYTES: usize = 4;
+
 impl Member {
     #[inline]
     pub(super) fn key(&self) -> KeyIndex {

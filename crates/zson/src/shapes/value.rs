@@ -1,14 +1,14 @@
 //! A document that is read in place: its values, by their paths.
 
+use super::Reader;
 use super::blocks::Blocks;
 use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
 use super::number::{Buffer, Number, integer};
 use super::phrases::{PADDING, PHRASE_BYTES_MAX};
-use super::reading::{self, Rest, Scratch, decimal};
-use super::schema::{BYTES, FALSE, Kind, NULL, TRUE, What};
-use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT};
-use super::{Reader, schema};
+use super::reading::{self, Scratch, decimal};
+use super::schema::{BYTES, Kind};
+use super::writing::{ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT};
 use crate::dictionary::DictionaryId;
 use crate::error::Error;
 use crate::memory;
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
     /// What a value is.
     #[inline]
     pub fn type_of(&self, value: Value<'_>) -> Result<Type, Error> {
-        self.type_of_place(value.place).ok_or_else(|| self.damage())
+        value.place.type_of(&self.reader.schema, self.blocks).ok_or_else(|| self.damage())
     }
 
     /// Appends the text of a value to `out`, as `->>` gives it.
@@ -196,51 +196,6 @@ impl<'a> View<'a> {
         Error::Shapes { dictionary: self.dictionary, payload_len: self.payload.len(), raw_len: self.raw_len }
     }
 
-    #[inline]
-    fn type_of_place(&self, place: Place<'_>) -> Option<Type> {
-        let Place::Value { column, token, stored } = place else {
-            return Some(match place {
-                Place::Node(node) => type_of_node(node),
-                _ => Type::Object,
-            });
-        };
-        let column = self.reader.schema.column(column)?;
-        Some(match token {
-            NULL => Type::Null,
-            TRUE => Type::Bool(true),
-            FALSE => Type::Bool(false),
-            schema::ABSENT => return None,
-            BYTES.. if stored.is_any || matches!(column.kind, Kind::Any) => {
-                match self.first_byte(stored.bytes)? {
-                    ANY_CODES | ANY_TEXT => Type::Text,
-                    ANY_INTEGER | ANY_NUMERIC => Type::Number,
-                    ANY_ARRAY => Type::Array,
-                    ANY_OBJECT => Type::Object,
-                    _ => return None,
-                }
-            }
-            BYTES.. => match column.kind {
-                Kind::Any => return None,
-                Kind::Text | Kind::Form(_) => Type::Text,
-                Kind::Number { .. } | Kind::Decimal => Type::Number,
-                Kind::Array { .. } => Type::Array,
-                Kind::Record(_) => Type::Object,
-            },
-            value => {
-                let value = column.values.get(usize::from(value))?;
-                match value.what {
-                    What::Text => Type::Text,
-                    What::Number => Type::Number,
-                    What::Container => type_of_node(super::jsonb::container(&value.bytes)?),
-                }
-            }
-        })
-    }
-
-    fn first_byte(&self, bytes: &[u8]) -> Option<u8> {
-        Rest { bytes, blocks: self.blocks }.byte()
-    }
-
     /// Writes a string from `start` on. Returns its length; `Ok(None)`: damage.
     #[inline]
     fn string(&self, place: Place<'_>, out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
@@ -275,7 +230,7 @@ impl<'a> View<'a> {
     fn codes(&self, codes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
         // Room for a copy of fixed length behind the last phrase.
         let most = self.raw_len.min(codes.len().saturating_mul(PHRASE_BYTES_MAX));
-        make_room(out, start + most + PADDING)?;
+        memory::at_least(out, start + most + PADDING)?;
         let decoded = self.reader.schema.phrases.decode_into(codes, &mut out[start..]);
         Ok(decoded.filter(|length| *length <= most))
     }
@@ -327,20 +282,9 @@ impl<'a> View<'a> {
 
 /// Writes bytes from `start` on. Returns how many.
 fn put(bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize, Error> {
-    make_room(out, start + bytes.len())?;
+    memory::at_least(out, start + bytes.len())?;
     out[start..start + bytes.len()].copy_from_slice(bytes);
     Ok(bytes.len())
-}
-
-/// Makes a buffer at least so long.
-#[inline]
-fn make_room(out: &mut Vec<u8>, len: usize) -> Result<(), Error> {
-    if out.len() < len {
-        let more = len - out.len();
-        memory::reserve(out, more)?;
-        out.resize(len, 0);
-    }
-    Ok(())
 }
 
 enum Found<'n> {
@@ -357,13 +301,15 @@ impl<'n> Found<'n> {
 /// A sign, the digits of an `i128`, a point, and zeros between the two.
 const TEXT_OF_NUMBER_MAX: usize = 96;
 
-fn type_of_node(node: Node<'_>) -> Type {
-    match node {
-        Node::Null => Type::Null,
-        Node::Bool(value) => Type::Bool(value),
-        Node::Number(_) => Type::Number,
-        Node::Text(_) => Type::Text,
-        Node::Array(_) => Type::Array,
-        Node::Object(_) => Type::Object,
+impl Type {
+    pub(super) fn of_node(node: Node<'_>) -> Type {
+        match node {
+            Node::Null => Type::Null,
+            Node::Bool(value) => Type::Bool(value),
+            Node::Number(_) => Type::Number,
+            Node::Text(_) => Type::Text,
+            Node::Array(_) => Type::Array,
+            Node::Object(_) => Type::Object,
+        }
     }
 }

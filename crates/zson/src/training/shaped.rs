@@ -6,8 +6,7 @@
 use pgshrink_codec::{Choice, Dictionary};
 
 use super::split::evenly;
-use super::{MEASURED_ID, Options, Shapes, Split};
-use crate::dictionary::WritingDictionary;
+use super::{Options, Shapes, Split, datum_lens, lens};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::limits::{SHAPES_DICTIONARY_BYTES_MAX, SHAPES_SAMPLE_BYTES_MAX, SHAPES_TUNING_BYTES_MAX};
@@ -91,31 +90,23 @@ impl<'d> Making<'d> {
 
 /// Name, rule and length of a dictionary.
 const HEAD_BYTES_MAX: usize = 80;
-/// Bytes between two questions whether to go on.
-const BYTES_PER_QUESTION: usize = 128 << 10;
-
 fn by_zstd(
     documents: &[&[u8]],
     choice: Choice,
     zstd: &[u8],
     proceed: Proceed<'_>,
 ) -> Result<Vec<usize>, Error> {
-    let writing = match zstd {
+    let dictionary = match zstd {
         [] => None,
-        zstd => Some(WritingDictionary::new(MEASURED_ID, &Dictionary::new(memory::copy(zstd)?)?, choice)?),
+        zstd => Some(Dictionary::new(memory::copy(zstd)?)?),
     };
-    let (mut encoder, mut datum) = (Encoder::new(), Vec::new());
-    each(documents, proceed, |document| {
-        datum.clear();
-        encoder.encode(choice, writing.as_ref(), document, &mut datum)?;
-        Ok(datum.len())
-    })
+    datum_lens(&mut Encoder::new(), choice.into(), dictionary.as_ref(), documents, proceed)
 }
 
 fn by_shapes(documents: &[&[u8]], schema: &Schema, proceed: Proceed<'_>) -> Result<Vec<usize>, Error> {
     let writer = crate::shapes::Writer::of(schema)?;
     let (mut remembered, mut payload) = (Remembered::default(), Vec::new());
-    each(documents, proceed, |document| {
+    lens(documents, proceed, |document, _| {
         payload.clear();
         // What cannot be written by its shape is for zstd.
         let is_written = writer.encode(document, &mut remembered, &mut payload)?.is_some();
@@ -125,20 +116,3 @@ fn by_shapes(documents: &[&[u8]], schema: &Schema, proceed: Proceed<'_>) -> Resu
 
 /// What a datum has before its payload, about: zstd's is measured with it.
 const HEADER_BYTES: usize = 8;
-
-fn each(
-    documents: &[&[u8]],
-    proceed: Proceed<'_>,
-    mut length: impl FnMut(&[u8]) -> Result<usize, Error>,
-) -> Result<Vec<usize>, Error> {
-    let (mut lengths, mut unasked) = (Vec::new(), 0);
-    for document in documents {
-        unasked += document.len();
-        if unasked >= BYTES_PER_QUESTION {
-            proceed()?;
-            unasked = 0;
-        }
-        memory::push(&mut lengths, length(document)?)?;
-    }
-    Ok(lengths)
-}

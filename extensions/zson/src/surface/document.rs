@@ -57,20 +57,12 @@ impl<'a> Document<'a> {
 
     /// The element at a place: of an object key, value, key, value.
     pub(super) fn at(&self, place: usize) -> Element<'a> {
-        if self.is_object() {
-            self.element(place / 2 + if place % 2 == 1 { self.count } else { 0 })
-        } else {
-            self.element(place)
-        }
+        self.element(self.index(place))
     }
 
     fn element(&self, index: usize) -> Element<'a> {
         let entry = word(self.bytes, index * ENTRY);
-        let entries = self.places() * ENTRY;
-        let start = self.start(index);
-        let length = (entry & LENGTH) as usize;
-        let end = if entry & IS_END != 0 { length } else { start + length };
-        let data = &self.bytes[entries..];
+        let (data, start, end) = self.data(index);
         let aligned = start.next_multiple_of(ENTRY);
         match entry & TYPE {
             0x0000_0000 => Element::String(&data[start..end]),
@@ -88,12 +80,21 @@ impl<'a> Document<'a> {
 
     /// The bytes of an element at a place, a container's from its header on: without those that align it.
     pub(super) fn bytes_at(&self, place: usize) -> &'a [u8] {
-        let index =
-            if self.is_object() { place / 2 + if place % 2 == 1 { self.count } else { 0 } } else { place };
+        let (data, start, end) = self.data(self.index(place));
+        &data[start.next_multiple_of(ENTRY).min(end)..end]
+    }
+
+    /// The number of the entry at a place.
+    fn index(&self, place: usize) -> usize {
+        if self.is_object() { place / 2 + if place % 2 == 1 { self.count } else { 0 } } else { place }
+    }
+
+    /// The data of all elements, and where in it those of an entry start and end.
+    fn data(&self, index: usize) -> (&'a [u8], usize, usize) {
         let entry = word(self.bytes, index * ENTRY);
         let (start, length) = (self.start(index), (entry & LENGTH) as usize);
         let end = if entry & IS_END != 0 { length } else { start + length };
-        &self.bytes[self.places() * ENTRY..][start.next_multiple_of(ENTRY).min(end)..end]
+        (&self.bytes[self.places() * ENTRY..], start, end)
     }
 
     /// Where an element starts behind the entries: the sum of lengths back to one that tells its end.

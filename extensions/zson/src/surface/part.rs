@@ -197,12 +197,7 @@ impl<'a> Path<'a> {
             }
         }
         // It is made longer, never shorter: a document is written over whatever is there.
-        let most = self.view.raw_len();
-        if all.target.len() < most {
-            let more = most - all.target.len();
-            memory::reserve(&mut all.target, more)?;
-            all.target.resize(most, 0);
-        }
+        memory::at_least(&mut all.target, self.view.raw_len())?;
         Ok(Part::Jsonb(self.view.document(value, &mut all.target, all.decoder.scratch())?))
     }
 }
@@ -263,9 +258,9 @@ unsafe fn looked_by_slices<R>(
             let dictionary = reader(id);
             let Some(sliced) = &backend().sliced else { return Err(Elsewhere) };
             let found = sliced.view(dictionary).and_then(|view| look(&Path { view }));
-            let needed = match found {
-                Err(Error::Missing) if sliced.needed().is_some() => sliced.needed().unwrap_or_default(),
-                found => {
+            let needed = match (found, sliced.needed()) {
+                (Err(Error::Missing), Some(needed)) => needed,
+                (found, _) => {
                     backend().sliced = None;
                     return Ok(found.unwrap_or_else(|error| raise_core(&error)));
                 }

@@ -60,7 +60,6 @@ use writing::Tables;
 #[derive(Debug)]
 pub(crate) struct Reader {
     schema: Schema,
-    keys: index::Index,
     identity: u64,
 }
 
@@ -108,9 +107,8 @@ fn identity(dictionary: &Dictionary) -> u64 {
 impl Reader {
     pub(crate) fn new(dictionary: &Dictionary, parts: &Parts<'_>) -> Result<Reader, Error> {
         let mut schema = schema(parts, dictionary)?;
-        schema.prepare_keys()?;
-        let keys = schema.key_index()?;
-        Ok(Reader { schema, keys, identity: identity(dictionary) })
+        schema.prepare()?;
+        Ok(Reader { schema, identity: identity(dictionary) })
     }
 
     pub(crate) fn identity(&self) -> u64 {
@@ -124,21 +122,24 @@ impl Reader {
 
     /// Bytes of memory.
     pub(crate) fn memory_size(&self) -> usize {
-        self.schema.memory_size() + self.keys.memory_size()
+        self.schema.memory_size()
     }
 }
 
 impl Writer {
     pub(crate) fn new(dictionary: &Dictionary, parts: &Parts<'_>) -> Result<Writer, Error> {
-        let schema = schema(parts, dictionary)?;
+        let mut schema = schema(parts, dictionary)?;
+        schema.index_keys()?;
         let tables = Tables::new(&schema)?;
         Ok(Writer { schema, tables, fallback: parts.fallback.clone(), identity: identity(dictionary) })
     }
 
     /// Of a schema that no dictionary has yet, to see how long payloads get.
     pub(crate) fn of(schema: &Schema) -> Result<Writer, Error> {
-        let tables = Tables::new(schema)?;
-        Ok(Writer { schema: schema.clone(), tables, fallback: Fallback::NEVER, identity: 0 })
+        let mut schema = schema.clone();
+        schema.index_keys()?;
+        let tables = Tables::new(&schema)?;
+        Ok(Writer { schema, tables, fallback: Fallback::NEVER, identity: 0 })
     }
 
     pub(crate) fn identity(&self) -> u64 {

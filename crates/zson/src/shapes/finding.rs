@@ -220,25 +220,17 @@ fn in_shape<'p>(
     mut rest: Rest<'p>,
     key: &[u8],
 ) -> Option<Option<Place<'p>>> {
-    let mut before = 0;
-    for member in shape.members() {
-        let slots = member.slots();
-        if schema.keys.get(usize::from(member.key()))?.as_slice() != key {
-            before += slots;
-            continue;
+    let Some((member, first)) = schema.key(key).and_then(|key| shape.member(key)) else { return Some(None) };
+    let (skipped, behind) = tokens.split_at_checked(first)?;
+    rest.skip(skipped)?;
+    let own = behind.get(..member.slots())?;
+    Some(match member {
+        _ if !is_there(own) => None,
+        Member::Object { shape, .. } => Some(Place::Members { shape, tokens: own, rest }),
+        Member::Slot { column, .. } => {
+            Some(Place::Value { column: Some(*column), token: own[0], stored: rest.of_token(own[0])? })
         }
-        let (skipped, behind) = tokens.split_at_checked(before)?;
-        rest.skip(skipped)?;
-        let own = behind.get(..slots)?;
-        return Some(match member {
-            _ if !is_there(own) => None,
-            Member::Object { shape, .. } => Some(Place::Members { shape, tokens: own, rest }),
-            Member::Slot { column, .. } => {
-                Some(Place::Value { column: Some(*column), token: own[0], stored: rest.of_token(own[0])? })
-            }
-        });
-    }
-    Some(None)
+    })
 }
 
 /// In an object that has its keys with it.

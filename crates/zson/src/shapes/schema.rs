@@ -44,6 +44,8 @@ pub(crate) struct Schema {
     pub(super) columns: Vec<Column>,
     /// Tells one schema from another where they share a table; not a part of what is known.
     pub(super) seed: u64,
+    /// Finds keys, once it is [prepared](Schema::prepare).
+    pub(super) index: Index,
 }
 
 /// The place of a key, of a column, of a shape in its column.
@@ -107,8 +109,18 @@ pub(super) struct Shape {
     /// In the order of jsonb.
     members: Vec<Member>,
     slots: u16,
-    /// Of a schema that is read with: the keys as an object has them that lacks none.
-    keys: Option<Box<Keys>>,
+    /// Of a schema that is read with.
+    prepared: Option<Box<Prepared>>,
+}
+
+/// What reading needs to know of a shape besides its members.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Prepared {
+    /// The key of each member, and its first slot.
+    of_members: Vec<KeyIndex>,
+    first_slots: Vec<u16>,
+    /// The keys as an object has them that lacks none, unless they take too much room.
+    keys: Option<Keys>,
 }
 
 /// The keys of an object as jsonb has them: their entries, and their bytes.
@@ -152,17 +164,20 @@ impl Shape {
     /// Of members in the order of jsonb. `None`: they have no slot, or more than [`SLOTS_MAX`].
     pub(super) fn new(members: Vec<Member>) -> Option<Shape> {
         let slots: usize = members.iter().map(Member::slots).sum();
-        (1..=SLOTS_MAX).contains(&slots).then_some(Shape { members, slots: slots as u16, keys: None })
+        (1..=SLOTS_MAX).contains(&slots).then_some(Shape { members, slots: slots as u16, prepared: None })
     }
 
     /// Bytes of memory, about.
     fn memory_size(&self) -> usize {
-        let keys = self.keys.as_ref().map_or(0, |keys| keys.entries.len() + keys.bytes.len());
+        let prepared = self.prepared.as_ref().map_or(0, |prepared| {
+            let keys = prepared.keys.as_ref().map_or(0, |keys| keys.entries.len() + keys.bytes.len());
+            size_of::<Prepared>() + keys + 2 * size_of::<u16>() * prepared.of_members.len()
+        });
         let inside = self.members.iter().map(|member| match member {
             Member::Slot { .. } => 0,
             Member::Object { shape, .. } => shape.memory_size(),
         });
-        keys + self.members.capacity() * size_of::<Member>() + inside.sum::<usize>()
+        prepared + self.members.capacity() * size_of::<Member>() + inside.sum::<usize>()
     }
 
     #[inline]
@@ -170,32 +185,47 @@ impl Shape {
         &self.members
     }
 
-    /// The keys of an object that lacks none of its members, if they were [prepared](Schema::prepare_keys).
+    /// The keys of an object that lacks none of its members, if they were [prepared](Schema::prepare).
     pub(super) fn whole_keys(&self) -> Option<&Keys> {
-        self.keys.as_deref()
+        self.prepared.as_ref()?.keys.as_ref()
     }
 
-    /// Prepares its keys, and those of objects inside it, as long as there are `left` bytes for them.
+    /// The member of a key, and its first slot. Its schema was [prepared](Schema::prepare).
+    #[inline]
+    pub(super) fn member(&self, key: KeyIndex) -> Option<(&Member, usize)> {
+        let prepared = self.prepared.as_ref()?;
+        let at = prepared.of_members.iter().position(|of_member| *of_member == key)?;
+        Some((self.members.get(at)?, usize::from(*prepared.first_slots.get(at)?)))
+    }
+
+    /// Prepares it and the objects inside it for reading. Their keys, as long as there are `left` bytes for them.
     fn prepare(&mut self, keys: &[Vec<u8>], left: &mut usize) -> Result<(), Error> {
-        let own: usize =
-            self.members.iter().filter_map(|member| keys.get(usize::from(member.key()))).map(Vec::len).sum();
-        let size = own + KEY_BYTES * self.members.len();
-        if size <= *left {
-            *left -= size;
-            let (mut target, mut open) =
-                (memory::zeroed(size + KEY_BYTES * (1 + self.members.len()))?, Stack::default());
-            let mut writer = Writer::new(&mut target, &mut open);
-            if let Some(range) = writer.keys_alone(&self.members, keys) {
-                let (entries, bytes) = (memory::copy(&target[range.0])?, memory::copy(&target[range.1])?);
-                self.keys = Some(Box::new(Keys { entries, bytes }));
-            }
-        }
+        let of_members = memory::collect(self.members.iter().map(Member::key))?;
+        let mut next = 0;
+        let first_slots = memory::collect(self.members.iter().map(|member| {
+            next += member.slots() as u16;
+            next - member.slots() as u16
+        }))?;
+        let whole = self.whole(keys, left)?;
+        self.prepared = Some(Box::new(Prepared { of_members, first_slots, keys: whole }));
         for member in &mut self.members {
             if let Member::Object { shape, .. } = member {
                 shape.prepare(keys, left)?;
             }
         }
         Ok(())
+    }
+
+    fn whole(&self, keys: &[Vec<u8>], left: &mut usize) -> Result<Option<Keys>, Error> {
+        let own = |member: &Member| keys.get(usize::from(member.key())).map(Vec::len);
+        let size = self.members.iter().filter_map(own).sum::<usize>() + KEY_BYTES * self.members.len();
+        let Some(rest) = left.checked_sub(size) else { return Ok(None) };
+        *left = rest;
+        // A header and an entry for each value, too.
+        let mut target = memory::zeroed(size + KEY_BYTES * (1 + self.members.len()))?;
+        let written = Writer::new(&mut target, &mut Stack::default()).keys_alone(&self.members, keys);
+        let Some((entries, bytes)) = written else { return Ok(None) };
+        Ok(Some(Keys { entries: memory::copy(&target[entries])?, bytes: memory::copy(&target[bytes])? }))
     }
 
     /// Values that are in it, those of objects inside it included.
@@ -233,17 +263,29 @@ impl Column {
 static UNKNOWN: Column = Column::ANY;
 
 impl Schema {
-    /// Finds keys.
-    pub(super) fn key_index(&self) -> Result<Index, Error> {
-        let mut keys = Index::with_room_for(self.keys.len())?;
+    /// Prepares it for writing: keys are found.
+    ///
+    /// # Errors
+    /// [`Error::Dictionary`]: two keys are the same. [`Error::Memory`].
+    pub(super) fn index_keys(&mut self) -> Result<(), Error> {
+        let mut index = Index::with_room_for(self.keys.len())?;
         for (at, key) in self.keys.iter().enumerate() {
-            keys.insert(hash_of(0, key), at as u32);
+            let hash = hash_of(0, key);
+            if index.find(hash, |known| self.keys.get(known as usize) == Some(key)).is_some() {
+                return Err(Error::Dictionary { what: "list of keys" });
+            }
+            index.insert(hash, at as u32);
         }
-        Ok(keys)
+        self.index = index;
+        Ok(())
     }
 
-    /// Prepares the keys of shapes for reading.
-    pub(super) fn prepare_keys(&mut self) -> Result<(), Error> {
+    /// Prepares it for reading: keys are found, and members of shapes.
+    ///
+    /// # Errors
+    /// As of [`index_keys`](Self::index_keys).
+    pub(super) fn prepare(&mut self) -> Result<(), Error> {
+        self.index_keys()?;
         let mut left = KEYS_BYTES_MAX;
         for column in &mut self.columns {
             if let Kind::Record(record) = &mut column.kind {
@@ -255,18 +297,18 @@ impl Schema {
         Ok(())
     }
 
-    /// A key by its text, in what [`key_index`](Self::key_index) made.
+    /// A key by its text. The schema was prepared.
     #[inline]
-    pub(super) fn key(&self, index: &Index, key: &[u8]) -> Option<KeyIndex> {
+    pub(super) fn key(&self, key: &[u8]) -> Option<KeyIndex> {
         let is_it = |at: u32| self.keys.get(at as usize).is_some_and(|known| known == key);
-        index.find(hash_of(0, key), is_it).map(|at| at as KeyIndex)
+        self.index.find(hash_of(0, key), is_it).map(|at| at as KeyIndex)
     }
 
     /// Bytes of memory.
     pub(super) fn memory_size(&self) -> usize {
         let keys: usize = self.keys.iter().map(|key| size_of::<Vec<u8>>() + key.capacity()).sum();
         let columns: usize = self.columns.iter().map(Column::memory_size).sum();
-        self.phrases.memory_size() + keys + columns
+        self.phrases.memory_size() + self.index.memory_size() + keys + columns
     }
 
     /// A column; that of values at paths that nothing is known of.

@@ -39,7 +39,6 @@ pub(super) const ANY_OBJECT: u8 = 6;
 #[derive(Debug)]
 pub(super) struct Tables {
     matcher: Matcher,
-    keys: Index,
     /// Column and number of a value, as [`number_of`] has it.
     values: Index,
     /// Of each column: a bit for each length, modulo 64, that a frequent value has.
@@ -94,7 +93,6 @@ fn seed_of(column: ColumnIndex, what: What) -> u64 {
 
 impl Tables {
     pub(super) fn new(schema: &Schema) -> Result<Tables, Error> {
-        let keys = schema.key_index()?;
         let count = schema.columns.iter().map(|column| column.values.len()).sum();
         let mut values = Index::with_room_for(count)?;
         for (column, of) in (0..).zip(&schema.columns) {
@@ -107,13 +105,12 @@ impl Tables {
         };
         let lengths = memory::collect(schema.columns.iter().map(lengths_of))?;
         let inside = memory::collect(schema.columns.iter().map(|column| inside_of(schema, column)))?;
-        Ok(Tables { lengths, inside, matcher: Matcher::new(&schema.phrases)?, keys, values })
+        Ok(Tables { lengths, inside, matcher: Matcher::new(&schema.phrases)?, values })
     }
 
     /// Bytes of memory.
     pub(super) fn memory_size(&self) -> usize {
         self.matcher.memory_size()
-            + self.keys.memory_size()
             + self.values.memory_size()
             + (self.lengths.capacity() + self.inside.capacity()) * size_of::<u64>()
     }
@@ -147,7 +144,7 @@ impl Remembered {
     }
 }
 
-/// Appends the payload of a document to `out`. `Ok(None)`: it is no jsonb, nested too deeply, or its payload would be
+/// Appends the payload of a document to `out`, by a schema whose keys are indexed. `Ok(None)`: it is no jsonb, nested too deeply, or its payload would be
 /// longer than `room`; what was appended means nothing.
 ///
 /// # Errors
@@ -553,7 +550,7 @@ impl Writing<'_> {
     }
 
     fn key(&self, key: &[u8]) -> Option<KeyIndex> {
-        self.schema.key(&self.tables.keys, key)
+        self.schema.key(key)
     }
 }
 

@@ -74,6 +74,14 @@ pub fn parse(datum: &[u8]) -> Result<Stored<'_>, Error> {
     }
 }
 
+/// As [`parse`], of a datum of shapes alone; none if it is another, or damaged.
+#[inline(always)]
+pub fn parse_shapes(datum: &[u8]) -> Option<Header<'_>> {
+    let (header, rest) = shapes_head(datum)?;
+    let (sums, payload) = rest.split_at_checked(sums_len(rest.len(), header.dictionary).ok()?)?;
+    Some(Header { sums, payload, ..header })
+}
+
 /// How a document is compressed and with which dictionary, by the first bytes of its datum; none if these are of no datum
 /// that this crate writes.
 pub fn method_and_dictionary(head: &[u8]) -> Option<(Method, Option<DictionaryId>)> {
@@ -120,7 +128,17 @@ impl<'a> Header<'a> {
         self.payload
     }
 
+    #[inline]
     fn parse(datum: &'a [u8]) -> Result<Self, Error> {
+        if let Some((header, rest)) = shapes_head(datum) {
+            let (sums, payload) = rest.split_at(sums_len(rest.len(), header.dictionary)?);
+            return Ok(Header { sums, payload, ..header });
+        }
+        Header::parse_other(datum)
+    }
+
+    /// Of a datum that is not of shapes, or that is none.
+    fn parse_other(datum: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader { datum, at: 0, dictionary: None };
         let tag = reader.byte()?;
         let form = form_of(tag)?;
@@ -157,25 +175,22 @@ impl<'a> Header<'a> {
         if form_of(*tag)? != Form::Shapes {
             return Ok(None);
         }
-        let mut reader = Reader { datum: head, at: 1, dictionary: None };
-        let dictionary = Some(reader.id()?);
-        reader.dictionary = dictionary;
-        let raw_len = reader.varint("document size")?;
-        let check = reader.check()?;
-        let allowed = SHAPES_RAW_BYTES_MAX as u64;
-        if raw_len > allowed {
-            return Err(corrupt("document size, at most,", dictionary, allowed, raw_len));
-        }
-        let stored = len.saturating_sub(reader.at);
-        let sums = sums_len(stored, dictionary)?;
+        let Some((header, rest)) = shapes_head(head) else { return Header::parse_other(head).map(|_| None) };
+        let at = head.len() - rest.len();
+        let stored = len.saturating_sub(at);
+        let sums = sums_len(stored, header.dictionary)?;
         let payload_len = stored - sums;
-        let (start, first) = (reader.at + sums, payload_len.min(BLOCK_BYTES));
-        let (Some(sums), Some(payload)) = (head.get(reader.at..start), head.get(start..start + first)) else {
-            return Err(truncated("length in bytes, at least,", dictionary, start + first, head.len()));
+        let (start, first) = (at + sums, payload_len.min(BLOCK_BYTES));
+        let (Some(sums), Some(payload)) = (head.get(at..start), head.get(start..start + first)) else {
+            return Err(truncated(
+                "length in bytes, at least,",
+                header.dictionary,
+                start + first,
+                head.len(),
+            ));
         };
-        let raw_len = raw_len as usize;
-        let layout = Layout { raw_len, payload_start: start, payload_len };
-        Ok(Some((Header { form: Form::Shapes, dictionary, raw_len, check, sums, payload }, layout)))
+        let layout = Layout { raw_len: header.raw_len, payload_start: start, payload_len };
+        Ok(Some((Header { sums, payload, ..header }, layout)))
     }
 
     /// Of shapes: the sums of all blocks but the first.
@@ -188,8 +203,16 @@ impl<'a> Header<'a> {
     }
 
     /// Compares what is stored of a payload of shapes with its sums; `identity` is the dictionary's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn verify_stored(&self, identity: u64) -> Result<(), Error> {
+        if self.sums.is_empty() {
+            let seed = seed_of(self.dictionary, identity, self.raw_len, self.payload.len());
+            return self.compare(self.check, first_sum(seed, &[], self.payload));
+        }
+        self.verify_blocks(identity)
+    }
+
+    fn verify_blocks(&self, identity: u64) -> Result<(), Error> {
         let seed = seed_of(self.dictionary, identity, self.raw_len, self.payload.len());
         let mut blocks = self.payload.chunks(BLOCK_BYTES).enumerate();
         let mut expected = self.sums.as_chunks::<SUM_BYTES>().0.iter().map(|sum| u32::from_le_bytes(*sum));
@@ -200,6 +223,7 @@ impl<'a> Header<'a> {
         })
     }
 
+    #[inline]
     fn compare(&self, expected: u32, found: u32) -> Result<(), Error> {
         if found == expected {
             Ok(())
@@ -451,6 +475,34 @@ fn check(tag: u8, dictionary: Option<DictionaryId>, document: &[u8]) -> u32 {
     XxHash3_64::oneshot(document) as u32 ^ dictionary.map_or(0, DictionaryId::get) ^ u32::from(tag) << 24
 }
 
+/// The head of a datum of shapes, and what is behind it; none if that is no datum, or not of shapes.
+#[inline(always)]
+fn shapes_head(datum: &[u8]) -> Option<(Header<'_>, &[u8])> {
+    const TAG: u8 = 2 << 4 | SHAPES | DICTIONARY_BIT;
+    let mut rest = datum.strip_prefix(&[TAG])?;
+    let dictionary = Some(DictionaryId::new(varint(&mut rest)?)?);
+    let raw_len = varint(&mut rest)? as usize;
+    let (check, rest) = rest.split_first_chunk()?;
+    let check = u32::from_le_bytes(*check);
+    let header = Header { form: Form::Shapes, dictionary, raw_len, check, sums: &[], payload: &[] };
+    (raw_len <= SHAPES_RAW_BYTES_MAX).then_some((header, rest))
+}
+
+/// As [`Reader::varint`].
+#[inline(always)]
+fn varint(rest: &mut &[u8]) -> Option<u32> {
+    let mut value = 0u64;
+    for shift in [0, 7, 14, 21, 28] {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return u32::try_from(value).ok().filter(|_| *byte != 0);
+        }
+    }
+    None
+}
+
 struct Reader<'a> {
     datum: &'a [u8],
     at: usize,
@@ -502,6 +554,7 @@ fn truncated(what: &'static str, dictionary: Option<DictionaryId>, expected: usi
     corrupt(what, dictionary, expected as u64, found as u64)
 }
 
+#[cold]
 pub(crate) fn corrupt(
     what: &'static str,
     dictionary: Option<DictionaryId>,

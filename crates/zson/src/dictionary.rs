@@ -9,7 +9,7 @@ use crate::codec::Codec;
 use crate::datum::{Form, Header, corrupt};
 use crate::error::Error;
 use crate::memory;
-use crate::shapes::{self, Parts, View};
+use crate::shapes::{self, Known, Parts, Text, View};
 
 /// What a datum calls its dictionary: 1 to 2147483647, the range of a sequence of `int4`. It means something within
 /// one database only; a dictionary's identity is the hash of its content.
@@ -150,6 +150,33 @@ impl ReadingDictionary {
         }
         let reader = self.shapes_of(header)?;
         Ok(Some(View::new(reader, (header.payload(), None), header.raw_len(), self.id)))
+    }
+
+    /// The text of a key of a datum's document, as `->>` gives it, written to the beginning of `out`, and its length. What is
+    /// behind it means nothing. `None`: not found here; [`view`](Self::view) tells all.
+    #[inline]
+    pub fn text_of_key(
+        &self,
+        known: &mut Known,
+        header: &Header<'_>,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<(Text, usize)> {
+        self.verified(header)?.text_of_key(known, (header.payload(), header.raw_len()), key, out)
+    }
+
+    /// Whether a datum's document is an object that has a key. `None` as of [`text_of_key`](Self::text_of_key).
+    #[inline]
+    pub fn has_key(&self, known: &mut Known, header: &Header<'_>, key: &[u8]) -> Option<bool> {
+        self.verified(header)?.has_key(known, header.payload(), key)
+    }
+
+    /// The shapes of a datum that is compared with its check sum; none if it is another, or damaged.
+    #[inline]
+    fn verified(&self, header: &Header<'_>) -> Option<&shapes::Reader> {
+        let is_of_this = header.form() == Form::Shapes && header.dictionary() == Some(self.id);
+        let reader = self.shapes.as_deref().filter(|_| is_of_this)?;
+        header.verify_stored(reader.identity()).ok().map(|()| reader)
     }
 
     /// The shapes of a datum's dictionary, which this has to be; the datum is compared with its check sum.

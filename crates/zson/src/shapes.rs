@@ -21,6 +21,7 @@ mod blocks;
 mod bytes;
 mod counting;
 mod cutting;
+mod direct;
 mod fallback;
 mod finding;
 mod index;
@@ -40,6 +41,7 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
+pub use direct::Known;
 pub use finding::Step;
 pub use reading::Scratch;
 pub use value::{Text, Type, Value, View};
@@ -129,7 +131,7 @@ impl Reader {
 impl Writer {
     pub(crate) fn new(dictionary: &Dictionary, parts: &Parts<'_>) -> Result<Writer, Error> {
         let mut schema = schema(parts, dictionary)?;
-        schema.index_keys()?;
+        schema.prepare_writing()?;
         let tables = Tables::new(&schema)?;
         Ok(Writer { schema, tables, fallback: parts.fallback.clone(), identity: identity(dictionary) })
     }
@@ -137,7 +139,7 @@ impl Writer {
     /// Of a schema that no dictionary has yet, to see how long payloads get.
     pub(crate) fn of(schema: &Schema) -> Result<Writer, Error> {
         let mut schema = schema.clone();
-        schema.index_keys()?;
+        schema.prepare_writing()?;
         let tables = Tables::new(&schema)?;
         Ok(Writer { schema, tables, fallback: Fallback::NEVER, identity: 0 })
     }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgshrink_codec::{Algorithm, Dictionary};
 use pgshrink_zson::legacy::Words;
+use pgshrink_zson::shapes::Known;
 use pgshrink_zson::{
     Codec, Decoder, DictionaryId, Encoder, Memo, ReadingDictionary, Sliced, WritingDictionary,
 };
@@ -36,6 +37,8 @@ pub struct Backend {
     pub scratch: Vec<u8>,
     /// Where texts are written that are read without the rest of their document.
     pub part: Vec<u8>,
+    /// Where keys are that were asked for.
+    pub known: Known,
     /// And values that are documents.
     pub target: Vec<u8>,
     /// A document that is being fetched slice by slice.
@@ -112,6 +115,7 @@ impl Backend {
             memo: Memo::new(MEMO_BYTES),
             scratch: Vec::new(),
             part: Vec::new(),
+            known: Known::default(),
             target: Vec::new(),
             sliced: None,
             objects: None,

@@ -206,6 +206,21 @@ pub unsafe fn bytes_of<'a>(value: *const pg_sys::varlena) -> &'a [u8] {
     }
 }
 
+/// The bytes of a varlena behind its header, if it is in line and not compressed.
+///
+/// # Safety
+/// `datum` is a varlena that lives for `'a`.
+#[inline]
+pub unsafe fn bytes_here<'a>(datum: Datum) -> Option<&'a [u8]> {
+    // SAFETY: by the caller; the lowest bits of the first byte tell (`VARATT_IS_4B_U`, `VARATT_IS_1B` of varatt.h).
+    unsafe {
+        let value = datum.cast_mut_ptr::<pg_sys::varlena>();
+        let first = *value.cast::<u8>();
+        let is_here = first & 3 == 0 || (first & 1 == 1 && first != OUT_OF_LINE);
+        is_here.then(|| bytes_of(value))
+    }
+}
+
 /// Bytes of a varlena behind its header, if it is out of line and not compressed: parts of it can be fetched.
 ///
 /// # Safety

@@ -65,7 +65,7 @@ pub(super) fn of(schema: &Schema) -> Vec<u8> {
     push_varint(schema.columns.len(), &mut out);
     for column in &schema.columns {
         push_varint(column.values.len(), &mut out);
-        for Value { what, bytes } in &column.values {
+        for Value { what, bytes, .. } in &column.values {
             out.push(*what as u8);
             push_bytes(bytes, &mut out);
         }
@@ -202,7 +202,7 @@ impl Known {
         let mut values = Vec::new();
         for _ in 0..count {
             let Some((what, bytes)) = value(rest) else { return Ok(None) };
-            memory::push(&mut values, Value { what, bytes: memory::copy(bytes)? })?;
+            memory::push(&mut values, Value::new(what, memory::copy(bytes)?))?;
         }
         Ok(self.kind(rest).map(|kind| Column { values, kind }))
     }

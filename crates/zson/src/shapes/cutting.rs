@@ -141,7 +141,7 @@ fn kept(schema: &Schema, uses: &[Use], gain: usize, pace: &mut Pace<'_>) -> Resu
         for (value, saved) in column.values.iter().zip(&of.values) {
             if saved.saturating_mul(GAIN_UNITS) >= gain.saturating_mul(value.bytes.len() + 2) {
                 let bytes = memory::copy(&value.bytes)?;
-                memory::push(&mut values, Value { what: value.what, bytes })?;
+                memory::push(&mut values, Value::new(value.what, bytes))?;
             }
         }
         let kind = kept.kind(&column.kind, of, gain, &mut is_any_used)?;

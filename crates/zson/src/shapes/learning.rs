@@ -154,10 +154,7 @@ impl<'d> Learner<'d> {
         memory::push(&mut self.uses, Use { nodes: nodes.len(), ..Use::default() })?;
         let frequent = frequent(nodes, pace)?;
         for Frequent { what, bytes, gain, .. } in &frequent {
-            memory::push(
-                &mut self.schema.columns[index].values,
-                Value { what: *what, bytes: memory::copy(bytes)? },
-            )?;
+            memory::push(&mut self.schema.columns[index].values, Value::new(*what, memory::copy(bytes)?))?;
             memory::push(&mut self.uses[index].values, *gain)?;
         }
         let left = sorted(nodes, &frequent, pace)?;

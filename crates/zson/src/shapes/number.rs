@@ -23,8 +23,8 @@ const LONG_SCALE_MASK: u16 = 0x3fff;
 const DIGITS_MAX: usize = 11;
 /// Decimals that are taken.
 pub(super) const SCALE_MAX: u16 = 40;
-/// Digits of an `i128`, and as many as there may be zeros before them.
-const DECIMALS_MAX: usize = 39 + SCALE_MAX as usize + 1;
+/// A sign, the digits of an `i128`, as many as there may be zeros before them, and a point.
+const TEXT_BYTES_MAX: usize = 1 + 39 + SCALE_MAX as usize + 1 + 1;
 const BASE: i128 = 10_000;
 const BASE_DECIMALS: i32 = 4;
 /// Of an integer of 128 bits, with up to three decimals more.
@@ -95,10 +95,10 @@ impl Number {
         Some(count)
     }
 
-    /// Appends the text that the server prints for it.
-    pub(super) fn push_text(self, text: &mut Vec<u8>) {
-        let (mut digits, mut from, mut rest) =
-            ([b'0'; DECIMALS_MAX], DECIMALS_MAX, self.integer.unsigned_abs());
+    /// The text that the server prints for it.
+    #[inline]
+    pub(super) fn text(self, digits: &mut Digits) -> &[u8] {
+        let (digits, mut from, mut rest) = (&mut digits.0, TEXT_BYTES_MAX, self.integer.unsigned_abs());
         while rest > u64::MAX.into() {
             from -= 1;
             digits[from] = b'0' + (rest % 10) as u8;
@@ -111,17 +111,18 @@ impl Number {
             digits[from] = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        let scale = usize::from(self.scale);
-        from = from.min(DECIMALS_MAX - scale - 1);
+        let point = TEXT_BYTES_MAX - usize::from(self.scale);
+        from = from.min(point - 1);
+        if self.scale > 0 {
+            digits.copy_within(from..point, from - 1);
+            digits[point - 1] = b'.';
+            from -= 1;
+        }
         if self.integer < 0 {
-            text.push(b'-');
+            from -= 1;
+            digits[from] = b'-';
         }
-        let (whole, behind) = digits[from..].split_at(DECIMALS_MAX - scale - from);
-        text.extend_from_slice(whole);
-        if scale > 0 {
-            text.push(b'.');
-            text.extend_from_slice(behind);
-        }
+        &digits[from..]
     }
 
     /// The numeric with its header.
@@ -193,6 +194,16 @@ fn large(digits: &[[u8; 2]], place: i32) -> Option<i128> {
     }
 }
 
+/// Room for the text of a number; zeros.
+pub(super) struct Digits([u8; TEXT_BYTES_MAX]);
+
+impl Default for Digits {
+    #[inline]
+    fn default() -> Digits {
+        Digits([b'0'; TEXT_BYTES_MAX])
+    }
+}
+
 /// Room for a numeric.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
@@ -211,6 +222,11 @@ impl Buffer {
         &self.bytes[..self.len]
     }
 
+    /// The first bytes, used or not.
+    pub(super) fn start<const N: usize>(&self) -> Option<&[u8; N]> {
+        self.bytes.first_chunk()
+    }
+
     fn push(&mut self, word: u16) -> Option<()> {
         self.bytes.get_mut(self.len..self.len + 2)?.copy_from_slice(&word.to_le_bytes());
         self.len += 2;
@@ -227,11 +243,33 @@ pub(super) fn push_integer(value: i128, out: &mut Vec<u8>) {
 }
 
 /// The integer of all these bytes.
+#[inline]
 pub(super) fn integer(bytes: &[u8]) -> Option<i128> {
+    if let Some(folded) = word(bytes) {
+        return Some(((folded >> 1) as i64 ^ -((folded & 1) as i64)).into());
+    }
     let mut folded = [0; 16];
     folded.get_mut(..bytes.len())?.copy_from_slice(bytes);
     let folded = u128::from_le_bytes(folded);
     Some((folded >> 1) as i128 ^ -((folded & 1) as i128))
+}
+
+/// At most eight bytes as a number, the first one lowest.
+#[inline]
+fn word(bytes: &[u8]) -> Option<u64> {
+    match *bytes {
+        [] => Some(0),
+        [byte] => Some(byte.into()),
+        [low, high] => Some(u16::from_le_bytes([low, high]).into()),
+        [low, middle, high] => Some(u32::from_le_bytes([low, middle, high, 0]).into()),
+        _ if bytes.len() <= size_of::<u64>() => {
+            // The two may have bytes in common.
+            let (low, high) =
+                (u32::from_le_bytes(*bytes.first_chunk()?), u32::from_le_bytes(*bytes.last_chunk()?));
+            Some(u64::from(low) | u64::from(high) << (8 * (bytes.len() - size_of::<u32>())))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -246,6 +284,13 @@ mod tests {
             let mut out = Vec::new();
             push_integer(value, &mut out);
             assert_eq!((out.len(), integer(&out)), (bytes, Some(value)), "{value}");
+        }
+        for value in
+            (0..127).flat_map(|bit| [1i128 << bit, -(1i128 << bit), (0x5a << bit) | 0x35 << (bit / 2)])
+        {
+            let mut out = Vec::new();
+            push_integer(value, &mut out);
+            assert_eq!(integer(&out), Some(value), "{value}");
         }
         assert_eq!(integer(&[0; 17]), None);
     }
@@ -283,9 +328,8 @@ mod tests {
             (i64::MAX.into(), 0, "9223372036854775807"),
             (10_i128.pow(30), 10, "100000000000000000000.0000000000"),
         ] {
-            let mut printed = Vec::new();
-            Number { integer, scale }.push_text(&mut printed);
-            assert_eq!(String::from_utf8(printed).unwrap(), text);
+            let mut printed = Digits::default();
+            assert_eq!(Number { integer, scale }.text(&mut printed), text.as_bytes());
         }
     }
 

@@ -72,9 +72,12 @@ pub(super) struct Phrases {
     bytes: Vec<u8>,
     /// Where each begins in `bytes`, and its length in the lowest eight bits.
     places: Vec<u32>,
+    /// Once it is [prepared](Self::prepare): each phrase that is shorter than this, and its length in the last byte; of
+    /// others there is a zero.
+    short: Vec<[u8; PADDING]>,
 }
 
-/// A phrase of at most so many bytes is copied as if it had all of them.
+/// A phrase of less bytes is copied as if it had so many.
 pub(super) const PADDING: usize = 16;
 const LENGTH_BITS: u32 = 8;
 const _: () = assert!(PHRASES_MAX * PHRASE_BYTES_MAX < 1 << (u32::BITS - LENGTH_BITS));
@@ -118,7 +121,25 @@ impl Phrases {
 
     /// Bytes of memory.
     pub(super) fn memory_size(&self) -> usize {
-        self.bytes.capacity() + self.places.capacity() * size_of::<u32>()
+        self.bytes.capacity()
+            + self.places.capacity() * size_of::<u32>()
+            + self.short.capacity() * size_of::<[u8; PADDING]>()
+    }
+
+    /// Prepares it for reading.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub(super) fn prepare(&mut self) -> Result<(), Error> {
+        self.short = memory::collect(self.iter().map(|phrase| {
+            let mut entry = [0; PADDING];
+            if let Some(room) = entry[..PADDING - 1].get_mut(..phrase.len()) {
+                room.copy_from_slice(phrase);
+                entry[PADDING - 1] = phrase.len() as u8;
+            }
+            entry
+        }))?;
+        Ok(())
     }
 
     /// Where a phrase begins, and its length.
@@ -156,22 +177,42 @@ impl Phrases {
     pub(super) fn decode_into(&self, codes: &[u8], target: &mut [u8]) -> Option<usize> {
         let (mut codes, mut at) = (codes, 0);
         while let Some(code) = next(&mut codes) {
-            let (start, length) = match code? {
+            let index = match code? {
                 Piece::Byte(byte) => {
                     *target.get_mut(at)? = byte;
                     at += 1;
                     continue;
                 }
-                Piece::Phrase(index) => self.place(index)?,
+                Piece::Phrase(index) => index,
             };
             let room = target.get_mut(at..)?;
-            match room.first_chunk_mut::<PADDING>() {
-                Some(room) if length <= PADDING => *room = *self.bytes.get(start..)?.first_chunk()?,
-                _ => room.get_mut(..length)?.copy_from_slice(self.bytes.get(start..start + length)?),
+            match (self.short.get(index), room.first_chunk_mut::<PADDING>()) {
+                (Some(entry), Some(room)) if entry[PADDING - 1] != 0 => {
+                    *room = *entry;
+                    at += usize::from(entry[PADDING - 1]);
+                }
+                _ => at += self.copy(index, room)?,
             }
-            at += length;
         }
         Some(at)
+    }
+
+    /// Copies a phrase of any length, and tells it. There may be less room than a piece of [`PADDING`] takes.
+    fn copy(&self, index: usize, room: &mut [u8]) -> Option<usize> {
+        let (start, length) = self.place(index)?;
+        let end = length.next_multiple_of(PADDING);
+        match (room.get_mut(..end), self.bytes.get(start..start + end)) {
+            (Some(room), Some(phrase)) => {
+                let pieces = phrase.as_chunks::<PADDING>().0;
+                room.as_chunks_mut::<PADDING>()
+                    .0
+                    .iter_mut()
+                    .zip(pieces)
+                    .for_each(|(room, piece)| *room = *piece);
+            }
+            _ => room.get_mut(..length)?.copy_from_slice(self.get(index)?),
+        }
+        Some(length)
     }
 }
 

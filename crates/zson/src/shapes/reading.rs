@@ -12,6 +12,7 @@ use super::schema::{
 };
 use super::value::Type;
 use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT, DEPTH_MAX};
+use crate::memory;
 
 /// Bytes that are read one after the other.
 #[derive(Copy, Clone, Debug)]
@@ -215,10 +216,9 @@ impl Reading<'_> {
             Kind::Any => self.any(bytes, depth),
             Kind::Text => self.codes(bytes),
             Kind::Form(template) => {
-                self.text.clear();
-                self.text.try_reserve(template.text_len_max()).ok()?;
-                template.decode(bytes, self.text)?;
-                self.writer.text(self.text).ok()
+                memory::at_least(self.text, template.text_len_max()).ok()?;
+                let length = template.decode_into(bytes, self.text)?;
+                self.writer.text(self.text.get(..length)?).ok()
             }
             Kind::Number { scale, base } => {
                 self.number(Number { integer: integer(bytes)?.checked_add(*base)?, scale: *scale })
@@ -237,7 +237,7 @@ impl Reading<'_> {
     fn number(&mut self, number: Number) -> Option<()> {
         let mut buffer = Buffer::default();
         number.write(&mut buffer)?;
-        self.writer.number(buffer.bytes()).ok()
+        self.writer.number_of(&buffer).ok()
     }
 
     fn any(&mut self, bytes: &[u8], depth: usize) -> Option<()> {

@@ -8,7 +8,8 @@
 //! or an earlier one, as documents are nested: depth is bounded where documents are read.
 
 use super::index::{Index, hash_of};
-use super::jsonb::{Stack, Writer};
+use super::jsonb::{Container, Stack, Writer};
+use super::number::{Digits, Number};
 use super::phrases::Phrases;
 use super::template::Template;
 use crate::error::Error;
@@ -66,6 +67,8 @@ pub(super) struct Value {
     pub(super) what: What,
     /// The text, the numeric, or the container from its header on.
     pub(super) bytes: Vec<u8>,
+    /// Of a number, its text, once it is [prepared](Schema::prepare); empty if only the server knows it.
+    pub(super) text: Vec<u8>,
 }
 
 /// What the bytes of a value are.
@@ -185,6 +188,15 @@ impl Shape {
         &self.members
     }
 
+    /// Whether an object has all its members and no others, as far as is known: its keys were [prepared](Schema::prepare).
+    #[inline]
+    pub(super) fn is_whole(&self, object: Container<'_>) -> bool {
+        object.count() == self.members.len()
+            && self.whole_keys().is_some_and(|keys| {
+                object.stored_keys() == Some((keys.entries.as_slice(), keys.bytes.as_slice()))
+            })
+    }
+
     /// The keys of an object that lacks none of its members, if they were [prepared](Schema::prepare).
     pub(super) fn whole_keys(&self) -> Option<&Keys> {
         self.prepared.as_ref()?.keys.as_ref()
@@ -242,10 +254,29 @@ impl Record {
     }
 }
 
+impl Value {
+    pub(super) fn new(what: What, bytes: Vec<u8>) -> Value {
+        Value { what, bytes, text: Vec::new() }
+    }
+
+    fn prepare(&mut self) -> Result<(), Error> {
+        if self.what == What::Number
+            && let Some(number) = Number::of(&self.bytes)
+        {
+            self.text = memory::copy(number.text(&mut Digits::default()))?;
+        }
+        Ok(())
+    }
+}
+
 impl Column {
     /// Bytes of memory, about.
     fn memory_size(&self) -> usize {
-        let values: usize = self.values.iter().map(|value| size_of::<Value>() + value.bytes.capacity()).sum();
+        let values: usize = self
+            .values
+            .iter()
+            .map(|value| size_of::<Value>() + value.bytes.capacity() + value.text.capacity())
+            .sum();
         let kind = match &self.kind {
             Kind::Record(record) => {
                 let shapes: usize = record.shapes.iter().map(Shape::memory_size).sum();
@@ -263,11 +294,8 @@ impl Column {
 static UNKNOWN: Column = Column::ANY;
 
 impl Schema {
-    /// Prepares it for writing: keys are found.
-    ///
-    /// # Errors
-    /// [`Error::Dictionary`]: two keys are the same. [`Error::Memory`].
-    pub(super) fn index_keys(&mut self) -> Result<(), Error> {
+    /// Keys are found.
+    fn index_keys(&mut self) -> Result<(), Error> {
         let mut index = Index::with_room_for(self.keys.len())?;
         for (at, key) in self.keys.iter().enumerate() {
             let hash = hash_of(0, key);
@@ -280,11 +308,21 @@ impl Schema {
         Ok(())
     }
 
-    /// Prepares it for reading: keys are found, and members of shapes.
+    /// Prepares it for reading: what [writing](Self::prepare_writing) needs, and short phrases and the texts of numbers.
     ///
     /// # Errors
-    /// As of [`index_keys`](Self::index_keys).
+    /// As of [`prepare_writing`](Self::prepare_writing).
     pub(super) fn prepare(&mut self) -> Result<(), Error> {
+        self.prepare_writing()?;
+        self.phrases.prepare()?;
+        self.columns.iter_mut().flat_map(|column| &mut column.values).try_for_each(Value::prepare)
+    }
+
+    /// Prepares it for writing: keys are found, and members of shapes.
+    ///
+    /// # Errors
+    /// [`Error::Dictionary`]: two keys are the same. [`Error::Memory`].
+    pub(super) fn prepare_writing(&mut self) -> Result<(), Error> {
         self.index_keys()?;
         let mut left = KEYS_BYTES_MAX;
         for column in &mut self.columns {

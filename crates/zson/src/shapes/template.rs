@@ -17,6 +17,8 @@ pub(super) struct Template {
     base: i128,
     /// Bytes of all hexadecimal runs.
     hex_bytes: usize,
+    /// Bytes of a text of this form at most.
+    text_len_max: usize,
 }
 
 /// A piece of a text.
@@ -67,18 +69,20 @@ impl Template {
             }
         }
         let is_fit = parts.len() <= PARTS_MAX && (-INTEGER_MAX..INTEGER_MAX).contains(&base);
-        is_fit.then_some(Template { parts, base, hex_bytes })
-    }
-
-    /// Bytes of a text of this form at most.
-    pub(super) fn text_len_max(&self) -> usize {
         let length = |part: &Part| match part {
             Part::Fixed(bytes) => bytes.len(),
             Part::Digits { .. } => 20,
             // The last byte of an odd run is written as two digits and cut.
             Part::Hex { digits, .. } => usize::from(*digits) + 1,
         };
-        self.parts.iter().map(length).sum()
+        let text_len_max = parts.iter().map(length).sum();
+        is_fit.then_some(Template { parts, base, hex_bytes, text_len_max })
+    }
+
+    /// Bytes of a text of this form at most.
+    #[inline]
+    pub(super) fn text_len_max(&self) -> usize {
+        self.text_len_max
     }
 
     pub(super) fn parts(&self) -> &[Part] {
@@ -107,7 +111,7 @@ impl Template {
             };
             memory::push(&mut parts, own)?;
         }
-        Ok(Template { parts, base: self.base, hex_bytes: self.hex_bytes })
+        Ok(Template { parts, ..*self })
     }
 
     /// Appends what is left of a text; false, and nothing is appended, if it does not fit.
@@ -162,12 +166,51 @@ impl Template {
         rest.is_empty().then_some(large.unwrap_or(integer.into()))
     }
 
-    /// Appends the text of which this is left. None: nothing that [`encode`](Self::encode) makes.
-    pub(super) fn decode(&self, payload: &[u8], text: &mut Vec<u8>) -> Option<()> {
+    /// Writes the text of which this is left to the beginning of `target`, and tells its length; bytes behind it mean
+    /// nothing. None: nothing that [`encode`](Self::encode) makes, or there is less room than
+    /// [`text_len_max`](Self::text_len_max).
+    pub(super) fn decode_into(&self, payload: &[u8], target: &mut [u8]) -> Option<usize> {
+        // Zeros take time.
+        if self.parts.len() <= PARTS_MAX / 2 {
+            self.decode_parts::<{ PARTS_MAX / 2 }>(payload, target)
+        } else {
+            self.decode_parts::<PARTS_MAX>(payload, target)
+        }
+    }
+
+    #[inline]
+    fn decode_parts<const N: usize>(&self, payload: &[u8], target: &mut [u8]) -> Option<usize> {
         let (mut hex, rest) = payload.split_at_checked(self.hex_bytes)?;
-        let mut integer = integer(rest)?.checked_add(self.base)?;
-        let mut numbers = [0u64; PARTS_MAX];
-        for (part, number) in self.parts.iter().zip(&mut numbers).rev() {
+        let mut numbers = [0u64; N];
+        self.numbers(integer(rest)?.checked_add(self.base)?, &mut numbers)?;
+        let mut at = 0;
+        for (part, number) in self.parts.iter().zip(numbers) {
+            let room = target.get_mut(at..)?;
+            at += match part {
+                Part::Fixed(fixed) => {
+                    match (fixed.as_slice(), room.first_mut()) {
+                        // What is between numbers is mostly one byte.
+                        ([byte], Some(first)) => *first = *byte,
+                        (fixed, _) => room.get_mut(..fixed.len())?.copy_from_slice(fixed),
+                    }
+                    fixed.len()
+                }
+                Part::Digits { width, .. } => put_decimal(number, (*width).into(), room)?,
+                Part::Hex { digits, is_upper } => {
+                    let (run, after) = hex.split_at_checked(usize::from(*digits).div_ceil(2))?;
+                    put_digits(run, (*digits).into(), *is_upper, room)?;
+                    hex = after;
+                    (*digits).into()
+                }
+            };
+        }
+        Some(at)
+    }
+
+    /// The numbers of decimal runs, of their integer.
+    #[inline]
+    fn numbers(&self, mut integer: i128, numbers: &mut [u64]) -> Option<()> {
+        for (part, number) in self.parts.iter().zip(numbers).rev() {
             if let Part::Digits { low, count, .. } = part {
                 // A division of 128 bits takes long, and few integers need it.
                 let here = match (*count, u64::try_from(integer)) {
@@ -185,47 +228,57 @@ impl Template {
                 *number = here.checked_add(*low)?;
             }
         }
-        if integer != 0 {
-            return None;
-        }
-        for (part, number) in self.parts.iter().zip(numbers) {
-            match part {
-                Part::Fixed(fixed) => text.extend_from_slice(fixed),
-                Part::Digits { width, .. } => push_decimal(number, (*width).into(), text)?,
-                Part::Hex { digits, is_upper } => {
-                    let (run, after) = hex.split_at_checked(usize::from(*digits).div_ceil(2))?;
-                    let end = text.len() + usize::from(*digits);
-                    let alphabet = if *is_upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
-                    for byte in run {
-                        text.push(alphabet[usize::from(byte >> 4)]);
-                        text.push(alphabet[usize::from(byte & 15)]);
-                    }
-                    // The second half of an odd run's last byte.
-                    if text.len() > end && run.last()? & 15 != 0 {
-                        return None;
-                    }
-                    text.truncate(end);
-                    hex = after;
-                }
-            }
-        }
-        Some(())
+        (integer == 0).then_some(())
     }
 }
 
 /// Appends the bytes of hexadecimal digits; of an odd count, the last byte has one.
 fn push_hex(run: &[u8], is_upper: bool, out: &mut Vec<u8>) -> Option<()> {
+    let values = if is_upper { &UPPER } else { &LOWER };
     let (pairs, last) = run.as_chunks::<2>();
-    for [high, low] in pairs {
-        out.push(hex_value(*high, is_upper)? << 4 | hex_value(*low, is_upper)?);
-    }
+    // Whether any was no digit: jumps for each would be guesses.
+    let mut any = 0;
+    out.extend(pairs.iter().map(|[high, low]| {
+        let (high, low) = (values[usize::from(*high)], values[usize::from(*low)]);
+        any |= high | low;
+        high << 4 | low
+    }));
     if let [last] = last {
-        out.push(hex_value(*last, is_upper)? << 4);
+        let high = values[usize::from(*last)];
+        any |= high;
+        out.push(high << 4);
     }
-    Some(())
+    (any & NO_DIGIT == 0).then_some(())
 }
 
-fn hex_value(digit: u8, is_upper: bool) -> Option<u8> {
+/// Writes so many hexadecimal digits of bytes. None: what is left of an odd count's last byte is not zero, or there is no
+/// room for one digit more.
+fn put_digits(run: &[u8], digits: usize, is_upper: bool, room: &mut [u8]) -> Option<()> {
+    let alphabet = if is_upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+    let pairs = room.get_mut(..2 * run.len())?.as_chunks_mut::<2>().0;
+    for (pair, byte) in pairs.iter_mut().zip(run) {
+        *pair = [alphabet[usize::from(byte >> 4)], alphabet[usize::from(byte & 15)]];
+    }
+    (digits == 2 * run.len() || run.last()? & 15 == 0).then_some(())
+}
+
+/// Of each byte, what it is worth as a hexadecimal digit, or this.
+const NO_DIGIT: u8 = 0x80;
+static LOWER: [u8; 256] = hex_values(false);
+static UPPER: [u8; 256] = hex_values(true);
+
+const fn hex_values(is_upper: bool) -> [u8; 256] {
+    let (mut values, mut byte) = ([NO_DIGIT; 256], 0u8);
+    while byte < u8::MAX {
+        if let Some(value) = hex_value(byte, is_upper) {
+            values[byte as usize] = value;
+        }
+        byte += 1;
+    }
+    values
+}
+
+const fn hex_value(digit: u8, is_upper: bool) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' if !is_upper => Some(digit - b'a' + 10),
@@ -242,20 +295,19 @@ fn decimal(run: &[u8]) -> Option<u64> {
         .try_fold(0u64, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
 }
 
-fn push_decimal(number: u64, width: usize, text: &mut Vec<u8>) -> Option<()> {
-    let (mut digits, mut from, mut rest) = ([b'0'; 20], 20, number);
-    while rest > 0 || from == 20 {
-        from -= 1;
-        digits[from] = b'0' + (rest % 10) as u8;
+/// Writes a number of so many digits, or as many as it has for 0. Returns how many. None: it has more, or there is no room.
+#[inline]
+fn put_decimal(number: u64, width: usize, room: &mut [u8]) -> Option<usize> {
+    let width = match width {
+        0 => number.checked_ilog10().map_or(1, |log| log as usize + 1),
+        width => width,
+    };
+    let mut rest = number;
+    for digit in room.get_mut(..width)?.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    match width {
-        0 => {}
-        width if width < 20 - from => return None,
-        width => from = 20 - width,
-    }
-    text.extend_from_slice(&digits[from..]);
-    Some(())
+    (rest == 0).then_some(width)
 }
 
 /// How texts are cut into runs.

@@ -4,7 +4,7 @@ use super::Reader;
 use super::blocks::Blocks;
 use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
-use super::number::{Buffer, Number, integer};
+use super::number::{Buffer, Digits, Number, integer};
 use super::phrases::{PADDING, PHRASE_BYTES_MAX};
 use super::reading::{self, Scratch, decimal};
 use super::schema::{BYTES, Kind};
@@ -215,9 +215,8 @@ impl<'a> View<'a> {
             }
             (Kind::Text, BYTES..) => self.codes(stored.bytes, out, start),
             (Kind::Form(template), BYTES..) => {
-                out.truncate(start);
-                memory::reserve(out, template.text_len_max())?;
-                Ok(template.decode(stored.bytes, out).map(|()| out.len() - start))
+                memory::at_least(out, start + template.text_len_max())?;
+                Ok(template.decode_into(stored.bytes, &mut out[start..]))
             }
             (_, token) => match column.values.get(usize::from(token)) {
                 Some(value) => put(&value.bytes, out, start).map(Some),
@@ -239,8 +238,7 @@ impl<'a> View<'a> {
     fn number(&self, place: Place<'_>, out: &mut Vec<u8>) -> Result<Text, Error> {
         match self.number_at(place).ok_or_else(|| self.damage())? {
             Found::Number(number) => {
-                memory::reserve(out, TEXT_OF_NUMBER_MAX)?;
-                number.push_text(out);
+                memory::append(out, number.text(&mut Digits::default()))?;
                 Ok(Text::Written)
             }
             Found::Numeric(numeric) => {
@@ -297,9 +295,6 @@ impl<'n> Found<'n> {
         Number::of(numeric).map_or(Found::Numeric(numeric), Found::Number)
     }
 }
-
-/// A sign, the digits of an `i128`, a point, and zeros between the two.
-const TEXT_OF_NUMBER_MAX: usize = 96;
 
 impl Type {
     pub(super) fn of_node(node: Node<'_>) -> Type {

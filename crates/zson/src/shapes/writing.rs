@@ -96,7 +96,7 @@ impl Tables {
         let count = schema.columns.iter().map(|column| column.values.len()).sum();
         let mut values = Index::with_room_for(count)?;
         for (column, of) in (0..).zip(&schema.columns) {
-            for (at, Value { what, bytes }) in of.values.iter().enumerate() {
+            for (at, Value { what, bytes, .. }) in of.values.iter().enumerate() {
                 values.insert(hash_of(seed_of(column, *what), bytes), number_of(column, at));
             }
         }
@@ -455,6 +455,14 @@ impl Writing<'_> {
         token: &mut usize,
         out: &mut Out<'_>,
     ) -> Option<bool> {
+        if shape.is_whole(object) {
+            for (member, node) in shape.members().iter().zip(object.values()) {
+                if !self.member(member, node?, depth, token, out)? {
+                    return Some(false);
+                }
+            }
+            return Some(true);
+        }
         let mut pairs = object.keys().zip(object.values()).peekable();
         let schema = self.schema;
         for member in shape.members() {
@@ -463,22 +471,36 @@ impl Writing<'_> {
                 *token += member.slots();
                 continue;
             };
-            match (member, node?) {
-                (Member::Slot { column, .. }, node) => {
-                    let written = self.value(Some(*column), node, depth, out)?;
-                    *out.bytes.get_mut(*token)? = written;
-                    *token += 1;
-                }
-                (Member::Object { shape, .. }, Node::Object(object)) if object.count() > 0 => {
-                    object.is_canonical().then_some(())?;
-                    if !self.members(shape, object, depth.checked_sub(1)?, token, out)? {
-                        return Some(false);
-                    }
-                }
-                (Member::Object { .. }, _) => return Some(false),
+            if !self.member(member, node?, depth, token, out)? {
+                return Some(false);
             }
         }
         Some(pairs.next().is_none())
+    }
+
+    /// A member that an object has; false if it does not fit.
+    #[inline]
+    fn member(
+        &mut self,
+        member: &Member,
+        node: Node<'_>,
+        depth: usize,
+        token: &mut usize,
+        out: &mut Out<'_>,
+    ) -> Option<bool> {
+        match (member, node) {
+            (Member::Slot { column, .. }, node) => {
+                let written = self.value(Some(*column), node, depth, out)?;
+                *out.bytes.get_mut(*token)? = written;
+                *token += 1;
+                Some(true)
+            }
+            (Member::Object { shape, .. }, Node::Object(object)) if object.count() > 0 => {
+                object.is_canonical().then_some(())?;
+                self.members(shape, object, depth.checked_sub(1)?, token, out)
+            }
+            (Member::Object { .. }, _) => Some(false),
+        }
     }
 
     /// The shape that fits an object best.
@@ -567,14 +589,14 @@ fn decimal(numeric: &[u8], out: &mut Out<'_>) -> Option<bool> {
 /// Of the keys of an object, and of the objects in it that may be inside its shape.
 fn hash_of_keys(object: Container<'_>, inside: u64, depth: usize, mut hash: u64) -> Option<u64> {
     let depth = depth.checked_sub(1)?;
+    let (entries, bytes) = object.stored_keys()?;
+    hash = hash_of(hash_of(hash, entries), bytes);
     if inside == 0 {
-        return object.keys().try_fold(hash, |hash, key| Some(mix(hash, hash_of(0, key?))));
+        return Some(hash);
     }
     for (key, value) in object.keys().zip(object.values()) {
-        let own = hash_of(0, key?);
-        hash = mix(hash, own);
         if let Node::Object(object) = value?
-            && inside & bit_of(own as usize) != 0
+            && inside & bit_of(hash_of(0, key?) as usize) != 0
         {
             hash = mix(hash_of_keys(object, inside, depth, mix(hash, 1))?, 2);
         }

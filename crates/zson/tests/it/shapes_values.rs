@@ -2,10 +2,10 @@
 
 use pgshrink_testkit::seed::Seed;
 use pgshrink_zson::datum::Method;
-use pgshrink_zson::shapes::{Scratch, Step, Text, Value, View};
+use pgshrink_zson::shapes::{Known, Scratch, Step, Text, Value, View};
 use pgshrink_zson::{Codec, ReadingDictionary, WritingDictionary};
 
-use crate::fixtures::{current, encode, reading, shaped_always, writing};
+use crate::fixtures::{current, encode, reading, shaped_always, shaped_short, writing};
 use crate::jsonb::{Tree, numeric, object, text};
 use crate::records::{any_object, anything, measurement, order};
 
@@ -90,6 +90,33 @@ fn compare_steps(view: &View<'_>, value: Value<'_>, tree: &Tree) {
     }
 }
 
+/// Keys of the outermost object in fewer steps, if at all: what the view tells. Returns how many.
+fn direct(with: &(WritingDictionary, ReadingDictionary), tree: &Tree, known: &mut Known) -> usize {
+    let datum = encode(with.0.choice(), Some(&with.0), &tree.document());
+    let header = current(&datum).unwrap();
+    let Some(view) = with.1.view(&header).unwrap() else { return 0 };
+    let mut keys: Vec<&[u8]> = vec![b"id", b"", b"no such key", b"items", &[b'k'; 33]];
+    if let Tree::Object(pairs) = tree {
+        keys.extend(pairs.iter().map(|(key, _)| &key[..]));
+    }
+    let (mut count, root) = (0, view.root().unwrap());
+    for key in keys {
+        let found = view.next(root, Step::Key(key)).unwrap();
+        if let Some(is_there) = with.1.has_key(known, &header, key) {
+            assert_eq!(is_there, found.is_some(), "{key:?} of {tree:?}");
+            count += 1;
+        }
+        let mut out = b"earlier".to_vec();
+        if let Some((text, length)) = with.1.text_of_key(known, &header, key, &mut out) {
+            let mut expected = Vec::new();
+            let told = found.map_or(Text::Null, |value| view.text(value, &mut expected).unwrap());
+            assert_eq!((text, &out[..length]), (told, &expected[..]), "{key:?} of {tree:?}");
+            count += 1;
+        }
+    }
+    count
+}
+
 fn has(view: &View<'_>, tree: &Tree) {
     let mut texts: Vec<Vec<u8>> = ["id", "open", "new", "", "status", "7", "true"].map(Vec::from).into();
     if let Tree::Array(elements) = tree {
@@ -127,6 +154,25 @@ fn every_value_is_the_models() {
         }));
     }
     assert!(seen > 500, "{seen} documents");
+}
+
+#[test]
+fn keys_that_are_known_are_those_of_their_dictionary() {
+    let mut rng = Seed::from_env_or_time().rng();
+    // The same id and other shapes.
+    let others = (writing(1, shaped_short(), Codec::shapes()), reading(1, shaped_short()));
+    let both = [both(), others];
+    let mut known = Known::default();
+    let mut count = 0;
+    for turn in 0..900 {
+        let tree = match turn % 3 {
+            0 => measurement(&mut rng),
+            1 => any_object(&mut rng, 3),
+            _ => order(&mut rng),
+        };
+        count += both.iter().map(|with| direct(with, &tree, &mut known)).sum::<usize>();
+    }
+    assert!(count > 3000, "{count} keys");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
-use pgshrink_zson::datum::{BLOCK_BYTES, Method, Stored, method_and_dictionary, parse};
+use pgshrink_zson::datum::{BLOCK_BYTES, Method, Stored, method_and_dictionary, parse, parse_shapes};
 use pgshrink_zson::shapes::{Step, Text, Type, Value, View};
 use pgshrink_zson::{Error, Sliced, memory};
 
@@ -47,13 +47,22 @@ pub(super) enum Part {
 pg_function! {
     fn zson_object_field(fcinfo) {
         let key = sys::arg(fcinfo, 1);
+        if has_key(sys::arg(fcinfo, 0), key) == Some(false) {
+            return sys::null(fcinfo);
+        }
         let whole = || document(fcinfo, [0], builtin::jsonb_object_field);
         by_path(fcinfo, Wanted::Jsonb, |path| path.key(key), whole)
     }
     fn zson_object_field_text(fcinfo) {
         let key = sys::arg(fcinfo, 1);
-        let whole = || scalar(fcinfo, [0], builtin::jsonb_object_field_text);
-        by_path(fcinfo, Wanted::Text, |path| path.key(key), whole)
+        match text_of_key(sys::arg(fcinfo, 0), key) {
+            Some(Part::Text(len)) => copied(&mut backend().part, len),
+            Some(_) => sys::null(fcinfo),
+            None => {
+                let whole = || scalar(fcinfo, [0], builtin::jsonb_object_field_text);
+                by_path(fcinfo, Wanted::Text, |path| path.key(key), whole)
+            }
+        }
     }
     fn zson_array_element(fcinfo) {
         let index = sys::arg(fcinfo, 1);
@@ -66,18 +75,27 @@ pg_function! {
         by_path(fcinfo, Wanted::Text, |path| path.index(index), whole)
     }
     fn zson_extract_path(fcinfo) {
-        let texts = sys::arg(fcinfo, 1);
+        let texts = Texts::of(sys::arg(fcinfo, 1));
+        if leads_nowhere(sys::arg(fcinfo, 0), &texts) {
+            return sys::null(fcinfo);
+        }
         let whole = || document(fcinfo, [0], builtin::jsonb_extract_path);
-        by_path(fcinfo, Wanted::Jsonb, |path| path.texts(&Texts::of(texts)), whole)
+        by_path(fcinfo, Wanted::Jsonb, |path| path.texts(&texts), whole)
     }
     fn zson_extract_path_text(fcinfo) {
-        let texts = sys::arg(fcinfo, 1);
+        let texts = Texts::of(sys::arg(fcinfo, 1));
+        if leads_nowhere(sys::arg(fcinfo, 0), &texts) {
+            return sys::null(fcinfo);
+        }
         let whole = || scalar(fcinfo, [0], builtin::jsonb_extract_path_text);
-        by_path(fcinfo, Wanted::Text, |path| path.texts(&Texts::of(texts)), whole)
+        by_path(fcinfo, Wanted::Text, |path| path.texts(&texts), whole)
     }
     fn zson_exists(fcinfo) {
         let key = sys::arg(fcinfo, 1);
-        whether(fcinfo, |path| with_bytes(key, |key| path.has(key)), builtin::jsonb_exists)
+        match has_key(sys::arg(fcinfo, 0), key) {
+            Some(found) => Datum::from(found),
+            None => whether(fcinfo, |path| with_bytes(key, |key| path.has(key)), builtin::jsonb_exists),
+        }
     }
     fn zson_exists_any(fcinfo) {
         let keys = sys::arg(fcinfo, 1);
@@ -200,6 +218,50 @@ impl<'a> Path<'a> {
         memory::at_least(&mut all.target, self.view.raw_len())?;
         Ok(Part::Jsonb(self.view.document(value, &mut all.target, all.decoder.scratch())?))
     }
+}
+
+/// The text of a key, which is asked for most, if both datums are here as they are: in fewer steps. None: it is to be
+/// looked for as anything else.
+///
+/// # Safety
+/// `zson` is one and `key` a text.
+#[inline]
+unsafe fn text_of_key(zson: Datum, key: Datum) -> Option<Part> {
+    // SAFETY: by the caller; the server is called to make a dictionary ready at most, before anything is borrowed.
+    unsafe {
+        let (zson, key) = (sys::bytes_here(zson)?, sys::bytes_here(key)?);
+        let header = parse_shapes(zson)?;
+        let dictionary = reader(header.dictionary()?);
+        let all = backend();
+        match dictionary.text_of_key(&mut all.known, &header, key, &mut all.part)? {
+            (Text::Written, len) => Some(Part::Text(len)),
+            _ => Some(Part::Null),
+        }
+    }
+}
+
+/// Whether there is a key, as [`text_of_key`].
+///
+/// # Safety
+/// As for [`text_of_key`].
+#[inline]
+unsafe fn has_key(zson: Datum, key: Datum) -> Option<bool> {
+    // SAFETY: as above.
+    unsafe {
+        let (zson, key) = (sys::bytes_here(zson)?, sys::bytes_here(key)?);
+        let header = parse_shapes(zson)?;
+        reader(header.dictionary()?).has_key(&mut backend().known, &header, key)
+    }
+}
+
+/// Whether an object that is here has not even the first key of a path.
+///
+/// # Safety
+/// `zson` is one.
+#[inline]
+unsafe fn leads_nowhere(zson: Datum, path: &Texts) -> bool {
+    // SAFETY: by the caller; an element is a text.
+    unsafe { path.iter().next().is_some_and(|first| has_key(zson, first) == Some(false)) }
 }
 
 /// The document is not stored by its shape.

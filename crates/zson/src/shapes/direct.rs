@@ -1,0 +1,218 @@
+//! The text of a key of the outermost object, in one pass: what is asked for most.
+//!
+//! Here are only the usual ways of writing a value, in documents that are whole. Everything else, damage included, is left
+//! to [`View`](super::View), which finds the same.
+
+use super::Reader;
+use super::number::{Digits, Number, SCALE_MAX, integer};
+use super::phrases::{PADDING, PHRASE_BYTES_MAX};
+use super::reading::{Rest, decimal, is_there};
+use super::schema::{
+    ABSENT, BYTES, Column, ColumnIndex, FALSE, Kind, Member, NULL, Record, Schema, TRUE, What,
+};
+use super::value::Text;
+use super::writing::{ANY_CODES, ANY_INTEGER, ANY_TEXT};
+use crate::memory;
+
+/// Where keys that were asked for are in documents, so that they need not be looked up again. What is in it is of
+/// dictionaries, which never change; a few kilobytes.
+#[derive(Clone, Default, Debug)]
+pub struct Known {
+    entries: [Entry; ENTRIES],
+}
+
+const ENTRIES: usize = 16;
+/// Bytes of a key that is noted.
+const KEY_BYTES_MAX: usize = 32;
+
+/// A key in documents of a dictionary.
+#[derive(Clone, Default, Debug)]
+struct Entry {
+    identity: u64,
+    key: [u8; KEY_BYTES_MAX],
+    /// Zero: of no key.
+    length: usize,
+    /// One for each shape.
+    spots: Vec<Spot>,
+}
+
+/// What of a shape a key is.
+#[derive(Copy, Clone, Debug)]
+enum Spot {
+    /// No key of it.
+    Nothing,
+    /// The key of a slot: how many are before it, in how many slots of the shape.
+    Slot { before: u16, slots: u16, column: ColumnIndex },
+    /// The key of an object inside it.
+    Object { before: u16, slots: u16, own: u16 },
+}
+
+impl Known {
+    /// What is known of a key; none if it is not to be noted.
+    #[inline(always)]
+    fn spots(&mut self, reader: &Reader, key: &[u8]) -> Option<&[Spot]> {
+        let (first, last) = (key.first()?, key.last()?);
+        let at =
+            (key.len() ^ usize::from(*first) ^ usize::from(*last) << 1 ^ reader.identity as usize) % ENTRIES;
+        let entry = &mut self.entries[at];
+        let is_it = entry.identity == reader.identity && entry.key.get(..entry.length) == Some(key);
+        if !is_it {
+            entry.note(reader, key)?;
+        }
+        Some(&entry.spots)
+    }
+}
+
+impl Entry {
+    /// Makes it that of a key. None: it is too long, or there is no memory.
+    #[cold]
+    fn note(&mut self, reader: &Reader, key: &[u8]) -> Option<()> {
+        self.length = 0;
+        let record = outermost(&reader.schema)?;
+        let known = reader.schema.key(key);
+        let spots = record.shapes.iter().map(|shape| match known.map(|known| shape.member(known)) {
+            None | Some(None) => Spot::Nothing,
+            Some(Some((Member::Slot { column, .. }, before))) => {
+                Spot::Slot { before: before as u16, slots: shape.slots() as u16, column: *column }
+            }
+            Some(Some((Member::Object { shape: inside, .. }, before))) => Spot::Object {
+                before: before as u16,
+                slots: shape.slots() as u16,
+                own: inside.slots() as u16,
+            },
+        });
+        self.spots = memory::collect(spots).ok()?;
+        self.key.get_mut(..key.len())?.copy_from_slice(key);
+        (self.identity, self.length) = (reader.identity, key.len());
+        Some(())
+    }
+}
+
+/// Whole documents, if they are objects.
+#[inline]
+fn outermost(schema: &Schema) -> Option<&Record> {
+    match &schema.columns.first()?.kind {
+        Kind::Record(record) => Some(record),
+        _ => None,
+    }
+}
+
+impl Reader {
+    /// The text of a key of a payload's document, written to the beginning of a buffer, and its length. `None`: it takes a
+    /// longer way, or there is damage.
+    #[inline]
+    pub(crate) fn text_of_key(
+        &self,
+        known: &mut Known,
+        (payload, raw_len): (&[u8], usize),
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<(Text, usize)> {
+        let (spot, behind) = self.spot(known, payload, key)?;
+        let (before, slots, column) = match spot {
+            Spot::Slot { before, slots, column } => (usize::from(before), usize::from(slots), column),
+            Spot::Nothing => return Some((Text::Null, 0)),
+            Spot::Object { .. } => return None,
+        };
+        let (tokens, values) = behind.split_at_checked(slots)?;
+        let (skipped, own) = tokens.split_at_checked(before)?;
+        let token = *own.first()?;
+        let column = self.schema.columns.get(usize::from(column))?;
+        if token < BYTES {
+            return constant(column, token, out);
+        }
+        let mut rest = Rest::new(values);
+        rest.skip(skipped)?;
+        let stored = rest.of_token(token)?;
+        match &column.kind {
+            Kind::Any => self.any(stored.bytes, raw_len, out),
+            _ if stored.is_any => self.any(stored.bytes, raw_len, out),
+            Kind::Text => self.text_of_codes(stored.bytes, raw_len, out),
+            Kind::Number { scale, base } => {
+                let integer = integer(stored.bytes)?.checked_add(*base)?;
+                number(Number { integer, scale: *scale }, out)
+            }
+            Kind::Decimal => number(decimal(stored.bytes)?, out),
+            Kind::Form(template) => {
+                memory::at_least(out, template.text_len_max()).ok()?;
+                template.decode_into(stored.bytes, out).map(|length| (Text::Written, length))
+            }
+            Kind::Array { .. } | Kind::Record(_) => None,
+        }
+    }
+
+    /// Whether a payload's document has a key. `None` as for [`text_of_key`](Self::text_of_key).
+    #[inline]
+    pub(crate) fn has_key(&self, known: &mut Known, payload: &[u8], key: &[u8]) -> Option<bool> {
+        let (spot, behind) = self.spot(known, payload, key)?;
+        let (before, slots, own) = match spot {
+            Spot::Nothing => return Some(false),
+            Spot::Slot { before, slots, .. } => (before, slots, 1),
+            Spot::Object { before, slots, own } => (before, slots, own),
+        };
+        let tokens = behind.get(..usize::from(slots))?.get(usize::from(before)..)?;
+        tokens.get(..usize::from(own)).map(is_there)
+    }
+
+    /// What a key is of the shape of a payload's document, and what is behind the shape.
+    #[inline(always)]
+    fn spot<'p>(&self, known: &mut Known, payload: &'p [u8], key: &[u8]) -> Option<(Spot, &'p [u8])> {
+        let mut rest = Rest::new(payload);
+        let token = rest.byte().filter(|token| *token >= BYTES)?;
+        let stored = rest.of_token(token).filter(|stored| !stored.is_any)?;
+        let (shape, behind) = stored.bytes.split_first()?;
+        let spots = known.spots(self, key)?;
+        Some((*spots.get(usize::from(*shape).checked_sub(1)?)?, behind))
+    }
+
+    #[inline(always)]
+    fn text_of_codes(&self, codes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+        let most = raw_len.min(codes.len().saturating_mul(PHRASE_BYTES_MAX));
+        memory::at_least(out, most + PADDING).ok()?;
+        let length = self.schema.phrases.decode_into(codes, out)?;
+        (length <= most).then_some((Text::Written, length))
+    }
+
+    /// Of a value that says itself what it is.
+    #[inline]
+    fn any(&self, bytes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+        match bytes.split_first()? {
+            (&ANY_CODES, codes) => self.text_of_codes(codes, raw_len, out),
+            (&ANY_TEXT, text) if text.len() <= raw_len => put(text, out),
+            (&ANY_INTEGER, bytes) => number(decimal(bytes)?, out),
+            _ => None,
+        }
+    }
+}
+
+/// The text of what a token stands for.
+#[inline]
+fn constant(column: &Column, token: u8, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+    match token {
+        NULL | ABSENT => Some((Text::Null, 0)),
+        TRUE => put(b"true", out),
+        FALSE => put(b"false", out),
+        _ => {
+            let value = column.values.get(usize::from(token))?;
+            match value.what {
+                What::Text => put(&value.bytes, out),
+                What::Number => put(&value.text, out).filter(|(_, length)| *length > 0),
+                What::Container => None,
+            }
+        }
+    }
+}
+
+#[inline]
+fn put(text: &[u8], out: &mut Vec<u8>) -> Option<(Text, usize)> {
+    memory::at_least(out, text.len()).ok()?;
+    out.get_mut(..text.len())?.copy_from_slice(text);
+    Some((Text::Written, text.len()))
+}
+
+#[inline]
+fn number(number: Number, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+    // One of these is always a numeric.
+    i64::try_from(number.integer).ok().filter(|_| number.scale <= SCALE_MAX)?;
+    put(number.text(&mut Digits::default()), out)
+}

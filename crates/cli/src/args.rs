@@ -54,7 +54,7 @@ Examples:
     pgshrink gateway --listen 0.0.0.0:6432 --server host=127.0.0.1,port=5432
 
   Beside a client:
-    pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432
+    pgshrink connect --listen 127.0.0.1:5433 --target db.example:6432
     psql -h 127.0.0.1 -p 5433 mydb
 
   Take a backup, with everything that a restore needs:

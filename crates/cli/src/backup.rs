@@ -169,13 +169,13 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let kind = Kind::of(args)?;
     let level = level(args.level)?;
-    let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size << 20 };
+    let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size_mib << 20 };
     let mut plan = Plan::of(args, &kind, &encoding)?;
     let repository = match kind {
         Kind::Archive => Some(keys::create(&args.to, &args.key)?),
         _ => None,
     };
-    let mut server = plan.connect(&args.conninfo, Duration::from_secs(args.server_timeout))?;
+    let mut server = plan.connect(&args.conninfo, Duration::from_secs(args.server_timeout_s))?;
     let resume = match &repository {
         Some(repository) if args.resume => resumable(&**repository, &server.system.to_string())?,
         _ => None,

@@ -20,6 +20,7 @@ mod cfs;
 pub mod config_file;
 mod decode;
 mod end_with_parent;
+pub mod environment;
 mod error;
 mod log;
 mod manual;
@@ -45,6 +46,7 @@ const EXIT_FAILED: u8 = 2;
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Wrong arguments end here, with exit code 2; help and version with 0.
     let cli = Cli::read(args).unwrap_or_else(|error| error.exit());
+    warn_of_environment(&cli.command);
     let result = match cli.command {
         Command::Gateway(args) => gateway(&args),
         Command::Connect(args) => connect(&args),
@@ -74,8 +76,7 @@ fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
         return Ok(checked(&settings::gateway_problems(args)));
     }
     let settings = settings::gateway(args)?;
-    log::start(settings.log_level, settings.log_format);
-    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    start_log(&settings);
     let again = args.clone();
     pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
     Ok(ExitCode::SUCCESS)
@@ -86,10 +87,37 @@ fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
         return Ok(checked(&settings::connector_problems(args)));
     }
     let settings = settings::connector(args)?;
-    log::start(settings.log_level, settings.log_format);
+    start_log(&settings);
     let again = args.clone();
     pgshrink_gateway::run_connector(settings.config, move || reloaded(settings::connector(&again)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a service logs at its start, warnings first.
+fn start_log<T>(settings: &settings::Settings<T>) {
+    log::start(settings.log_level, settings.log_format);
+    let environment = environment::warnings(variables());
+    settings.warnings.iter().chain(&environment).for_each(|warning| tracing::warn!("{warning}"));
+}
+
+/// On standard error, but where the log has it or the output is for a program that no operator starts.
+fn warn_of_environment(command: &Command) {
+    let is_silent = match command {
+        Command::Gateway(args) => !args.service.check,
+        Command::Connect(args) => !args.service.check,
+        Command::Run(args) => args.quiet,
+        Command::EndWithParent(_) | Command::Completions { .. } | Command::Man { .. } => true,
+        _ => false,
+    };
+    if !is_silent {
+        environment::warnings(variables())
+            .iter()
+            .for_each(|warning| eprintln!("pgshrink: warning: {warning}"));
+    }
+}
+
+fn variables() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name)
 }
 
 fn checked(problems: &[Error]) -> ExitCode {

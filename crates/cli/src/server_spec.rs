@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 
 /// Keywords, in the order in which they are listed in messages.
-const KEYWORDS: &str = "host, hostaddr, port, dbname, user, sslmode, sslrootcert, sslcert, sslkey, sslnegotiation, \
+const KEYWORDS: &str = "host, hostaddr, port, database, user, sslmode, sslrootcert, sslcert, sslkey, sslnegotiation, \
                         sslhost, libpq_compression, send_proxy";
 
 /// Parses one server.
@@ -36,8 +36,8 @@ fn set(server: &mut ServerConfig, keyword: &str, value: &str) -> Result<(), Stri
         "host" => target.host = value.to_owned(),
         "hostaddr" => target.hostaddr = Some(value.parse().map_err(|_| "not an IP address".to_owned())?),
         "port" => target.port = value.parse().map_err(|_| "not a port (1 to 65535)".to_owned())?,
-        "dbname" => server.databases.push(value.to_owned()),
-        "user" => server.users.push(value.to_owned()),
+        "database" => server.database.push(value.to_owned()),
+        "user" => server.user.push(value.to_owned()),
         "sslmode" => target.tls.sslmode = word(value)?,
         "sslrootcert" => target.tls.sslrootcert = Some(value.into()),
         "sslcert" => target.tls.sslcert = Some(value.into()),

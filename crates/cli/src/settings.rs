@@ -61,7 +61,7 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
     listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
     let mut warnings = Vec::new();
-    if config.unix_socket.is_none() && args.socket.socket_dir.is_none() {
+    if config.unix_socket.is_none() && args.socket.unix_socket_directory.is_none() {
         match default_socket(Path::new(SOCKET_DIR), &config.listen) {
             Ok(unix) => config.unix_socket = unix,
             Err(warning) => warnings.push(warning),
@@ -82,15 +82,15 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     }
     put(&mut config.observe, &args.observe);
     put(&mut config.observe_file, &args.observe_file);
-    put(&mut config.observe_cpu_percent, &args.observe_cpu);
+    put(&mut config.observe_cpu_percent, &args.observe_cpu_percent);
     put(&mut config.admin.database, &args.admin_database);
-    put_list(&mut config.admin.admin_users, &args.admin_users);
-    put_list(&mut config.admin.stats_users, &args.stats_users);
+    put_list(&mut config.admin.users, &args.admin_users);
+    put_list(&mut config.admin.stats_users, &args.admin_stats_users);
     if args.admin_password_file.is_some() {
         config.admin.password_file = args.admin_password_file.clone();
     }
     policy(&args.policy, &mut config.policy);
-    service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
+    service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.threads);
     let settings = with_log(config, &args.log, file.as_ref().map(|file| file.log.clone()));
     Ok((Settings { warnings, ..settings }, file))
 }
@@ -106,14 +106,14 @@ fn read_connector(args: &ConnectArgs) -> Result<Read<ConnectorConfig>, Error> {
     let file = file::<ConnectorConfig>(&args.service)?;
     let mut config = file.as_ref().map(|file| file.config.clone()).unwrap_or_default();
     listening(&args.socket, &mut config.listen, &mut config.unix_socket, &mut config.tls)?;
-    if !args.to.is_empty() {
+    if !args.target.is_empty() {
         config.targets = target_spec::parse_all(args)?;
     }
     put(&mut config.compression, &args.compression);
     put(&mut config.dialect, &args.dialect.map(|dialect| dialect.name().to_owned()));
     put(&mut config.required, &args.required);
     policy(&args.policy, &mut config.policy);
-    service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.workers);
+    service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.threads);
     Ok((with_log(config, &args.log, file.as_ref().map(|file| file.log.clone())), file))
 }
 
@@ -128,18 +128,19 @@ fn listening(
     tls: &mut Option<ListenTlsConfig>,
 ) -> Result<(), Error> {
     put_list(listen, &args.listen);
-    match args.socket_dir.as_deref() {
+    match args.unix_socket_directory.as_deref() {
         None => {}
         Some(none) if none.as_os_str().is_empty() => *unix_socket = None,
         Some(dir) => {
-            let port = args.socket_port.or(first_port(listen));
-            let port = port.ok_or(Error::Incomplete { flag: "--socket-dir", other: "--socket-port" })?;
+            let port = args.unix_socket_port.or(first_port(listen));
+            let port = port
+                .ok_or(Error::Incomplete { flag: "--unix-socket-directory", other: "--unix-socket-port" })?;
             *unix_socket = Some(UnixSocketConfig::new(dir, port));
         }
     }
     if let Some(unix) = unix_socket {
-        put(&mut unix.port, &args.socket_port);
-        put(&mut unix.mode, &args.socket_mode);
+        put(&mut unix.port, &args.unix_socket_port);
+        put(&mut unix.mode, &args.unix_socket_mode);
     }
     listen_tls(args, tls)
 }
@@ -203,7 +204,7 @@ fn default_socket(dir: &Path, listen: &[String]) -> Result<Option<UnixSocketConf
     Err(format!(
         "no Unix socket {}: {reason}; clients that give no host do not reach this gateway, and its console \
          cannot be used without a password (psql -p {port} pgshrink); name a directory that this user may \
-         write to with --socket-dir or [unix_socket], or no directory with --socket-dir=",
+         write to with --unix-socket-directory or [unix_socket], or no directory with --unix-socket-directory=",
         unix.path().display()
     ))
 }
@@ -211,7 +212,7 @@ fn default_socket(dir: &Path, listen: &[String]) -> Result<Option<UnixSocketConf
 fn policy(args: &PolicyArgs, config: &mut PolicyConfig) {
     put(&mut config.context, &args.context);
     put(&mut config.window_log, &args.window_log);
-    put(&mut config.group_size_min, &args.min_size);
+    put(&mut config.min_group_size, &args.min_group_size);
     put(&mut config.frame_size, &args.frame_size);
     put(&mut config.message_types, &args.message_types);
     put(&mut config.pack_rows, &args.pack_rows);
@@ -221,16 +222,16 @@ fn service(
     args: &ServiceArgs,
     limits: &mut LimitsConfig,
     timeouts: &mut TimeoutsConfig,
-    workers: &mut Option<usize>,
+    threads: &mut Option<usize>,
 ) {
     put(&mut limits.max_clients, &args.max_clients);
     put(&mut limits.max_clients_per_address, &args.max_clients_per_address);
-    put(&mut limits.codec_memory_mib, &args.memory_limit);
-    put(&mut timeouts.login_s, &args.login_timeout);
-    put(&mut timeouts.connect_s, &args.connect_timeout);
-    put(&mut timeouts.idle_release_s, &args.idle_release);
-    put(&mut timeouts.drain_s, &args.drain_timeout);
-    *workers = args.threads.or(*workers);
+    put(&mut limits.max_codec_memory_mib, &args.max_codec_memory_mib);
+    put(&mut timeouts.login_timeout_s, &args.login_timeout_s);
+    put(&mut timeouts.connect_timeout_s, &args.connect_timeout_s);
+    put(&mut timeouts.idle_release_s, &args.idle_release_s);
+    put(&mut timeouts.drain_timeout_s, &args.drain_timeout_s);
+    *threads = args.threads.or(*threads);
 }
 
 fn with_log<T>(config: T, args: &LogArgs, file: Option<LogTable>) -> Settings<T> {

@@ -1,4 +1,4 @@
-//! `--to`: a host, a host with a port, or a connection string.
+//! `--target`: a host, a host with a port, or a connection string.
 
 use crate::args::ConnectArgs;
 use crate::error::Error;
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 /// All targets, in order; a connection string may name several.
 pub(crate) fn parse_all(args: &ConnectArgs) -> Result<Vec<TargetConfig>, Error> {
-    let lists = args.to.iter().map(|text| parse(text, args)).collect::<Result<Vec<_>, _>>();
-    lists.map(|lists| lists.concat()).map_err(|reason| Error::Flag { flag: "--to", reason })
+    let lists = args.target.iter().map(|text| parse(text, args)).collect::<Result<Vec<_>, _>>();
+    lists.map(|lists| lists.concat()).map_err(|reason| Error::Flag { flag: "--target", reason })
 }
 
 fn parse(text: &str, args: &ConnectArgs) -> Result<Vec<TargetConfig>, String> {

@@ -49,7 +49,7 @@ pub struct GatewayConfig {
     /// Options of TCP sockets.
     pub tcp: TcpConfig,
     /// Worker threads; none: one per processor.
-    pub workers: Option<usize>,
+    pub threads: Option<usize>,
     /// Compresses nothing, and measures what compression would save.
     pub observe: bool,
     /// File for daily totals; empty: in memory only.
@@ -88,7 +88,7 @@ impl Default for GatewayConfig {
             timeouts: TimeoutsConfig::default(),
             policy: PolicyConfig::default(),
             tcp: TcpConfig::default(),
-            workers: None,
+            threads: None,
             observe: false,
             observe_file: PathBuf::new(),
             observe_cpu_percent: 0.25,
@@ -131,7 +131,7 @@ pub struct ConnectorConfig {
     /// Options of TCP sockets.
     pub tcp: TcpConfig,
     /// Worker threads; none: one per processor.
-    pub workers: Option<usize>,
+    pub threads: Option<usize>,
 }
 
 impl Default for ConnectorConfig {
@@ -151,7 +151,7 @@ impl Default for ConnectorConfig {
             timeouts: TimeoutsConfig::default(),
             policy: PolicyConfig::default(),
             tcp: TcpConfig::default(),
-            workers: None,
+            threads: None,
         }
     }
 }
@@ -192,9 +192,9 @@ pub struct ServerConfig {
     /// Name in logs, metrics and the console; none: its host and port.
     pub name: Option<String>,
     /// Databases it serves, `*` at the end matches any rest; empty: all.
-    pub databases: Vec<String>,
+    pub database: Vec<String>,
     /// Users it serves, likewise.
-    pub users: Vec<String>,
+    pub user: Vec<String>,
     /// Where it is.
     #[serde(flatten)]
     pub target: TargetConfig,
@@ -211,8 +211,8 @@ impl ServerConfig {
     pub fn new(target: TargetConfig) -> Self {
         Self {
             name: None,
-            databases: Vec::new(),
-            users: Vec::new(),
+            database: Vec::new(),
+            user: Vec::new(),
             target,
             libpq_compression: None,
             policy: toml::Table::new(),
@@ -228,9 +228,9 @@ impl ServerConfig {
 struct ServerTable {
     name: Option<String>,
     #[serde(default)]
-    databases: Vec<String>,
+    database: Vec<String>,
     #[serde(default)]
-    users: Vec<String>,
+    user: Vec<String>,
     host: String,
     #[serde(default = "port_default")]
     port: u16,
@@ -251,7 +251,7 @@ struct ServerTable {
 
 impl From<ServerTable> for ServerConfig {
     fn from(table: ServerTable) -> Self {
-        let ServerTable { name, databases, users, host, port, hostaddr, .. } = table;
+        let ServerTable { name, database, user, host, port, hostaddr, .. } = table;
         let tls = TargetTlsConfig {
             sslmode: table.sslmode,
             sslrootcert: table.sslrootcert,
@@ -262,8 +262,8 @@ impl From<ServerTable> for ServerConfig {
         };
         Self {
             name,
-            databases,
-            users,
+            database,
+            user,
             target: TargetConfig { host, port, hostaddr, tls },
             libpq_compression: table.libpq_compression,
             policy: table.policy,
@@ -424,7 +424,7 @@ pub struct AdminConfig {
     /// Database name of the console; empty: no console.
     pub database: String,
     /// Users that may run commands that change something.
-    pub admin_users: Vec<String>,
+    pub users: Vec<String>,
     /// Users with read-only access.
     pub stats_users: Vec<String>,
     /// Users and passwords (or SCRAM verifiers) in the format of pgbouncer's `userlist.txt`.
@@ -438,7 +438,7 @@ impl Default for AdminConfig {
     fn default() -> Self {
         Self {
             database: "pgshrink".into(),
-            admin_users: vec!["pgshrink".into()],
+            users: vec!["pgshrink".into()],
             stats_users: Vec::new(),
             password_file: None,
             trust_own_user: true,

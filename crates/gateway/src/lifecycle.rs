@@ -8,9 +8,9 @@
 //! **Drain** (SIGTERM): listening sockets close at once, so that a load balancer or the successor takes over. A session
 //! cannot be moved to another process, so each is left alone until it ends by itself or is idle outside a transaction
 //! ([`pgshrink_wire::Conversation`]); then its client gets FATAL 57P01 at a message boundary, as from a PostgreSQL that shuts
-//! down. Replication streams end between two messages. After `timeouts.drain_s` the rest is closed. A second SIGTERM, or
+//! down. Replication streams end between two messages. After `timeouts.drain_timeout_s` the rest is closed. A second SIGTERM, or
 //! SIGINT, closes everything now. **Reload** (SIGHUP): new sessions get the new configuration, old ones keep theirs;
-//! listening addresses and `workers` do not change before a restart.
+//! listening addresses and `threads` do not change before a restart.
 
 use std::future::Future;
 use std::io;
@@ -252,7 +252,7 @@ impl<S: Service, L: FnMut() -> Result<S, Error>> Engine<S, L> {
     }
 
     async fn drain(&self, orders: &mut mpsc::UnboundedReceiver<Control>) {
-        let limit = Duration::from_secs(self.service.common().timeouts.drain_s);
+        let limit = Duration::from_secs(self.service.common().timeouts.drain_timeout_s);
         tracing::info!(sessions = self.registry.len(), limit_s = limit.as_secs(), "draining");
         self.registry.drain(command::DRAIN);
         let hurried = async {

@@ -56,7 +56,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Those of a configuration that is checked; `None`: nothing is observed.
     pub(crate) fn of(config: &GatewayConfig) -> Option<Self> {
-        let workers = config.workers.unwrap_or_else(crate::lifecycle::workers_default);
+        let workers = config.threads.unwrap_or_else(crate::lifecycle::workers_default);
         config.observe.then(|| Self {
             file: config.observe_path().map(Path::to_owned),
             cpu_share: config.observe_cpu_percent / 100.0 * workers as f64,

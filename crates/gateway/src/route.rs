@@ -41,8 +41,8 @@ impl Server {
             pack_rows: policy.pack_rows,
             name: config.name.clone().unwrap_or_else(|| config.target.describe()),
             target: Target { tls: TargetTls::load(&config.target)?, config: config.target.clone() },
-            databases: config.databases.clone(),
-            users: config.users.clone(),
+            databases: config.database.clone(),
+            users: config.user.clone(),
             send_proxy: config.send_proxy,
         }))
     }
@@ -94,8 +94,8 @@ mod tests {
         let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
         let config = ServerConfig {
             name: Some(name.into()),
-            databases: own(databases),
-            users: own(users),
+            database: own(databases),
+            user: own(users),
             ..ServerConfig::new(TargetConfig::new("h", 1))
         };
         Server::load(&config, &GatewayConfig::default()).unwrap()

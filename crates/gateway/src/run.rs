@@ -70,7 +70,7 @@ fn gateway_parts(
     reload: impl Fn() -> Result<GatewayConfig, Error>,
 ) -> Result<Parts<Gateway, impl FnMut() -> Result<Gateway, Error>>, Error> {
     let (orders, received) = mpsc::unbounded_channel();
-    let shared = shared(Role::Gateway, config.limits.codec_memory_mib, &orders);
+    let shared = shared(Role::Gateway, config.limits.max_codec_memory_mib, &orders);
     let service = Gateway::load(config, &shared)?;
     let config = &service.config;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -78,7 +78,7 @@ fn gateway_parts(
     let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
     config.check_servers(&own)?;
     let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
-    let workers = Workers::start(config.workers)?;
+    let workers = Workers::start(config.threads)?;
     let registry = shared.registry.clone();
     let load = move || {
         let config = reload()?;
@@ -98,14 +98,14 @@ fn connector_parts(
     reload: impl Fn() -> Result<ConnectorConfig, Error>,
 ) -> Result<Parts<Connector, impl FnMut() -> Result<Connector, Error>>, Error> {
     let (orders, received) = mpsc::unbounded_channel();
-    let shared = shared(Role::Connector, config.limits.codec_memory_mib, &orders);
+    let shared = shared(Role::Connector, config.limits.max_codec_memory_mib, &orders);
     let service = Connector::load(&config, &shared)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
     let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
     config.check_targets(&own)?;
     let metrics = config.metrics_listen.as_deref().map(metrics::Endpoint::bind).transpose()?;
-    let workers = Workers::start(config.workers)?;
+    let workers = Workers::start(config.threads)?;
     let registry = shared.registry.clone();
     let load = move || {
         let config = reload()?;

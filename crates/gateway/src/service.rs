@@ -59,7 +59,7 @@ impl Common {
     ) -> Result<Self, Error> {
         let access = Access::load(admin)?;
         pgshrink_codec::stream::check_library().map_err(|e| Error::config("lz4", e.to_string()))?;
-        shared.budget.set_limit(limits.codec_memory_mib << 20);
+        shared.budget.set_limit(limits.max_codec_memory_mib << 20);
         Ok(Self {
             shared: shared.clone(),
             tls,
@@ -67,7 +67,10 @@ impl Common {
             limits: limits.clone(),
             timeouts: timeouts.clone(),
             link: Arc::new(LinkConfig { policy: policy.to_policy()?, ..LinkConfig::default() }),
-            tcp: TcpOptions { tcp: tcp.clone(), connect_limit: Duration::from_secs(timeouts.connect_s) },
+            tcp: TcpOptions {
+                tcp: tcp.clone(),
+                connect_limit: Duration::from_secs(timeouts.connect_timeout_s),
+            },
             access,
         })
     }
@@ -151,7 +154,7 @@ async fn login<S: Service>(
     entry: &mut Registered,
 ) -> Option<(Ready, Arc<Target>)> {
     let common = service.common();
-    let deadline = Instant::now() + Duration::from_secs(common.timeouts.login_s);
+    let deadline = Instant::now() + Duration::from_secs(common.timeouts.login_timeout_s);
     let Opened { mut client, opening } = open(common, socket, entry, deadline).await?;
     let packet = match opening {
         Opening::Cancel(request) => {
@@ -252,7 +255,7 @@ fn timeout_refusal(common: &Common) -> Refusal {
     } else {
         Refusal::new(sqlstate::CONNECTION_FAILURE, "login took too long")
     };
-    refusal.detail(format!("The limit is {} s (timeouts.login_s).", common.timeouts.login_s))
+    refusal.detail(format!("The limit is {} s (timeouts.login_timeout_s).", common.timeouts.login_timeout_s))
 }
 
 /// Makes a client a session, if it may be one.
@@ -294,7 +297,7 @@ fn refuse_while_draining(common: &Common) -> Result<(), Refusal> {
 async fn relay_cancel<S: Service>(service: &S, request: &[u8], entry: &Registered) {
     let (common, session) = (service.common(), &entry.session);
     Events::count(&common.events().cancels);
-    let limit = Duration::from_secs(common.timeouts.cancel_s);
+    let limit = Duration::from_secs(common.timeouts.cancel_timeout_s);
     let own = common.shared.keys.find(request);
     let pools = &common.shared.registry.pools;
     let own_place = own.as_ref().and_then(|_| pools.own_cancels.take(request));

@@ -12,7 +12,7 @@ const TPS_MIN: f64 = 0.97;
 const VARIANTS: [(&str, &str, &str); 4] = [
     ("off", "off", "32"),
     ("zstd:1", "zstd:1", "32"),
-    ("zstd:1, --min-size 256", "zstd:1", "256"),
+    ("zstd:1, --min-group-size 256", "zstd:1", "256"),
     ("lz4:1", "lz4:1", "32"),
 ];
 const WORKS: [(&str, &str); 4] = [
@@ -35,7 +35,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "pgbench with 8 clients through connector and gateway on one machine, whose processors are all busy: \
         transactions per second, and divided by those of the same hops without compression, round by round in turn. CPU is \
         that of both hops for a transaction. Bytes are those between connector and gateway in a run of 8,000 transactions. \
-        32 is the default of `--min-size`; with 256 nothing of pgbench is tried.";
+        32 is the default of `--min-group-size`; with 256 nothing of pgbench is tried.";
     let columns = [
         ("work", Unit::Text),
         ("compression", Unit::Text),
@@ -51,7 +51,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
     let cluster = load::pgbench_server(10, 200)?;
     let mut ways = Vec::new();
     for (_, algorithm, min_size) in VARIANTS {
-        ways.push(Way::start(bench, &cluster, algorithm, &["--min-size", min_size])?);
+        ways.push(Way::start(bench, &cluster, algorithm, &["--min-group-size", min_size])?);
     }
     let mut worst = (f64::MAX, String::new());
     for (script, protocol) in WORKS {

@@ -84,7 +84,7 @@ impl Product {
         command.args(["connect", "--listen", &format!("0.0.0.0:{}", port.number())]);
         connect(&mut command, &to.address(), compression);
         if let Some(dir) = socket_dir {
-            command.arg("--socket-dir").arg(dir);
+            command.arg("--unix-socket-directory").arg(dir);
         }
         Hop::start(&mut command, &link.far().to_string(), port)
     }
@@ -127,7 +127,7 @@ impl Hop {
 }
 
 fn connect<'a>(command: &'a mut Command, to: &str, compression: &str) -> &'a mut Command {
-    command.args(["--to", to, "--sslmode", "disable", "--compression", compression, "--log-level", "warn"]);
+    command.args(["--target", to, "--sslmode", "disable", "--compression", compression, "--log-level", "warn"]);
     if compression != "off" {
         // Going on in plain would only show as a bad ratio.
         command.arg("--required");

@@ -47,7 +47,7 @@ pub(super) fn table(bench: &Bench) -> Result<Table> {
          that has served a session already held. Resident is VmRSS, heap its anonymous part. Behind the gateway stands a \
          server that only plays one, so that thousands of backends do not decide. *Active*: each session has copied \
          {} MiB out and as much in, at zstd:1. *Quiet*: {IDLE_RELEASE_SECONDS} seconds without traffic and more, with \
-         `--idle-release {IDLE_RELEASE_SECONDS}`.",
+         `--idle-release-s {IDLE_RELEASE_SECONDS}`.",
         BULK_SIZE >> 20
     );
     let columns = [
@@ -148,7 +148,7 @@ fn stage(bench: &Bench, compression: &str, size: usize) -> Result<Stage> {
     let server = StandIn::start(&text)?;
     let release = IDLE_RELEASE_SECONDS.to_string();
     // The budget would hold back the last of so many, and what one session takes is the question.
-    let more = ["--idle-release", &release, "--memory-limit", "8192"];
+    let more = ["--idle-release-s", &release, "--max-codec-memory-mib", "8192"];
     let gateway = bench.product.gateway_with("127.0.0.1", server.port(), compression, &more)?;
     let connector = bench.product.connector(&gateway, compression, &more)?;
     Ok(Stage { gateway, connector, _server: server, text })

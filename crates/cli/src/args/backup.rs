@@ -60,15 +60,15 @@ pub struct BackupArgs {
     pub threads: Option<usize>,
     /// Maximum pack size in MiB; packs (objects of the repository) are also closed after one minute [default: 64]
     #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
-    #[arg(env = "PGSHRINK_BACKUP_PACK_SIZE", value_parser = clap::value_parser!(u32).range(1..=512))]
-    pub pack_size: u32,
+    #[arg(env = "PGSHRINK_BACKUP_PACK_SIZE_MIB", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub pack_size_mib: u32,
     /// Maximum transfer rate from the server in kB (1024 bytes) per second: 32 to 1048576
     #[arg(long, value_name = "KB", env = "PGSHRINK_BACKUP_MAX_RATE", help_heading = "Speed")]
     pub max_rate: Option<u64>,
     /// Fail if the server sends nothing for this many seconds, except during its checkpoint [default: 900]
     #[arg(long, value_name = "SECONDS", default_value_t = 900, hide_default_value = true)]
-    #[arg(env = "PGSHRINK_BACKUP_SERVER_TIMEOUT", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub server_timeout: u64,
+    #[arg(env = "PGSHRINK_BACKUP_SERVER_TIMEOUT_S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub server_timeout_s: u64,
     /// How the server makes the checkpoint at the start [default: spread]
     #[arg(long, value_name = "MODE", env = "PGSHRINK_BACKUP_CHECKPOINT", help_heading = "Speed")]
     pub checkpoint: Option<CheckpointMode>,
@@ -340,7 +340,7 @@ pub struct BootArgs {
     pub set: Vec<String>,
     /// Maximum time in seconds for the server to start, including WAL replay [default: 3600]
     #[arg(long, value_name = "SECONDS", requires = "boot", help_heading = "Boot")]
-    pub boot_timeout: Option<u64>,
+    pub boot_timeout_s: Option<u64>,
     /// Write a report to this file, as JSON
     #[arg(long, value_name = "FILE", requires = "boot", help_heading = "Boot")]
     pub report: Option<PathBuf>,

@@ -17,8 +17,14 @@ pub struct ConnectArgs {
     /// HOST, HOST:PORT, the directory of a Unix socket, or a connection string such as 'host=db port=6432
     /// sslmode=verify-full sslrootcert=ca.pem' or postgresql://db:6432. TLS settings that the string does not contain
     /// come from the --ssl flags.
-    #[arg(long, value_name = "TARGET", env = "PGSHRINK_TO", value_delimiter = ';', help_heading = "Server")]
-    pub to: Vec<String>,
+    #[arg(
+        long,
+        value_name = "TARGET",
+        env = "PGSHRINK_TARGET",
+        value_delimiter = ';',
+        help_heading = "Server"
+    )]
+    pub target: Vec<String>,
     /// Algorithms to ask for, in order of preference; `off` for none
     ///
     /// Names: zstd (level 1 to 22, negative ones are faster), lz4 (acceleration 1 to 65537: higher is faster and
@@ -64,14 +70,14 @@ pub struct ConnectArgs {
 const EXAMPLES: &str = "\
 Examples:
   For all clients on this machine that connect to db.example:
-    pgshrink connect --listen 127.0.0.1:5433 --to db.example:6432 \\
+    pgshrink connect --listen 127.0.0.1:5433 --target db.example:6432 \\
         --sslmode verify-full --sslrootcert system
     pg_dump -h 127.0.0.1 -p 5433 -U ann sales | ...
 
   For a standby, in its configuration:
     primary_conninfo = 'host=/run/pgshrink port=5433 user=replica'
-    pgshrink connect --socket-dir /run/pgshrink --socket-port 5433 \\
-        --to primary.example:6432 --required
+    pgshrink connect --unix-socket-directory /run/pgshrink --unix-socket-port 5433 \\
+        --target primary.example:6432 --required
 
   The same in a file, for pgshrink connect --config connect.toml:
     listen = [\"127.0.0.1:5433\"]

@@ -11,19 +11,19 @@ pub(super) fn state(command: Command) -> Command {
     let gateway = GatewayConfig::default();
     let mut of_gateway = common(&gateway.policy, &gateway.limits, &gateway.timeouts);
     of_gateway.extend([
-        ("socket_dir", format!("{SOCKET_DIR} if it is writable")),
+        ("unix_socket_directory", format!("{SOCKET_DIR} if it is writable")),
         ("libpq_compression", gateway.libpq_compression),
         ("allow_unchallenged", gateway.allow_unchallenged.to_string()),
         ("observe", gateway.observe.to_string()),
         ("observe_file", "none".to_owned()),
-        ("observe_cpu", gateway.observe_cpu_percent.to_string()),
+        ("observe_cpu_percent", gateway.observe_cpu_percent.to_string()),
         ("admin_database", gateway.admin.database),
-        ("admin_users", gateway.admin.admin_users.join(",")),
+        ("admin_users", gateway.admin.users.join(",")),
     ]);
     let connector = ConnectorConfig::default();
     let mut of_connector = common(&connector.policy, &connector.limits, &connector.timeouts);
     of_connector.extend([
-        ("socket_dir", "none".to_owned()),
+        ("unix_socket_directory", "none".to_owned()),
         ("compression", connector.compression),
         ("dialect", connector.dialect.clone()),
         ("required", connector.required.to_string()),
@@ -42,17 +42,17 @@ fn common(
     vec![
         ("context", policy.context.clone()),
         ("window_log", policy.window_log.to_string()),
-        ("min_size", policy.group_size_min.to_string()),
+        ("min_group_size", policy.min_group_size.to_string()),
         ("frame_size", policy.frame_size.to_string()),
         ("pack_rows", policy.pack_rows.to_string()),
         ("max_clients", limits.max_clients.to_string()),
         ("max_clients_per_address", limits.max_clients_per_address.to_string()),
-        ("memory_limit", limits.codec_memory_mib.to_string()),
-        ("login_timeout", timeouts.login_s.to_string()),
-        ("connect_timeout", timeouts.connect_s.to_string()),
-        ("idle_release", timeouts.idle_release_s.to_string()),
-        ("drain_timeout", timeouts.drain_s.to_string()),
-        ("socket_mode", UnixSocketConfig::new("/", 1).mode),
+        ("max_codec_memory_mib", limits.max_codec_memory_mib.to_string()),
+        ("login_timeout_s", timeouts.login_timeout_s.to_string()),
+        ("connect_timeout_s", timeouts.connect_timeout_s.to_string()),
+        ("idle_release_s", timeouts.idle_release_s.to_string()),
+        ("drain_timeout_s", timeouts.drain_timeout_s.to_string()),
+        ("unix_socket_mode", UnixSocketConfig::new("/", 1).mode),
         ("tls_require_client_cert", "false".to_owned()),
         ("tls_required", "false".to_owned()),
         ("log_level", "info".to_owned()),

@@ -15,7 +15,7 @@ pub struct GatewayArgs {
     /// A server behind the gateway. May be repeated; the first one that matches database and user is used
     ///
     /// [NAME:]KEYWORD=VALUE,… with libpq's keywords host, hostaddr, port, sslmode, sslrootcert, sslcert, sslkey and
-    /// sslnegotiation. dbname and user select the server (each may be repeated; a trailing * is a wildcard). sslhost is
+    /// sslnegotiation. database and user select the server (each may be repeated; a trailing * is a wildcard). sslhost is
     /// the name to verify instead of host; send_proxy=1 or 2 sends a PROXY protocol header. Write \, for a comma in a
     /// value. Without sslmode, the gateway connects to the server without TLS.
     #[arg(
@@ -72,9 +72,9 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "FILE", env = "PGSHRINK_OBSERVE_FILE", help_heading = "Observation")]
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub observe_file: Option<PathBuf>,
-    /// Maximum processor time for measuring, in percent of one processor per worker thread
-    #[arg(long, value_name = "PERCENT", env = "PGSHRINK_OBSERVE_CPU", help_heading = "Observation")]
-    pub observe_cpu: Option<f64>,
+    /// Maximum processor time for measuring, in percent of one processor per worker thread: 0.01 to 50
+    #[arg(long, value_name = "PERCENT", env = "PGSHRINK_OBSERVE_CPU_PERCENT", help_heading = "Observation")]
+    pub observe_cpu_percent: Option<f64>,
     /// Database name of the admin console; empty for no console
     #[arg(long, value_name = "NAME", env = "PGSHRINK_ADMIN_DATABASE", help_heading = "Observation")]
     pub admin_database: Option<String>,
@@ -86,9 +86,9 @@ pub struct GatewayArgs {
     #[arg(help_heading = "Observation")]
     pub admin_users: Vec<String>,
     /// Users with read-only access to the console
-    #[arg(long, value_name = "LIST", env = "PGSHRINK_STATS_USERS", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_STATS_USERS", value_delimiter = ',')]
     #[arg(help_heading = "Observation")]
-    pub stats_users: Vec<String>,
+    pub admin_stats_users: Vec<String>,
     /// Console users with passwords or SCRAM verifiers, in the format of pgbouncer's userlist.txt
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADMIN_PASSWORD_FILE", help_heading = "Observation")]
     pub admin_password_file: Option<PathBuf>,
@@ -108,7 +108,7 @@ Examples:
 
   Two servers, selected by database:
     pgshrink gateway --listen 0.0.0.0:6432 \\
-        --server 'sales:host=10.0.0.5,dbname=sales,dbname=crm_*' \\
+        --server 'sales:host=10.0.0.5,database=sales,database=crm_*' \\
         --server 'rest:host=10.0.0.6,sslmode=verify-full,sslrootcert=/etc/ssl/db-ca.pem'
 
   Show what the gateway is doing (the console is on the same port):
@@ -120,7 +120,7 @@ Examples:
     [[server]]
     name = \"sales\"
     host = \"10.0.0.5\"
-    databases = [\"sales\", \"crm_*\"]
+    database = [\"sales\", \"crm_*\"]
     [tls]
     cert = \"gw.crt\"
     key = \"gw.key\"

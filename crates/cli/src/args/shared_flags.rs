@@ -15,15 +15,15 @@ pub struct SocketArgs {
     #[arg(long, value_name = "HOST:PORT", env = "PGSHRINK_LISTEN", value_delimiter = ',')]
     pub listen: Vec<String>,
     /// Directory for a Unix socket named .s.PGSQL.PORT; empty for none
-    #[arg(long, value_name = "DIR", env = "PGSHRINK_SOCKET_DIR")]
+    #[arg(long, value_name = "DIR", env = "PGSHRINK_UNIX_SOCKET_DIRECTORY")]
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub socket_dir: Option<PathBuf>,
+    pub unix_socket_directory: Option<PathBuf>,
     /// Port in the name of the Unix socket [default: the port of the first --listen]
-    #[arg(long, value_name = "PORT", env = "PGSHRINK_SOCKET_PORT")]
-    pub socket_port: Option<u16>,
+    #[arg(long, value_name = "PORT", env = "PGSHRINK_UNIX_SOCKET_PORT")]
+    pub unix_socket_port: Option<u16>,
     /// Permissions of the Unix socket, in octal
-    #[arg(long, value_name = "MODE", env = "PGSHRINK_SOCKET_MODE")]
-    pub socket_mode: Option<String>,
+    #[arg(long, value_name = "MODE", env = "PGSHRINK_UNIX_SOCKET_MODE")]
+    pub unix_socket_mode: Option<String>,
     /// Certificate chain (PEM) for client connections; without it, requests for TLS are refused
     #[arg(long, value_name = "FILE", env = "PGSHRINK_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
@@ -60,10 +60,10 @@ pub struct PolicyArgs {
     /// benefits, within the memory limit and what the peer allows.
     #[arg(long, value_name = "LOG", env = "PGSHRINK_WINDOW_LOG")]
     pub window_log: Option<WindowSetting>,
-    /// Do not try to compress groups of messages smaller than this, in bytes
-    #[arg(long, value_name = "BYTES", env = "PGSHRINK_MIN_SIZE")]
-    pub min_size: Option<usize>,
-    /// Maximum uncompressed bytes in one frame
+    /// Do not try to compress groups of messages smaller than this, in bytes: 0 to 1048576
+    #[arg(long, value_name = "BYTES", env = "PGSHRINK_MIN_GROUP_SIZE")]
+    pub min_group_size: Option<usize>,
+    /// Maximum uncompressed bytes in one frame: 1024 to 1048576
     #[arg(long, value_name = "BYTES", env = "PGSHRINK_FRAME_SIZE")]
     pub frame_size: Option<usize>,
     /// Letters of the message types to compress (for example dDQ); empty for all after authentication
@@ -81,30 +81,30 @@ pub struct PolicyArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct ServiceArgs {
-    /// Maximum number of clients; more get SQLSTATE 53300
+    /// Maximum number of clients, 1 to 1048576; more get SQLSTATE 53300
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_MAX_CLIENTS")]
     pub max_clients: Option<usize>,
     /// Maximum number of clients from one address; 0: no limit
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_MAX_CLIENTS_PER_ADDRESS")]
     pub max_clients_per_address: Option<usize>,
-    /// Memory limit for all codecs together, in MiB
-    #[arg(long, value_name = "MIB", env = "PGSHRINK_MEMORY_LIMIT")]
-    pub memory_limit: Option<u64>,
-    /// Worker threads [default: one per processor]
+    /// Memory limit for all codecs together, in MiB: 1 to 16777216
+    #[arg(long, value_name = "MIB", env = "PGSHRINK_MAX_CODEC_MEMORY_MIB")]
+    pub max_codec_memory_mib: Option<u64>,
+    /// Worker threads: 1 to 1024 [default: one per processor]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_THREADS")]
     pub threads: Option<usize>,
-    /// Login timeout in seconds, from the first byte to the end of authentication
-    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_LOGIN_TIMEOUT")]
-    pub login_timeout: Option<u64>,
-    /// Timeout in seconds for one attempt to connect to a server, including TLS
-    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_CONNECT_TIMEOUT")]
-    pub connect_timeout: Option<u64>,
-    /// Release a session's compression memory after this many seconds without traffic
-    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_IDLE_RELEASE")]
-    pub idle_release: Option<u64>,
-    /// After SIGTERM, wait this many seconds for sessions to finish
-    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_DRAIN_TIMEOUT")]
-    pub drain_timeout: Option<u64>,
+    /// Login timeout in seconds, from the first byte to the end of authentication: 1 to 86400
+    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_LOGIN_TIMEOUT_S")]
+    pub login_timeout_s: Option<u64>,
+    /// Timeout in seconds for one attempt to connect to a server, including TLS: 1 to 86400
+    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_CONNECT_TIMEOUT_S")]
+    pub connect_timeout_s: Option<u64>,
+    /// Release a session's compression memory after this many seconds without traffic: 1 to 86400
+    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_IDLE_RELEASE_S")]
+    pub idle_release_s: Option<u64>,
+    /// After SIGTERM, wait this many seconds for sessions to finish: 0 to 604800
+    #[arg(long, value_name = "SECONDS", env = "PGSHRINK_DRAIN_TIMEOUT_S")]
+    pub drain_timeout_s: Option<u64>,
     /// Configuration file (TOML); flags and PGSHRINK_* variables override it
     #[arg(long, short = 'c', value_name = "FILE", env = "PGSHRINK_CONFIG", help_heading = "Configuration")]
     pub config: Option<PathBuf>,

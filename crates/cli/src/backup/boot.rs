@@ -41,7 +41,7 @@ use settings::Settings;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Seconds for a start, unless `--boot-timeout` says otherwise.
+/// Seconds for a start, unless `--boot-timeout-s` says otherwise.
 const BOOT_TIMEOUT_SECONDS: u64 = 3600;
 /// Between two looks whether somebody wants an end.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
@@ -93,8 +93,8 @@ pub(super) fn verify(whole: &Whole<'_>, args: &VerifyBackupArgs, threads: usize)
 /// What can be refused before anything is restored.
 fn check(whole: &Whole<'_>, args: &BootArgs) -> Result<Programs, Failure> {
     settings::parse(&args.set)?;
-    if args.boot_timeout == Some(0) {
-        return Err(Failure::new("--boot-timeout", "expected a number from 1, found 0"));
+    if args.boot_timeout_s == Some(0) {
+        return Err(Failure::new("--boot-timeout-s", "expected a number from 1, found 0"));
     }
     let programs = Programs::find(args.server_bin.as_deref(), major(whole))?;
     if rustix::process::geteuid().is_root() {
@@ -188,7 +188,7 @@ impl Boot<'_> {
     fn start(&self, report: &mut Report) -> Result<Cluster<'_>, Failure> {
         let settings = Settings::prepare(self.scratch, &self.whole.record, &self.args.boot.set)?;
         report.notes.extend(settings.notes.iter().cloned());
-        let timeout = Duration::from_secs(self.args.boot.boot_timeout.unwrap_or(BOOT_TIMEOUT_SECONDS));
+        let timeout = Duration::from_secs(self.args.boot.boot_timeout_s.unwrap_or(BOOT_TIMEOUT_SECONDS));
         let mut cluster = Cluster::new(self.programs, self.scratch, self.interrupt, settings, timeout);
         cluster.start()?;
         report.wal.replayed_to = cluster.replayed_to()?;

@@ -121,7 +121,7 @@ fn advice(error: &pgshrink_pgclient::Error) -> &'static str {
     }
     match error {
         pgshrink_pgclient::Error::TimedOut { .. } => {
-            "; check the server and the network, or increase connect_timeout or --server-timeout"
+            "; check the server and the network, or increase connect_timeout or --server-timeout-s"
         }
         _ => "",
     }

@@ -18,10 +18,10 @@ const DRAIN_TIMEOUT_S: u64 = 10;
 /// Starts every connector of a plan.
 pub(crate) fn start(plan: &Plan, dialect: &str, required: bool) -> Result<Connectors, RunError> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = (processors / plan.stand_ins.len().max(1)).max(1);
+    let threads = (processors / plan.stand_ins.len().max(1)).max(1);
     let mut running = Vec::new();
     for stand_in in &plan.stand_ins {
-        let config = config(stand_in, dialect, required, workers)?;
+        let config = config(stand_in, dialect, required, threads)?;
         let failed = |error: pgshrink_gateway::Error| connector_error(stand_in, error.to_string());
         running.push(start_connector(config).map_err(failed)?);
     }
@@ -53,7 +53,7 @@ fn config(
     stand_in: &StandIn,
     dialect: &str,
     required: bool,
-    workers: usize,
+    threads: usize,
 ) -> Result<ConnectorConfig, RunError> {
     let target = target_spec::config(&stand_in.target, &stand_in.ssl);
     let target = target.map_err(|reason| connector_error(stand_in, reason))?;
@@ -65,12 +65,12 @@ fn config(
         compression: stand_in.compression.clone(),
         dialect: dialect.to_owned(),
         required,
-        workers: Some(workers),
+        threads: Some(threads),
         ..ConnectorConfig::default()
     };
-    config.timeouts.connect_s = CONNECT_TIMEOUT_S;
-    config.timeouts.login_s = LOGIN_TIMEOUT_S;
-    config.timeouts.drain_s = DRAIN_TIMEOUT_S;
+    config.timeouts.connect_timeout_s = CONNECT_TIMEOUT_S;
+    config.timeouts.login_timeout_s = LOGIN_TIMEOUT_S;
+    config.timeouts.drain_timeout_s = DRAIN_TIMEOUT_S;
     let Keepalive { enabled, idle_seconds, interval_seconds, count, user_timeout_ms } = stand_in.keepalive;
     let tcp = &mut config.tcp;
     tcp.keepalive_idle_s = if enabled { idle_seconds.map_or(tcp.keepalive_idle_s, u64::from) } else { 0 };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn thousands_of_tables_are_seen_in_a_few_queries() {
-    let count: u32 = std::env::var("PGSHRINK_ADVISE_TABLES").map_or(2_000, |text| text.parse().unwrap());
+    let count: u32 = std::env::var("PGSHRINK_TEST_TABLES").map_or(2_000, |text| text.parse().unwrap());
     Server::each("many tables", &[15], |server| {
         let cluster = pgshrink_testkit::Cluster::builder()
             .server(server)

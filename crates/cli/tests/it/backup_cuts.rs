@@ -73,8 +73,18 @@ impl Scene {
 
     /// The words of a backup by the relay.
     fn backup<'w>(&self, conninfo: &'w str, place: &'w str, more: &[&'w str]) -> Vec<&'w str> {
-        let words =
-            ["backup", conninfo, "--to", place, "--checkpoint", "fast", "--pack-size", "1", "--threads", "2"];
+        let words = [
+            "backup",
+            conninfo,
+            "--to",
+            place,
+            "--checkpoint",
+            "fast",
+            "--pack-size-mib",
+            "1",
+            "--threads",
+            "2",
+        ];
         [&words[..], more].concat()
     }
 
@@ -372,7 +382,7 @@ fn a_server_that_falls_silent_ends_the_backup_by_a_timeout() {
     let (conninfo, place) = (scene.conninfo(), scene.place());
     for route in ["stream", "parallel"] {
         let before = scene.to_server.counts().to_client;
-        let more = ["--route", route, "--server-timeout", "3", "--max-rate", "8000"];
+        let more = ["--route", route, "--server-timeout-s", "3", "--max-rate", "8000"];
         let child = scene.spawn(&scene.backup(&conninfo, &place, &more));
         let began = || scene.to_server.counts().to_client > before + (4 << 20);
         wait_until(HANG, "files", began).unwrap();
@@ -385,7 +395,7 @@ fn a_server_that_falls_silent_ends_the_backup_by_a_timeout() {
         heal(&scene.to_server);
         let text = said(&output);
         assert!(output.status.code() == Some(2) && is_clear(&text, "server"), "{text}");
-        assert!(text.contains("--server-timeout"), "{text}");
+        assert!(text.contains("--server-timeout-s"), "{text}");
     }
     scene.done(&scene.backup(&conninfo, &place, &["--resume"]));
     scene.done(&["verify", "latest", "--from", &place]);

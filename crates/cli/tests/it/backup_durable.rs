@@ -125,7 +125,7 @@ fn names_come_when_bytes_are_durable_and_what_makes_it_whole_comes_last() {
         Trace::of(&[&["backup", &conninfo, "--to", &text(to), "--checkpoint", "fast"], words].concat())
     };
 
-    let trace = backup(&repository, &["--pack-size", "1"]);
+    let trace = backup(&repository, &["--pack-size-mib", "1"]);
     let place = fs::read_dir(&repository).unwrap().next().unwrap().unwrap().path();
     let manifest = place.join("backup_manifest");
     let (committed, _) = trace.named(&manifest);

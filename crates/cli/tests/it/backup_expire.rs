@@ -37,7 +37,7 @@ fn slow(cluster: &Cluster, repository: &str) -> Running {
     let conninfo = cluster.conninfo("postgres");
     let words = ["backup", &conninfo, "--to", repository, "--checkpoint", "fast", "--compression", "none"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-    let command = command.args(words).args(["--max-rate", "10000", "--pack-size", "1", "-q"]);
+    let command = command.args(words).args(["--max-rate", "10000", "--pack-size-mib", "1", "-q"]);
     let child = Running(command.stderr(Stdio::null()).spawn().unwrap());
     let began = Instant::now();
     while begun() == before {

@@ -23,7 +23,7 @@ fn flip(path: &Path, at: usize) {
 
 #[test]
 fn an_interrupted_restore_goes_on_and_mends_what_is_wrong() {
-    let kept = Kept::new(&["--pack-size", "1"]);
+    let kept = Kept::new(&["--pack-size-mib", "1"]);
     let repository = kept.repository();
     let other = backup(&kept.cluster, &repository, &[]);
     let expected = kept.cluster.sql(SUMS).unwrap();
@@ -67,7 +67,7 @@ fn an_interrupted_restore_goes_on_and_mends_what_is_wrong() {
 
 #[test]
 fn a_restore_that_is_killed_at_any_time_goes_on_or_begins_anew() {
-    let kept = Kept::new(&["--pack-size", "1"]);
+    let kept = Kept::new(&["--pack-size-mib", "1"]);
     let repository = kept.repository();
     let expected = kept.cluster.sql(SUMS).unwrap();
     let copy = boot(kept.cluster.server(), |into| {
@@ -92,7 +92,7 @@ fn a_restore_that_is_killed_at_any_time_goes_on_or_begins_anew() {
 
 #[test]
 fn an_interrupted_restore_says_how_to_go_on() {
-    let kept = Kept::new(&["--pack-size", "1"]);
+    let kept = Kept::new(&["--pack-size-mib", "1"]);
     let repository = kept.repository();
     for signal in [Signal::INT, Signal::TERM] {
         let into = kept.keep.path().join(format!("{signal:?}"));

@@ -39,7 +39,7 @@ impl Slow {
         let conninfo = kept.cluster.conninfo("postgres");
         let words =
             ["backup", &conninfo, "--to", repository, "--checkpoint", "fast", "--compression", "none"];
-        let slow = ["--pack-size", "1", "--max-rate", "5000", "-q"];
+        let slow = ["--pack-size-mib", "1", "--max-rate", "5000", "-q"];
         let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
         let child: Child = command.args(words).args(slow).args(more).stderr(Stdio::piped()).spawn().unwrap();
         Running(child)
@@ -106,7 +106,7 @@ fn a_backup_that_was_killed_goes_on_with_what_it_has_stored() {
     // Some of what it has stored is out of date, and all else is not.
     kept.cluster.sql("update t set note = 'changed' where n % 5000 = 0; checkpoint").unwrap();
     let expected = kept.cluster.sql(SUMS).unwrap();
-    assert_eq!(backup(&kept.cluster, &repository, &["--resume", "--pack-size", "1"]), name);
+    assert_eq!(backup(&kept.cluster, &repository, &["--resume", "--pack-size-mib", "1"]), name);
     let new = entries(&place.join("packs"));
     assert!(old.iter().filter(|pack| new.contains(*pack)).count() >= 1, "{old:?} {new:?}");
     assert!(new.iter().any(|pack| pack.starts_with("001")), "{new:?}");

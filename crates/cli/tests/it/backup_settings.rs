@@ -18,7 +18,7 @@ fn a_table_in_a_file_gives_what_no_flag_and_no_variable_gives() {
     let (conninfo, place) = (kept.cluster.conninfo("postgres"), kept.repository());
     let text = format!(
         "[log]\nlevel = \"info\"\n[backup]\nconninfo = {conninfo:?}\nrepository = {place:?}\ncheckpoint = \"fast\"\n\
-         label = \"from a file\"\nlevel = 1\npack_size = 2\nresume = true\nkeep_last = 1\n"
+         label = \"from a file\"\nlevel = 1\npack_size_mib = 2\nresume = true\nkeep_last = 1\n"
     );
     let path = file(&kept.keep, &text);
     let path = path.to_str().unwrap();

@@ -23,7 +23,7 @@ fn late(kept: &Kept, packs: usize) -> Slow {
 
 #[test]
 fn a_manifest_that_comes_after_a_takeover_makes_a_backup_that_list_and_verify_agree_on() {
-    let kept = Kept::new(&["--pack-size", "1", "--compression", "none"]);
+    let kept = Kept::new(&["--pack-size-mib", "1", "--compression", "none"]);
     let (repository, expected) = (kept.repository(), kept.cluster.sql(SUMS).unwrap());
     let packs = entries(&Path::new(&repository).join(&kept.name).join("packs")).len();
     kept.cluster.sql("update t set note = 'changed' where n % 7 = 0; checkpoint").unwrap();
@@ -37,7 +37,7 @@ fn a_manifest_that_comes_after_a_takeover_makes_a_backup_that_list_and_verify_ag
 
 #[test]
 fn a_later_attempt_replaces_a_manifest_that_comes_late_and_leaves_nothing_of_it() {
-    let kept = Kept::new(&["--pack-size", "1", "--compression", "none"]);
+    let kept = Kept::new(&["--pack-size-mib", "1", "--compression", "none"]);
     let repository = kept.repository();
     let place = Path::new(&repository).join(&kept.name);
     kept.cluster.sql("update t set note = 'changed' where n % 7 = 0; checkpoint").unwrap();

@@ -43,7 +43,7 @@ fn a_backup_goes_over_tls_with_a_verified_server() {
 fn in_front_of(command: &str, port: u16) -> (Daemon, u16) {
     let own = free_port().unwrap();
     let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-    pgshrink.arg(command).arg(format!("--listen=127.0.0.1:{own}")).arg("--socket-dir=");
+    pgshrink.arg(command).arg(format!("--listen=127.0.0.1:{own}")).arg("--unix-socket-directory=");
     pgshrink.arg(match command {
         "gateway" => format!("--server=host=127.0.0.1,port={port}"),
         _ => format!("--to=127.0.0.1:{port}"),
@@ -132,7 +132,7 @@ fn a_backup_is_never_a_synchronous_standby() {
     let conninfo = cluster.conninfo("postgres");
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
     command.args(["backup", &conninfo, "--to", &repository(&keep), "--checkpoint", "fast", "-q"]);
-    command.args(["--compression", "none", "--max-rate", "2000", "--server-timeout", "3"]);
+    command.args(["--compression", "none", "--max-rate", "2000", "--server-timeout-s", "3"]);
     let _child = Running(command.stderr(Stdio::null()).spawn().unwrap());
     let ask = |sql: &str| cluster.sql(sql).unwrap();
     let streams = || ask("select count(*) from pg_stat_replication where state = 'streaming'") == "1";

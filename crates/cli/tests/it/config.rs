@@ -48,7 +48,8 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
         format!("libpq_compression = \"lz4\"\n{MINIMAL}[policy]\nwindow_log = 20\n[log]\nlevel = \"warn\"\n");
     let file = file(&text);
     let found =
-        settings::gateway(&gateway_args(&[&file.flag(), "--window-log", "17", "--socket-dir="])).unwrap();
+        settings::gateway(&gateway_args(&[&file.flag(), "--window-log", "17", "--unix-socket-directory="]))
+            .unwrap();
     let policy = &found.config.policy;
     assert_eq!((policy.window_log.clone(), &policy.context[..]), (WindowSetting::Log(17), "preserved"));
     assert_eq!((&found.config.libpq_compression[..], found.log_level), ("lz4", LogLevel::Warn));
@@ -123,8 +124,9 @@ fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
     ];
     for (text, message) in table {
         let file = file(text);
-        let error =
-            settings::gateway(&gateway_args(&[&file.flag(), "--socket-dir="])).unwrap_err().to_string();
+        let error = settings::gateway(&gateway_args(&[&file.flag(), "--unix-socket-directory="]))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(message), "{text}\ngave {error}");
         assert!(error.contains("p.toml"), "{error}");
     }
@@ -159,9 +161,14 @@ fn the_example_files_are_accepted_and_show_the_defaults() {
 
 #[test]
 fn servers_are_described_with_libpqs_keywords() {
-    let server = r"sales:host=10.0.0.5,port=6,dbname=sales,dbname=crm_*,user=ann,sslmode=verify-full,sslrootcert=a\,b,send_proxy=2";
-    let args =
-        ["--listen=127.0.0.1:0", "--socket-dir=", "--server", server, "--server=host=[::1],hostaddr=::1"];
+    let server = r"sales:host=10.0.0.5,port=6,database=sales,database=crm_*,user=ann,sslmode=verify-full,sslrootcert=a\,b,send_proxy=2";
+    let args = [
+        "--listen=127.0.0.1:0",
+        "--unix-socket-directory=",
+        "--server",
+        server,
+        "--server=host=[::1],hostaddr=::1",
+    ];
     let found = settings::gateway(&gateway_args(&args)).unwrap().config.servers;
     let first = &found[0];
     assert_eq!(
@@ -169,7 +176,7 @@ fn servers_are_described_with_libpqs_keywords() {
         (Some("sales"), "10.0.0.5", 6)
     );
     assert_eq!(
-        (&first.databases[..], &first.users[..]),
+        (&first.database[..], &first.user[..]),
         (&["sales".into(), "crm_*".into()][..], &["ann".into()][..])
     );
     let tls = &first.target.tls;
@@ -208,7 +215,7 @@ fn flags_that_need_each_other_say_so() {
             &["--tls-cert=c", "--tls-key=k", "--tls-require-client-cert"],
             "--tls-require-client-cert needs --tls-client-ca as well",
         ),
-        (&["--socket-dir=/d"], "--socket-dir needs --socket-port as well"),
+        (&["--unix-socket-directory=/d"], "--unix-socket-directory needs --unix-socket-port as well"),
     ];
     for (flags, message) in table {
         let error = settings::gateway(&gateway_args(&[&base[..], flags].concat())).unwrap_err().to_string();
@@ -220,7 +227,7 @@ fn flags_that_need_each_other_say_so() {
 fn targets_may_be_hosts_or_connection_strings() {
     let read = |to: &[&str], flags: &[&str]| {
         let mut words = vec!["--listen=127.0.0.1:0"];
-        to.iter().for_each(|to| words.extend(["--to", to]));
+        to.iter().for_each(|to| words.extend(["--target", to]));
         words.extend(flags);
         settings::connector(&connect_args(&words))
             .map(|found| found.config.targets)
@@ -247,18 +254,18 @@ fn targets_may_be_hosts_or_connection_strings() {
         [SslMode::Require, SslMode::Disable]
     );
     let table = [
-        (&["db:x"][..], &[][..], "--to: invalid integer value \"x\" for connection option \"port\""),
-        (&["host=db zzz=1"], &[], "--to: invalid connection option \"zzz\""),
+        (&["db:x"][..], &[][..], "--target: invalid integer value \"x\" for connection option \"port\""),
+        (&["host=db zzz=1"], &[], "--target: invalid connection option \"zzz\""),
         (
             &["db"],
             &["--sslmode=verify-full"],
-            "--to: could not get home directory to locate root certificate file",
+            "--target: could not get home directory to locate root certificate file",
         ),
-        (&["db"], &["--sslmode=on"], "--to: invalid sslmode value: \"on\" (allowed: disable"),
+        (&["db"], &["--sslmode=on"], "--target: invalid sslmode value: \"on\" (allowed: disable"),
         (
             &["db"],
             &["--sslrootcert=/gone", "--sslmode=verify-ca"],
-            "--to: root certificate file \"/gone\" does not exist",
+            "--target: root certificate file \"/gone\" does not exist",
         ),
         (&[], &[], "target: no target is configured"),
     ];
@@ -276,7 +283,7 @@ fn pgshrink(words: &[&str], env: &[(&str, &str)]) -> Output {
 #[test]
 fn checking_a_configuration_ends_with_zero_or_one() {
     let file = file(MINIMAL);
-    let base = ["gateway", "--check", &file.flag(), "--socket-dir="];
+    let base = ["gateway", "--check", &file.flag(), "--unix-socket-directory="];
     let check = |flags: &[&str], env: &[(&str, &str)]| {
         let output = pgshrink(&[&base[..], flags].concat(), env);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).trim().to_owned())
@@ -307,7 +314,7 @@ fn a_check_loads_what_a_start_loads_and_reports_every_fault() {
     );
     let check = |text: &str| {
         let file = file(text);
-        let output = pgshrink(&["gateway", "--check", &file.flag(), "--socket-dir="], &[]);
+        let output = pgshrink(&["gateway", "--check", &file.flag(), "--unix-socket-directory="], &[]);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     // What a route has from the gateway is reported once.

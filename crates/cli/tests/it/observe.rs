@@ -118,10 +118,10 @@ fn a_check_finds_settings_that_measure_nothing_and_files_that_cannot_be_used() {
     let dir = TempDir::new().expect("a directory");
     let bad = dir.path().join("bad");
     fs::write(&bad, "{\"format\":\"pgshrink-egress\",\"version\":1}\n").expect("a file");
-    let base = ["gateway", "--check", "--listen=127.0.0.1:0", "--socket-dir=", "--server=host=db"];
+    let base = ["gateway", "--check", "--listen=127.0.0.1:0", "--unix-socket-directory=", "--server=host=db"];
     for (words, code, says) in [
         (&["--observe", "--libpq-compression=off"][..], 1, "observe: libpq_compression allows no algorithm"),
-        (&["--observe", "--observe-cpu=0"], 1, "observe_cpu_percent: 0: allowed are 0.01 to 50"),
+        (&["--observe", "--observe-cpu-percent=0"], 1, "observe_cpu_percent: 0: allowed are 0.01 to 50"),
         (
             &["--observe", "--observe-file=/nonexistent/a"],
             1,
@@ -135,7 +135,7 @@ fn a_check_finds_settings_that_measure_nothing_and_files_that_cannot_be_used() {
         assert!(found == Some(code) && stderr.contains(says), "{words:?}: {found:?} {stderr}");
     }
     assert!(!dir.path().join("new").exists(), "a check writes nothing");
-    let (code, stderr) = check(&["connect", "--to=db", "--listen=127.0.0.1:0", "--observe"]);
+    let (code, stderr) = check(&["connect", "--target=db", "--listen=127.0.0.1:0", "--observe"]);
     assert!(code == Some(2) && stderr.contains("unexpected argument '--observe'"), "{stderr}");
     let config = dir.path().join("p.toml");
     fs::write(&config, "listen = [\"127.0.0.1:0\"]\nobserve = true\n[[target]]\nhost = \"h\"\n")
@@ -153,7 +153,7 @@ fn a_user_without_rights_is_told_at_the_start() {
     command.args([
         "gateway",
         "--listen=127.0.0.1:0",
-        "--socket-dir=",
+        "--unix-socket-directory=",
         "--server=host=127.0.0.1",
         "--observe",
     ]);

@@ -242,7 +242,7 @@ impl Stage {
         let mut config = GatewayConfig {
             listen: vec!["127.0.0.1:0".into()],
             servers: vec![server],
-            workers: Some(1),
+            threads: Some(1),
             ..GatewayConfig::default()
         };
         change(&mut config);

@@ -23,7 +23,7 @@ pub(crate) fn start(command: &str, rest: &str, flags: &[&str]) -> Service {
     let config = dir.path().join("p.toml");
     fs::write(&config, format!("listen = [\"127.0.0.1:{port}\"]\n{rest}")).expect("a file");
     let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-    pgshrink.arg(command).arg("--config").arg(&config).args(flags).arg("--socket-dir=");
+    pgshrink.arg(command).arg("--config").arg(&config).args(flags).arg("--unix-socket-directory=");
     let daemon = Daemon::spawn(&mut pgshrink).expect("starts");
     daemon.wait_for_log(PATIENCE, "listening").expect("listens");
     Service { daemon, port, config, _dir: dir }
@@ -75,7 +75,7 @@ fn a_connector_asks_the_gateway_for_compression() {
 
 #[test]
 fn too_low_a_limit_of_open_files_is_reported_at_start() {
-    let flags = "--listen=127.0.0.1:0 --server=host=127.0.0.1 --socket-dir= --max-clients=300";
+    let flags = "--listen=127.0.0.1:0 --server=host=127.0.0.1 --unix-socket-directory= --max-clients=300";
     let start = |limit: u32| {
         let script = format!("ulimit -n {limit}; exec \"$0\" gateway {flags}");
         let daemon = Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_pgshrink")]));
@@ -109,7 +109,7 @@ fn an_address_in_use_ends_it_with_two() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
-    let flags = ["connect", "--listen", &address, "--to", "127.0.0.1:1"];
+    let flags = ["connect", "--listen", &address, "--target", "127.0.0.1:1"];
     let output = pgshrink.args(flags).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -129,10 +129,11 @@ fn a_server_that_is_the_gateway_or_connector_itself_is_refused() {
     {
         let (listen, server) =
             (format!("--listen={listen}:{port}"), format!("--server=host={host},port={port}"));
-        let target = format!("--to={host}:{port}");
-        for words in
-            [["gateway", &listen, &server, "--socket-dir="], ["connect", &listen, &target, "--socket-dir="]]
-        {
+        let target = format!("--target={host}:{port}");
+        for words in [
+            ["gateway", &listen, &server, "--unix-socket-directory="],
+            ["connect", &listen, &target, "--unix-socket-directory="],
+        ] {
             for (words, code) in [([&words[..], &["--check"]].concat(), 1), (words.to_vec(), 2)] {
                 let (found, said) = ended(&words);
                 assert!(
@@ -143,9 +144,9 @@ fn a_server_that_is_the_gateway_or_connector_itself_is_refused() {
         }
     }
     let dir = TempDir::new().expect("a directory");
-    let own_socket = format!("--socket-dir={}", dir.path().display());
+    let own_socket = format!("--unix-socket-directory={}", dir.path().display());
     let server = format!("--server=host={},port=7", dir.path().display());
-    let (code, said) = ended(&["gateway", &own_socket, "--socket-port=7", &server]);
+    let (code, said) = ended(&["gateway", &own_socket, "--unix-socket-port=7", &server]);
     assert!(code == Some(2) && said.contains("is this process itself"), "{said}");
 }
 
@@ -170,7 +171,7 @@ fn failed_accepts_are_limited_in_the_log() {
     const LINES_MAX: usize = 20;
     let (port, page) = (free_port().expect("a port"), free_port().expect("a port"));
     let script = format!(
-        "ulimit -n 48; exec \"$0\" gateway --listen=127.0.0.1:{port} --server=host=127.0.0.1 --threads=1 --socket-dir= \
+        "ulimit -n 48; exec \"$0\" gateway --listen=127.0.0.1:{port} --server=host=127.0.0.1 --threads=1 --unix-socket-directory= \
          --metrics-listen=127.0.0.1:{page}"
     );
     let daemon = Daemon::spawn(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_pgshrink")]));

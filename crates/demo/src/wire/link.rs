@@ -270,7 +270,7 @@ fn relay(upstream: u16) -> Result<Relay, Failure> {
 fn start_connector(stage: &Stage, to: u16, compression: &str) -> Result<Connector, Failure> {
     let port = Port::reserve()?;
     let mut command = product(stage, "connect");
-    command.args(["--listen", &local(port.number()), "--to", &local(to), "--compression", compression]);
+    command.args(["--listen", &local(port.number()), "--target", &local(to), "--compression", compression]);
     if compression != "off" {
         // Going on in plain would only show as a bad ratio.
         command.arg("--required");

@@ -5,7 +5,7 @@
 //! * A2 Anybody else needs an entry in `admin.password_file` and proves it by SCRAM-SHA-256. Without such a file
 //!   there is nothing to prove with, and the answer is no.
 //! * A3 A password exchange that others could watch is refused before it begins: TCP beyond this machine needs TLS.
-//! * A4 `admin.admin_users` may do everything, `admin.stats_users` may look, others may not enter.
+//! * A4 `admin.users` may do everything, `admin.stats_users` may look, others may not enter.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -57,7 +57,7 @@ impl Access {
         let random = |reason| Error::config("admin", reason);
         Ok(Self {
             database: (!config.database.is_empty()).then(|| config.database.clone()),
-            admin_users: config.admin_users.clone(),
+            admin_users: config.users.clone(),
             stats_users: config.stats_users.clone(),
             trust_own_user: config.trust_own_user,
             passwords: config.password_file.as_deref().map(read_passwords).transpose()?,
@@ -102,7 +102,7 @@ impl Access {
         }
         self.grant(&user).ok_or_else(|| {
             Refusal::new(sqlstate::INVALID_AUTHORIZATION, format!("user \"{user}\" may not use the console"))
-                .hint("Add the user to admin.stats_users or admin.admin_users.")
+                .hint("Add the user to admin.stats_users or admin.users.")
                 .into()
         })
     }
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn users_may_look_or_change_or_stay_out() {
         let config = AdminConfig {
-            admin_users: vec!["ann".into()],
+            users: vec!["ann".into()],
             stats_users: vec!["ann".into(), "bob".into()],
             ..AdminConfig::default()
         };

@@ -113,7 +113,7 @@ impl Orders<'_> {
         if session.phase() == Phase::Login {
             return Err(state(
                 &format!("session {id} is not logged in yet"),
-                "timeouts.login_s ends logins that take too long.",
+                "timeouts.login_timeout_s ends logins that take too long.",
             ));
         }
         tracing::warn!(session = id, "killed from the console");

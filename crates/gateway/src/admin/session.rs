@@ -161,7 +161,7 @@ impl<'a> Console<'a> {
     ) -> Result<Result<(), Refusal>, Failure> {
         if self.grant == Grant::Look && !command.is_read_only() {
             return Ok(Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, "permission denied: SHOW only")
-                .hint("Users in admin.admin_users may run commands that change something.")));
+                .hint("Users in admin.users may run commands that change something.")));
         }
         // What was asked before must not wait for a slow order.
         self.flush().await?;

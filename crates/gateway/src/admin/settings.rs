@@ -9,12 +9,12 @@ use crate::config::{ConnectorConfig, GatewayConfig, SslMode, TargetConfig};
 use crate::registry::{ServerInfo, Setting};
 
 /// What stays as it was at the start: sockets are not moved, threads not added.
-const FIXED: &[&str] = &["listen", "unix_socket", "metrics_listen", "tcp.backlog", "workers"];
+const FIXED: &[&str] = &["listen", "unix_socket", "metrics_listen", "tcp.backlog", "threads"];
 
 /// Arrays of tables.
 const TABLES: &[&str] = &["server", "target"];
 /// Settings without a default: shown empty while they are not set.
-const OPTIONAL: &[&str] = &["admin.password_file", "metrics_listen", "tls", "unix_socket", "workers"];
+const OPTIONAL: &[&str] = &["admin.password_file", "metrics_listen", "tls", "unix_socket", "threads"];
 
 /// Every setting in force beside its default.
 pub(crate) fn settings<C: Serialize + Default>(config: &C) -> Vec<Setting> {
@@ -94,7 +94,7 @@ pub(crate) fn gateway_servers(config: &GatewayConfig) -> Vec<ServerInfo> {
                 some => format!("{what} {}", some.join(", ")),
             };
             let name = server.name.clone().unwrap_or_else(|| server.target.describe());
-            let serves = format!("{}; {}", any("database", &server.databases), any("user", &server.users));
+            let serves = format!("{}; {}", any("database", &server.database), any("user", &server.user));
             info(name, serves, &server.target)
         })
         .collect()
@@ -130,7 +130,7 @@ mod tests {
         let mut full = ConnectorConfig {
             unix_socket: Some(UnixSocketConfig::new("/run", 1)),
             metrics_listen: Some("h:1".into()),
-            workers: Some(1),
+            threads: Some(1),
             tls: Some(ListenTlsConfig {
                 cert: "c".into(),
                 key: "k".into(),
@@ -158,7 +158,7 @@ mod tests {
             listen: vec!["127.0.0.1:1".into(), "[::1]:2".into()],
             servers: vec![ServerConfig {
                 name: Some("a".into()),
-                databases: vec!["x".into()],
+                database: vec!["x".into()],
                 ..ServerConfig::new(target)
             }],
             ..GatewayConfig::default()

@@ -108,10 +108,10 @@ fn help(role: Role) -> Vec<Row> {
     rows.extend([
         row("SET COMPRESSION <id|ALL> '<list|off|on>'", &set),
         row("KILL <id>", "Ends a session; its client is told why."),
-        row("PAUSE", "New sessions wait, for at most timeouts.login_s; existing ones continue."),
+        row("PAUSE", "New sessions wait, for at most timeouts.login_timeout_s; existing ones continue."),
         row("RESUME", "Ends PAUSE."),
         row("RELOAD", "Reads the configuration again, as SIGHUP does. Existing sessions keep theirs."),
-        row("SHUTDOWN", "Lets sessions finish, as SIGTERM does, for at most timeouts.drain_s."),
+        row("SHUTDOWN", "Lets sessions finish, as SIGTERM does, for at most timeouts.drain_timeout_s."),
         row("SHUTDOWN IMMEDIATE", "Ends all sessions at once."),
     ]);
     rows

@@ -22,7 +22,7 @@ use crate::tls::server::ListenTls;
 /// Linux's `sun_path`, closing zero byte included.
 const SUN_PATH_MAX: usize = 108;
 /// More threads than this are a mistake.
-const WORKERS_MAX: usize = 1024;
+const THREADS_MAX: usize = 1024;
 
 impl GatewayConfig {
     /// Everything that can be checked without looking at the machine; the first fault.
@@ -43,7 +43,7 @@ impl GatewayConfig {
         }
         checks.extend(self.trusted_proxies.iter().map(|proxy| proxy.parse::<Network>().map(drop)));
         checks.push(check_metrics(self.metrics_listen.as_deref()));
-        checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.workers));
+        checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.threads));
         checks.push(self.policy.to_policy().map(drop));
         checks.extend(self.check_observe());
         checks.into_iter().filter_map(Result::err).collect()
@@ -177,7 +177,7 @@ impl ConnectorConfig {
         };
         checks.extend(self.targets.iter().enumerate().map(target));
         checks.push(check_metrics(self.metrics_listen.as_deref()));
-        checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.workers));
+        checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.threads));
         checks.push(self.policy.to_policy().map(drop));
         checks.into_iter().filter_map(Result::err).collect()
     }
@@ -253,7 +253,7 @@ impl PolicyConfig {
         } else {
             return Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"));
         };
-        check_range("policy.group_size_min", self.group_size_min as u64, 0, 1 << 20)?;
+        check_range("policy.min_group_size", self.min_group_size as u64, 0, 1 << 20)?;
         check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20)?;
         let window_log = match &self.window_log {
             WindowSetting::Log(log) => {
@@ -270,7 +270,7 @@ impl PolicyConfig {
         };
         Ok(Policy {
             types,
-            group_size_min: self.group_size_min,
+            group_size_min: self.min_group_size,
             frame_size: self.frame_size,
             context,
             window_log,
@@ -383,21 +383,21 @@ fn check_common(
     limits: &LimitsConfig,
     timeouts: &TimeoutsConfig,
     tcp: &TcpConfig,
-    workers: Option<usize>,
+    threads: Option<usize>,
 ) -> Vec<Result<(), Error>> {
     const DAY_S: u64 = 86_400;
     vec![
         check_range("limits.max_clients", limits.max_clients as u64, 1, 1 << 20),
-        check_range("limits.auth_message_size_max", limits.auth_message_size_max as u64, 1 << 10, 1 << 20),
-        check_range("limits.codec_memory_mib", limits.codec_memory_mib, 1, 1 << 24),
-        check_range("timeouts.login_s", timeouts.login_s, 1, DAY_S),
-        check_range("timeouts.connect_s", timeouts.connect_s, 1, DAY_S),
-        check_range("timeouts.cancel_s", timeouts.cancel_s, 1, DAY_S),
+        check_range("limits.max_auth_message_size", limits.max_auth_message_size as u64, 1 << 10, 1 << 20),
+        check_range("limits.max_codec_memory_mib", limits.max_codec_memory_mib, 1, 1 << 24),
+        check_range("timeouts.login_timeout_s", timeouts.login_timeout_s, 1, DAY_S),
+        check_range("timeouts.connect_timeout_s", timeouts.connect_timeout_s, 1, DAY_S),
+        check_range("timeouts.cancel_timeout_s", timeouts.cancel_timeout_s, 1, DAY_S),
         check_range("timeouts.idle_release_s", timeouts.idle_release_s, 1, DAY_S),
-        check_range("timeouts.drain_s", timeouts.drain_s, 0, 7 * DAY_S),
+        check_range("timeouts.drain_timeout_s", timeouts.drain_timeout_s, 0, 7 * DAY_S),
         check_range("tcp.user_timeout_s", tcp.user_timeout_s, 0, DAY_S),
         check_range("tcp.backlog", tcp.backlog.max(0) as u64, 1, 1 << 16),
-        check_range("workers", workers.unwrap_or(1) as u64, 1, WORKERS_MAX as u64),
+        check_range("threads", threads.unwrap_or(1) as u64, 1, THREADS_MAX as u64),
     ]
 }
 

@@ -11,9 +11,9 @@ pub struct LimitsConfig {
     /// Maximum number of sessions from one address, 0: no limit. Unix sockets count as one address and are exempt.
     pub max_clients_per_address: usize,
     /// Largest message during authentication, bytes. PostgreSQL takes tokens of at most 65,535.
-    pub auth_message_size_max: usize,
+    pub max_auth_message_size: usize,
     /// Memory limit for all codecs together, MiB.
-    pub codec_memory_mib: u64,
+    pub max_codec_memory_mib: u64,
 }
 
 impl Default for LimitsConfig {
@@ -21,8 +21,8 @@ impl Default for LimitsConfig {
         Self {
             max_clients: 10_000,
             max_clients_per_address: 0,
-            auth_message_size_max: 65_535 + 5,
-            codec_memory_mib: pgshrink_wire::budget::BUDGET_BYTES_DEFAULT >> 20,
+            max_auth_message_size: 65_535 + 5,
+            max_codec_memory_mib: pgshrink_wire::budget::BUDGET_BYTES_DEFAULT >> 20,
         }
     }
 }
@@ -32,20 +32,26 @@ impl Default for LimitsConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutsConfig {
     /// From the first byte to AuthenticationOk, seconds (pgbouncer's `client_login_timeout`).
-    pub login_s: u64,
+    pub login_timeout_s: u64,
     /// One connection attempt to a server, TLS included, seconds.
-    pub connect_s: u64,
+    pub connect_timeout_s: u64,
     /// A relayed cancel request, seconds.
-    pub cancel_s: u64,
+    pub cancel_timeout_s: u64,
     /// A session without traffic for this long releases its compression memory, seconds.
     pub idle_release_s: u64,
     /// From SIGTERM until sessions that are not finished are closed, seconds.
-    pub drain_s: u64,
+    pub drain_timeout_s: u64,
 }
 
 impl Default for TimeoutsConfig {
     fn default() -> Self {
-        Self { login_s: 60, connect_s: 15, cancel_s: 10, idle_release_s: 30, drain_s: 60 }
+        Self {
+            login_timeout_s: 60,
+            connect_timeout_s: 15,
+            cancel_timeout_s: 10,
+            idle_release_s: 30,
+            drain_timeout_s: 60,
+        }
     }
 }
 
@@ -87,7 +93,7 @@ pub struct PolicyConfig {
     /// Letters of the message types to compress (`dDQ`); empty: all after authentication.
     pub message_types: String,
     /// Groups of pending messages smaller than this are not compressed at a flush, bytes.
-    pub group_size_min: usize,
+    pub min_group_size: usize,
     /// Maximum uncompressed bytes in one frame.
     pub frame_size: usize,
     /// `preserved`, `per-transaction` or `per-frame`.
@@ -103,7 +109,7 @@ impl Default for PolicyConfig {
         let policy = pgshrink_wire::Policy::default();
         Self {
             message_types: String::new(),
-            group_size_min: policy.group_size_min,
+            min_group_size: policy.group_size_min,
             frame_size: policy.frame_size,
             context: "preserved".into(),
             window_log: WindowSetting::Log(policy.window_log.at_start()),

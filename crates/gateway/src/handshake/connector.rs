@@ -120,7 +120,7 @@ impl Connector {
         packet: &StartupPacket,
         ask: bool,
     ) -> Result<Reached, OpenError> {
-        let size_max = self.common.limits.auth_message_size_max;
+        let size_max = self.common.limits.max_auth_message_size;
         if ask && (self.required || !self.is_plain(target)) {
             let mut asking = packet.clone();
             Offer::new(self.dialect, &self.list)
@@ -158,7 +158,7 @@ impl Connector {
     /// Restart dialect: the answer is a ParameterStatus between AuthenticationOk and ReadyForQuery. Everything before it
     /// goes to the client.
     async fn find_status(&self, client: &mut Leg, server: &mut Leg) -> Result<Option<Agreed>, Failure> {
-        let size_max = self.common.limits.auth_message_size_max;
+        let size_max = self.common.limits.max_auth_message_size;
         loop {
             let Some(header) = server.peek(size_max).await? else { return Ok(None) };
             match header.tag {
@@ -247,7 +247,7 @@ impl Service for Connector {
         let mut server = reached.server;
         let both_tls = client.stream.is_tls() && server.stream.is_tls();
         let rules = Rules {
-            message_size_max: self.common.limits.auth_message_size_max,
+            message_size_max: self.common.limits.max_auth_message_size,
             strip_plus: !client.stream.is_tls(),
             refuse_plus: both_tls.then(auth::plus_refusal),
             // The client is judged by the target, as it would be without the connector.

@@ -104,7 +104,7 @@ impl Gateway {
             &self.common.tcp,
             &greeting,
             &packet.to_bytes(),
-            self.common.limits.auth_message_size_max,
+            self.common.limits.max_auth_message_size,
         )
         .await;
         match started.and_then(|started| started.answered(&server.target)) {
@@ -141,7 +141,7 @@ impl Gateway {
                 upstream.stream.peer_certificate().is_some_and(|theirs| *theirs == *own.certificate)
             });
         Rules {
-            message_size_max: self.common.limits.auth_message_size_max,
+            message_size_max: self.common.limits.max_auth_message_size,
             strip_plus: !client.stream.is_tls(),
             refuse_plus: (both_tls && !same_certificate).then(auth::plus_refusal),
             refuse_unchallenged: self.refuse_unchallenged(peer, server),

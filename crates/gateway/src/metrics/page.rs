@@ -328,7 +328,12 @@ fn memory(w: &mut Writer<'_>, registry: &Registry) -> Result<(), Error> {
         "Memory leased to encoders and decoders.",
         one(budget.used() as i64),
     )?;
-    w.gauge("pgshrink_codec_memory_limit", bytes, "limits.codec_memory_mib.", one(budget.limit() as i64))?;
+    w.gauge(
+        "pgshrink_codec_memory_limit",
+        bytes,
+        "limits.max_codec_memory_mib.",
+        one(budget.limit() as i64),
+    )?;
     w.gauge("pgshrink_session_memory", bytes, "Codecs and buffers of all sessions.", one(held as i64))
 }
 

@@ -50,7 +50,7 @@ pub struct Events {
     pub refused_console: AtomicU64,
     /// Refused for any other reason.
     pub refused_other: AtomicU64,
-    /// `timeouts.login_s`.
+    /// `timeouts.login_timeout_s`.
     pub login_timeouts: AtomicU64,
     /// The client went away, or TLS with it failed.
     pub login_client_lost: AtomicU64,

@@ -192,7 +192,7 @@ fn a_killed_session_is_told_why_and_others_go_on() {
 #[test]
 fn paused_sessions_wait_until_they_are_resumed_or_time_is_over() {
     let cluster = cluster(Auth::Trust);
-    let site = Site::new(&cluster, |c| c.timeouts.login_s = 3);
+    let site = Site::new(&cluster, |c| c.timeouts.login_timeout_s = 3);
     let mut old = Raw::login(port(&site.gateway));
     site.ask("pause");
     assert_eq!(site.cell("show state", "phase", "value"), "paused");

@@ -22,7 +22,7 @@ fn passwords(cluster: &Cluster, dir: &TempDir) -> AdminConfig {
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     AdminConfig {
-        admin_users: vec!["ann".into()],
+        users: vec!["ann".into()],
         stats_users: vec!["bob".into()],
         password_file: Some(path),
         ..AdminConfig::default()
@@ -47,7 +47,7 @@ fn clients_over_tcp_prove_who_they_are() {
     assert!(ask("ann", "ann's pass", "set compression all off").is_ok());
     assert!(ask("bob", "b\u{f6}b", "show clients").is_ok());
     let error = ask("bob", "b\u{f6}b", "shutdown").unwrap_err();
-    assert!(error.contains("42501") && error.contains("admin.admin_users"), "{error}");
+    assert!(error.contains("42501") && error.contains("admin.users"), "{error}");
     let began = Instant::now();
     let refusal = |user: &str, password| ask(user, password, "show version").unwrap_err().replace(user, "X");
     let wrong = refusal("ann", "wrong");

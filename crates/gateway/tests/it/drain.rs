@@ -49,7 +49,7 @@ fn a_drain_closes_idle_sessions_at_once_and_lets_transactions_finish() {
 fn what_does_not_finish_in_the_drain_time_is_closed() {
     let cluster = cluster(Auth::Trust);
     let mut config = gateway_config(&cluster);
-    config.timeouts.drain_s = 1;
+    config.timeouts.drain_timeout_s = 1;
     let gateway = start_gateway(config).unwrap();
     let mut raw = Raw::login(port(&gateway));
     raw.query("begin");

@@ -20,7 +20,7 @@ fn small_gateway(cluster: &Cluster, dir: &TempDir) -> Running {
     std::fs::write(&path, "\"ann\" \"right\"\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let admin =
-        AdminConfig { admin_users: vec!["ann".into()], password_file: Some(path), ..AdminConfig::default() };
+        AdminConfig { users: vec!["ann".into()], password_file: Some(path), ..AdminConfig::default() };
     let mut config = GatewayConfig { admin, ..gateway_config(cluster) };
     config.limits.max_clients = 4;
     start_gateway(config).unwrap()
@@ -115,7 +115,7 @@ fn a_flood_of_cancel_requests_keeps_neither_clients_nor_real_cancels_out() {
     let mut config = gateway_config(&cluster);
     config.servers.push(server(TargetConfig::new("127.0.0.1", silent.local_addr().unwrap().port())));
     config.limits.max_clients = 4;
-    config.timeouts.cancel_s = 600;
+    config.timeouts.cancel_timeout_s = 600;
     let gateway = start_gateway(config).unwrap();
     let mut session = Raw::connect(port(&gateway));
     session.send(&Raw::startup(&[("user", "postgres"), ("database", "postgres")]));

@@ -25,7 +25,7 @@ pub fn gateway_config(cluster: &Cluster) -> GatewayConfig {
     GatewayConfig {
         listen: vec!["127.0.0.1:0".into()],
         servers: vec![server(TargetConfig::new("127.0.0.1", cluster.port()))],
-        workers: Some(2),
+        threads: Some(2),
         ..Default::default()
     }
 }
@@ -37,7 +37,7 @@ pub fn connector_config(gateway: &Running, dialect: &str, list: &str) -> Connect
         targets: vec![TargetConfig::new("127.0.0.1", port(gateway))],
         compression: list.into(),
         dialect: dialect.into(),
-        workers: Some(2),
+        threads: Some(2),
         ..Default::default()
     }
 }

@@ -23,8 +23,8 @@ fn target(cluster: &Cluster) -> Running {
     let mut config = gateway_config(cluster);
     config.libpq_compression = "zstd:1,lz4:1,zlib:1".into();
     config.policy.message_types = "d".into();
-    config.limits.codec_memory_mib = 64;
-    config.timeouts.login_s = 8;
+    config.limits.max_codec_memory_mib = 64;
+    config.timeouts.login_timeout_s = 8;
     start_gateway(config).unwrap()
 }
 
@@ -221,7 +221,7 @@ fn a_window_beyond_the_memory_budget_is_refused_before_it_is_allocated() {
     let cluster = cluster(Auth::Trust);
     let mut config = gateway_config(&cluster);
     config.policy.message_types = "d".into();
-    config.limits.codec_memory_mib = 4;
+    config.limits.max_codec_memory_mib = 4;
     let gateway = start_gateway(config).unwrap();
     // An empty frame that declares 8 MiB.
     let window = [0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3, 1, 0, 0];
@@ -289,7 +289,7 @@ fn half_a_tls_handshake_ends_with_the_login_time() {
     let (cluster, tls) = (cluster(Auth::Trust), Tls::new());
     let mut config = gateway_config(&cluster);
     config.tls = Some(tls.listen());
-    config.timeouts.login_s = 1;
+    config.timeouts.login_timeout_s = 1;
     let gateway = start_gateway(config).unwrap();
     let hello = [0x16, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3];
     for (asks, bytes) in [(true, &hello[..]), (false, &hello[..]), (true, b"not TLS at all, sorry")] {
@@ -387,7 +387,7 @@ fn serves_for_another_test() {
         ))],
         ..Default::default()
     };
-    config.limits.codec_memory_mib = 64;
+    config.limits.max_codec_memory_mib = 64;
     config.policy.message_types = "d".into();
     let gateway = start_gateway(config).unwrap();
     println!("serving on {}.", port(&gateway));

@@ -187,7 +187,7 @@ fn a_route_that_allows_nothing_saves_nothing() {
     let cluster = cluster(Auth::Trust);
     let site = observed(&cluster, |config| {
         let mut off = config.servers[0].clone();
-        (off.databases, off.libpq_compression) = (vec!["postgres".into()], Some("off".into()));
+        (off.database, off.libpq_compression) = (vec!["postgres".into()], Some("off".into()));
         config.servers.insert(0, off);
     });
     transcript(port(&site.gateway), &["select repeat('a', 100000)"]);

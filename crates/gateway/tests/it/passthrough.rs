@@ -126,7 +126,7 @@ fn a_server_that_is_not_there_is_named() {
     let cluster = cluster(Auth::Trust);
     let mut config = gateway_config(&cluster);
     config.servers = vec![server(TargetConfig::new("127.0.0.1", pgshrink_testkit::free_port().unwrap()))];
-    config.servers[0].databases = vec!["postgres".into()];
+    config.servers[0].database = vec!["postgres".into()];
     let gateway = start_gateway(config).unwrap();
     let error = psql(&cluster, &gateway).sql("select 1").unwrap_err().to_string();
     assert!(
@@ -159,7 +159,7 @@ fn too_many_clients_are_told_so() {
 fn a_client_that_says_nothing_is_dropped_after_the_login_time() {
     let cluster = cluster(Auth::Trust);
     let mut config = gateway_config(&cluster);
-    config.timeouts.login_s = 1;
+    config.timeouts.login_timeout_s = 1;
     let gateway = start_gateway(config).unwrap();
     let mut silent = Raw::connect(port(&gateway));
     silent.send(&[0, 0, 0]);

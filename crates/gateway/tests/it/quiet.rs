@@ -56,12 +56,12 @@ fn hold(case: &str) {
         servers: vec![server(target)],
         tls: tls.as_ref().map(Tls::listen),
         libpq_compression: "zstd:1,lz4:1,zlib:1".into(),
-        workers: Some(1),
+        threads: Some(1),
         ..Default::default()
     };
     config.timeouts.idle_release_s = 1;
     let gateway = start_gateway(config).unwrap();
-    let mut config = ConnectorConfig { workers: Some(1), ..connector_config(&gateway, dialect, list) };
+    let mut config = ConnectorConfig { threads: Some(1), ..connector_config(&gateway, dialect, list) };
     config.targets[0].tls.sslmode = if tls.is_some() { SslMode::Require } else { SslMode::Disable };
     config.timeouts.idle_release_s = 1;
     let connector = start_connector(config).unwrap();

@@ -14,8 +14,8 @@ fn compression_is_set_per_route_per_user_and_per_database() {
         let own = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         let target = TargetConfig::new("127.0.0.1", cluster.port());
         ServerConfig {
-            databases: own(databases),
-            users: own(users),
+            database: own(databases),
+            user: own(users),
             libpq_compression: list.map(str::to_string),
             ..ServerConfig::new(target)
         }

@@ -157,8 +157,8 @@ fn a_cancel_through_the_other_gateway_reaches_the_right_one_of_two_servers() {
     let at =
         |cluster: &Cluster| server(pgshrink_gateway::config::TargetConfig::new("127.0.0.1", cluster.port()));
     let (mut logs, mut bobs) = (at(&second), at(&second));
-    logs.databases = vec!["log_*".into()];
-    bobs.users = vec!["bob".into()];
+    logs.database = vec!["log_*".into()];
+    bobs.user = vec!["bob".into()];
     config.servers = vec![logs, bobs, at(&first)];
     let farm = Farm::start(program, &config);
     let place = |user: &str, database: &str| {

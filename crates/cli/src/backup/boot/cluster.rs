@@ -80,7 +80,7 @@ impl<'b> Cluster<'b> {
             }
             if Instant::now() >= deadline {
                 let waited = self.timeout.as_secs();
-                let what = format!("the server is not ready after {waited} s; increase --boot-timeout");
+                let what = format!("the server is not ready after {waited} s; increase --boot-timeout-s");
                 return Err(Failure::new(
                     "--boot",
                     format!("{what}. Its log ends with:\n{}", self.last_lines()),
@@ -125,7 +125,10 @@ impl<'b> Cluster<'b> {
                     return Err(Failure::damage("the restored cluster", what));
                 }
                 None if Instant::now() >= deadline => {
-                    return Err(Failure::new("--boot", "the server does not stop; increase --boot-timeout"));
+                    return Err(Failure::new(
+                        "--boot",
+                        "the server does not stop; increase --boot-timeout-s",
+                    ));
                 }
                 None => thread::sleep(LOOK_PERIOD),
             }

@@ -56,6 +56,13 @@ pub(crate) fn qualified(table: &Table) -> String {
     crate::sql::qualified(&table.schema, &table.name)
 }
 
+/// `1 byte`, `2 bytes`, `2.5 bytes`.
+pub(crate) fn bytes_text(bytes: f64) -> String {
+    let number = in_text(bytes);
+    let unit = if number == "1" { "byte" } else { "bytes" };
+    format!("{number} {unit}")
+}
+
 /// A number with a decimal only where it has one.
 pub(crate) fn in_text(number: f64) -> String {
     if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") }

@@ -21,18 +21,13 @@ use crate::{EXIT_FAILED, EXIT_PROBLEM};
 use collect::{Session, Wanted};
 use pgshrink_advisor::advise::{Accepted, Options};
 use pgshrink_advisor::{Report, Snapshot, price};
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// `pgshrink advise`.
 pub(crate) fn main(args: &AdviseArgs) -> ExitCode {
     run(args).unwrap_or_else(|failure| {
-        // Where nobody reads it, the exit code still says it.
-        if args.json {
-            let _ = writeln!(io::stdout(), "{}", failure.json());
-        }
-        let _ = writeln!(io::stderr(), "pgshrink: {failure}");
+        failure.ending().tell(args.json);
         ExitCode::from(EXIT_FAILED)
     })
 }

@@ -63,7 +63,7 @@ mod whole;
 
 use failure::Failure;
 
-use crate::args::{BackupArgs, ExpireArgs, ListArgs, RestoreArgs, VerifyBackupArgs};
+use crate::args::{BackupArgs, ExpireArgs, ListArgs, OutputArgs, RestoreArgs, VerifyBackupArgs};
 use crate::cfs::output::{self, Progress};
 use archive::{Encoding, Store};
 use configuration::Collected;
@@ -91,43 +91,43 @@ const THREADS_MAX: usize = 8;
 
 /// `pgshrink backup`.
 pub(crate) fn backup(args: &BackupArgs) -> ExitCode {
-    ended(run_backup(args))
+    ended(run_backup(args), &args.output)
 }
 
 /// `pgshrink restore`.
 pub(crate) fn restore(args: &RestoreArgs) -> ExitCode {
-    ended(run_restore(args))
+    ended(run_restore(args), &args.output)
 }
 
 /// `pgshrink verify`.
 pub(crate) fn verify(args: &VerifyBackupArgs) -> ExitCode {
     match run_verify(args) {
         Err(error @ (Failure::Damage { .. } | Failure::Unencrypted { .. })) => {
-            eprintln!("pgshrink: {error}");
+            error.ending().tell(args.output.json);
             ExitCode::from(crate::EXIT_PROBLEM)
         }
-        done => ended(done),
+        done => ended(done, &args.output),
     }
 }
 
 /// `pgshrink expire`.
 pub(crate) fn expire(args: &ExpireArgs) -> ExitCode {
-    ended(expire::run(args))
+    ended(expire::run(args), &args.output)
 }
 
 /// `pgshrink list`.
 pub(crate) fn list(args: &ListArgs) -> ExitCode {
     match run_list(args) {
         Ok(false) => ExitCode::from(crate::EXIT_PROBLEM),
-        done => ended(done.map(|_| ())),
+        done => ended(done.map(|_| ()), &args.output),
     }
 }
 
-fn ended(done: Result<(), Failure>) -> ExitCode {
+fn ended(done: Result<(), Failure>, output: &OutputArgs) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pgshrink: {error}");
+            error.ending().tell(output.json);
             ExitCode::from(crate::EXIT_FAILED)
         }
     }
@@ -447,7 +447,7 @@ fn row(listed: &Listed) -> Vec<String> {
 }
 
 fn print<R: Serialize>(
-    args: &crate::args::OutputArgs,
+    args: &OutputArgs,
     report: &R,
     text: impl FnOnce(&R) -> String,
 ) -> Result<(), Failure> {

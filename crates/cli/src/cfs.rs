@@ -9,6 +9,7 @@ mod check_server;
 mod container;
 mod content;
 mod copy;
+mod damage;
 mod dictionary;
 mod estimate;
 mod exec;
@@ -29,7 +30,9 @@ mod verify;
 mod walk;
 
 use crate::args::{CfsArgs, CfsCommand};
+use crate::ending::{Damaged, Ending};
 use container::NoMeans;
+use damage::Damage;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io;
@@ -42,11 +45,25 @@ use std::process::ExitCode;
 pub(crate) struct Failure {
     what: String,
     reason: String,
+    /// What is known about damage of a container.
+    damage: Option<Box<Damage>>,
 }
 
 impl Failure {
     pub(crate) fn new(what: &Path, reason: impl Display) -> Failure {
-        Failure { what: what.display().to_string(), reason: reason.to_string() }
+        Failure { what: what.display().to_string(), reason: reason.to_string(), damage: None }
+    }
+
+    /// Of a container that does not open.
+    pub(crate) fn opening(path: &Path, error: &pgshrink_cfs::Error) -> Failure {
+        let damage = error.is_damage().then(|| Box::new(Damage::from(error)));
+        Failure { damage, ..Failure::new(path, error) }
+    }
+
+    fn ending(&self) -> Ending {
+        let damaged = |damage: &Damage| Damaged { what: self.what.clone(), reason: damage.to_string() };
+        let damage = self.damage.as_deref().map(damaged);
+        Ending { message: self.to_string(), sqlstate: None, damage }
     }
 
     /// For `map_err` of what was tried with `path`.
@@ -100,6 +117,21 @@ impl From<NoMeans> for Problem {
     }
 }
 
+fn is_json(command: &CfsCommand) -> bool {
+    match command {
+        CfsCommand::Info(args) => args.output.json,
+        CfsCommand::Verify(args) => args.output.json,
+        CfsCommand::Estimate(args) => args.output.json,
+        CfsCommand::Unpack(args) => args.output.json,
+        CfsCommand::Pack(args) => args.output.json,
+        CfsCommand::Rekey(args) => args.output.json,
+        CfsCommand::Salvage(args) => args.output.json,
+        CfsCommand::Accept(args) => args.output.json,
+        CfsCommand::CheckServer(args) => args.json,
+        CfsCommand::Exec(_) => false,
+    }
+}
+
 /// Runs the subcommand.
 pub(crate) fn main(args: &CfsArgs) -> ExitCode {
     let done = match &args.command {
@@ -118,8 +150,8 @@ pub(crate) fn main(args: &CfsArgs) -> ExitCode {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Problem) => ExitCode::from(crate::EXIT_PROBLEM),
         Ok(Verdict::Unknown) => ExitCode::from(crate::EXIT_FAILED),
-        Err(error) => {
-            eprintln!("pgshrink: {error}");
+        Err(failure) => {
+            failure.ending().tell(is_json(&args.command));
             ExitCode::from(crate::EXIT_FAILED)
         }
     }

@@ -3,6 +3,7 @@
 use crate::args::DecodeArgs;
 use crate::error::Error;
 use crate::{EXIT_FAILED, EXIT_PROBLEM};
+use pgshrink_codec::counted;
 use pgshrink_wire::capture::{
     Finding, RECORD_HEADER_SIZE, Reader, RecordHeader, Unreadable, Way, record_header,
 };
@@ -90,7 +91,11 @@ fn next_record(file: &mut impl Read, offset: u64) -> Result<Option<(RecordHeader
     let mut bytes = Vec::new();
     file.take(header.size.into()).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
     if bytes.len() < header.size as usize {
-        return Err(wrong(format!("the file ends after {} of its {} bytes", bytes.len(), header.size)));
+        return Err(wrong(format!(
+            "the file ends after {} of its {}",
+            bytes.len(),
+            counted(header.size.into(), "byte", "bytes")
+        )));
     }
     Ok(Some((header, bytes)))
 }
@@ -133,7 +138,7 @@ impl Lines {
                 shown.map(|(_, text)| shown_text(text)).collect::<Vec<_>>().join(" ")
             }
             (Way::ToClient, tag::DATA_ROW) if !self.data => match body.first_chunk::<2>() {
-                Some(count) => format!("{} columns", u16::from_be_bytes(*count)),
+                Some(count) => counted(u16::from_be_bytes(*count).into(), "column", "columns"),
                 None => String::new(),
             },
             (_, tag::COPY_DATA) | (Way::ToServer, b'B') if !self.data => String::new(),

@@ -20,6 +20,7 @@ mod cfs;
 pub mod config_file;
 mod decode;
 mod end_with_parent;
+mod ending;
 pub mod environment;
 mod error;
 mod log;
@@ -45,7 +46,11 @@ const EXIT_FAILED: u8 = 2;
 /// Runs the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Wrong arguments end here, with exit code 2; help and version with 0.
-    let cli = Cli::read(args).unwrap_or_else(|error| error.exit());
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = Cli::read(&args).unwrap_or_else(|error| {
+        ending::tell_of_arguments(&args, &error);
+        error.exit()
+    });
     warn_of_environment(&cli.command);
     let result = match cli.command {
         Command::Gateway(args) => gateway(&args),

@@ -20,6 +20,7 @@
 pub mod algorithm;
 pub mod bare;
 pub mod block;
+mod counted;
 pub mod dictionary;
 pub mod error;
 pub mod limits;
@@ -32,6 +33,7 @@ mod room;
 pub mod stream;
 
 pub use algorithm::{Algorithm, Choice, Level, LevelRange};
+pub use counted::{counted, grouped};
 pub use dictionary::Dictionary;
 pub use error::{Error, Error as CodecError};
 pub use list::{AlgorithmList, ListError};

@@ -1,6 +1,7 @@
 //! `zson_estimate`: what each codec would give on a column's own documents, before anything is stored.
 #![allow(unsafe_code)]
 
+use pgshrink_codec::counted;
 use std::ops::ControlFlow;
 
 use pgrx::IntoDatum;
@@ -38,7 +39,10 @@ fn lines(column: &Column) -> Vec<[Option<Datum>; COLUMNS]> {
     let Some(first) = measured.first().filter(|line| line.documents > 0) else {
         raise(
             Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!("zson: {} documents are too few for an estimate", samples.len()),
+            format!(
+                "zson: {} too few for an estimate",
+                counted(samples.len() as u64, "document is", "documents are")
+            ),
             "Some documents have to be held out from training.",
             "Fill the table first.",
         )

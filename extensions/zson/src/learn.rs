@@ -4,6 +4,7 @@
 //! [`Objects::newest_dictionary`](crate::catalog::Objects::newest_dictionary).
 #![allow(unsafe_code)]
 
+use pgshrink_codec::counted;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ops::ControlFlow;
@@ -265,10 +266,14 @@ impl Trained {
         let times = |bytes: u64| report.holdout_raw_bytes as f64 / bytes.max(1) as f64;
         let instead = if self.incumbent.is_some() { "the one before" } else { "none" };
         format!(
-            "Profile \"{profile}\": {what}. {} documents it was not trained on are {:.2} times smaller \
+            "Profile \"{profile}\": {what}. {} {:.2} times smaller \
              than jsonb, with {instead} {:.2} times. New documents use it once this is committed; \
              zson_reencode re-encodes old ones.",
-            report.holdout_documents,
+            counted(
+                report.holdout_documents as u64,
+                "document it was not trained on is",
+                "documents it was not trained on are"
+            ),
             times(report.winner_bytes()),
             times(self.before())
         )
@@ -286,7 +291,8 @@ fn say(profile: &str, samples: usize, last: &mut Option<usize>, progress: Progre
         kind => format!("{}, {} bytes", kind.name(), progress.size),
     };
     let (step, total) = (progress.done + 1, progress.total);
-    notice(format!("zson: profile \"{profile}\", {samples} samples, {step} of {total}: {what}"), "");
+    let samples = counted(samples as u64, "sample", "samples");
+    notice(format!("zson: profile \"{profile}\", {samples}, {step} of {total}: {what}"), "");
 }
 
 /// The most frequent strings of the samples, the most frequent first.

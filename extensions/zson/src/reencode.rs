@@ -1,6 +1,7 @@
 //! Bringing documents along that were written before: to the profile's dictionary of today.
 #![allow(unsafe_code)]
 
+use pgshrink_codec::counted;
 use std::ffi::{c_int, c_long};
 use std::time::{Duration, Instant};
 
@@ -163,7 +164,11 @@ unsafe fn by_call(fcinfo: FunctionCallInfo, column: &Column, batch: f64, pause: 
     }
     let table = String::from_utf8_lossy(&column.table_name).into_owned();
     notice(
-        format!("zson: {rows} documents of {table} re-encoded in {:.1} s", start.elapsed().as_secs_f64()),
+        format!(
+            "zson: {} of {table} re-encoded in {:.1} s",
+            counted(rows as u64, "document", "documents"),
+            start.elapsed().as_secs_f64()
+        ),
         "",
     );
 }

@@ -12,6 +12,7 @@
 //! on.
 #![allow(unsafe_code)]
 
+use pgshrink_codec::counted;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -281,7 +282,8 @@ fn run_pass(what: &str, place: &Place, pass: &mut Pass) {
         sleep((batch.elapsed() * SLEEP_FACTOR).max(SLEEP_MIN));
     }
     log(format!(
-        "zson: {rows} documents of {} re-encoded in {:.0} s",
+        "zson: {} of {} re-encoded in {:.0} s",
+        counted(rows as u64, "document", "documents"),
         place.label,
         start.elapsed().as_secs_f64()
     ));

@@ -1,6 +1,8 @@
 //! How amounts and names are written, in every form of the report.
 
 use crate::finding::{Change, Confidence, Object, Rule};
+pub use pgshrink_codec::counted;
+pub use pgshrink_codec::grouped as number_text;
 use pgshrink_egress::calendar;
 
 /// Bytes in decimal units: `12.3 MB`. 1 kB is 1000 bytes, as prices of storage and of networks have it.
@@ -53,24 +55,6 @@ pub fn ratio(before: u64, after: u64) -> String {
         return String::new();
     }
     format!("{:.2}x", before as f64 / after as f64)
-}
-
-/// `1 table`, `2 tables`, `1,234 tables`.
-pub fn counted(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", number_text(number), if number == 1 { one } else { many })
-}
-
-/// `1,234,567`.
-pub fn number_text(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A name, or other words of a database, in one line that does nothing to a terminal, a comment or the direction of what follows.

@@ -5,7 +5,7 @@ use crate::arrangement::Arrangement;
 use crate::edit::Edit;
 use crate::finding::{Finding, Rule};
 use crate::layout::heap::PAGE_BYTES;
-use crate::rules::{Candidate, confidence, in_text, table_object};
+use crate::rules::{Candidate, bytes_text, confidence, in_text, table_object};
 use crate::simulate::Simulation;
 use crate::snapshot::{Snapshot, Table};
 
@@ -31,11 +31,11 @@ fn candidate(snapshot: &Snapshot, table: &Table) -> Option<Candidate> {
     let (padding_now, padding_after) = (now.each(now.padding), after.each(after.padding));
     let names: Vec<&str> = arrangement.columns.iter().map(|stored| &*stored.layout.name).collect();
     let finding = Finding {
-        title: format!("{} bytes of padding in each row, {} in the best order", in_text(padding_now), in_text(padding_after)),
+        title: format!("{} of padding in each row, {} in the best order", bytes_text(padding_now), in_text(padding_after)),
         reason: format!(
-            "The server aligns values to 2, 4 or 8 bytes, and rows to 8. In the order of the columns now, a row has {} bytes of padding \
+            "The server aligns values to 2, 4 or 8 bytes, and rows to 8. In the order of the columns now, a row has {} of padding \
              on average; in the order {}, it has {}. Measured on {} sampled rows.",
-            in_text(padding_now),
+            bytes_text(padding_now),
             names.join(", "),
             in_text(padding_after),
             now.rows

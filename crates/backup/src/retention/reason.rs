@@ -1,5 +1,6 @@
 //! Why a backup is kept or removed, in words.
 
+use pgshrink_codec::counted;
 use std::fmt;
 
 use super::BackupName;
@@ -61,7 +62,8 @@ impl fmt::Display for Reason {
                 write!(f, "number {rank} from the newest; the last {rule} are kept")
             }
             Reason::KeepDays { age, rule } => {
-                write!(f, "{age} days before the newest; those of {rule} days are kept")
+                let (age, rule) = (counted(*age, "day", "days"), counted((*rule).into(), "day", "days"));
+                write!(f, "{age} before the newest; those of {rule} are kept")
             }
             Reason::NeededBy(name) => write!(f, "backup {name} is kept and cannot be restored without it"),
             Reason::NotAsked => write!(f, "no rule for complete backups is given"),
@@ -74,7 +76,8 @@ impl fmt::Display for Reason {
                  remove it by name if it is not needed"
             ),
             Reason::Expired { rank, age } => {
-                write!(f, "no rule keeps it: number {rank} from the newest, {age} days before it")
+                let age = counted(*age, "day", "days");
+                write!(f, "no rule keeps it: number {rank} from the newest, {age} before it")
             }
             Reason::Abandoned => write!(f, "incomplete, and its writer is gone"),
             Reason::Named => write!(f, "named by the user"),

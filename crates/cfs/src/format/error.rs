@@ -189,7 +189,8 @@ pub enum Part {
 }
 
 impl Part {
-    fn name(self) -> &'static str {
+    /// As messages have it.
+    pub fn name(self) -> &'static str {
         match self {
             Part::Page => "page",
             Part::Base => "page in the base",

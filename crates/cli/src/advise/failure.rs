@@ -1,7 +1,7 @@
 //! Why there is no advice.
 
+use crate::ending::Ending;
 use pgshrink_pgclient::Error as ClientError;
-use serde::Serialize;
 use std::fmt::Display;
 
 /// What ends `pgshrink advise` with exit code 2.
@@ -28,24 +28,12 @@ impl Failure {
         Failure::Other { what: what.to_string(), reason: reason.to_string() }
     }
 
-    /// For `--json`: one document, as if it were a report.
-    pub(crate) fn json(&self) -> String {
-        #[derive(Serialize)]
-        struct Document<'f> {
-            error: Fields<'f>,
-        }
-        #[derive(Serialize)]
-        struct Fields<'f> {
-            message: String,
-            /// Of a server's error.
-            sqlstate: Option<&'f str>,
-        }
+    pub(crate) fn ending(&self) -> Ending {
         let sqlstate = match self {
-            Failure::Server(error) => error.sqlstate(),
+            Failure::Server(error) => error.sqlstate().map(str::to_owned),
             _ => None,
         };
-        let document = Document { error: Fields { message: self.to_string(), sqlstate } };
-        serde_json::to_string_pretty(&document).unwrap_or_default()
+        Ending { message: self.to_string(), sqlstate, damage: None }
     }
 }
 
@@ -67,12 +55,4 @@ fn advice(error: &ClientError) -> &'static str {
             _ => "",
         },
     }
-}
-
-#[test]
-fn an_error_is_a_json_document_with_the_next_step_in_it() {
-    let json = Failure::new("a \"file\"", "is no snapshot").json();
-    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(found["error"]["message"], "a \"file\": is no snapshot");
-    assert!(found["error"]["sqlstate"].is_null());
 }

@@ -134,13 +134,16 @@ pub struct VerifyArgs {
 ///
 /// Runs the page codec on pages of each relation, with a dictionary trained on the first 100, as in a compressed
 /// tablespace, and counts what a container would take, including record headers, rounding, page map and roots. Uses one
-/// thread, and writes nothing. Tables are shown by name if their database's pg_class can be read.
+/// thread, and writes nothing. Tables are shown by name if their database's pg_class can be
+/// read, and summed as tables, indexes and catalogs.
 #[derive(Debug, Clone, Args)]
 pub struct EstimateArgs {
     /// Relation files, or directories: a database, a tablespace, a whole data directory
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Algorithms and levels to try [default: lz4,snappy,pglz,zlib:6,lzfse,zstd:1,zstd:3]
+    /// Algorithms and levels to try [default: lz4,zstd:1,zstd:3]
+    ///
+    /// With --all: lz4,snappy,pglz,zlib:6,lzfse,zstd:1,zstd:3.
     #[arg(long, value_name = "LIST", help_heading = "Measuring")]
     pub algorithms: Option<String>,
     /// Pages of each relation to measure, evenly spread; 0 for all [default: 2000]
@@ -152,6 +155,11 @@ pub struct EstimateArgs {
     /// Do not rearrange pages before compression
     #[arg(long, help_heading = "Measuring")]
     pub no_transform: bool,
+    /// List all relations, not only the 20 largest, and try seven algorithms
+    ///
+    /// The table is then as wide as it needs to be. --json always has all relations.
+    #[arg(long, help_heading = "Output")]
+    pub all: bool,
     /// Do not list relations with fewer pages; they count in the total [default: 5]
     #[arg(long, value_name = "PAGES", help_heading = "Output")]
     pub min_pages: Option<u32>,

@@ -20,6 +20,7 @@ use pgshrink_backup::chunk::{CHUNK_BYTES_DEFAULT, Level};
 use pgshrink_backup::manifest::SystemIdentifier;
 use pgshrink_backup::record::{PackRecord, Record, TablespaceRecord};
 use pgshrink_backup::wal::WalSegmentSize;
+use pgshrink_codec::counted;
 use pgshrink_repository::Repository;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -246,5 +247,5 @@ fn record(
 }
 
 fn packs(count: usize) -> String {
-    format!("{count} pack{}", if count == 1 { "" } else { "s" })
+    counted(count as u64, "pack", "packs")
 }

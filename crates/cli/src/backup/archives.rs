@@ -11,6 +11,7 @@ use pgshrink_backup::label::BackupLabel;
 use pgshrink_backup::manifest::{FileEntry, Item, Reader};
 use pgshrink_backup::pack::{Area, Permissions, Sha256};
 use pgshrink_backup::{BackupPath, ChecksumAlgorithm};
+use pgshrink_codec::counted;
 use sha2::Digest;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -176,7 +177,11 @@ impl<'a> Archives<'a> {
         }
         reader.finish()?;
         if listed != self.sums.len() {
-            let found = format!("it lists {listed} files, but {} were received", self.sums.len());
+            let found = format!(
+                "it lists {}, but {} were received",
+                counted(listed as u64, "file", "files"),
+                self.sums.len()
+            );
             return Err(Failure::new("backup_manifest", found));
         }
         Ok(Sha256(sha256.finalize().into()))

@@ -15,6 +15,7 @@ use pgshrink_backup::base_backup::{Compression, CompressionAlgorithm};
 use pgshrink_backup::choice::{
     Candidate, Choice, Keeping, Link, Plan, Processors, Route, Routes, Situation, choose,
 };
+use pgshrink_codec::counted;
 use serde::Serialize;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -204,7 +205,9 @@ impl Auto {
         let Plan { route, compression } = self.plan;
         let way = match route {
             Route::Stream => "one connection".to_owned(),
-            Route::Parallel { connections } => format!("{connections} connections that read files"),
+            Route::Parallel { connections } => {
+                counted(connections as u64, "connection that reads files", "connections that read files")
+            }
         };
         let Some(Choice { best, candidates }) = &self.choice else {
             return format!("{compression} over {way}");

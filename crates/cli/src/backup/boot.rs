@@ -32,6 +32,7 @@ use crate::cfs::output::Progress;
 use cluster::Cluster;
 use interrupt::Interrupt;
 use pages::Checksums;
+use pgshrink_codec::counted;
 use programs::Programs;
 use reading::Ledger;
 use report::{Problem, Report, Seconds, ServerReport, Verdict, Wal};
@@ -79,11 +80,11 @@ pub(super) fn verify(whole: &Whole<'_>, args: &VerifyBackupArgs, threads: usize)
     match report.verdict {
         Verdict::Good => Ok(()),
         Verdict::Damaged => {
-            let count = report::counted(report.problem_count, "problem");
+            let count = counted(report.problem_count, "problem", "problems");
             Err(Failure::damage(&whole.name, format!("the backup is damaged: {count}")))
         }
         Verdict::Incomplete => {
-            let count = report::counted(report.not_read(), "relation");
+            let count = counted(report.not_read(), "relation", "relations");
             let what = format!("no damage was found, but {count} could not be read");
             Err(Failure::new(&whole.name, what))
         }

@@ -10,6 +10,7 @@ use pgshrink_backup::BackupPath;
 use pgshrink_backup::checksum::{Checksum, ChecksumAlgorithm, Crc32c};
 use pgshrink_backup::manifest::{FileEntry, Item};
 use pgshrink_backup::pack::{Area, Chunk, PackedFile};
+use pgshrink_codec::counted;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
@@ -182,7 +183,9 @@ impl Expected {
         {
             let (offset, found) = (chunk.facts.offset, chunk.facts.raw_bytes);
             return refused(format!(
-                "a pack contains {found} bytes of it at {offset}; the manifest says {size} bytes"
+                "a pack contains {} of it at {offset}; the manifest says {}",
+                counted(found.into(), "byte", "bytes"),
+                counted(size, "byte", "bytes")
             ));
         }
         match state.came.has(index as usize) {
@@ -233,7 +236,7 @@ impl Expected {
                 Came::Whole => 0,
             };
             if missing > 0 {
-                let what = format!("{missing} of its {count} chunks are in no pack");
+                let what = format!("{missing} of {} in no pack", counted(count, "chunk is", "chunks are"));
                 return Err(Failure::damage(path, what));
             }
         }

@@ -1,5 +1,6 @@
 //! Why a backup or a restore did not come to its end.
 
+use crate::ending::{Damaged, Ending};
 use pgshrink_repository::Error as RepositoryError;
 use std::fmt::Display;
 use std::io;
@@ -77,6 +78,18 @@ impl Failure {
 
     pub(crate) fn damage(what: impl Display, reason: impl Display) -> Failure {
         Failure::Damage { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        let sqlstate = match self {
+            Failure::Server(error) => error.sqlstate().map(str::to_owned),
+            _ => None,
+        };
+        let damage = match self {
+            Failure::Damage { what, reason } => Some(Damaged { what: what.clone(), reason: reason.clone() }),
+            _ => None,
+        };
+        Ending { message: self.to_string(), sqlstate, damage }
     }
 
     /// For `map_err` of what was tried with a path.

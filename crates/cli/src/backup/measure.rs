@@ -18,6 +18,7 @@ use super::parallel;
 use super::source::Address;
 use pgshrink_backup::choice::{CodecRates, Link, Processors};
 use pgshrink_backup::chunk::Level;
+use pgshrink_codec::counted;
 use pgshrink_pgclient::connection::{Connection, Options};
 use std::time::{Duration, Instant};
 
@@ -116,7 +117,7 @@ pub(super) fn measure(conninfo: &str, wanted: &Wanted) -> Measured {
 }
 
 fn processors(count: u32) -> String {
-    format!("{count} processor{}", if count == 1 { "" } else { "s" })
+    counted(count.into(), "processor", "processors")
 }
 
 /// What was found over connections.
@@ -241,7 +242,11 @@ fn brief(error: &dyn std::fmt::Display) -> String {
 
 fn size(pieces: &[Piece]) -> String {
     let bytes: usize = pieces.iter().map(|piece| piece.raw.len()).sum();
-    format!("{} at {} places", crate::cfs::output::size(bytes as u64), pieces.len())
+    format!(
+        "{} at {}",
+        crate::cfs::output::size(bytes as u64),
+        counted(pieces.len() as u64, "place", "places")
+    )
 }
 
 /// `16 MB/s`, in powers of 1000 as links are sold.

@@ -1,7 +1,7 @@
 //! `pgshrink cfs accept`: containers that were copied from a snapshot, or from a server that was not running.
 
 use super::keys::{self, Kernel};
-use super::output::{self, Progress};
+use super::output::{self, Progress, counted};
 use super::verify::{self, Verified};
 use super::walk::{self, Kind};
 use super::{Failure, Verdict, container, manifest, running};
@@ -95,10 +95,13 @@ fn text(done: &Accepted) -> String {
     }
     let directory = directory.display();
     text + &match damaged.len() {
-        0 => format!("{directory}: {containers} containers: accepted\n"),
+        0 => {
+            format!("{directory}: {}: accepted\n", counted(*containers as u64, "container", "containers"))
+        }
         count => format!(
-            "{directory}: {count} of {containers} containers DAMAGED: not accepted. Take another backup, \
-             or recover the intact pages with pgshrink cfs salvage SOURCE DEST\n"
+            "{directory}: {count} of {} DAMAGED: not accepted. Take another backup, \
+             or recover the intact pages with pgshrink cfs salvage SOURCE DEST\n",
+            counted(*containers as u64, "container", "containers")
         ),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::content::PlainBytes;
+use super::damage::Damage;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
@@ -14,6 +15,7 @@ use pgshrink_cfs::{
     Container, Device, Error, Geometry, OpenReport, Options, PageStore, Recovery, Salvaged, Seal, Stored,
     Workspace,
 };
+use pgshrink_codec::counted;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -71,10 +73,10 @@ impl Means {
         let (reader, report) = self.open_of_server(path)?;
         if let Some(report) = report.as_ref().filter(|report| report.may_be_older()) {
             let older = format!(
-                "expected at least two intact roots, found one, and {} bytes after what it refers to: \
+                "expected at least two intact roots, found one, and {} after what it refers to: \
                  later commits may be lost, unless there were none; pgshrink cfs salvage finds their \
                  pages",
-                report.discarded_bytes
+                counted(report.discarded_bytes, "byte", "bytes")
             );
             return Err(Failure::new(path, older));
         }
@@ -88,12 +90,12 @@ impl Means {
         let bytes = file.size().map_err(|error| Failure::new(path, error))?;
         if bytes < ROOTS_BYTES as u64 {
             // Its first root, alone, may be that of the empty container it once was.
-            let short =
-                format!("the file has {bytes} bytes; its roots alone take {ROOTS_BYTES}: it was cut off");
+            let bytes = counted(bytes, "byte", "bytes");
+            let short = format!("the file has {bytes}; its roots alone take {ROOTS_BYTES}: it was cut off");
             return Err(Failure::new(path, short));
         }
         let opened = Container::open(file, Alone, &self.words, Recovery::Discard, self.options(true));
-        let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
+        let (container, report) = opened.map_err(|error| Failure::opening(path, &error))?;
         Ok((Reader::new(container, path)?, report))
     }
 
@@ -101,7 +103,7 @@ impl Means {
     pub(crate) fn salvage(&self, path: &Path) -> Result<(Reader<'_>, Salvaged), Failure> {
         let file = ContainerFile::read_only(path).map_err(Failure::reading(path))?;
         let opened = Container::salvage(file, Alone, &self.words, self.options(true));
-        let (container, report) = opened.map_err(|error| Failure::new(path, error))?;
+        let (container, report) = opened.map_err(|error| Failure::opening(path, &error))?;
         Ok((Reader::new(container, path)?, report))
     }
 }
@@ -227,14 +229,14 @@ impl<'m> Reader<'m> {
     /// What `take` returned; that the page with the file's length is missing.
     pub(crate) fn plain<E: From<String>>(
         &mut self,
-        mut take: impl FnMut(Result<&[u8], String>) -> Result<(), E>,
+        mut take: impl FnMut(Result<&[u8], Damage>) -> Result<(), E>,
     ) -> Result<Entry, E> {
         // Of a relation, or of any file (`content`).
         let is_relation = self.store.identity().relation != 0;
         let mut bytes = PlainBytes::new(is_relation, self.pages);
         self.each(|block, page| {
-            let page = page.map_err(|fault| fault.to_string());
-            take(page.and_then(|page| bytes.of(block, page)))
+            let page = page.map_err(|fault| Damage::from(&fault));
+            take(page.and_then(|page| bytes.of(block, page).map_err(Damage::from)))
         })?;
         Ok(bytes.entry()?)
     }

@@ -9,6 +9,7 @@ use super::manifest::{Content, Entry, Hashing};
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::relation::{RelationName, number};
 use pgshrink_cfs::{Identity, PAGES_MAX};
+use pgshrink_codec::counted;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -99,7 +100,11 @@ impl PlainFile {
         if now == self.bytes {
             return Ok(());
         }
-        let changed = format!("had {} bytes and now has {now}; is a server writing to it?", self.bytes);
+        let changed = format!(
+            "had {} and now has {}; is a server writing to it?",
+            counted(self.bytes, "byte", "bytes"),
+            counted(now, "byte", "bytes")
+        );
         Err(Failure::new(&self.path, changed))
     }
 
@@ -181,7 +186,11 @@ fn file_bytes(page: &[u8; PAGE_SIZE], pages: u32) -> Result<u64, String> {
         return Err("block 0: expected the length of a file, found something else".to_owned());
     }
     if bytes.div_ceil(PAGE_SIZE as u64) != u64::from(pages - 1) {
-        return Err(format!("block 0: a file of {bytes} bytes does not have {pages} pages"));
+        return Err(format!(
+            "block 0: a file of {} does not have {}",
+            counted(bytes, "byte", "bytes"),
+            counted(pages.into(), "page", "pages")
+        ));
     }
     Ok(bytes)
 }
@@ -220,5 +229,8 @@ fn a_file_that_is_cut_while_it_is_read_says_from_what_to_what() {
     let mut page = [1; PAGE_SIZE];
     plain.page(0, &mut page).unwrap();
     let failure = plain.page(2, &mut page).unwrap_err().to_string();
-    assert!(failure.contains("had 24576 bytes and now has 8192; is a server writing to it?"), "{failure}");
+    assert!(
+        failure.contains("had 24,576 bytes and now has 8,192 bytes; is a server writing to it?"),
+        "{failure}"
+    );
 }

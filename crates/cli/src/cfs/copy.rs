@@ -3,7 +3,7 @@
 
 use super::making::Making;
 use super::manifest::{Differences, Entries, Entry, Hashing, NEXT_STEP};
-use super::output::Progress;
+use super::output::{Progress, counted, size};
 use super::walk::{self, Found, Kind, relative};
 use super::{Failure, Verdict};
 use serde::Serialize;
@@ -41,7 +41,8 @@ impl Copied {
     }
 
     /// In words.
-    pub(crate) fn text(&self, source: &Path, what: &str) -> String {
+    /// `one` or `many` say what was converted, and how.
+    pub(crate) fn text(&self, source: &Path, one: &str, many: &str) -> String {
         let failed = self.failed.iter().map(|reason| format!("LEFT OUT: {reason}\n"));
         let notes = self.notes.iter().map(|note| format!("note: {note}\n"));
         let differences = self
@@ -51,12 +52,12 @@ impl Copied {
             .map(|differences| differences.text(source) + NEXT_STEP);
         failed.chain(differences).chain(notes).collect::<String>()
             + &format!(
-                "{} {what}, {} pages, {} -> {}; {} other files copied\n",
-                self.converted,
-                self.pages,
-                super::output::size(self.bytes_before),
-                super::output::size(self.bytes_after),
-                self.as_they_are
+                "{}, {}, {} -> {}; {} copied\n",
+                counted(self.converted.into(), one, many),
+                counted(self.pages, "page", "pages"),
+                size(self.bytes_before),
+                size(self.bytes_after),
+                counted(self.as_they_are.into(), "other file", "other files")
             )
     }
 }

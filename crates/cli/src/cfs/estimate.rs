@@ -2,8 +2,9 @@
 
 mod measure;
 mod relations;
+mod text;
 
-use super::output::{self, Progress, size};
+use super::output::{self, Progress};
 use super::{Failure, Verdict};
 use crate::args::EstimateArgs;
 use measure::{Measured, Plan};
@@ -13,27 +14,67 @@ use relations::Relation;
 use serde::Serialize;
 use std::path::Path;
 
-const ALGORITHMS: &str = "lz4,snappy,pglz,zlib:6,lzfse,zstd:1,zstd:3";
+/// Without `--all`: those that a server is likely to get.
+const ALGORITHMS: &str = "lz4,zstd:1,zstd:3";
+const ALGORITHMS_ALL: &str = "lz4,snappy,pglz,zlib:6,lzfse,zstd:1,zstd:3";
 const SAMPLE_PAGES: u32 = 2000;
 const MIN_PAGES: u32 = 5;
 
 /// All of a run.
 #[derive(Serialize)]
 struct Report {
+    /// The largest first.
     relations: Vec<Estimated>,
-    total: Estimated,
+    /// Tables, indexes and catalogs, where there are any.
+    groups: Vec<Sum>,
+    total: Sum,
+    /// Relations that went away while they were measured, and why they could not be.
+    left_out: Vec<String>,
 }
 
-/// One relation's fork, or the sum.
+/// One relation's fork.
 #[derive(Serialize)]
 struct Estimated {
     /// Of its first segment.
     path: String,
+    /// The same, seen from the path that was named.
+    #[serde(skip)]
+    place: String,
     /// As pg_class has it.
     name: Option<String>,
     fork: &'static str,
+    group: Group,
     /// What most pages look like.
     kind: String,
+    #[serde(flatten)]
+    figures: Measurements,
+}
+
+/// Several relations.
+#[derive(Serialize)]
+struct Sum {
+    /// None: all.
+    group: Option<Group>,
+    /// Without counting their maps, whose sizes are included.
+    relations: u64,
+    #[serde(flatten)]
+    figures: Measurements,
+}
+
+/// What a relation counts as.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Group {
+    /// With its TOAST table, maps and sequences.
+    Tables,
+    Indexes,
+    /// With their indexes.
+    Catalogs,
+}
+
+/// Sizes before and after.
+#[derive(Serialize)]
+struct Measurements {
     pages: u64,
     measured_pages: u64,
     bytes: u64,
@@ -46,7 +87,8 @@ struct Figures {
     algorithm: String,
     /// What a container would take.
     bytes: u64,
-    ratio: f64,
+    /// None where all measured pages are zeros, so that it says nothing.
+    ratio: Option<f64>,
     /// Millions of bytes of pages a second, one thread.
     compress_mb_s: f64,
     decompress_mb_s: f64,
@@ -59,25 +101,29 @@ pub(super) fn run(args: &EstimateArgs) -> Result<Verdict, Failure> {
     let bytes = relations.iter().map(|relation| plan.sampled(relation.pages()) * PAGE_SIZE as u64).sum();
     let progress = Progress::new(bytes, &args.output);
     let min_pages = u64::from(args.min_pages.unwrap_or(MIN_PAGES));
-    let mut measured = Vec::new();
+    let (mut measured, mut left_out) = (Vec::new(), Vec::new());
     for relation in &relations {
         progress.at(&relation.path);
         match measure::relation(relation, &plan, &progress) {
             Ok(figures) => measured.push((relation, figures)),
             // Beside a server a table may be dropped or cut meanwhile.
-            Err(failure) if !relation.path.exists() => eprintln!("pgshrink: left out: {failure}"),
+            Err(failure) if !relation.path.exists() => left_out.push(failure.to_string()),
             Err(failure) => return Err(failure),
         }
     }
     drop(progress);
-    let total = sum(&plan, &measured);
+    left_out.iter().for_each(|failure| eprintln!("pgshrink: left out: {failure}"));
     let mut listed: Vec<Estimated> = measured
         .iter()
         .filter(|(relation, _)| relation.pages() >= min_pages)
-        .map(|(relation, measured)| estimated(relation, &plan, measured))
+        .map(|one| estimated(&plan, one))
         .collect();
-    listed.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
-    output::print(&args.output, &Report { relations: listed, total }, text)?;
+    listed.sort_by(|a, b| b.figures.bytes.cmp(&a.figures.bytes).then_with(|| a.path.cmp(&b.path)));
+    let groups =
+        [Group::Tables, Group::Indexes, Group::Catalogs].map(|group| sum(&plan, &measured, Some(group)));
+    let groups = groups.into_iter().filter(|group| group.relations > 0).collect();
+    let report = Report { relations: listed, groups, total: sum(&plan, &measured, None), left_out };
+    output::print(&args.output, &report, |report| text::text(report, args.all))?;
     Ok(Verdict::Good)
 }
 
@@ -85,7 +131,8 @@ fn plan(args: &EstimateArgs) -> Result<Plan, Failure> {
     let wrong = |reason: String| Failure::new(Path::new("--algorithms"), reason);
     let transform = if args.no_transform { TransformPolicy::Off } else { TransformPolicy::Auto };
     let mut policies = Vec::new();
-    for item in args.algorithms.as_deref().unwrap_or(ALGORITHMS).split(',') {
+    let default = if args.all { ALGORITHMS_ALL } else { ALGORITHMS };
+    for item in args.algorithms.as_deref().unwrap_or(default).split(',') {
         // One by one: here an algorithm may come at several levels.
         let list =
             AlgorithmList::parse(item, &Algorithm::ALL[1..]).map_err(|error| wrong(error.to_string()))?;
@@ -99,93 +146,63 @@ fn plan(args: &EstimateArgs) -> Result<Plan, Failure> {
     Ok(Plan { policies, sample_max, dictionary: !args.no_dictionary })
 }
 
-fn estimated(relation: &Relation, plan: &Plan, measured: &Measured) -> Estimated {
-    let bytes = relation.pages() * PAGE_SIZE as u64;
-    let figures = plan.policies.iter().zip(&measured.by_policy).map(|(policy, one)| {
-        let stored = one.container_bytes(relation.pages(), measured.pages);
-        Figures {
-            algorithm: policy.choice.to_string(),
-            bytes: stored,
-            ratio: ratio(bytes, stored),
-            compress_mb_s: speed(measured.pages, one.records.encode.as_secs_f64()),
-            decompress_mb_s: speed(measured.pages, one.records.decode.as_secs_f64()),
-            dictionary: one.dictionary_bytes > 0,
-        }
-    });
+fn estimated(plan: &Plan, one: &(&Relation, Measured)) -> Estimated {
+    let (relation, measured) = one;
     Estimated {
         path: relation.path.display().to_string(),
-        name: relation.name.clone(),
+        place: relation.place.display().to_string(),
+        name: relation.name.as_ref().map(|named| named.name.clone()),
         fork: relation.fork,
+        group: group(relation, &measured.kind),
         kind: measured.kind.clone(),
-        pages: relation.pages(),
-        measured_pages: measured.pages,
-        bytes,
-        algorithms: figures.collect(),
+        figures: measurements(plan, &[one]),
     }
 }
 
-fn sum(plan: &Plan, all: &[(&Relation, Measured)]) -> Estimated {
-    let pages = all.iter().map(|(relation, _)| relation.pages()).sum::<u64>();
-    let measured_pages = all.iter().map(|(_, measured)| measured.pages).sum();
+/// Where pg_class says nothing, what its pages look like.
+fn group(relation: &Relation, kind: &str) -> Group {
+    let looks_like_index = ["btree", "btreeposting", "hash", "gin", "gist", "spgist", "brin"].contains(&kind);
+    match &relation.name {
+        Some(named) if named.is_catalog => Group::Catalogs,
+        Some(named) if named.is_index => Group::Indexes,
+        None if looks_like_index => Group::Indexes,
+        _ => Group::Tables,
+    }
+}
+
+fn sum(plan: &Plan, all: &[(&Relation, Measured)], of: Option<Group>) -> Sum {
+    let is_in = |(relation, measured): &&(&Relation, Measured)| {
+        of.is_none_or(|wanted| group(relation, &measured.kind) == wanted)
+    };
+    let those: Vec<_> = all.iter().filter(is_in).collect();
+    let relations = those.iter().filter(|(relation, _)| relation.fork == "main").count();
+    Sum { group: of, relations: relations as u64, figures: measurements(plan, &those) }
+}
+
+fn measurements(plan: &Plan, those: &[&(&Relation, Measured)]) -> Measurements {
+    let pages = those.iter().map(|(relation, _)| relation.pages()).sum::<u64>();
+    let measured_pages = those.iter().map(|(_, measured)| measured.pages).sum();
     let bytes = pages * PAGE_SIZE as u64;
+    let is_zero = those.iter().all(|(_, measured)| measured.kind == "zero");
     let figures = plan.policies.iter().enumerate().map(|(index, policy)| {
-        let one = |measured: &Measured| measured.by_policy[index].clone();
-        let stored = all
-            .iter()
-            .map(|(relation, measured)| one(measured).container_bytes(relation.pages(), measured.pages));
-        let stored = stored.sum();
+        let each =
+            || those.iter().map(|(relation, measured)| (relation, measured, &measured.by_policy[index]));
+        let stored = each()
+            .map(|(relation, measured, one)| one.container_bytes(relation.pages(), measured.pages))
+            .sum();
+        let seconds = |of: fn(&measure::OnePolicy) -> f64| each().map(|(_, _, one)| of(one)).sum();
         Figures {
             algorithm: policy.choice.to_string(),
             bytes: stored,
-            ratio: ratio(bytes, stored),
-            compress_mb_s: speed(
-                measured_pages,
-                all.iter().map(|(_, m)| one(m).records.encode.as_secs_f64()).sum(),
-            ),
-            decompress_mb_s: speed(
-                measured_pages,
-                all.iter().map(|(_, m)| one(m).records.decode.as_secs_f64()).sum(),
-            ),
-            dictionary: all.iter().any(|(_, m)| one(m).dictionary_bytes > 0),
+            ratio: (!is_zero && stored > 0).then_some(bytes as f64 / stored as f64),
+            compress_mb_s: speed(measured_pages, seconds(|one| one.records.encode.as_secs_f64())),
+            decompress_mb_s: speed(measured_pages, seconds(|one| one.records.decode.as_secs_f64())),
+            dictionary: each().any(|(_, _, one)| one.dictionary_bytes > 0),
         }
     });
-    let algorithms = figures.collect();
-    let (path, kind) = (String::new(), String::new());
-    Estimated { path, name: None, fork: "", kind, pages, measured_pages, bytes, algorithms }
-}
-
-fn ratio(plain: u64, stored: u64) -> f64 {
-    if stored == 0 { 1.0 } else { plain as f64 / stored as f64 }
+    Measurements { pages, measured_pages, bytes, algorithms: figures.collect() }
 }
 
 fn speed(pages: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { (pages * PAGE_SIZE as u64) as f64 / seconds / 1e6 } else { 0.0 }
-}
-
-fn text(report: &Report) -> String {
-    let mut header = vec!["relation".to_owned(), "size".to_owned(), "pages like".to_owned()];
-    header.extend(report.total.algorithms.iter().map(|figures| figures.algorithm.clone()));
-    let row = |estimated: &Estimated, label: String| {
-        let mut row = vec![label, size(estimated.bytes), estimated.kind.clone()];
-        row.extend(estimated.algorithms.iter().map(|figures| {
-            format!("{:.2}x {:.0}/{:.0}", figures.ratio, figures.compress_mb_s, figures.decompress_mb_s)
-        }));
-        row
-    };
-    let mut rows = vec![header];
-    for estimated in &report.relations {
-        let fork = if matches!(estimated.fork, "main" | "") {
-            String::new()
-        } else {
-            format!(" ({})", estimated.fork)
-        };
-        let label = match &estimated.name {
-            Some(name) => format!("{name}{fork}  {}", estimated.path),
-            None => format!("{}{fork}", estimated.path),
-        };
-        rows.push(row(estimated, label));
-    }
-    rows.push(row(&report.total, "all".to_owned()));
-    let note = "\nsize ratio, then MB/s compressing/decompressing in one thread\n";
-    output::table(&rows) + note
 }

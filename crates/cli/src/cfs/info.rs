@@ -2,37 +2,41 @@
 
 use super::container::{Means, NoMeans, head_of, is_sealed};
 use super::keys::{self, Kernel};
-use super::output::{self, Progress, size};
+use super::output::{self, Progress, counted, size};
 use super::{Failure, Problem, Verdict, walk};
 use crate::args::InfoArgs;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::{HexId, Keyring};
+use pgshrink_cfs::segment::Clear;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// One container.
+/// One container. What its root says is null where no root is intact.
 #[derive(Serialize)]
 struct Info {
     path: String,
-    container: String,
-    tablespace: u32,
-    database: u32,
-    relation: u32,
-    fork: u8,
-    segment: u32,
-    pages: u32,
-    sequence: u64,
-    epoch: u32,
+    container: Option<String>,
+    tablespace: Option<u32>,
+    database: Option<u32>,
+    /// 0: a file of another kind.
+    relation: Option<u32>,
+    fork: Option<u8>,
+    segment: Option<u32>,
+    pages: Option<u32>,
+    sequence: Option<u64>,
+    epoch: Option<u32>,
     /// Closed after its last write.
-    closed: bool,
-    /// None: not sealed.
+    closed: Option<bool>,
+    /// None: not sealed, or unreadable.
     key_id: Option<String>,
     file_bytes: u64,
     /// What the filesystem has allocated.
     disk_bytes: u64,
-    ratio: f64,
+    /// Plain bytes to those on disk; none where the container is damaged, so that one of them says nothing.
+    ratio: Option<f64>,
     /// None: it did not open, for want of its key or by damage.
     inside: Option<Inside>,
     problem: Option<Problem>,
@@ -71,71 +75,74 @@ pub(super) fn run(args: &InfoArgs) -> Result<Verdict, Failure> {
 
 fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Info, Failure> {
     let metadata = file.metadata().map_err(Failure::reading(file))?;
+    let mut info = Info::unreadable(path, &metadata);
     let head = match head_of(file) {
         Ok(head) => head,
-        Err(failure) => {
-            return Ok(unreadable(path, metadata.len(), metadata.blocks() * 512, failure.to_string()));
-        }
+        Err(failure) => return Ok(Info { problem: Some(failure.to_string().into()), ..info }),
     };
-    let (inside, problem) = match Means::of(&head, keyring, random) {
+    (info.inside, info.problem) = match Means::of(&head, keyring, random) {
         // To be without the key is no fault of the container.
         Err(NoMeans::Key(_)) if head.is_whole && keyring.is_empty() => (None, None),
         Err(reason) if head.is_whole => (None, Some(reason.into())),
         // The head may not be what it was: whatever key it wants, the container is at fault.
-        Err(reason) => (None, Some(reason.to_string().into())),
+        Err(_) => (None, None),
         Ok(means) => match inside(&means, file) {
             Ok(inside) => {
-                let damaged = inside.modes.get("damaged").map(|count| format!("{count} pages are damaged"));
-                (Some(inside), damaged.map(Problem::from))
+                let damaged = inside.modes.get("damaged").copied().unwrap_or(0);
+                let problem =
+                    (damaged > 0).then(|| counted(damaged.into(), "page is", "pages are") + " damaged");
+                (Some(inside), problem.map(Problem::from))
             }
             Err(reason) => (None, Some(reason.into())),
         },
     };
-    let disk_bytes = metadata.blocks() * 512;
-    Ok(Info {
-        path: path.display().to_string(),
-        container: HexId(head.id).to_string(),
-        tablespace: head.identity.tablespace,
-        database: head.identity.database,
-        relation: head.identity.relation,
-        fork: head.identity.fork,
-        segment: head.identity.segment,
-        pages: head.pages,
-        sequence: head.sequence,
-        epoch: head.epoch,
-        closed: head.is_closed,
-        key_id: is_sealed(&head).then(|| HexId(head.key_id).to_string()),
-        file_bytes: metadata.len(),
-        disk_bytes,
-        ratio: if disk_bytes == 0 {
-            1.0
-        } else {
-            f64::from(head.pages) * PAGE_SIZE as f64 / disk_bytes as f64
-        },
-        inside,
-        problem: problem.or_else(|| (!head.is_whole).then(|| "no intact root".to_owned().into())),
-    })
+    match head.is_whole {
+        true => info.read_head(&head),
+        false => _ = info.problem.get_or_insert_with(|| "no intact root".to_owned().into()),
+    }
+    Ok(info)
 }
 
-fn unreadable(path: &Path, file_bytes: u64, disk_bytes: u64, problem: String) -> Info {
-    Info {
-        path: path.display().to_string(),
-        container: String::new(),
-        tablespace: 0,
-        database: 0,
-        relation: 0,
-        fork: 0,
-        segment: 0,
-        pages: 0,
-        sequence: 0,
-        epoch: 0,
-        closed: false,
-        key_id: None,
-        file_bytes,
-        disk_bytes,
-        ratio: 1.0,
-        inside: None,
-        problem: Some(problem.into()),
+impl Info {
+    fn unreadable(path: &Path, metadata: &Metadata) -> Info {
+        Info {
+            path: path.display().to_string(),
+            container: None,
+            tablespace: None,
+            database: None,
+            relation: None,
+            fork: None,
+            segment: None,
+            pages: None,
+            sequence: None,
+            epoch: None,
+            closed: None,
+            key_id: None,
+            file_bytes: metadata.len(),
+            disk_bytes: metadata.blocks() * 512,
+            ratio: None,
+            inside: None,
+            problem: None,
+        }
+    }
+
+    /// What an intact root says.
+    fn read_head(&mut self, head: &Clear) {
+        self.container = Some(HexId(head.id).to_string());
+        self.tablespace = Some(head.identity.tablespace);
+        self.database = Some(head.identity.database);
+        self.relation = Some(head.identity.relation);
+        self.fork = Some(head.identity.fork);
+        self.segment = Some(head.identity.segment);
+        self.pages = Some(head.pages);
+        self.sequence = Some(head.sequence);
+        self.epoch = Some(head.epoch);
+        self.closed = Some(head.is_closed);
+        self.key_id = is_sealed(head).then(|| HexId(head.key_id).to_string());
+        let is_damaged = self.problem.as_ref().is_some_and(|problem| !problem.is_for_want_of_key);
+        let plain = f64::from(head.pages) * PAGE_SIZE as f64;
+        let ratio = if self.disk_bytes == 0 { 1.0 } else { plain / self.disk_bytes as f64 };
+        self.ratio = (!is_damaged).then_some(ratio);
     }
 }
 
@@ -186,32 +193,34 @@ fn mode_name(byte: u8) -> String {
     }
 }
 
+/// Instead of what a container without an intact root does not say.
+const UNREADABLE: &str = "unreadable";
+
 fn text(info: &Info) -> String {
+    let shown = |text: Option<String>| text.unwrap_or_else(|| UNREADABLE.to_owned());
     let mut lines = vec![
         info.path.clone(),
-        format!("  container   {}", info.container),
-        match info.relation {
-            _ if info.container.is_empty() => "  segment     cannot be read".to_owned(),
-            0 => "  segment     none: a file of another kind (formats/cfs-tree.md)".to_owned(),
-            relation => format!(
-                "  segment     tablespace {} database {} relation {relation} fork {} segment {}",
-                info.tablespace, info.database, info.fork, info.segment
-            ),
-        },
-        format!("  pages       {} ({})", info.pages, size(u64::from(info.pages) * PAGE_SIZE as u64)),
+        format!("  container   {}", shown(info.container.clone())),
+        format!("  segment     {}", shown(segment(info))),
         format!(
-            "  on disk     {} ({:.2}x), file {}",
+            "  pages       {}",
+            shown(info.pages.map(|pages| format!("{pages} ({})", size(u64::from(pages) * PAGE_SIZE as u64))))
+        ),
+        format!(
+            "  on disk     {} ({}), file {}",
             size(info.disk_bytes),
-            info.ratio,
+            info.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x")),
             size(info.file_bytes)
         ),
+        format!("  root        {}", shown(root(info))),
         format!(
-            "  root        sequence {}, epoch {}{}",
-            info.sequence,
-            info.epoch,
-            if info.closed { ", closed" } else { "" }
+            "  key         {}",
+            match (&info.key_id, &info.container) {
+                (Some(key), _) => key.as_str(),
+                (None, Some(_)) => "none, not sealed",
+                (None, None) => UNREADABLE,
+            }
         ),
-        format!("  key         {}", info.key_id.as_deref().unwrap_or("none, not sealed")),
     ];
     match &info.inside {
         Some(inside) => {
@@ -222,11 +231,29 @@ fn text(info: &Info) -> String {
                 size(inside.garbage_bytes)
             ));
             lines.push(format!("  dictionaries {}", inside.dictionaries));
-            lines.extend(inside.modes.iter().map(|(name, count)| format!("  {count:>9}   pages {name}")));
+            let page = |count: u32| if count == 1 { "page" } else { "pages" };
+            let modes = inside.modes.iter();
+            lines.extend(modes.map(|(name, count)| format!("  {count:>9}   {} {name}", page(*count))));
         }
         None if info.problem.is_none() => lines.push("  inside      needs the key (--key-file)".to_owned()),
         None => {}
     }
     lines.extend(info.problem.iter().map(|problem| format!("  PROBLEM     {problem}")));
     lines.join("\n") + "\n"
+}
+
+fn segment(info: &Info) -> Option<String> {
+    let (tablespace, database) = (info.tablespace?, info.database?);
+    match info.relation? {
+        0 => Some("none: a file of another kind (formats/cfs-tree.md)".to_owned()),
+        relation => Some(format!(
+            "tablespace {tablespace} database {database} relation {relation} fork {} segment {}",
+            info.fork?, info.segment?
+        )),
+    }
+}
+
+fn root(info: &Info) -> Option<String> {
+    let closed = if info.closed? { ", closed" } else { "" };
+    Some(format!("sequence {}, epoch {}{closed}", info.sequence?, info.epoch?))
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 impl From<SecretError> for Failure {
     fn from(error: SecretError) -> Failure {
-        Failure { what: error.place, reason: error.reason }
+        Failure { what: error.place, reason: error.reason, damage: None }
     }
 }
 

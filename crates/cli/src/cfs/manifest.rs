@@ -1,6 +1,7 @@
 //! The list of what is in a packed tree, written last (`formats/cfs-tree.md`).
 
 use super::Failure;
+use pgshrink_codec::counted;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -164,7 +165,7 @@ impl Entry {
     fn text(&self) -> String {
         let of = |what: &str, content: &Content| {
             let start = content.sha256.get(..SHA256_SHOWN).unwrap_or(&content.sha256);
-            format!("{what} of {} bytes with sha256 {start}...", content.bytes)
+            format!("{what} of {} with sha256 {start}...", counted(content.bytes, "byte", "bytes"))
         };
         match self {
             Entry::Directory { .. } => "a directory".to_owned(),

@@ -15,9 +15,21 @@ const MAP_MAGIC: u32 = 0x592717;
 const MAPPINGS_MAX: usize = 64;
 const PAGE: usize = 8192;
 
+/// A relation's name, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub name: String,
+    /// Of the database's own catalogs, their TOAST tables and their indexes: made by initdb.
+    pub is_catalog: bool,
+    pub is_index: bool,
+}
+
 /// Names by tablespace (0: the database's own) and relfilenode.
 #[derive(Default)]
-pub(crate) struct Names(HashMap<(u32, u32), String>);
+pub(crate) struct Names(HashMap<(u32, u32), Named>);
+
+/// `FirstNormalObjectId` of `transam.h`.
+const NORMAL_OID_MIN: u32 = 16384;
 
 impl Names {
     /// Of the relations in a database's directory of its own tablespace; shared ones for `global`.
@@ -40,7 +52,7 @@ impl Names {
                 let file_number =
                     if row.file_number == 0 { map.get(&row.oid).copied() } else { Some(row.file_number) };
                 if let Some(file_number) = file_number {
-                    names.0.insert((tablespace, file_number), row.name);
+                    names.0.insert((tablespace, file_number), row.named);
                 }
             }
         }
@@ -48,8 +60,8 @@ impl Names {
     }
 
     /// Of a relation in the database's own tablespace, or in another one by its oid.
-    pub(crate) fn get(&self, tablespace: u32, file_number: u32) -> Option<&str> {
-        self.0.get(&(tablespace, file_number)).map(String::as_str)
+    pub(crate) fn get(&self, tablespace: u32, file_number: u32) -> Option<&Named> {
+        self.0.get(&(tablespace, file_number))
     }
 }
 
@@ -72,7 +84,7 @@ fn mappings(bytes: &[u8]) -> Option<HashMap<u32, u32>> {
 
 struct Row {
     oid: u32,
-    name: String,
+    named: Named,
     file_number: u32,
     tablespace: u32,
 }
@@ -91,12 +103,22 @@ fn rows(page: &[u8]) -> impl Iterator<Item = Row> {
         }
         let data = tuple.get(usize::from(*tuple.get(22)?)..)?;
         let name = data.get(4..68)?.split(|byte| *byte == 0).next()?;
-        Some(Row {
-            oid: u32_at(data, 0)?,
+        let oid = u32_at(data, 0)?;
+        let named = Named {
             name: String::from_utf8_lossy(name).into_owned(),
-            file_number: u32_at(data, 88)?,
-            tablespace: u32_at(data, 92)?,
-        })
+            is_catalog: oid < NORMAL_OID_MIN,
+            is_index: matches!(kind(data), Some(b'i' | b'I')),
+        };
+        Some(Row { oid, named, file_number: u32_at(data, 88)?, tablespace: u32_at(data, 92)? })
+    })
+}
+
+/// `relkind`: behind `relpersistence`, and behind `relallfrozen` from 18 on, where the upper half of an oid stands before
+/// that.
+fn kind(data: &[u8]) -> Option<u8> {
+    [114, 118].into_iter().find_map(|at| {
+        let is_persistence = matches!(data.get(at)?, b'p' | b'u' | b't');
+        data.get(at + 1).copied().filter(|kind| is_persistence && b"riStvmcfpI".contains(kind))
     })
 }
 

@@ -3,7 +3,9 @@
 
 use super::Failure;
 use crate::args::OutputArgs;
+use crate::ending;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub(crate) use pgshrink_codec::counted;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
@@ -83,6 +85,7 @@ pub(crate) fn print<R: Serialize>(
     } else {
         text(report)
     };
+    ending::has_document();
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // `pgshrink cfs info | head` is no failure.
@@ -94,6 +97,11 @@ pub(crate) fn print<R: Serialize>(
 /// Columns as wide as they need to be, the first to the left, the others to the right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     aligned(rows, |column| column == 0)
+}
+
+/// Columns of words first, to the left, then others to the right.
+pub(crate) fn words_and_numbers(rows: &[Vec<String>], words: usize) -> String {
+    aligned(rows, |column| column < words)
 }
 
 /// Columns of words, all to the left.

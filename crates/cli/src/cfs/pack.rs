@@ -18,6 +18,7 @@ use pgshrink_cfs::page::{self, Mode, PAGE_SIZE, PageCodec, PageDictionary, Polic
 use pgshrink_cfs::seal::{Keyring, Random};
 use pgshrink_cfs::store::{self, Writing};
 use pgshrink_cfs::{Birth, ContainerId, Identity, KEY_BYTES, PAGES_MAX, PageStore, segment};
+use pgshrink_codec::counted;
 use pgshrink_codec::{Algorithm, AlgorithmList, Choice};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -80,8 +81,11 @@ pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     }
     tree::write(&making.path(), copied.entries.clone(), &mut packing)?;
     making.finish()?;
-    let what = if args.seal { "files packed and sealed" } else { "relation files packed" };
-    output::print(&args.output, &copied, |copied| copied.text(&args.source, what))?;
+    let (one, many) = match args.seal {
+        true => ("file packed and sealed", "files packed and sealed"),
+        false => ("relation file packed", "relation files packed"),
+    };
+    output::print(&args.output, &copied, |copied| copied.text(&args.source, one, many))?;
     Ok(copied.verdict())
 }
 
@@ -267,7 +271,10 @@ impl Packing {
         let mut before = [0; PAGE_SIZE];
         let pages = reader.pages();
         if pages != plain.pages {
-            return Err(Failure::new(to, format!("expected {} pages, found {pages}", plain.pages)));
+            return Err(Failure::new(
+                to,
+                format!("expected {}, found {pages}", counted(plain.pages.into(), "page", "pages")),
+            ));
         }
         reader.each(|block, after| {
             plain.page(block, &mut before)?;

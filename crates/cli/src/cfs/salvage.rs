@@ -2,10 +2,11 @@
 
 use super::container::{Means, Reader, head_of, is_sealed, refuse_plain};
 use super::copy::refuse_existing;
+use super::damage::Damage;
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
 use super::making::Making;
-use super::output::{self, Progress};
+use super::output::{self, Progress, counted};
 use super::pack::{Packing, birth};
 use super::{Failure, Verdict, running, tree, walk};
 use crate::args::SalvageArgs;
@@ -156,7 +157,7 @@ fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(),
     let means = Means::of(&head, keyring.get_or_insert_with(none), random);
     let means = means.map_err(|reason| failed(reason.to_string()))?;
     let (mut reader, _) = means.open(&file)?;
-    let entry = reader.plain(|bytes| bytes.map(drop)).map_err(failed)?;
+    let entry = reader.plain(|bytes| bytes.map(drop)).map_err(|damage: Damage| failed(damage.into()))?;
     drop(reader);
     let mut packing = Packing::of_manifest(keyring.filter(|_| is_sealed(&head)), random)?;
     tree::write(made, BTreeMap::from([(".".to_owned(), entry)]), &mut packing)
@@ -168,12 +169,11 @@ fn text(report: &Report) -> String {
         None => "the page map is intact\n".to_owned(),
     };
     text.push_str(&format!(
-        "{} pages: {} recovered from records that the map does not refer to, {} lost ({} intact records in \
-         the file)\n",
-        report.pages,
+        "{}: {} recovered from records that the map does not refer to, {} lost ({} in the file)\n",
+        counted(report.pages.into(), "page", "pages"),
         report.from_records,
         report.lost.len(),
-        report.records
+        counted(report.records, "intact record", "intact records")
     ));
     if !report.lost.is_empty() {
         let listed = report.lost.iter().take(LISTED_MAX).map(u32::to_string).collect::<Vec<_>>().join(" ");

@@ -1,6 +1,7 @@
 //! Manifests of packed trees on disk: written last, asked for first.
 
 use super::container::{Means, head_of, refuse_plain};
+use super::damage::Damage;
 use super::keys::{self, Kernel};
 use super::manifest::{self, BYTES_MAX, Differences, Entries, Manifest};
 use super::walk::relative;
@@ -106,6 +107,6 @@ fn opened(folder: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Vec<u8
     let (mut reader, _) = means.open(&file)?;
     let mut text = Vec::new();
     let read = reader.plain(|bytes| bytes.map(|bytes| text.extend_from_slice(bytes)));
-    read.map_err(|reason| Failure::new(folder, reason))?;
+    read.map_err(|damage: Damage| Failure::new(folder, damage))?;
     Ok(text)
 }

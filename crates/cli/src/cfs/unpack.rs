@@ -2,6 +2,7 @@
 
 use super::container::{Means, head_of, refuse_plain};
 use super::copy::{Done, Plan};
+use super::damage::Damage;
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
 use super::output::{self, Progress};
@@ -70,7 +71,9 @@ pub(super) fn run(args: &UnpackArgs) -> Result<Verdict, Failure> {
             copied.notes.push(format!("{dest} was not created; what could be unpacked is in {place}"));
         }
     }
-    output::print(&args.output, &copied, |copied| copied.text(source, "containers unpacked"))?;
+    output::print(&args.output, &copied, |copied| {
+        copied.text(source, "container unpacked", "containers unpacked")
+    })?;
     Ok(copied.verdict())
 }
 
@@ -135,6 +138,12 @@ enum End {
 impl From<String> for End {
     fn from(fault: String) -> End {
         End::Damaged(fault)
+    }
+}
+
+impl From<Damage> for End {
+    fn from(damage: Damage) -> End {
+        End::Damaged(damage.into())
     }
 }
 

@@ -1,10 +1,11 @@
 //! `pgshrink cfs verify`.
 
 use super::container::{Means, Plain, head_of, refuse_plain};
+use super::damage::Damage;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::{self, Differences, Entries, Entry, Hashing};
-use super::output::{self, Progress};
+use super::output::{self, Progress, counted};
 use super::tree::Tree;
 use super::walk::{self, Kind, relative};
 use super::{Failure, Verdict, accept, running};
@@ -50,11 +51,12 @@ struct Compared {
 #[derive(Serialize)]
 pub(super) struct Verified {
     pub(super) path: String,
-    pages: u32,
-    /// Pages that cannot be had.
+    /// None: no root can be read.
+    pages: Option<u32>,
+    /// Pages that cannot be recovered from it.
     damaged_pages: u32,
     /// What is wrong, by page where it is one.
-    pub(super) damages: Vec<String>,
+    pub(super) damages: Vec<Damage>,
     /// Damaged pages that these are about.
     #[serde(skip)]
     listed_pages: u32,
@@ -83,8 +85,11 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
     };
     let keyring = keys::keyring(&args.key)?;
     let random = Kernel::new()?;
-    let sizes =
-        containers.iter().filter_map(|(_, file)| head_of(file).ok()).map(|head| u64::from(head.pages));
+    let sizes = containers
+        .iter()
+        .filter_map(|(_, file)| head_of(file).ok())
+        .filter(|head| head.is_whole)
+        .map(|head| u64::from(head.pages));
     let progress = Progress::new(sizes.sum::<u64>() * PAGE_SIZE as u64, &args.output);
     let plain = Plain::taken_if(args.allow_plain);
     let mut verifier = Verifier { keyring, random, plain, progress, report: Report::default() };
@@ -188,7 +193,7 @@ pub(super) fn verify(
     ContainerFile::read_only(file).map_err(Failure::reading(file))?;
     let mut verified = Verified {
         path: path.display().to_string(),
-        pages: 0,
+        pages: None,
         damaged_pages: 0,
         damages: Vec::new(),
         listed_pages: 0,
@@ -198,11 +203,11 @@ pub(super) fn verify(
     let head = match head_of(file) {
         Ok(head) => head,
         Err(failure) => {
-            verified.damages.push(failure.to_string());
+            verified.damages.push(failure.into());
             return Ok(verified);
         }
     };
-    verified.pages = head.pages;
+    verified.pages = head.is_whole.then_some(head.pages);
     if plain == Plain::Refused {
         refuse_plain(path, &head, keyring)?;
     }
@@ -211,7 +216,7 @@ pub(super) fn verify(
     let (mut reader, report) = match opened {
         Ok(opened) => opened,
         Err(failure) => {
-            verified.damages.push(failure.to_string());
+            verified.damages.push(failure.into());
             return Ok(verified);
         }
     };
@@ -219,7 +224,7 @@ pub(super) fn verify(
         note(&report, &mut verified);
     }
     // Leaves of the map, and whether their pages share space.
-    verified.damages.extend(reader.container().complete().err().map(|error| error.to_string()));
+    verified.damages.extend(reader.container().complete().err().map(|error| Damage::from(&error)));
     let entry = reader.plain(|bytes| {
         if let Err(fault) = bytes {
             verified.damaged_pages += 1;
@@ -237,7 +242,7 @@ pub(super) fn verify(
     });
     match entry {
         Ok(entry) => verified.entry = Some(entry).filter(|_| verified.damages.is_empty()),
-        Err(fault) => verified.damages.push(fault),
+        Err(damage) => verified.damages.push(damage),
     }
     Ok(verified)
 }
@@ -245,18 +250,19 @@ pub(super) fn verify(
 /// What opening found.
 fn note(report: &OpenReport, verified: &mut Verified) {
     if report.missing_bytes > 0 {
-        let short = format!("the file is {} bytes shorter than its root says", report.missing_bytes);
-        verified.damages.push(short);
+        let missing = counted(report.missing_bytes, "byte", "bytes");
+        verified.damages.push(format!("the file is {missing} shorter than its root says").into());
     }
     // A crash amid a commit breaks the one slot that was being written.
     if report.broken_roots > 1 || report.broken_roots == 1 && report.was_closed {
-        verified.damages.push(format!("{} of the superblock slots are broken", report.broken_roots));
+        let slots = counted(report.broken_roots as u64, "superblock slot is", "superblock slots are");
+        verified.damages.push(format!("{slots} broken").into());
     } else if report.broken_roots == 1 {
         verified.notes.push("a root was being written at a crash".to_owned());
     }
     if report.discarded_bytes > 0 {
-        let discarded = format!("{} bytes were written after the last commit", report.discarded_bytes);
-        verified.notes.push(discarded);
+        let discarded = counted(report.discarded_bytes, "byte was", "bytes were");
+        verified.notes.push(format!("{discarded} written after the last commit"));
     }
 }
 
@@ -268,7 +274,8 @@ fn text(report: &Report) -> String {
         }
         let unlisted = verified.damaged_pages - verified.listed_pages;
         if unlisted > 0 {
-            text.push_str(&format!("{}: and {unlisted} more pages\n", verified.path));
+            let more = counted(unlisted.into(), "more page", "more pages");
+            text.push_str(&format!("{}: and {more}\n", verified.path));
         }
         for note in &verified.notes {
             text.push_str(&format!("{}: note: {note}\n", verified.path));
@@ -284,7 +291,7 @@ fn text(report: &Report) -> String {
         text.push_str(NEXT_STEP);
     }
     report.suspect.iter().for_each(|suspect| text.push_str(&format!("{suspect}\n")));
-    let pages: u64 = report.containers.iter().map(|verified| u64::from(verified.pages)).sum();
+    let pages: u64 = report.containers.iter().filter_map(|verified| verified.pages).map(u64::from).sum();
     let bad = report.containers.iter().filter(|verified| !verified.damages.is_empty()).count();
     let count = |of: fn(&Differences) -> usize| -> usize {
         report.trees.iter().map(|tree| of(&tree.differences)).sum()
@@ -294,11 +301,19 @@ fn text(report: &Report) -> String {
         (count(|differences| differences.missing.len()), "MISSING"),
         (count(|differences| differences.extra.len()), "EXTRA"),
         (count(|differences| differences.changed.len()), "CHANGED"),
-        (report.suspect.len(), "directories MAY HAVE BEEN COPIED WHILE A SERVER WAS RUNNING"),
         (report.not_verified.len(), "NOT VERIFIED"),
     ];
-    let found: Vec<String> =
+    let mut found: Vec<String> =
         found.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if !report.suspect.is_empty() {
+        let directories = counted(report.suspect.len() as u64, "directory", "directories");
+        found.push(format!("{directories} MAY HAVE BEEN COPIED WHILE A SERVER WAS RUNNING"));
+    }
     let result = if found.is_empty() { "all intact".to_owned() } else { found.join(", ") };
-    text + &format!("{} containers, {pages} pages: {result}\n", report.containers.len())
+    let containers = counted(report.containers.len() as u64, "container", "containers");
+    let pages = match report.containers.iter().any(|verified| verified.pages.is_some()) {
+        false if bad > 0 => "pages unreadable".to_owned(),
+        _ => counted(pages, "page", "pages"),
+    };
+    text + &format!("{containers}, {pages}: {result}\n")
 }

@@ -1,5 +1,6 @@
 //! What a run says at its end: what its connections saved, or why they were plain.
 
+use pgshrink_codec::counted;
 use pgshrink_gateway::registry::{DirectionTotals, Registry};
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -54,7 +55,7 @@ impl fmt::Display for Summary {
         if self.arrived == 0 {
             return f.write_str(NOTHING_ARRIVED);
         }
-        let sessions = |count: u64| format!("{count} {}", if count == 1 { "session" } else { "sessions" });
+        let sessions = |count: u64| counted(count, "session", "sessions");
         if self.compressed > 0 {
             let (raw, wire) = (self.moved.raw_bytes, self.moved.wire_bytes);
             let ratio = self.moved.ratio();
@@ -77,7 +78,7 @@ impl fmt::Display for Summary {
 /// Decimal units, as networks are billed.
 fn size(bytes: u64) -> String {
     match bytes {
-        0..1_000 => format!("{bytes} bytes"),
+        0..1_000 => counted(bytes, "byte", "bytes"),
         1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),

@@ -95,7 +95,7 @@ pub(crate) fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-fn packed(dest: &Path, more: &[&str]) -> Value {
+pub(crate) fn packed(dest: &Path, more: &[&str]) -> Value {
     let mut command = cfs(&[&"pack", &database().dir, &dest, &"--json"]);
     let output = command.args(more).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -169,10 +169,14 @@ fn damage_is_named_and_what_is_left_is_salvaged() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|one| one["damages"][0].is_string())
+        .filter(|one| one["damages"][0].is_object())
         .collect();
     assert_eq!(damaged.len(), 1);
-    assert!(damaged[0]["damages"][0].as_str().unwrap().contains("block"), "{}", damaged[0]);
+    let damage = &damaged[0]["damages"][0];
+    assert!(damage["message"].as_str().unwrap().contains("block"), "{damage}");
+    assert!(damage["part"].is_string() && damage["block"].is_u64(), "{damage}");
+    let (offset, bytes) = (damage["offset"].as_u64().unwrap(), damage["bytes"].as_u64().unwrap());
+    assert!(offset <= size / 2 + 64 && size / 2 <= offset + bytes, "{damage}");
     let lost = damaged[0]["damaged_pages"].as_u64().unwrap();
     assert!((1..=3).contains(&lost));
     assert!(run(&[&"info", &segment], 1).contains("damaged"));

@@ -110,7 +110,7 @@ fn missing_extra_and_changed_files_are_named_by_verify_and_by_unpack() {
     let there = dir.path().join("there");
     run(&[&"pack", &data, &there], 0);
     let whole = run(&[&"verify", &there], 0);
-    assert!(whole.contains("1 containers, 40 pages: all intact"), "{whole}");
+    assert!(whole.contains("1 container, 40 pages: all intact"), "{whole}");
     // A tree without any container is checked all the same.
     let few = dir.path().join("few");
     run(&[&"pack", &data.join("pg_xact"), &few], 0);

@@ -42,6 +42,7 @@ mod config;
 mod decode;
 mod names;
 mod observe;
+mod output;
 mod rewrite;
 mod run;
 mod service;

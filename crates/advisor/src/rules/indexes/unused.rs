@@ -4,6 +4,7 @@ use super::{About, SAVED_MIN, Words, is_needed};
 use crate::finding::{Change, Confidence, Rule};
 use crate::rules::Candidate;
 use crate::snapshot::{Index, TableKind};
+use pgshrink_codec::counted;
 
 const DAY_S: i64 = 86_400;
 /// Counters of a shorter time say nothing.
@@ -79,12 +80,13 @@ fn candidate(about: &About<'_>, index: &Index, days: i64) -> Candidate {
     if about.table.activity.deleted > 0 {
         risks.push("Statistics of an expression go with its index.".to_owned());
     }
+    let days_text = counted(days as u64, "day", "days");
     let words = Words {
         rule: Rule::UnusedIndex,
         kind: "unused_index",
-        title: format!("not read once in {days} days"),
+        title: format!("not read once in {days_text}"),
         reason: format!(
-            "Counters have been counting for {days} days, and no query has read it. Rows of the table were inserted {} times and updated \
+            "Counters have been counting for {days_text}, and no query has read it. Rows of the table were inserted {} times and updated \
              {} times in that time; {} of the updates were not HOT and wrote every index.",
             about.table.activity.inserted,
             about.table.activity.updated,

@@ -7,6 +7,7 @@ use crate::finding::{Confidence, Finding, Object, Rule};
 use crate::rules::Candidate;
 use crate::snapshot::{Snapshot, Table, TableKind};
 use crate::sql::qualified;
+use pgshrink_codec::counted;
 
 /// Smaller tables are no trouble.
 const BYTES_MIN: u64 = 1 << 20;
@@ -177,8 +178,11 @@ fn last_vacuum(snapshot: &Snapshot, table: &Table) -> String {
     match table.activity.last_vacuum_s {
         None => " No vacuum is known.".to_owned(),
         Some(last) => {
-            let hours = snapshot.taken_s.saturating_sub(last).max(0) / 3600;
-            let ago = if hours < 48 { format!("{hours} hours") } else { format!("{} days", hours / 24) };
+            let hours = (snapshot.taken_s.saturating_sub(last).max(0) / 3600) as u64;
+            let ago = match hours {
+                0..48 => counted(hours, "hour", "hours"),
+                _ => counted(hours / 24, "day", "days"),
+            };
             format!(" The last vacuum was {ago} ago.")
         }
     }

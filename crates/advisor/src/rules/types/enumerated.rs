@@ -3,6 +3,7 @@
 use super::{COLUMN, Conversion, Form, TEXT, Values};
 use crate::layout::Alignment;
 use crate::sql::{qualified, quote_literal};
+use pgshrink_codec::counted;
 use std::collections::BTreeMap;
 
 /// Words, at most.
@@ -49,7 +50,7 @@ pub(super) fn convert(values: &Values<'_>) -> Option<Conversion> {
         images,
         using: format!("{COLUMN}::{type_name}"),
         misfit: format!("{TEXT} NOT IN ({list})"),
-        title: format!("an enum of {} words instead of text", labels.len()),
+        title: format!("an enum of {} instead of text", counted(labels.len() as u64, "word", "words")),
         reason: format!(
             "All {} sampled values are one of {} words, {} bytes on average. An enum takes 4 bytes; a smallint that refers to a table \
              of the words takes 2, and needs a join.",

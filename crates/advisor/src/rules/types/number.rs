@@ -4,6 +4,7 @@ use super::integer::{WIDTHS, Width, counts_up, is_growing};
 use super::{COLUMN, Conversion, Form, TEXT, Values};
 use crate::datum::{number, numeric, varlena};
 use crate::layout::Alignment;
+use pgshrink_codec::counted;
 
 /// `VARHDRSZ`: it is added to the precision and scale in `atttypmod`.
 const MODIFIER_BASE: i32 = 4;
@@ -136,7 +137,10 @@ pub(super) fn convert_numeric(values: &Values<'_>) -> Option<Conversion> {
     let bound = 10i64.checked_pow(u32::try_from(digits).ok()?)? - 1;
     let is_bounded = limit.is_some_and(|digits| digits <= 18);
     let why = match limit {
-        Some(limit) => format!("The column is declared with {limit} digits and no fraction"),
+        Some(limit) => format!(
+            "The column is declared with {} and no fraction",
+            counted(limit as u64, "digit", "digits")
+        ),
         None => "The column's sampled values have no fraction".to_owned(),
     };
     Some(Conversion {

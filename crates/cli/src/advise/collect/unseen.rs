@@ -1,6 +1,7 @@
 //! The list of what could not be seen, which does not grow with the number of tables.
 
 use pgshrink_advisor::snapshot::Unseen;
+use pgshrink_codec::counted;
 use std::collections::BTreeMap;
 
 /// Tables with the same reason that are listed one by one.
@@ -45,7 +46,7 @@ impl Unseens {
     /// All of it.
     pub(super) fn done(mut self) -> Vec<Unseen> {
         for (why, count) in self.counts.into_iter().filter(|(_, count)| *count > LISTED_MAX) {
-            let what = format!("{} more tables", count - LISTED_MAX);
+            let what = counted((count - LISTED_MAX) as u64, "more table", "more tables");
             let is_right = why.contains("SELECT") || why.contains("USAGE");
             let remedy =
                 if is_right { format!("GRANT pg_read_all_data TO {};", self.role) } else { String::new() };

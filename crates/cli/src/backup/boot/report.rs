@@ -3,6 +3,7 @@
 use super::super::Failure;
 use super::pages::Checksums;
 use super::startup;
+use pgshrink_codec::{counted, grouped};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -188,15 +189,14 @@ impl Report {
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut text = format!(
-            "{}: started with PostgreSQL {}; {} relations and {} rows read in {} databases, {} indexes and {} tables checked by \
-             amcheck, {}",
+            "{}: started with PostgreSQL {}; {} and {} read in {}, {} and {} checked by amcheck, {}",
             self.backup,
             self.server.started,
-            grouped(self.sum(|database| database.relations)),
-            grouped(self.sum(|database| database.rows)),
-            self.databases.len(),
-            grouped(self.sum(|database| database.indexes_checked)),
-            grouped(self.sum(|database| database.heaps_checked)),
+            counted(self.sum(|database| database.relations), "relation", "relations"),
+            counted(self.sum(|database| database.rows), "row", "rows"),
+            counted(self.databases.len() as u64, "database", "databases"),
+            counted(self.sum(|database| database.indexes_checked), "index", "indexes"),
+            counted(self.sum(|database| database.heaps_checked), "table", "tables"),
             match self.checksums {
                 Some(Checksums::Checked) => "the checksums of all pages compared",
                 Some(Checksums::Off) => "no page checksums to compare",
@@ -205,8 +205,10 @@ impl Report {
         );
         text.push_str(&match (self.problem_count, self.not_read()) {
             (0, 0) => ", no problems\n".to_owned(),
-            (0, count) => format!(", no problems, but {} could not be read\n", counted(count, "relation")),
-            (count, _) => format!(", {}\n", counted(count, "problem")),
+            (0, count) => {
+                format!(", no problems, but {} could not be read\n", counted(count, "relation", "relations"))
+            }
+            (count, _) => format!(", {}\n", counted(count, "problem", "problems")),
         });
         for database in &self.databases {
             for (what, lefts) in [("not read", &database.not_read), ("not checked", &database.not_checked)] {
@@ -269,27 +271,4 @@ impl std::fmt::Display for Problem {
         }
         write!(f, "{}: {}", self.check, startup::last_lines(&self.message))
     }
-}
-
-/// `1 problem`, `2,000 problems`.
-pub(super) fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
-}
-
-/// `9,123,456`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[test]
-fn numbers_are_grouped() {
-    assert_eq!([0, 999, 1000, 9_123_456].map(grouped), ["0", "999", "1,000", "9,123,456"]);
 }

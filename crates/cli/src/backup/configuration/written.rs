@@ -175,7 +175,7 @@ pub(in crate::backup) fn hints(
 
 /// `1 configuration file`.
 pub(in crate::backup) fn counted(count: usize) -> String {
-    format!("{count} configuration file{}", if count == 1 { "" } else { "s" })
+    pgshrink_codec::counted(count as u64, "configuration file", "configuration files")
 }
 
 /// Options that start a server with configuration that is in a directory.

@@ -4,6 +4,7 @@
 use super::pieces::OpenFile;
 use crate::backup::Failure;
 use pgshrink_backup::pages::WrongPage;
+use pgshrink_codec::counted;
 use std::sync::Mutex;
 
 /// Pages of one file that are named, and files that the error names.
@@ -60,10 +61,10 @@ impl Damage {
         }
         let more = if found.files > found.named.len() as u64 { ", …" } else { "" };
         let what = format!(
-            "{} pages in {} files have wrong checksums: {}{more}. They are damaged on the server. Restore \
+            "{} in {}: {}{more}. They are damaged on the server. Restore \
              them from an older backup; --no-verify-checksums backs them up as they are",
-            found.pages,
-            found.files,
+            counted(found.pages, "page with a wrong checksum", "pages with wrong checksums"),
+            counted(found.files, "file", "files"),
             found.named.join(", ")
         );
         Err(Failure::new("the backup", what))

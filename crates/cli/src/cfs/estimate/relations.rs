@@ -1,7 +1,7 @@
 //! Which relations lie below the paths, with their segments and names.
 
 use crate::cfs::Failure;
-use crate::cfs::names::Names;
+use crate::cfs::names::{Named, Names};
 use crate::cfs::walk::{self, Kind};
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::relation::{RelationName, number};
@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 pub(super) struct Relation {
     /// The first segment's.
     pub path: PathBuf,
-    pub name: Option<String>,
+    /// Relative to the path that was named.
+    pub place: PathBuf,
+    pub name: Option<Named>,
     pub fork: &'static str,
     /// Segments in order, with their whole pages.
     segments: Vec<(PathBuf, u64)>,
@@ -58,8 +60,12 @@ impl Relation {
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Relation>, Failure> {
     let mut groups: BTreeMap<(PathBuf, u32, u8), Vec<(u32, PathBuf)>> = BTreeMap::new();
     let mut relations = Vec::new();
+    let mut places: HashMap<PathBuf, PathBuf> = HashMap::new();
     for path in paths {
         for found in walk::below(path, true)? {
+            if let Ok(place) = found.path.strip_prefix(path) {
+                places.insert(found.path.clone(), place.to_owned());
+            }
             match found.kind {
                 Kind::Relation(name) if found.path != *path => {
                     let folder = found.path.parent().unwrap_or(Path::new("")).to_owned();
@@ -80,7 +86,8 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Relation>, Failure> {
         let segments = segments.into_iter().map(|(_, path)| with_pages(path)).collect::<Result<_, _>>()?;
         let name = name_of(&folder, file_number, &mut known);
         let fork = RelationName { number: file_number, fork, segment: 0 }.fork_name();
-        relations.push(Relation { path, name, fork, segments });
+        let place = places.remove(&path).unwrap_or_else(|| path.clone());
+        relations.push(Relation { path, place, name, fork, segments });
     }
     relations.retain(|relation| relation.pages() > 0);
     if relations.is_empty() {
@@ -97,7 +104,8 @@ fn single(path: &Path) -> Result<Relation, Failure> {
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = parsed.and_then(|parsed| name_of(&folder, parsed.number, &mut HashMap::new()));
     let fork = parsed.map_or("main", |parsed| parsed.fork_name());
-    Ok(Relation { path: path.clone(), name, fork, segments: vec![with_pages(path)?] })
+    let place = PathBuf::from(path.file_name().unwrap_or_default());
+    Ok(Relation { path: path.clone(), place, name, fork, segments: vec![with_pages(path)?] })
 }
 
 fn with_pages(path: PathBuf) -> Result<(PathBuf, u64), Failure> {
@@ -105,10 +113,10 @@ fn with_pages(path: PathBuf) -> Result<(PathBuf, u64), Failure> {
     Ok((path, bytes / PAGE_SIZE as u64))
 }
 
-fn name_of(folder: &Path, file_number: u32, known: &mut HashMap<PathBuf, Names>) -> Option<String> {
+fn name_of(folder: &Path, file_number: u32, known: &mut HashMap<PathBuf, Names>) -> Option<Named> {
     let (home, tablespace) = home(folder)?;
     let names = known.entry(home).or_insert_with_key(|home| Names::read(home));
-    names.get(tablespace, file_number).map(str::to_owned)
+    names.get(tablespace, file_number).cloned()
 }
 
 /// The directory in which a database has its catalog, and the tablespace's oid as seen from there:

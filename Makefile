@@ -34,6 +34,10 @@ build: ## target/release/pgshrink, and the library of pgshrink cfs exec
 target/release/pgshrink target/release/libpgshrink_cfs_exec.so:
 	@$(MAKE) build
 
+docs: ## the documentation as a searchable site, in target/docs/book, and a look at it
+	@tools/setup docs
+	@tools/docs
+
 check: ## format, lints, source rules, unit tests, licences
 	@tools/setup build
 	@tools/check
@@ -54,6 +58,7 @@ soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of 
 	  -p pgshrink-extension-tests --test it -- cfs:: compressed:: exec:: live:: power:: twin:: --skip suite
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --locked -p pgshrink-advisor --test it -- --skip browser
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --locked -p pgshrink-cli --test it -- advise_
+	tools/docs
 	tools/miri
 	fuzz/run $(SOAK_SECONDS)
 
@@ -82,4 +87,4 @@ install-cfs: ## the extension cfs, into the server of PG_CONFIG (DESTDIR is resp
 clean: ## removes everything built or fetched
 	$(CARGO) clean
 
-.PHONY: help demo picture build check test soak bench install install-zson install-cfs clean
+.PHONY: help demo picture build docs check test soak bench install install-zson install-cfs clean

@@ -10,6 +10,7 @@ mod guardian;
 mod netns;
 mod relay;
 mod setup;
+mod site;
 mod skips;
 mod tidy;
 mod tls;

@@ -166,7 +166,7 @@ unsafe fn by_call(fcinfo: FunctionCallInfo, column: &Column, batch: f64, pause: 
     notice(
         format!(
             "zson: {} of {table} re-encoded in {:.1} s",
-            counted(rows as u64, "document", "documents"),
+            counted(rows, "document", "documents"),
             start.elapsed().as_secs_f64()
         ),
         "",

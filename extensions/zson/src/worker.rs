@@ -283,7 +283,7 @@ fn run_pass(what: &str, place: &Place, pass: &mut Pass) {
     }
     log(format!(
         "zson: {} of {} re-encoded in {:.0} s",
-        counted(rows as u64, "document", "documents"),
+        counted(rows, "document", "documents"),
         place.label,
         start.elapsed().as_secs_f64()
     ));

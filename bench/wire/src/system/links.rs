@@ -171,14 +171,14 @@ fn pipe(cluster: &Cluster, sql: &str) -> Result<f64> {
     load::seconds_of_pipe(&mut psql, &mut packing, &mut unpacking)
 }
 
-fn text_size(cluster: &Cluster, table: &str) -> Result<u64> {
+pub(super) fn text_size(cluster: &Cluster, table: &str) -> Result<u64> {
     let answer =
         Session::connect(cluster.port(), &[])?.query(&format!("copy \"{table}\" to stdout"), usize::MAX)?;
     Ok(crate::session::text_of(&answer)?.len() as u64)
 }
 
 /// The same command on the far side.
-fn behind(link: &Link, command: &Command) -> Command {
+pub(super) fn behind(link: &Link, command: &Command) -> Command {
     let mut moved = link.command(command.get_program());
     moved.args(command.get_args());
     moved.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));

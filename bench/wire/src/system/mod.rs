@@ -1,5 +1,6 @@
 //! End-to-end tables: the built program between real servers and clients.
 
+mod costs;
 mod crowd;
 mod levels;
 mod links;
@@ -27,6 +28,8 @@ pub const TABLES: &[(&str, Make)] = &[
     ("hop-rate", rate::table),
     ("pgbench", overhead::table),
     ("observe", observe::table),
+    ("costs-tps", costs::transactions),
+    ("costs-copy", costs::copies),
     ("tpcb-256", crowd::table),
     ("replication-levels", levels::table),
     ("link-16", links::slow),

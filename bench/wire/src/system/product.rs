@@ -127,7 +127,16 @@ impl Hop {
 }
 
 fn connect<'a>(command: &'a mut Command, to: &str, compression: &str) -> &'a mut Command {
-    command.args(["--target", to, "--sslmode", "disable", "--compression", compression, "--log-level", "warn"]);
+    command.args([
+        "--target",
+        to,
+        "--sslmode",
+        "disable",
+        "--compression",
+        compression,
+        "--log-level",
+        "warn",
+    ]);
     if compression != "off" {
         // Going on in plain would only show as a bad ratio.
         command.arg("--required");

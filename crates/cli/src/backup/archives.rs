@@ -244,7 +244,7 @@ mod tests {
         for (listed, what) in [
             (vec![a.clone(), entry("b", 5, b"thr\0e")], "b: its content does not match"),
             (vec![a.clone(), entry("b", 6, b"three")], "b: its content does not match"),
-            (vec![a.clone()], "it lists 1 files, but 2 were received"),
+            (vec![a.clone()], "it lists 1 file, but 2 were received"),
             (vec![a, b, entry("c", 0, b"")], "c: the manifest lists it, but the server did not send it"),
         ] {
             let Err(error) = compared(&listed) else { panic!("{what}") };

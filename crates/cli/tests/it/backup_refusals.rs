@@ -187,8 +187,8 @@ fn a_backup_whose_parts_contradict_each_other_is_damaged_and_the_part_is_named()
             forge_manifest(&place, |lines| with_version(&lines, &other_sum));
         }),
         ("more bytes than backup.json says", &|| forge_record(&place, |record| record.raw_bytes -= 1)),
-        ("chunks are in no pack", &|| forge_record(&place, |record| record.packs[0].unused.push(0))),
-        ("chunks are in no pack", &|| {
+        (" in no pack", &|| forge_record(&place, |record| record.packs[0].unused.push(0))),
+        (" in no pack", &|| {
             forge_record(&place, |record| record.packs.truncate(record.packs.len() - 1));
         }),
         ("its footer's SHA-256", &|| {

@@ -61,10 +61,11 @@ impl Damage {
         }
         let more = if found.files > found.named.len() as u64 { ", …" } else { "" };
         let what = format!(
-            "{} in {}: {}{more}. They are damaged on the server. Restore \
+            "{} in {} {}: {}{more}. They are damaged on the server. Restore \
              them from an older backup; --no-verify-checksums backs them up as they are",
-            counted(found.pages, "page with a wrong checksum", "pages with wrong checksums"),
+            counted(found.pages, "page", "pages"),
             counted(found.files, "file", "files"),
+            if found.pages == 1 { "has a wrong checksum" } else { "have wrong checksums" },
             found.named.join(", ")
         );
         Err(Failure::new("the backup", what))

@@ -24,7 +24,11 @@ fn uninstalling_removes_the_files_of_an_extension_and_no_others() {
     let keep = TempDir::new().unwrap();
     // A server that has the original zson as well.
     let (libraries, share) = (keep.path().join("lib"), keep.path().join("share"));
-    let theirs = [share.join("extension/zson--1.1.sql"), share.join("extension/zsonic.control"), libraries.join("zson2.so")];
+    let theirs = [
+        share.join("extension/zson--1.1.sql"),
+        share.join("extension/zsonic.control"),
+        libraries.join("zson2.so"),
+    ];
     for folder in [&libraries, &share.join("extension")] {
         fs::create_dir_all(folder).unwrap();
     }
@@ -39,7 +43,11 @@ fn uninstalling_removes_the_files_of_an_extension_and_no_others() {
     let run = |words: &[&str]| {
         let mut command = Command::new(checkout().join("tools").join(words[0]));
         // As with sudo: what was built is taken.
-        command.args(&words[1..]).env("PG_CONFIG", &pg_config).env("SUDO_USER", "somebody").env_remove("DESTDIR");
+        command
+            .args(&words[1..])
+            .env("PG_CONFIG", &pg_config)
+            .env("SUDO_USER", "somebody")
+            .env_remove("DESTDIR");
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };

@@ -68,15 +68,8 @@ bench: ## sizes, speed and memory against "off" and the rivals, in one run
 	@tools/extensions 15
 	bench/run
 
-install: target/release/pgshrink target/release/libpgshrink_cfs_exec.so ## the program, its manual pages and completions, below $(PREFIX) (DESTDIR is respected)
-	install -D -m 755 target/release/pgshrink $(INTO)/bin/pgshrink
-	install -D -m 755 target/release/libpgshrink_cfs_exec.so $(INTO)/lib/pgshrink/libpgshrink_cfs_exec.so
-	install -d $(INTO)/share/man/man1 $(INTO)/share/bash-completion/completions
-	install -d $(INTO)/share/zsh/site-functions $(INTO)/share/fish/vendor_completions.d
-	target/release/pgshrink man --dir $(INTO)/share/man/man1
-	target/release/pgshrink completions bash >$(INTO)/share/bash-completion/completions/pgshrink
-	target/release/pgshrink completions zsh >$(INTO)/share/zsh/site-functions/_pgshrink
-	target/release/pgshrink completions fish >$(INTO)/share/fish/vendor_completions.d/pgshrink.fish
+install: target/release/pgshrink target/release/libpgshrink_cfs_exec.so ## the program, manual pages, completions, systemd units and samples, below $(PREFIX) (DESTDIR is respected)
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) tools/install program
 
 install-zson: ## the extension zson, into the server of PG_CONFIG (DESTDIR is respected)
 	@tools/extensions install zson
@@ -84,7 +77,16 @@ install-zson: ## the extension zson, into the server of PG_CONFIG (DESTDIR is re
 install-cfs: ## the extension cfs, into the server of PG_CONFIG (DESTDIR is respected)
 	@tools/extensions install cfs
 
+uninstall: ## removes what make install, install-zson and install-cfs have installed (PREFIX, DESTDIR and PG_CONFIG as then)
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) tools/install remove $(WHAT)
+
+deb: ## Debian packages, in target/debian
+	@tools/setup deb
+	@$(CARGO) build --release --locked -p pgshrink-cli -p pgshrink-cfs-exec
+	@tools/extensions 15
+	@tools/deb
+
 clean: ## removes everything built or fetched
 	$(CARGO) clean
 
-.PHONY: help demo picture build docs check test soak bench install install-zson install-cfs clean
+.PHONY: help demo picture build docs check test soak bench install install-zson install-cfs uninstall deb clean

@@ -107,9 +107,9 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one for each command
+    /// Print the manual page, or write all pages
     Man {
-        /// Write pgshrink.1, pgshrink-gateway.1 and so on into this directory
+        /// Write man1/pgshrink.1, man5/pgshrink-gateway.toml.5 and all other pages below this directory
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },

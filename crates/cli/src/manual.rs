@@ -1,10 +1,54 @@
-//! Completion scripts and manual pages, made from the command line's own definition.
+//! Completion scripts and manual pages.
+//!
+//! Pages of section 1 are made from the command line's own definition, those of section 5 from the commented sample files of
+//! `packaging/`: nothing is written twice.
+
+mod command_page;
+mod roff;
+mod settings_page;
 
 use crate::args;
 use crate::error::Error;
 use clap_complete::Shell;
 use std::io::{self, Write};
 use std::path::Path;
+
+/// A sample configuration file, and what its page of section 5 says of it.
+struct Sample {
+    /// In `/etc/pgshrink`, where its page and the systemd units expect it.
+    file: &'static str,
+    about: &'static str,
+    text: &'static str,
+    /// The commands that read it.
+    commands: &'static [&'static str],
+}
+
+const SAMPLES: [Sample; 3] = [
+    Sample {
+        file: "gateway.toml",
+        about: "configuration file of pgshrink gateway",
+        text: include_str!("../../../packaging/gateway.toml"),
+        commands: &["pgshrink-gateway"],
+    },
+    Sample {
+        file: "connect.toml",
+        about: "configuration file of pgshrink connect",
+        text: include_str!("../../../packaging/connect.toml"),
+        commands: &["pgshrink-connect"],
+    },
+    Sample {
+        file: "backup.toml",
+        about: "configuration file of pgshrink's backup commands",
+        text: include_str!("../../../packaging/backup.toml"),
+        commands: &[
+            "pgshrink-backup",
+            "pgshrink-restore",
+            "pgshrink-verify",
+            "pgshrink-list",
+            "pgshrink-expire",
+        ],
+    },
+];
 
 /// Prints a completion script.
 pub(crate) fn completions(shell: Shell, out: &mut impl Write) -> Result<(), Error> {
@@ -13,25 +57,33 @@ pub(crate) fn completions(shell: Shell, out: &mut impl Write) -> Result<(), Erro
     write(out, &script, "the completion script")
 }
 
-/// Prints the page of the whole program, or writes one per command into a directory.
+/// Prints the page of the whole program, or writes all pages into `man1` and `man5` below a directory.
 pub(crate) fn man(dir: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
     let mut command = args::command();
     command.build();
     let Some(dir) = dir else {
-        return write(out, &page(&command, "pgshrink")?, "the manual page");
+        return write(out, &command_page::page(&command, "pgshrink")?, "the manual page");
     };
+    let mut pages = Vec::new();
+    collect(&command, "pgshrink".to_owned(), &mut pages);
+    for (name, command) in pages {
+        put(&dir.join("man1"), &format!("{name}.1"), &command_page::page(command, &name)?)?;
+    }
+    for sample in &SAMPLES {
+        let name = format!("pgshrink-{}.5", sample.file);
+        put(&dir.join("man5"), &name, settings_page::page(sample).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn put(dir: &Path, name: &str, page: &[u8]) -> Result<(), Error> {
     let failed = |path: &Path| {
         let what = path.display().to_string();
         move |source| Error::Write { what, source }
     };
     std::fs::create_dir_all(dir).map_err(failed(dir))?;
-    let mut pages = Vec::new();
-    collect(&command, "pgshrink".to_owned(), &mut pages);
-    for (name, command) in pages {
-        let path = dir.join(format!("{name}.1"));
-        std::fs::write(&path, page(command, &name)?).map_err(failed(&path))?;
-    }
-    Ok(())
+    let path = dir.join(name);
+    std::fs::write(&path, page).map_err(failed(&path))
 }
 
 /// A command and all below it, named as in `pgshrink-cfs-verify`.
@@ -40,14 +92,6 @@ fn collect<'c>(command: &'c clap::Command, name: String, pages: &mut Vec<(String
         collect(sub, format!("{name}-{}", sub.get_name()), pages);
     }
     pages.push((name, command));
-}
-
-fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>, Error> {
-    let mut text = Vec::new();
-    let command = command.clone().name(name.to_owned()).display_name(name.to_owned());
-    let rendered = clap_mangen::Man::new(command).render(&mut text);
-    rendered.map_err(|source| Error::Write { what: format!("{name}.1"), source })?;
-    Ok(text)
 }
 
 fn write(out: &mut impl Write, text: &[u8], what: &str) -> Result<(), Error> {

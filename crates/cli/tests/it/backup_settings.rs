@@ -3,6 +3,7 @@
 use crate::backup::{Kept, done, refused, repository};
 use pgshrink_testkit::TempDir;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -73,6 +74,19 @@ fn the_sample_file_is_accepted() {
             _ => format!("{line}\n"),
         })
         .collect();
+    let key = keep.path().join("backup.key");
+    fs::write(&key, "5".repeat(64)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let key = key.to_str().unwrap();
+    let all = all
+        .replace("/etc/pgshrink/backup.key", key)
+        .replace("vault read -field=key pg/backup", &format!("cat {key}"));
+    // The message about an unknown name lists the others. repository stands for these two.
+    let said = refused(&["list", "--config", file(&keep, "[backup]\nzzz = 1\n").to_str().unwrap()]);
+    let known = said.trim().split_once("known are ").unwrap().1.split(", ");
+    for name in known.filter(|name| !["from", "to"].contains(name)) {
+        assert!(all.contains(&format!("\n{name} = ")), "packaging/backup.toml lacks {name}");
+    }
     for text in [text, all] {
         let path = file(&keep, &text);
         let found = done(&["expire", "--config", path.to_str().unwrap(), "--from", &place, "--dry-run"]);

@@ -159,6 +159,67 @@ fn the_example_files_are_accepted_and_show_the_defaults() {
     assert_eq!(found, defaults);
 }
 
+/// The sample with everything in it that is commented out, and with files that exist.
+fn whole_sample(name: &str, dir: &TempDir) -> String {
+    let text =
+        std::fs::read_to_string(pgshrink_testkit::checkout().join("packaging").join(name)).expect("a sample");
+    let uncommented = |line: &str| match line.strip_prefix('#') {
+        Some(setting) if !setting.starts_with(' ') => setting.to_owned(),
+        _ => line.to_owned(),
+    };
+    let text: Vec<_> = text.lines().map(uncommented).collect();
+    text.join("\n").replace("/etc/pgshrink", dir.path().to_str().expect("text"))
+}
+
+#[test]
+fn the_example_files_are_valid_with_every_setting_and_leave_none_out() {
+    let dir = TempDir::new().expect("a directory");
+    let authority = pgshrink_testkit::Authority::new().expect("an authority");
+    for name in ["server", "client", "root", "clients"] {
+        authority
+            .server(&["localhost"])
+            .and_then(|identity| identity.write_to(dir.path(), name))
+            .expect("files");
+    }
+    std::fs::write(dir.path().join("userlist.txt"), "\"ann\" \"x\"\n").expect("a file");
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir.path().join("userlist.txt"), std::fs::Permissions::from_mode(0o600))
+        .expect("a mode");
+    let mut known = 0;
+    for name in ["gateway", "connect"] {
+        let whole = whole_sample(&format!("{name}.toml"), &dir);
+        let check = |text: &str| {
+            let file = file(text);
+            let output = pgshrink(&[name, "--check", &file.flag()], &[]);
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        assert_eq!(check(&whole), (Some(0), String::new()), "{name}");
+        let (top, rest) = whole.split_once("\n[").expect("tables");
+        let mut parts = vec![("", top)];
+        parts.extend(rest.split("\n[").map(|part| {
+            let (header, body) = part.split_once('\n').expect("settings");
+            (header.trim_matches(['[', ']']), body)
+        }));
+        // The message about an unknown key lists those that a table can have.
+        for (table, body) in &parts {
+            let unknown = match *table {
+                "" => "zzz = 1\n".to_owned(),
+                "server" | "target" => format!("[[{table}]]\nhost = \"x\"\nzzz = 1\n"),
+                _ => format!("[{table}]\nzzz = 1\n"),
+            };
+            let (_, said) = check(&unknown);
+            let names = said.split("expected").nth(1).unwrap_or_else(|| panic!("{name} {table}: {said}"));
+            let is_table = |key: &str| parts.iter().any(|(table, _)| *table == key);
+            for key in names.split('`').skip(1).step_by(2).filter(|key| !table.is_empty() || !is_table(key)) {
+                let has = body.lines().any(|line| line.starts_with(&format!("{key} = ")));
+                assert!(has, "{name}.toml: [{table}] lacks {key}");
+                known += 1;
+            }
+        }
+    }
+    assert!(known > 80, "{known}");
+}
+
 #[test]
 fn servers_are_described_with_libpqs_keywords() {
     let server = r"sales:host=10.0.0.5,port=6,database=sales,database=crm_*,user=ann,sslmode=verify-full,sslrootcert=a\,b,send_proxy=2";
@@ -375,7 +436,12 @@ fn completions_and_manual_pages_are_made() {
     let written = pgshrink(&["man", "--dir", dir.path().to_str().expect("text")], &[]);
     assert!(written.status.success());
     for name in ["pgshrink", "pgshrink-gateway", "pgshrink-connect", "pgshrink-run", "pgshrink-cfs-verify"] {
-        let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect(name);
-        assert!(page.contains(&format!(".TH {name} 1")) && page.contains("SYNOPSIS"), "{name}");
+        let page = std::fs::read_to_string(dir.path().join(format!("man1/{name}.1"))).expect(name);
+        assert!(page.starts_with(&format!(".TH {name} 1")) && page.contains("SYNOPSIS"), "{name}");
+    }
+    for name in ["gateway", "connect", "backup"] {
+        let name = format!("pgshrink-{name}.toml");
+        let page = std::fs::read_to_string(dir.path().join(format!("man5/{name}.5"))).expect(&name);
+        assert!(page.starts_with(&format!(".TH {name} 5")) && page.contains(".SH \"SEE ALSO\""), "{name}");
     }
 }

@@ -40,6 +40,7 @@ mod cfs_refusals;
 mod cfs_trees;
 mod config;
 mod decode;
+mod install;
 mod names;
 mod observe;
 mod output;

@@ -27,6 +27,7 @@ mod learning;
 mod live;
 mod memory;
 mod original;
+mod packages;
 mod parts;
 mod power;
 mod profiles;

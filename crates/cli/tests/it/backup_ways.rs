@@ -46,7 +46,7 @@ fn in_front_of(command: &str, port: u16) -> (Daemon, u16) {
     pgshrink.arg(command).arg(format!("--listen=127.0.0.1:{own}")).arg("--unix-socket-directory=");
     pgshrink.arg(match command {
         "gateway" => format!("--server=host=127.0.0.1,port={port}"),
-        _ => format!("--to=127.0.0.1:{port}"),
+        _ => format!("--target=127.0.0.1:{port}"),
     });
     let daemon = Daemon::spawn(&mut pgshrink).unwrap();
     daemon.wait_for_log(PATIENCE, "listening").unwrap();

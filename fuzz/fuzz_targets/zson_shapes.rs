@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use pgshrink_codec::Dictionary;
 use pgshrink_zson::datum::{BLOCK_BYTES, Header, OVERHEAD_BYTES_MAX, Stored, parse};
-use pgshrink_zson::shapes::{Scratch, Step, Type, Value, View};
+use pgshrink_zson::shapes::{Known, Scratch, Step, Text, Type, Value, View};
 use pgshrink_zson::{
     Codec, Decoder, DictionaryId, Encoder, Error, ReadingDictionary, Sliced, WritingDictionary,
 };
@@ -20,6 +20,23 @@ const ID: DictionaryId = DictionaryId::new(7).unwrap();
 const RAW_BYTES_MAX: usize = 1 << 20;
 /// Values that are looked at.
 const LOOKS_MAX: usize = 100;
+
+/// Some of the dictionaries', and some that they do not have.
+const KEYS: [&str; 13] = [
+    "id",
+    "any",
+    "where",
+    "customer",
+    "items",
+    "name",
+    "price",
+    "hash",
+    "at",
+    "total",
+    "status",
+    "is_gift",
+    "created_at",
+];
 
 static FILES: [&[u8]; 2] = [
     include_bytes!("../../formats/zson/golden/shapes.dictionary"),
@@ -64,6 +81,28 @@ impl Both {
             assert!(back[..length] == *document);
             self.by_slices(&datum, document);
             look(&view, root, &mut back, &mut LOOKS_MAX.clone()).unwrap();
+            self.keys(&datum, &view);
+        }
+    }
+
+    /// What is found in fewer steps is what the view finds, unless it looks at damage that these steps pass by.
+    fn keys(&self, datum: &[u8], view: &View<'_>) {
+        let (header, mut known) = (header(datum), Known::default());
+        for key in KEYS.iter().chain(&KEYS) {
+            let key = key.as_bytes();
+            let Ok(found) = view.root().and_then(|root| view.next(root, Step::Key(key))) else { continue };
+            if let Some(has) = self.reading.has_key(&mut known, &header, key) {
+                assert_eq!(found.is_some(), has);
+            }
+            let mut text = Vec::new();
+            if let Some((what, length)) = self.reading.text_of_key(&mut known, &header, key, &mut text) {
+                let mut expected = Vec::new();
+                let told = match found {
+                    Some(value) => view.text(value, &mut expected).unwrap(),
+                    None => Text::Null,
+                };
+                assert!((what, &text[..length]) == (told, &expected[..]));
+            }
         }
     }
 
@@ -94,6 +133,7 @@ impl Both {
     fn reads(&self, payload: &[u8]) {
         let datum = self.sealed(RAW_BYTES_MAX, payload);
         let view = self.reading.view(&header(&datum)).unwrap().unwrap();
+        self.keys(&datum, &view);
         let Ok(root) = view.root() else { return };
         let mut document = vec![0; RAW_BYTES_MAX];
         let _ = look(&view, root, &mut document, &mut LOOKS_MAX.clone());
@@ -172,7 +212,7 @@ fn look(view: &View<'_>, value: Value<'_>, target: &mut [u8], left: &mut usize) 
             at += 1;
         }
     }
-    for key in ["id", "any", "where", "customer", "items", "name", "price", "hash", "at"] {
+    for key in KEYS {
         if let Some(inside) = view.next(value, Step::Key(key.as_bytes()))? {
             look(view, inside, target, left)?;
         }

@@ -238,7 +238,7 @@ impl Record {
             return refused("at most 1000000 packs", &self.packs.len());
         }
         if self.packs.iter().try_fold(0, |sum: u64, pack| sum.checked_add(pack.bytes)).is_none() {
-            return refused("packs whose total size is a number of 64 bits", &"more");
+            return refused("packs with a total size below 2^64 bytes", &"more");
         }
         self.check_packs()?;
         self.configuration.as_ref().map_or(Ok(()), Configuration::check)?;

@@ -110,7 +110,7 @@ pub(super) fn foreign_keys(subject: &Subject<'_>, column: &str) -> Vec<String> {
             .map(|key| (key.name.as_str(), key.table.as_str())),
     );
     keys.map(|(key, other)| {
-        format!("foreign key {key} connects column {column} to {other}, whose column must change with it: in place, together")
+        format!("foreign key {key} connects column {column} to a column of {other}; the types of both must change together, in place")
     })
     .collect()
 }

@@ -161,7 +161,7 @@ fn changes_rows(subject: &Subject<'_>) -> bool {
 }
 
 fn whole_rows(what: &str) -> String {
-    format!("{what} uses whole rows, whose fields would be others or in another order")
+    format!("{what} uses whole rows, and the change would alter their columns or the order of their columns")
 }
 
 /// Why what belongs to the table would not mean the same for the new one.

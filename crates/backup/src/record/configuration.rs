@@ -127,7 +127,7 @@ impl Configuration {
             let bytes = path.as_bytes();
             let mut slashes = (1..bytes.len()).filter(|at| bytes[*at] == b'/');
             if slashes.any(|at| is_file(&bytes[..at])) {
-                return refused("configuration that is below no file", path);
+                return refused("configuration paths that do not lead through a file", path);
             }
         }
         match self.directories.iter().find(|path| is_file(path.as_bytes())) {

@@ -265,7 +265,7 @@ pub struct SalvageArgs {
     pub source: PathBuf,
     /// The segment directory to create; must not exist
     pub dest: PathBuf,
-    /// Replace lost pages with pages of zeros
+    /// Replace lost pages with zeroed pages
     #[arg(long)]
     pub zero_lost: bool,
     /// Read even if a server is using these files

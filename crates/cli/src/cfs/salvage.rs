@@ -101,7 +101,7 @@ fn undecodable(reader: &mut Reader<'_>, lost: &[u32], progress: &Progress) -> Ve
     found
 }
 
-/// Copies records as they are stored; lost ones become pages of zeros.
+/// Copies records as they are stored; lost ones become zeroed pages.
 fn rebuild(
     (reader, lost, identity): (&mut Reader<'_>, &[u32], Identity),
     dest: &Path,
@@ -182,7 +182,7 @@ fn text(report: &Report) -> String {
     }
     match &report.made {
         Some(made) => text.push_str(&format!("made {made}; check it with pgshrink cfs verify\n")),
-        None => text.push_str("nothing was written; --zero-lost replaces lost pages by pages of zeros\n"),
+        None => text.push_str("nothing was written; --zero-lost replaces lost pages with zeroed pages\n"),
     }
     text
 }

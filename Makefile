@@ -30,6 +30,10 @@ build: ## target/release/pgshrink, and the library of pgshrink cfs exec
 	@tools/setup build
 	$(CARGO) build --release --locked -p pgshrink-cli -p pgshrink-cfs-exec
 
+build-extensions: ## the extensions zson and cfs, for the server of PG_CONFIG
+	@tools/setup build
+	@tools/extensions build
+
 # Only when it is absent: sudo make install must not need root's own Rust.
 target/release/pgshrink target/release/libpgshrink_cfs_exec.so:
 	@$(MAKE) build
@@ -89,4 +93,4 @@ deb: ## Debian packages, in target/debian
 clean: ## removes everything built or fetched
 	$(CARGO) clean
 
-.PHONY: help demo picture build docs check test soak bench install install-zson install-cfs uninstall deb clean
+.PHONY: help demo picture build build-extensions docs check test soak bench install install-zson install-cfs uninstall deb clean

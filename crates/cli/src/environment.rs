@@ -65,7 +65,9 @@ fn warning(name: &str, known: &BTreeSet<String>) -> String {
     // Without the prefix that all share, which would make everything look similar.
     let rest = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
     let distance = |known: &&String| strsim::damerau_levenshtein(&rest(name), &rest(known));
-    match known.iter().min_by_key(distance) {
+    // Of what is farther, nothing would be meant.
+    let near = known.iter().filter(|known| 3 * distance(known) <= rest(name).len());
+    match near.min_by_key(distance) {
         Some(nearest) => {
             format!("environment variable {name} is unknown and ignored; the nearest known one is {nearest}")
         }
@@ -94,6 +96,13 @@ mod tests {
             let text = &warnings[0];
             assert!(text.contains(&format!("variable {name} is unknown")), "{text}");
             assert!(text.ends_with(&format!(" {nearest}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_like_no_other_is_not_compared_with_any() {
+        for name in ["PGSHRINK_FOO", "PGSHRINK_STATS_USERS", "PGSHRINK_MEMORY_LIMIT"] {
+            assert_eq!(warned(&[name]), [format!("environment variable {name} is unknown and ignored")]);
         }
     }
 

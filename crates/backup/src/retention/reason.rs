@@ -53,13 +53,17 @@ impl Reason {
     }
 }
 
+fn kept(rule: u32) -> String {
+    if rule == 1 { "the last one is kept".to_owned() } else { format!("the last {rule} are kept") }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Newest => write!(f, "the newest complete backup of its system is always kept"),
-            Reason::KeepLast { rank: 1, rule } => write!(f, "the newest one; the last {rule} are kept"),
+            Reason::KeepLast { rank: 1, rule } => write!(f, "the newest one; {}", kept(*rule)),
             Reason::KeepLast { rank, rule } => {
-                write!(f, "number {rank} from the newest; the last {rule} are kept")
+                write!(f, "number {rank} from the newest; {}", kept(*rule))
             }
             Reason::KeepDays { age, rule } => {
                 let (age, rule) = (counted(*age, "day", "days"), counted((*rule).into(), "day", "days"));

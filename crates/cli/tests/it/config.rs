@@ -70,6 +70,20 @@ fn a_switch_of_the_file_can_be_turned_off_by_a_flag() {
 }
 
 #[test]
+fn what_the_kernel_would_refuse_of_each_session_is_refused_at_once() {
+    for (line, message) in [
+        ("keepalive_count = 200", "p.toml:5: tcp.keepalive_count: 200: allowed are 1 to 127"),
+        ("keepalive_interval_s = 0", "p.toml:5: tcp.keepalive_interval_s: 0: allowed are 1 to 32767"),
+        ("keepalive_idle_s = 99999", "p.toml:5: tcp.keepalive_idle_s: 99999: allowed are 0 to 32767"),
+    ] {
+        let file = file(&format!("{MINIMAL}[tcp]\n{line}\n"));
+        let args = gateway_args(&[&file.flag(), "--unix-socket-directory="]);
+        let error = settings::gateway(&args).unwrap_err().to_string();
+        assert!(error.contains(message), "{line}\ngave {error}");
+    }
+}
+
+#[test]
 fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
     let table = [
         ("listen = [\n", "p.toml:1: "),

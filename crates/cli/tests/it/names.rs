@@ -278,7 +278,8 @@ fn no_variable_of_this_checkout_is_warned_about() {
     }
     // What tests write on purpose.
     let misspelled =
-        ["LISTN", "LOGIN_TIMEOUT", "WINDOWLOG", "BACKUP_KEYFILE"].map(|name| format!("PGSHRINK_{name}"));
+        ["LISTN", "LOGIN_TIMEOUT", "WINDOWLOG", "BACKUP_KEYFILE", "FOO", "STATS_USERS", "MEMORY_LIMIT"]
+            .map(|name| format!("PGSHRINK_{name}"));
     names.retain(|name| !misspelled.contains(name) && !name.ends_with('_'));
     assert!(names.len() > 100, "only {} were found", names.len());
     assert_eq!(environment::warnings(names.into_iter().map(OsString::from)), [""; 0]);

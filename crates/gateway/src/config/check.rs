@@ -379,6 +379,10 @@ fn check_target(item: &str, target: &TargetConfig) -> Result<(), Error> {
     Ok(())
 }
 
+/// `MAX_TCP_KEEPIDLE` and `MAX_TCP_KEEPINTVL`, `MAX_TCP_KEEPCNT`.
+const KEEPALIVE_S_MAX: u64 = 32_767;
+const KEEPALIVE_COUNT_MAX: u64 = 127;
+
 fn check_common(
     limits: &LimitsConfig,
     timeouts: &TimeoutsConfig,
@@ -395,6 +399,10 @@ fn check_common(
         check_range("timeouts.cancel_timeout_s", timeouts.cancel_timeout_s, 1, DAY_S),
         check_range("timeouts.idle_release_s", timeouts.idle_release_s, 1, DAY_S),
         check_range("timeouts.drain_timeout_s", timeouts.drain_timeout_s, 0, 7 * DAY_S),
+        // What Linux takes (`include/net/tcp.h`): with more, no session would get a socket.
+        check_range("tcp.keepalive_idle_s", tcp.keepalive_idle_s, 0, KEEPALIVE_S_MAX),
+        check_range("tcp.keepalive_interval_s", tcp.keepalive_interval_s, 1, KEEPALIVE_S_MAX),
+        check_range("tcp.keepalive_count", tcp.keepalive_count.into(), 1, KEEPALIVE_COUNT_MAX),
         check_range("tcp.user_timeout_s", tcp.user_timeout_s, 0, DAY_S),
         check_range("tcp.backlog", tcp.backlog.max(0) as u64, 1, 1 << 16),
         check_range("threads", threads.unwrap_or(1) as u64, 1, THREADS_MAX as u64),

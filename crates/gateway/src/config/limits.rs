@@ -59,11 +59,11 @@ impl Default for TimeoutsConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TcpConfig {
-    /// Seconds without traffic before the first keepalive probe, 0: no keepalive.
+    /// Seconds without traffic before the first keepalive probe, at most 32767; 0: no keepalive.
     pub keepalive_idle_s: u64,
-    /// Seconds between probes.
+    /// Seconds between probes, 1 to 32767.
     pub keepalive_interval_s: u64,
-    /// Probes without answer that end the connection.
+    /// Probes without answer that end the connection, 1 to 127.
     pub keepalive_count: u32,
     /// Seconds for which a peer may acknowledge nothing of what was sent to it, 0: as long as the kernel tries, which is about
     /// 15 minutes. A peer that lives but does not read is left alone.

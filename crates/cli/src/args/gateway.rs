@@ -111,8 +111,8 @@ Examples:
         --server 'sales:host=10.0.0.5,database=sales,database=crm_*' \\
         --server 'rest:host=10.0.0.6,sslmode=verify-full,sslrootcert=/etc/ssl/db-ca.pem'
 
-  Show what the gateway is doing (the console is on the same port):
-    psql -p 6432 pgshrink -c 'SHOW STATS'
+  Show what the gateway is doing (the console is on the Unix socket of the same port):
+    psql -h /var/run/postgresql -p 6432 pgshrink -c 'SHOW STATS'
 
   The same in a file, for pgshrink gateway --config gateway.toml:
     listen = [\"0.0.0.0:6432\"]

@@ -77,9 +77,7 @@ pub fn parse(datum: &[u8]) -> Result<Stored<'_>, Error> {
 /// As [`parse`], of a datum of shapes alone; none if it is another, or damaged.
 #[inline(always)]
 pub fn parse_shapes(datum: &[u8]) -> Option<Header<'_>> {
-    let (header, rest) = shapes_head(datum)?;
-    let (sums, payload) = rest.split_at_checked(sums_len(rest.len(), header.dictionary).ok()?)?;
-    Some(Header { sums, payload, ..header })
+    Header::of_shapes(datum)?.ok()
 }
 
 /// How a document is compressed and with which dictionary, by the first bytes of its datum; none if these are of no datum
@@ -130,11 +128,17 @@ impl<'a> Header<'a> {
 
     #[inline]
     fn parse(datum: &'a [u8]) -> Result<Self, Error> {
-        if let Some((header, rest)) = shapes_head(datum) {
-            let (sums, payload) = rest.split_at(sums_len(rest.len(), header.dictionary)?);
-            return Ok(Header { sums, payload, ..header });
-        }
-        Header::parse_other(datum)
+        Header::of_shapes(datum).unwrap_or_else(|| Header::parse_other(datum))
+    }
+
+    /// Of a datum with the head of one of shapes; none if it has another.
+    #[inline(always)]
+    fn of_shapes(datum: &'a [u8]) -> Option<Result<Self, Error>> {
+        let (header, rest) = shapes_head(datum)?;
+        Some(sums_len(rest.len(), header.dictionary).map(|len| {
+            let (sums, payload) = rest.split_at(len);
+            Header { sums, payload, ..header }
+        }))
     }
 
     /// Of a datum that is not of shapes, or that is none.

@@ -5,12 +5,11 @@
 
 use super::Reader;
 use super::number::{Digits, Number, SCALE_MAX, integer};
-use super::phrases::{PADDING, PHRASE_BYTES_MAX};
 use super::reading::{Rest, decimal, is_there};
 use super::schema::{
     ABSENT, BYTES, Column, ColumnIndex, FALSE, Kind, Member, NULL, Record, Schema, TRUE, What,
 };
-use super::value::Text;
+use super::value::{self, Text};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_TEXT};
 use crate::memory;
 
@@ -167,10 +166,8 @@ impl Reader {
 
     #[inline(always)]
     fn text_of_codes(&self, codes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<(Text, usize)> {
-        let most = raw_len.min(codes.len().saturating_mul(PHRASE_BYTES_MAX));
-        memory::at_least(out, most + PADDING).ok()?;
-        let length = self.schema.phrases.decode_into(codes, out)?;
-        (length <= most).then_some((Text::Written, length))
+        let length = self.schema.phrases.decode_at(codes, raw_len, out, 0).ok()??;
+        Some((Text::Written, length))
     }
 
     /// Of a value that says itself what it is.
@@ -205,9 +202,7 @@ fn constant(column: &Column, token: u8, out: &mut Vec<u8>) -> Option<(Text, usiz
 
 #[inline]
 fn put(text: &[u8], out: &mut Vec<u8>) -> Option<(Text, usize)> {
-    memory::at_least(out, text.len()).ok()?;
-    out.get_mut(..text.len())?.copy_from_slice(text);
-    Some((Text::Written, text.len()))
+    Some((Text::Written, value::put(text, out, 0).ok()?))
 }
 
 #[inline]

@@ -274,7 +274,7 @@ impl Matcher {
     }
 
     /// Appends the codes of a text, at most twice its bytes.
-    pub(super) fn encode(&self, _: &Phrases, text: &[u8], codes: &mut Vec<u8>) {
+    pub(super) fn encode(&self, text: &[u8], codes: &mut Vec<u8>) {
         self.each(text, |code| {
             codes.extend_from_slice(&code.bytes());
             codes.truncate(codes.len() + code.length() - code.bytes().len());

@@ -197,6 +197,25 @@ impl Phrases {
         Some(at)
     }
 
+    /// The same from `start` of a buffer on, which is made longer as it needs; `Ok(None)` also if the text has more than
+    /// `left` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    #[inline(always)]
+    pub(super) fn decode_at(
+        &self,
+        codes: &[u8],
+        left: usize,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<Option<usize>, Error> {
+        // Room for a copy of fixed length behind the last phrase.
+        let most = left.min(codes.len().saturating_mul(PHRASE_BYTES_MAX));
+        memory::at_least(out, start + most + PADDING)?;
+        Ok(self.decode_into(codes, &mut out[start..]).filter(|length| *length <= most))
+    }
+
     /// Copies a phrase of any length, and tells it. There may be less room than a piece of [`PADDING`] takes.
     fn copy(&self, index: usize, room: &mut [u8]) -> Option<usize> {
         let (start, length) = self.place(index)?;
@@ -297,12 +316,12 @@ mod tests {
         ] {
             codes.clear();
             text.clear();
-            matcher.encode(&phrases, known.as_bytes(), &mut codes);
+            matcher.encode(known.as_bytes(), &mut codes);
             phrases.decode(&codes, 100, &mut text).unwrap();
             assert_eq!(text, known.as_bytes());
         }
         codes.clear();
-        matcher.encode(&phrases, texts[17], &mut codes);
+        matcher.encode(texts[17], &mut codes);
         assert!(codes.len() <= 8, "{} codes", codes.len());
         assert!(phrases.iter().map(<[u8]>::len).sum::<usize>() <= 4 << 10);
     }
@@ -326,7 +345,7 @@ mod tests {
             for length in 0..60 {
                 let text = random(length);
                 let (mut codes, mut rest) = (vec![7], &text[..]);
-                matcher.encode(&phrases, &text, &mut codes);
+                matcher.encode(&text, &mut codes);
                 assert_eq!(codes.remove(0), 7);
                 assert!(codes.len() <= 2 * text.len());
                 let mut longest = Vec::new();
@@ -363,7 +382,7 @@ mod tests {
             for length in (0..2000).step_by(7) {
                 let text: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
                 let mut codes = Vec::new();
-                matcher.encode(&phrases, &text, &mut codes);
+                matcher.encode(&text, &mut codes);
                 assert!(codes.len() <= 2 * text.len());
                 let mut back = vec![0; text.len()];
                 assert_eq!(phrases.decode_into(&codes, &mut back), Some(length));

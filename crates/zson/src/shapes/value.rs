@@ -5,7 +5,6 @@ use super::blocks::Blocks;
 use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
 use super::number::{Buffer, Digits, Number, integer};
-use super::phrases::{PADDING, PHRASE_BYTES_MAX};
 use super::reading::{self, Scratch, decimal};
 use super::schema::{BYTES, Kind};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT};
@@ -227,11 +226,7 @@ impl<'a> View<'a> {
 
     #[inline]
     fn codes(&self, codes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
-        // Room for a copy of fixed length behind the last phrase.
-        let most = self.raw_len.min(codes.len().saturating_mul(PHRASE_BYTES_MAX));
-        memory::at_least(out, start + most + PADDING)?;
-        let decoded = self.reader.schema.phrases.decode_into(codes, &mut out[start..]);
-        Ok(decoded.filter(|length| *length <= most))
+        self.reader.schema.phrases.decode_at(codes, self.raw_len, out, start)
     }
 
     /// Appends a number.
@@ -279,7 +274,8 @@ impl<'a> View<'a> {
 }
 
 /// Writes bytes from `start` on. Returns how many.
-fn put(bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize, Error> {
+#[inline]
+pub(super) fn put(bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize, Error> {
     memory::at_least(out, start + bytes.len())?;
     out[start..start + bytes.len()].copy_from_slice(bytes);
     Ok(bytes.len())

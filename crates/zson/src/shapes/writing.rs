@@ -344,7 +344,7 @@ impl Writing<'_> {
     fn codes(&self, text: &[u8], out: &mut Out<'_>) -> Option<usize> {
         out.has_room(2 * text.len())?;
         let start = out.bytes.len();
-        self.tables.matcher.encode(&self.schema.phrases, text, out.bytes);
+        self.tables.matcher.encode(text, out.bytes);
         Some(out.bytes.len() - start)
     }
 

@@ -24,6 +24,7 @@ mod cutting;
 mod direct;
 mod fallback;
 mod finding;
+mod further;
 mod index;
 mod jsonb;
 mod learning;

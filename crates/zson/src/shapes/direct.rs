@@ -7,7 +7,7 @@ use super::Reader;
 use super::number::{Digits, Number, SCALE_MAX, integer};
 use super::reading::{Rest, decimal, is_there};
 use super::schema::{
-    ABSENT, BYTES, Column, ColumnIndex, FALSE, Kind, Member, NULL, Record, Schema, TRUE, What,
+    ABSENT, BYTES, Column, ColumnIndex, FALSE, Kind, Member, NULL, Record, SHAPES_MAX, Schema, TRUE, What,
 };
 use super::value::{self, Text};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_TEXT};
@@ -44,6 +44,15 @@ enum Spot {
     Slot { before: u16, slots: u16, column: ColumnIndex },
     /// The key of an object inside it.
     Object { before: u16, slots: u16, own: u16 },
+}
+
+/// What a key is of the shape of a document.
+struct Found<'p> {
+    spot: Spot,
+    /// The tokens of the shape, and all behind them.
+    behind: &'p [u8],
+    /// The document has keys that the shape lacks.
+    has_further: bool,
 }
 
 impl Known {
@@ -107,15 +116,18 @@ impl Reader {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Option<(Text, usize)> {
-        let (spot, behind) = self.spot(known, payload, key)?;
+        let Found { spot, behind, has_further } = self.spot(known, payload, key)?;
         let (before, slots, column) = match spot {
             Spot::Slot { before, slots, column } => (usize::from(before), usize::from(slots), column),
-            Spot::Nothing => return Some((Text::Null, 0)),
+            Spot::Nothing => return (!has_further).then_some((Text::Null, 0)),
             Spot::Object { .. } => return None,
         };
         let (tokens, values) = behind.split_at_checked(slots)?;
         let (skipped, own) = tokens.split_at_checked(before)?;
         let token = *own.first()?;
+        if has_further && token == ABSENT {
+            return None;
+        }
         let column = self.schema.columns.get(usize::from(column))?;
         if token < BYTES {
             return constant(column, token, out);
@@ -143,25 +155,28 @@ impl Reader {
     /// Whether a payload's document has a key. `None` as for [`text_of_key`](Self::text_of_key).
     #[inline]
     pub(crate) fn has_key(&self, known: &mut Known, payload: &[u8], key: &[u8]) -> Option<bool> {
-        let (spot, behind) = self.spot(known, payload, key)?;
+        let Found { spot, behind, has_further } = self.spot(known, payload, key)?;
         let (before, slots, own) = match spot {
-            Spot::Nothing => return Some(false),
+            Spot::Nothing => return (!has_further).then_some(false),
             Spot::Slot { before, slots, .. } => (before, slots, 1),
             Spot::Object { before, slots, own } => (before, slots, own),
         };
         let tokens = behind.get(..usize::from(slots))?.get(usize::from(before)..)?;
-        tokens.get(..usize::from(own)).map(is_there)
+        tokens.get(..usize::from(own)).map(is_there).filter(|is_there| *is_there || !has_further)
     }
 
-    /// What a key is of the shape of a payload's document, and what is behind the shape.
+    /// What a key is of the shape of a payload's document.
     #[inline(always)]
-    fn spot<'p>(&self, known: &mut Known, payload: &'p [u8], key: &[u8]) -> Option<(Spot, &'p [u8])> {
+    fn spot<'p>(&self, known: &mut Known, payload: &'p [u8], key: &[u8]) -> Option<Found<'p>> {
         let mut rest = Rest::new(payload);
         let token = rest.byte().filter(|token| *token >= BYTES)?;
         let stored = rest.of_token(token).filter(|stored| !stored.is_any)?;
-        let (shape, behind) = stored.bytes.split_first()?;
+        let (number, behind) = stored.bytes.split_first().filter(|(number, _)| **number < 0x80)?;
+        let shape = usize::from(*number).checked_sub(1)?;
+        let has_further = shape >= SHAPES_MAX;
         let spots = known.spots(self, key)?;
-        Some((*spots.get(usize::from(*shape).checked_sub(1)?)?, behind))
+        let spot = *spots.get(if has_further { shape - SHAPES_MAX } else { shape })?;
+        Some(Found { spot, behind, has_further })
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use super::blocks::Blocks;
 use super::jsonb::{Container, Node, container};
 use super::reading::{Rest, Stored, is_there};
 use super::schema::{
-    ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Member, NULL, Record, Schema, Shape, TRUE, What,
+    ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Layout, Member, NULL, Record, Schema, Shape, TRUE, What,
 };
 use super::value::Type;
 use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT};
@@ -206,10 +206,19 @@ fn in_record<'p>(
     mut rest: Rest<'p>,
     key: &[u8],
 ) -> Option<Option<Place<'p>>> {
-    let Some(shape) = rest.varint()?.checked_sub(1) else { return in_other(schema, Some(record), rest, key) };
-    let shape = record.shapes.get(shape)?;
-    let tokens = rest.read(shape.slots())?;
-    in_shape(schema, shape, tokens, rest, key)
+    match record.layout(rest.varint()?)? {
+        Layout::Keys => in_other(schema, Some(record), rest, key),
+        Layout::Shape(shape) => in_shape(schema, shape, rest.read(shape.slots())?, rest, key),
+        Layout::Further(shape) => {
+            let tokens = rest.read(shape.slots())?;
+            let found = in_shape(schema, shape, tokens, rest, key)?;
+            if found.is_some() {
+                return Some(found);
+            }
+            rest.skip(tokens)?;
+            in_other(schema, Some(record), rest, key)
+        }
+    }
 }
 
 #[inline]

@@ -108,7 +108,7 @@ impl<'d> Container<'d> {
     }
 
     /// The elements of an array, or the values of an object in the order of its keys.
-    pub(super) fn values(&self) -> impl Iterator<Item = Option<Node<'d>>> + use<'d> {
+    pub(super) fn values(&self) -> impl Iterator<Item = Option<Node<'d>>> + Clone + use<'d> {
         let container = *self;
         let first = container.entries - container.count;
         let mut cursor = Cursor::before(&container, first);
@@ -116,7 +116,7 @@ impl<'d> Container<'d> {
     }
 
     /// The keys of an object.
-    pub(super) fn keys(&self) -> impl Iterator<Item = Option<&'d [u8]>> + use<'d> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = Option<&'d [u8]>> + Clone + use<'d> {
         let container = *self;
         let mut cursor = Cursor::default();
         (0..container.entries - container.count).map(move |index| {
@@ -125,6 +125,14 @@ impl<'d> Container<'d> {
                 _ => None,
             }
         })
+    }
+
+    /// A key of an object.
+    pub(super) fn key(&self, at: usize) -> Option<&'d [u8]> {
+        match self.node(at, &mut Cursor::before(self, at))? {
+            Node::Text(key) if at < self.entries - self.count => Some(key),
+            _ => None,
+        }
     }
 
     /// The keys of an object as they are stored: their entries, and their bytes.
@@ -208,7 +216,7 @@ impl<'d> Container<'d> {
 }
 
 /// Where the data of the last entry ends.
-#[derive(Default)]
+#[derive(Copy, Clone, Default)]
 struct Cursor {
     end: usize,
 }

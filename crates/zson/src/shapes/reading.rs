@@ -5,10 +5,12 @@
 
 use super::blocks::Blocks;
 use super::finding::Place;
+use super::further::{Item, Merged};
 use super::jsonb::{Stack, Writer, container, copy};
 use super::number::{Buffer, Number, SCALE_MAX, integer};
 use super::schema::{
-    ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Member, NULL, Record, Schema, Shape, TRUE, Value, What,
+    ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Layout, Member, NULL, Record, Schema, Shape, TRUE, Value,
+    What,
 };
 use super::value::Type;
 use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT, DEPTH_MAX};
@@ -269,13 +271,49 @@ impl Reading<'_> {
 
     fn record(&mut self, record: &Record, bytes: &[u8], depth: usize) -> Option<()> {
         let mut rest = Rest::new(bytes);
-        let Some(shape) = rest.varint()?.checked_sub(1) else {
-            return self.other(Some(record), rest, depth);
+        let shape = match record.layout(rest.varint()?)? {
+            Layout::Keys => return self.other(Some(record), rest, depth),
+            Layout::Further(shape) => return self.with_further(record, shape, rest, depth),
+            Layout::Shape(shape) => shape,
         };
-        let shape = record.shapes.get(shape)?;
         let mut tokens = rest.take(shape.slots())?;
         self.members(shape, &mut tokens, &mut rest, depth.checked_sub(1)?)?;
         rest.bytes.is_empty().then_some(())
+    }
+
+    /// An object of this shape that has further keys.
+    fn with_further(
+        &mut self,
+        record: &Record,
+        shape: &Shape,
+        mut rest: Rest<'_>,
+        depth: usize,
+    ) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let tokens = rest.take(shape.slots())?;
+        let mut further = rest;
+        further.skip(tokens)?;
+        let mut items = Merged::new((self.schema, record), (shape, tokens), &mut further)?;
+        let (mut keys, mut count) = (items.clone(), 0);
+        while keys.next()?.is_some() {
+            count += 1;
+        }
+        self.writer.begin_object(count).ok()?;
+        let mut keys = items.clone();
+        while let Some((key, _)) = keys.next()? {
+            self.writer.text(key).ok()?;
+        }
+        while let Some((_, item)) = items.next()? {
+            match item {
+                Item::Member(member, own) => self.member(member, own, &mut rest, depth)?,
+                Item::Further(column, token) => {
+                    let stored = further.of_token(token)?;
+                    self.value(column, token, stored, depth)?;
+                }
+            }
+        }
+        self.writer.end().ok()?;
+        further.bytes.is_empty().then_some(())
     }
 
     /// An object of this shape: members that are absent are left out.
@@ -322,20 +360,25 @@ impl Reading<'_> {
     ) -> Option<()> {
         for member in shape.members() {
             let (own, behind) = tokens.split_at_checked(member.slots())?;
-            match member {
-                Member::Slot { column, .. } if own != [ABSENT] => {
-                    let stored = rest.of_token(own[0])?;
-                    self.value(Some(*column), own[0], stored, depth)?;
-                }
-                Member::Object { shape, .. } if is_there(own) => {
-                    let mut own = own;
-                    self.members(shape, &mut own, rest, depth.checked_sub(1)?)?;
-                }
-                Member::Slot { .. } | Member::Object { .. } => {}
-            }
+            self.member(member, own, rest, depth)?;
             *tokens = behind;
         }
         self.writer.end().ok()
+    }
+
+    /// The value of a member, if it is there.
+    #[inline]
+    fn member(&mut self, member: &Member, mut own: &[u8], rest: &mut Rest<'_>, depth: usize) -> Option<()> {
+        match member {
+            Member::Slot { column, .. } if own != [ABSENT] => {
+                let stored = rest.of_token(own[0])?;
+                self.value(Some(*column), own[0], stored, depth)
+            }
+            Member::Object { shape, .. } if is_there(own) => {
+                self.members(shape, &mut own, rest, depth.checked_sub(1)?)
+            }
+            Member::Slot { .. } | Member::Object { .. } => Some(()),
+        }
     }
 
     /// An object with its keys.

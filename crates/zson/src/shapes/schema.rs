@@ -106,6 +106,17 @@ pub(super) struct Record {
     pub(super) children: Vec<(KeyIndex, ColumnIndex)>,
 }
 
+/// How an object of a record is stored.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Layout<'r> {
+    /// With its keys.
+    Keys,
+    /// By a shape.
+    Shape(&'r Shape),
+    /// By a shape, with further keys behind it.
+    Further(&'r Shape),
+}
+
 /// A set of keys.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
@@ -188,6 +199,11 @@ impl Shape {
         &self.members
     }
 
+    /// The keys of its members, in their order. Its schema was [prepared](Schema::prepare).
+    pub(super) fn keys(&self) -> &[KeyIndex] {
+        self.prepared.as_ref().map_or(&[], |prepared| &prepared.of_members)
+    }
+
     /// Whether an object has all its members and no others, as far as is known: its keys were [prepared](Schema::prepare).
     #[inline]
     pub(super) fn is_whole(&self, object: Container<'_>) -> bool {
@@ -247,6 +263,16 @@ impl Shape {
 }
 
 impl Record {
+    /// What the number in front of an object says. None: there is no such shape.
+    #[inline]
+    pub(super) fn layout(&self, number: usize) -> Option<Layout<'_>> {
+        Some(match number {
+            0 => Layout::Keys,
+            1..=SHAPES_MAX => Layout::Shape(self.shapes.get(number - 1)?),
+            _ => Layout::Further(self.shapes.get(number - 1 - SHAPES_MAX)?),
+        })
+    }
+
     /// The column of a key in objects that have none of the shapes.
     pub(super) fn child(&self, key: KeyIndex) -> Option<ColumnIndex> {
         let at = self.children.binary_search_by_key(&key, |(key, _)| *key).ok()?;

@@ -327,3 +327,64 @@ fn schemas_that_nobody_wrote_are_none_or_one_that_can_be_used() {
     }
     assert!(used > 100, "{used}");
 }
+
+/// An object with these keys, each with this number.
+fn with_keys(keys: &[&str], integer: i128) -> Vec<u8> {
+    let mut keys = keys.to_vec();
+    keys.sort_by(|left, right| (left.len(), left.as_bytes()).cmp(&(right.len(), right.as_bytes())));
+    let mut buffer = Buffer::default();
+    Number { integer, scale: 0 }.write(&mut buffer).unwrap();
+    written(|writer| {
+        writer.begin_object(keys.len()).unwrap();
+        keys.iter().for_each(|key| writer.text(key.as_bytes()).unwrap());
+        keys.iter().for_each(|_| writer.number(buffer.bytes()).unwrap());
+        writer.end().unwrap();
+    })
+}
+
+/// What documents of these keys are learned as, and the number in front of an object with further keys.
+fn learned_from(keys: &[&str]) -> (Both, u8) {
+    let documents: Vec<Vec<u8>> = (0..200).map(|at| with_keys(keys, 1000 + at)).collect();
+    let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
+    let go_on = &mut || Ok(());
+    let schema = learning::learned(&samples, go_on).unwrap().schema(32 << 10, go_on).unwrap();
+    (Both::new(schema), 1 + super::schema::SHAPES_MAX as u8)
+}
+
+#[test]
+fn further_keys_leave_the_others_in_their_shape() {
+    let known = ["aa", "bb", "ccc", "ddd", "eeeee", "fffff", "ggggg", "hhhhh"];
+    let (mut both, number) = learned_from(&known);
+    let whole = both.payload(&with_keys(&known, 1001));
+    for further in [&["a"][..], &["dd"], &["zzzzzzzz"], &["a", "cc", "dddd", "fffgg", "iiiiii", "jjjjjjj"]] {
+        let document = with_keys(&[&known, further].concat(), 1001);
+        let (payload, written) = both.write(&document).unwrap();
+        assert!(written.is_strange && payload[1] == number, "{further:?}: {payload:?}");
+        let most = further.iter().map(|key| key.len() + 7).sum::<usize>();
+        assert!(payload.len() <= whole.len() + 2 + most, "{further:?}: {payload:?}");
+        assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()), "{further:?}");
+    }
+    // Some of the shape's are absent, too.
+    let document = with_keys(&[&known[1..7], &["dd", "other"]].concat(), 1001);
+    let payload = both.payload(&document);
+    assert_eq!((payload[1], both.read(&payload, document.len())), (number, Some(document.as_slice())));
+}
+
+#[test]
+fn an_object_with_too_many_further_keys_is_written_with_its_keys() {
+    let known: Vec<String> = (0..60).map(|at| format!("known{at:02}")).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let further: Vec<String> = (0..33).map(|at| format!("further{at:02}")).collect();
+    let further: Vec<&str> = further.iter().map(String::as_str).collect();
+    let (mut both, number) = learned_from(&known);
+    for (count, expected) in [(32, number), (33, 0)] {
+        let document = with_keys(&[&known, &further[..count]].concat(), 1001);
+        let payload = both.payload(&document);
+        // Behind a token, and a length of two bytes.
+        assert_eq!((payload[0], payload[3]), (255, expected), "{count}");
+        assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()));
+    }
+    // What has little of the shape takes less so.
+    let document = with_keys(&[&known[..3], &["x"]].concat(), 1001);
+    assert_eq!(both.payload(&document)[1], 0);
+}

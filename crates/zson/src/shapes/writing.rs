@@ -3,6 +3,7 @@
 //! ```text
 //!  value       a token, and what the token says that there is
 //!  record      the number of its shape, from 1 | a token for each slot | what the tokens say, in the same order
+//!  further     120 and the number of its shape | as of a record | how many keys | and so on, as of an other
 //!  other       0 | how many keys | keys | a token for each value | what the tokens say
 //!  array       how many elements | a token for each | what the tokens say
 //! ```
@@ -11,13 +12,14 @@
 //! 1. A payload grows only where [`Out`] has said that there is room, so nothing is allocated for it.
 //! 2. What is remembered of a set of keys is a guess: an object that does not fit its shape gets another.
 
+use super::further::{self, Places, is_before, is_sorted};
 use super::index::{Index, hash_of, mix};
 use super::jsonb::{Container, Node, Root, container, root};
 use super::matching::Matcher;
 use super::number::{Number, SCALE_MAX, push_integer};
 use super::schema::{
-    ABSENT, BYTES, Column, ColumnIndex, FALSE, KeyIndex, Kind, LONG, Member, NULL, Record, Schema, Shape,
-    TRUE, Value, What,
+    ABSENT, BYTES, Column, ColumnIndex, FALSE, KeyIndex, Kind, LONG, Layout, Member, NULL, Record,
+    SHAPES_MAX, Schema, Shape, TRUE, Value, What,
 };
 use crate::error::Error;
 use crate::memory;
@@ -50,7 +52,7 @@ pub(super) struct Tables {
 /// Shapes of sets of keys that were met, of any schemas.
 #[derive(Default, Debug)]
 pub(crate) struct Remembered {
-    /// By the lower bits of a hash: the hash, and the number of a shape from 1; 0 for none.
+    /// By the lower bits of a hash: the hash, and the number in front of an object.
     slots: Vec<(u64, u32)>,
 }
 
@@ -117,7 +119,7 @@ impl Tables {
 }
 
 impl Remembered {
-    /// The number of a shape from 1, or 0.
+    /// The number in front of an object.
     fn get(&self, hash: u64) -> Option<u32> {
         let (known, shape) = *self.slots.get(hash as usize % REMEMBERED)?;
         (known == hash).then_some(shape)
@@ -413,16 +415,16 @@ impl Writing<'_> {
         let start = out.bytes.len();
         let remembered = self.remembered.get(hash);
         if let Some(number @ 1..) = remembered {
-            if self.shaped(record, number, object, depth, out)? {
+            if self.numbered(record, number, object, depth, out)? {
                 return Some(());
             }
             // Other keys have the same hash.
             out.bytes.truncate(start);
         }
         if remembered != Some(0) {
-            let number = self.best_shape(record, object).map_or(0, |at| at as u32 + 1);
+            let number = self.best_number(record, object);
             self.remembered.put(hash, number);
-            if number > 0 && self.shaped(record, number, object, depth, out)? {
+            if number > 0 && self.numbered(record, number, object, depth, out)? {
                 return Some(());
             }
             out.bytes.truncate(start);
@@ -431,8 +433,15 @@ impl Writing<'_> {
         self.other(Some(record), object, depth, out)
     }
 
-    /// Appends an object of the shape of this number, from 1. False: it does not fit.
-    fn shaped(
+    /// The number in front of an object.
+    fn best_number(&self, record: &Record, object: Container<'_>) -> u32 {
+        let fitting = self.best_shape(record, object).map(|at| at + 1);
+        let lacking = || further::best_shape(self.schema, record, object).map(|at| at + 1 + SHAPES_MAX);
+        fitting.or_else(lacking).unwrap_or(0) as u32
+    }
+
+    /// Appends an object by its number, from 1. False: it does not fit.
+    fn numbered(
         &mut self,
         record: &Record,
         number: u32,
@@ -440,10 +449,69 @@ impl Writing<'_> {
         depth: usize,
         out: &mut Out<'_>,
     ) -> Option<bool> {
-        let Some(shape) = record.shapes.get(number as usize - 1) else { return Some(false) };
+        let (shape, has_further) = match record.layout(number as usize) {
+            Some(Layout::Shape(shape)) => (shape, false),
+            Some(Layout::Further(shape)) => (shape, true),
+            Some(Layout::Keys) | None => return Some(false),
+        };
+        if has_further && !is_sorted(object) {
+            // Its keys would be read in another order.
+            return Some(false);
+        }
         out.varint(number as usize)?;
         let mut token = out.tokens(shape.slots(), ABSENT)?;
-        self.members(shape, object, depth.checked_sub(1)?, &mut token, out)
+        let inside = depth.checked_sub(1)?;
+        if !has_further {
+            return self.members(shape, object, inside, &mut token, out);
+        }
+        self.written.is_strange |= depth == DEPTH_MAX;
+        let mut further = Places::default();
+        let written = self.members_known(shape, object, inside, token, &mut further, out)?;
+        if written {
+            let pairs =
+                further.as_slice().iter().map(|at| (object.key(*at as usize), object.value(*at as usize)));
+            self.pairs(Some(record), (further.as_slice().len(), pairs), inside, out)?;
+        }
+        Some(written)
+    }
+
+    /// The members that an object has of a shape; the places of its other pairs. False: these are too many.
+    fn members_known(
+        &mut self,
+        shape: &Shape,
+        object: Container<'_>,
+        depth: usize,
+        mut token: usize,
+        further: &mut Places,
+        out: &mut Out<'_>,
+    ) -> Option<bool> {
+        let schema = self.schema;
+        let mut pairs = (0..).zip(object.keys().zip(object.values())).peekable();
+        for member in shape.members() {
+            let key: &[u8] = schema.keys.get(usize::from(member.key()))?;
+            while let Some((at, _)) = pairs.next_if(|(_, (of, _))| of.is_some_and(|of| is_before(of, key))) {
+                if !further.add(at) {
+                    return Some(false);
+                }
+            }
+            let (start, first) = (out.bytes.len(), token);
+            let pair = pairs.next_if(|(_, (found, _))| *found == Some(key));
+            let is_written = match pair {
+                Some((_, (_, node))) => self.member(member, node?, depth, &mut token, out)?,
+                None => false,
+            };
+            if is_written {
+                continue;
+            }
+            // What was begun is taken back.
+            out.bytes.truncate(start);
+            token = first + member.slots();
+            out.bytes.get_mut(first..token)?.fill(ABSENT);
+            if pair.is_some_and(|(at, _)| !further.add(at)) {
+                return Some(false);
+            }
+        }
+        Some(pairs.all(|(at, _)| further.add(at)))
     }
 
     /// The members of an object; false if it has others.
@@ -550,8 +618,20 @@ impl Writing<'_> {
         } else {
             object.is_canonical().then_some(())?;
         }
-        out.varint(object.count())?;
-        for key in object.keys() {
+        let pairs = object.keys().zip(object.values());
+        self.pairs(record, (object.count(), pairs), depth, out)
+    }
+
+    /// So many keys and their values.
+    fn pairs<'d>(
+        &mut self,
+        record: Option<&Record>,
+        (count, pairs): (usize, impl Iterator<Item = (Option<&'d [u8]>, Option<Node<'d>>)> + Clone),
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<()> {
+        out.varint(count)?;
+        for (key, _) in pairs.clone() {
             let key = key?;
             match self.key(key) {
                 Some(index) => out.varint(usize::from(index) + 1)?,
@@ -562,8 +642,8 @@ impl Writing<'_> {
                 }
             }
         }
-        let tokens = out.tokens(object.count(), 0)?;
-        for (at, (key, value)) in (tokens..).zip(object.keys().zip(object.values())) {
+        let tokens = out.tokens(count, 0)?;
+        for (at, (key, value)) in (tokens..).zip(pairs) {
             let column = record.and_then(|record| record.child(self.key(key?)?));
             let token = self.value(column, value?, depth, out)?;
             *out.bytes.get_mut(at)? = token;

@@ -15,7 +15,7 @@ use crate::fixtures::{choice, encode, id, object, raw_content, reading, trained,
 use crate::{golden_shapes, independent};
 
 /// Datum and document.
-const GOLDEN: [(&str, &str); 17] = [
+const GOLDEN: [(&str, &str); 19] = [
     ("raw.datum", "document.jsonb"),
     ("zstd-alone.datum", "document.jsonb"),
     ("zstd-trained.datum", "document.jsonb"),
@@ -33,10 +33,12 @@ const GOLDEN: [(&str, &str); 17] = [
     ("shapes-nested.datum", "shapes-nested.jsonb"),
     ("shapes-scalar.datum", "shapes-scalar.jsonb"),
     ("shapes-blocks.datum", "shapes-blocks.jsonb"),
+    ("shapes-further.datum", "shapes-further.jsonb"),
+    ("shapes-further-inside.datum", "shapes-further-inside.jsonb"),
 ];
 
 /// Datum and what its error begins with.
-const ERRORS: [(&str, &str); 35] = [
+const ERRORS: [(&str, &str); 38] = [
     ("empty.datum", "corrupt zson datum: length in bytes, at least, should be 1, is 0"),
     // Written when there was no version 2; its form is none of that version.
     ("version-2.datum", "corrupt zson datum: form of version 2 should be 4, is 0"),
@@ -87,6 +89,12 @@ const ERRORS: [(&str, &str); 35] = [
     ("shapes-unknown-shape.datum", "corrupt zson datum: payload of 2 bytes for 4 (dictionary 70000)"),
     ("shapes-unknown-phrase.datum", "corrupt zson datum: payload of 5 bytes for 20 (dictionary 70000)"),
     ("shapes-behind.datum", "corrupt zson datum: payload of 2 bytes for 8 (dictionary 70000)"),
+    ("shapes-further-absent.datum", "corrupt zson datum: payload of 15 bytes for 100 (dictionary 70000)"),
+    (
+        "shapes-further-unknown-shape.datum",
+        "corrupt zson datum: payload of 14 bytes for 4 (dictionary 70000)",
+    ),
+    ("shapes-further-behind.datum", "corrupt zson datum: payload of 14 bytes for 4 (dictionary 70000)"),
     ("shapes-unknown-column.dictionary", "zson dictionary of shapes: its schema is malformed"),
 ];
 

@@ -130,6 +130,22 @@ pub fn strange() -> Tree {
     ])
 }
 
+/// With keys that the shape lacks, in front of its keys, between them and behind them, and with a value that a key of the
+/// shape cannot have.
+pub fn further() -> Tree {
+    let Tree::Object(mut pairs) = everything() else { unreachable!() };
+    pairs.retain(|(key, _)| key != b"where" && key != b"tags");
+    for (at, key) in
+        ["!", "lot", "notes", "phrase 001", "a key that is behind all others"].into_iter().enumerate()
+    {
+        pairs.push((key.into(), object([("id", number(1000 + at as i64)), (key, text("phrase 002 "))])));
+    }
+    pairs.push(("where".into(), text("nowhere")));
+    pairs.push(("lat".into(), Tree::Array(vec![Tree::Null])));
+    pairs.sort_by(|(left, _), (right, _)| (left.len(), left).cmp(&(right.len(), right)));
+    Tree::Object(pairs)
+}
+
 fn encoded(id: u32, dictionary: &Dictionary, tree: &Tree, method: Method) -> Vec<u8> {
     let with = writing(id, dictionary, Codec::shapes());
     let mut datum = Vec::new();
@@ -161,11 +177,18 @@ pub fn golden() -> Vec<File> {
         ("shapes-nested.datum", "shapes-nested.jsonb", nested(64, Tree::Null)),
         ("shapes-scalar.datum", "shapes-scalar.jsonb", text("phrase 001 phrase 150 ")),
         ("shapes-blocks.datum", "shapes-blocks.jsonb", blocks),
+        ("shapes-further.datum", "shapes-further.jsonb", further()),
     ] {
         let encoded = encoded(BY_HAND_ID, &by_hand, &tree, Method::Shapes);
         assert!(document(&by_hand, &encoded).unwrap() == tree.document());
         files.extend([(datum, encoded), (jsonb, tree.document())]);
     }
+    let Tree::Object(mut pairs) = order(&mut Seed(81).rng()) else { unreachable!() };
+    pairs.insert(0, ("id2".into(), Tree::Bool(true)));
+    pairs.sort_by(|(left, _), (right, _)| (left.len(), left).cmp(&(right.len(), right)));
+    let changed = Tree::Object(pairs);
+    files.push(("shapes-further-inside.datum", encoded(TRAINED_ID, &trained, &changed, Method::Shapes)));
+    files.push(("shapes-further-inside.jsonb", changed.document()));
     files.into_iter().map(|(name, bytes)| ("golden", name, bytes)).collect()
 }
 
@@ -203,11 +226,20 @@ pub fn errors() -> Vec<File> {
         ("shapes-unknown-value.datum", crafted(12, &[0])),
         ("shapes-unknown-shape.datum", crafted(4, &[129, 2])),
         ("shapes-unknown-phrase.datum", crafted(20, &[255, 7, 1, 145, 0])),
+        ("shapes-further-absent.datum", crafted(100, &with_further(121, &[1, 1, 124]))),
+        ("shapes-further-unknown-shape.datum", crafted(4, &with_further(122, &[0, 0]))),
+        ("shapes-further-behind.datum", crafted(4, &with_further(121, &[0, 125]))),
         ("shapes-behind.datum", crafted(8, &[125, 125])),
         ("shapes-unknown-column.dictionary", with_column_of_elements(&by_hand, 11)),
     ]
     .map(|(name, bytes)| ("golden-errors", name, bytes))
     .into()
+}
+
+/// An object of nothing but what is behind the values of a shape.
+fn with_further(number: u8, further: &[u8]) -> Vec<u8> {
+    let bytes = [&[number][..], &[124; 10], further].concat();
+    [&[128 + bytes.len() as u8][..], &bytes].concat()
 }
 
 /// A datum with the right sums whose size is so many bytes too large.

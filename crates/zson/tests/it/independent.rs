@@ -275,10 +275,11 @@ impl Schema {
             Kind::Array(elements) => self.array(Some(*elements), &mut rest, depth)?,
             Kind::Record { columns, shapes } => match rest.varint()? {
                 0 => self.other(columns, &mut rest, depth)?,
-                shape => {
-                    let members = shapes.get(shape - 1)?;
+                number => {
+                    let members = shapes.get((number - 1) % 120).filter(|_| number <= 240)?;
                     let mut tokens = rest.take(members.iter().map(Member::slots).sum())?;
-                    self.members(members, &mut tokens, &mut rest, depth)?
+                    let own = self.members(members, &mut tokens, &mut rest, depth)?;
+                    if number <= 120 { own } else { merged(own, self.other(columns, &mut rest, depth)?)? }
                 }
             },
         };
@@ -350,6 +351,20 @@ impl Schema {
         }
         Some(Tree::Object(pairs))
     }
+}
+
+/// An object of a shape with its further keys.
+fn merged(own: Tree, further: Tree) -> Option<Tree> {
+    let (Tree::Object(own), Tree::Object(further)) = (own, further) else { return None };
+    let (mut pairs, mut further) = (Vec::new(), further.into_iter().peekable());
+    for pair in own {
+        while let Some(before) = further.next_if(|(key, _)| (key.len(), key) < (pair.0.len(), &pair.0)) {
+            pairs.push(before);
+        }
+        pairs.push(pair);
+    }
+    pairs.extend(further);
+    Some(Tree::Object(pairs))
 }
 
 fn decimal(rest: &mut Bytes<'_>) -> Option<Tree> {

@@ -58,7 +58,7 @@ pub mod training;
 pub use codec::{Codec, CodecError};
 pub use decoder::Decoder;
 pub use dictionary::{DictionaryId, ReadingDictionary, WritingDictionary};
-pub use encoder::Encoder;
+pub use encoder::{Earlier, Encoder};
 pub use error::{Error, Error as ZsonError};
 pub use memo::{Aligned, Memo};
 pub use sliced::Sliced;

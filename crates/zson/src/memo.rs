@@ -21,6 +21,8 @@ pub struct Memo {
     held: usize,
     /// Bytes of memory.
     budget: usize,
+    /// The first entry was inserted or found since it was [taken](Memo::take_latest).
+    is_latest_new: bool,
 }
 
 #[derive(Default, Debug)]
@@ -44,7 +46,7 @@ pub struct Aligned {
 impl Memo {
     /// An empty one that may hold `budget` bytes.
     pub fn new(budget: usize) -> Self {
-        Memo { entries: Vec::with_capacity(MEMO_ENTRIES_MAX + 1), held: 0, budget }
+        Memo { entries: Vec::with_capacity(MEMO_ENTRIES_MAX + 1), held: 0, budget, is_latest_new: false }
     }
 
     /// Changes the budget and gives memory above it back. No document may be in use.
@@ -59,10 +61,20 @@ impl Memo {
         let wanted = fingerprint(datum);
         let found =
             self.entries.iter().position(|(known, entry)| *known == wanted && entry.datum == datum)?;
+        self.is_latest_new = true;
         if found > 0 {
             self.entries[..=found].rotate_right(1);
         }
         Some(&self.entries[0].1.document)
+    }
+
+    /// The datum and the document that were inserted or found last, each time once.
+    pub fn take_latest(&mut self) -> Option<(&[u8], &Aligned)> {
+        if !std::mem::take(&mut self.is_latest_new) {
+            return None;
+        }
+        let (_, entry) = self.entries.first()?;
+        Some((&entry.datum, &entry.document))
     }
 
     /// Keeps the document of `raw_len` bytes that `fill` writes, which sees bytes of earlier documents until then.
@@ -80,6 +92,7 @@ impl Memo {
         entry.document.resize(raw_len)?;
         fill(entry.document.document_mut())?;
         self.held += entry.memory_size();
+        self.is_latest_new = true;
         self.entries.insert(0, (fingerprint(datum), entry));
         Ok(&self.entries[0].1.document)
     }

@@ -22,6 +22,7 @@ mod bytes;
 mod counting;
 mod cutting;
 mod direct;
+mod earlier;
 mod fallback;
 mod finding;
 mod further;
@@ -48,6 +49,7 @@ pub use reading::Scratch;
 pub use value::{Text, Type, Value, View};
 
 pub(crate) use blocks::Blocks;
+pub(crate) use earlier::Earlier;
 pub(crate) use fallback::{Fallback, Measured};
 pub(crate) use learning::{Learned, learned};
 pub(crate) use schema::Schema;
@@ -160,6 +162,7 @@ impl Writer {
     pub(crate) fn encode(
         &self,
         jsonb: &[u8],
+        earlier: Option<Earlier<'_>>,
         remembered: &mut Remembered,
         out: &mut Vec<u8>,
     ) -> Result<Option<Written>, Error> {
@@ -167,11 +170,16 @@ impl Writer {
             return Ok(None);
         }
         let (start, room) = (out.len(), 2 * jsonb.len() + ROOM_MIN);
-        let written = writing::write(&self.schema, &self.tables, remembered, jsonb, room, out)?;
+        let source = writing::Source { jsonb, earlier };
+        let written = writing::write(&self.schema, &self.tables, remembered, source, room, out)?;
         Ok(written.map(|written| {
             let (raw, payload) = (jsonb.len(), out.len() - start);
             let is_strange = written.is_strange || self.fallback.is_strange(raw, payload);
-            Written { is_strange, is_doubtful: self.fallback.is_doubtful(raw, payload) }
+            // Whether zstd is shorter was decided for the earlier one.
+            let is_decided = earlier.filter(|_| written.is_like_earlier).is_some_and(|earlier| {
+                Fallback::takes_no_more(raw, payload, earlier.document.len(), earlier.payload.len())
+            });
+            Written { is_strange, is_doubtful: !is_decided && self.fallback.is_doubtful(raw, payload) }
         }))
     }
 

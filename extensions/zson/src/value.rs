@@ -13,7 +13,7 @@ use std::ptr;
 use pgrx::pg_sys::{self, Datum, varlena};
 use pgshrink_codec::Algorithm;
 use pgshrink_zson::datum::{Header, Method, Stored, parse};
-use pgshrink_zson::{Decoder, Encoder, ReadingDictionary, WritingDictionary, legacy};
+use pgshrink_zson::{self as zson, Decoder, Encoder, ReadingDictionary, WritingDictionary, legacy};
 
 use crate::backend::{Writing, backend, legacy_words, reader, warn_of_uncommitted, writing};
 use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
@@ -77,7 +77,7 @@ pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
     unsafe {
         let (passing, counted) = with_bytes(jsonb, |bytes| {
             let how = writing(typmod);
-            encode(bytes, how);
+            encode(bytes, how, Earlier::Latest);
             let shaped = how.dictionary.as_ref().filter(|dictionary| dictionary.has_shapes());
             (how.passing, shaped.map(|dictionary| (dictionary.id().get(), backend().encoder.was_strange())))
         });
@@ -109,13 +109,13 @@ pub unsafe fn is_current(datum: Datum, typmod: i32) -> bool {
                 }
                 // What did not get smaller may do so now.
                 Method::Raw => {
-                    encode(header.payload(), how);
+                    encode(header.payload(), how, Earlier::None);
                     return backend().scratch.len() >= bytes.len();
                 }
                 // By shapes it may be smaller, or that was tried.
                 _ if how.dictionary.as_ref().is_some_and(WritingDictionary::has_shapes) => {
                     let jsonb = view_of(bytes).cast::<varlena>();
-                    encode(bytes_of(jsonb), writing(typmod));
+                    encode(bytes_of(jsonb), writing(typmod), Earlier::None);
                     return backend().scratch == bytes;
                 }
                 Method::Zstd => Algorithm::Zstd,
@@ -127,8 +127,16 @@ pub unsafe fn is_current(datum: Datum, typmod: i32) -> bool {
     }
 }
 
+/// Whether values are taken over from another document.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Earlier {
+    None,
+    /// The one that was decoded last, which an update changes.
+    Latest,
+}
+
 /// Encodes into the backend's scratch.
-unsafe fn encode(jsonb: &[u8], how: &Writing) {
+unsafe fn encode(jsonb: &[u8], how: &Writing, earlier: Earlier) {
     let mut proceed = || {
         check_interrupts();
         ControlFlow::Continue(())
@@ -141,10 +149,13 @@ unsafe fn encode(jsonb: &[u8], how: &Writing) {
         if all.scratch.try_reserve(jsonb.len() + jsonb.len() / 128 + 1024).is_err() {
             raise_memory(jsonb.len());
         }
-        all.encoder.encode_while(
+        let latest = if earlier == Earlier::Latest { all.memo.take_latest() } else { None };
+        let earlier =
+            latest.map(|(datum, document)| zson::Earlier { datum, document: document.document() });
+        all.encoder.encode_after(
             how.codec.choice,
             how.dictionary.as_ref(),
-            jsonb,
+            (jsonb, earlier),
             &mut all.scratch,
             &mut proceed,
         )

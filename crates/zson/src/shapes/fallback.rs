@@ -68,6 +68,11 @@ impl Fallback {
         is_from(self.strange[class_of(raw)], raw, payload)
     }
 
+    /// Whether a payload takes no larger part of its document than another of its own.
+    pub(crate) fn takes_no_more(raw: usize, payload: usize, other_raw: usize, other_payload: usize) -> bool {
+        parts_of(raw, payload) <= parts_of(other_raw, other_payload)
+    }
+
     /// Whether zstd is to be taken.
     pub(crate) fn prefers_zstd(&self, shapes: usize, zstd: usize) -> bool {
         shapes * 100 > zstd * usize::from(self.factor)

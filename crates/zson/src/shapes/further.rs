@@ -33,16 +33,22 @@ pub(super) fn is_sorted(object: Container<'_>) -> bool {
 }
 
 /// Which pairs of an object are further ones.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(super) struct Places {
     places: [u32; FURTHER_MAX],
     count: usize,
+    most: usize,
 }
 
 impl Places {
+    /// Without any yet, for so many at most.
+    pub(super) fn new(most: usize) -> Places {
+        Places { places: [0; FURTHER_MAX], count: 0, most: most.min(FURTHER_MAX) }
+    }
+
     /// False: there are too many.
     pub(super) fn add(&mut self, place: u32) -> bool {
-        let Some(free) = self.places.get_mut(self.count) else { return false };
+        let Some(free) = self.places[..self.most].get_mut(self.count) else { return false };
         *free = place;
         self.count += 1;
         true

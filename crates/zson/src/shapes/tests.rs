@@ -9,7 +9,7 @@ use super::jsonb::{Node, Root, Stack, Writer, copy, root};
 use super::number::{Buffer, Number};
 use super::reading::{self, Scratch};
 use super::schema::Schema;
-use super::writing::{Remembered, Tables, Written, write};
+use super::writing::{Remembered, Source, Tables, Written, write};
 use super::{bytes, learning};
 
 const WORDS: [&str; 12] = [
@@ -119,6 +119,10 @@ fn given(seed: u64) -> (Vec<Vec<u8>>, Schema) {
     (documents, bytes::schema(&stored).unwrap().unwrap())
 }
 
+fn alone(jsonb: &[u8]) -> Source<'_> {
+    Source { jsonb, earlier: None }
+}
+
 /// A schema with what it takes to write, and to read.
 struct Both {
     schema: Schema,
@@ -139,7 +143,7 @@ impl Both {
     fn write(&mut self, document: &[u8]) -> Option<(Vec<u8>, Written)> {
         let (mut payload, room) = (Vec::new(), 2 * document.len() + 1024);
         let Both { schema, tables, remembered, .. } = self;
-        let written = write(schema, tables, remembered, document, room, &mut payload).unwrap()?;
+        let written = write(schema, tables, remembered, alone(document), room, &mut payload).unwrap()?;
         Some((payload, written))
     }
 
@@ -294,7 +298,7 @@ fn a_payload_has_no_more_bytes_than_there_is_room_for() {
         for room in (0..whole.len()).step_by(1 + whole.len() / 100) {
             let mut payload = b"before".to_vec();
             let Both { schema, tables, remembered, .. } = &mut both;
-            let written = write(schema, tables, remembered, document, room, &mut payload).unwrap();
+            let written = write(schema, tables, remembered, alone(document), room, &mut payload).unwrap();
             assert!(written.is_none() && payload.len() <= 6 + room && payload.starts_with(b"before"));
         }
     }

@@ -12,7 +12,8 @@
 //! 1. A payload grows only where [`Out`] has said that there is room, so nothing is allocated for it.
 //! 2. What is remembered of a set of keys is a guess: an object that does not fit its shape gets another.
 
-use super::further::{self, Places, is_before, is_sorted};
+use super::earlier::{self, Earlier, Pairs};
+use super::further::{self, FURTHER_MAX, Places, is_before, is_sorted};
 use super::index::{Index, hash_of, mix};
 use super::jsonb::{Container, Node, Root, container, root};
 use super::matching::Matcher;
@@ -56,11 +57,21 @@ pub(crate) struct Remembered {
     slots: Vec<(u64, u32)>,
 }
 
+/// What is written.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Source<'f> {
+    pub(super) jsonb: &'f [u8],
+    /// A document with which it may have values in common.
+    pub(super) earlier: Option<Earlier<'f>>,
+}
+
 /// What was written.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Written {
-    /// The document itself is an object of none of the shapes.
+    /// The document itself is an object of none of the shapes, or has keys that its shape lacks.
     pub(super) is_strange: bool,
+    /// It is an object of the earlier one's shape, and has values of it.
+    pub(super) is_like_earlier: bool,
 }
 
 fn number_of(column: ColumnIndex, value: usize) -> u32 {
@@ -155,7 +166,7 @@ pub(super) fn write(
     schema: &Schema,
     tables: &Tables,
     remembered: &mut Remembered,
-    jsonb: &[u8],
+    source: Source<'_>,
     room: usize,
     out: &mut Vec<u8>,
 ) -> Result<Option<Written>, Error> {
@@ -163,8 +174,9 @@ pub(super) fn write(
     memory::reserve(out, room)?;
     let most = out.len() + room;
     let mut out = Out { bytes: out, most };
-    let mut writing = Writing { schema, tables, remembered, written: Written { is_strange: false } };
-    Ok(writing.document(jsonb, &mut out).map(|()| writing.written))
+    let earlier = source.earlier.and_then(|earlier| earlier.shaped(schema));
+    let mut writing = Writing { schema, tables, remembered, earlier, written: Written::default() };
+    Ok(writing.document(source.jsonb, &mut out).map(|()| writing.written))
 }
 
 /// A payload on its way.
@@ -230,6 +242,7 @@ struct Writing<'w> {
     schema: &'w Schema,
     tables: &'w Tables,
     remembered: &'w mut Remembered,
+    earlier: Option<earlier::Shaped<'w>>,
     written: Written,
 }
 
@@ -461,13 +474,15 @@ impl Writing<'_> {
         out.varint(number as usize)?;
         let mut token = out.tokens(shape.slots(), ABSENT)?;
         let inside = depth.checked_sub(1)?;
-        if !has_further {
+        let is_document = depth == DEPTH_MAX;
+        let earlier = self.earlier.filter(|_| is_document).and_then(|earlier| earlier.members(shape));
+        if !has_further && earlier.is_none() {
             return self.members(shape, object, inside, &mut token, out);
         }
-        self.written.is_strange |= depth == DEPTH_MAX;
-        let mut further = Places::default();
-        let written = self.members_known(shape, object, inside, token, &mut further, out)?;
-        if written {
+        self.written.is_strange |= is_document && has_further;
+        let mut further = Places::new(if has_further { FURTHER_MAX } else { 0 });
+        let written = self.members_known((shape, token), (object, earlier), inside, &mut further, out)?;
+        if written && has_further {
             let pairs =
                 further.as_slice().iter().map(|at| (object.key(*at as usize), object.value(*at as usize)));
             self.pairs(Some(record), (further.as_slice().len(), pairs), inside, out)?;
@@ -476,12 +491,11 @@ impl Writing<'_> {
     }
 
     /// The members that an object has of a shape; the places of its other pairs. False: these are too many.
-    fn members_known(
+    fn members_known<'e>(
         &mut self,
-        shape: &Shape,
-        object: Container<'_>,
+        (shape, mut token): (&Shape, usize),
+        (object, mut earlier): (Container<'_>, Option<earlier::Members<'e, impl Pairs<'e>>>),
         depth: usize,
-        mut token: usize,
         further: &mut Places,
         out: &mut Out<'_>,
     ) -> Option<bool> {
@@ -495,10 +509,18 @@ impl Writing<'_> {
                 }
             }
             let (start, first) = (out.bytes.len(), token);
+            let stored = earlier.as_mut().and_then(|earlier| earlier.next(member, key));
             let pair = pairs.next_if(|(_, (found, _))| *found == Some(key));
-            let is_written = match pair {
-                Some((_, (_, node))) => self.member(member, node?, depth, &mut token, out)?,
-                None => false,
+            let is_written = match (pair, stored) {
+                (Some((_, (_, node))), Some(stored)) if node? == stored.node => {
+                    out.append(stored.bytes)?;
+                    token += member.slots();
+                    out.bytes.get_mut(first..token)?.copy_from_slice(stored.tokens);
+                    self.written.is_like_earlier = true;
+                    true
+                }
+                (Some((_, (_, node))), _) => self.member(member, node?, depth, &mut token, out)?,
+                (None, _) => false,
             };
             if is_written {
                 continue;
@@ -626,7 +648,7 @@ impl Writing<'_> {
     fn pairs<'d>(
         &mut self,
         record: Option<&Record>,
-        (count, pairs): (usize, impl Iterator<Item = (Option<&'d [u8]>, Option<Node<'d>>)> + Clone),
+        (count, pairs): (usize, impl Pairs<'d> + Clone),
         depth: usize,
         out: &mut Out<'_>,
     ) -> Option<()> {

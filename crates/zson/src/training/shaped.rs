@@ -109,7 +109,7 @@ fn by_shapes(documents: &[&[u8]], schema: &Schema, proceed: Proceed<'_>) -> Resu
     lens(documents, proceed, |document, _| {
         payload.clear();
         // What cannot be written by its shape is for zstd.
-        let is_written = writer.encode(document, &mut remembered, &mut payload)?.is_some();
+        let is_written = writer.encode(document, None, &mut remembered, &mut payload)?.is_some();
         Ok(if is_written { payload.len() + HEADER_BYTES } else { document.len() })
     })
 }

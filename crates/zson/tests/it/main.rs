@@ -17,3 +17,4 @@ mod shapes_hostile;
 mod shapes_sliced;
 mod shapes_values;
 mod training;
+mod updates;

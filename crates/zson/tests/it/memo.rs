@@ -137,3 +137,24 @@ fn what_fails_to_decode_is_not_kept() {
     assert_eq!(refused.unwrap_err(), Error::Interrupted);
     assert!(memo.get(b"bad").is_none() && memo.get(b"good").is_some());
 }
+
+#[test]
+fn the_latest_document_is_given_once_each_time_that_it_was_asked_for() {
+    let mut memo = Memo::new(PLENTY);
+    assert!(memo.take_latest().is_none());
+    keep(&mut memo, b"one", b"document one");
+    keep(&mut memo, b"two", b"document two");
+    let latest = |memo: &mut Memo| {
+        memo.take_latest().map(|(datum, document)| (datum.to_vec(), document.document().to_vec()))
+    };
+    assert_eq!(latest(&mut memo), Some((b"two".to_vec(), b"document two".to_vec())));
+    assert_eq!(latest(&mut memo), None);
+    memo.get(b"one").unwrap();
+    assert_eq!(latest(&mut memo), Some((b"one".to_vec(), b"document one".to_vec())));
+    // What was not found, or not kept, is not the latest.
+    assert!(memo.get(b"none").is_none() && memo.insert(b"bad", 3, |_| Err(Error::Interrupted)).is_err());
+    assert_eq!(latest(&mut memo), None);
+    memo.get(b"one").unwrap();
+    memo.clear();
+    assert_eq!(latest(&mut memo), None);
+}

@@ -37,6 +37,51 @@ fn every_part_of_a_generated_document_is_what_it_is_of_a_jsonb() {
     });
 }
 
+/// `D` is a document that is an object; values of the one before are taken over into the new one.
+const UPDATES: [&str; 10] = [
+    r#"D || '{"touched": 1}'"#,
+    "D || jsonb_build_object('id', id, 'k' || id % 7, array['v', id::text], 'status', null)",
+    "D || jsonb_build_object(' ', D -> 'tags', 'meta', '{}'::jsonb)",
+    "D - 'id'",
+    "D - 'touched' - array['host', '']",
+    "jsonb_set(D, '{meta,new}', to_jsonb(id))",
+    "jsonb_set(D, '{tags}', '[1, \"a\"]')",
+    "jsonb_set_lax(D, '{host}', null, true, 'use_json_null')",
+    "D #- '{tags,0}'",
+    "jsonb_strip_nulls(D)",
+];
+
+#[test]
+fn an_updated_document_is_what_it_is_of_a_jsonb() {
+    on_one_major("updated documents", |database| {
+        let mut rng = Seed::from_env_or_time().rng();
+        generated(database, &mut rng, 600);
+        learn(database, "t", "default");
+        let before = stored_by(database, "t", "shapes");
+        for round in 0..4 {
+            for update in UPDATES {
+                let of = |column: &str| update.replace('D', column);
+                database.sql(&format!(
+                    "update t set was = {}, doc = {}
+                    where jsonb_typeof(was) = 'object' and hashint4(id + {round}) % 3 = 0",
+                    of("was"),
+                    of("doc")
+                ));
+                assert_eq!(database.sql(DIFFERENT), "0", "{update}");
+            }
+        }
+        // One document is written after another one was read.
+        for set in ["was = o.was, doc = o.doc::jsonb", "was = t.was || o.was, doc = t.doc || o.doc"] {
+            database.sql(&format!("update t set {set} from t o where o.id = 599 - t.id and t.id % 3 = 0"));
+        }
+        assert_eq!(database.sql(DIFFERENT), "0");
+        let after = stored_by(database, "t", "shapes");
+        assert!(after * 10 > before * 8, "{before} documents were stored by their shape, now {after}");
+        arguments(database, "t");
+        compare(database, "t");
+    });
+}
+
 /// Makes `t` of so many generated documents.
 fn generated(database: &Database, rng: &mut Rng, count: usize) {
     database.sql(

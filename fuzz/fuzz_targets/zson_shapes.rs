@@ -91,9 +91,15 @@ impl Both {
         for key in KEYS.iter().chain(&KEYS) {
             let key = key.as_bytes();
             let Ok(found) = view.root().and_then(|root| view.next(root, Step::Key(key))) else { continue };
-            if let Some(has) = self.reading.has_key(&mut known, &header, key) {
-                assert_eq!(found.is_some(), has);
-            }
+            let shortly = view.key(&mut known, key).unwrap();
+            assert_eq!(found.is_some(), shortly.is_some());
+            let document = |value: Value<'_>| {
+                let mut target = vec![0; view.raw_len()];
+                let length = view.document(value, &mut target, &mut Scratch::default()).ok()?;
+                target.truncate(length);
+                Some(target)
+            };
+            assert!(found.and_then(document) == shortly.and_then(document));
             let mut text = Vec::new();
             if let Some((what, length)) = self.reading.text_of_key(&mut known, &header, key, &mut text) {
                 let mut expected = Vec::new();

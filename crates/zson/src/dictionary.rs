@@ -165,12 +165,6 @@ impl ReadingDictionary {
         self.verified(header)?.text_of_key(known, (header.payload(), header.raw_len()), key, out)
     }
 
-    /// Whether a datum's document is an object that has a key. `None` as of [`text_of_key`](Self::text_of_key).
-    #[inline]
-    pub fn has_key(&self, known: &mut Known, header: &Header<'_>, key: &[u8]) -> Option<bool> {
-        self.verified(header)?.has_key(known, header.payload(), key)
-    }
-
     /// The shapes of a datum that is compared with its check sum; none if it is another, or damaged.
     #[inline]
     fn verified(&self, header: &Header<'_>) -> Option<&shapes::Reader> {

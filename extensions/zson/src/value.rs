@@ -150,8 +150,7 @@ unsafe fn encode(jsonb: &[u8], how: &Writing, earlier: Earlier) {
             raise_memory(jsonb.len());
         }
         let latest = if earlier == Earlier::Latest { all.memo.take_latest() } else { None };
-        let earlier =
-            latest.map(|(datum, document)| zson::Earlier { datum, document: document.document() });
+        let earlier = latest.map(|(datum, document)| zson::Earlier { datum, document: document.document() });
         all.encoder.encode_after(
             how.codec.choice,
             how.dictionary.as_ref(),

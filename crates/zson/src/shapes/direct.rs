@@ -1,9 +1,10 @@
-//! The text of a key of the outermost object, in one pass: what is asked for most.
+//! A key of the outermost object, in one pass: what is asked for most, most often for its text.
 //!
 //! Here are only the usual ways of writing a value, in documents that are whole. Everything else, damage included, is left
 //! to [`View`](super::View), which finds the same.
 
 use super::Reader;
+use super::finding::Place;
 use super::number::{Digits, Number, SCALE_MAX, integer};
 use super::reading::{Rest, decimal, is_there};
 use super::schema::{
@@ -49,6 +50,8 @@ enum Spot {
 /// What a key is of the shape of a document.
 struct Found<'p> {
     spot: Spot,
+    /// Of the shape, from 0.
+    number: usize,
     /// The tokens of the shape, and all behind them.
     behind: &'p [u8],
     /// The document has keys that the shape lacks.
@@ -116,7 +119,7 @@ impl Reader {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Option<(Text, usize)> {
-        let Found { spot, behind, has_further } = self.spot(known, payload, key)?;
+        let Found { spot, behind, has_further, .. } = self.spot(known, payload, key)?;
         let (before, slots, column) = match spot {
             Spot::Slot { before, slots, column } => (usize::from(before), usize::from(slots), column),
             Spot::Nothing => return (!has_further).then_some((Text::Null, 0)),
@@ -152,17 +155,40 @@ impl Reader {
         }
     }
 
-    /// Whether a payload's document has a key. `None` as for [`text_of_key`](Self::text_of_key).
+    /// The value of a key of a payload's document, or that there is none. `None` as for [`text_of_key`](Self::text_of_key).
     #[inline]
-    pub(crate) fn has_key(&self, known: &mut Known, payload: &[u8], key: &[u8]) -> Option<bool> {
-        let Found { spot, behind, has_further } = self.spot(known, payload, key)?;
+    pub(super) fn place_of_key<'p>(
+        &'p self,
+        known: &mut Known,
+        payload: &'p [u8],
+        key: &[u8],
+    ) -> Option<Option<Place<'p>>> {
+        let Found { spot, number, behind, has_further } = self.spot(known, payload, key)?;
         let (before, slots, own) = match spot {
-            Spot::Nothing => return (!has_further).then_some(false),
+            Spot::Nothing => return (!has_further).then_some(None),
             Spot::Slot { before, slots, .. } => (before, slots, 1),
             Spot::Object { before, slots, own } => (before, slots, own),
         };
-        let tokens = behind.get(..usize::from(slots))?.get(usize::from(before)..)?;
-        tokens.get(..usize::from(own)).map(is_there).filter(|is_there| *is_there || !has_further)
+        let (tokens, values) = behind.split_at_checked(usize::from(slots))?;
+        let (skipped, from) = tokens.split_at_checked(usize::from(before))?;
+        let own = from.get(..usize::from(own))?;
+        if !is_there(own) {
+            return (!has_further).then_some(None);
+        }
+        let mut rest = Rest::new(values);
+        rest.skip(skipped)?;
+        Some(Some(match spot {
+            Spot::Slot { column, .. } => {
+                Place::Value { column: Some(column), token: own[0], stored: rest.of_token(own[0])? }
+            }
+            _ => {
+                let shape = outermost(&self.schema)?.shapes.get(number)?;
+                let (Member::Object { shape, .. }, _) = shape.member(self.schema.key(key)?)? else {
+                    return None;
+                };
+                Place::Members { shape, tokens: own, rest }
+            }
+        }))
     }
 
     /// What a key is of the shape of a payload's document.
@@ -175,8 +201,8 @@ impl Reader {
         let shape = usize::from(*number).checked_sub(1)?;
         let has_further = shape >= SHAPES_MAX;
         let spots = known.spots(self, key)?;
-        let spot = *spots.get(if has_further { shape - SHAPES_MAX } else { shape })?;
-        Some(Found { spot, behind, has_further })
+        let number = if has_further { shape - SHAPES_MAX } else { shape };
+        Some(Found { spot: *spots.get(number)?, number, behind, has_further })
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 
 use super::Reader;
 use super::blocks::Blocks;
+use super::direct::Known;
 use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
 use super::number::{Buffer, Digits, Number, integer};
@@ -90,6 +91,17 @@ impl<'a> View<'a> {
             Ok(found) => Ok(found.map(|place| Value { place })),
             Err(Damage) => Err(self.damage()),
         }
+    }
+
+    /// The value of a key of the document; none if there is none. As [`next`](Self::next) from the root, in fewer steps.
+    #[inline]
+    pub fn key(&self, known: &mut Known, key: &[u8]) -> Result<Option<Value<'a>>, Error> {
+        if self.blocks.is_none()
+            && let Some(found) = self.reader.place_of_key(known, self.payload, key)
+        {
+            return Ok(found.map(|place| Value { place }));
+        }
+        self.next(self.root()?, Step::Key(key))
     }
 
     /// What a value is.

@@ -102,10 +102,16 @@ fn direct(with: &(WritingDictionary, ReadingDictionary), tree: &Tree, known: &mu
     let (mut count, root) = (0, view.root().unwrap());
     for key in keys {
         let found = view.next(root, Step::Key(key)).unwrap();
-        if let Some(is_there) = with.1.has_key(known, &header, key) {
-            assert_eq!(is_there, found.is_some(), "{key:?} of {tree:?}");
-            count += 1;
-        }
+        let mut targets = [vec![0; tree.document().len()], vec![0xff; tree.document().len()]];
+        let documents =
+            [found, view.key(known, key).unwrap()].into_iter().zip(&mut targets).map(|(found, target)| {
+                found.map(|value| {
+                    let length = view.document(value, target, &mut Scratch::default()).unwrap();
+                    target[..length].to_vec()
+                })
+            });
+        let documents: Vec<_> = documents.collect();
+        assert_eq!(documents[0], documents[1], "{key:?} of {tree:?}");
         let mut out = b"earlier".to_vec();
         if let Some((text, length)) = with.1.text_of_key(known, &header, key, &mut out) {
             let mut expected = Vec::new();

@@ -3,7 +3,7 @@
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 use pgshrink_zson::Error;
-use pgshrink_zson::shapes::{Step, Type, Value};
+use pgshrink_zson::shapes::{Type, Value};
 
 use super::call::scalar;
 use super::document::{Document, Element};
@@ -32,7 +32,7 @@ unsafe fn contains(zson: Datum, jsonb: Datum) -> Result<bool, Elsewhere> {
             }
             for pair in 0..wanted.count() {
                 let Element::String(key) = wanted.at(2 * pair) else { return Ok(false) };
-                let found = path.view().next(root, Step::Key(key))?;
+                let found = path.key_of_document(key)?;
                 let is_held = match found {
                     Some(value) => {
                         holds(path, value, wanted.at(2 * pair + 1), wanted.bytes_at(2 * pair + 1))?

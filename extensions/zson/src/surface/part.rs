@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
-use pgshrink_zson::datum::{BLOCK_BYTES, Method, Stored, method_and_dictionary, parse, parse_shapes};
+use pgshrink_zson::datum::{BLOCK_BYTES, Header, Method, Stored, method_and_dictionary, parse, parse_shapes};
 use pgshrink_zson::shapes::{Step, Text, Type, Value, View};
 use pgshrink_zson::{Error, Sliced, memory};
 
@@ -47,9 +47,6 @@ pub(super) enum Part {
 pg_function! {
     fn zson_object_field(fcinfo) {
         let key = sys::arg(fcinfo, 1);
-        if has_key(sys::arg(fcinfo, 0), key) == Some(false) {
-            return sys::null(fcinfo);
-        }
         let whole = || document(fcinfo, [0], builtin::jsonb_object_field);
         by_path(fcinfo, Wanted::Jsonb, |path| path.key(key), whole)
     }
@@ -76,26 +73,17 @@ pg_function! {
     }
     fn zson_extract_path(fcinfo) {
         let texts = Texts::of(sys::arg(fcinfo, 1));
-        if leads_nowhere(sys::arg(fcinfo, 0), &texts) {
-            return sys::null(fcinfo);
-        }
         let whole = || document(fcinfo, [0], builtin::jsonb_extract_path);
         by_path(fcinfo, Wanted::Jsonb, |path| path.texts(&texts), whole)
     }
     fn zson_extract_path_text(fcinfo) {
         let texts = Texts::of(sys::arg(fcinfo, 1));
-        if leads_nowhere(sys::arg(fcinfo, 0), &texts) {
-            return sys::null(fcinfo);
-        }
         let whole = || scalar(fcinfo, [0], builtin::jsonb_extract_path_text);
         by_path(fcinfo, Wanted::Text, |path| path.texts(&texts), whole)
     }
     fn zson_exists(fcinfo) {
         let key = sys::arg(fcinfo, 1);
-        match has_key(sys::arg(fcinfo, 0), key) {
-            Some(found) => Datum::from(found),
-            None => whether(fcinfo, |path| with_bytes(key, |key| path.has(key)), builtin::jsonb_exists),
-        }
+        whether(fcinfo, |path| with_bytes(key, |key| path.has(key)), builtin::jsonb_exists)
     }
     fn zson_exists_any(fcinfo) {
         let keys = sys::arg(fcinfo, 1);
@@ -135,7 +123,14 @@ impl<'a> Path<'a> {
     /// `key` is a text.
     unsafe fn key(&self, key: Datum) -> Result<Option<Value<'a>>, Error> {
         // SAFETY: by the caller.
-        unsafe { with_bytes(key, |key| self.view.next(self.view.root()?, Step::Key(key))) }
+        unsafe { with_bytes(key, |key| self.key_of_document(key)) }
+    }
+
+    /// The value of a key of the document.
+    #[inline]
+    pub(super) fn key_of_document(&self, key: &[u8]) -> Result<Option<Value<'a>>, Error> {
+        // SAFETY: the server is not called below.
+        self.view.key(unsafe { &mut backend().known }, key)
     }
 
     fn index(&self, index: Datum) -> Result<Option<Value<'a>>, Error> {
@@ -154,15 +149,15 @@ impl<'a> Path<'a> {
         if path.has_null() {
             return Ok(None);
         }
-        let mut value = self.view.root()?;
+        let mut value = None;
         for text in path.iter() {
             // SAFETY: an element of an array of texts.
             match unsafe { with_bytes(text, |text| self.text_step(value, text)) }? {
-                Some(found) => value = found,
                 None => return Ok(None),
+                found => value = found,
             }
         }
-        Ok(Some(value))
+        value.map_or_else(|| self.root(), Ok).map(Some)
     }
 
     /// The document's values.
@@ -175,12 +170,18 @@ impl<'a> Path<'a> {
         self.view.root()
     }
 
-    /// One step on, by a key or by an index, as the value demands.
-    pub(super) fn text_step(&self, value: Value<'a>, text: &[u8]) -> Result<Option<Value<'a>>, Error> {
-        match self.view.type_of(value)? {
-            Type::Object => self.view.next(value, Step::Key(text)),
+    /// One step on, by a key or by an index, as the value demands. The first one has no value before it, and is of the document.
+    pub(super) fn text_step(
+        &self,
+        value: Option<Value<'a>>,
+        text: &[u8],
+    ) -> Result<Option<Value<'a>>, Error> {
+        let from = value.map_or_else(|| self.root(), Ok)?;
+        match self.view.type_of(from)? {
+            Type::Object if value.is_none() => self.key_of_document(text),
+            Type::Object => self.view.next(from, Step::Key(text)),
             Type::Array => match index_of(text) {
-                Some(index) => self.view.next(value, Step::Index(index)),
+                Some(index) => self.view.next(from, Step::Index(index)),
                 None => Ok(None),
             },
             _ => Ok(None),
@@ -188,7 +189,12 @@ impl<'a> Path<'a> {
     }
 
     /// The same by a number.
-    pub(super) fn index_step(&self, value: Value<'a>, index: i32) -> Result<Option<Value<'a>>, Error> {
+    pub(super) fn index_step(
+        &self,
+        value: Option<Value<'a>>,
+        index: i32,
+    ) -> Result<Option<Value<'a>>, Error> {
+        let value = value.map_or_else(|| self.root(), Ok)?;
         match self.view.type_of(value)? {
             Type::Object => self.view.next(value, Step::Key(index.to_string().as_bytes())),
             Type::Array => self.view.next(value, Step::Index(index.into())),
@@ -197,6 +203,9 @@ impl<'a> Path<'a> {
     }
 
     fn has(&self, key: &[u8]) -> Result<bool, Error> {
+        if self.view.type_of(self.root()?)? == Type::Object {
+            return Ok(self.key_of_document(key)?.is_some());
+        }
         // SAFETY: the server is not called below.
         let part = unsafe { &mut backend().part };
         self.view.has(key, part)
@@ -240,30 +249,6 @@ unsafe fn text_of_key(zson: Datum, key: Datum) -> Option<Part> {
     }
 }
 
-/// Whether there is a key, as [`text_of_key`].
-///
-/// # Safety
-/// As for [`text_of_key`].
-#[inline]
-unsafe fn has_key(zson: Datum, key: Datum) -> Option<bool> {
-    // SAFETY: as above.
-    unsafe {
-        let (zson, key) = (sys::bytes_here(zson)?, sys::bytes_here(key)?);
-        let header = parse_shapes(zson)?;
-        reader(header.dictionary()?).has_key(&mut backend().known, &header, key)
-    }
-}
-
-/// Whether an object that is here has not even the first key of a path.
-///
-/// # Safety
-/// `zson` is one.
-#[inline]
-unsafe fn leads_nowhere(zson: Datum, path: &Texts) -> bool {
-    // SAFETY: by the caller; an element is a text.
-    unsafe { path.iter().next().is_some_and(|first| has_key(zson, first) == Some(false)) }
-}
-
 /// The document is not stored by its shape.
 pub(super) struct Elsewhere;
 
@@ -279,22 +264,35 @@ pub(super) unsafe fn looked<R>(
 ) -> Result<R, Elsewhere> {
     // SAFETY: by the caller; the dictionary is used before the server looks anything up.
     unsafe {
+        if let Some(header) = sys::bytes_here(zson).and_then(parse_shapes) {
+            return looked_in(&header, look);
+        }
         if let Some(len) = sys::out_of_line_len(zson).filter(|len| *len >= SLICED_LEN_MIN) {
             return looked_by_slices(zson, len, look);
         }
-        with_bytes(zson, |bytes| {
-            let Ok(Stored::Current(header)) = parse(bytes) else { return Err(Elsewhere) };
-            let Some(id) = header.dictionary().filter(|_| header.method() == Method::Shapes) else {
-                return Err(Elsewhere);
-            };
-            let found = match reader(id).view(&header) {
-                Ok(Some(view)) => look(&Path { view }),
-                Ok(None) => return Err(Elsewhere),
-                Err(error) => Err(error),
-            };
-            Ok(found.unwrap_or_else(|error| raise_core(&error)))
+        with_bytes(zson, |bytes| match parse(bytes) {
+            Ok(Stored::Current(header)) => looked_in(&header, look),
+            _ => Err(Elsewhere),
         })
     }
+}
+
+/// The same in a datum that is here.
+#[inline]
+unsafe fn looked_in<R>(
+    header: &Header<'_>,
+    look: impl for<'a> Fn(&Path<'a>) -> Result<R, Error>,
+) -> Result<R, Elsewhere> {
+    let Some(id) = header.dictionary().filter(|_| header.method() == Method::Shapes) else {
+        return Err(Elsewhere);
+    };
+    // SAFETY: by the caller.
+    let found = match unsafe { reader(id) }.view(header) {
+        Ok(Some(view)) => look(&Path { view }),
+        Ok(None) => return Err(Elsewhere),
+        Err(error) => Err(error),
+    };
+    Ok(found.unwrap_or_else(|error| raise_core(&error)))
 }
 
 /// Datums of so many bytes are fetched slice by slice: more than the first slice has.

@@ -130,7 +130,7 @@ unsafe fn follow<'a>(state: *mut SubscriptingRefState, path: &Path<'a>) -> Resul
     // SAFETY: by the caller; there are as many types as subscripts.
     unsafe {
         let workspace = &*(*state).workspace.cast::<Workspace>();
-        let mut value = path.root()?;
+        let mut value = None;
         for at in 0..usize::try_from((*state).numupper).unwrap_or(0) {
             let index = *(*state).upperindex.add(at);
             let found = if *workspace.types.add(at) == pg_sys::INT4OID {
@@ -139,11 +139,11 @@ unsafe fn follow<'a>(state: *mut SubscriptingRefState, path: &Path<'a>) -> Resul
                 with_bytes(index, |text| path.text_step(value, text))?
             };
             match found {
-                Some(found) => value = found,
                 None => return Ok(None),
+                found => value = found,
             }
         }
-        Ok(Some(value))
+        value.map_or_else(|| path.root(), Ok).map(Some)
     }
 }
 

@@ -4,6 +4,7 @@
 //! - a document: it comes back, by its shape or otherwise
 #![no_main]
 
+use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +12,7 @@ use pgshrink_codec::Dictionary;
 use pgshrink_zson::datum::{BLOCK_BYTES, Header, OVERHEAD_BYTES_MAX, Stored, parse};
 use pgshrink_zson::shapes::{Known, Scratch, Step, Text, Type, Value, View};
 use pgshrink_zson::{
-    Codec, Decoder, DictionaryId, Encoder, Error, ReadingDictionary, Sliced, WritingDictionary,
+    Codec, Decoder, DictionaryId, Earlier, Encoder, Error, ReadingDictionary, Sliced, WritingDictionary,
 };
 use twox_hash::XxHash3_64;
 
@@ -83,6 +84,22 @@ impl Both {
             look(&view, root, &mut back, &mut LOOKS_MAX.clone()).unwrap();
             self.keys(&datum, &view);
         }
+        DOCUMENTS.iter().for_each(|update| self.updates(update, &datum, document));
+    }
+
+    /// A document that is written after another one comes back, whatever it takes over from that.
+    fn updates(&self, update: &[u8], datum: &[u8], document: &[u8]) {
+        let (earlier, mut out) = (Earlier { datum, document }, Vec::new());
+        let choice = self.writing.choice();
+        Encoder::new()
+            .encode_after(choice, Some(&self.writing), (update, Some(earlier)), &mut out, &mut || {
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        let header = header(&out);
+        let mut back = vec![0x5a; header.raw_len()];
+        Decoder::new().decode(&header, Some(&self.reading), &mut back).unwrap();
+        assert!(back == update);
     }
 
     /// What is found in fewer steps is what the view finds, unless it looks at damage that these steps pass by.
@@ -153,6 +170,8 @@ impl Both {
             if Decoder::new().decode(&header(&datum), Some(&self.reading), &mut decoded).is_ok() {
                 assert_eq!(found, Ok(size));
                 assert!(decoded == document[..size]);
+                self.updates(&decoded, &datum, &decoded);
+                DOCUMENTS.iter().for_each(|update| self.updates(update, &datum, &decoded));
             }
         }
     }

@@ -41,13 +41,16 @@ pub struct ConnectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub policy: PolicyArgs,
-    /// TLS to the server: disable, allow, prefer, require, verify-ca or verify-full [default: prefer]
+    /// TLS to the target: disable, allow, prefer, require, verify-ca or verify-full [default: prefer]
+    ///
+    /// prefer uses TLS if the other end has it, but checks no certificate. The default is verify-full if --sslrootcert
+    /// is `system`. A Unix socket never uses TLS. The same holds for [[target]] in a file.
     #[arg(long, value_name = "MODE", env = "PGSHRINK_SSLMODE", help_heading = "Server")]
     pub sslmode: Option<String>,
-    /// CA certificates (PEM) that may sign the server's certificate, or `system`
+    /// CA certificates (PEM) that may sign the target's certificate, or `system` [default for verify-full: system]
     #[arg(long, value_name = "FILE", env = "PGSHRINK_SSLROOTCERT", help_heading = "Server")]
     pub sslrootcert: Option<String>,
-    /// Certificate (PEM) to present to the server
+    /// Certificate (PEM) to present to the target
     #[arg(long, value_name = "FILE", env = "PGSHRINK_SSLCERT", help_heading = "Server")]
     pub sslcert: Option<String>,
     /// Private key (PEM) of the certificate

@@ -39,6 +39,7 @@ mod cfs_kills;
 mod cfs_refusals;
 mod cfs_trees;
 mod config;
+mod config_alike;
 mod decode;
 mod install;
 mod names;

@@ -177,7 +177,8 @@ fn listen_tls(args: &SocketArgs, tls: &mut Option<ListenTlsConfig>) -> Result<()
     }
     put(&mut tls.require_client_cert, &args.tls_require_client_cert);
     put(&mut tls.required, &args.tls_required);
-    if tls.require_client_cert && tls.client_ca.is_none() {
+    // Of the file alone, the gateway's own check tells it with the line.
+    if args.tls_require_client_cert == Some(true) && tls.client_ca.is_none() {
         return Err(Error::Incomplete { flag: "--tls-require-client-cert", other: "--tls-client-ca" });
     }
     Ok(())

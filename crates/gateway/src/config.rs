@@ -6,14 +6,16 @@
 
 mod check;
 mod limits;
+mod listening;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 pub use check::Network;
-pub(crate) use check::{is_loopback, split_host_port, unix_mode};
+pub(crate) use check::is_loopback;
 pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig, WindowSetting};
+pub(crate) use listening::{check_addresses, split_host_port, unix_mode};
 
 /// The gateway: listens beside a server, serves both dialects.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]

@@ -40,6 +40,7 @@ mod cfs_refusals;
 mod cfs_trees;
 mod config;
 mod config_alike;
+mod config_check;
 mod decode;
 mod install;
 mod names;

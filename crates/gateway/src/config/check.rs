@@ -8,9 +8,10 @@ use pgshrink_codec::AlgorithmList;
 use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
 use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy, WindowLog};
 
+use super::listening::{check_addresses, check_listen, check_machine, check_metrics, split_host_port};
 use super::{
     ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, ServerConfig, SslMode, SslNegotiation,
-    TargetConfig, TcpConfig, TimeoutsConfig, UnixSocketConfig, WindowSetting,
+    TargetConfig, TcpConfig, TimeoutsConfig, WindowSetting,
 };
 use crate::admin::Access;
 use crate::error::Error;
@@ -32,19 +33,20 @@ impl GatewayConfig {
 
     /// The same, every fault.
     fn faults(&self) -> Vec<Error> {
-        let mut checks =
-            vec![check_listen(&self.listen, self.unix_socket.as_ref()), self.allowed().map(drop)];
+        let mut checks: Vec<_> =
+            check_listen(&self.listen, self.unix_socket.as_ref()).into_iter().map(Err).collect();
+        checks.push(self.allowed().map(drop));
         if self.servers.is_empty() {
             checks.push(Err(Error::config("server", "no server is configured: name at least one host")));
         }
         for (index, server) in self.servers.iter().enumerate() {
             let number = |error| numbered(error, index, self.servers.len());
-            checks.extend(self.check_server(server).into_iter().map(|check| check.map_err(number)));
+            checks.extend(self.check_server(server).into_iter().map(number).map(Err));
         }
         checks.extend(self.trusted_proxies.iter().map(|proxy| proxy.parse::<Network>().map(drop)));
         checks.push(check_metrics(self.metrics_listen.as_deref()));
         checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.threads));
-        checks.push(self.policy.to_policy().map(drop));
+        checks.extend(self.policy.problems().into_iter().map(Err));
         checks.extend(self.check_observe());
         checks.into_iter().filter_map(Result::err).collect()
     }
@@ -77,22 +79,17 @@ impl GatewayConfig {
         idle.then(|| text.to_owned()).into_iter().collect()
     }
 
-    fn check_server(&self, server: &ServerConfig) -> Vec<Result<(), Error>> {
-        let mut checks = vec![check_target("server", &server.target)];
+    fn check_server(&self, server: &ServerConfig) -> Vec<Error> {
+        let mut found = check_target("server", &server.target);
         // What a route has from the gateway is checked once, as the gateway's.
         if server.libpq_compression.is_some() {
-            checks.push(self.allowed_of(server).map(drop));
+            found.extend(self.allowed_of(server).err());
         }
-        if self.policy.to_policy().is_ok() {
-            checks.push(self.policy_of(server).map(drop));
-        } else {
-            let rest = Self { policy: PolicyConfig::default(), ..self.clone() };
-            checks.push(rest.policy_of(server).map(drop));
-        }
+        found.extend(self.check_policy(server).1);
         if let Some(version) = server.send_proxy.filter(|v| !(1..=2).contains(v)) {
-            checks.push(Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2"))));
+            found.push(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2")));
         }
-        checks
+        found
     }
 
     /// Everything that a start would refuse, from the settings themselves and the files they name. Opens no socket.
@@ -102,6 +99,9 @@ impl GatewayConfig {
         found.extend(Access::load(&self.admin).err());
         found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
         found.extend(self.observe_path().filter(|_| self.observe).and_then(crate::observe::file_problem));
+        let (metrics, unix) = (self.metrics_listen.as_deref(), self.unix_socket.as_ref());
+        found.extend(check_machine(&self.listen, metrics, unix));
+        found.extend(check_addresses(&self.listen, metrics));
         let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
         found.extend(self.own_servers(&listening));
         found
@@ -130,21 +130,35 @@ impl GatewayConfig {
 
     /// `[policy]` with what a server's route has of its own.
     pub(crate) fn policy_of(&self, server: &ServerConfig) -> Result<PolicyConfig, Error> {
-        let fault = |reason: String| Error::config("server.policy", reason.trim().to_owned());
-        let mut table = toml::Table::try_from(&self.policy).map_err(|error| fault(error.to_string()))?;
+        let (policy, found) = self.check_policy(server);
+        found.into_iter().next().map_or(Ok(policy), Err)
+    }
+
+    /// The same, with every fault of the route's own settings.
+    fn check_policy(&self, server: &ServerConfig) -> (PolicyConfig, Vec<Error>) {
+        let mut policy = self.policy.clone();
+        let mut found = Vec::new();
         // Key by key, because the error itself names no key.
         for (key, value) in &server.policy {
-            table.insert(key.clone(), value.clone());
-            let read: Result<PolicyConfig, toml::de::Error> = table.clone().try_into();
-            read.map_err(|error| Error::config(format!("server.policy.{key}"), error.message().trim()))?;
+            let merged =
+                toml::Table::try_from(&policy).map_err(|error| error.to_string()).and_then(|mut table| {
+                    table.insert(key.clone(), value.clone());
+                    table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+                });
+            match merged {
+                Ok(merged) => policy = merged,
+                Err(reason) => found.push(Error::config(format!("server.policy.{key}"), reason.trim())),
+            }
         }
-        let policy: PolicyConfig =
-            table.try_into().map_err(|error: toml::de::Error| fault(error.message().into()))?;
-        match policy.to_policy() {
-            Ok(_) => Ok(policy),
-            Err(_) if server.policy.is_empty() => Ok(policy),
-            Err(error) => Err(fault(error.to_string())),
-        }
+        let is_own =
+            |item: &str| item.strip_prefix("policy.").is_some_and(|key| server.policy.contains_key(key));
+        found.extend(policy.problems().into_iter().filter_map(|error| match error {
+            Error::Config { item, reason } if is_own(&item) => {
+                Some(Error::config(format!("server.{item}"), reason))
+            }
+            _ => None,
+        }));
+        (policy, found)
     }
 
     /// [`libpq_compression`](Self::libpq_compression) as a list.
@@ -161,7 +175,8 @@ impl ConnectorConfig {
 
     /// The same, every fault.
     fn faults(&self) -> Vec<Error> {
-        let mut checks = vec![check_listen(&self.listen, self.unix_socket.as_ref())];
+        let mut checks: Vec<_> =
+            check_listen(&self.listen, self.unix_socket.as_ref()).into_iter().map(Err).collect();
         checks.push(match self.asked() {
             Ok(list) if self.required && list.is_empty() => {
                 Err(Error::config("required", "compression is required, but the compression list is empty"))
@@ -172,13 +187,13 @@ impl ConnectorConfig {
         if self.targets.is_empty() {
             checks.push(Err(Error::config("target", "no target is configured: name at least one host")));
         }
-        let target = |(index, target): (usize, &TargetConfig)| {
-            check_target("target", target).map_err(|error| numbered(error, index, self.targets.len()))
-        };
-        checks.extend(self.targets.iter().enumerate().map(target));
+        for (index, target) in self.targets.iter().enumerate() {
+            let number = |error| numbered(error, index, self.targets.len());
+            checks.extend(check_target("target", target).into_iter().map(number).map(Err));
+        }
         checks.push(check_metrics(self.metrics_listen.as_deref()));
         checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.threads));
-        checks.push(self.policy.to_policy().map(drop));
+        checks.extend(self.policy.problems().into_iter().map(Err));
         checks.into_iter().filter_map(Result::err).collect()
     }
 
@@ -188,6 +203,9 @@ impl ConnectorConfig {
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.targets.iter().flat_map(TargetTls::problems));
+        let (metrics, unix) = (self.metrics_listen.as_deref(), self.unix_socket.as_ref());
+        found.extend(check_machine(&self.listen, metrics, unix));
+        found.extend(check_addresses(&self.listen, metrics));
         let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
         found.extend(self.own_targets(&listening));
         found
@@ -235,46 +253,63 @@ impl ConnectorConfig {
 impl PolicyConfig {
     /// As the engine wants it.
     pub fn to_policy(&self) -> Result<Policy, Error> {
-        let context = match self.context.as_str() {
-            "preserved" => ContextMode::Preserved,
-            "per-transaction" => ContextMode::PerTransaction,
-            "per-frame" => ContextMode::PerFrame,
-            other => {
-                return Err(Error::config(
-                    "policy.context",
-                    format!("'{other}': allowed are preserved, per-transaction and per-frame"),
-                ));
-            }
-        };
-        let types = if self.message_types.is_empty() {
-            MessageTypes::All
-        } else if self.message_types.bytes().all(|b| b.is_ascii_graphic()) {
-            MessageTypes::Only(self.message_types.bytes().collect())
-        } else {
-            return Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"));
-        };
-        check_range("policy.min_group_size", self.min_group_size as u64, 0, 1 << 20)?;
-        check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20)?;
-        let window_log = match &self.window_log {
-            WindowSetting::Log(log) => {
-                check_range("policy.window_log", (*log).into(), 10, 23)?;
-                WindowLog::Fixed(*log)
-            }
-            WindowSetting::Word(word) if word == super::limits::WINDOW_AUTO => WindowLog::Auto,
-            WindowSetting::Word(word) => {
-                return Err(Error::config(
-                    "policy.window_log",
-                    format!("'{word}': allowed are auto and 10 to 23"),
-                ));
-            }
-        };
+        if let Some(error) = self.problems().into_iter().next() {
+            return Err(error);
+        }
         Ok(Policy {
-            types,
+            types: self.types()?,
             group_size_min: self.min_group_size,
             frame_size: self.frame_size,
-            context,
-            window_log,
+            context: self.context_mode()?,
+            window_log: self.window()?,
         })
+    }
+
+    /// Everything that [`to_policy`](Self::to_policy) would refuse.
+    fn problems(&self) -> Vec<Error> {
+        let checks = [
+            self.context_mode().map(drop),
+            self.types().map(drop),
+            check_range("policy.min_group_size", self.min_group_size as u64, 0, 1 << 20),
+            check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20),
+            self.window().map(drop),
+        ];
+        checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn context_mode(&self) -> Result<ContextMode, Error> {
+        match self.context.as_str() {
+            "preserved" => Ok(ContextMode::Preserved),
+            "per-transaction" => Ok(ContextMode::PerTransaction),
+            "per-frame" => Ok(ContextMode::PerFrame),
+            other => Err(Error::config(
+                "policy.context",
+                format!("'{other}': allowed are preserved, per-transaction and per-frame"),
+            )),
+        }
+    }
+
+    fn types(&self) -> Result<MessageTypes, Error> {
+        if self.message_types.is_empty() {
+            Ok(MessageTypes::All)
+        } else if self.message_types.bytes().all(|b| b.is_ascii_graphic()) {
+            Ok(MessageTypes::Only(self.message_types.bytes().collect()))
+        } else {
+            Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"))
+        }
+    }
+
+    fn window(&self) -> Result<WindowLog, Error> {
+        match &self.window_log {
+            WindowSetting::Log(log) => {
+                check_range("policy.window_log", (*log).into(), 10, 23)?;
+                Ok(WindowLog::Fixed(*log))
+            }
+            WindowSetting::Word(word) if word == super::limits::WINDOW_AUTO => Ok(WindowLog::Auto),
+            WindowSetting::Word(word) => {
+                Err(Error::config("policy.window_log", format!("'{word}': allowed are auto and 10 to 23")))
+            }
+        }
     }
 }
 
@@ -296,46 +331,7 @@ fn parse_list(item: &str, text: &str) -> Result<AlgorithmList, Error> {
     AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|e| Error::config(item, e.to_string()))
 }
 
-fn check_listen(listen: &[String], unix: Option<&UnixSocketConfig>) -> Result<(), Error> {
-    if listen.is_empty() && unix.is_none() {
-        return Err(Error::config("listen", "nothing to listen on: give an address such as 127.0.0.1:6432"));
-    }
-    for address in listen.iter().filter(|a| *a != crate::listen::SYSTEMD) {
-        split_host_port(address)
-            .map_err(|reason| Error::config("listen", format!("'{address}': {reason}")))?;
-    }
-    if let Some(unix) = unix {
-        check_socket_path("unix_socket", &unix.path())?;
-        unix_mode(unix)?;
-    }
-    Ok(())
-}
-
-fn check_metrics(address: Option<&str>) -> Result<(), Error> {
-    let fault =
-        |reason| Error::config("metrics_listen", format!("'{}': {reason}", address.unwrap_or_default()));
-    address.map_or(Ok(()), |a| split_host_port(a).map(|_| ()).map_err(fault))
-}
-
-/// Permissions as a number.
-pub(crate) fn unix_mode(unix: &UnixSocketConfig) -> Result<u32, Error> {
-    u32::from_str_radix(&unix.mode, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
-        Error::config("unix_socket.mode", format!("'{}': expected octal such as 0777", unix.mode))
-    })
-}
-
-/// `host:port` or `[v6]:port`; `*` or nothing is any address, a port of 0 lets the kernel choose.
-pub(crate) fn split_host_port(address: &str) -> Result<(String, u16), String> {
-    let (host, port) = address.rsplit_once(':').ok_or("expected host:port")?;
-    let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    if bare.len() == host.len() && host.contains(':') {
-        return Err("write an IPv6 address in brackets".into());
-    }
-    Ok((if bare.is_empty() { "*" } else { bare }.to_string(), port))
-}
-
-fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
+pub(super) fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
     let size = path.as_os_str().len();
     if size >= SUN_PATH_MAX {
         return Err(Error::config(
@@ -346,37 +342,33 @@ fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_target(item: &str, target: &TargetConfig) -> Result<(), Error> {
+fn check_target(item: &str, target: &TargetConfig) -> Vec<Error> {
+    let mut found = Vec::new();
+    let mut fault = |key: &str, reason: &str| found.push(Error::config(format!("{item}.{key}"), reason));
     if target.host.is_empty() && target.hostaddr.is_none() {
-        return Err(Error::config(format!("{item}.host"), "must not be empty"));
+        fault("host", "must not be empty");
     }
     if target.port == 0 {
-        return Err(Error::config(format!("{item}.port"), "0: allowed are 1 to 65535"));
-    }
-    if let Some(path) = target.unix_path() {
-        check_socket_path(&format!("{item}.host"), &path)?;
+        fault("port", "0: allowed are 1 to 65535");
     }
     let tls = &target.tls;
     if tls.sslnegotiation == SslNegotiation::Direct && tls.sslmode < SslMode::Require {
-        return Err(Error::config(
-            format!("{item}.sslnegotiation"),
-            "direct needs sslmode require, verify-ca or verify-full",
-        ));
+        fault("sslnegotiation", "direct needs sslmode require, verify-ca or verify-full");
     }
     let system = tls.sslrootcert.as_deref() == Some(Path::new(crate::tls::SYSTEM_ROOTS));
     if system && tls.sslmode != SslMode::VerifyFull {
-        return Err(Error::config(format!("{item}.sslrootcert"), "system needs sslmode=verify-full"));
+        fault("sslrootcert", "system needs sslmode=verify-full");
     }
     if tls.sslmode == SslMode::VerifyCa && tls.sslrootcert.is_none() {
-        return Err(Error::config(
-            format!("{item}.sslrootcert"),
-            "sslmode=verify-ca needs root certificates",
-        ));
+        fault("sslrootcert", "sslmode=verify-ca needs root certificates");
     }
     if tls.sslcert.is_some() != tls.sslkey.is_some() {
-        return Err(Error::config(format!("{item}.sslcert"), "sslcert and sslkey must be given together"));
+        fault("sslcert", "sslcert and sslkey must be given together");
     }
-    Ok(())
+    if let Some(path) = target.unix_path() {
+        found.extend(check_socket_path(&format!("{item}.host"), &path).err());
+    }
+    found
 }
 
 /// `MAX_TCP_KEEPIDLE` and `MAX_TCP_KEEPINTVL`, `MAX_TCP_KEEPCNT`.
@@ -544,7 +536,11 @@ mod tests {
         config.policy.context = "x".into();
         config.limits.max_clients = 0;
         config.servers[0].libpq_compression = Some("lz5".into());
-        config.servers[0].policy = "window_log = 99".parse().unwrap();
+        config.policy.frame_size = 1;
+        config.servers[0].policy = "window_log = 99\nframe_size = 2\npack_rows = 1".parse().unwrap();
+        config.servers[0].target.port = 0;
+        config.servers[0].target.tls.sslcert = Some("/nonexistent/client.crt".into());
+        config.listen = vec!["a".into(), "b".into()];
         config.admin.password_file = Some("/nonexistent/userlist.txt".into());
         config.tls = Some(crate::config::ListenTlsConfig {
             cert: "/nonexistent/server.crt".into(),
@@ -557,8 +553,15 @@ mod tests {
         for part in [
             "libpq_compression: zstd level 99",
             "server.libpq_compression: ",
-            "server.policy: ",
+            "server.policy.window_log: 99",
+            "server.policy.frame_size: 2",
+            "server.policy.pack_rows: invalid type",
+            "server.port: 0",
+            "server.sslcert: sslcert and sslkey",
+            "listen: 'a'",
+            "listen: 'b'",
             "policy.context: ",
+            "policy.frame_size: 1:",
             "limits.max_clients: 0",
             "/nonexistent/server.crt",
             "/nonexistent/server.key",

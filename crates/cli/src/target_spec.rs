@@ -25,6 +25,9 @@ fn parse(text: &str, args: &ConnectArgs) -> Result<Vec<TargetConfig>, String> {
         }
         false => settings.extend(host_and_port(text)?),
     }
+    if let Some(right) = with_blanks(text, &settings) {
+        return Err(format!("\"{text}\": settings of a target are separated by blanks: {right}"));
+    }
     roots(&mut settings)?;
     // A service is told everything explicitly: no home directory, no environment of whoever starts it.
     let around = Surroundings { env: Default::default(), home: None, files: &Disk };
@@ -44,6 +47,12 @@ fn flags(args: &ConnectArgs) -> Vec<Setting> {
     ];
     let given = given.into_iter().filter_map(|(keyword, value)| Some((keyword, value.as_ref()?)));
     given.map(|(keyword, value)| setting(keyword, value)).collect()
+}
+
+/// The right form of what is written with commas, as a server of a gateway is: `host=a,port=6432` would be two hosts.
+fn with_blanks(text: &str, settings: &[Setting]) -> Option<String> {
+    let host = settings.iter().find(|setting| setting.keyword == b"host")?;
+    (!host.value.starts_with(b"/") && host.value.contains(&b'=')).then(|| text.replace(',', " "))
 }
 
 /// The certificates to verify with, if they are not named: those of the system, as for a target in a file. libpq looks

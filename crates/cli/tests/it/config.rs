@@ -270,6 +270,10 @@ fn mistakes_in_a_server_name_the_setting_and_what_is_allowed() {
             "host=a,sslmode=on",
             "--server: \"sslmode=on\": unknown variant `on`, expected one of `disable`, `allow`",
         ),
+        (
+            "x:host=a port=5432, user=b",
+            "--server: \"host=a port=5432\": settings are separated by commas: x:host=a,port=5432,user=b",
+        ),
         ("host=a,hostaddr=b", "--server: \"hostaddr=b\": not an IP address"),
     ];
     for (server, message) in table {
@@ -330,6 +334,11 @@ fn targets_may_be_hosts_or_connection_strings() {
     );
     let table = [
         (&["db:x"][..], &[][..], "--target: invalid integer value \"x\" for connection option \"port\""),
+        (
+            &["host=db,port=6432"],
+            &[],
+            "--target: \"host=db,port=6432\": settings of a target are separated by blanks: host=db port=6432",
+        ),
         (&["host=db zzz=1"], &[], "--target: invalid connection option \"zzz\""),
         (
             &["db"],

@@ -348,6 +348,9 @@ fn check_target(item: &str, target: &TargetConfig) -> Vec<Error> {
     if target.host.is_empty() && target.hostaddr.is_none() {
         fault("host", "must not be empty");
     }
+    if target.unix_path().is_none() && target.host.contains(|c: char| c.is_whitespace() || "=,".contains(c)) {
+        fault("host", &format!("'{}' is not a host name", target.host));
+    }
     if target.port == 0 {
         fault("port", "0: allowed are 1 to 65535");
     }
@@ -507,6 +510,10 @@ mod tests {
         assert!(fault(|c| c.servers[0].target.tls.sslmode = SslMode::VerifyCa).contains("sslrootcert"));
         assert!(fault(|c| c.observe_cpu_percent = 0.0).contains("0.01 to 50"));
         assert!(fault(|c| c.observe_cpu_percent = f64::NAN).contains("observe_cpu_percent: NaN"));
+        for host in ["a port=6432", "a,b", "host=a"] {
+            let found = fault(|c| c.servers[0].target.host = host.into());
+            assert_eq!(found, format!("server.host: '{host}' is not a host name"));
+        }
         assert!(fault(|c| c.observe_clients = 0).contains("1 to 1000"));
     }
 

@@ -1,7 +1,7 @@
 //! `pgshrink connect`.
 
 use super::Dialect;
-use super::shared_flags::{LogArgs, PolicyArgs, ServiceArgs, SocketArgs};
+use super::shared_flags::{LogArgs, ObservationArgs, PolicyArgs, ServiceArgs, SocketArgs};
 use clap::Args;
 
 /// Run a local proxy that compresses connections to a gateway.
@@ -62,6 +62,9 @@ pub struct ConnectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub socket: SocketArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub observation: ObservationArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub service: ServiceArgs,

@@ -1,6 +1,6 @@
 //! `pgshrink gateway`.
 
-use super::shared_flags::{LogArgs, PolicyArgs, ServiceArgs, SocketArgs};
+use super::shared_flags::{LogArgs, ObservationArgs, PolicyArgs, ServiceArgs, SocketArgs};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
@@ -55,9 +55,6 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "LIST", env = "PGSHRINK_IGNORE_STARTUP_PARAMETERS", value_delimiter = ',')]
     #[arg(help_heading = "Access")]
     pub ignore_startup_parameters: Vec<String>,
-    /// Address for /metrics (Prometheus) and /healthz; default: none
-    #[arg(long, value_name = "HOST:PORT", env = "PGSHRINK_METRICS_LISTEN", help_heading = "Observation")]
-    pub metrics_listen: Option<String>,
     /// Do not compress; measure what compression would save
     ///
     /// All traffic passes unchanged, even if a client asks for compression. Samples are compressed separately, as set
@@ -75,23 +72,9 @@ pub struct GatewayArgs {
     /// Maximum processor time for measuring, in percent of one processor per worker thread: 0.01 to 50
     #[arg(long, value_name = "PERCENT", env = "PGSHRINK_OBSERVE_CPU_PERCENT", help_heading = "Observation")]
     pub observe_cpu_percent: Option<f64>,
-    /// Database name of the admin console; empty for no console
-    #[arg(long, value_name = "NAME", env = "PGSHRINK_ADMIN_DATABASE", help_heading = "Observation")]
-    pub admin_database: Option<String>,
-    /// Users that may run console commands that change something
-    ///
-    /// Processes of root or of the gateway's own system user may do so over the Unix socket without a password; others
-    /// need an entry in --admin-password-file.
-    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_USERS", value_delimiter = ',')]
-    #[arg(help_heading = "Observation")]
-    pub admin_users: Vec<String>,
-    /// Users with read-only access to the console
-    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_STATS_USERS", value_delimiter = ',')]
-    #[arg(help_heading = "Observation")]
-    pub admin_stats_users: Vec<String>,
-    /// Console users with passwords or SCRAM verifiers, in the format of pgbouncer's userlist.txt
-    #[arg(long, value_name = "FILE", env = "PGSHRINK_ADMIN_PASSWORD_FILE", help_heading = "Observation")]
-    pub admin_password_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub observation: ObservationArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub service: ServiceArgs,

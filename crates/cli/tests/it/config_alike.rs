@@ -47,3 +47,24 @@ fn a_gateways_server_has_no_tls_unless_it_is_set_by_flag_and_by_file() {
     assert_eq!(mode(&["--server=host=db"]), SslMode::Disable);
     assert_eq!(mode(&[&file("[[server]]\nhost = \"db\"\n").flag()]), SslMode::Disable);
 }
+
+#[test]
+fn metrics_and_console_of_a_connector_are_set_by_flag_and_by_file() {
+    let read = |words: &[&str]| {
+        let words = [&["--listen=127.0.0.1:0", "--target=db"][..], words].concat();
+        settings::connector(&connect_args(&words)).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    };
+    let by_flag = read(&[
+        "--metrics-listen=127.0.0.1:1",
+        "--admin-database=console",
+        "--admin-users=ann,bob",
+        "--admin-stats-users=monitor",
+        "--admin-password-file=/x",
+    ]);
+    let text = "metrics_listen = \"127.0.0.1:1\"\n[admin]\ndatabase = \"console\"\nusers = [\"ann\", \"bob\"]\n\
+                stats_users = [\"monitor\"]\npassword_file = \"/x\"\n";
+    assert_eq!(by_flag, read(&[&file(text).flag()]));
+    assert_eq!(by_flag.warnings, [""; 0]);
+    let warnings = read(&["--admin-users=ann"]).warnings;
+    assert_eq!(warnings, ["admin.users has no effect without admin.database: there is no console"]);
+}

@@ -31,17 +31,12 @@ const GATEWAY_FILE_ONLY: [&str; 11] = [
     "tcp-user-timeout-s",
 ];
 /// The same of a connector. `host`, `port`, `hostaddr` and `sslhost` are parts of `--target`.
-const CONNECTOR_FILE_ONLY: [&str; 17] = [
-    "admin-database",
-    "admin-password-file",
-    "admin-stats-users",
+const CONNECTOR_FILE_ONLY: [&str; 12] = [
     "admin-trust-own-user",
-    "admin-users",
     "cancel-timeout-s",
     "host",
     "hostaddr",
     "max-auth-message-size",
-    "metrics-listen",
     "port",
     "sslhost",
     "tcp-backlog",

@@ -7,6 +7,7 @@
 mod check;
 mod limits;
 mod listening;
+mod ranges;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ pub use check::Network;
 pub(crate) use check::is_loopback;
 pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig, WindowSetting};
 pub(crate) use listening::{check_addresses, split_host_port, unix_mode};
+pub use ranges::{RANGES, SettingRange};
 
 /// The gateway: listens beside a server, serves both dialects.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]

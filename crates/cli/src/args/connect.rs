@@ -27,8 +27,9 @@ pub struct ConnectArgs {
     pub target: Vec<String>,
     /// Algorithms to ask for, in order of preference; `off` for none
     ///
-    /// Names: zstd (level 1 to 22, negative ones are faster), lz4 (acceleration 1 to 65537: higher is faster and
-    /// compresses less), zlib (1 to 9).
+    /// Names: zstd (level -131072 to 22, and 0 for 3: negative ones are faster), lz4 (acceleration 1 to 65537, and 0
+    /// for 1: higher is faster and compresses less), zlib (level 1 to 9, and -1 for 6). Without a level: zstd:3, lz4:1,
+    /// zlib:6.
     #[arg(long, value_name = "LIST", env = "PGSHRINK_COMPRESSION", help_heading = "Compression")]
     pub compression: Option<String>,
     /// How to negotiate compression

@@ -28,8 +28,9 @@ pub struct GatewayArgs {
     pub server: Vec<String>,
     /// Algorithms that clients may use, with levels; `off` for none
     ///
-    /// Names: zstd (level 1 to 22, negative ones are faster), lz4 (acceleration 1 to 65537: higher is faster and
-    /// compresses less), zlib (1 to 9). The client's order decides, and the cheaper of the two levels is used.
+    /// Names: zstd (level -131072 to 22, and 0 for 3: negative ones are faster), lz4 (acceleration 1 to 65537, and 0
+    /// for 1: higher is faster and compresses less), zlib (level 1 to 9, and -1 for 6). Without a level: zstd:3, lz4:1,
+    /// zlib:6. The client's order decides, and the cheaper of the two levels is used.
     #[arg(long, value_name = "LIST", env = "PGSHRINK_LIBPQ_COMPRESSION", help_heading = "Compression")]
     pub libpq_compression: Option<String>,
     #[command(flatten)]

@@ -46,6 +46,7 @@ mod install;
 mod names;
 mod observe;
 mod output;
+mod ranges;
 mod rewrite;
 mod run;
 mod service;

@@ -93,4 +93,9 @@ Examples:
     host = \"db.example\"
     port = 6432
     sslmode = \"verify-full\"
-    sslrootcert = \"system\"";
+    sslrootcert = \"system\"
+
+Exit codes:
+  0  ended by a signal or from the console; with --check: the configuration is valid
+  1  with --check: the configuration is invalid
+  2  could not run: invalid arguments or configuration, address in use";

@@ -111,4 +111,9 @@ Examples:
     [policy]
     context = \"preserved\"
     [log]
-    level = \"info\"";
+    level = \"info\"
+
+Exit codes:
+  0  ended by a signal or from the console; with --check: the configuration is valid
+  1  with --check: the configuration is invalid
+  2  could not run: invalid arguments or configuration, address in use";

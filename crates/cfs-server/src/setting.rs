@@ -129,7 +129,7 @@ impl FromStr for Setting {
             Some(level) => {
                 let levels = algorithm.levels();
                 let allowed = match algorithm.has_levels() {
-                    true => format!("Levels of {name} are {} to {}.", levels.min, levels.max),
+                    true => format!("Levels of {name} are {levels}."),
                     false => format!("{name} has no levels."),
                 };
                 let wrong = || SettingError::Level { found: text.into(), allowed: allowed.clone() };

@@ -28,7 +28,7 @@ pub use decode::DecodeArgs;
 pub use end_with_parent::EndWithParentArgs;
 pub use gateway::GatewayArgs;
 pub use run::RunArgs;
-pub use shared_flags::{LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs};
+pub use shared_flags::{LogArgs, LogFormat, LogLevel, ObservationArgs, PolicyArgs, ServiceArgs, SocketArgs};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};

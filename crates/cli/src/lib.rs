@@ -81,7 +81,7 @@ fn gateway(args: &GatewayArgs) -> Result<ExitCode, Error> {
         return Ok(checked(&settings::gateway_problems(args)));
     }
     let settings = settings::gateway(args)?;
-    start_log(&settings);
+    start_log("gateway", &settings);
     let again = args.clone();
     pgshrink_gateway::run_gateway(settings.config, move || reloaded(settings::gateway(&again)))?;
     Ok(ExitCode::SUCCESS)
@@ -92,30 +92,31 @@ fn connect(args: &ConnectArgs) -> Result<ExitCode, Error> {
         return Ok(checked(&settings::connector_problems(args)));
     }
     let settings = settings::connector(args)?;
-    start_log(&settings);
+    start_log("connect", &settings);
     let again = args.clone();
     pgshrink_gateway::run_connector(settings.config, move || reloaded(settings::connector(&again)))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What a service logs at its start, warnings first.
-fn start_log<T>(settings: &settings::Settings<T>) {
+fn start_log<T>(command: &str, settings: &settings::Settings<T>) {
     log::start(settings.log_level, settings.log_format);
-    let environment = environment::warnings(variables());
+    let environment = environment::warnings(command, variables());
     settings.warnings.iter().chain(&environment).for_each(|warning| tracing::warn!("{warning}"));
 }
 
 /// On standard error, but where the log has it or the output is for a program that no operator starts.
 fn warn_of_environment(command: &Command) {
-    let is_silent = match command {
-        Command::Gateway(args) => !args.service.check,
-        Command::Connect(args) => !args.service.check,
-        Command::Run(args) => args.quiet,
-        Command::EndWithParent(_) | Command::Completions { .. } | Command::Man { .. } => true,
-        _ => false,
+    let (name, is_silent) = match command {
+        Command::Gateway(args) => ("gateway", !args.service.check),
+        Command::Connect(args) => ("connect", !args.service.check),
+        Command::Run(args) => ("run", args.quiet),
+        Command::EndWithParent(_) | Command::Completions { .. } | Command::Man { .. } => ("", true),
+        // Others have their name in their variables.
+        _ => ("", false),
     };
     if !is_silent {
-        environment::warnings(variables())
+        environment::warnings(name, variables())
             .iter()
             .for_each(|warning| eprintln!("pgshrink: warning: {warning}"));
     }

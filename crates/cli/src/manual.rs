@@ -4,8 +4,10 @@
 //! `packaging/`: nothing is written twice.
 
 mod command_page;
+mod exit_status;
 mod roff;
 mod settings_page;
+mod synopsis;
 
 use crate::args;
 use crate::error::Error;

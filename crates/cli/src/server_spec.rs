@@ -19,6 +19,9 @@ pub(crate) fn parse(text: &str) -> Result<ServerConfig, String> {
         let Some((keyword, value)) = setting.split_once('=') else {
             return Err(format!("\"{setting}\": expected KEYWORD=VALUE with one of {KEYWORDS}"));
         };
+        if let Some(right) = with_commas(text, value) {
+            return Err(format!("\"{setting}\": settings are separated by commas: {right}"));
+        }
         set(&mut server, keyword.trim(), value).map_err(|reason| format!("\"{setting}\": {reason}"))?;
     }
     if server.target.host.is_empty() {
@@ -28,6 +31,16 @@ pub(crate) fn parse(text: &str) -> Result<ServerConfig, String> {
         }
     }
     Ok(server)
+}
+
+/// The right form of what is written with blanks, as a connection string is: `host=a port=5432`.
+fn with_commas(text: &str, value: &str) -> Option<String> {
+    let is_setting = |word: &str| {
+        let keyword = word.split_once('=').map(|(keyword, _)| keyword);
+        keyword.is_some_and(|keyword| KEYWORDS.split(", ").any(|known| known == keyword))
+    };
+    let found = value.split_whitespace().skip(1).any(is_setting);
+    found.then(|| text.split([' ', ',']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(","))
 }
 
 fn set(server: &mut ServerConfig, keyword: &str, value: &str) -> Result<(), String> {

@@ -1,14 +1,15 @@
 //! From flags, environment and file to what the gateway crate runs.
 
 use crate::args::{
-    ConnectArgs, GatewayArgs, LogArgs, LogFormat, LogLevel, PolicyArgs, ServiceArgs, SocketArgs,
+    ConnectArgs, GatewayArgs, LogArgs, LogFormat, LogLevel, ObservationArgs, PolicyArgs, ServiceArgs,
+    SocketArgs,
 };
 use crate::config_file::{self, ConfigFile, LogTable};
 use crate::error::Error;
 use crate::server_spec;
 use crate::target_spec;
 use pgshrink_gateway::config::{
-    LimitsConfig, ListenTlsConfig, PolicyConfig, TimeoutsConfig, UnixSocketConfig,
+    AdminConfig, LimitsConfig, ListenTlsConfig, PolicyConfig, TimeoutsConfig, UnixSocketConfig,
 };
 use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
 use serde::Deserialize;
@@ -77,18 +78,10 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     put(&mut config.allow_unchallenged, &args.allow_unchallenged);
     put_list(&mut config.trusted_proxies, &args.trusted_proxies);
     put_list(&mut config.ignore_startup_parameters, &args.ignore_startup_parameters);
-    if args.metrics_listen.is_some() {
-        config.metrics_listen = args.metrics_listen.clone();
-    }
     put(&mut config.observe, &args.observe);
     put(&mut config.observe_file, &args.observe_file);
     put(&mut config.observe_cpu_percent, &args.observe_cpu_percent);
-    put(&mut config.admin.database, &args.admin_database);
-    put_list(&mut config.admin.users, &args.admin_users);
-    put_list(&mut config.admin.stats_users, &args.admin_stats_users);
-    if args.admin_password_file.is_some() {
-        config.admin.password_file = args.admin_password_file.clone();
-    }
+    observation(&args.observation, &mut config.metrics_listen, &mut config.admin);
     policy(&args.policy, &mut config.policy);
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.threads);
     let settings = with_log(config, &args.log, file.as_ref().map(|file| file.log.clone()));
@@ -112,9 +105,12 @@ fn read_connector(args: &ConnectArgs) -> Result<Read<ConnectorConfig>, Error> {
     put(&mut config.compression, &args.compression);
     put(&mut config.dialect, &args.dialect.map(|dialect| dialect.name().to_owned()));
     put(&mut config.required, &args.required);
+    observation(&args.observation, &mut config.metrics_listen, &mut config.admin);
+    let warnings = without_console(&args.observation, &config.admin);
     policy(&args.policy, &mut config.policy);
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.threads);
-    Ok((with_log(config, &args.log, file.as_ref().map(|file| file.log.clone())), file))
+    let settings = with_log(config, &args.log, file.as_ref().map(|file| file.log.clone()));
+    Ok((Settings { warnings, ..settings }, file))
 }
 
 fn file<T: for<'de> Deserialize<'de>>(args: &ServiceArgs) -> Result<Option<ConfigFile<T>>, Error> {
@@ -177,7 +173,8 @@ fn listen_tls(args: &SocketArgs, tls: &mut Option<ListenTlsConfig>) -> Result<()
     }
     put(&mut tls.require_client_cert, &args.tls_require_client_cert);
     put(&mut tls.required, &args.tls_required);
-    if tls.require_client_cert && tls.client_ca.is_none() {
+    // Of the file alone, the gateway's own check tells it with the line.
+    if args.tls_require_client_cert == Some(true) && tls.client_ca.is_none() {
         return Err(Error::Incomplete { flag: "--tls-require-client-cert", other: "--tls-client-ca" });
     }
     Ok(())
@@ -207,6 +204,32 @@ fn default_socket(dir: &Path, listen: &[String]) -> Result<Option<UnixSocketConf
          write to with --unix-socket-directory or [unix_socket], or no directory with --unix-socket-directory=",
         unix.path().display()
     ))
+}
+
+fn observation(args: &ObservationArgs, metrics_listen: &mut Option<String>, admin: &mut AdminConfig) {
+    if args.metrics_listen.is_some() {
+        metrics_listen.clone_from(&args.metrics_listen);
+    }
+    put(&mut admin.database, &args.admin_database);
+    put_list(&mut admin.users, &args.admin_users);
+    put_list(&mut admin.stats_users, &args.admin_stats_users);
+    if args.admin_password_file.is_some() {
+        admin.password_file.clone_from(&args.admin_password_file);
+    }
+}
+
+/// Flags for a console that a connector does not have.
+fn without_console(args: &ObservationArgs, admin: &AdminConfig) -> Vec<String> {
+    let given = [
+        ("admin.users", !args.admin_users.is_empty()),
+        ("admin.stats_users", !args.admin_stats_users.is_empty()),
+        ("admin.password_file", args.admin_password_file.is_some()),
+    ];
+    let idle = given.iter().find(|(_, given)| *given && admin.database.is_empty());
+    let warning = |(name, _): &(&str, bool)| {
+        format!("{name} has no effect without admin.database: there is no console")
+    };
+    idle.map(warning).into_iter().collect()
 }
 
 fn policy(args: &PolicyArgs, config: &mut PolicyConfig) {

@@ -25,6 +25,10 @@ fn parse(text: &str, args: &ConnectArgs) -> Result<Vec<TargetConfig>, String> {
         }
         false => settings.extend(host_and_port(text)?),
     }
+    if let Some(right) = with_blanks(text, &settings) {
+        return Err(format!("\"{text}\": settings of a target are separated by blanks: {right}"));
+    }
+    roots(&mut settings)?;
     // A service is told everything explicitly: no home directory, no environment of whoever starts it.
     let around = Surroundings { env: Default::default(), home: None, files: &Disk };
     let parameters = Parameters::merge(&settings, &around).map_err(|error| error.to_string())?;
@@ -43,6 +47,30 @@ fn flags(args: &ConnectArgs) -> Vec<Setting> {
     ];
     let given = given.into_iter().filter_map(|(keyword, value)| Some((keyword, value.as_ref()?)));
     given.map(|(keyword, value)| setting(keyword, value)).collect()
+}
+
+/// The right form of what is written with commas, as a server of a gateway is: `host=a,port=6432` would be two hosts.
+fn with_blanks(text: &str, settings: &[Setting]) -> Option<String> {
+    let host = settings.iter().find(|setting| setting.keyword == b"host")?;
+    (!host.value.starts_with(b"/") && host.value.contains(&b'=')).then(|| text.replace(',', " "))
+}
+
+/// The certificates to verify with, if they are not named: those of the system, as for a target in a file. libpq looks
+/// into the home directory, and a service has none.
+fn roots(settings: &mut Vec<Setting>) -> Result<(), String> {
+    let last = |keyword: &str| {
+        let setting = settings.iter().rfind(|setting| setting.keyword == keyword.as_bytes());
+        setting.map(|setting| setting.value.as_slice())
+    };
+    match last("sslmode") {
+        _ if last("sslrootcert").is_some() => {}
+        Some(b"verify-full") => settings.push(setting("sslrootcert", "system")),
+        Some(b"verify-ca") => {
+            return Err("sslmode=verify-ca needs root certificates: name them with sslrootcert".to_owned());
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// `host`, `host:port`, `[v6]:port`, `v6`, `/directory` or `/directory:port`.

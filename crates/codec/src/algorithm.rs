@@ -37,6 +37,8 @@ pub struct LevelRange {
     pub max: Level,
     /// What an omitted level means.
     pub default: Level,
+    /// A number that means the default, as it does to the algorithm's library.
+    pub stands_for_default: Level,
 }
 
 /// An algorithm with its level. Prints as `zstd:1`, or as `snappy` where there are no levels.
@@ -81,10 +83,10 @@ impl Algorithm {
     /// The levels there are.
     pub const fn levels(self) -> LevelRange {
         match self {
-            Algorithm::Zstd => LevelRange::new(-131_072, 22, 3),
-            Algorithm::Zlib => LevelRange::new(1, 9, 6),
-            Algorithm::Lz4 => LevelRange::new(1, 65_537, 1),
-            _ => LevelRange::new(0, 0, 0),
+            Algorithm::Zstd => LevelRange::new(-131_072, 22, 3, 0),
+            Algorithm::Zlib => LevelRange::new(1, 9, 6, -1),
+            Algorithm::Lz4 => LevelRange::new(1, 65_537, 1, 0),
+            _ => LevelRange::new(0, 0, 0, 0),
         }
     }
 
@@ -97,12 +99,10 @@ impl Algorithm {
     /// and LZ4's acceleration 0 (which is 1) resolved.
     pub fn level(self, found: i64) -> Result<Level, Error> {
         let allowed = self.levels();
-        match (self, found) {
-            (Algorithm::Zstd | Algorithm::Lz4, 0) | (Algorithm::Zlib, -1) => Ok(allowed.default),
-            _ => match i32::try_from(found).map(Level) {
-                Ok(level) if allowed.contains(level) => Ok(level),
-                _ => Err(Error::Level { algorithm: self, found, allowed }),
-            },
+        match i32::try_from(found).map(Level) {
+            Ok(level) if level == allowed.stands_for_default => Ok(allowed.default),
+            Ok(level) if allowed.contains(level) => Ok(level),
+            _ => Err(Error::Level { algorithm: self, found, allowed }),
         }
     }
 
@@ -116,8 +116,9 @@ impl Algorithm {
 }
 
 impl LevelRange {
-    const fn new(min: i32, max: i32, default: i32) -> Self {
-        LevelRange { min: Level(min), max: Level(max), default: Level(default) }
+    const fn new(min: i32, max: i32, default: i32, stands_for_default: i32) -> Self {
+        let (default, stands_for_default) = (Level(default), Level(stands_for_default));
+        LevelRange { min: Level(min), max: Level(max), default, stands_for_default }
     }
 
     /// Whether `level` is one of them.
@@ -154,7 +155,10 @@ impl fmt::Display for Level {
 
 impl fmt::Display for LevelRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.min, self.max)
+        if self.min == self.max {
+            return write!(f, "{}", self.min);
+        }
+        write!(f, "{} to {}, and {} for {}", self.min, self.max, self.stands_for_default, self.default)
     }
 }
 

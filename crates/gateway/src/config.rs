@@ -6,14 +6,18 @@
 
 mod check;
 mod limits;
+mod listening;
+mod ranges;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 pub use check::Network;
-pub(crate) use check::{is_loopback, split_host_port, unix_mode};
+pub(crate) use check::is_loopback;
 pub use limits::{LimitsConfig, PolicyConfig, TcpConfig, TimeoutsConfig, WindowSetting};
+pub(crate) use listening::{check_addresses, split_host_port, unix_mode};
+pub use ranges::{RANGES, SettingRange};
 
 /// The gateway: listens beside a server, serves both dialects.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -287,7 +291,7 @@ pub struct TargetConfig {
     pub tls: TargetTlsConfig,
 }
 
-/// A [`TargetConfig`] as it stands in a file: one flat table, because serde cannot tell unknown keys from those of a
+/// A connector's [`TargetConfig`] as it stands in a file: one flat table, because serde cannot tell unknown keys from those of a
 /// nested `flatten`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -296,8 +300,7 @@ struct TargetTable {
     #[serde(default = "port_default")]
     port: u16,
     hostaddr: Option<std::net::IpAddr>,
-    #[serde(default)]
-    sslmode: SslMode,
+    sslmode: Option<SslMode>,
     sslrootcert: Option<PathBuf>,
     sslcert: Option<PathBuf>,
     sslkey: Option<PathBuf>,
@@ -319,8 +322,17 @@ impl From<TargetTable> for TargetConfig {
             sslnegotiation,
             sslhost,
         } = table;
-        let tls = TargetTlsConfig { sslmode, sslrootcert, sslcert, sslkey, sslnegotiation, sslhost };
-        Self { host, port, hostaddr, tls }
+        let tls = TargetTlsConfig {
+            sslmode: SslMode::Disable,
+            sslrootcert,
+            sslcert,
+            sslkey,
+            sslnegotiation,
+            sslhost,
+        };
+        let mut target = Self { host, port, hostaddr, tls };
+        target.tls.sslmode = sslmode.unwrap_or_else(|| target.sslmode_default());
+        target
     }
 }
 
@@ -338,6 +350,15 @@ impl TargetConfig {
     pub fn unix_path(&self) -> Option<PathBuf> {
         let is_path = self.hostaddr.is_none() && (self.host.starts_with('/') || self.host.starts_with('@'));
         is_path.then(|| PathBuf::from(&self.host).join(format!(".s.PGSQL.{}", self.port)))
+    }
+
+    /// A connector's `sslmode` if none is configured: libpq's default, so that flags and file mean the same.
+    fn sslmode_default(&self) -> SslMode {
+        match &self.tls.sslrootcert {
+            _ if self.unix_path().is_some() => SslMode::Disable,
+            Some(roots) if roots == Path::new(crate::tls::SYSTEM_ROOTS) => SslMode::VerifyFull,
+            _ => SslMode::Prefer,
+        }
     }
 
     /// For logs and error texts.

@@ -6,7 +6,7 @@ use pgshrink_wire::{MemoryBudget, Role};
 use tokio::sync::mpsc;
 
 use crate::cancel::CancelTable;
-use crate::config::{ConnectorConfig, GatewayConfig};
+use crate::config::{ConnectorConfig, GatewayConfig, check_addresses};
 use crate::error::Error;
 use crate::handshake::connector::Connector;
 use crate::handshake::gateway::Gateway;
@@ -74,6 +74,10 @@ fn gateway_parts(
     let service = Gateway::load(config, &shared)?;
     let config = &service.config;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    check_addresses(&config.listen, config.metrics_listen.as_deref())
+        .into_iter()
+        .next()
+        .map_or(Ok(()), Err)?;
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
     let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
     config.check_servers(&own)?;
@@ -101,6 +105,10 @@ fn connector_parts(
     let shared = shared(Role::Connector, config.limits.max_codec_memory_mib, &orders);
     let service = Connector::load(&config, &shared)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    check_addresses(&config.listen, config.metrics_listen.as_deref())
+        .into_iter()
+        .next()
+        .map_or(Ok(()), Err)?;
     let listeners = bind(&config.listen, config.unix_socket.as_ref(), config.tcp.backlog)?;
     let own: Vec<Address> = listeners.iter().flat_map(Listener::reached_by).collect();
     config.check_targets(&own)?;

@@ -1,7 +1,7 @@
 //! `pgshrink connect`.
 
 use super::Dialect;
-use super::shared_flags::{LogArgs, PolicyArgs, ServiceArgs, SocketArgs};
+use super::shared_flags::{LogArgs, ObservationArgs, PolicyArgs, ServiceArgs, SocketArgs};
 use clap::Args;
 
 /// Run a local proxy that compresses connections to a gateway.
@@ -27,8 +27,9 @@ pub struct ConnectArgs {
     pub target: Vec<String>,
     /// Algorithms to ask for, in order of preference; `off` for none
     ///
-    /// Names: zstd (level 1 to 22, negative ones are faster), lz4 (acceleration 1 to 65537: higher is faster and
-    /// compresses less), zlib (1 to 9).
+    /// Names: zstd (level -131072 to 22, and 0 for 3: negative ones are faster), lz4 (acceleration 1 to 65537, and 0
+    /// for 1: higher is faster and compresses less), zlib (level 1 to 9, and -1 for 6). Without a level: zstd:3, lz4:1,
+    /// zlib:6.
     #[arg(long, value_name = "LIST", env = "PGSHRINK_COMPRESSION", help_heading = "Compression")]
     pub compression: Option<String>,
     /// How to negotiate compression
@@ -41,13 +42,16 @@ pub struct ConnectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub policy: PolicyArgs,
-    /// TLS to the server: disable, allow, prefer, require, verify-ca or verify-full [default: prefer]
+    /// TLS to the target: disable, allow, prefer, require, verify-ca or verify-full [default: prefer]
+    ///
+    /// prefer uses TLS if the other end has it, but checks no certificate. The default is verify-full if --sslrootcert
+    /// is `system`. A Unix socket never uses TLS. The same holds for [[target]] in a file.
     #[arg(long, value_name = "MODE", env = "PGSHRINK_SSLMODE", help_heading = "Server")]
     pub sslmode: Option<String>,
-    /// CA certificates (PEM) that may sign the server's certificate, or `system`
+    /// CA certificates (PEM) that may sign the target's certificate, or `system` [default for verify-full: system]
     #[arg(long, value_name = "FILE", env = "PGSHRINK_SSLROOTCERT", help_heading = "Server")]
     pub sslrootcert: Option<String>,
-    /// Certificate (PEM) to present to the server
+    /// Certificate (PEM) to present to the target
     #[arg(long, value_name = "FILE", env = "PGSHRINK_SSLCERT", help_heading = "Server")]
     pub sslcert: Option<String>,
     /// Private key (PEM) of the certificate
@@ -59,6 +63,9 @@ pub struct ConnectArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub socket: SocketArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub observation: ObservationArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub service: ServiceArgs,
@@ -86,4 +93,9 @@ Examples:
     host = \"db.example\"
     port = 6432
     sslmode = \"verify-full\"
-    sslrootcert = \"system\"";
+    sslrootcert = \"system\"
+
+Exit codes:
+  0  ended by a signal or from the console; with --check: the configuration is valid
+  1  with --check: the configuration is invalid
+  2  could not run: invalid arguments or configuration, address in use";

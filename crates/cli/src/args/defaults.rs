@@ -27,6 +27,8 @@ pub(super) fn state(command: Command) -> Command {
         ("compression", connector.compression),
         ("dialect", connector.dialect.clone()),
         ("required", connector.required.to_string()),
+        ("admin_database", "none".to_owned()),
+        ("admin_users", connector.admin.users.join(",")),
     ]);
     command
         .mut_subcommand("gateway", |command| append(command, of_gateway))

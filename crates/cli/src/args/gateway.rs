@@ -1,6 +1,6 @@
 //! `pgshrink gateway`.
 
-use super::shared_flags::{LogArgs, PolicyArgs, ServiceArgs, SocketArgs};
+use super::shared_flags::{LogArgs, ObservationArgs, PolicyArgs, ServiceArgs, SocketArgs};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
@@ -28,8 +28,9 @@ pub struct GatewayArgs {
     pub server: Vec<String>,
     /// Algorithms that clients may use, with levels; `off` for none
     ///
-    /// Names: zstd (level 1 to 22, negative ones are faster), lz4 (acceleration 1 to 65537: higher is faster and
-    /// compresses less), zlib (1 to 9). The client's order decides, and the cheaper of the two levels is used.
+    /// Names: zstd (level -131072 to 22, and 0 for 3: negative ones are faster), lz4 (acceleration 1 to 65537, and 0
+    /// for 1: higher is faster and compresses less), zlib (level 1 to 9, and -1 for 6). Without a level: zstd:3, lz4:1,
+    /// zlib:6. The client's order decides, and the cheaper of the two levels is used.
     #[arg(long, value_name = "LIST", env = "PGSHRINK_LIBPQ_COMPRESSION", help_heading = "Compression")]
     pub libpq_compression: Option<String>,
     #[command(flatten)]
@@ -55,9 +56,6 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "LIST", env = "PGSHRINK_IGNORE_STARTUP_PARAMETERS", value_delimiter = ',')]
     #[arg(help_heading = "Access")]
     pub ignore_startup_parameters: Vec<String>,
-    /// Address for /metrics (Prometheus) and /healthz; default: none
-    #[arg(long, value_name = "HOST:PORT", env = "PGSHRINK_METRICS_LISTEN", help_heading = "Observation")]
-    pub metrics_listen: Option<String>,
     /// Do not compress; measure what compression would save
     ///
     /// All traffic passes unchanged, even if a client asks for compression. Samples are compressed separately, as set
@@ -75,23 +73,9 @@ pub struct GatewayArgs {
     /// Maximum processor time for measuring, in percent of one processor per worker thread: 0.01 to 50
     #[arg(long, value_name = "PERCENT", env = "PGSHRINK_OBSERVE_CPU_PERCENT", help_heading = "Observation")]
     pub observe_cpu_percent: Option<f64>,
-    /// Database name of the admin console; empty for no console
-    #[arg(long, value_name = "NAME", env = "PGSHRINK_ADMIN_DATABASE", help_heading = "Observation")]
-    pub admin_database: Option<String>,
-    /// Users that may run console commands that change something
-    ///
-    /// Processes of root or of the gateway's own system user may do so over the Unix socket without a password; others
-    /// need an entry in --admin-password-file.
-    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_USERS", value_delimiter = ',')]
-    #[arg(help_heading = "Observation")]
-    pub admin_users: Vec<String>,
-    /// Users with read-only access to the console
-    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_STATS_USERS", value_delimiter = ',')]
-    #[arg(help_heading = "Observation")]
-    pub admin_stats_users: Vec<String>,
-    /// Console users with passwords or SCRAM verifiers, in the format of pgbouncer's userlist.txt
-    #[arg(long, value_name = "FILE", env = "PGSHRINK_ADMIN_PASSWORD_FILE", help_heading = "Observation")]
-    pub admin_password_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub observation: ObservationArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub service: ServiceArgs,
@@ -127,4 +111,9 @@ Examples:
     [policy]
     context = \"preserved\"
     [log]
-    level = \"info\"";
+    level = \"info\"
+
+Exit codes:
+  0  ended by a signal or from the console; with --check: the configuration is valid
+  1  with --check: the configuration is invalid
+  2  could not run: invalid arguments or configuration, address in use";

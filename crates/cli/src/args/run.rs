@@ -40,7 +40,7 @@ pub struct RunArgs {
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 

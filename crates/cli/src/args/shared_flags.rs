@@ -77,6 +77,30 @@ pub struct PolicyArgs {
     pub pack_rows: Option<bool>,
 }
 
+/// Metrics and the console.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Observation")]
+pub struct ObservationArgs {
+    /// Address for /metrics (Prometheus) and /healthz; default: none
+    #[arg(long, value_name = "HOST:PORT", env = "PGSHRINK_METRICS_LISTEN")]
+    pub metrics_listen: Option<String>,
+    /// Database name of the admin console; empty for no console
+    #[arg(long, value_name = "NAME", env = "PGSHRINK_ADMIN_DATABASE")]
+    pub admin_database: Option<String>,
+    /// Users that may run console commands that change something
+    ///
+    /// Processes of root or of the service's own system user may do so over the Unix socket without a password; others
+    /// need an entry in --admin-password-file.
+    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_USERS", value_delimiter = ',')]
+    pub admin_users: Vec<String>,
+    /// Users with read-only access to the console
+    #[arg(long, value_name = "LIST", env = "PGSHRINK_ADMIN_STATS_USERS", value_delimiter = ',')]
+    pub admin_stats_users: Vec<String>,
+    /// Console users with passwords or SCRAM verifiers, in the format of pgbouncer's userlist.txt
+    #[arg(long, value_name = "FILE", env = "PGSHRINK_ADMIN_PASSWORD_FILE")]
+    pub admin_password_file: Option<PathBuf>,
+}
+
 /// Counts, sizes and times, and the file for all of it.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Limits")]

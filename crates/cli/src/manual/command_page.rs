@@ -1,10 +1,10 @@
 //! Pages of section 1, made from the definition of a command.
 //!
 //! clap_mangen writes options and subcommands. What `--help` has below its options is written here, because every line of an
-//! example must stay as it is.
+//! example must stay as it is; and the synopsis, because clap_mangen's has every option, but no values.
 
-use super::SAMPLES;
 use super::roff::Roff;
+use super::{SAMPLES, exit_status, synopsis};
 use crate::error::Error;
 use std::io;
 
@@ -12,19 +12,29 @@ use std::io;
 type FileNote = (&'static str, &'static str);
 
 const PASSWORDS: FileNote = ("~/.pgpass", "Passwords, as for libpq.");
+const BACKUP_TOML: FileNote =
+    ("/etc/pgshrink/backup.toml", "Configuration, where the systemd unit expects it.");
+const BACKUP_ENV: FileNote =
+    ("/etc/pgshrink/backup.env", "Variables for the systemd unit, such as AWS_ACCESS_KEY_ID.");
+const CERTIFICATES: FileNote = ("~/.postgresql", "Certificates, keys and CA certificates, as for libpq.");
 const SERVICES: FileNote = ("~/.pg_service.conf", "Connection parameters by service name, as for libpq.");
 
+/// The heading of exit codes in a help.
+const EXIT_CODES: &str = "Exit codes:";
+
 /// Commands that read libpq's variables.
-const WITH_LIBPQ: [&str; 5] =
-    ["pgshrink-run", "pgshrink-advise", "pgshrink-backup", "pgshrink-connect", "pgshrink"];
+const WITH_LIBPQ: [&str; 4] = ["pgshrink-run", "pgshrink-advise", "pgshrink-backup", "pgshrink"];
 
 /// The page of a command, which is named as in `pgshrink-cfs-verify`.
 pub(super) fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>, Error> {
     let mut text =
         generated(command, name).map_err(|source| Error::Write { what: format!("{name}.1"), source })?;
     let mut page = Roff::default();
-    if let Some(help) = command.get_after_long_help().or(command.get_after_help()) {
-        after_help(&mut page, &help.to_string());
+    let help = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    after_help(&mut page, &help);
+    if !help.contains(EXIT_CODES) {
+        exit_status::section(&mut page, name);
     }
     environment(&mut page, command, name);
     files(&mut page, name);
@@ -37,14 +47,15 @@ fn generated(command: &clap::Command, name: &str) -> io::Result<Vec<u8>> {
     let has_options = command.get_arguments().any(|argument| !argument.is_hide_set());
     let has_subcommands = command.get_subcommands().any(|sub| !sub.is_hide_set());
     let description = command.get_long_about().or(command.get_about()).map(ToString::to_string);
+    let built = command.clone();
     let command = command.clone().name(name.to_owned()).display_name(name.to_owned());
     let man = clap_mangen::Man::new(command);
     let mut page = Roff::default();
     page.title(name, 1);
     let mut text = page.into_text().into_bytes();
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
     let mut page = Roff::default();
+    synopsis::section(&mut page, &built, name);
     page.section("DESCRIPTION");
     prose(&mut page, &description.unwrap_or_default());
     text.extend_from_slice(page.into_text().as_bytes());
@@ -84,7 +95,7 @@ fn after_help(page: &mut Roff, help: &str) {
     for line in help.lines() {
         let heading = match line {
             "Examples:" => "EXAMPLES",
-            "Exit codes:" => "EXIT STATUS",
+            EXIT_CODES => "EXIT STATUS",
             line => {
                 lines += line.strip_prefix("  ").unwrap_or(line);
                 lines.push('\n');
@@ -105,7 +116,10 @@ fn environment(page: &mut Roff, command: &clap::Command, name: &str) {
         .collect();
     variables.sort_by(|(_, a), (_, b)| a.cmp(b));
     let reads_libpq = WITH_LIBPQ.contains(&name);
-    if variables.is_empty() && !reads_libpq && name != "pgshrink-cfs" {
+    let reads_key = name == "pgshrink-cfs"
+        || (name.starts_with("pgshrink-cfs-")
+            && command.get_arguments().any(|arg| arg.get_long() == Some("key-file")));
+    if variables.is_empty() && !reads_libpq && !reads_key {
         return;
     }
     page.section("ENVIRONMENT");
@@ -122,13 +136,13 @@ fn environment(page: &mut Roff, command: &clap::Command, name: &str) {
                 "Most options have a variable, such as PGSHRINK_LISTEN. The pages of the commands list them.",
             );
         }
-        "pgshrink-cfs" => {
-            page.item(&["PG_CIPHER_KEY"], "The key of encrypted files, if no option names one.")
-        }
         "pgshrink-run" => {
             page.item(&["PGCOMPRESSION"], "Algorithms to ask for, if nothing else names any.");
         }
         _ => {}
+    }
+    if reads_key {
+        page.item(&["PG_CIPHER_KEY"], "The key of encrypted files, if no option names one.");
     }
     if reads_libpq {
         page.item(
@@ -150,17 +164,11 @@ fn files(page: &mut Roff, name: &str) {
         "pgshrink-connect" => &[
             ("/etc/pgshrink/connect.toml", "Configuration, where the systemd unit expects it."),
             ("/run/pgshrink", "Directory for the Unix socket of the packaged connector."),
-            ("~/.postgresql", "Certificates, keys and CA certificates, as for libpq."),
         ],
-        "pgshrink-run" | "pgshrink-advise" => &[PASSWORDS, SERVICES],
-        "pgshrink-backup" | "pgshrink-restore" | "pgshrink-verify" | "pgshrink-list" | "pgshrink-expire" => {
-            &[
-                ("/etc/pgshrink/backup.toml", "Configuration, where the systemd unit expects it."),
-                ("/etc/pgshrink/backup.env", "Variables for the systemd unit, such as AWS_ACCESS_KEY_ID."),
-                PASSWORDS,
-                SERVICES,
-            ]
-        }
+        "pgshrink-run" | "pgshrink-advise" => &[PASSWORDS, SERVICES, CERTIFICATES],
+        "pgshrink-backup" => &[BACKUP_TOML, BACKUP_ENV, PASSWORDS, SERVICES, CERTIFICATES],
+        "pgshrink-expire" => &[BACKUP_TOML, BACKUP_ENV],
+        "pgshrink-restore" | "pgshrink-verify" | "pgshrink-list" => &[BACKUP_TOML],
         "pgshrink-cfs-exec" => &[(
             "../lib/pgshrink/libpgshrink_cfs_exec.so",
             "The preloaded library, seen from the program's directory.",
@@ -282,6 +290,30 @@ mod tests {
             "pgshrink-connect\\fR(1)",
         ] {
             assert!(gateway.contains(part), "{part}");
+        }
+        for (name, page) in &pages {
+            assert_eq!(page.matches(".SH \"EXIT STATUS\"\n").count(), 1, "{name}");
+            let reads = ["pgshrink-backup", "pgshrink-advise", "pgshrink-run"].contains(&name.as_str());
+            assert_eq!(page.contains("pgpass\\fR"), reads, "{name}");
+            assert_eq!(page.contains("PGHOST, PGPORT"), reads || name == "pgshrink", "{name}");
+        }
+        for (name, usage) in [
+            ("pgshrink", "pgshrink\\fR [OPTION]... COMMAND"),
+            ("pgshrink-gateway", "pgshrink gateway\\fR [OPTION]..."),
+            ("pgshrink-run", "pgshrink run\\fR [OPTION]... [--] COMMAND [ARGUMENT]..."),
+            ("pgshrink-backup", "pgshrink backup\\fR [OPTION]... --to REPOSITORY CONNINFO"),
+            ("pgshrink-cfs-verify", "pgshrink cfs verify\\fR [OPTION]... PATH..."),
+        ] {
+            let page = pages[name].replace("\\-", "-");
+            assert!(page.contains(&format!(".SH \"SYNOPSIS\"\n\\fB{usage}\n")), "{name}: {page}");
+        }
+        for (name, part) in [
+            ("pgshrink-list", "A backup is damaged"),
+            ("pgshrink-cfs-check-server", "This server can have"),
+            ("pgshrink-gateway", "--check"),
+            ("pgshrink-cfs-info", "PG_CIPHER_KEY"),
+        ] {
+            assert!(pages[name].replace("\\-", "-").contains(part), "{name}");
         }
         let check = pages["pgshrink-cfs-check-server"].replace("\\-", "-");
         assert!(check.contains("\\fBpgshrink-cfs\\fR(1)"), "{check}");

@@ -30,6 +30,11 @@ impl Roff {
         self.0 += &format!("{}\n", line(text));
     }
 
+    /// How a program is called.
+    pub(super) fn usage(&mut self, program: &str, rest: &str) {
+        self.0 += &format!("\\fB{}\\fR {}\n", escaped(program), escaped(rest));
+    }
+
     /// Lines as they stand: never filled, never broken.
     pub(super) fn verbatim(&mut self, text: &str) {
         self.0 += ".PP\n.nf\n";

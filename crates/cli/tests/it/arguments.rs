@@ -160,3 +160,21 @@ fn the_command_of_run_may_have_options_of_its_own() {
     }
     assert!(Cli::read(["pgshrink", "run"]).is_err());
 }
+
+#[test]
+fn a_misspelled_flag_of_run_is_not_taken_for_the_command() {
+    for (words, similar) in [
+        (&["--compresion", "zstd", "--", "psql"][..], "--compression"),
+        (&["--compresion=zstd", "psql"], "--compression"),
+        (&["--requird", "psql", "-c", "select 1"], "--required"),
+        (&["-x", "psql"], "-x"),
+    ] {
+        let error = Cli::read(["pgshrink", "run"].iter().chain(words)).expect_err("refused").to_string();
+        let unexpected = format!("unexpected argument '{}' found", words[0].split('=').next().unwrap());
+        assert!(error.contains(&unexpected) && error.contains(similar), "{words:?}: {error}");
+    }
+    // After `--`, nothing is a flag.
+    let cli = Cli::read(["pgshrink", "run", "--", "--compresion", "--required"]).expect("accepted");
+    let args::Command::Run(args) = cli.command else { panic!("not run") };
+    assert_eq!((args.command, args.required), (vec!["--compresion".into(), "--required".into()], false));
+}

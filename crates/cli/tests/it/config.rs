@@ -8,26 +8,26 @@ use pgshrink_testkit::TempDir;
 use std::path::PathBuf;
 use std::process::Output;
 
-fn gateway_args(words: &[&str]) -> GatewayArgs {
+pub(crate) fn gateway_args(words: &[&str]) -> GatewayArgs {
     match Cli::read(["pgshrink", "gateway"].iter().chain(words)).expect("accepted").command {
         Command::Gateway(args) => args,
         _ => panic!("not the gateway"),
     }
 }
 
-fn connect_args(words: &[&str]) -> ConnectArgs {
+pub(crate) fn connect_args(words: &[&str]) -> ConnectArgs {
     match Cli::read(["pgshrink", "connect"].iter().chain(words)).expect("accepted").command {
         Command::Connect(args) => args,
         _ => panic!("not the connector"),
     }
 }
 
-struct File {
+pub(crate) struct File {
     _dir: TempDir,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
-fn file(text: &str) -> File {
+pub(crate) fn file(text: &str) -> File {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("p.toml");
     std::fs::write(&path, text).expect("a file");
@@ -35,12 +35,12 @@ fn file(text: &str) -> File {
 }
 
 impl File {
-    fn flag(&self) -> String {
+    pub(crate) fn flag(&self) -> String {
         format!("--config={}", self.path.display())
     }
 }
 
-const MINIMAL: &str = "listen = [\"127.0.0.1:0\"]\n[[server]]\nhost = \"db\"\n";
+pub(crate) const MINIMAL: &str = "listen = [\"127.0.0.1:0\"]\n[[server]]\nhost = \"db\"\n";
 
 #[test]
 fn flags_win_over_the_file_and_the_file_over_defaults() {
@@ -270,6 +270,10 @@ fn mistakes_in_a_server_name_the_setting_and_what_is_allowed() {
             "host=a,sslmode=on",
             "--server: \"sslmode=on\": unknown variant `on`, expected one of `disable`, `allow`",
         ),
+        (
+            "x:host=a port=5432, user=b",
+            "--server: \"host=a port=5432\": settings are separated by commas: x:host=a,port=5432,user=b",
+        ),
         ("host=a,hostaddr=b", "--server: \"hostaddr=b\": not an IP address"),
     ];
     for (server, message) in table {
@@ -330,11 +334,16 @@ fn targets_may_be_hosts_or_connection_strings() {
     );
     let table = [
         (&["db:x"][..], &[][..], "--target: invalid integer value \"x\" for connection option \"port\""),
+        (
+            &["host=db,port=6432"],
+            &[],
+            "--target: \"host=db,port=6432\": settings of a target are separated by blanks: host=db port=6432",
+        ),
         (&["host=db zzz=1"], &[], "--target: invalid connection option \"zzz\""),
         (
             &["db"],
-            &["--sslmode=verify-full"],
-            "--target: could not get home directory to locate root certificate file",
+            &["--sslmode=verify-ca"],
+            "--target: sslmode=verify-ca needs root certificates: name them with sslrootcert",
         ),
         (&["db"], &["--sslmode=on"], "--target: invalid sslmode value: \"on\" (allowed: disable"),
         (
@@ -350,7 +359,7 @@ fn targets_may_be_hosts_or_connection_strings() {
     }
 }
 
-fn pgshrink(words: &[&str], env: &[(&str, &str)]) -> Output {
+pub(crate) fn pgshrink(words: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pgshrink"));
     command.args(words).envs(env.iter().copied()).output().expect("the binary runs")
 }

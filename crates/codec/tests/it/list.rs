@@ -45,19 +45,25 @@ fn an_omitted_level_is_the_default_of_its_algorithm() {
 
 #[test]
 fn an_error_names_the_item_what_was_found_and_what_is_allowed() {
-    assert_eq!(refused("zstd:40"), "zstd level 40 is out of range: allowed are -131072 to 22");
-    assert_eq!(refused("zlib:0"), "zlib level 0 is out of range: allowed are 1 to 9");
-    assert_eq!(refused("lz4:65538"), "lz4 level 65538 is out of range: allowed are 1 to 65537");
+    assert_eq!(refused("zstd:40"), "zstd level 40 is out of range: allowed are -131072 to 22, and 0 for 3");
+    assert_eq!(refused("zlib:0"), "zlib level 0 is out of range: allowed are 1 to 9, and -1 for 6");
+    assert_eq!(refused("lz4:65538"), "lz4 level 65538 is out of range: allowed are 1 to 65537, and 0 for 1");
     assert_eq!(
         refused("zstd:99999999999999999999"),
-        "zstd level 99999999999999999999 is out of range: allowed are -131072 to 22"
+        "zstd level 99999999999999999999 is out of range: allowed are -131072 to 22, and 0 for 3"
     );
     assert_eq!(refused("lz4,zst:1"), "unknown algorithm 'zst' (item 2): allowed are: zstd, lz4, zlib");
     assert_eq!(refused("pglz"), "unknown algorithm 'pglz' (item 1): allowed are: zstd, lz4, zlib");
     assert_eq!(refused("lz4,zstd,lz4:3"), "lz4 is listed twice (item 3): list each algorithm once");
-    assert_eq!(refused("zstd:"), "zstd level '' is not a number: allowed are -131072 to 22");
-    assert_eq!(refused("zstd:1:2"), "zstd level '1:2' is not a number: allowed are -131072 to 22");
-    assert_eq!(refused("zstd:fast"), "zstd level 'fast' is not a number: allowed are -131072 to 22");
+    assert_eq!(refused("zstd:"), "zstd level '' is not a number: allowed are -131072 to 22, and 0 for 3");
+    assert_eq!(
+        refused("zstd:1:2"),
+        "zstd level '1:2' is not a number: allowed are -131072 to 22, and 0 for 3"
+    );
+    assert_eq!(
+        refused("zstd:fast"),
+        "zstd level 'fast' is not a number: allowed are -131072 to 22, and 0 for 3"
+    );
     assert_eq!(refused("zstd,"), "item 2 is empty: expected algorithm[:level]");
     assert_eq!(refused(",zstd"), "item 1 is empty: expected algorithm[:level]");
     let error = "snappy:1".parse::<AlgorithmList>().unwrap_err();

@@ -60,8 +60,10 @@ fn flatten(key: String, value: &Value, rows: &mut BTreeMap<String, String>) {
             }
         }
         Value::Array(items) if items.iter().any(Value::is_table) => {
+            // Numbered as in the messages of `config::check`.
             for (index, item) in items.iter().enumerate() {
-                flatten(format!("{key}[{index}]"), item, rows);
+                let several = format!("{key}[{}]", index + 1);
+                flatten(if items.len() > 1 { several } else { key.clone() }, item, rows);
             }
         }
         // The list of servers in a configuration that has none.
@@ -174,9 +176,22 @@ mod tests {
         );
         let max = row("limits.max_clients");
         assert_eq!((max.value.as_str(), max.default.as_str(), max.reloadable), ("7", "10000", true));
-        assert_eq!(row("server[0].host").value, "db");
-        assert_eq!(row("server[0].sslmode").value, "disable");
+        assert_eq!(row("server.host").value, "db");
+        assert_eq!(row("server.sslmode").value, "disable");
         let server = &gateway_servers(&config)[0];
         assert_eq!((server.name.as_str(), server.serves.as_str()), ("a", "database x; any user"));
+    }
+
+    #[test]
+    fn servers_have_the_numbers_of_messages() {
+        let server = |port| ServerConfig::new(TargetConfig::new("db", port));
+        for ports in [&[0][..], &[5432, 0], &[0, 5432, 5433]] {
+            let servers = ports.iter().map(|port| server(*port)).collect();
+            let config =
+                GatewayConfig { listen: vec!["127.0.0.1:1".into()], servers, ..GatewayConfig::default() };
+            let Err(crate::Error::Config { item, .. }) = config.validate() else { panic!("a port is 0") };
+            let shown = settings(&config).into_iter().find(|setting| setting.key == item);
+            assert_eq!(shown.map(|setting| setting.value).as_deref(), Some("0"), "{item}");
+        }
     }
 }

@@ -8,9 +8,11 @@ use pgshrink_codec::AlgorithmList;
 use pgshrink_wire::negotiate::WIRE_ALGORITHMS;
 use pgshrink_wire::{ContextMode, Dialect, MessageTypes, Policy, WindowLog};
 
+use super::listening::{check_addresses, check_listen, check_machine, check_metrics, split_host_port};
+use super::ranges::{check_float, check_range};
 use super::{
     ConnectorConfig, GatewayConfig, LimitsConfig, PolicyConfig, ServerConfig, SslMode, SslNegotiation,
-    TargetConfig, TcpConfig, TimeoutsConfig, UnixSocketConfig, WindowSetting,
+    TargetConfig, TcpConfig, TimeoutsConfig, WindowSetting,
 };
 use crate::admin::Access;
 use crate::error::Error;
@@ -21,8 +23,6 @@ use crate::tls::server::ListenTls;
 
 /// Linux's `sun_path`, closing zero byte included.
 const SUN_PATH_MAX: usize = 108;
-/// More threads than this are a mistake.
-const THREADS_MAX: usize = 1024;
 
 impl GatewayConfig {
     /// Everything that can be checked without looking at the machine; the first fault.
@@ -32,34 +32,31 @@ impl GatewayConfig {
 
     /// The same, every fault.
     fn faults(&self) -> Vec<Error> {
-        let mut checks =
-            vec![check_listen(&self.listen, self.unix_socket.as_ref()), self.allowed().map(drop)];
+        let mut checks: Vec<_> =
+            check_listen(&self.listen, self.unix_socket.as_ref()).into_iter().map(Err).collect();
+        checks.push(self.allowed().map(drop));
         if self.servers.is_empty() {
             checks.push(Err(Error::config("server", "no server is configured: name at least one host")));
         }
         for (index, server) in self.servers.iter().enumerate() {
             let number = |error| numbered(error, index, self.servers.len());
-            checks.extend(self.check_server(server).into_iter().map(|check| check.map_err(number)));
+            checks.extend(self.check_server(server).into_iter().map(number).map(Err));
         }
         checks.extend(self.trusted_proxies.iter().map(|proxy| proxy.parse::<Network>().map(drop)));
         checks.push(check_metrics(self.metrics_listen.as_deref()));
         checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.threads));
-        checks.push(self.policy.to_policy().map(drop));
+        checks.extend(self.policy.problems().into_iter().map(Err));
         checks.extend(self.check_observe());
         checks.into_iter().filter_map(Result::err).collect()
     }
 
     fn check_observe(&self) -> Vec<Result<(), Error>> {
-        let share = self.observe_cpu_percent;
         let mut checks = vec![
-            check_range("observe_write_s", self.observe_write_s, 1, 3600),
-            check_range("observe_days", self.observe_days as u64, 1, 366),
-            check_range("observe_clients", self.observe_clients as u64, 1, 1000),
+            check_float("observe_cpu_percent", self.observe_cpu_percent),
+            check_range("observe_write_s", self.observe_write_s),
+            check_range("observe_days", self.observe_days as u64),
+            check_range("observe_clients", self.observe_clients as u64),
         ];
-        if !(0.01..=50.0).contains(&share) {
-            let reason = format!("{share}: allowed are 0.01 to 50");
-            checks.push(Err(Error::config("observe_cpu_percent", reason)));
-        }
         let off = |server: &ServerConfig| self.allowed_of(server).is_ok_and(|list| list.is_empty());
         if self.observe && !self.servers.is_empty() && self.servers.iter().all(off) {
             checks.push(Err(Error::config(
@@ -77,22 +74,17 @@ impl GatewayConfig {
         idle.then(|| text.to_owned()).into_iter().collect()
     }
 
-    fn check_server(&self, server: &ServerConfig) -> Vec<Result<(), Error>> {
-        let mut checks = vec![check_target("server", &server.target)];
+    fn check_server(&self, server: &ServerConfig) -> Vec<Error> {
+        let mut found = check_target("server", &server.target);
         // What a route has from the gateway is checked once, as the gateway's.
         if server.libpq_compression.is_some() {
-            checks.push(self.allowed_of(server).map(drop));
+            found.extend(self.allowed_of(server).err());
         }
-        if self.policy.to_policy().is_ok() {
-            checks.push(self.policy_of(server).map(drop));
-        } else {
-            let rest = Self { policy: PolicyConfig::default(), ..self.clone() };
-            checks.push(rest.policy_of(server).map(drop));
-        }
+        found.extend(self.check_policy(server).1);
         if let Some(version) = server.send_proxy.filter(|v| !(1..=2).contains(v)) {
-            checks.push(Err(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2"))));
+            found.push(Error::config("server.send_proxy", format!("{version}: allowed are 1 and 2")));
         }
-        checks
+        found
     }
 
     /// Everything that a start would refuse, from the settings themselves and the files they name. Opens no socket.
@@ -102,6 +94,9 @@ impl GatewayConfig {
         found.extend(Access::load(&self.admin).err());
         found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
         found.extend(self.observe_path().filter(|_| self.observe).and_then(crate::observe::file_problem));
+        let (metrics, unix) = (self.metrics_listen.as_deref(), self.unix_socket.as_ref());
+        found.extend(check_machine(&self.listen, metrics, unix));
+        found.extend(check_addresses(&self.listen, metrics));
         let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
         found.extend(self.own_servers(&listening));
         found
@@ -130,21 +125,35 @@ impl GatewayConfig {
 
     /// `[policy]` with what a server's route has of its own.
     pub(crate) fn policy_of(&self, server: &ServerConfig) -> Result<PolicyConfig, Error> {
-        let fault = |reason: String| Error::config("server.policy", reason.trim().to_owned());
-        let mut table = toml::Table::try_from(&self.policy).map_err(|error| fault(error.to_string()))?;
+        let (policy, found) = self.check_policy(server);
+        found.into_iter().next().map_or(Ok(policy), Err)
+    }
+
+    /// The same, with every fault of the route's own settings.
+    fn check_policy(&self, server: &ServerConfig) -> (PolicyConfig, Vec<Error>) {
+        let mut policy = self.policy.clone();
+        let mut found = Vec::new();
         // Key by key, because the error itself names no key.
         for (key, value) in &server.policy {
-            table.insert(key.clone(), value.clone());
-            let read: Result<PolicyConfig, toml::de::Error> = table.clone().try_into();
-            read.map_err(|error| Error::config(format!("server.policy.{key}"), error.message().trim()))?;
+            let merged =
+                toml::Table::try_from(&policy).map_err(|error| error.to_string()).and_then(|mut table| {
+                    table.insert(key.clone(), value.clone());
+                    table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+                });
+            match merged {
+                Ok(merged) => policy = merged,
+                Err(reason) => found.push(Error::config(format!("server.policy.{key}"), reason.trim())),
+            }
         }
-        let policy: PolicyConfig =
-            table.try_into().map_err(|error: toml::de::Error| fault(error.message().into()))?;
-        match policy.to_policy() {
-            Ok(_) => Ok(policy),
-            Err(_) if server.policy.is_empty() => Ok(policy),
-            Err(error) => Err(fault(error.to_string())),
-        }
+        let is_own =
+            |item: &str| item.strip_prefix("policy.").is_some_and(|key| server.policy.contains_key(key));
+        found.extend(policy.problems().into_iter().filter_map(|error| match error {
+            Error::Config { item, reason } if is_own(&item) => {
+                Some(Error::config(format!("server.{item}"), reason))
+            }
+            _ => None,
+        }));
+        (policy, found)
     }
 
     /// [`libpq_compression`](Self::libpq_compression) as a list.
@@ -161,7 +170,8 @@ impl ConnectorConfig {
 
     /// The same, every fault.
     fn faults(&self) -> Vec<Error> {
-        let mut checks = vec![check_listen(&self.listen, self.unix_socket.as_ref())];
+        let mut checks: Vec<_> =
+            check_listen(&self.listen, self.unix_socket.as_ref()).into_iter().map(Err).collect();
         checks.push(match self.asked() {
             Ok(list) if self.required && list.is_empty() => {
                 Err(Error::config("required", "compression is required, but the compression list is empty"))
@@ -172,13 +182,13 @@ impl ConnectorConfig {
         if self.targets.is_empty() {
             checks.push(Err(Error::config("target", "no target is configured: name at least one host")));
         }
-        let target = |(index, target): (usize, &TargetConfig)| {
-            check_target("target", target).map_err(|error| numbered(error, index, self.targets.len()))
-        };
-        checks.extend(self.targets.iter().enumerate().map(target));
+        for (index, target) in self.targets.iter().enumerate() {
+            let number = |error| numbered(error, index, self.targets.len());
+            checks.extend(check_target("target", target).into_iter().map(number).map(Err));
+        }
         checks.push(check_metrics(self.metrics_listen.as_deref()));
         checks.extend(check_common(&self.limits, &self.timeouts, &self.tcp, self.threads));
-        checks.push(self.policy.to_policy().map(drop));
+        checks.extend(self.policy.problems().into_iter().map(Err));
         checks.into_iter().filter_map(Result::err).collect()
     }
 
@@ -188,6 +198,9 @@ impl ConnectorConfig {
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
         found.extend(self.targets.iter().flat_map(TargetTls::problems));
+        let (metrics, unix) = (self.metrics_listen.as_deref(), self.unix_socket.as_ref());
+        found.extend(check_machine(&self.listen, metrics, unix));
+        found.extend(check_addresses(&self.listen, metrics));
         let listening = own_address::configured(&self.listen, self.unix_socket.as_ref());
         found.extend(self.own_targets(&listening));
         found
@@ -235,46 +248,63 @@ impl ConnectorConfig {
 impl PolicyConfig {
     /// As the engine wants it.
     pub fn to_policy(&self) -> Result<Policy, Error> {
-        let context = match self.context.as_str() {
-            "preserved" => ContextMode::Preserved,
-            "per-transaction" => ContextMode::PerTransaction,
-            "per-frame" => ContextMode::PerFrame,
-            other => {
-                return Err(Error::config(
-                    "policy.context",
-                    format!("'{other}': allowed are preserved, per-transaction and per-frame"),
-                ));
-            }
-        };
-        let types = if self.message_types.is_empty() {
-            MessageTypes::All
-        } else if self.message_types.bytes().all(|b| b.is_ascii_graphic()) {
-            MessageTypes::Only(self.message_types.bytes().collect())
-        } else {
-            return Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"));
-        };
-        check_range("policy.min_group_size", self.min_group_size as u64, 0, 1 << 20)?;
-        check_range("policy.frame_size", self.frame_size as u64, 1 << 10, 1 << 20)?;
-        let window_log = match &self.window_log {
-            WindowSetting::Log(log) => {
-                check_range("policy.window_log", (*log).into(), 10, 23)?;
-                WindowLog::Fixed(*log)
-            }
-            WindowSetting::Word(word) if word == super::limits::WINDOW_AUTO => WindowLog::Auto,
-            WindowSetting::Word(word) => {
-                return Err(Error::config(
-                    "policy.window_log",
-                    format!("'{word}': allowed are auto and 10 to 23"),
-                ));
-            }
-        };
+        if let Some(error) = self.problems().into_iter().next() {
+            return Err(error);
+        }
         Ok(Policy {
-            types,
+            types: self.types()?,
             group_size_min: self.min_group_size,
             frame_size: self.frame_size,
-            context,
-            window_log,
+            context: self.context_mode()?,
+            window_log: self.window()?,
         })
+    }
+
+    /// Everything that [`to_policy`](Self::to_policy) would refuse.
+    fn problems(&self) -> Vec<Error> {
+        let checks = [
+            self.context_mode().map(drop),
+            self.types().map(drop),
+            check_range("policy.min_group_size", self.min_group_size as u64),
+            check_range("policy.frame_size", self.frame_size as u64),
+            self.window().map(drop),
+        ];
+        checks.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn context_mode(&self) -> Result<ContextMode, Error> {
+        match self.context.as_str() {
+            "preserved" => Ok(ContextMode::Preserved),
+            "per-transaction" => Ok(ContextMode::PerTransaction),
+            "per-frame" => Ok(ContextMode::PerFrame),
+            other => Err(Error::config(
+                "policy.context",
+                format!("'{other}': allowed are preserved, per-transaction and per-frame"),
+            )),
+        }
+    }
+
+    fn types(&self) -> Result<MessageTypes, Error> {
+        if self.message_types.is_empty() {
+            Ok(MessageTypes::All)
+        } else if self.message_types.bytes().all(|b| b.is_ascii_graphic()) {
+            Ok(MessageTypes::Only(self.message_types.bytes().collect()))
+        } else {
+            Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"))
+        }
+    }
+
+    fn window(&self) -> Result<WindowLog, Error> {
+        match &self.window_log {
+            WindowSetting::Log(log) => {
+                check_range("policy.window_log", (*log).into())?;
+                Ok(WindowLog::Fixed(*log))
+            }
+            WindowSetting::Word(word) if word == super::limits::WINDOW_AUTO => Ok(WindowLog::Auto),
+            WindowSetting::Word(word) => {
+                Err(Error::config("policy.window_log", format!("'{word}': allowed are auto and 10 to 23")))
+            }
+        }
     }
 }
 
@@ -296,46 +326,7 @@ fn parse_list(item: &str, text: &str) -> Result<AlgorithmList, Error> {
     AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|e| Error::config(item, e.to_string()))
 }
 
-fn check_listen(listen: &[String], unix: Option<&UnixSocketConfig>) -> Result<(), Error> {
-    if listen.is_empty() && unix.is_none() {
-        return Err(Error::config("listen", "nothing to listen on: give an address such as 127.0.0.1:6432"));
-    }
-    for address in listen.iter().filter(|a| *a != crate::listen::SYSTEMD) {
-        split_host_port(address)
-            .map_err(|reason| Error::config("listen", format!("'{address}': {reason}")))?;
-    }
-    if let Some(unix) = unix {
-        check_socket_path("unix_socket", &unix.path())?;
-        unix_mode(unix)?;
-    }
-    Ok(())
-}
-
-fn check_metrics(address: Option<&str>) -> Result<(), Error> {
-    let fault =
-        |reason| Error::config("metrics_listen", format!("'{}': {reason}", address.unwrap_or_default()));
-    address.map_or(Ok(()), |a| split_host_port(a).map(|_| ()).map_err(fault))
-}
-
-/// Permissions as a number.
-pub(crate) fn unix_mode(unix: &UnixSocketConfig) -> Result<u32, Error> {
-    u32::from_str_radix(&unix.mode, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
-        Error::config("unix_socket.mode", format!("'{}': expected octal such as 0777", unix.mode))
-    })
-}
-
-/// `host:port` or `[v6]:port`; `*` or nothing is any address, a port of 0 lets the kernel choose.
-pub(crate) fn split_host_port(address: &str) -> Result<(String, u16), String> {
-    let (host, port) = address.rsplit_once(':').ok_or("expected host:port")?;
-    let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    if bare.len() == host.len() && host.contains(':') {
-        return Err("write an IPv6 address in brackets".into());
-    }
-    Ok((if bare.is_empty() { "*" } else { bare }.to_string(), port))
-}
-
-fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
+pub(super) fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
     let size = path.as_os_str().len();
     if size >= SUN_PATH_MAX {
         return Err(Error::config(
@@ -346,42 +337,37 @@ fn check_socket_path(item: &str, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_target(item: &str, target: &TargetConfig) -> Result<(), Error> {
+fn check_target(item: &str, target: &TargetConfig) -> Vec<Error> {
+    let mut found = Vec::new();
+    let mut fault = |key: &str, reason: &str| found.push(Error::config(format!("{item}.{key}"), reason));
     if target.host.is_empty() && target.hostaddr.is_none() {
-        return Err(Error::config(format!("{item}.host"), "must not be empty"));
+        fault("host", "must not be empty");
+    }
+    if target.unix_path().is_none() && target.host.contains(|c: char| c.is_whitespace() || "=,".contains(c)) {
+        fault("host", &format!("'{}' is not a host name", target.host));
     }
     if target.port == 0 {
-        return Err(Error::config(format!("{item}.port"), "0: allowed are 1 to 65535"));
-    }
-    if let Some(path) = target.unix_path() {
-        check_socket_path(&format!("{item}.host"), &path)?;
+        fault("port", "0: allowed are 1 to 65535");
     }
     let tls = &target.tls;
     if tls.sslnegotiation == SslNegotiation::Direct && tls.sslmode < SslMode::Require {
-        return Err(Error::config(
-            format!("{item}.sslnegotiation"),
-            "direct needs sslmode require, verify-ca or verify-full",
-        ));
+        fault("sslnegotiation", "direct needs sslmode require, verify-ca or verify-full");
     }
     let system = tls.sslrootcert.as_deref() == Some(Path::new(crate::tls::SYSTEM_ROOTS));
     if system && tls.sslmode != SslMode::VerifyFull {
-        return Err(Error::config(format!("{item}.sslrootcert"), "system needs sslmode=verify-full"));
+        fault("sslrootcert", "system needs sslmode=verify-full");
     }
     if tls.sslmode == SslMode::VerifyCa && tls.sslrootcert.is_none() {
-        return Err(Error::config(
-            format!("{item}.sslrootcert"),
-            "sslmode=verify-ca needs root certificates",
-        ));
+        fault("sslrootcert", "sslmode=verify-ca needs root certificates");
     }
     if tls.sslcert.is_some() != tls.sslkey.is_some() {
-        return Err(Error::config(format!("{item}.sslcert"), "sslcert and sslkey must be given together"));
+        fault("sslcert", "sslcert and sslkey must be given together");
     }
-    Ok(())
+    if let Some(path) = target.unix_path() {
+        found.extend(check_socket_path(&format!("{item}.host"), &path).err());
+    }
+    found
 }
-
-/// `MAX_TCP_KEEPIDLE` and `MAX_TCP_KEEPINTVL`, `MAX_TCP_KEEPCNT`.
-const KEEPALIVE_S_MAX: u64 = 32_767;
-const KEEPALIVE_COUNT_MAX: u64 = 127;
 
 fn check_common(
     limits: &LimitsConfig,
@@ -389,31 +375,22 @@ fn check_common(
     tcp: &TcpConfig,
     threads: Option<usize>,
 ) -> Vec<Result<(), Error>> {
-    const DAY_S: u64 = 86_400;
     vec![
-        check_range("limits.max_clients", limits.max_clients as u64, 1, 1 << 20),
-        check_range("limits.max_auth_message_size", limits.max_auth_message_size as u64, 1 << 10, 1 << 20),
-        check_range("limits.max_codec_memory_mib", limits.max_codec_memory_mib, 1, 1 << 24),
-        check_range("timeouts.login_timeout_s", timeouts.login_timeout_s, 1, DAY_S),
-        check_range("timeouts.connect_timeout_s", timeouts.connect_timeout_s, 1, DAY_S),
-        check_range("timeouts.cancel_timeout_s", timeouts.cancel_timeout_s, 1, DAY_S),
-        check_range("timeouts.idle_release_s", timeouts.idle_release_s, 1, DAY_S),
-        check_range("timeouts.drain_timeout_s", timeouts.drain_timeout_s, 0, 7 * DAY_S),
-        // What Linux takes (`include/net/tcp.h`): with more, no session would get a socket.
-        check_range("tcp.keepalive_idle_s", tcp.keepalive_idle_s, 0, KEEPALIVE_S_MAX),
-        check_range("tcp.keepalive_interval_s", tcp.keepalive_interval_s, 1, KEEPALIVE_S_MAX),
-        check_range("tcp.keepalive_count", tcp.keepalive_count.into(), 1, KEEPALIVE_COUNT_MAX),
-        check_range("tcp.user_timeout_s", tcp.user_timeout_s, 0, DAY_S),
-        check_range("tcp.backlog", tcp.backlog.max(0) as u64, 1, 1 << 16),
-        check_range("threads", threads.unwrap_or(1) as u64, 1, THREADS_MAX as u64),
+        check_range("limits.max_clients", limits.max_clients as u64),
+        check_range("limits.max_auth_message_size", limits.max_auth_message_size as u64),
+        check_range("limits.max_codec_memory_mib", limits.max_codec_memory_mib),
+        check_range("timeouts.login_timeout_s", timeouts.login_timeout_s),
+        check_range("timeouts.connect_timeout_s", timeouts.connect_timeout_s),
+        check_range("timeouts.cancel_timeout_s", timeouts.cancel_timeout_s),
+        check_range("timeouts.idle_release_s", timeouts.idle_release_s),
+        check_range("timeouts.drain_timeout_s", timeouts.drain_timeout_s),
+        check_range("tcp.keepalive_idle_s", tcp.keepalive_idle_s),
+        check_range("tcp.keepalive_interval_s", tcp.keepalive_interval_s),
+        check_range("tcp.keepalive_count", tcp.keepalive_count.into()),
+        check_range("tcp.user_timeout_s", tcp.user_timeout_s),
+        check_range("tcp.backlog", tcp.backlog.max(0) as u64),
+        check_range("threads", threads.unwrap_or(1) as u64),
     ]
-}
-
-fn check_range(item: &str, value: u64, min: u64, max: u64) -> Result<(), Error> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::config(item, format!("{value}: allowed are {min} to {max}")))
 }
 
 /// An address or a network in CIDR notation.
@@ -515,6 +492,10 @@ mod tests {
         assert!(fault(|c| c.servers[0].target.tls.sslmode = SslMode::VerifyCa).contains("sslrootcert"));
         assert!(fault(|c| c.observe_cpu_percent = 0.0).contains("0.01 to 50"));
         assert!(fault(|c| c.observe_cpu_percent = f64::NAN).contains("observe_cpu_percent: NaN"));
+        for host in ["a port=6432", "a,b", "host=a"] {
+            let found = fault(|c| c.servers[0].target.host = host.into());
+            assert_eq!(found, format!("server.host: '{host}' is not a host name"));
+        }
         assert!(fault(|c| c.observe_clients = 0).contains("1 to 1000"));
     }
 
@@ -544,7 +525,11 @@ mod tests {
         config.policy.context = "x".into();
         config.limits.max_clients = 0;
         config.servers[0].libpq_compression = Some("lz5".into());
-        config.servers[0].policy = "window_log = 99".parse().unwrap();
+        config.policy.frame_size = 1;
+        config.servers[0].policy = "window_log = 99\nframe_size = 2\npack_rows = 1".parse().unwrap();
+        config.servers[0].target.port = 0;
+        config.servers[0].target.tls.sslcert = Some("/nonexistent/client.crt".into());
+        config.listen = vec!["a".into(), "b".into()];
         config.admin.password_file = Some("/nonexistent/userlist.txt".into());
         config.tls = Some(crate::config::ListenTlsConfig {
             cert: "/nonexistent/server.crt".into(),
@@ -557,8 +542,15 @@ mod tests {
         for part in [
             "libpq_compression: zstd level 99",
             "server.libpq_compression: ",
-            "server.policy: ",
+            "server.policy.window_log: 99",
+            "server.policy.frame_size: 2",
+            "server.policy.pack_rows: invalid type",
+            "server.port: 0",
+            "server.sslcert: sslcert and sslkey",
+            "listen: 'a'",
+            "listen: 'b'",
             "policy.context: ",
+            "policy.frame_size: 1:",
             "limits.max_clients: 0",
             "/nonexistent/server.crt",
             "/nonexistent/server.key",

@@ -27,11 +27,13 @@ impl ListenTls {
         let ca = config.client_ca.as_ref().and_then(|path| read_certificates("tls.client_ca", path).err());
         let files =
             [read_certificates("tls.cert", &config.cert).err(), read_key("tls.key", &config.key).err(), ca];
-        let found: Vec<Error> = files.into_iter().flatten().map(Error::from).collect();
+        let mut found: Vec<Error> = files.into_iter().flatten().map(Error::from).collect();
+        found.extend(without_authority(config));
         if found.is_empty() { Self::load(config).err().into_iter().collect() } else { found }
     }
 
     pub(crate) fn load(config: &ListenTlsConfig) -> Result<Self, Error> {
+        without_authority(config).map_or(Ok(()), Err)?;
         let chain = read_certificates("tls.cert", &config.cert)?;
         let key = read_key("tls.key", &config.key)?;
         let certificate: Arc<[u8]> = chain.first().map(|c| c.as_ref().into()).unwrap_or_default();
@@ -39,9 +41,6 @@ impl ListenTls {
             .with_safe_default_protocol_versions()
             .map_err(tls_error("tls"))?;
         let builder = match &config.client_ca {
-            None if config.require_client_cert => {
-                return Err(Error::config("tls.require_client_cert", "needs tls.client_ca"));
-            }
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
@@ -64,4 +63,9 @@ impl ListenTls {
         server.send_tls13_tickets = 0;
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(server)), certificate, required: config.required })
     }
+}
+
+fn without_authority(config: &ListenTlsConfig) -> Option<Error> {
+    let lacks = config.require_client_cert && config.client_ca.is_none();
+    lacks.then(|| Error::config("tls.require_client_cert", "needs tls.client_ca"))
 }

@@ -30,10 +30,7 @@ mod verify;
 mod walk;
 
 use crate::args::{CfsArgs, CfsCommand};
-use crate::ending::{Damaged, Ending};
-use container::NoMeans;
-use damage::Damage;
-use serde::Serialize;
+use crate::ending::{Damage, Ending, Fault};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -54,6 +51,11 @@ impl Failure {
         Failure { what: what.display().to_string(), reason: reason.to_string(), damage: None }
     }
 
+    /// What damage was found in it.
+    pub(crate) fn damaged(path: &Path, damage: Damage) -> Failure {
+        Failure { damage: Some(Box::new(damage.clone())), ..Failure::new(path, damage) }
+    }
+
     /// Of a container that does not open.
     pub(crate) fn opening(path: &Path, error: &pgshrink_cfs::Error) -> Failure {
         let damage = error.is_damage().then(|| Box::new(Damage::from(error)));
@@ -61,8 +63,8 @@ impl Failure {
     }
 
     fn ending(&self) -> Ending {
-        let damaged = |damage: &Damage| Damaged { what: self.what.clone(), reason: damage.to_string() };
-        let damage = self.damage.as_deref().map(damaged);
+        let fault = |damage: &Damage| Fault { path: self.what.clone(), damage: damage.clone() };
+        let damage = self.damage.as_deref().map(fault);
         Ending { message: self.to_string(), sqlstate: None, damage }
     }
 
@@ -86,34 +88,9 @@ impl Verdict {
         if good { Verdict::Good } else { Verdict::Problem }
     }
 
-    /// Of what is wrong with containers. One that lacks nothing but its key could not be looked at.
-    pub(crate) fn of_problems<'p>(problems: impl Iterator<Item = &'p Problem> + Clone) -> Verdict {
-        let is_any = problems.clone().next().is_some();
-        let good = problems.clone().all(|problem| problem.is_for_want_of_key);
-        if good && is_any { Verdict::Unknown } else { Verdict::of(good) }
-    }
-}
-
-/// What is wrong with a container, as a report has it.
-#[derive(Debug, Serialize, thiserror::Error)]
-#[serde(transparent)]
-#[error("{text}")]
-pub(crate) struct Problem {
-    text: String,
-    /// Another key may open it: the container is not at fault.
-    #[serde(skip)]
-    is_for_want_of_key: bool,
-}
-
-impl From<String> for Problem {
-    fn from(text: String) -> Problem {
-        Problem { text, is_for_want_of_key: false }
-    }
-}
-
-impl From<NoMeans> for Problem {
-    fn from(reason: NoMeans) -> Problem {
-        Problem { text: reason.to_string(), is_for_want_of_key: reason.is_for_want_of_key() }
+    /// Of containers with damage, or that could not be looked at.
+    pub(crate) fn of_faults(is_damaged: bool, is_unknown: bool) -> Verdict {
+        if is_unknown && !is_damaged { Verdict::Unknown } else { Verdict::of(!is_damaged) }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,16 +19,55 @@ pub(crate) struct Ending {
     /// Of a server's error.
     pub sqlstate: Option<String>,
     /// Where stored data is not what was written.
-    pub damage: Option<Damaged>,
+    pub damage: Option<Fault>,
 }
 
-/// Which object is damaged, and by which evidence.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Damaged {
-    /// A file, or an object of a repository.
-    pub what: String,
-    /// What was expected and found.
-    pub reason: String,
+/// What is wrong with a file or with an object of a repository. All reports and errors have it with these names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Fault {
+    /// A path, or the object's name.
+    pub path: String,
+    #[serde(flatten)]
+    pub damage: Damage,
+}
+
+/// The same where it is clear which file is meant. It is written as its message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Damage {
+    /// As people read it: what was expected and found.
+    pub message: String,
+    /// `root`, `page` and so on (`pgshrink_cfs::Part`); none where the file as a whole is concerned.
+    pub part: Option<&'static str>,
+    /// The page; of a leaf of the map, the first of its pages.
+    pub block: Option<u32>,
+    /// First byte in the file, and how many are concerned.
+    pub offset: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+impl Fault {
+    /// Without more than words.
+    pub(crate) fn new(path: impl fmt::Display, message: impl fmt::Display) -> Fault {
+        Fault { path: path.to_string(), damage: Damage::from(message.to_string()) }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.damage)
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<String> for Damage {
+    fn from(message: String) -> Damage {
+        Damage { message, part: None, block: None, offset: None, bytes: None }
+    }
 }
 
 impl Ending {

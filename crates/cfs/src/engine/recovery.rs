@@ -44,13 +44,13 @@ pub struct OpenReport {
     /// Whether nothing was written after that root.
     pub was_closed: bool,
     /// Superblock slots that are neither empty nor whole: one after a crash amid a commit, else damage.
-    pub broken_roots: u32,
+    pub broken_roots: Vec<Damage>,
     /// Superblock slots that are whole. There are two at least from the first commit on, so that one alone
     /// may be older than the last commit ([`may_be_older`](Self::may_be_older)).
     pub whole_roots: u32,
     /// Bytes of the file behind what the root refers to, now gone.
     pub discarded_bytes: u64,
-    /// Bytes that the root refers to and the file does not have: it was cut.
+    /// Bytes below the root's end that the file does not have: it was cut.
     pub missing_bytes: u64,
     /// Pages whose newest record was rolled forward.
     pub rolled_forward: u32,
@@ -278,7 +278,10 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
     ) -> Result<OpenReport, Error> {
         let mut root = found.root;
         self.state.shared().ring.store(found.ring);
+        // Whatever of that is still referred to: it was durable before the root was.
+        let promised = root.end.saturating_mul(UNIT_BYTES as u64);
         let end = self.place(&mut root, recovery)?;
+        let needed = promised.max(end);
         let size = self.device.size().map_err(|source| Error::device("size", 0, 0, source))?;
         let mut report = OpenReport {
             sequence: root.sequence.0,
@@ -290,7 +293,7 @@ impl<'m, D: Device, P: ProcessTable, W: Word> Container<'m, D, P, W> {
             // durable in it.
             discarded_bytes: size
                 .saturating_sub(end.max(HEAD_BYTES as u64).next_multiple_of(DISK_BLOCK_BYTES as u64)),
-            missing_bytes: if end > HEAD_BYTES as u64 { end.saturating_sub(size) } else { 0 },
+            missing_bytes: if needed > HEAD_BYTES as u64 { needed.saturating_sub(size) } else { 0 },
             rolled_forward: 0,
         };
         if self.options.read_only {

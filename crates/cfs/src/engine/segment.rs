@@ -6,9 +6,12 @@
 use crate::device::{Device, DeviceError, Folder, ProcessTable};
 use crate::engine::container::{Container, Options};
 use crate::engine::recovery::Birth;
-use crate::format::error::Error;
-use crate::format::root::{Base, DISK_BLOCK_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek};
-use crate::format::units::ContainerId;
+use crate::fault::Fault;
+use crate::format::error::{Error, Reason};
+use crate::format::root::{
+    Base, DISK_BLOCK_BYTES, HEAD_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek,
+};
+use crate::format::units::{ContainerId, UNIT_BYTES};
 use crate::shared::word::Word;
 
 /// The container's name. Its end is no number, so that no tool takes it for a segment.
@@ -72,17 +75,29 @@ pub struct Clear {
     pub key: [u8; KEY_BYTES],
     /// Whether the slot's check sum is right.
     pub is_whole: bool,
+    /// The first byte behind everything that the root leads to, or a later one.
+    pub end: u64,
+    /// Slots whose check sum is right.
+    pub whole_roots: u32,
+    /// Of each slot that is neither empty nor whole, why not. One that only its key proves to be forged counts as whole.
+    pub broken_roots: [Option<Reason>; SUPERBLOCK_SLOTS],
 }
 
 /// What the newest root shows without its key, whole ones before broken ones: for the key that opening needs,
 /// and for those who ask for the size of a container that does not open. None: no root can be made out.
 pub fn clear(device: &impl Device) -> Option<Clear> {
-    let slots = (0..SUPERBLOCK_SLOTS).filter_map(|index| {
+    let (mut whole_roots, mut broken_roots) = (0, [None; SUPERBLOCK_SLOTS]);
+    let slots = broken_roots.iter_mut().enumerate().filter_map(|(index, broken)| {
         let mut slot = [0; DISK_BLOCK_BYTES];
-        device.pread(&mut slot, (index * DISK_BLOCK_BYTES) as u64).ok()?;
+        let got = device.pread(&mut slot, (index * DISK_BLOCK_BYTES) as u64).ok()?;
+        if slot != [0; DISK_BLOCK_BYTES] {
+            *broken = broken_reason(&slot[..got]);
+            whole_roots += u32::from(broken.is_none());
+        }
         peek(&slot)
     });
     let (root, is_whole) = slots.max_by_key(|(root, is_whole)| (*is_whole, root.sequence))?;
+    let end = root.end.saturating_mul(UNIT_BYTES as u64);
     let Root { container: id, identity, pages, pages_max, epoch, base, policy, key_id, key, .. } = root;
     let (is_closed, is_named, sequence) = (root.closed, root.named, root.sequence.0);
     Some(Clear {
@@ -99,7 +114,39 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
         key_id,
         key,
         is_whole,
+        end,
+        whole_roots,
+        broken_roots,
     })
+}
+
+/// Why a slot is not whole, as far as that can be seen without its key.
+fn broken_reason(slot: &[u8]) -> Option<Reason> {
+    match Root::decode(slot, None, Fault::None) {
+        Err(Error::Damaged(damage)) => Some(damage.reason),
+        Err(Error::Foreign { .. }) => Some(Reason::NoRoot),
+        _ => None,
+    }
+}
+
+impl Clear {
+    /// Bytes that the root proves to be missing from a file of this size: what lies below a root's end is durable before
+    /// the root is written, and is cut off only after a newer root with a lower end. A container that never had a page
+    /// may lack slots of its ring.
+    pub fn missing_bytes(&self, file_bytes: u64) -> u64 {
+        if self.is_whole && self.end > HEAD_BYTES as u64 { self.end.saturating_sub(file_bytes) } else { 0 }
+    }
+
+    /// Whether later roots may have been lost, as [`OpenReport::may_be_older`](crate::OpenReport::may_be_older).
+    pub fn may_be_older(&self, file_bytes: u64) -> bool {
+        self.whole_roots == 1 && self.discarded_bytes(file_bytes) > 0
+    }
+
+    /// Bytes of a file of this size behind what the root leads to, in whole disk blocks.
+    pub fn discarded_bytes(&self, file_bytes: u64) -> u64 {
+        let end = self.end.max(HEAD_BYTES as u64).checked_next_multiple_of(DISK_BLOCK_BYTES as u64);
+        end.map_or(0, |end| file_bytes.saturating_sub(end))
+    }
 }
 
 /// Pages of the segment as far as can be made out; 0 otherwise.

@@ -12,7 +12,8 @@ pub(crate) struct Found {
     pub(crate) root: Root,
     /// The slot last written.
     pub(crate) ring: u64,
-    pub(crate) broken: u32,
+    /// Slots that are neither empty nor whole.
+    pub(crate) broken: Vec<Damage>,
     /// Of the ring, with an older key or not.
     pub(crate) whole: u32,
 }
@@ -26,7 +27,7 @@ pub(crate) struct Found {
 pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<Found, Error> {
     let mut newest: Option<(usize, Root)> = None;
     let mut sequences = [0; SUPERBLOCK_SLOTS];
-    let (mut broken, mut whole, mut failure) = (0, 0, None);
+    let (mut broken, mut whole, mut failure) = (Vec::new(), 0, None);
     let mut locked: Option<(u64, Error)> = None;
     for (index, sequence) in sequences.iter_mut().enumerate() {
         let mut slot = [0; DISK_BLOCK_BYTES];
@@ -38,10 +39,10 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
         }
         if got < DISK_BLOCK_BYTES {
             // What is missing may have been zeros, and the checksum right.
-            let reason = Reason::CutOff { expected: DISK_BLOCK_BYTES as u64, found: got as u64 };
-            let length = DISK_BLOCK_BYTES as u64;
-            failure.get_or_insert(Damage { part: Part::Root, block: None, offset, length, reason }.into());
-            broken += 1;
+            let damage =
+                of_slot(offset, Reason::CutOff { expected: DISK_BLOCK_BYTES as u64, found: got as u64 });
+            failure.get_or_insert(damage.clone().into());
+            broken.push(damage);
             continue;
         }
         match Root::decode(&slot, options.seal_of(device), options.fault) {
@@ -62,7 +63,14 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
                 }
             }
             Err(error) => {
-                broken += 1;
+                let (error, damage) = match error {
+                    Error::Damaged(damage) => {
+                        let damage = of_slot(offset, damage.reason);
+                        (damage.clone().into(), damage)
+                    }
+                    error => (error, of_slot(offset, Reason::NoRoot)),
+                };
+                broken.push(damage);
                 failure.get_or_insert(error);
             }
         }
@@ -79,6 +87,10 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
     let after = (index + 1) % SUPERBLOCK_SLOTS;
     let ring = if sequences[after] == root.sequence.0 { after } else { index };
     Ok(Found { root, ring: ring as u64, broken, whole })
+}
+
+fn of_slot(offset: u64, reason: Reason) -> Damage {
+    Damage { part: Part::Root, block: None, offset, length: DISK_BLOCK_BYTES as u64, reason }
 }
 
 /// Reads and proves a record that is no page's; returns its payload, opened.

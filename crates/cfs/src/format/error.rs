@@ -226,6 +226,9 @@ pub enum Reason {
     /// No record begins so.
     #[error("no record starts there")]
     NoRecord,
+    /// No root begins so.
+    #[error("no root starts there")]
+    NoRoot,
     /// A whole record, of something else.
     #[error("there is a record of another kind")]
     OtherKind,

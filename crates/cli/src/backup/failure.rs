@@ -1,6 +1,6 @@
 //! Why a backup or a restore did not come to its end.
 
-use crate::ending::{Damaged, Ending};
+use crate::ending::{Ending, Fault};
 use pgshrink_repository::Error as RepositoryError;
 use std::fmt::Display;
 use std::io;
@@ -86,7 +86,7 @@ impl Failure {
             _ => None,
         };
         let damage = match self {
-            Failure::Damage { what, reason } => Some(Damaged { what: what.clone(), reason: reason.clone() }),
+            Failure::Damage { what, reason } => Some(Fault::new(what, reason)),
             _ => None,
         };
         Ending { message: self.to_string(), sqlstate, damage }

@@ -1,11 +1,11 @@
 //! Containers opened by the tool: keys found, dictionaries loaded, pages decoded.
 
-use super::Failure;
 use super::content::PlainBytes;
-use super::damage::Damage;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
+use super::{Failure, damage};
+use crate::ending::Damage;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::{KeyError, Keyring, RecordSeal};
@@ -15,7 +15,6 @@ use pgshrink_cfs::{
     Container, Device, Error, Geometry, OpenReport, Options, PageStore, Recovery, Salvaged, Seal, Stored,
     Workspace,
 };
-use pgshrink_codec::counted;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -72,13 +71,7 @@ impl Means {
     pub(crate) fn open(&self, path: &Path) -> Result<(Reader<'_>, Option<OpenReport>), Failure> {
         let (reader, report) = self.open_of_server(path)?;
         if let Some(report) = report.as_ref().filter(|report| report.may_be_older()) {
-            let older = format!(
-                "expected at least two intact roots, found one, and {} after what it refers to: \
-                 later commits may be lost, unless there were none; pgshrink cfs salvage finds their \
-                 pages",
-                counted(report.discarded_bytes, "byte", "bytes")
-            );
-            return Err(Failure::new(path, older));
+            return Err(Failure::damaged(path, damage::older(report.discarded_bytes)));
         }
         Ok((reader, report))
     }
@@ -90,9 +83,7 @@ impl Means {
         let bytes = file.size().map_err(|error| Failure::new(path, error))?;
         if bytes < ROOTS_BYTES as u64 {
             // Its first root, alone, may be that of the empty container it once was.
-            let bytes = counted(bytes, "byte", "bytes");
-            let short = format!("the file has {bytes}; its roots alone take {ROOTS_BYTES}: it was cut off");
-            return Err(Failure::new(path, short));
+            return Err(Failure::damaged(path, damage::cut_off(bytes)));
         }
         let opened = Container::open(file, Alone, &self.words, Recovery::Discard, self.options(true));
         let (container, report) = opened.map_err(|error| Failure::opening(path, &error))?;

@@ -6,6 +6,7 @@ use super::manifest::{Differences, Entries, Entry, Hashing, NEXT_STEP};
 use super::output::{Progress, counted, size};
 use super::walk::{self, Found, Kind, relative};
 use super::{Failure, Verdict};
+use crate::ending::Fault;
 use serde::Serialize;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -23,7 +24,7 @@ pub(crate) struct Copied {
     pub bytes_before: u64,
     pub bytes_after: u64,
     /// What could not be converted, and why.
-    pub failed: Vec<String>,
+    pub failed: Vec<Fault>,
     /// What a reader should know of links.
     pub notes: Vec<String>,
     /// From the manifest, where there is one.
@@ -69,7 +70,7 @@ pub(crate) enum Done {
     /// It is to be copied.
     AsItIs,
     /// It could not be; nothing is left of it at the destination.
-    Failed(String),
+    Failed(Fault),
 }
 
 /// A tree that is to be copied.

@@ -3,8 +3,9 @@
 use super::container::{Means, NoMeans, head_of, is_sealed};
 use super::keys::{self, Kernel};
 use super::output::{self, Progress, counted, size};
-use super::{Failure, Problem, Verdict, walk};
+use super::{Failure, Verdict, damage, walk};
 use crate::args::InfoArgs;
+use crate::ending::{Damage, Fault};
 use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::{HexId, Keyring};
 use pgshrink_cfs::segment::Clear;
@@ -14,7 +15,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// One container. What its root says is null where no root is intact.
+/// Damages of one container that are listed; `modes` counts all pages.
+const LISTED_MAX: usize = 100;
+
+/// One container. What its root says is null where no root is intact, or the one that is may not be the last.
 #[derive(Serialize)]
 struct Info {
     path: String,
@@ -39,7 +43,12 @@ struct Info {
     ratio: Option<f64>,
     /// None: it did not open, for want of its key or by damage.
     inside: Option<Inside>,
-    problem: Option<Problem>,
+    /// What is wrong with it, by page where it is one.
+    damages: Vec<Damage>,
+    /// Why it could not be opened, where the container is not at fault: another key may open it.
+    failed: Vec<Fault>,
+    #[serde(skip)]
+    was_opened: bool,
 }
 
 /// What takes opening it.
@@ -49,7 +58,7 @@ struct Inside {
     live_bytes: u64,
     /// Of the file, what nothing refers to and is no hole.
     garbage_bytes: u64,
-    /// Roots, map and dictionaries.
+    /// Roots, map and dictionaries; damaged pages are not among them.
     map_bytes: u64,
     dictionaries: u32,
     /// Pages by how they are stored; `damaged` among them.
@@ -70,35 +79,39 @@ pub(super) fn run(args: &InfoArgs) -> Result<Verdict, Failure> {
     }
     drop(progress);
     output::print(&args.output, &all, |all| all.iter().map(text).collect::<Vec<_>>().join("\n"))?;
-    Ok(Verdict::of_problems(all.iter().filter_map(|info| info.problem.as_ref())))
+    let is_damaged = all.iter().any(|info| !info.damages.is_empty());
+    Ok(Verdict::of_faults(is_damaged, all.iter().any(|info| !info.failed.is_empty())))
 }
 
 fn info(path: &Path, file: &Path, keyring: &mut Keyring, random: Kernel) -> Result<Info, Failure> {
-    let metadata = file.metadata().map_err(Failure::reading(file))?;
-    let mut info = Info::unreadable(path, &metadata);
+    let mut info = Info::unreadable(path, &file.metadata().map_err(Failure::reading(file))?);
     let head = match head_of(file) {
         Ok(head) => head,
-        Err(failure) => return Ok(Info { problem: Some(failure.to_string().into()), ..info }),
+        Err(failure) => return Ok(Info { damages: vec![failure.into()], ..info }),
     };
-    (info.inside, info.problem) = match Means::of(&head, keyring, random) {
-        // To be without the key is no fault of the container.
-        Err(NoMeans::Key(_)) if head.is_whole && keyring.is_empty() => (None, None),
-        Err(reason) if head.is_whole => (None, Some(reason.into())),
+    // Not before the root: a server may have made the file longer in between.
+    let metadata = file.metadata().map_err(Failure::reading(file))?;
+    (info.file_bytes, info.disk_bytes) = (metadata.len(), metadata.blocks() * 512);
+    match Means::of(&head, keyring, random) {
         // The head may not be what it was: whatever key it wants, the container is at fault.
-        Err(_) => (None, None),
-        Ok(means) => match inside(&means, file) {
-            Ok(inside) => {
-                let damaged = inside.modes.get("damaged").copied().unwrap_or(0);
-                let problem =
-                    (damaged > 0).then(|| counted(damaged.into(), "page is", "pages are") + " damaged");
-                (Some(inside), problem.map(Problem::from))
+        Err(_) if !head.is_whole => {}
+        Err(reason @ NoMeans::Key(_)) if keyring.is_empty() || reason.is_for_want_of_key() => {
+            info.damages = damage::of_head(&head, info.file_bytes);
+            // To be without any key is no fault of anybody's.
+            if !keyring.is_empty() {
+                info.failed.push(Fault::new(&info.path, reason));
             }
-            Err(reason) => (None, Some(reason.into())),
-        },
-    };
-    match head.is_whole {
-        true => info.read_head(&head),
-        false => _ = info.problem.get_or_insert_with(|| "no intact root".to_owned().into()),
+        }
+        Err(reason) => info.damages.push(Damage::from(reason.to_string())),
+        Ok(means) => info.look_inside(&means, file),
+    }
+    if !head.is_whole {
+        if info.damages.is_empty() {
+            let part = Some(pgshrink_cfs::Part::Root.name());
+            info.damages.push(Damage { part, ..Damage::from("no intact root".to_owned()) });
+        }
+    } else {
+        info.read_head(&head);
     }
     Ok(info)
 }
@@ -122,7 +135,18 @@ impl Info {
             disk_bytes: metadata.blocks() * 512,
             ratio: None,
             inside: None,
-            problem: None,
+            damages: Vec::new(),
+            failed: Vec::new(),
+            was_opened: false,
+        }
+    }
+
+    /// What opening shows, and what is wrong inside.
+    fn look_inside(&mut self, means: &Means, file: &Path) {
+        self.was_opened = true;
+        match inside(means, file, self.file_bytes) {
+            Ok((inside, damages)) => (self.inside, self.damages) = (inside, damages),
+            Err(failure) => self.damages.push(failure.into()),
         }
     }
 
@@ -134,21 +158,29 @@ impl Info {
         self.relation = Some(head.identity.relation);
         self.fork = Some(head.identity.fork);
         self.segment = Some(head.identity.segment);
+        self.key_id = is_sealed(head).then(|| HexId(head.key_id).to_string());
+        if head.may_be_older(self.file_bytes) {
+            // Of the empty container that it once was, perhaps.
+            return;
+        }
         self.pages = Some(head.pages);
         self.sequence = Some(head.sequence);
         self.epoch = Some(head.epoch);
         self.closed = Some(head.is_closed);
-        self.key_id = is_sealed(head).then(|| HexId(head.key_id).to_string());
-        let is_damaged = self.problem.as_ref().is_some_and(|problem| !problem.is_for_want_of_key);
         let plain = f64::from(head.pages) * PAGE_SIZE as f64;
         let ratio = if self.disk_bytes == 0 { 1.0 } else { plain / self.disk_bytes as f64 };
-        self.ratio = (!is_damaged).then_some(ratio);
+        self.ratio = self.damages.is_empty().then_some(ratio);
     }
 }
 
-fn inside(means: &Means, file: &Path) -> Result<Inside, String> {
-    let (mut reader, _) = means.open(file).map_err(|failure| failure.to_string())?;
-    reader.container().complete().map_err(|error| error.to_string())?;
+/// None: not all of the map can be read.
+fn inside(means: &Means, file: &Path, file_bytes: u64) -> Result<(Option<Inside>, Vec<Damage>), Failure> {
+    let (mut reader, report) = means.open(file)?;
+    let mut damages = report.map_or(Vec::new(), |report| damage::of_report(&report, file_bytes));
+    if let Err(error) = reader.container().complete() {
+        damages.push(Damage::from(&error));
+        return Ok((None, damages));
+    }
     let mut modes: BTreeMap<String, u32> = BTreeMap::new();
     let mut record_bytes = 0;
     for block in 0..reader.pages() {
@@ -159,20 +191,33 @@ fn inside(means: &Means, file: &Path) -> Result<Inside, String> {
                 record_bytes += (payload.len() as u64 + 16).next_multiple_of(16);
                 mode_name(mode)
             }
-            Err(_) => "damaged".to_owned(),
+            Err(error) => {
+                let damage = Damage::from(&error);
+                // What its entry says it takes, or would.
+                let is_record = damage.part == Some(pgshrink_cfs::Part::Page.name());
+                record_bytes += damage.bytes.filter(|_| is_record).unwrap_or(0).next_multiple_of(16);
+                if damages.len() < LISTED_MAX {
+                    damages.push(damage);
+                }
+                DAMAGED.to_owned()
+            }
         };
         *modes.entry(name).or_default() += 1;
     }
     let stats = reader.container().stats();
     let dictionaries = reader.container().dictionary_ids().map_or(0, |ids| ids.len() as u32);
-    Ok(Inside {
+    let inside = Inside {
         live_bytes: stats.live_bytes,
         garbage_bytes: stats.allocated_bytes.saturating_sub(stats.live_bytes),
         map_bytes: stats.live_bytes.saturating_sub(record_bytes),
         dictionaries,
         modes,
-    })
+    };
+    Ok((Some(inside), damages))
 }
+
+/// Instead of how a page is stored.
+const DAMAGED: &str = "damaged";
 
 /// `zstd, rearranged, dictionary`.
 fn mode_name(byte: u8) -> String {
@@ -235,11 +280,23 @@ fn text(info: &Info) -> String {
             let modes = inside.modes.iter();
             lines.extend(modes.map(|(name, count)| format!("  {count:>9}   {} {name}", page(*count))));
         }
-        None if info.problem.is_none() => lines.push("  inside      needs the key (--key-file)".to_owned()),
+        None if info.key_id.is_some() && info.failed.is_empty() && !info.was_opened => {
+            lines.push("  inside      needs the key (--key-file)".to_owned());
+        }
         None => {}
     }
-    lines.extend(info.problem.iter().map(|problem| format!("  PROBLEM     {problem}")));
+    lines.extend(problems(info).map(|problem| format!("  PROBLEM     {problem}")));
     lines.join("\n") + "\n"
+}
+
+/// Damaged pages in one line: `verify` lists them.
+fn problems(info: &Info) -> impl Iterator<Item = String> {
+    let pages = info.inside.as_ref().and_then(|inside| inside.modes.get(DAMAGED)).copied().unwrap_or(0);
+    let is_listed = move |damage: &&Damage| pages == 0 || damage.block.is_none();
+    let listed = info.damages.iter().filter(is_listed).map(|damage| damage.message.clone());
+    let counted = counted(pages.into(), "page is", "pages are") + " damaged; pgshrink cfs verify lists them";
+    let failed = info.failed.iter().map(|fault| fault.damage.message.clone());
+    listed.chain((pages > 0).then_some(counted)).chain(failed)
 }
 
 fn segment(info: &Info) -> Option<String> {

@@ -4,8 +4,9 @@ use super::container::{Means, NoMeans, ROOTS_BYTES, head_of, is_sealed};
 use super::file::{SegmentFolder, in_use};
 use super::keys::{self, Kernel};
 use super::output::{self, Progress};
-use super::{Failure, Problem, Verdict, running, walk};
+use super::{Failure, Verdict, running, walk};
 use crate::args::RekeyArgs;
+use crate::ending::{Damage, Fault};
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::seal::{HexId, Keyring};
 use pgshrink_cfs::{Container, Device, Error, Folder, Recovery, segment};
@@ -19,7 +20,11 @@ struct Rekeyed {
     /// None: it is not sealed.
     key_before: Option<String>,
     key_after: Option<String>,
-    problem: Option<Problem>,
+    /// Why it still has the key it had.
+    failed: Vec<Fault>,
+    /// Another key may open it: the container is not at fault.
+    #[serde(skip)]
+    wants_key: bool,
 }
 
 pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
@@ -33,25 +38,33 @@ pub(super) fn run(args: &RekeyArgs) -> Result<Verdict, Failure> {
     let mut all = Vec::new();
     for (path, file) in &containers {
         progress.at(path);
-        let mut rekeyed =
-            Rekeyed { path: path.display().to_string(), key_before: None, key_after: None, problem: None };
-        rekeyed.problem = rekey(file, &mut keyring, random, &mut rekeyed).err();
+        let path = path.display().to_string();
+        let (failed, wants_key) = (Vec::new(), false);
+        let mut rekeyed = Rekeyed { path, key_before: None, key_after: None, failed, wants_key };
+        if let Err(damage) = rekey(file, &mut keyring, random, &mut rekeyed) {
+            rekeyed.failed.push(Fault { path: rekeyed.path.clone(), damage });
+        }
         all.push(rekeyed);
         progress.add(1);
     }
     drop(progress);
     output::print(&args.output, &all, |all| all.iter().map(text).collect())?;
-    Ok(Verdict::of_problems(all.iter().filter_map(|rekeyed| rekeyed.problem.as_ref())))
+    let is_damaged = all.iter().any(|rekeyed| !rekeyed.failed.is_empty() && !rekeyed.wants_key);
+    Ok(Verdict::of_faults(is_damaged, all.iter().any(|rekeyed| rekeyed.wants_key)))
 }
 
-fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekeyed) -> Result<(), Problem> {
+fn rekey(file: &Path, keyring: &mut Keyring, random: Kernel, rekeyed: &mut Rekeyed) -> Result<(), Damage> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let head = head_of(file).map_err(|failure| text(&failure))?;
+    let head = head_of(file)?;
     if !is_sealed(&head) {
         return Ok(());
     }
     rekeyed.key_before = Some(HexId(head.key_id).to_string());
-    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(NoMeans::Key)?;
+    let data_key = keyring.data_key(&head.id, &head.key_id, &head.key).map_err(|error| {
+        let reason = NoMeans::Key(error);
+        rekeyed.wants_key = reason.is_for_want_of_key();
+        text(&reason)
+    })?;
     let master = keyring.master(&random).map_err(|error| text(&error))?;
     let (key_id, slot) = (master.id(), master.wrap(&head.id, &data_key, &random));
     // Also where a run that was ended before had replaced the newest root only.
@@ -89,8 +102,8 @@ fn open<'m>(file: &Path, means: &'m Means) -> Result<super::container::Alones<'m
 }
 
 fn text(rekeyed: &Rekeyed) -> String {
-    let result = match (&rekeyed.problem, &rekeyed.key_before, &rekeyed.key_after) {
-        (Some(problem), _, _) => format!("PROBLEM: {problem}"),
+    let result = match (rekeyed.failed.first(), &rekeyed.key_before, &rekeyed.key_after) {
+        (Some(fault), _, _) => format!("PROBLEM: {}", fault.damage),
         (None, Some(before), Some(after)) => format!("{before} -> {after}"),
         _ => "not sealed".to_owned(),
     };

@@ -2,7 +2,6 @@
 
 use super::container::{Means, Reader, head_of, is_sealed, refuse_plain};
 use super::copy::refuse_existing;
-use super::damage::Damage;
 use super::file::SegmentFolder;
 use super::keys::{self, Kernel};
 use super::making::Making;
@@ -10,6 +9,7 @@ use super::output::{self, Progress, counted};
 use super::pack::{Packing, birth};
 use super::{Failure, Verdict, running, tree, walk};
 use crate::args::SalvageArgs;
+use crate::ending::Damage;
 use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::Keyring;
@@ -32,7 +32,7 @@ struct Report {
     /// Whether the map could be believed.
     map_is_whole: bool,
     /// Why not.
-    failure: Option<String>,
+    damages: Vec<Damage>,
     /// Whole records found, old versions included.
     records: u64,
     /// Pages taken from a record that the map does not lead to.
@@ -66,7 +66,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
         source: args.source.display().to_string(),
         pages,
         map_is_whole: found.map_is_whole,
-        failure: found.failure.map(|failure| failure.to_string()),
+        damages: found.failure.iter().map(Damage::from).collect(),
         records: found.records,
         from_records: found.from_records,
         lost,
@@ -157,14 +157,14 @@ fn list(made: &Path, mut keyring: Option<Keyring>, random: Kernel) -> Result<(),
     let means = Means::of(&head, keyring.get_or_insert_with(none), random);
     let means = means.map_err(|reason| failed(reason.to_string()))?;
     let (mut reader, _) = means.open(&file)?;
-    let entry = reader.plain(|bytes| bytes.map(drop)).map_err(|damage: Damage| failed(damage.into()))?;
+    let entry = reader.plain(|bytes| bytes.map(drop)).map_err(|damage: Damage| failed(damage.message))?;
     drop(reader);
     let mut packing = Packing::of_manifest(keyring.filter(|_| is_sealed(&head)), random)?;
     tree::write(made, BTreeMap::from([(".".to_owned(), entry)]), &mut packing)
 }
 
 fn text(report: &Report) -> String {
-    let mut text = match &report.failure {
+    let mut text = match report.damages.first() {
         Some(failure) => format!("the page map is damaged: {failure}\n"),
         None => "the page map is intact\n".to_owned(),
     };

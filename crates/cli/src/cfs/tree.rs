@@ -1,11 +1,11 @@
 //! Manifests of packed trees on disk: written last, asked for first.
 
 use super::container::{Means, head_of, refuse_plain};
-use super::damage::Damage;
 use super::keys::{self, Kernel};
 use super::manifest::{self, BYTES_MAX, Differences, Entries, Manifest};
 use super::walk::relative;
 use super::{Failure, pack};
+use crate::ending::Damage;
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::segment;
 use std::fs::{self, File, OpenOptions};

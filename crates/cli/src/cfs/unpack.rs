@@ -2,7 +2,6 @@
 
 use super::container::{Means, head_of, refuse_plain};
 use super::copy::{Done, Plan};
-use super::damage::Damage;
 use super::keys::{self, Kernel};
 use super::manifest::Entry;
 use super::output::{self, Progress};
@@ -10,6 +9,7 @@ use super::tree::Tree;
 use super::walk::{Found, Kind};
 use super::{Failure, Verdict, accept, running};
 use crate::args::UnpackArgs;
+use crate::ending::{Damage, Fault};
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs_server::{GUARD_NAME, RESERVE_NAME};
 use std::fs::{self, OpenOptions};
@@ -93,10 +93,13 @@ fn unpack(
     random: Kernel,
     allow_plain: bool,
 ) -> Result<Done, Failure> {
-    let failed = |reason: String| Ok(Done::Failed(format!("{}: {reason}", found.path.display())));
+    let failed = |damage: Damage| {
+        let path = found.path.display().to_string();
+        Ok(Done::Failed(Fault { path, damage: with_salvage(damage) }))
+    };
     let head = match head_of(file) {
         Ok(head) => head,
-        Err(failure) => return failed(failure.to_string()),
+        Err(failure) => return failed(failure.into()),
     };
     if !allow_plain {
         refuse_plain(&found.path, &head, keyring)?;
@@ -104,7 +107,7 @@ fn unpack(
     let means = Means::of(&head, keyring, random).map_err(|reason| Failure::new(&found.path, reason))?;
     let mut reader = match means.open(file) {
         Ok((reader, _)) => reader,
-        Err(failure) => return failed(with_salvage(&failure.to_string())),
+        Err(failure) => return failed(failure.into()),
     };
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
     let mut out = BufWriter::with_capacity(1 << 20, opened.map_err(Failure::reading(to))?);
@@ -112,9 +115,9 @@ fn unpack(
     let entry = match reader.plain(|bytes| Ok(out.write_all(bytes?)?)) {
         Ok(entry) => entry,
         Err(End::Written(error)) => return Err(Failure::reading(to)(error)),
-        Err(End::Damaged(fault)) => {
+        Err(End::Damaged(damage)) => {
             fs::remove_file(to).map_err(Failure::reading(to))?;
-            return failed(with_salvage(&fault));
+            return failed(damage);
         }
     };
     let out = out.into_inner().map_err(|error| Failure::new(to, error))?;
@@ -123,27 +126,29 @@ fn unpack(
 }
 
 /// What is wrong, and what can be done about it.
-fn with_salvage(fault: &str) -> String {
-    let is_said = fault.contains("pgshrink cfs salvage");
-    if is_said { fault.to_owned() } else { format!("{fault} (see pgshrink cfs salvage)") }
+fn with_salvage(damage: Damage) -> Damage {
+    if damage.message.contains("pgshrink cfs salvage") {
+        return damage;
+    }
+    Damage { message: format!("{damage} (see pgshrink cfs salvage)"), ..damage }
 }
 
 /// Why a container is not read to its end.
 enum End {
-    Damaged(String),
+    Damaged(Damage),
     /// The plain file could not be written.
     Written(io::Error),
 }
 
 impl From<String> for End {
     fn from(fault: String) -> End {
-        End::Damaged(fault)
+        End::Damaged(fault.into())
     }
 }
 
 impl From<Damage> for End {
     fn from(damage: Damage) -> End {
-        End::Damaged(damage.into())
+        End::Damaged(damage)
     }
 }
 

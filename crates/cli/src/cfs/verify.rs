@@ -1,7 +1,7 @@
 //! `pgshrink cfs verify`.
 
 use super::container::{Means, Plain, head_of, refuse_plain};
-use super::damage::Damage;
+use super::damage;
 use super::file::ContainerFile;
 use super::keys::{self, Kernel};
 use super::manifest::{self, Differences, Entries, Entry, Hashing};
@@ -10,6 +10,7 @@ use super::tree::Tree;
 use super::walk::{self, Kind, relative};
 use super::{Failure, Verdict, accept, running};
 use crate::args::VerifyArgs;
+use crate::ending::{Damage, Fault};
 use pgshrink_cfs::OpenReport;
 use pgshrink_cfs::page::PAGE_SIZE;
 use pgshrink_cfs::seal::Keyring;
@@ -36,7 +37,7 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     suspect: Vec<String>,
     /// What could not be looked at, and why: for want of a key, or of the right to read it.
-    not_verified: Vec<String>,
+    not_verified: Vec<Fault>,
 }
 
 /// A path, and how what is there differs from the manifest.
@@ -95,7 +96,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Verdict, Failure> {
     let mut verifier = Verifier { keyring, random, plain, progress, report: Report::default() };
     for path in &args.paths {
         if let Err(failure) = verifier.path(path, !args.no_manifest) {
-            verifier.report.not_verified.push(failure.to_string());
+            verifier.report.not_verified.push(failure.into());
         }
     }
     let Verifier { report, progress, .. } = verifier;
@@ -132,8 +133,7 @@ impl Verifier {
             self.progress.at(&item.path);
             self.report.suspect.extend(accept::suspicion(&item)?);
             if walk::lacks_container(&item) {
-                let path = item.path.display();
-                self.report.not_verified.push(format!("{path}: {MISSING}"));
+                self.report.not_verified.push(Fault::new(item.path.display(), MISSING));
             }
             let entry = match &item.kind {
                 Kind::Container(file) => self.container(&item.path, file),
@@ -158,7 +158,7 @@ impl Verifier {
                 }
                 Ok(None) => unknown.push(name),
                 Err(failure) => {
-                    self.report.not_verified.push(failure.to_string());
+                    self.report.not_verified.push(failure.into());
                     unknown.push(name);
                 }
             }
@@ -221,7 +221,9 @@ pub(super) fn verify(
         }
     };
     if let Some(report) = report {
-        note(&report, &mut verified);
+        let bytes = fs::metadata(file).map_err(Failure::reading(file))?.len();
+        verified.damages.extend(damage::of_report(&report, bytes));
+        verified.notes.extend(notes(&report));
     }
     // Leaves of the map, and whether their pages share space.
     verified.damages.extend(reader.container().complete().err().map(|error| Damage::from(&error)));
@@ -247,23 +249,17 @@ pub(super) fn verify(
     Ok(verified)
 }
 
-/// What opening found.
-fn note(report: &OpenReport, verified: &mut Verified) {
-    if report.missing_bytes > 0 {
-        let missing = counted(report.missing_bytes, "byte", "bytes");
-        verified.damages.push(format!("the file is {missing} shorter than its root says").into());
-    }
-    // A crash amid a commit breaks the one slot that was being written.
-    if report.broken_roots > 1 || report.broken_roots == 1 && report.was_closed {
-        let slots = counted(report.broken_roots as u64, "superblock slot is", "superblock slots are");
-        verified.damages.push(format!("{slots} broken").into());
-    } else if report.broken_roots == 1 {
-        verified.notes.push("a root was being written at a crash".to_owned());
+/// What opening found that is no damage.
+fn notes(report: &OpenReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.broken_roots.len() == 1 && !report.was_closed {
+        notes.push("a root was being written at a crash".to_owned());
     }
     if report.discarded_bytes > 0 {
         let discarded = counted(report.discarded_bytes, "byte was", "bytes were");
-        verified.notes.push(format!("{discarded} written after the last commit"));
+        notes.push(format!("{discarded} written after the last commit"));
     }
+    notes
 }
 
 fn text(report: &Report) -> String {

@@ -35,6 +35,7 @@ mod backup_takeovers;
 mod backup_ways;
 mod cfs;
 mod cfs_check_server;
+mod cfs_damages;
 mod cfs_kills;
 mod cfs_refusals;
 mod cfs_trees;

@@ -88,12 +88,12 @@ fn a_damaged_backup_is_told_with_the_object_in_a_field() {
     let repository = kept.repository();
     let found = error(&["verify", &kept.name, "--from", &repository, "--json"], 1);
     let name = pack.file_name().and_then(|name| name.to_str()).expect("a name");
-    assert!(found["damage"]["what"].as_str().is_some_and(|what| what.contains(name)), "{found}");
-    assert!(found["damage"]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{found}");
+    assert!(found["damage"]["path"].as_str().is_some_and(|path| path.contains(name)), "{found}");
+    assert!(found["damage"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{found}");
     let into = kept.keep.path().join("into");
     let into = into.to_str().expect("text");
     let found = error(&["restore", &kept.name, "--from", &repository, "--into", into, "--json"], 2);
-    assert!(found["damage"]["what"].is_string(), "{found}");
+    assert!(found["damage"]["path"].is_string(), "{found}");
 }
 
 /// A packed database, and the container of its table.

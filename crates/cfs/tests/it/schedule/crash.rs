@@ -98,7 +98,7 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
     if world.draw(3) > 0 {
         world.disk.set_faults(FaultRates::default());
     }
-    let outcome: Rc<RefCell<Option<Result<(), Error>>>> = Rc::default();
+    let outcome: Rc<RefCell<Option<Result<u64, Error>>>> = Rc::default();
     let (result, process) = (outcome.clone(), Process::new(world));
     let me = process.me;
     let mut opener = Coroutine::new(move || {
@@ -111,7 +111,8 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
             source: error,
         });
         let opened = opened.and_then(|file| {
-            Container::open(file, process.peer(), words, recovery, plan.options()).map(drop)
+            let opened = Container::open(file, process.peer(), words, recovery, plan.options())?;
+            Ok(opened.1.map_or(0, |report| report.missing_bytes))
         });
         *result.borrow_mut() = Some(opened);
     });
@@ -133,7 +134,11 @@ fn recover(world: &Rc<World>) -> Result<bool, End> {
     end(world, opener);
     world.dead.borrow_mut().insert(me);
     match outcome.take() {
-        Some(Ok(())) => Ok(true),
+        // What a file proves that is shorter than its newest root's end.
+        Some(Ok(missing)) if missing > 0 && world.plan.fault == Fault::None => {
+            Err(format!("recovery: the file is {missing} bytes shorter than its root's end").into())
+        }
+        Some(Ok(_)) => Ok(true),
         Some(Err(error)) if error.is_damage() => Err(world.damaged("recovery", &error, true)),
         Some(Err(Error::Device { source: DeviceError::NotFound, .. })) => {
             // The file's name was lost: right only if nothing was ever committed.

@@ -255,6 +255,7 @@ enum Taken {
 fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let to = Destination::new(&args.into, &args.tablespace_mapping)?.resumed(args.resume);
     let to = Destination { configuration: args.configuration_into.clone(), ..to };
+    to.check_outside(&args.from.from)?;
     let threads = threads(args.threads)?;
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
@@ -293,6 +294,9 @@ fn say_whose(into: &Path) {
 
 fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
     let threads = threads(args.threads)?;
+    if let Some(scratch) = &args.boot.scratch {
+        destination::refuse_inside(&args.from.from, "--scratch", scratch)?;
+    }
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
     claim::verify(&*repository, (&whole.name, whole.attempt), whole.record.id)?;

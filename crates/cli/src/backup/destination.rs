@@ -2,6 +2,7 @@
 
 use super::Failure;
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where a user wants a data directory.
@@ -29,10 +30,54 @@ impl Destination {
         Ok(Destination { into: into.to_owned(), mapping, resume: false, configuration: None })
     }
 
+    /// Refuses places inside of the repository that is read.
+    pub(super) fn check_outside(&self, repository: &str) -> Result<(), Failure> {
+        refuse_inside(repository, "--into", &self.into)?;
+        for place in self.mapping.values() {
+            refuse_inside(repository, "--tablespace-mapping", place)?;
+        }
+        match &self.configuration {
+            Some(place) => refuse_inside(repository, "--configuration-into", place),
+            None => Ok(()),
+        }
+    }
+
     /// Where a restore goes on, if it was interrupted there.
     pub(super) fn resumed(self, resume: bool) -> Destination {
         Destination { resume, ..self }
     }
+}
+
+/// Refuses to write below the directory of a repository: the next `expire` or backup would meet files that are none of its
+/// own. Object stores have no such directory.
+pub(super) fn refuse_inside(repository: &str, flag: &str, place: &Path) -> Result<(), Failure> {
+    let directory = match repository.strip_prefix("file://") {
+        Some(path) => path,
+        None if repository.contains("://") => return Ok(()),
+        None => repository,
+    };
+    let Ok(directory) = Path::new(directory).canonicalize() else { return Ok(()) };
+    let real = real(place).map_err(Failure::at(place))?;
+    if !real.starts_with(&directory) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is inside the repository {}; name a directory outside of it",
+        place.display(),
+        directory.display()
+    );
+    Err(Failure::new(flag, what))
+}
+
+/// Without links, as far as it is there.
+fn real(place: &Path) -> io::Result<PathBuf> {
+    let place = std::path::absolute(place)?;
+    for above in place.ancestors() {
+        if let Ok(found) = above.canonicalize() {
+            return Ok(place.strip_prefix(above).map_or_else(|_| found.clone(), |rest| found.join(rest)));
+        }
+    }
+    Ok(place)
 }
 
 /// `OLD=NEW`, two absolute paths, in which `\=` stands for `=`, as pg_basebackup has it. Both without `//`, `/./` and a slash

@@ -209,3 +209,33 @@ fn a_backup_whose_parts_contradict_each_other_is_damaged_and_the_part_is_named()
     forge_pack(&place, |_| ());
     done(&["verify", &kept.name, "--from", &repository]);
 }
+
+#[test]
+fn nothing_is_written_inside_of_the_repository_that_is_read() {
+    let keep = TempDir::new().unwrap();
+    let place = repository(&keep);
+    fs::create_dir(&place).unwrap();
+    let inside = format!("{place}/new/restored");
+    let outside = keep.path().join("outside").to_str().unwrap().to_owned();
+    let link = keep.path().join("link");
+    symlink(&place, &link).unwrap();
+    let linked = link.join("restored").to_str().unwrap().to_owned();
+    let mapping = format!("/a={inside}");
+    let restore = ["restore", "latest", "--from", &place];
+    for words in [
+        &["--into", &inside][..],
+        &["--into", &place],
+        &["--into", &linked],
+        &["--into", &outside, "--tablespace-mapping", &mapping],
+        &["--into", &outside, "--configuration-into", &inside],
+    ] {
+        let said = refused(&[&restore[..], words].concat());
+        assert!(said.contains("is inside the repository"), "{words:?}: {said}");
+    }
+    let url = format!("file://{place}");
+    let said = refused(&["restore", "latest", "--from", &url, "--into", &inside]);
+    assert!(said.contains("--into: ") && said.contains("name a directory outside of it"), "{said}");
+    let said = refused(&["verify", "latest", "--from", &place, "--boot", "--scratch", &inside]);
+    assert!(said.contains("--scratch: ") && said.contains("is inside the repository"), "{said}");
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+}

@@ -11,6 +11,7 @@ mod decode;
 mod defaults;
 mod end_with_parent;
 mod gateway;
+mod plain_words;
 mod run;
 mod shared_flags;
 
@@ -125,11 +126,17 @@ impl Cli {
     pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         let mut command = crate::backup_config::apply(command(), &args)?;
-        let matches = command.try_get_matches_from_mut(args)?;
+        let matches = command.try_get_matches_from_mut(args).map_err(plain_words::of)?;
         if let Some(Err(message)) = matches.subcommand_matches("advise").map(advise::check) {
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+        let mut cli = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        if let (Command::Backup(args), Some(matches)) =
+            (&mut cli.command, matches.subcommand_matches("backup"))
+        {
+            crate::backup_config::leave_out(args, matches);
+        }
+        Ok(cli)
     }
 }
 

@@ -49,10 +49,10 @@ pub fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<Co
     let mut key = None;
     let wrong = |error: toml::de::Error, key: Option<Range<usize>>| {
         let at = key.or(error.span()).map_or(0, |span| span.start);
-        let message = error.message().trim();
+        let message = in_plain_words(error.message().trim());
         let reason = match key_at(text, at) {
             Some((path, name)) if !message.contains(&format!("`{name}`")) => format!("{path}: {message}"),
-            _ => message.to_owned(),
+            _ => message,
         };
         Error::ConfigFile { path: path.to_owned(), line: line_of(text, at), reason }
     };
@@ -61,6 +61,20 @@ pub fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<Co
         .deserialize_map(WithLog { log: &mut log, key: &mut key, config: PhantomData })
         .map_err(|error| wrong(error, key.take()))?;
     Ok(ConfigFile { path: path.to_owned(), config, log, text: text.to_owned() })
+}
+
+/// Types of numbers by their range.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let expected = match expected {
+        "u8" => "a number from 0 to 255",
+        "u16" => "a number from 0 to 65535",
+        "u32" => "a number from 0 to 4294967295",
+        "u64" | "usize" => "a number, 0 or more",
+        "i32" | "i64" | "isize" => "a number",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 impl<T> ConfigFile<T> {

@@ -79,7 +79,7 @@ impl MaxRate {
             Ok(rate @ 32..=1_048_576) => Ok(MaxRate(rate)),
             _ => {
                 let expected = "a number from 32 to 1048576";
-                Err(Error::malformed("rate in KiB per second", expected, rate.to_string().as_bytes()))
+                Err(Error::malformed("rate in kB per second", expected, rate.to_string().as_bytes()))
             }
         }
     }

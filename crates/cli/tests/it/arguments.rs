@@ -178,3 +178,26 @@ fn a_misspelled_flag_of_run_is_not_taken_for_the_command() {
     let args::Command::Run(args) = cli.command else { panic!("not run") };
     assert_eq!((args.command, args.required), (vec!["--compresion".into(), "--required".into()], false));
 }
+
+#[test]
+fn numbers_out_of_range_are_told_in_plain_words() {
+    for (words, expected) in [
+        (&["backup", "x", "--to", "/x", "--pack-size-mib", "513"][..], "must be between 1 and 512"),
+        (&["backup", "x", "--to", "/x", "--server-timeout-s", "0"], "must be between 1 and 86400"),
+        (&["backup", "x", "--to", "/x", "--max-rate", "fast"], "expected a number"),
+        (&["backup", "x", "--to", "/x", "--level", "99999999999"], "the number is too large"),
+        (&["expire", "--from", "/x", "--keep-last", "0"], "must be at least 1"),
+        (&["cfs", "estimate", "--min-pages", "99999999999", "/x"], "must be between 0 and 4294967295"),
+    ] {
+        let error = Cli::read([&["pgshrink"][..], words].concat()).expect_err("a wrong number");
+        let text = error.to_string();
+        let (flag, value) = (words[words.len() - 2], words[words.len() - 1]);
+        let flag = if value == "/x" { words[2] } else { flag };
+        assert!(text.contains(expected) && text.contains(flag), "{text}");
+        assert!(!text.contains("..") && !text.contains("digit"), "{text}");
+    }
+    let text = "threads = \"many\"\n";
+    let wrong = pgshrink_cli::config_file::parse::<GatewayConfig>("gateway.toml".as_ref(), text);
+    let text = wrong.expect_err("a word where a number belongs").to_string();
+    assert!(text.contains("expected a number, 0 or more"), "{text}");
+}

@@ -119,7 +119,7 @@ fn mistakes_in_a_file_are_told_with_line_and_what_is_allowed() {
         ("listen = [\n  \"127.0.0.1:0\",\n  1,\n]\n", "p.toml:3: listen: invalid type: integer `1`"),
         (
             &format!("{MINIMAL}port = \"x\"\n")[..],
-            "p.toml:4: server.port: invalid type: string \"x\", expected u16",
+            "p.toml:4: server.port: invalid type: string \"x\", expected a number from 0 to 65535",
         ),
         (&format!("{MINIMAL}[[server]]\nport = 1\n")[..], "p.toml:4: server: missing field `host`"),
         (

@@ -3,8 +3,10 @@
 //! Its keys are the names of flags with `_` for `-`, and `conninfo` and `repository` (which stands for `--to` and `--from`).
 //! Values become defaults of the command line, so they are checked as flags are, and a flag or a variable is stronger.
 
-use clap::Command;
+use crate::args::{BackupArgs, BackupFormat, BackupRoute};
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Command};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -78,12 +80,21 @@ fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec
     let document = DeTable::parse(text).map_err(|error| {
         format!("{}: {}", place(error.span().map_or(0, |span| span.start)), error.message().trim())
     })?;
-    let table = document.into_inner().into_iter().find(|(key, _)| key.get_ref() == "backup");
-    let Some((key, table)) = table else {
-        return Err(format!("{}: it has no [backup] table", path.display()));
+    let document = document.into_inner();
+    if let Some((key, value)) = document.iter().find(|(key, _)| key.get_ref() != "backup") {
+        let (place, name) = (place(key.span().start), key.get_ref());
+        let next = match value.get_ref() {
+            DeValue::Table(_) => "remove this table, or put its settings into [backup]",
+            _ => "put it below a line [backup]",
+        };
+        return Err(format!("{place}: {name}: only the table [backup] is read; {next}"));
+    }
+    let Some((key, table)) = document.into_iter().next() else {
+        return Err(format!("{}: it has no [backup] table; add the line [backup]", path.display()));
     };
     let DeValue::Table(table) = table.into_inner() else {
-        return Err(format!("{}: backup: expected a table", place(key.span().start)));
+        let place = place(key.span().start);
+        return Err(format!("{place}: backup: expected a table; write [backup] and its settings below"));
     };
     let known = keys(command);
     let mut values = Vec::new();
@@ -91,7 +102,11 @@ fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec
         let place = place(key.span().start);
         let key = key.into_inner().into_owned();
         if !known.contains(&key) {
-            return Err(format!("{place}: backup.{key}: unknown; known are {}", known.join(", ")));
+            let known = known.join(", ");
+            return Err(format!("{place}: backup.{key}: unknown; known are {known}"));
+        }
+        if matches!(value.get_ref(), DeValue::Array(_)) && !takes_several(command, &key) {
+            return Err(format!("{place}: backup.{key}: expected one value, found a list; keep one of them"));
         }
         let found = words(value.get_ref()).ok_or_else(|| {
             format!("{place}: backup.{key}: expected a string, a number, true or false, or a list of them")
@@ -119,6 +134,34 @@ fn word(value: &DeValue<'_>) -> Option<String> {
 
 fn has(command: &Command, id: &str) -> bool {
     command.get_arguments().any(|arg| arg.get_id() == id)
+}
+
+/// Whether a flag of this name may be repeated.
+fn takes_several(command: &Command, key: &str) -> bool {
+    let commands = command.get_subcommands().filter(|command| COMMANDS.contains(&command.get_name()));
+    let mut args = commands.flat_map(Command::get_arguments).filter(|arg| arg.get_id() == key);
+    args.any(|arg| matches!(arg.get_action(), ArgAction::Append))
+}
+
+/// Leaves out what the file says about another kind of backup than this one. A flag or a variable that says so is an error
+/// of whoever gave it; the file is for all backups and restores.
+pub(crate) fn leave_out(args: &mut BackupArgs, matches: &ArgMatches) {
+    let is_of_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);
+    let is_archive =
+        matches!(args.format, None | Some(BackupFormat::Archive)) && !args.to.starts_with("server:");
+    let may_be_parallel = match args.route {
+        Some(route) => route == BackupRoute::Parallel,
+        None => args.compression.as_deref() == Some("auto"),
+    };
+    if is_of_file("connections") && !may_be_parallel {
+        args.connections = None;
+    }
+    if is_of_file("tablespace_mapping") && args.format != Some(BackupFormat::Plain) {
+        args.tablespace_mapping.clear();
+    }
+    if is_of_file("level") && !is_archive {
+        args.level = None;
+    }
 }
 
 /// All keys that the table may have.

@@ -1,7 +1,7 @@
 //! `pgshrink backup`, `restore`, `verify` and `list`.
 
 use super::OutputArgs;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Back up a running server to a repository.
@@ -76,7 +76,9 @@ pub struct BackupArgs {
     ///
     /// The server sends everything again. Data that is already stored and has not changed is neither compressed nor
     /// stored again.
-    #[arg(long, env = "PGSHRINK_BACKUP_RESUME")]
+    #[arg(long, env = "PGSHRINK_BACKUP_RESUME", value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub resume: bool,
     /// Back up configuration files outside of the data directory: if the role may read them (auto), always (require),
     /// or never (off)
@@ -91,7 +93,9 @@ pub struct BackupArgs {
     #[arg(long, value_name = "DIRECTORY")]
     pub configuration_into: Option<PathBuf>,
     /// Accept pages with wrong checksums
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub no_verify_checksums: bool,
     /// Label, stored in backup_label
     #[arg(long, value_name = "TEXT", default_value = "pgshrink", env = "PGSHRINK_BACKUP_LABEL")]
@@ -224,7 +228,9 @@ pub struct RestoreArgs {
     /// Continue an interrupted restore into this directory
     ///
     /// Data that is already there and correct is not read from the repository again.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub resume: bool,
     /// Restore the tablespace in directory OLD to directory NEW. May be repeated
     ///
@@ -288,7 +294,9 @@ pub struct ExpireArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub keep_days: Option<u32>,
     /// Also remove incomplete backups whose writer is gone
-    #[arg(long, env = "PGSHRINK_BACKUP_ABANDONED")]
+    #[arg(long, env = "PGSHRINK_BACKUP_ABANDONED", value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub abandoned: bool,
     /// Remove this incomplete backup. May be repeated
     #[arg(long, value_name = "BACKUP")]
@@ -319,7 +327,9 @@ Exit codes:
 #[derive(Debug, Clone, Args)]
 pub struct BootArgs {
     /// Restore to scratch space, start a server on it, and read every row
-    #[arg(long, help_heading = "Boot")]
+    #[arg(long, help_heading = "Boot", value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub boot: bool,
     /// Where to restore to: must be empty or not exist [default: a new directory below TMPDIR or /tmp]
     ///
@@ -328,7 +338,9 @@ pub struct BootArgs {
     #[arg(long, value_name = "DIRECTORY", requires = "boot", help_heading = "Boot")]
     pub scratch: Option<PathBuf>,
     /// Keep the restored cluster
-    #[arg(long, requires = "boot", help_heading = "Boot")]
+    #[arg(long, requires = "boot", help_heading = "Boot", value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub keep_scratch: bool,
     /// Directory with PostgreSQL's programs [default: PATH, /usr/lib/postgresql/MAJOR/bin, /usr/pgsql-MAJOR/bin]
     #[arg(long, value_name = "DIRECTORY", env = "PGSHRINK_BACKUP_SERVER_BIN", help_heading = "Boot")]

@@ -1,6 +1,6 @@
 //! `pgshrink cfs` and its subcommands.
 
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -69,7 +69,9 @@ pub struct OutputArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Do not show a progress bar (shown on a terminal by default)
-    #[arg(long, short, help_heading = "Output")]
+    #[arg(long, short, help_heading = "Output", value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    #[arg(hide_default_value = true, hide_possible_values = true)]
     pub quiet: bool,
 }
 

@@ -25,11 +25,14 @@ const MIN_PAGES: u32 = 5;
 struct Report {
     /// The largest first.
     relations: Vec<Estimated>,
-    /// Tables, indexes and catalogs, where there are any.
+    /// Tables, indexes, catalogs and other files, where there are any.
     groups: Vec<Sum>,
     total: Sum,
     /// Relations that went away while they were measured, and why they could not be.
     left_out: Vec<String>,
+    /// Files that are no relation's, listed or not.
+    #[serde(skip)]
+    others: Vec<String>,
 }
 
 /// One relation's fork.
@@ -70,6 +73,8 @@ enum Group {
     Indexes,
     /// With their indexes.
     Catalogs,
+    /// Files that were named and are no relation's, by their names and their pages.
+    Others,
 }
 
 /// Sizes before and after.
@@ -87,11 +92,11 @@ struct Figures {
     algorithm: String,
     /// What a container would take.
     bytes: u64,
-    /// None where all measured pages are zeros, so that it says nothing.
+    /// None where all measured pages are zeros, so that it says nothing; they have no record, and no codec sees them.
     ratio: Option<f64>,
-    /// Millions of bytes of pages a second, one thread.
-    compress_mb_s: f64,
-    decompress_mb_s: f64,
+    /// Millions of bytes of pages a second, one thread. None as with the ratio.
+    compress_mb_s: Option<f64>,
+    decompress_mb_s: Option<f64>,
     dictionary: bool,
 }
 
@@ -119,10 +124,13 @@ pub(super) fn run(args: &EstimateArgs) -> Result<Verdict, Failure> {
         .map(|one| estimated(&plan, one))
         .collect();
     listed.sort_by(|a, b| b.figures.bytes.cmp(&a.figures.bytes).then_with(|| a.path.cmp(&b.path)));
-    let groups =
-        [Group::Tables, Group::Indexes, Group::Catalogs].map(|group| sum(&plan, &measured, Some(group)));
+    let groups = [Group::Tables, Group::Indexes, Group::Catalogs, Group::Others]
+        .map(|group| sum(&plan, &measured, Some(group)));
     let groups = groups.into_iter().filter(|group| group.relations > 0).collect();
-    let report = Report { relations: listed, groups, total: sum(&plan, &measured, None), left_out };
+    let others = measured.iter().filter(|(relation, one)| group(relation, &one.kind) == Group::Others);
+    let others = others.map(|(relation, _)| relation.path.display().to_string()).collect();
+    let total = sum(&plan, &measured, None);
+    let report = Report { relations: listed, groups, total, left_out, others };
     output::print(&args.output, &report, |report| text::text(report, args.all))?;
     Ok(Verdict::Good)
 }
@@ -166,6 +174,7 @@ fn group(relation: &Relation, kind: &str) -> Group {
         Some(named) if named.is_catalog => Group::Catalogs,
         Some(named) if named.is_index => Group::Indexes,
         None if looks_like_index => Group::Indexes,
+        None if !relation.has_relation_name && kind == "other" => Group::Others,
         _ => Group::Tables,
     }
 }
@@ -195,14 +204,16 @@ fn measurements(plan: &Plan, those: &[&(&Relation, Measured)]) -> Measurements {
             algorithm: policy.choice.to_string(),
             bytes: stored,
             ratio: (!is_zero && stored > 0).then_some(bytes as f64 / stored as f64),
-            compress_mb_s: speed(measured_pages, seconds(|one| one.records.encode.as_secs_f64())),
-            decompress_mb_s: speed(measured_pages, seconds(|one| one.records.decode.as_secs_f64())),
+            compress_mb_s: speed(measured_pages, seconds(|one| one.records.encode.as_secs_f64()))
+                .filter(|_| !is_zero),
+            decompress_mb_s: speed(measured_pages, seconds(|one| one.records.decode.as_secs_f64()))
+                .filter(|_| !is_zero),
             dictionary: each().any(|(_, _, one)| one.dictionary_bytes > 0),
         }
     });
     Measurements { pages, measured_pages, bytes, algorithms: figures.collect() }
 }
 
-fn speed(pages: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { (pages * PAGE_SIZE as u64) as f64 / seconds / 1e6 } else { 0.0 }
+fn speed(pages: u64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| (pages * PAGE_SIZE as u64) as f64 / seconds / 1e6)
 }

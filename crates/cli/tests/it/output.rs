@@ -205,3 +205,29 @@ fn an_estimate_fits_a_terminal_and_sums_tables_indexes_and_catalogs() {
     let all = run(&[&"estimate", dir, &"--pages", &"5", &"--all"], 0);
     assert!(all.contains("zlib:6") && all.contains("pages like") && !all.contains("smaller"), "{all}");
 }
+
+#[test]
+fn an_estimate_has_no_speed_for_zeros_and_no_table_that_is_none() {
+    let dir = TempDir::new().expect("a directory");
+    let zeros = dir.path().join("16384");
+    fs::write(&zeros, vec![0; 20 * 8192]).expect("written");
+    let report = json(&[&"estimate", &zeros], 0);
+    let figures = &report["relations"][0]["algorithms"][0];
+    assert!(figures["compress_mb_s"].is_null() && figures["decompress_mb_s"].is_null(), "{figures}");
+    let text = run(&[&"estimate", &zeros], 0);
+    let line = text.lines().find(|line| line.contains("160.0 kB")).expect("a line");
+    assert!(!line.contains('/') && line.ends_with('-'), "{text}");
+
+    let names = dir.path().join("services");
+    // One page, which is too small for the list.
+    fs::write(&names, "ssh 22/tcp\n".repeat(1000)).expect("written");
+    let report = json(&[&"estimate", &names], 0);
+    assert_eq!((&report["groups"][0]["group"], &report["groups"][1]), (&"others".into(), &Value::Null));
+    let text = run(&[&"estimate", &names], 0);
+    assert!(text.contains("1 other file") && !text.contains("table"), "{text}");
+    assert!(text.contains("services: not a relation file"), "{text}");
+    // A copy of a table is one, whatever it is called.
+    let copy = dir.path().join("orders.copy");
+    fs::copy(database().dir.join(database().orders.to_string()), &copy).expect("copied");
+    assert_eq!(json(&[&"estimate", &copy, &"--pages", &"5"], 0)["groups"][0]["group"], "tables");
+}

@@ -18,6 +18,8 @@ pub(super) struct Relation {
     /// Relative to the path that was named.
     pub place: PathBuf,
     pub name: Option<Named>,
+    /// Whether its file's name is that of a relation's file.
+    pub has_relation_name: bool,
     pub fork: &'static str,
     /// Segments in order, with their whole pages.
     segments: Vec<(PathBuf, u64)>,
@@ -87,7 +89,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Relation>, Failure> {
         let name = name_of(&folder, file_number, &mut known);
         let fork = RelationName { number: file_number, fork, segment: 0 }.fork_name();
         let place = places.remove(&path).unwrap_or_else(|| path.clone());
-        relations.push(Relation { path, place, name, fork, segments });
+        relations.push(Relation { path, place, name, has_relation_name: true, fork, segments });
     }
     relations.retain(|relation| relation.pages() > 0);
     if relations.is_empty() {
@@ -105,7 +107,8 @@ fn single(path: &Path) -> Result<Relation, Failure> {
     let name = parsed.and_then(|parsed| name_of(&folder, parsed.number, &mut HashMap::new()));
     let fork = parsed.map_or("main", |parsed| parsed.fork_name());
     let place = PathBuf::from(path.file_name().unwrap_or_default());
-    Ok(Relation { path: path.clone(), place, name, fork, segments: vec![with_pages(path)?] })
+    let (has_relation_name, segments) = (parsed.is_some(), vec![with_pages(path.clone())?]);
+    Ok(Relation { path, place, name, has_relation_name, fork, segments })
 }
 
 fn with_pages(path: PathBuf) -> Result<(PathBuf, u64), Failure> {

@@ -35,8 +35,13 @@ pub(super) fn text(report: &Report, all: bool) -> String {
         lines.insert(1 + listed, &more);
     }
     lines.insert(lines.len() - report.groups.len() - 1, "");
-    lines.join("\n") + "\n\nsize ratio, then MB/s compressing/decompressing in one thread\n"
+    let others: String = report.others.iter().map(|path| format!("{path}: {NOT_A_RELATION}\n")).collect();
+    lines.join("\n") + "\n\nsize ratio, then MB/s compressing/decompressing in one thread\n" + &others
 }
+
+/// What is said of a file that was named.
+const NOT_A_RELATION: &str =
+    "not a relation file, by its name and its content; the figures say nothing about a database";
 
 fn header(report: &Report, all: bool) -> Vec<String> {
     let mut header = vec!["relation".to_owned(), "file".to_owned()];
@@ -61,6 +66,7 @@ fn summed(sum: &Sum, all: bool) -> Vec<String> {
         Some(Group::Tables) => counted(sum.relations, "table", "tables"),
         Some(Group::Indexes) => counted(sum.relations, "index", "indexes"),
         Some(Group::Catalogs) => counted(sum.relations, "catalog", "catalogs"),
+        Some(Group::Others) => counted(sum.relations, "other file", "other files"),
         None => format!("all {}", grouped(sum.relations)),
     };
     let mut row = vec![label, String::new()];
@@ -72,7 +78,10 @@ fn summed(sum: &Sum, all: bool) -> Vec<String> {
 fn cells(figures: &Measurements) -> impl Iterator<Item = String> {
     let cell = |one: &Figures| {
         let ratio = one.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
-        format!("{ratio} {:.0}/{:.0}", one.compress_mb_s, one.decompress_mb_s)
+        match (one.compress_mb_s, one.decompress_mb_s) {
+            (Some(compress), Some(decompress)) => format!("{ratio} {compress:.0}/{decompress:.0}"),
+            _ => ratio,
+        }
     };
     [size(figures.bytes)]
         .into_iter()
@@ -111,8 +120,8 @@ mod tests {
             algorithm: algorithm.to_owned(),
             bytes: 1,
             ratio,
-            compress_mb_s: 1234.0,
-            decompress_mb_s: 12345.0,
+            compress_mb_s: ratio.map(|_| 1234.0),
+            decompress_mb_s: ratio.map(|_| 12345.0),
             dictionary: true,
         };
         let algorithms = vec![one("lz4"), one("zstd:1"), one("zstd:3")];
@@ -135,6 +144,7 @@ mod tests {
             groups: vec![sum(Some(Group::Tables), count as u64), sum(Some(Group::Indexes), 1)],
             total: sum(None, count as u64 + 1),
             left_out: Vec::new(),
+            others: Vec::new(),
         }
     }
 
@@ -159,6 +169,7 @@ mod tests {
         report.relations[0].figures = figures(None);
         let short = text(&report, false);
         assert!(short.contains("\n1 smaller relation: --all"), "{short}");
-        assert!(short.lines().nth(1).unwrap().contains("  - 1234/12345"), "{short}");
+        let zeros = short.lines().nth(1).unwrap();
+        assert!(zeros.ends_with("  -") && !zeros.contains("1234"), "{short}");
     }
 }

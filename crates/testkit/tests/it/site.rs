@@ -72,3 +72,69 @@ fn links_that_lead_nowhere_and_foreign_scripts_are_found() {
     }
     assert_eq!(said.lines().count(), expected.len(), "{said}");
 }
+
+/// Links of a Markdown document, outside of code.
+fn links(text: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        in_code ^= line.trim_start().starts_with("```");
+        let inline = line.split("](").skip(1).filter(|_| !in_code);
+        found.extend(inline.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())));
+    }
+    found
+}
+
+/// What a heading is called in links, as in GitHub's pages and the site.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    kept.chars()
+        .filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter))
+        .map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
+}
+
+#[test]
+fn links_of_packaged_documents_lead_to_what_is_in_the_package() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        let missing = Missing::new("python3", "it is not installed", "apt-get install python3");
+        skipped("links_of_packaged_documents_lead_to_what_is_in_the_package", &missing.of(Kind::Program));
+        return;
+    }
+    let package = TempDir::new().unwrap();
+    let output =
+        Command::new(checkout().join("tools/site")).arg("package").arg(package.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The list of what a package takes has all of it, and tools/install puts the samples beside it.
+    let taken = fs::read_to_string(checkout().join("packaging/debian/pgshrink.docs")).unwrap();
+    for entry in fs::read_dir(package.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(taken.lines().any(|line| line == name), "packaging/debian/pgshrink.docs lacks {name}");
+    }
+    let install = fs::read_to_string(checkout().join("tools/install")).unwrap();
+    let mut documents = vec![package.path().to_owned()];
+    let (mut read, mut checked) = (0, 0);
+    while let Some(path) = documents.pop() {
+        if path.is_dir() {
+            documents.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        read += 1;
+        let text = fs::read_to_string(&path).unwrap();
+        for link in links(&text).iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            checked += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            if let Some((_, sample)) = file.split_once("examples/") {
+                assert!(install.contains(&format!("packaging/{sample}")), "{}: {link}", path.display());
+                continue;
+            }
+            let there = fs::read_to_string(&target);
+            let there = there.unwrap_or_else(|error| panic!("{}: {link}: {error}", path.display()));
+            let has =
+                || there.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line) == heading);
+            assert!(heading.is_empty() || has(), "{}: {link}: no such heading", path.display());
+        }
+    }
+    assert!(read > 15 && checked > 50, "{read} documents, {checked} links");
+}

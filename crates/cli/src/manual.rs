@@ -7,6 +7,7 @@ mod command_page;
 mod exit_status;
 mod roff;
 mod settings_page;
+mod storage;
 mod synopsis;
 
 use crate::args;

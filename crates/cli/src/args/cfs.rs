@@ -235,6 +235,7 @@ pub struct PackArgs {
 ///
 /// Rewrites only the roots of containers, in place, and no pages. Copies made before still open with the old key.
 #[derive(Debug, Clone, Args)]
+#[command(override_usage = "pgshrink cfs rekey [OPTIONS] --new-key-file <FILE> <PATH>...")]
 pub struct RekeyArgs {
     /// Containers, or directories to search for them
     #[arg(required = true, value_name = "PATH")]

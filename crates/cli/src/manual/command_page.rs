@@ -4,12 +4,12 @@
 //! example must stay as it is; and the synopsis, because clap_mangen's has every option, but no values.
 
 use super::roff::Roff;
-use super::{SAMPLES, exit_status, synopsis};
+use super::{SAMPLES, exit_status, storage, synopsis};
 use crate::error::Error;
 use std::io;
 
 /// A file, and what it is for.
-type FileNote = (&'static str, &'static str);
+pub(super) type FileNote = (&'static str, &'static str);
 
 const PASSWORDS: FileNote = ("~/.pgpass", "Passwords, as for libpq.");
 const BACKUP_TOML: FileNote =
@@ -119,7 +119,8 @@ fn environment(page: &mut Roff, command: &clap::Command, name: &str) {
     let reads_key = name == "pgshrink-cfs"
         || (name.starts_with("pgshrink-cfs-")
             && command.get_arguments().any(|arg| arg.get_long() == Some("key-file")));
-    if variables.is_empty() && !reads_libpq && !reads_key {
+    let others = storage::variables(name);
+    if variables.is_empty() && !reads_libpq && !reads_key && others.is_empty() {
         return;
     }
     page.section("ENVIRONMENT");
@@ -141,6 +142,7 @@ fn environment(page: &mut Roff, command: &clap::Command, name: &str) {
         }
         _ => {}
     }
+    others.iter().for_each(|(variable, meaning)| page.item(&[variable], meaning));
     if reads_key {
         page.item(&["PG_CIPHER_KEY"], "The key of encrypted files, if no option names one.");
     }
@@ -169,16 +171,13 @@ fn files(page: &mut Roff, name: &str) {
         "pgshrink-backup" => &[BACKUP_TOML, BACKUP_ENV, PASSWORDS, SERVICES, CERTIFICATES],
         "pgshrink-expire" => &[BACKUP_TOML, BACKUP_ENV],
         "pgshrink-restore" | "pgshrink-verify" | "pgshrink-list" => &[BACKUP_TOML],
-        "pgshrink-cfs-exec" => &[(
-            "../lib/pgshrink/libpgshrink_cfs_exec.so",
-            "The preloaded library, seen from the program's directory.",
-        )],
         _ => &[],
     };
+    let files = [files, &storage::files(name)].concat();
     if !files.is_empty() {
         page.section("FILES");
     }
-    for (path, meaning) in files {
+    for (path, meaning) in &files {
         page.item(&[path], meaning);
     }
 }
@@ -317,6 +316,13 @@ mod tests {
         }
         let check = pages["pgshrink-cfs-check-server"].replace("\\-", "-");
         assert!(check.contains("\\fBpgshrink-cfs\\fR(1)"), "{check}");
+        for (name, page) in &pages {
+            let page = page.replace("\\-", "-");
+            let has_key = name.starts_with("pgshrink-cfs-") && page.contains("--key-command");
+            assert_eq!(page.contains("segment.pgshrink\\fR"), has_key, "{name}: {page}");
+            let opens_a_repository = SAMPLES[2].commands.contains(&name.as_str());
+            assert_eq!(page.contains("AWS_ACCESS_KEY_ID, "), opens_a_repository, "{name}: {page}");
+        }
         let completions = kept(&pages["pgshrink-completions"]);
         assert!(
             completions.iter().any(|line| line.contains("completions bash > /usr/share/")),

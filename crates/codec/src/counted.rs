@@ -10,6 +10,27 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
+/// A size as `pg_size_pretty` has it, 1 kB being 1024 bytes, with a digit after the point.
+///
+/// ```
+/// # use pgshrink_codec::size;
+/// assert_eq!([0, 1023, 1024, 12_897_485, 1 << 40].map(size), ["0 B", "1023 B", "1.0 kB", "12.3 MB", "1.0 TB"]);
+/// ```
+pub fn size(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    for unit in ["kB", "MB", "GB", "TB"] {
+        // What would be rounded to 1024.0 is 1.0 of the next unit.
+        if amount < 1023.95 {
+            return format!("{amount:.1} {unit}");
+        }
+        amount /= 1024.0;
+    }
+    format!("{amount:.1} PB")
+}
+
 /// `1,234,567`.
 ///
 /// ```

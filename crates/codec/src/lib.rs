@@ -33,7 +33,7 @@ mod room;
 pub mod stream;
 
 pub use algorithm::{Algorithm, Choice, Level, LevelRange};
-pub use counted::{counted, grouped};
+pub use counted::{counted, grouped, size};
 pub use dictionary::Dictionary;
 pub use error::{Error, Error as CodecError};
 pub use list::{AlgorithmList, ListError};

@@ -244,13 +244,14 @@ fn ratio(row: &Row) -> f64 {
     row.plain_size as f64 / (row.shrunk_size as f64).max(1.0)
 }
 
-/// Decimal, three digits or so.
+/// Three digits or so, 1 kB being 1024 bytes.
 pub(crate) fn size(bytes: u64) -> String {
+    const MB: u64 = 1 << 20;
     match bytes {
-        0..10_000 => format!("{bytes} B"),
-        10_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
-        1_000_000..10_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+        0..10_240 => format!("{bytes} B"),
+        10_240..MB => format!("{:.0} kB", bytes as f64 / 1024.0),
+        ..10_737_418_240 => format!("{:.1} MB", bytes as f64 / MB as f64),
+        _ => format!("{:.1} GB", bytes as f64 / (MB << 10) as f64),
     }
 }
 
@@ -323,7 +324,7 @@ mod tests {
     fn the_sum_and_the_summary_tell_what_was_saved_and_whether_all_is_the_same() {
         let text = printed(vec![row("a", true), row("b", true)], 120, Charset::Ascii);
         assert!(
-            text.contains("Of 246.9 MB only 46.9 MB went over the wire (81 % saved), for 24.7 s"),
+            text.contains("Of 235.5 MB only 44.7 MB went over the wire (81 % saved), for 24.7 s"),
             "{text}"
         );
         assert!(text.contains("both sides hold the same data"));
@@ -365,7 +366,7 @@ mod tests {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words[3..], ["123.5", "MB", "23.5", "MB", "5.26x", "12.3", "->", "15.7", "yes"]);
         assert!(text.contains("tar -> backup"), "{text}");
-        assert!(text.replace('\n', " ").contains("A backup of 123.5 MB takes 23.5 MB."), "{text}");
+        assert!(text.replace('\n', " ").contains("A backup of 117.7 MB takes 22.4 MB."), "{text}");
     }
 
     #[test]
@@ -374,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_decimal_with_their_unit() {
-        let shown = [0, 9_999, 10_000, 999_499, 1_000_000, 12_345_678_901].map(size);
-        assert_eq!(shown, ["0 B", "9999 B", "10 kB", "999 kB", "1.0 MB", "12.3 GB"]);
+    fn sizes_are_in_the_units_of_pg_size_pretty() {
+        let shown = [0, 10_239, 10_240, 1_023_000, 1 << 20, 12_345_678_901].map(size);
+        assert_eq!(shown, ["0 B", "10239 B", "10 kB", "999 kB", "1.0 MB", "11.5 GB"]);
     }
 }

@@ -97,7 +97,7 @@ fn page(report: &Report, picture: Option<&Picture>) -> String {
                 }
                 footer {
                     p {
-                        "Made by pgshrink advise from a snapshot of the database; nothing was changed. 1 kB is 1000 bytes."
+                        "Made by pgshrink advise from a snapshot of the database; nothing was changed. 1 kB is 1024 bytes."
                     }
                 }
                 script { (PreEscaped(SCRIPT)) }

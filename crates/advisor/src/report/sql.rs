@@ -76,7 +76,7 @@ fn head(report: &Report) -> String {
     comment(
         &mut script,
         &format!(
-            "All proposals together, on disk: {} now, {} after. 1 kB is 1000 bytes.",
+            "All proposals together, on disk: {} now, {} after. 1 kB is 1024 bytes.",
             shown::size(disk.now),
             shown::size(disk.after)
         ),

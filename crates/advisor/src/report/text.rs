@@ -51,7 +51,7 @@ pub enum Extent {
 pub const ROWS_MAX: usize = 20;
 
 /// The last line.
-const UNITS: &str = "1 kB is 1000 bytes. Do not add up the savings on disk, in a compressed tablespace and \
+const UNITS: &str = "1 kB is 1024 bytes. Do not add up the savings on disk, in a compressed tablespace and \
     in memory: they describe the same data.";
 
 /// Of findings and proposals.

@@ -17,6 +17,7 @@ use crate::finding::{Bytes, Change, Confidence, Finding, Object, Rule};
 use crate::rules::Candidate;
 use crate::snapshot::{Index, Snapshot, Table, TableKind};
 use crate::sql::qualified;
+use pgshrink_codec::size as in_words;
 use std::collections::HashSet;
 
 /// What a finding about an index must save.
@@ -171,13 +172,4 @@ fn is_needed(index: &Index) -> bool {
         || index.is_clustered
         || index.referenced_by > 0
         || index.parent != 0
-}
-
-/// `1.5 MB`, for sentences.
-fn in_words(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{} kB", bytes / 1000),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
 }

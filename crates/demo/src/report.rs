@@ -250,7 +250,7 @@ pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),
         10_240..MB => format!("{:.0} kB", bytes as f64 / 1024.0),
-        ..10_737_418_240 => format!("{:.1} MB", bytes as f64 / MB as f64),
+        MB..10_737_418_240 => format!("{:.1} MB", bytes as f64 / MB as f64),
         _ => format!("{:.1} GB", bytes as f64 / (MB << 10) as f64),
     }
 }

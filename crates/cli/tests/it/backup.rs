@@ -478,7 +478,7 @@ fn what_cannot_be_backed_up_or_restored_is_refused_before_anything_starts() {
     let text = refused(&["backup", "mydb:secret", "--to", &repository]);
     assert!(text.contains("connection string") && !text.contains("secret"), "{text}");
     let text = refused(&["restore", "latest", "--from", &repository, "--into", &repository]);
-    assert!(text.contains("not empty"), "{text}");
+    assert!(text.contains("is inside the repository"), "{text}");
     let text = refused(&["restore", "nothing", "--from", &repository, "--into", "/proc/x"]);
     assert!(text.contains("no such backup"), "{text}");
     let nowhere = kept.keep.path().join("nowhere");

@@ -308,7 +308,7 @@ mod tests {
             assert!(widest <= Some(80), "{widest:?}\n{text}");
             let of_row = text.lines().find(|line| line.contains("replica catching up")).unwrap();
             let words: Vec<&str> = of_row.split_whitespace().collect();
-            assert_eq!(words[3..7], ["123.5", "MB", "23.5", "MB"]);
+            assert_eq!(words[3..7], ["117.7", "MB", "22.4", "MB"]);
             assert_eq!((words[7], words.last()), ("5.26x", Some(&"yes")));
         }
     }
@@ -351,7 +351,7 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(what)).unwrap();
             line.split_whitespace().map(str::to_owned).collect()
         };
-        assert_eq!(words("table"), ["table", "123.5", "MB", "23.5", "MB", "5.26x", "yes"]);
+        assert_eq!(words("table"), ["table", "117.7", "MB", "22.4", "MB", "5.26x", "yes"]);
         assert_eq!(words("->> scan").last().unwrap(), "yes");
     }
 
@@ -364,7 +364,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let line = text.lines().find(|line| line.starts_with("pg_basebackup")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words[3..], ["123.5", "MB", "23.5", "MB", "5.26x", "12.3", "->", "15.7", "yes"]);
+        assert_eq!(words[3..], ["117.7", "MB", "22.4", "MB", "5.26x", "12.3", "->", "15.7", "yes"]);
         assert!(text.contains("tar -> backup"), "{text}");
         assert!(text.replace('\n', " ").contains("A backup of 117.7 MB takes 22.4 MB."), "{text}");
     }

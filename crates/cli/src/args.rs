@@ -130,6 +130,10 @@ impl Cli {
         if let Some(Err(message)) = matches.subcommand_matches("advise").map(advise::check) {
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
+        if let Some(Err(message)) = matches.subcommand_matches("verify").map(crate::backup_config::check_boot)
+        {
+            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+        }
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let (Command::Backup(args), Some(matches)) =
             (&mut cli.command, matches.subcommand_matches("backup"))

@@ -164,6 +164,20 @@ pub(crate) fn leave_out(args: &mut BackupArgs, matches: &ArgMatches) {
     }
 }
 
+/// Whether flags of `verify` that are for a boot were given with `--boot`, or with a file that says so.
+pub(crate) fn check_boot(matches: &ArgMatches) -> Result<(), String> {
+    let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    match BOOT.iter().find(|id| is_given(id)) {
+        Some(id) if !matches.get_flag("boot") => {
+            Err(format!("--{} has an effect only with --boot; add --boot", id.replace('_', "-")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Flags of a boot, but that of the server's programs, which may be needed at all times.
+const BOOT: [&str; 5] = ["scratch", "keep_scratch", "set", "boot_timeout_s", "report"];
+
 /// All keys that the table may have.
 fn keys(command: &Command) -> Vec<String> {
     let commands = command.get_subcommands().filter(|command| COMMANDS.contains(&command.get_name()));

@@ -335,10 +335,10 @@ pub struct BootArgs {
     ///
     /// It needs space for the whole cluster, and is removed at the end. The server's socket is always below TMPDIR or
     /// /tmp.
-    #[arg(long, value_name = "DIRECTORY", requires = "boot", help_heading = "Boot")]
+    #[arg(long, value_name = "DIRECTORY", help_heading = "Boot")]
     pub scratch: Option<PathBuf>,
     /// Keep the restored cluster
-    #[arg(long, requires = "boot", help_heading = "Boot", value_name = "BOOL", action = ArgAction::Set)]
+    #[arg(long, help_heading = "Boot", value_name = "BOOL", action = ArgAction::Set)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     #[arg(hide_default_value = true, hide_possible_values = true)]
     pub keep_scratch: bool,
@@ -348,12 +348,12 @@ pub struct BootArgs {
     /// Override a setting of the server, for example shared_buffers=128MB. May be repeated
     ///
     /// Use it if this machine lacks memory, or a library in shared_preload_libraries.
-    #[arg(long, value_name = "NAME=VALUE", requires = "boot", help_heading = "Boot")]
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Boot")]
     pub set: Vec<String>,
     /// Maximum time in seconds for the server to start, including WAL replay [default: 3600]
-    #[arg(long, value_name = "SECONDS", requires = "boot", help_heading = "Boot")]
+    #[arg(long, value_name = "SECONDS", help_heading = "Boot")]
     pub boot_timeout_s: Option<u64>,
     /// Write a report to this file, as JSON
-    #[arg(long, value_name = "FILE", requires = "boot", help_heading = "Boot")]
+    #[arg(long, value_name = "FILE", help_heading = "Boot")]
     pub report: Option<PathBuf>,
 }

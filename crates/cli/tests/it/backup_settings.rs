@@ -209,6 +209,29 @@ fn a_switch_that_a_file_turns_on_can_be_turned_off() {
     assert!(said.contains("--quiet") && said.contains("perhaps"), "{said}");
 }
 
+#[test]
+fn flags_of_a_boot_need_one_that_a_flag_or_the_file_asks_for() {
+    let keep = TempDir::new().unwrap();
+    let nothing = keep.path().join("nothing").to_str().unwrap().to_owned();
+    for (flag, value) in [
+        ("scratch", "/x"),
+        ("keep-scratch", "true"),
+        ("set", "a=b"),
+        ("boot-timeout-s", "9"),
+        ("report", "/x"),
+    ] {
+        let flag = format!("--{flag}={value}");
+        let said = refused(&["verify", "latest", "--from", &nothing, &flag]);
+        assert!(said.contains(flag.split('=').next().unwrap()) && said.contains("add --boot"), "{said}");
+        // With a boot, the next thing that is wrong is the repository.
+        let said = refused(&["verify", "latest", "--from", &nothing, &flag, "--boot"]);
+        assert!(said.contains("cannot open"), "{said}");
+        let path = file(&keep, &format!("[backup]\nrepository = {nothing:?}\nboot = true\n"));
+        let said = refused(&["verify", "latest", "--config", path.to_str().unwrap(), &flag]);
+        assert!(said.contains("cannot open"), "{said}");
+    }
+}
+
 fn metrics(path: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));

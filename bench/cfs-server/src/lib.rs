@@ -4,7 +4,7 @@
 //! without it whose tablespace lies on btrfs with zstd. Only one works at a time, and each round begins with another.
 //! A ratio is taken within a round, so what slows the machine down for a while slows all of them down.
 //!
-//! * [`mount`], [`group`]: filesystems in files and limits of memory, which need root; what cannot be had is left
+//! * [`mount`], [`group`]: filesystems in files and limits of memory, which need root; what is not available is left
 //!   out, and the table says why.
 //! * [`side`]: a server, what it used. * [`rounds`]: taking turns. * [`tables`]: the tables.
 

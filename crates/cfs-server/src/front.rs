@@ -648,7 +648,7 @@ fn read_batch(
     let pinned = match pinned {
         Ok(pinned) => pinned,
         Err(error) if error.is_damage() => {
-            // The first page cannot be had; that the others cannot either is found when they are asked for.
+            // The first page cannot be read; whether the others can is found when they are asked for.
             failure(Some(&key), Some(first), &error);
             return unreadable(*is_read_only, pages.next());
         }

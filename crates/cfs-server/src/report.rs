@@ -1,4 +1,4 @@
-//! What is said in the server's log about a page or a segment that cannot be had.
+//! What the server's log says about a page or a segment that cannot be read.
 //!
 //! A hook can give the server a number, and the server's message then names the file. What the number cannot say
 //! goes to the standard error, where the server's log is.

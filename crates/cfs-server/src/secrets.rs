@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 /// The environment's variable with a key, as of the original CFS.
 pub const VARIABLE: &str = "PG_CIPHER_KEY";
 
-/// Why a key cannot be had: where it was looked for, and what is wrong there.
+/// Why a key is not available: where it was looked for, and what is wrong there.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct SecretError {

@@ -232,7 +232,7 @@ pub fn start(config: Config) -> Result<(), Problem> {
         is_redo: config.is_redo,
         is_recovering: config.is_recovering,
         version: config.version,
-        // Where it cannot be had, absolute paths are none of ours.
+        // Where it is not known, absolute paths are not ours.
         data: match &config.tool {
             Some(tool) => tool.data_directory.clone(),
             None => std::env::current_dir().unwrap_or_default(),

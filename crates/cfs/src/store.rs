@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! * **P1** A page that is read is one that was written, whole, or there is an error.
-//! * **P2** A page that cannot be had is no other page's failure, however many were asked for together.
+//! * **P2** A page that cannot be read does not make others fail, however many were asked for together.
 //! * **P3** Where verifying is asked for, nothing is published that does not decode to the page.
 //! * **P4** A page is decoded with the dictionary of its own container: what one store has loaded is not
 //!   found by the store of another container, also where that lies in the same file or is a copy that went

@@ -150,7 +150,7 @@ pub enum Error {
     /// Nobody answers there.
     #[error("connection to server {place} failed: {reason}")]
     Unreachable { place: Place, kind: io::ErrorKind, reason: String },
-    /// TLS was wanted and could not be had.
+    /// TLS was required but is not available.
     #[error("connection to server {place} failed: {reason}")]
     Insecure { place: Place, reason: String },
     /// The client cannot or must not authenticate as the server asks.

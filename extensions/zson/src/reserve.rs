@@ -8,7 +8,7 @@
 //! The server's part has another: the **ballast**, two megabytes that nobody touches. pgrx copies every ERROR that it
 //! catches while the jump buffer of the call that failed is still in force; a copy that finds no memory would jump
 //! there again, into a frame that is gone, and crash. So the ballast is given up before an ERROR of a lack of memory is
-//! caught, and taken anew by the next call of ours, which is refused if it cannot be had.
+//! caught, and taken anew by the next call of ours, which is refused if there is no memory for it.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -119,7 +119,7 @@ pub unsafe fn guarded<R: Copy>(body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Sees to it that the ERROR of a lack of memory can be copied; if even that cannot be had, it is the ERROR.
+/// Sees to it that the ERROR of a lack of memory can be copied; if there is no memory even for that, that is the ERROR.
 #[inline]
 pub fn require_ballast() {
     if !keep_ballast() {

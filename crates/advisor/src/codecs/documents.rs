@@ -30,7 +30,7 @@ const ID: DictionaryId = match DictionaryId::new(1) {
 pub struct Documents {
     /// With the rows of the sample that they are of: jsonb without a header.
     pub images: Vec<(usize, Vec<u8>)>,
-    /// Rows whose document could not be had, with its bytes as jsonb, as far as they are known.
+    /// Rows whose document could not be read, with its bytes as jsonb, as far as they are known.
     pub lacking: Vec<(usize, usize)>,
 }
 

@@ -116,7 +116,7 @@ fn in_checkpoint(process: &mut Process, descriptor: RawFd, key: SegmentKey) -> R
     let mut moments = commit_all(process, &keys);
     match moments.remove(&key) {
         Some(_) => {}
-        // It could not be had; why is found here.
+        // It could not be opened; the reason is found here.
         None => commit(process, descriptor, &key, |pinned| pinned.commit().map(drop))?,
     }
     process.checkpoints.cycle = Some(Cycle { moments, last: Instant::now() });

@@ -38,7 +38,7 @@ const LEFT: u64 = 1 << 9;
 /// How long the engine's calls on a base are, in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// The operation of an error that says that the base has no size to be had.
+/// The operation named in an error when the size of the base is not available.
 pub const BASE_SIZE: &str = "size of the base";
 
 /// What became of a page that was to change its place.
@@ -612,7 +612,7 @@ impl<W: Word> SharedState<'_, W> {
     }
 }
 
-/// A missing base is an error of its own: what it has cannot be had otherwise.
+/// A missing base is an error of its own: its pages are nowhere else.
 pub(crate) fn base_missing(base: Base, source: DeviceError) -> Error {
     match source {
         DeviceError::NotFound => Error::BaseMissing { base },

@@ -277,7 +277,7 @@ impl<'p, 'm, D: Device, H: Host + Clone, W: Word> Segment<'p, 'm, D, H, W> {
 }
 
 impl<'m, H: Host + Clone, W: Word> Member<'m, H, W> {
-    /// A slot for the segment, pinned. Where none can be had, segments that nobody uses are committed.
+    /// A slot for the segment, pinned. If none is free, segments that nobody uses are committed.
     fn acquire_with<O: Opener<'m>>(
         &self,
         key: &SegmentKey,

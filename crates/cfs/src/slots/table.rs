@@ -88,7 +88,7 @@ pub enum Acquired<'a, 'm, H: Host, W: Word> {
 pub struct Full {
     pub pinned: u32,
     pub uncommitted: u32,
-    /// A segment whose slot could be had after a commit.
+    /// A segment whose slot is free after a commit.
     pub victim: Option<SegmentKey>,
 }
 

@@ -19,7 +19,7 @@ pub enum Error {
         /// What the codec says.
         source: page::Error,
     },
-    /// The dictionary that the page needs cannot be had.
+    /// The dictionary that the page needs is not available.
     #[error("block {block}: needs dictionary {number}: {source}")]
     Dictionary {
         /// The block in the segment.

@@ -44,7 +44,7 @@ pub(super) struct Codecs {
     /// Bytes at most of the contexts that were made, by algorithm.
     writers: [usize; ALGORITHMS],
     readers: [usize; ALGORITHMS],
-    /// The last newest dictionary that could not be had for writing.
+    /// The newest dictionary, if it could not be prepared for writing.
     pub(super) refused: Option<(Name, Choice)>,
     /// The last choice that contexts were made for, and the dictionary's size.
     ready: Option<(Choice, usize)>,

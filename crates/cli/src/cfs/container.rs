@@ -189,7 +189,7 @@ impl<'m> Reader<'m> {
         self.store.container()
     }
 
-    /// Reads and decodes all pages, in order. `take` is given each, or why it cannot be had, and ends it by
+    /// Reads and decodes all pages, in order. `take` is given each, or why it cannot be read, and ends it by
     /// an error.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Reads all pages, in order. `take` is given what each has of the plain file, or why that cannot be had,
+    /// Reads all pages, in order. `take` is given what each has of the plain file, or why that cannot be read,
     /// and ends it by an error. Returns what the file is, as a manifest lists it.
     ///
     /// # Errors

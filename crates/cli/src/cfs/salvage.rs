@@ -87,7 +87,7 @@ pub(super) fn run(args: &SalvageArgs) -> Result<Verdict, Failure> {
     Ok(Verdict::of(report.lost.is_empty()))
 }
 
-/// Blocks whose records are whole and whose pages are not to be had all the same.
+/// Blocks whose records are intact but whose pages cannot be recovered.
 fn undecodable(reader: &mut Reader<'_>, lost: &[u32], progress: &Progress) -> Vec<u32> {
     let mut found = Vec::new();
     let all: Result<(), Infallible> = reader.each(|block, page| {

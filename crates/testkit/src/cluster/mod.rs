@@ -208,7 +208,7 @@ impl Cluster {
     /// Has the server read its configuration again, and waits until new sessions have it. What already runs reads it
     /// when it next looks.
     pub fn reload(&self) -> Result<(), Error> {
-        // The server logs the signal before it reads its files. Where no session can be had, the line must do.
+        // The server logs the signal before it reads its files. Where no session can be opened, the line must do.
         let loaded = || self.sql("select pg_conf_load_time()").ok();
         let (logged, before) = (self.log()?.len(), loaded());
         self.postmaster().signal(rustix::process::Signal::HUP)?;

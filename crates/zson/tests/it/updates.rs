@@ -129,3 +129,35 @@ fn zstd_is_tried_again_once_a_document_takes_more() {
     }
     assert!(tried > 50, "{tried} by zstd, {kept} kept");
 }
+
+#[test]
+fn zstd_is_not_tried_again_while_a_document_takes_no_more() {
+    let (mut rng, mut spared) = (Seed(12).rng(), 0);
+    // By whose rule zstd is always tried.
+    let mut bytes = shaped().bytes().to_vec();
+    bytes[9..9 + 29].fill(0);
+    let with = writing(7, &Dictionary::new(bytes).unwrap(), Codec::shapes());
+    // What an encoder has allocated tells whether it tried zstd.
+    let memory = |document: &[u8], earlier: Option<Earlier<'_>>| {
+        let (mut encoder, mut out) = (Encoder::new(), Vec::new());
+        let mut proceed = || ControlFlow::Continue(());
+        encoder
+            .encode_after(with.choice(), Some(&with), (document, earlier), &mut out, &mut proceed)
+            .unwrap();
+        (encoder.memory_size(), current(&out).unwrap().method())
+    };
+    for _ in 0..300 {
+        let document = order(&mut rng).document();
+        let datum = encode(with.choice(), Some(&with), &document);
+        let earlier = Earlier { datum: &datum, document: &document };
+        let ((alone, method), (after, _)) = (memory(&document, None), memory(&document, Some(earlier)));
+        match method {
+            Method::Shapes => {
+                assert!(after < alone);
+                spared += 1;
+            }
+            _ => assert_eq!(after, alone, "it was not stored by its shape"),
+        }
+    }
+    assert!(spared > 200, "{spared}");
+}

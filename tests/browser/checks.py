@@ -112,10 +112,10 @@ def quiet(page, label):
 def human(number):
     """As the report writes sizes, made anew."""
     sign, number = ("-" if number < 0 else ""), abs(number)
-    if number < 1000:
+    if number < 1024:
         return f"{sign}{number} B"
-    for unit, size in (("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12), ("PB", 10**15)):
-        if round(number / size, 1) < 1000 or unit == "PB":
+    for unit, size in (("kB", 2**10), ("MB", 2**20), ("GB", 2**30), ("TB", 2**40), ("PB", 2**50)):
+        if round(number / size, 1) < 1024 or unit == "PB":
             return f"{sign}{number / size:.1f} {unit}"
     raise AssertionError
 

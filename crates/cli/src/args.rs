@@ -14,6 +14,7 @@ mod gateway;
 mod plain_words;
 mod run;
 mod shared_flags;
+mod source_of_value;
 
 pub use advise::AdviseArgs;
 pub use backup::{
@@ -125,8 +126,11 @@ impl Cli {
     /// Reads the arguments, the program's name first.
     pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-        let mut command = crate::backup_config::apply(command(), &args)?;
-        let matches = command.try_get_matches_from_mut(args).map_err(plain_words::of)?;
+        let (mut command, places) = crate::backup_config::apply(command(), &args)?;
+        let matches = command.try_get_matches_from_mut(&args).map_err(|error| {
+            let source = source_of_value::of(&error, &command, &args, &places);
+            plain_words::of(error, source)
+        })?;
         if let Some(Err(message)) = matches.subcommand_matches("advise").map(advise::check) {
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }

@@ -4,6 +4,7 @@
 //! Values become defaults of the command line, so they are checked as flags are, and a flag or a variable is stronger.
 
 use crate::args::{BackupArgs, BackupFormat, BackupRoute};
+use crate::toml_words;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
@@ -20,27 +21,42 @@ const VARIABLE: &str = "PGSHRINK_BACKUP_CONFIG";
 /// Most bytes of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Where each default of a file stands: the flag's id, and `backup.toml:4: backup.level`.
+pub(crate) type Places = Vec<(String, String)>;
+
 /// Takes the table's values into the command that these arguments run, as defaults.
-pub(crate) fn apply(command: Command, args: &[OsString]) -> Result<Command, clap::Error> {
+pub(crate) fn apply(command: Command, args: &[OsString]) -> Result<(Command, Places), clap::Error> {
     let Some(name) = COMMANDS.into_iter().find(|name| args.get(1).is_some_and(|arg| arg == name)) else {
-        return Ok(command);
+        return Ok((command, Places::new()));
     };
-    let Some(path) = file(&args[2..]) else { return Ok(command) };
+    let Some(path) = file(&args[2..]) else { return Ok((command, Places::new())) };
     let wrong = |reason: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{reason}\n"));
     let text = read(&path).map_err(wrong)?;
     let values = values(&command, &path, &text).map_err(wrong)?;
-    Ok(command.mut_subcommand(name, |mut command| {
-        for (key, values) in values {
+    let mut places = Places::new();
+    let command = command.mut_subcommand(name, |mut command| {
+        for Setting { key, place, values } in values {
             let ids = if key == "repository" { &["to", "from"][..] } else { &[key.as_str()] };
             for id in
                 ids.iter().copied().filter(|id| has(&command, id)).map(str::to_owned).collect::<Vec<_>>()
             {
                 let values = values.clone();
+                places.push((id.clone(), format!("{place}: backup.{key}")));
                 command = command.mut_arg(id, |arg| arg.default_values(values).required(false));
             }
         }
         command
-    }))
+    });
+    Ok((command, places))
+}
+
+/// A key of the table.
+struct Setting {
+    key: String,
+    /// File and line.
+    place: String,
+    /// As a command line would have them.
+    values: Vec<String>,
 }
 
 /// The file that arguments or the environment name.
@@ -71,14 +87,14 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| unreadable(&error))
 }
 
-/// Keys of the table, each with its values as a command line would have them.
-fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec<String>)>, String> {
+fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<Setting>, String> {
     let place = |at: usize| {
         let line = text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("{}:{line}", path.display())
     };
     let document = DeTable::parse(text).map_err(|error| {
-        format!("{}: {}", place(error.span().map_or(0, |span| span.start)), error.message().trim())
+        let at = error.span().map_or(0, |span| span.start);
+        format!("{}: {}", place(at), toml_words::of_syntax(text, at, error.message()))
     })?;
     let document = document.into_inner();
     if let Some((key, value)) = document.iter().find(|(key, _)| key.get_ref() != "backup") {
@@ -111,7 +127,7 @@ fn values(command: &Command, path: &Path, text: &str) -> Result<Vec<(String, Vec
         let found = words(value.get_ref()).ok_or_else(|| {
             format!("{place}: backup.{key}: expected a string, a number, true or false, or a list of them")
         })?;
-        values.push((key, found));
+        values.push(Setting { key, place, values: found });
     }
     Ok(values)
 }

@@ -5,6 +5,8 @@
 
 use crate::args::{LogFormat, LogLevel};
 use crate::error::Error;
+use crate::toml_words;
+use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
 use std::fmt;
@@ -36,45 +38,67 @@ pub struct LogTable {
     pub format: Option<LogFormat>,
 }
 
+/// The settings of a service.
+pub trait Setup: for<'de> Deserialize<'de> + Serialize + Default {}
+
+impl<T: for<'de> Deserialize<'de> + Serialize + Default> Setup for T {}
+
 /// Reads a file.
-pub fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<ConfigFile<T>, Error> {
+pub fn read<T: Setup>(path: &Path) -> Result<ConfigFile<T>, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::ConfigUnreadable { path: path.to_owned(), source })?;
     parse(path, &text)
 }
 
 /// Parses the text of a file.
-pub fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<ConfigFile<T>, Error> {
+pub fn parse<T: Setup>(path: &Path, text: &str) -> Result<ConfigFile<T>, Error> {
     let mut log = LogTable::default();
     let mut key = None;
-    let wrong = |error: toml::de::Error, key: Option<Range<usize>>| {
-        let at = key.or(error.span()).map_or(0, |span| span.start);
-        let message = in_plain_words(error.message().trim());
-        let reason = match key_at(text, at) {
-            Some((path, name)) if !message.contains(&format!("`{name}`")) => format!("{path}: {message}"),
-            _ => message,
-        };
-        Error::ConfigFile { path: path.to_owned(), line: line_of(text, at), reason }
-    };
-    let document = toml::Deserializer::parse(text).map_err(|error| wrong(error, None))?;
+    let fault = |at, reason| Error::ConfigFile { path: path.to_owned(), line: line_of(text, at), reason };
+    let document = toml::Deserializer::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        fault(at, toml_words::of_syntax(text, at, error.message()))
+    })?;
     let config = document
         .deserialize_map(WithLog { log: &mut log, key: &mut key, config: PhantomData })
-        .map_err(|error| wrong(error, key.take()))?;
+        .map_err(|error| {
+            let at = key.take().or(error.span()).map_or(0, |span| span.start);
+            fault(at, reason::<T>(text, at, error.message()))
+        })?;
     Ok(ConfigFile { path: path.to_owned(), config, log, text: text.to_owned() })
 }
 
-/// Types of numbers by their range.
-fn in_plain_words(message: &str) -> String {
-    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
-    let expected = match expected {
-        "u8" => "a number from 0 to 255",
-        "u16" => "a number from 0 to 65535",
-        "u32" => "a number from 0 to 4294967295",
-        "u64" | "usize" => "a number, 0 or more",
-        "i32" | "i64" | "isize" => "a number",
-        other => other,
+/// What a deserializer reports about the setting at a byte.
+fn reason<T: Serialize + Default>(text: &str, at: usize, message: &str) -> String {
+    let mut words = toml_words::of_value(message);
+    let Some(path) = DeTable::parse(text).ok().and_then(|table| path_at(table.get_ref(), at)) else {
+        return words;
     };
-    format!("{found}, expected {expected}")
+    let is_top = path.len() == 1;
+    match (toml_words::unknown_key(message), path.last()) {
+        (Some(_), Some(key)) if is_top => {
+            words.push_str(", log");
+            if let Some(table) = table_of::<T>(key) {
+                words = format!("not a setting of the top level; put it below a line [{table}]");
+            }
+        }
+        (None, Some(key)) if is_top && is_list_of_tables(key) && words.ends_with("found a table") => {
+            words = format!("[{key}] must be written [[{key}]]: there may be several");
+        }
+        _ => {}
+    }
+    format!("{}: {words}", path.join("."))
+}
+
+fn is_list_of_tables(key: &str) -> bool {
+    ["server", "target"].contains(&key)
+}
+
+/// The table that has a key which the top level has not.
+fn table_of<T: Serialize + Default>(key: &str) -> Option<String> {
+    let defaults = toml::Table::try_from(T::default()).ok()?;
+    let has = |value: &toml::Value| value.as_table().is_some_and(|table| table.contains_key(key));
+    defaults.iter().find(|(_, value)| has(value)).map(|(name, _)| name.clone())
 }
 
 impl<T> ConfigFile<T> {
@@ -112,13 +136,7 @@ fn numbered(name: &str) -> (&str, usize) {
     parsed.unwrap_or((name, 1))
 }
 
-/// The setting that stands at a byte of the file: its whole path, and its own name.
-fn key_at(text: &str, at: usize) -> Option<(String, String)> {
-    let path = path_at(DeTable::parse(text).ok()?.get_ref(), at)?;
-    Some((path.join("."), path.last()?.clone()))
-}
-
-/// Settings first: the span of a table may hold those of other tables.
+/// The path of the setting that stands at a byte of the file. Settings first: the span of a table may hold those of other tables.
 fn path_at(table: &DeTable<'_>, at: usize) -> Option<Vec<String>> {
     let inside = table.iter().find_map(|(key, value)| {
         let inner = match value.get_ref() {

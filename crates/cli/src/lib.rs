@@ -30,6 +30,7 @@ mod server_spec;
 pub mod settings;
 mod surroundings;
 mod target_spec;
+mod toml_words;
 
 pub use error::Error;
 

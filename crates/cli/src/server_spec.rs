@@ -67,7 +67,7 @@ fn set(server: &mut ServerConfig, keyword: &str, value: &str) -> Result<(), Stri
 /// A word of an enumeration, with the allowed ones in the message.
 pub(crate) fn word<'de, T: Deserialize<'de>>(value: &'de str) -> Result<T, String> {
     let deserializer: StrDeserializer<'de, serde::de::value::Error> = StrDeserializer::new(value);
-    T::deserialize(deserializer).map_err(|error| error.to_string())
+    T::deserialize(deserializer).map_err(|error| crate::toml_words::of_value(&error.to_string()))
 }
 
 /// A name ends at the first colon that stands before any `=`.

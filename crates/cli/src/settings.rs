@@ -8,11 +8,11 @@ use crate::config_file::{self, ConfigFile, LogTable};
 use crate::error::Error;
 use crate::server_spec;
 use crate::target_spec;
+use crate::toml_words;
 use pgshrink_gateway::config::{
     AdminConfig, LimitsConfig, ListenTlsConfig, PolicyConfig, TimeoutsConfig, UnixSocketConfig,
 };
 use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
-use serde::Deserialize;
 use std::path::Path;
 
 /// A configuration in force, and how to log.
@@ -113,7 +113,7 @@ fn read_connector(args: &ConnectArgs) -> Result<Read<ConnectorConfig>, Error> {
     Ok((Settings { warnings, ..settings }, file))
 }
 
-fn file<T: for<'de> Deserialize<'de>>(args: &ServiceArgs) -> Result<Option<ConfigFile<T>>, Error> {
+fn file<T: config_file::Setup>(args: &ServiceArgs) -> Result<Option<ConfigFile<T>>, Error> {
     args.config.as_deref().map(config_file::read).transpose()
 }
 
@@ -133,6 +133,9 @@ fn listening(
                 .ok_or(Error::Incomplete { flag: "--unix-socket-directory", other: "--unix-socket-port" })?;
             *unix_socket = Some(UnixSocketConfig::new(dir, port));
         }
+    }
+    if unix_socket.is_none() && args.unix_socket_directory.is_none() && args.unix_socket_mode.is_some() {
+        return Err(Error::Incomplete { flag: "--unix-socket-mode", other: "--unix-socket-directory" });
     }
     if let Some(unix) = unix_socket {
         put(&mut unix.port, &args.unix_socket_port);
@@ -269,6 +272,12 @@ fn with_log<T>(config: T, args: &LogArgs, file: Option<LogTable>) -> Settings<T>
 
 /// Where the file has the setting that is wrong, the message names the line; otherwise it came from a flag or variable.
 fn locate<T>(error: pgshrink_gateway::Error, file: Option<&ConfigFile<T>>) -> Error {
+    let error = match error {
+        pgshrink_gateway::Error::Config { item, reason } => {
+            pgshrink_gateway::Error::Config { item, reason: toml_words::of_value(&reason) }
+        }
+        other => other,
+    };
     if let pgshrink_gateway::Error::Config { item, reason } = &error
         && let Some((file, line)) = file.and_then(|file| Some((file, file.line(item)?)))
     {

@@ -78,6 +78,14 @@ fn host_and_port(text: &str) -> Result<Vec<Setting>, String> {
     if text.is_empty() {
         return Err("expected HOST:PORT".to_owned());
     }
+    if text.contains(',') {
+        return Err(format!("\"{text}\": expected one HOST:PORT; repeat --target for several"));
+    }
+    // A zone such as %eth0 is the resolver's.
+    let is_v6 = |text: &str| text.split('%').next().is_some_and(|a| a.parse::<std::net::Ipv6Addr>().is_ok());
+    if !text.starts_with(['[', '/', '@']) && text.matches(':').count() > 1 && !is_v6(text) {
+        return Err(format!("\"{text}\": expected HOST:PORT, or [ADDRESS]:PORT for IPv6"));
+    }
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
         Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or("expected [ADDRESS]:PORT")?)),

@@ -73,7 +73,7 @@ pub(crate) async fn serve(
             .into());
     };
     let user = String::from_utf8_lossy(packet.user()).into_owned();
-    tracing::info!(client = %peer, user, ?grant, "console opened");
+    tracing::info!(client = %peer, user, %grant, "console opened");
     let greeting = greeting(packet, &user).map_err(|reason| Refusal::new("58000", reason))?;
     let orders = run::Orders { registry, control };
     let ended = session::Console::new(client, orders, grant).talk(greeting).await;

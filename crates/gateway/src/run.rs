@@ -133,7 +133,7 @@ fn run<S: Service, L: FnMut() -> Result<S, Error>>(parts: Parts<S, L>) -> Result
     let Parts { engine, listeners, orders, received } = parts;
     crate::descriptors::provide(engine.service.common().limits.max_clients);
     for address in listeners.iter().filter_map(Listener::address) {
-        tracing::info!(?address, "listening");
+        tracing::info!(%address, "listening");
     }
     let runtime = current_thread().map_err(|source| Error::Runtime { what: "the acceptor", source })?;
     runtime.block_on(async move {

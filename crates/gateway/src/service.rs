@@ -411,7 +411,7 @@ async fn finish(common: &Common, session: &Session, pump: Pump, end: End) {
     tracing::info!(
         session = session.id,
         client = %session.peer(),
-        seconds = session.started.elapsed().as_secs_f64(),
+        seconds = session.started.elapsed().as_millis() as f64 / 1000.0,
         backend_pid = session.backend_pid(),
         to_server_raw = up.raw_bytes,
         to_server_wire = up.wire_bytes,

@@ -71,7 +71,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "FILE", env = "PGSHRINK_ADVISE_EGRESS", help_heading = "Output")]
     pub egress: Option<PathBuf>,
     /// Do not show a progress bar (shown on a terminal by default)
-    #[arg(long, env = "PGSHRINK_ADVISE_NO_PROGRESS", help_heading = "Output")]
+    #[arg(long, short = 'q', env = "PGSHRINK_ADVISE_NO_PROGRESS", help_heading = "Output")]
     pub no_progress: bool,
     /// Examine only these tables, for example orders or sales.order_*. May be repeated
     ///

@@ -97,5 +97,5 @@ Examples:
 
 Exit codes:
   0  ended by a signal or from the console; with --check: the configuration is valid
-  1  with --check: the configuration is invalid
-  2  could not run: invalid arguments or configuration, address in use";
+  1  with --check: the configuration is invalid, or a flag or variable is out of range
+  2  could not run: arguments that cannot be parsed, a file that cannot be read, invalid configuration, address in use";

@@ -1,20 +1,39 @@
-//! Errors about numbers, without the notation of the language that this is written in.
+//! Errors about values, without the notation of the language that this is written in, and with the name of what gave them.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
 
-/// The error as it is, or, where it quotes a range or a parser of numbers, the same in plain words.
-pub(super) fn of(error: clap::Error) -> clap::Error {
-    let reason = error.source().map(ToString::to_string).and_then(|reason| reworded(&reason));
-    let (Some(reason), Some(argument), Some(value)) =
-        (reason, text(&error, ContextKind::InvalidArg), text(&error, ContextKind::InvalidValue))
+/// The error as it is, or, where it quotes a range or a parser of numbers, the same in plain words. `source` is what gave
+/// the value, if it was not the flag that the error names.
+pub(super) fn of(error: clap::Error, source: Option<String>) -> clap::Error {
+    let reason = error.source().map(ToString::to_string);
+    let plain = reason.as_deref().and_then(reworded);
+    let (Some(argument), Some(value)) =
+        (text(&error, ContextKind::InvalidArg), text(&error, ContextKind::InvalidValue))
     else {
         return error;
     };
-    let what = format!(
-        "invalid value '{value}' for '{argument}': {reason}\n\nFor more information, try '--help'.\n"
-    );
+    let what = match (source, plain) {
+        (Some(source), plain) => match plain.or(reason).or_else(|| allowed(&error)) {
+            Some(reason) => format!("{source}: invalid value '{value}': {reason}\n"),
+            None => format!("{source}: invalid value '{value}'\n"),
+        },
+        (None, Some(reason)) => format!(
+            "invalid value '{value}' for '{argument}': {reason}\n\nFor more information, try '--help'.\n"
+        ),
+        (None, None) => return error,
+    };
     clap::Error::raw(ErrorKind::ValueValidation, what)
+}
+
+/// The words that an enumeration has.
+fn allowed(error: &clap::Error) -> Option<String> {
+    match error.get(ContextKind::ValidValue)? {
+        ContextValue::Strings(words) if !words.is_empty() => {
+            Some(format!("allowed are {}", words.join(", ")))
+        }
+        _ => None,
+    }
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {

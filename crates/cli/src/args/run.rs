@@ -6,8 +6,8 @@ use std::ffi::OsString;
 
 /// Run one command with its connections compressed.
 ///
-/// Starts a private connector, runs the command through it, and exits with it. pgshrink finds out where the command
-/// connects from its connection string, -h and -p (PostgreSQL's own programs), service file and environment, as libpq
+/// Starts a private connector, runs the command through it, and exits with the command's exit code. pgshrink finds out
+/// where the command connects from its connection string, -h and -p (PostgreSQL's own programs), service file and environment, as libpq
 /// does; only the host is replaced. Password prompts, .pgpass, several hosts, sslmode and its certificates, signals and
 /// the exit code work as they do without pgshrink.
 ///

@@ -63,9 +63,18 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     says("[backup]\nlevel = 1\n", &["--from"]);
     let said = refused(&["list", "--config", "/nonexistent.toml"]);
     assert!(said.contains("/nonexistent.toml"), "{said}");
-    let path = file(&keep, "[backup]\nrepository = \"/x\"\nkeep_last = 0\n");
-    let said = refused(&["expire", "--config", path.to_str().unwrap()]);
-    assert!(said.contains("keep-last") && said.contains('0'), "{said}");
+    says("[backup]\ncheckpoint=fast\n", &["backup.toml:2: strings must be quoted: checkpoint = \"fast\""]);
+    for (command, setting, reason) in [
+        ("expire", "keep_last = 0", "invalid value '0': must be at least 1"),
+        ("verify", "boot = \"yes\"", "invalid value 'yes': allowed are true, false"),
+        ("backup", "max_rate = \"1MB\"", "invalid value '1MB': "),
+    ] {
+        let path = file(&keep, &format!("[backup]\nrepository = \"/x\"\n{setting}\nconninfo = \"host=x\"\n"));
+        let said = refused(&[command, "--config", path.to_str().unwrap()]);
+        let key = setting.split(' ').next().unwrap();
+        assert!(said.contains(&format!("backup.toml:3: backup.{key}: {reason}")), "{said}");
+        assert!(!said.contains("--"), "{said}");
+    }
 }
 
 #[test]

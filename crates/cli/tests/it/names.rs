@@ -205,23 +205,30 @@ fn every_variable_is_named_after_its_flag() {
 }
 
 #[test]
+fn advise_is_quiet_as_the_other_commands_are() {
+    Cli::read(["pgshrink", "advise", "-q"]).expect("accepted");
+}
+
+#[test]
 fn a_key_that_is_not_known_comes_with_those_that_are() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("p.toml");
     let flag = format!("--config={}", path.display());
     let tables = [
-        ("[policy]\ngroup_size_min = 1\n", "`min_group_size`"),
-        ("[limits]\ncodec_memory_mib = 1\n", "`max_codec_memory_mib`"),
-        ("[timeouts]\nlogin_s = 1\n", "`login_timeout_s`"),
-        ("workers = 1\n", "`threads`"),
-        ("[admin]\nadmin_users = []\n", "`users`"),
-        ("[[server]]\nhost = \"h\"\ndatabases = []\n", "`database`"),
+        ("[policy]\ngroup_size_min = 1\n", "policy.group_size_min", " min_group_size,"),
+        ("[limits]\ncodec_memory_mib = 1\n", "limits.codec_memory_mib", " max_codec_memory_mib"),
+        ("[timeouts]\nlogin_s = 1\n", "timeouts.login_s", " login_timeout_s,"),
+        ("workers = 1\n", "workers", " threads,"),
+        ("workers = 1\n", "workers", ", log"),
+        ("[admin]\nadmin_users = []\n", "admin.admin_users", " users,"),
+        ("[[server]]\nhost = \"h\"\ndatabases = []\n", "server.databases", " database,"),
     ];
-    for (text, accepted) in tables {
+    for (text, key, accepted) in tables {
         fs::write(&path, text).expect("a file");
         let error = gateway_error(&[&flag]);
-        let (found, list) = error.split_once(", expected ").unwrap_or_else(|| panic!("{error}"));
-        assert!(found.contains("unknown field") && list.contains(accepted), "{error}");
+        let (found, list) = error.split_once(": unknown; known are").unwrap_or_else(|| panic!("{error}"));
+        assert!(found.ends_with(&format!(" {key}")), "{error}");
+        assert!(list.contains(accepted), "{error}");
     }
     fs::write(&path, "[backup]\nserver_timeout = 1\n").expect("a file");
     let error = Cli::read(["pgshrink", "list", &flag]).expect_err("refused").to_string();

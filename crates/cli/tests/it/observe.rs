@@ -141,7 +141,7 @@ fn a_check_finds_settings_that_measure_nothing_and_files_that_cannot_be_used() {
     fs::write(&config, "listen = [\"127.0.0.1:0\"]\nobserve = true\n[[target]]\nhost = \"h\"\n")
         .expect("a file");
     let (code, stderr) = check(&["connect", "--check", "--config", &config.display().to_string()]);
-    assert!(code == Some(1) && stderr.contains("p.toml:2: unknown field `observe`"), "{stderr}");
+    assert!(code == Some(1) && stderr.contains("p.toml:2: observe: unknown; known are "), "{stderr}");
 }
 
 #[test]

@@ -38,6 +38,15 @@ pub(crate) enum Grant {
     Change,
 }
 
+impl std::fmt::Display for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Look => "look",
+            Self::Change => "change",
+        })
+    }
+}
+
 /// The rules, loaded.
 #[derive(Debug)]
 pub(crate) struct Access {

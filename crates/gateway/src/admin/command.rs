@@ -57,6 +57,15 @@ pub(super) enum Which {
     All,
 }
 
+impl std::fmt::Display for Which {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::One(id) => id.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
 /// A statement understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Command {

@@ -125,7 +125,7 @@ impl Orders<'_> {
     }
 
     async fn set_compression(&self, which: Which, text: &str) -> Result<Outcome, Refusal> {
-        tracing::info!(?which, text, "compression set from the console");
+        tracing::info!(%which, text, "compression set from the console");
         let mut outcome = Outcome::done("SET");
         match which {
             Which::One(id) => {

@@ -92,7 +92,10 @@ impl GatewayConfig {
         let mut found = self.faults();
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
-        found.extend(self.servers.iter().flat_map(|server| TargetTls::problems(&server.target)));
+        for (index, server) in self.servers.iter().enumerate() {
+            let problems = TargetTls::problems("server", &server.target).into_iter();
+            found.extend(problems.map(|error| numbered(error, index, self.servers.len())));
+        }
         found.extend(self.observe_path().filter(|_| self.observe).and_then(crate::observe::file_problem));
         let (metrics, unix) = (self.metrics_listen.as_deref(), self.unix_socket.as_ref());
         found.extend(check_machine(&self.listen, metrics, unix));
@@ -197,7 +200,10 @@ impl ConnectorConfig {
         let mut found = self.faults();
         found.extend(self.tls.iter().flat_map(ListenTls::problems));
         found.extend(Access::load(&self.admin).err());
-        found.extend(self.targets.iter().flat_map(TargetTls::problems));
+        for (index, target) in self.targets.iter().enumerate() {
+            let problems = TargetTls::problems("target", target).into_iter();
+            found.extend(problems.map(|error| numbered(error, index, self.targets.len())));
+        }
         let (metrics, unix) = (self.metrics_listen.as_deref(), self.unix_socket.as_ref());
         found.extend(check_machine(&self.listen, metrics, unix));
         found.extend(check_addresses(&self.listen, metrics));
@@ -287,10 +293,13 @@ impl PolicyConfig {
     fn types(&self) -> Result<MessageTypes, Error> {
         if self.message_types.is_empty() {
             Ok(MessageTypes::All)
-        } else if self.message_types.bytes().all(|b| b.is_ascii_graphic()) {
+        } else if self.message_types.bytes().all(|b| b.is_ascii_alphanumeric()) {
             Ok(MessageTypes::Only(self.message_types.bytes().collect()))
         } else {
-            Err(Error::config("policy.message_types", "only printable ASCII tags are allowed"))
+            Err(Error::config(
+                "policy.message_types",
+                format!("'{}': message types are letters and digits, such as Dd", self.message_types),
+            ))
         }
     }
 
@@ -343,7 +352,11 @@ fn check_target(item: &str, target: &TargetConfig) -> Vec<Error> {
     if target.host.is_empty() && target.hostaddr.is_none() {
         fault("host", "must not be empty");
     }
-    if target.unix_path().is_none() && target.host.contains(|c: char| c.is_whitespace() || "=,".contains(c)) {
+    let is_name = |host: &str| !host.contains(|c: char| c.is_whitespace() || "=,:".contains(c));
+    // A zone such as %eth0 is the resolver's.
+    let address = target.host.trim_matches(['[', ']']).split('%').next().unwrap_or_default();
+    let is_address = address.parse::<IpAddr>().is_ok();
+    if target.unix_path().is_none() && !is_address && !is_name(&target.host) {
         fault("host", &format!("'{}' is not a host name", target.host));
     }
     if target.port == 0 {
@@ -353,8 +366,19 @@ fn check_target(item: &str, target: &TargetConfig) -> Vec<Error> {
     if tls.sslnegotiation == SslNegotiation::Direct && tls.sslmode < SslMode::Require {
         fault("sslnegotiation", "direct needs sslmode require, verify-ca or verify-full");
     }
+    if tls.sslmode == SslMode::Disable && target.unix_path().is_none() {
+        let idle = [
+            ("sslrootcert", tls.sslrootcert.is_some()),
+            ("sslcert", tls.sslcert.is_some()),
+            ("sslkey", tls.sslkey.is_some()),
+            ("sslhost", tls.sslhost.is_some()),
+        ];
+        if let Some((key, _)) = idle.iter().find(|(_, given)| *given) {
+            fault(key, "has no effect with sslmode=disable: add sslmode=verify-full, or remove it");
+        }
+    }
     let system = tls.sslrootcert.as_deref() == Some(Path::new(crate::tls::SYSTEM_ROOTS));
-    if system && tls.sslmode != SslMode::VerifyFull {
+    if system && !matches!(tls.sslmode, SslMode::VerifyFull | SslMode::Disable) {
         fault("sslrootcert", "system needs sslmode=verify-full");
     }
     if tls.sslmode == SslMode::VerifyCa && tls.sslrootcert.is_none() {
@@ -492,7 +516,14 @@ mod tests {
         assert!(fault(|c| c.servers[0].target.tls.sslmode = SslMode::VerifyCa).contains("sslrootcert"));
         assert!(fault(|c| c.observe_cpu_percent = 0.0).contains("0.01 to 50"));
         assert!(fault(|c| c.observe_cpu_percent = f64::NAN).contains("observe_cpu_percent: NaN"));
-        for host in ["a port=6432", "a,b", "host=a"] {
+        let found = fault(|c| c.servers[0].target.tls.sslrootcert = Some("/nope".into()));
+        assert!(found.starts_with("server.sslrootcert: has no effect with sslmode=disable"), "{found}");
+        assert!(fault(|c| c.policy.message_types = "?!".into()).contains("policy.message_types: '?!'"));
+        assert!(
+            fault(|c| c.unix_socket = Some(crate::config::UnixSocketConfig::new("/x", 0)))
+                .contains("port: 0")
+        );
+        for host in ["a port=6432", "a,b", "host=a", "a:6432", "a:6432:1"] {
             let found = fault(|c| c.servers[0].target.host = host.into());
             assert_eq!(found, format!("server.host: '{host}' is not a host name"));
         }

@@ -26,6 +26,9 @@ pub(super) fn check_listen(listen: &[String], unix: Option<&UnixSocketConfig>) -
     if let Some(unix) = unix {
         found.extend(check_socket_path("unix_socket", &unix.path()).err());
         found.extend(unix_mode(unix).err());
+        if unix.port == 0 {
+            found.push(Error::config("unix_socket.port", "0: allowed are 1 to 65535"));
+        }
     }
     found
 }

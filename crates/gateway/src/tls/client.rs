@@ -32,8 +32,8 @@ pub(crate) struct TargetTls {
 }
 
 impl TargetTls {
-    /// Everything that [`load`](Self::load) could refuse, not only the first.
-    pub(crate) fn problems(target: &TargetConfig) -> Vec<Error> {
+    /// Everything that [`load`](Self::load) could refuse, not only the first. `item` is the table of the target.
+    pub(crate) fn problems(item: &str, target: &TargetConfig) -> Vec<Error> {
         let tls = &target.tls;
         if tls.sslmode == SslMode::Disable || target.unix_path().is_some() {
             return Vec::new();
@@ -41,11 +41,14 @@ impl TargetTls {
         let roots =
             tls.sslrootcert.as_ref().filter(|path| tls.sslmode >= SslMode::Require && *path != SYSTEM_ROOTS);
         let files = [
-            roots.and_then(|path| read_certificates("sslrootcert", path).err()),
-            tls.sslcert.as_ref().and_then(|path| read_certificates("sslcert", path).err()),
-            tls.sslkey.as_ref().and_then(|path| read_key("sslkey", path).err()),
+            ("sslrootcert", roots.and_then(|path| read_certificates("sslrootcert", path).err())),
+            ("sslcert", tls.sslcert.as_ref().and_then(|path| read_certificates("sslcert", path).err())),
+            ("sslkey", tls.sslkey.as_ref().and_then(|path| read_key("sslkey", path).err())),
         ];
-        let found: Vec<Error> = files.into_iter().flatten().map(Error::from).collect();
+        let named = |(key, error): (&str, Option<_>)| {
+            error.map(|error| Error::config(format!("{item}.{key}"), Error::from(error).to_string()))
+        };
+        let found: Vec<Error> = files.into_iter().filter_map(named).collect();
         if found.is_empty() { Self::load(target).err().into_iter().collect() } else { found }
     }
 

@@ -128,11 +128,11 @@ impl Cli {
         let mut command = crate::backup_config::apply(command(), &args)?;
         let matches = command.try_get_matches_from_mut(args).map_err(plain_words::of)?;
         if let Some(Err(message)) = matches.subcommand_matches("advise").map(advise::check) {
-            return Err(command.error(ErrorKind::ArgumentConflict, message));
+            return Err(refused(&mut command, "advise", ErrorKind::ArgumentConflict, message));
         }
         if let Some(Err(message)) = matches.subcommand_matches("verify").map(crate::backup_config::check_boot)
         {
-            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+            return Err(refused(&mut command, "verify", ErrorKind::MissingRequiredArgument, message));
         }
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let (Command::Backup(args), Some(matches)) =
@@ -162,5 +162,13 @@ impl Dialect {
             Self::Ack => "ack",
             Self::Restart => "restart",
         }
+    }
+}
+
+/// With the usage of the subcommand.
+fn refused(command: &mut clap::Command, name: &str, kind: ErrorKind, message: String) -> clap::Error {
+    match command.find_subcommand_mut(name) {
+        Some(subcommand) => subcommand.error(kind, message),
+        None => command.error(kind, message),
     }
 }

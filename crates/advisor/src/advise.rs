@@ -18,6 +18,7 @@
 
 mod alone;
 mod combine;
+mod documents;
 mod families;
 mod left;
 mod tables;
@@ -120,9 +121,11 @@ pub fn advise(snapshot: &Snapshot, options: &Options, clock: Clock<'_>) -> Repor
 /// What the parts of pgshrink make of what was sampled, and the findings that follow from it.
 fn measure(snapshot: &Snapshot, options: &Options, clock: Clock<'_>, report: &mut Report) {
     let mut budget = Budget::default();
-    let codecs = codecs::measure(snapshot, &mut budget, &Means { clock, jsonb: Some(&wiring::jsonb) });
+    let means = Means { clock, jsonb: Some(&wiring::jsonb) };
+    let codecs = codecs::measure(snapshot, &mut budget, &means);
     report.findings.extend(findings(cfs::candidates(snapshot, &codecs.relations).into_iter(), options));
     report.codecs = codecs.relations;
+    documents::fill_in(snapshot, &means, report);
     report.notes.extend(codecs.notes);
     if let Some((estimate, note)) = codecs::backup::estimate(snapshot, &mut budget) {
         report.backup = Some(estimate);

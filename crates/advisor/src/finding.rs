@@ -260,8 +260,8 @@ pub struct DocumentFigure {
     pub bytes: u64,
     /// Bytes with each codec.
     pub codecs: Vec<CodecFigure>,
-    /// The table after the column has become zson, simulated.
-    pub table: Change,
+    /// The table now, and after the column has become zson, simulated. None: it is no heap.
+    pub table: Option<Change>,
 }
 
 /// What a backup of the cluster would take.

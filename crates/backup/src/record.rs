@@ -191,7 +191,14 @@ impl Record {
     /// [`Record::write`] gives, a flipped bit for example.
     pub fn read(bytes: &[u8]) -> Result<Record, Error> {
         check_size(bytes.len())?;
-        let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(|error| not_json(&error))?;
+        let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(|error| match error.is_eof() {
+            true => Error::Malformed {
+                what: WHAT,
+                expected: "what pgshrink writes",
+                found: format!("a beginning of it: it was cut off after {} bytes", bytes.len()),
+            },
+            false => not_json(&error),
+        })?;
         let refused = |expected, found: &str| Err(Error::malformed(WHAT, expected, found.as_bytes()));
         if envelope.format != FORMAT {
             return refused("the format \"pgshrink backup\"", &envelope.format);
@@ -301,5 +308,5 @@ fn check_size(bytes: usize) -> Result<(), Error> {
 }
 
 fn not_json(error: &serde_json::Error) -> Error {
-    Error::malformed(WHAT, "what pgshrink writes", error.to_string().as_bytes())
+    Error::Malformed { what: WHAT, expected: "what pgshrink writes", found: error.to_string() }
 }

@@ -132,11 +132,11 @@ impl Cli {
             plain_words::of(error, source)
         })?;
         if let Some(Err(message)) = matches.subcommand_matches("advise").map(advise::check) {
-            return Err(command.error(ErrorKind::ArgumentConflict, message));
+            return Err(refused(&mut command, "advise", ErrorKind::ArgumentConflict, message));
         }
         if let Some(Err(message)) = matches.subcommand_matches("verify").map(crate::backup_config::check_boot)
         {
-            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+            return Err(refused(&mut command, "verify", ErrorKind::MissingRequiredArgument, message));
         }
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let (Command::Backup(args), Some(matches)) =
@@ -166,5 +166,13 @@ impl Dialect {
             Self::Ack => "ack",
             Self::Restart => "restart",
         }
+    }
+}
+
+/// With the usage of the subcommand.
+fn refused(command: &mut clap::Command, name: &str, kind: ErrorKind, message: String) -> clap::Error {
+    match command.find_subcommand_mut(name) {
+        Some(subcommand) => subcommand.error(kind, message),
+        None => command.error(kind, message),
     }
 }

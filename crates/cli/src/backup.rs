@@ -89,6 +89,13 @@ use whole::Whole;
 /// Threads that nobody asked for, at most.
 const THREADS_MAX: usize = 8;
 
+/// What to do about a backup that verify found damaged.
+const DAMAGED_IN_VERIFY: &str = "; there may be more damage: verify ends at the first. Next step: verify another backup \
+    (pgshrink list shows them), and take a new full one";
+
+/// What to do about a backup whose damage restore met.
+const DAMAGED_IN_RESTORE: &str = "; next step: restore another backup (pgshrink list shows them)";
+
 /// `pgshrink backup`.
 pub(crate) fn backup(args: &BackupArgs) -> ExitCode {
     ended(run_backup(args), &args.output)
@@ -96,14 +103,21 @@ pub(crate) fn backup(args: &BackupArgs) -> ExitCode {
 
 /// `pgshrink restore`.
 pub(crate) fn restore(args: &RestoreArgs) -> ExitCode {
-    ended(run_restore(args), &args.output)
+    match run_restore(args) {
+        Err(error) => {
+            error.ending_with(DAMAGED_IN_RESTORE).tell(args.output.json);
+            ExitCode::from(crate::EXIT_FAILED)
+        }
+        Ok(()) => ExitCode::SUCCESS,
+    }
 }
 
 /// `pgshrink verify`.
 pub(crate) fn verify(args: &VerifyBackupArgs) -> ExitCode {
+    let next_step = if args.boot.boot { "" } else { DAMAGED_IN_VERIFY };
     match run_verify(args) {
         Err(error @ (Failure::Damage { .. } | Failure::Unencrypted { .. })) => {
-            error.ending().tell(args.output.json);
+            error.ending_with(next_step).tell(args.output.json);
             ExitCode::from(crate::EXIT_PROBLEM)
         }
         done => ended(done, &args.output),
@@ -329,14 +343,14 @@ struct Listed {
     state: State,
     /// What is wrong with it.
     reason: Option<String>,
-    /// Of one that is whole.
+    /// Of one that is complete.
     details: Option<Report>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
-    Whole,
+    Complete,
     Writing,
     Incomplete,
     /// Encrypted with another key than was given.
@@ -350,7 +364,7 @@ enum State {
 impl State {
     fn name(self) -> &'static str {
         match self {
-            State::Whole => "whole",
+            State::Complete => "complete",
             State::Incomplete => "incomplete",
             State::Locked => "locked",
             State::Unencrypted => "unencrypted",
@@ -378,7 +392,7 @@ fn complete(repository: &dyn Repository, name: &str, attempt: u32) -> Result<Lis
     match whole.and_then(|whole| whole.check_sizes().map(|()| whole)) {
         Ok(whole) => {
             let details = Some(Report::of(name, &whole.record));
-            Ok(Listed { backup, state: State::Whole, reason: None, details })
+            Ok(Listed { backup, state: State::Complete, reason: None, details })
         }
         Err(error) => {
             let Some(mut state) = State::of(&error) else { return Err(error) };
@@ -410,10 +424,16 @@ fn run_list(args: &ListArgs) -> Result<bool, Failure> {
         details: None,
     }));
     print(&args.output, &found, |found| {
+        if found.is_empty() {
+            return String::new();
+        }
         let mut rows = vec![["BACKUP", "PG", "TAKEN", "LSN", "SIZE", "STORED"].map(str::to_owned).to_vec()];
         rows.extend(found.iter().map(row));
         output::table(&rows)
     })?;
+    if !found.iter().any(|listed| listed.state == State::Complete) {
+        eprintln!("pgshrink: {}: the repository has no complete backup", args.from.from);
+    }
     let reasons = found.iter().filter_map(|listed| listed.reason.as_ref());
     reasons.for_each(|reason| eprintln!("pgshrink: {reason}"));
     Ok(!found.iter().any(|listed| matches!(listed.state, State::Damaged | State::Unencrypted)))

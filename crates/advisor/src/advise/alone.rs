@@ -29,11 +29,16 @@ pub(super) struct Trial<'t> {
 
 impl<'t> Trial<'t> {
     pub(super) fn of(table: &'t Table, simulation: Simulation<'t>) -> Trial<'t> {
+        Trial { compressed: Compressed::of(table), ..Trial::plain(table, simulation) }
+    }
+
+    /// Without what pages would be in a compressed tablespace, which takes some time to measure.
+    pub(super) fn plain(table: &'t Table, simulation: Simulation<'t>) -> Trial<'t> {
         Trial {
             table,
             simulation,
             now: Sizes::now(table),
-            compressed: Compressed::of(table),
+            compressed: None,
             as_it_is: Default::default(),
             tried: RefCell::default(),
         }
@@ -87,10 +92,6 @@ impl<'t> Trial<'t> {
     /// The bytes of a finding whose edits do nothing else.
     pub(super) fn bytes(&self, edits: &[&Edit]) -> Bytes {
         let (baseline, after) = (self.baseline(Way::of(edits)), self.rebuilt(edits));
-        let less = |now: u64, saved: i64| Change {
-            now,
-            after: now.saturating_sub(u64::try_from(saved).unwrap_or(0)),
-        };
         let arrangement = Arrangement::of(self.table, edits);
         Bytes {
             disk: less(self.now.total(), difference(baseline.total(), after.total())),
@@ -98,6 +99,11 @@ impl<'t> Trial<'t> {
             memory: less(self.now.plain(), difference(baseline.plain(), after.plain())),
         }
     }
+}
+
+/// A change that saves so much, and is never one for the worse.
+fn less(now: u64, saved: i64) -> Change {
+    Change { now, after: now.saturating_sub(u64::try_from(saved).unwrap_or(0)) }
 }
 
 /// `now - after`.

@@ -46,8 +46,8 @@ pub fn estimate(snapshot: &Snapshot, budget: &mut Budget) -> Option<(BackupEstim
     let what =
         if snapshot.server.databases_bytes.is_some() { "all databases" } else { "this database alone" };
     let note = format!(
-        "The estimate of a backup counts {} of {what}, without WAL. Pages were sampled of relations of {}; the rest is assumed to \
-         compress equally.",
+        "The estimate of a backup counts {} of {what}, without WAL. Pages were sampled from {} of relations; the rest is assumed to \
+         compress equally well.",
         shown::size(bytes),
         shown::size(sampled.bytes.min(bytes))
     );

@@ -148,7 +148,8 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// What every codec of zson makes of each column of documents. The table as it is afterwards is the simulation's to fill in.
+/// What every codec of zson makes of each column of documents. What becomes of the table is
+/// simulated by the caller.
 pub fn measure(table: &Table, budget: &mut Budget, means: &Means<'_>) -> Vec<DocumentFigure> {
     let columns = (0..table.columns.len()).filter(|column| is_documents(table, *column));
     columns.filter_map(|column| one(table, column, budget, means)).collect()

@@ -1,6 +1,6 @@
 //! How amounts and names are written, in every form of the report.
 
-use crate::finding::{Change, Confidence, Object, Rule};
+use crate::finding::{Change, Confidence, Object, Report, Rule};
 pub use pgshrink_codec::counted;
 pub use pgshrink_codec::grouped as number_text;
 pub use pgshrink_codec::size;
@@ -12,7 +12,14 @@ pub fn saved(bytes: i64) -> String {
     format!("{sign}{}", size(bytes.unsigned_abs()))
 }
 
-/// How much smaller, in percent of now: `26 %`, `-3 %` where it grows. Empty without a base.
+/// What the totals leave out; none where every finding is in a proposal.
+pub fn totals(report: &Report) -> Option<&'static str> {
+    const WORDS: &str = "Totals include only the proposals, which change nothing that queries notice. \
+        --accept adds other findings.";
+    report.findings.iter().any(|finding| !finding.in_proposal).then_some(WORDS)
+}
+
+/// How much smaller, in percent of now: `26 %`, `-3 %` where it grows, `< 1 % more` where it hardly does. Empty without a base.
 pub fn share(change: Change) -> String {
     if change.now == 0 {
         return String::new();
@@ -21,7 +28,7 @@ pub fn share(change: Change) -> String {
     // Neither "-0 %", nor "100 %" while something is left.
     let rounded = share.round();
     if rounded == 0.0 && change.saved() != 0 {
-        return if share > 0.0 { "< 1 %".to_owned() } else { "> -1 %".to_owned() };
+        return if share > 0.0 { "< 1 %".to_owned() } else { "< 1 % more".to_owned() };
     }
     if rounded == 100.0 && change.after > 0 {
         return "> 99 %".to_owned();
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn shares_say_nothing_that_is_not_so() {
         let shares = [(100, 74), (100, 103), (1000, 999), (1000, 1001), (1000, 1), (10, 0), (0, 5), (7, 7)];
-        let expected = ["26 %", "-3 %", "< 1 %", "> -1 %", "> 99 %", "100 %", "", "0 %"];
+        let expected = ["26 %", "-3 %", "< 1 %", "< 1 % more", "> 99 %", "100 %", "", "0 %"];
         assert_eq!(shares.map(|(now, after)| share(Change { now, after })), expected);
     }
 

@@ -104,6 +104,9 @@ impl Page {
         let rows = rows.collect();
         self.text.push('\n');
         self.table(&["All tables", "now, after", "saved", ""], rows, Columns::Numbers);
+        if let Some(words) = shown::totals(report) {
+            self.wrapped(words, "");
+        }
         if let Some(prices) = &report.prices {
             let parts = [
                 ("storage", prices.storage_saved_month),

@@ -31,38 +31,46 @@ fn candidate(snapshot: &Snapshot, table: &Table, column: usize, means: &Means<'_
         return None;
     }
     let documents = Documents::of(table, column, means)?;
-    let images = documents.encoded(&sample.rows)?;
+    let retype = retype(snapshot, table, column, &documents)?;
     let stored: u64 = sample.columns.get(column)?.sizes.iter().map(|size| u64::from(*size)).sum();
-    let encoded: u64 = images.iter().flatten().map(|image| image.len() as u64).sum();
+    let encoded: u64 = retype.images.iter().flatten().map(|image| image.len() as u64).sum();
     if encoded * 10 > stored * 9 {
         return None;
     }
-    let profile = profile(table, &of.name);
-    let (quoted_table, quoted_column) =
-        (sql::qualified(&table.schema, &table.name), sql::quote_ident(&of.name));
-    let type_name = format!("zson({})", sql::quote_literal(&profile));
-    let learn = format!(
-        "zson_learn({}, {}, {});",
-        sql::quote_literal(&quoted_table),
-        sql::quote_literal(&of.name),
-        sql::quote_literal(&profile)
-    );
-    let schema = snapshot.server.extension_schemas.get("zson").map_or("public", String::as_str);
-    let schema = sql::quote_ident(schema);
-    let (mut first, mut sql) = (Vec::new(), Vec::new());
-    if !snapshot.server.extensions.contains_key("zson") {
-        first.push(format!("CREATE EXTENSION IF NOT EXISTS zson SCHEMA {schema};"));
+    let mut sql = Vec::new();
+    if !has_extension(snapshot) {
         sql.push("CREATE EXTENSION IF NOT EXISTS zson;".to_owned());
     }
-    first.push(format!("SELECT {schema}.{learn}"));
-    sql.push(format!("SELECT {learn}"));
-    sql.push(format!("ALTER TABLE {quoted_table} ALTER COLUMN {quoted_column} TYPE {type_name};"));
-    let retype = Retype {
+    let profile = profile(table, &of.name);
+    sql.push(format!("SELECT {}", learn(table, &of.name, &profile)));
+    sql.push(format!(
+        "ALTER TABLE {} ALTER COLUMN {} TYPE {};",
+        sql::qualified(&table.schema, &table.name),
+        sql::quote_ident(&of.name),
+        type_name(&profile)
+    ));
+    let finding = finding(table, &of.name, sql, stored, encoded);
+    Some(Candidate { finding, edits: vec![Edit::Retype(retype)], is_recommended: false })
+}
+
+/// A column of documents as zson. None: there is no such column, or training failed.
+pub fn retype(snapshot: &Snapshot, table: &Table, column: usize, documents: &Documents) -> Option<Retype> {
+    let of = table.columns.get(column)?;
+    let images = documents.encoded(&table.sample.as_ref()?.rows)?;
+    let profile = profile(table, &of.name);
+    let schema = snapshot.server.extension_schemas.get("zson").map_or("public", String::as_str);
+    let schema = sql::quote_ident(schema);
+    let mut first = Vec::new();
+    if !has_extension(snapshot) {
+        first.push(format!("CREATE EXTENSION IF NOT EXISTS zson SCHEMA {schema};"));
+    }
+    first.push(format!("SELECT {schema}.{}", learn(table, &of.name, &profile)));
+    Some(Retype {
         column,
-        type_name: format!("{schema}.{type_name}"),
+        type_name: format!("{schema}.{}", type_name(&profile)),
         prepare: Vec::new(),
         first,
-        using: quoted_column,
+        using: sql::quote_ident(&of.name),
         layout: Column {
             name: of.name.clone(),
             length: None,
@@ -73,15 +81,36 @@ fn candidate(snapshot: &Snapshot, table: &Table, column: usize, means: &Means<'_
         },
         images,
         proof: String::new(),
-    };
-    let finding = finding(table, &of.name, sql, stored, encoded);
-    Some(Candidate { finding, edits: vec![Edit::Retype(retype)], is_recommended: false })
+    })
+}
+
+fn has_extension(snapshot: &Snapshot) -> bool {
+    snapshot.server.extensions.contains_key("zson")
+}
+
+fn type_name(profile: &str) -> String {
+    format!("zson({})", sql::quote_literal(profile))
+}
+
+/// The call that trains a dictionary on a column.
+fn learn(table: &Table, column: &str, profile: &str) -> String {
+    format!(
+        "zson_learn({}, {}, {});",
+        sql::quote_literal(&sql::qualified(&table.schema, &table.name)),
+        sql::quote_literal(column),
+        sql::quote_literal(profile)
+    )
+}
+
+/// The id of the finding of a column.
+pub fn id(table: &Table, column: &str) -> String {
+    format!("zson:{}.{}.{column}", table.schema, table.name)
 }
 
 fn finding(table: &Table, column: &str, sql: Vec<String>, stored: u64, encoded: u64) -> Finding {
     let percent = |part: u64, of: u64| 100 * part / of.max(1);
     Finding {
-        id: format!("zson:{}.{}.{column}", table.schema, table.name),
+        id: id(table, column),
         rule: Rule::Zson,
         object: column_object(table, column),
         title: format!("documents that zson stores in {} % of their bytes", percent(encoded, stored)),

@@ -43,7 +43,7 @@ pub struct OpenReport {
     pub epoch: u32,
     /// Whether nothing was written after that root.
     pub was_closed: bool,
-    /// Superblock slots that are neither empty nor whole: one after a crash amid a commit, else damage.
+    /// Superblock slots that are neither empty nor whole, and the first one if it is empty: one after a crash amid a commit, else damage.
     pub broken_roots: Vec<Damage>,
     /// Superblock slots that are whole. There are two at least from the first commit on, so that one alone
     /// may be older than the last commit ([`may_be_older`](Self::may_be_older)).

@@ -9,7 +9,7 @@ use crate::engine::recovery::Birth;
 use crate::fault::Fault;
 use crate::format::error::{Error, Reason};
 use crate::format::root::{
-    Base, DISK_BLOCK_BYTES, HEAD_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek,
+    Base, DISK_BLOCK_BYTES, FIRST_SLOT, HEAD_BYTES, Identity, KEY_BYTES, Root, SUPERBLOCK_SLOTS, peek,
 };
 use crate::format::units::{ContainerId, UNIT_BYTES};
 use crate::shared::word::Word;
@@ -79,7 +79,7 @@ pub struct Clear {
     pub end: u64,
     /// Slots whose check sum is right.
     pub whole_roots: u32,
-    /// Of each slot that is neither empty nor whole, why not. One that only its key proves to be forged counts as whole.
+    /// Of each slot that is neither empty nor whole, and of the first one if it is empty, why not. One that only its key proves to be forged counts as whole.
     pub broken_roots: [Option<Reason>; SUPERBLOCK_SLOTS],
 }
 
@@ -93,6 +93,8 @@ pub fn clear(device: &impl Device) -> Option<Clear> {
         if slot != [0; DISK_BLOCK_BYTES] {
             *broken = broken_reason(&slot[..got]);
             whole_roots += u32::from(broken.is_none());
+        } else if index == FIRST_SLOT {
+            *broken = Some(Reason::NoRoot);
         }
         peek(&slot)
     });

@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::engine::container::Options;
 use crate::format::error::{Damage, Error, Part, Reason};
 use crate::format::record::{self, HEADER_BYTES, Kind};
-use crate::format::root::{DISK_BLOCK_BYTES, Place, Root, SUPERBLOCK_SLOTS, peek};
+use crate::format::root::{DISK_BLOCK_BYTES, FIRST_SLOT, Place, Root, SUPERBLOCK_SLOTS, peek};
 use crate::format::units::ContainerId;
 
 /// The newest root, and the ring behind it.
@@ -12,7 +12,7 @@ pub(crate) struct Found {
     pub(crate) root: Root,
     /// The slot last written.
     pub(crate) ring: u64,
-    /// Slots that are neither empty nor whole.
+    /// Slots that are neither empty nor whole, and the first one if it is empty.
     pub(crate) broken: Vec<Damage>,
     /// Of the ring, with an older key or not.
     pub(crate) whole: u32,
@@ -35,6 +35,9 @@ pub(crate) fn find_root(device: &impl Device, options: &Options<'_>) -> Result<F
         let got = device.pread(&mut slot, offset);
         let got = got.map_err(|source| Error::device("read", offset, DISK_BLOCK_BYTES, source))?;
         if slot[..got] == [0; DISK_BLOCK_BYTES][..got] {
+            if index == FIRST_SLOT {
+                broken.push(of_slot(offset, Reason::NoRoot));
+            }
             continue;
         }
         if got < DISK_BLOCK_BYTES {

@@ -85,7 +85,7 @@ pub enum Error {
     )]
     Poisoned,
     /// The container is sealed with this key and none was given, or another.
-    #[error("the container is sealed with key {}", hex(needed))]
+    #[error("the container is encrypted with key {}", hex(needed))]
     KeyMissing {
         /// The key's id.
         needed: [u8; 16],

@@ -22,6 +22,9 @@ use crate::seal::{SEAL_OVERHEAD_MAX, Seal};
 pub const DISK_BLOCK_BYTES: usize = 4096;
 /// Slots of the ring.
 pub const SUPERBLOCK_SLOTS: usize = 3;
+/// The slot of a container's first root. It was durable before any other, so it is never empty; a write that failed may
+/// have left any of the others empty.
+pub(crate) const FIRST_SLOT: usize = 0;
 /// Where records begin.
 pub const HEAD_BYTES: usize = DISK_BLOCK_BYTES * SUPERBLOCK_SLOTS;
 /// The roots' place.

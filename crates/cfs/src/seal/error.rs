@@ -14,14 +14,14 @@ pub enum KeyError {
         reason: &'static str,
     },
     /// The container is sealed and there is no key at all.
-    #[error("the container is sealed with key {needed}, and no key was given")]
+    #[error("the container is encrypted with key {needed}, and no key was given")]
     Missing {
         /// The key that it needs.
         needed: HexId,
     },
     /// There are keys, and none is the container's.
     #[error(
-        "the container is sealed with key {needed}, made of {of}; none of the {tried} keys supplied matches"
+        "the container is encrypted with key {needed}, derived from {of}; none of the {tried} keys supplied matches"
     )]
     Wrong {
         /// The key that it needs.

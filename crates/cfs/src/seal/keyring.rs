@@ -62,7 +62,7 @@ impl Keyring {
     /// [`KeyError::Secret`] without any secret, [`KeyError::Memory`].
     pub fn master(&mut self, random: &dyn Random) -> Result<&MasterKey, KeyError> {
         let Some(first) = self.secrets.first() else {
-            return Err(KeyError::Secret { reason: "sealing needs a key, and none was given" });
+            return Err(KeyError::Secret { reason: "encryption needs a key, and none was given" });
         };
         let at = match self.made.iter().position(|(index, _)| *index == 0) {
             Some(at) => at,

@@ -235,6 +235,22 @@ fn salvage_does_not_take_an_older_root_for_the_last_one() {
     assert!(report.map_is_whole && report.lost.is_empty(), "{report:?}");
 }
 
+/// A container begins with a durable root in its first slot, and no write makes zeros of it.
+#[test]
+fn a_first_root_of_zeros_is_damage_and_another_slot_of_zeros_is_none() {
+    let bench = filled();
+    let whole = bench.bytes();
+    for slot in 0..3 {
+        let mut bytes = whole.clone();
+        bytes[slot * 4096..(slot + 1) * 4096].fill(0);
+        bench.set_bytes(bytes);
+        let (_, report) = bench.open().unwrap();
+        let found: Vec<u64> = report.broken_roots.iter().map(|damage| damage.offset).collect();
+        assert_eq!(found, if slot == 0 { vec![0] } else { vec![] }, "slot {slot}");
+        assert!(report.whole_roots == 2 && report.was_closed, "slot {slot}: {report:?}");
+    }
+}
+
 #[test]
 fn i4_a_missing_entry_is_an_error_and_the_injected_zeros_are_not() {
     let damaged = |fault| {

@@ -164,7 +164,7 @@ fn size(text: &str) -> Result<u64, String> {
         "mb" => 20,
         "gb" => 30,
         "tb" => 40,
-        _ => return Err("expected bytes, with B, kB, MB, GB or TB: 8MB".to_owned()),
+        _ => return Err("expected a size such as 8MB (units: B, kB, MB, GB, TB)".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|_| "expected a whole number, as in 8MB".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())

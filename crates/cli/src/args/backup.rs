@@ -58,7 +58,7 @@ pub struct BackupArgs {
     /// Threads that compress [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", help_heading = "Speed")]
     pub threads: Option<usize>,
-    /// Maximum pack size in MiB; packs (objects of the repository) are also closed after one minute [default: 64]
+    /// Maximum pack size in MiB; packs (objects of the repository) are also closed after one minute: 1 to 512 [default: 64]
     #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
     #[arg(env = "PGSHRINK_BACKUP_PACK_SIZE_MIB", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub pack_size_mib: u32,

@@ -235,14 +235,16 @@ pub struct PackArgs {
 ///
 /// Rewrites only the roots of containers, in place, and no pages. Copies made before still open with the old key.
 #[derive(Debug, Clone, Args)]
-#[command(override_usage = "pgshrink cfs rekey [OPTIONS] --new-key-file <FILE> <PATH>...")]
+#[command(
+    override_usage = "pgshrink cfs rekey [OPTIONS] <--new-key-file <FILE>|--new-key-command <COMMAND>> <PATH>..."
+)]
+#[command(group(clap::ArgGroup::new("new_key").required(true).args(["new_key_file", "new_key_command"])))]
 pub struct RekeyArgs {
     /// Containers, or directories to search for them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// File with the new key; the other keys open the existing containers
     #[arg(long, value_name = "FILE", help_heading = "Key")]
-    #[arg(required_unless_present = "new_key_command", conflicts_with = "new_key_command")]
     pub new_key_file: Option<PathBuf>,
     /// Shell command that prints the new key
     #[arg(long, value_name = "COMMAND", help_heading = "Key")]

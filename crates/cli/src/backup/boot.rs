@@ -58,7 +58,7 @@ pub(super) fn verify(whole: &Whole<'_>, args: &VerifyBackupArgs, threads: usize)
     let scratch = Scratch::make(args.boot.scratch.as_deref(), args.boot.keep_scratch)?;
     let boot = Boot { whole, args, threads, programs: &programs, interrupt: &interrupt, scratch: &scratch };
     match boot.run(&mut report) {
-        Err(Failure::Damage { what, reason }) => report.add_problem(Problem {
+        Err(Failure::Damage { what, reason, .. }) => report.add_problem(Problem {
             database: None,
             schema: None,
             relation: None,

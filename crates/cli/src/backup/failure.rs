@@ -1,6 +1,7 @@
 //! Why a backup or a restore did not come to its end.
 
 use crate::ending::{Ending, Fault};
+use pgshrink_codec::{counted, grouped};
 use pgshrink_repository::Error as RepositoryError;
 use std::fmt::Display;
 use std::io;
@@ -33,6 +34,8 @@ pub(crate) enum Failure {
         what: String,
         /// What was expected and found.
         reason: String,
+        /// First byte of the object, and how many are concerned, as far as known.
+        place: Option<(u64, u64)>,
     },
     /// A backup is encrypted with a key that was not given.
     #[error("{what}")]
@@ -77,7 +80,21 @@ impl Failure {
     }
 
     pub(crate) fn damage(what: impl Display, reason: impl Display) -> Failure {
-        Failure::Damage { what: what.to_string(), reason: reason.to_string() }
+        Failure::Damage { what: what.to_string(), reason: reason.to_string(), place: None }
+    }
+
+    /// Of bytes of an object: the first one, and how many.
+    pub(crate) fn damage_at(what: impl Display, place: (u64, u64), reason: impl Display) -> Failure {
+        Failure::Damage { what: what.to_string(), reason: reason.to_string(), place: Some(place) }
+    }
+
+    /// Of an object that has not as many bytes as it was written with.
+    pub(crate) fn of_size(what: impl Display, expected: u64, found: u64) -> Failure {
+        let reason = format!("expected {}, found {}", counted(expected, "byte", "bytes"), grouped(found));
+        match expected.checked_sub(found) {
+            Some(missing) => Failure::damage_at(what, (found, missing), reason),
+            None => Failure::damage(what, reason),
+        }
     }
 
     pub(crate) fn ending(&self) -> Ending {
@@ -86,10 +103,23 @@ impl Failure {
             _ => None,
         };
         let damage = match self {
-            Failure::Damage { what, reason } => Some(Fault::new(what, reason)),
+            Failure::Damage { what, reason, place } => {
+                let mut fault = Fault::new(what, reason);
+                (fault.damage.offset, fault.damage.bytes) = place.unzip();
+                Some(fault)
+            }
             _ => None,
         };
         Ending { message: self.to_string(), sqlstate, damage }
+    }
+
+    /// With what to do if it is damage of a backup.
+    pub(crate) fn ending_with(&self, next_step: &str) -> Ending {
+        let mut ending = self.ending();
+        if ending.damage.is_some() {
+            ending.message += next_step;
+        }
+        ending
     }
 
     /// For `map_err` of what was tried with a path.

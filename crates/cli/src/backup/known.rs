@@ -52,7 +52,7 @@ impl Known {
             match whole::read_footer(repository, (&found.name, found.bytes), number, claim.id) {
                 Ok(footer) => known.add(found.name, number, (found.bytes, &footer)),
                 // It is not taken into the backup.
-                Err(Failure::Damage { what, reason }) => {
+                Err(Failure::Damage { what, reason, .. }) => {
                     eprintln!("pgshrink: {what}: {reason}; its content is stored again");
                 }
                 Err(error) => return Err(error),

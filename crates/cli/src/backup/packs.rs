@@ -211,15 +211,10 @@ impl PackReader<'_> {
     ) -> Result<(), Failure> {
         let file = &footer.files[chunk.file];
         let damaged = |what: &dyn std::fmt::Display| {
-            let place = format!(
-                "{} at byte {}, bytes {} to {} of {}",
-                object,
-                chunk.at,
-                chunk.facts.offset,
-                chunk.facts.offset + u64::from(chunk.facts.raw_bytes),
-                file.path
-            );
-            Failure::damage(place, what)
+            let begin = chunk.facts.offset;
+            let end = begin + u64::from(chunk.facts.raw_bytes);
+            let reason = format!("at byte {}, bytes {begin} to {end} of {}: {what}", chunk.at, file.path);
+            Failure::damage_at(object, (chunk.at.into(), chunk.stored_bytes.into()), reason)
         };
         if !chunk.is_payload(payload) {
             return Err(damaged(&"the chunk is damaged: its CRC-32C differs from the footer's"));

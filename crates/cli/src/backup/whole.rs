@@ -136,6 +136,10 @@ impl<'r> Whole<'r> {
         let record = Record::read(&bytes).map_err(|error| match error {
             // Of a newer pgshrink: nobody knows whether it is damaged.
             BackupError::Unsupported { .. } => Failure::new(&object, error),
+            // The object is backup.json itself.
+            BackupError::Malformed { expected, found, .. } => {
+                Failure::damage(&object, format!("expected {expected}, found {found}"))
+            }
             _ => Failure::damage(&object, error),
         })?;
         Ok(Whole { repository, name: name.to_owned(), attempt, record })
@@ -190,10 +194,7 @@ impl<'r> Whole<'r> {
             let object = self.object(&pack.number.object_name())?;
             match sizes.get(&object) {
                 Some(bytes) if *bytes == pack.bytes => {}
-                Some(bytes) => {
-                    let what = format!("expected {} bytes, found {bytes}", pack.bytes);
-                    return Err(Failure::damage(object, what));
-                }
+                Some(bytes) => return Err(Failure::of_size(object, pack.bytes, *bytes)),
                 None => return Err(Failure::damage(object, "it is missing")),
             }
         }
@@ -206,7 +207,7 @@ impl<'r> Whole<'r> {
         let object = self.object(&known.number.object_name())?;
         let bytes = there(self.repository.size(&object))?;
         if bytes != known.bytes {
-            return Err(Failure::damage(object, format!("expected {} bytes, found {bytes}", known.bytes)));
+            return Err(Failure::of_size(object, known.bytes, bytes));
         }
         let footer = read_footer(self.repository, (&object, bytes), known.number, self.record.id)?;
         if footer.sha256 != known.footer_sha256 {

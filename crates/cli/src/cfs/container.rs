@@ -153,7 +153,7 @@ pub(crate) fn refuse_plain(path: &Path, head: &Clear, keyring: &Keyring) -> Resu
     if keyring.is_empty() || is_sealed(head) {
         return Ok(());
     }
-    Err(keys::not_sealed(path, "a container that is not sealed"))
+    Err(keys::not_sealed(path, "a container that is not encrypted"))
 }
 
 /// Pages read in one call.

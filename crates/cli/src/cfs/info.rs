@@ -262,7 +262,7 @@ fn text(info: &Info) -> String {
             "  key         {}",
             match (&info.key_id, &info.container) {
                 (Some(key), _) => key.as_str(),
-                (None, Some(_)) => "none, not sealed",
+                (None, Some(_)) => "none, not encrypted",
                 (None, None) => UNREADABLE,
             }
         ),

@@ -50,15 +50,16 @@ struct Trained {
 pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
     let choice = choice(args.compression.as_deref().unwrap_or("zstd:1"))?;
     if let Some(given) = keys::given(&args.key).filter(|_| !args.seal) {
-        let plain = "a key was given, but not --seal: expected both or neither. Add --seal to seal all \
-            files, or leave out the key to pack them unsealed";
+        let plain = "a key was given, but not --seal: expected both or neither. Add --seal to encrypt \
+            all files, or leave out the key to pack them without encryption";
         return Err(Failure::new(Path::new(given), plain));
     }
     let mut keyring = args.seal.then(|| keys::keyring(&args.key)).transpose()?;
     let random = Kernel::new()?;
     if let Some(keyring) = &mut keyring {
         if keyring.is_empty() {
-            let none = "sealing needs a key, but none was given; give one with --key-file or --key-command";
+            let none =
+                "encryption needs a key, but none was given; give one with --key-file or --key-command";
             return Err(Failure::new(Path::new("--seal"), none));
         }
         keyring.master(&random).map_err(|error| Failure::new(Path::new("--seal"), error))?;
@@ -70,19 +71,21 @@ pub(super) fn run(args: &PackArgs) -> Result<Verdict, Failure> {
         refuse_dangling(&plan.found)?;
     }
     packing.check(&plan.found)?;
+    packing.refuse_renamed(&plan.found)?;
     let bar = |bytes| Progress::new(bytes, &args.output);
     let (copied, making) = plan.mirror(bar, |found, to, progress| packing.file(found, to, progress))?;
     running::refuse(&args.source, args.force)?;
     if copied.converted == 0 {
         eprintln!(
-            "pgshrink: {}: no relation file to pack; everything was copied unchanged",
+            "pgshrink: {}: no relation file to pack; everything was copied unchanged. Relation files are packed in \
+             global and in a database's directory, which has its OID as its name",
             args.source.display()
         );
     }
     tree::write(&making.path(), copied.entries.clone(), &mut packing)?;
     making.finish()?;
     let (one, many) = match args.seal {
-        true => ("file packed and sealed", "files packed and sealed"),
+        true => ("file packed and encrypted", "files packed and encrypted"),
         false => ("relation file packed", "relation files packed"),
     };
     output::print(&args.output, &copied, |copied| copied.text(&args.source, one, many))?;
@@ -140,7 +143,8 @@ impl Packing {
                     if found.len() == 1 && !self.is_packed(&plain_file(item)?) =>
                 {
                     let reason = format!(
-                        "nothing to pack: it is not a relation file of more than {} pages in a database's directory",
+                        "nothing to pack: it is not a relation file of more than {} pages in global or in a database's \
+                         directory, which has its OID as its name, as in base/16384",
                         segment::PLAIN_PAGES_MAX
                     );
                     return Err(Failure::new(&item.path, reason));
@@ -149,6 +153,17 @@ impl Packing {
             }
         }
         Ok(())
+    }
+
+    /// Fails on a tree in which nothing is a relation only because a database's directory has another name than its OID.
+    fn refuse_renamed(&self, found: &[Found]) -> Result<(), Failure> {
+        if self.is_sealing() || found.iter().any(|item| matches!(item.kind, Kind::Relation(_))) {
+            return Ok(());
+        }
+        let Some(database) = found.iter().find_map(walk::renamed_database) else { return Ok(()) };
+        let reason = "nothing to pack: it has PG_VERSION and relation files, but its name is not the OID of a database. \
+            Rename it, as in base/16384 (SELECT oid, datname FROM pg_database), and pack it again";
+        Err(Failure::new(database, reason))
     }
 
     /// Whether a file becomes a container: all in a sealed tree, else relations that gain.

@@ -14,6 +14,7 @@ use pgshrink_cfs::device::Alone;
 use pgshrink_cfs::page::{Mode, PAGE_SIZE};
 use pgshrink_cfs::seal::Keyring;
 use pgshrink_cfs::{DictionaryNumber, Identity, Scratch, Stored, segment};
+use pgshrink_codec::grouped;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -169,10 +170,10 @@ fn text(report: &Report) -> String {
         None => "the page map is intact\n".to_owned(),
     };
     text.push_str(&format!(
-        "{}: {} recovered from records that the map does not refer to, {} lost ({} in the file)\n",
+        "{}: {} recovered without the page map, {} lost ({} in the file)\n",
         counted(report.pages.into(), "page", "pages"),
-        report.from_records,
-        report.lost.len(),
+        grouped(report.from_records.into()),
+        grouped(report.lost.len() as u64),
         counted(report.records, "intact record", "intact records")
     ));
     if !report.lost.is_empty() {

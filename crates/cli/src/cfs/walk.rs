@@ -128,6 +128,14 @@ fn relation(path: &Path) -> Option<RelationName> {
     RelationName::parse(name).filter(|_| path.parent().is_some_and(is_database))
 }
 
+/// The directory of a file with a relation's name, if it is a database's but for its name. A data directory has no such
+/// files beside its PG_VERSION.
+pub(crate) fn renamed_database(found: &Found) -> Option<&Path> {
+    let name = found.path.file_name().and_then(OsStr::to_str)?;
+    RelationName::parse(name).filter(|_| found.kind == Kind::Other)?;
+    found.path.parent().filter(|above| above.join("PG_VERSION").is_file())
+}
+
 /// Whether relation files lie in this directory: numbers as names are also those of transaction status files.
 fn is_database(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();

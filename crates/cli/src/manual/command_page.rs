@@ -301,6 +301,10 @@ mod tests {
             ("pgshrink-gateway", "pgshrink gateway\\fR [OPTION]..."),
             ("pgshrink-run", "pgshrink run\\fR [OPTION]... [--] COMMAND [ARGUMENT]..."),
             ("pgshrink-backup", "pgshrink backup\\fR [OPTION]... --to REPOSITORY CONNINFO"),
+            (
+                "pgshrink-cfs-rekey",
+                "pgshrink cfs rekey\\fR [OPTION]... {--new-key-file FILE | --new-key-command COMMAND} PATH...",
+            ),
             ("pgshrink-cfs-verify", "pgshrink cfs verify\\fR [OPTION]... PATH..."),
         ] {
             let page = pages[name].replace("\\-", "-");

@@ -17,6 +17,12 @@ fn words(command: &Command) -> Vec<String> {
     }
     let needed = shown().filter(|arg| !arg.is_positional() && arg.is_required_set());
     words.extend(needed.filter_map(|arg| Some(format!("--{} {}", arg.get_long()?, value(arg)))));
+    let alternatives = command.get_groups().filter(|group| group.is_required_set());
+    words.extend(alternatives.map(|group| {
+        let of_group = shown().filter(|arg| group.get_args().any(|id| id == arg.get_id()));
+        let flags = of_group.filter_map(|arg| Some(format!("--{} {}", arg.get_long()?, value(arg))));
+        format!("{{{}}}", flags.collect::<Vec<_>>().join(" | "))
+    }));
     words.extend(shown().filter(|arg| arg.is_positional()).map(positional));
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
         words.push("COMMAND".to_owned());

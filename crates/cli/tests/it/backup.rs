@@ -362,7 +362,7 @@ fn what_else_lies_in_a_repository_is_in_nobodys_way() {
     let mut states: Vec<_> =
         found.as_array().unwrap().iter().map(|found| found["state"].as_str().unwrap()).collect();
     states.sort_unstable();
-    assert_eq!(states, ["damaged", "whole"]);
+    assert_eq!(states, ["complete", "damaged"]);
     done(&["verify", &kept.name, "--from", &kept.repository()]);
     let text = damaged(&["verify", "latest", "--from", &kept.repository()]);
     assert!(text.contains(&other), "{text}");
@@ -417,7 +417,7 @@ fn a_backup_that_was_killed_is_none() {
     let backups = done(&["list", "--from", &repository]);
     let states: Vec<&str> =
         backups.as_array().unwrap().iter().map(|found| found["state"].as_str().unwrap()).collect();
-    assert_eq!(states, ["whole", "incomplete"], "{backups}");
+    assert_eq!(states, ["complete", "incomplete"], "{backups}");
     assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], kept.name);
     let all =
         fs::read_dir(&repository).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

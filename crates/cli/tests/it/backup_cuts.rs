@@ -110,7 +110,7 @@ impl Scene {
         let listed: Vec<_> = listed
             .map(|found| [&found["backup"], &found["state"]].map(|text| text.as_str().unwrap()))
             .collect();
-        assert!(listed.contains(&[first, "whole"]), "{listed:?}");
+        assert!(listed.contains(&[first, "complete"]), "{listed:?}");
         let later = listed.iter().filter(|[name, _]| *name != first);
         later.map(|[_, state]| (*state).to_owned()).collect()
     }
@@ -172,7 +172,7 @@ fn cut_the_server(scene: &Scene, route: &[&str], bytes: u64, points: usize) {
         assert!(output.status.code() == Some(2) && is_clear(&text, "server"), "{text}");
         assert!(!scene.later_states(&last).iter().any(|state| state == "writing"));
         let listed = scene.done(&["list", "--from", &place]);
-        let whole = listed.as_array().unwrap().iter().filter(|found| found["state"] == "whole").count();
+        let whole = listed.as_array().unwrap().iter().filter(|found| found["state"] == "complete").count();
         assert_eq!(name_in(&scene.done(&["verify", "latest", "--from", &place])), last, "{listed}");
         plan(&scene.to_server, &mut rng, bytes);
         let again = scene.backup(&conninfo, &place, &[route, &["--resume"]].concat());
@@ -180,7 +180,7 @@ fn cut_the_server(scene: &Scene, route: &[&str], bytes: u64, points: usize) {
         assert!(output.status.code() == Some(2) && is_clear(&said(&output), "server"), "{}", said(&output));
         last = name_in(&scene.done(&again));
         let listed = scene.done(&["list", "--from", &place]);
-        let now = listed.as_array().unwrap().iter().filter(|found| found["state"] == "whole").count();
+        let now = listed.as_array().unwrap().iter().filter(|found| found["state"] == "complete").count();
         assert_eq!((now, listed.as_array().unwrap().len()), (whole + 1, whole + 1), "{listed}");
         assert_eq!(name_in(&scene.done(&["verify", "latest", "--from", &place])), last);
     }
@@ -315,7 +315,7 @@ fn a_store_that_is_lost_during_a_backup_is_named_and_nothing_is_damaged() {
     for round in 0..6 {
         let words = scene.backup(&conninfo, &place, &["--compression", "none", "--resume"]);
         lose(&words, rng.below(bytes as usize * 3 / 4) as u64);
-        assert!(!scene.later_states(&last).iter().any(|state| state == "whole" || state == "damaged"));
+        assert!(!scene.later_states(&last).iter().any(|state| state == "complete" || state == "damaged"));
         let into = scene.keep.path().join(format!("into-{round}")).to_str().unwrap().to_owned();
         lose(&["verify", "latest", "--from", &place], rng.below(1000) as u64);
         lose(&["restore", "latest", "--from", &place, "--into", &into], rng.below(1000) as u64);
@@ -418,7 +418,7 @@ fn a_backup_that_is_killed_at_any_time_is_completed_by_a_resume() {
             child.0.kill().unwrap();
         }
         let states = scene.later_states(&last);
-        assert!(states.iter().all(|state| state == "whole" || state == "incomplete"), "{states:?}");
+        assert!(states.iter().all(|state| state == "complete" || state == "incomplete"), "{states:?}");
         last = name_in(&scene.done(&words));
         assert_eq!(name_in(&scene.done(&["verify", "latest", "--from", &place])), last);
     }

@@ -106,14 +106,14 @@ fn a_backup_in_progress_stays_and_is_completed_and_one_that_was_killed_goes_if_a
     let mut running = slow(&kept.cluster, &repository);
     let before = states(&repository);
     let count = |state: &str| before.iter().filter(|(_, found)| found == state).count();
-    assert_eq!((count("whole"), count("incomplete"), count("writing")), (1, 1, 1), "{before:?}");
+    assert_eq!((count("complete"), count("incomplete"), count("writing")), (1, 1, 1), "{before:?}");
     let words = ["expire", "--from", &repository, "--keep-last", "1"];
     assert_eq!(done(&words)["removed"], 0, "nobody asked for it");
     let outcome = done(&[&words[..], &["--abandoned"]].concat());
     assert_eq!(outcome["removed"], 1, "{outcome}");
     assert_eq!(running.0.wait().unwrap().code(), Some(0), "it is completed");
     let after = states(&repository);
-    assert!(after.len() == 2 && after.iter().all(|(_, state)| state == "whole"), "{after:?}");
+    assert!(after.len() == 2 && after.iter().all(|(_, state)| state == "complete"), "{after:?}");
     done(&["verify", "latest", "--from", &repository]);
 }
 
@@ -134,7 +134,7 @@ fn a_removal_that_was_interrupted_is_no_backup_and_comes_to_its_end() {
     assert!(place.exists());
     assert_eq!(done(&words)["removed"], 1);
     assert!(!place.exists());
-    assert_eq!(states(&repository), [(kept.name.clone(), "whole".to_owned())]);
+    assert_eq!(states(&repository), [(kept.name.clone(), "complete".to_owned())]);
 }
 
 /// A run of expire took it for abandoned, and was killed when it had said so, just when the backup was completed.
@@ -143,13 +143,13 @@ fn a_backup_that_was_completed_before_it_was_marked_for_removal_stays() {
     let kept = Kept::new(&[]);
     let repository = kept.repository();
     fs::write(Path::new(&repository).join(&kept.name).join("removing.json"), b"{}").unwrap();
-    assert_eq!(states(&repository), [(kept.name.clone(), "whole".to_owned())]);
+    assert_eq!(states(&repository), [(kept.name.clone(), "complete".to_owned())]);
     assert_eq!(done(&["expire", "--from", &repository, "--keep-last", "1", "--abandoned"])["removed"], 0);
     done(&["verify", &kept.name, "--from", &repository]);
     // It is removed by the rules, as any other.
     let newest = backup(&kept.cluster, &repository, &[]);
     assert_eq!(done(&["expire", "--from", &repository, "--keep-last", "1"])["removed"], 1);
-    assert_eq!(states(&repository), [(newest, "whole".to_owned())]);
+    assert_eq!(states(&repository), [(newest, "complete".to_owned())]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What a restore refuses: places inside of each other, and backups whose parts contradict themselves.
 
-use crate::backup::{Kept, backup, damaged, done, give, refused, repository, start};
+use crate::backup::{Kept, backup, damaged, done, ended, give, pgshrink, refused, repository, start};
 use pgshrink_backup::pack::{Blake3, ChunkFacts, Ending, Footer, PackNumber, PackWriter, Sha256, Trailer};
 use pgshrink_backup::record::Record;
 use pgshrink_testkit::{Cluster, Server, TempDir};
+use serde_json::Value;
 use sha2::Digest;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -238,4 +239,56 @@ fn nothing_is_written_inside_of_the_repository_that_is_read() {
     let said = refused(&["verify", "latest", "--from", &place, "--boot", "--scratch", &inside]);
     assert!(said.contains("--scratch: ") && said.contains("is inside the repository"), "{said}");
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+}
+
+#[test]
+fn damage_is_told_with_its_object_its_place_and_the_next_step() {
+    let kept = Kept::new(&[]);
+    let root = kept.keep.path().join("repository").join(&kept.name);
+    let from = kept.repository();
+    let told = || {
+        let output = pgshrink(&["verify", &kept.name, "--from", &from, "--json"]);
+        assert_eq!(output.status.code(), Some(1));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let message = found["error"]["message"].as_str().unwrap();
+        assert!(message.contains("Next step: verify another backup"), "{message}");
+        found["error"]["damage"].clone()
+    };
+    let pack = fs::read_dir(root.join("packs")).unwrap().next().unwrap().unwrap().path();
+    let object = format!("{}/packs/{}", kept.name, pack.file_name().unwrap().to_str().unwrap());
+    let bytes = fs::read(&pack).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    fs::write(&pack, &flipped).unwrap();
+    let damage = told();
+    assert_eq!(damage["path"], object, "{damage}");
+    let (offset, length) = (damage["offset"].as_u64().unwrap(), damage["bytes"].as_u64().unwrap());
+    assert!((offset..offset + length).contains(&(bytes.len() as u64 / 2)), "{damage}");
+    fs::write(&pack, &bytes[..bytes.len() - 5000]).unwrap();
+    let damage = told();
+    assert_eq!(damage["path"], object, "{damage}");
+    assert_eq!(
+        (&damage["offset"], &damage["bytes"]),
+        (&(bytes.len() - 5000).into(), &5000.into()),
+        "{damage}"
+    );
+    fs::write(&pack, &bytes).unwrap();
+    let record = fs::read(root.join("backup.json")).unwrap();
+    fs::write(root.join("backup.json"), &record[..100]).unwrap();
+    let damage = told();
+    let message = damage["message"].as_str().unwrap();
+    assert!(message.contains("cut off after 100 bytes") && !message.contains("backup.json"), "{damage}");
+    let into = kept.keep.path().join("into").to_str().unwrap().to_owned();
+    let text = refused(&["restore", &kept.name, "--from", &from, "--into", &into]);
+    assert!(text.contains("next step: restore another backup"), "{text}");
+}
+
+#[test]
+fn a_list_of_no_backups_says_so() {
+    let keep = TempDir::new().unwrap();
+    let place = keep.path().to_str().unwrap();
+    let text = ended(&["list", "--from", place], 0);
+    assert!(text.contains(&format!("{place}: the repository has no complete backup")), "{text}");
+    assert!(!text.contains("BACKUP"), "{text}");
+    assert_eq!(done(&["list", "--from", place]), Value::Array(Vec::new()));
 }

@@ -232,6 +232,7 @@ fn flags_of_a_boot_need_one_that_a_flag_or_the_file_asks_for() {
         let flag = format!("--{flag}={value}");
         let said = refused(&["verify", "latest", "--from", &nothing, &flag]);
         assert!(said.contains(flag.split('=').next().unwrap()) && said.contains("add --boot"), "{said}");
+        assert!(said.contains("Usage: pgshrink verify"), "{said}");
         // With a boot, the next thing that is wrong is the repository.
         let said = refused(&["verify", "latest", "--from", &nothing, &flag, "--boot"]);
         assert!(said.contains("cannot open"), "{said}");

@@ -151,7 +151,7 @@ fn info_names_segment_modes_and_sizes() {
     assert_eq!(pages, info["pages"].as_u64().unwrap());
     assert!(modes.keys().any(|mode| mode.starts_with("zstd, rearranged")), "{modes:?}");
     assert_eq!(info["inside"]["dictionaries"], 1);
-    assert!(run(&[&"info", &there], 0).contains("not sealed"));
+    assert!(run(&[&"info", &there], 0).contains("none, not encrypted"));
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn another_master_key_opens_what_the_first_sealed_and_the_first_no_more() {
     run(&[&"pack", &"--seal", &"--key-file", &old, &table, &there], 0);
     let stored = fs::read(there.join(CONTAINER)).unwrap();
     let slot = stored[116..212].to_vec();
-    assert!(run(&[&"rekey", &"--new-key-file", &new, &there], 2).contains("keys supplied matches"));
+    assert!(run(&[&"rekey", &"--new-key-file", &new, &there], 2).contains("no old key was given"));
     assert!(run(&[&"rekey", &"--key-file", &old, &there], 2).contains("--new-key-file"));
     let first = json(&[&"rekey", &"--new-key-file", &new, &"--key-file", &old, &there], 0);
     assert_ne!(first[0]["key_before"], first[0]["key_after"]);
@@ -365,7 +365,7 @@ fn another_master_key_opens_what_the_first_sealed_and_the_first_no_more() {
     let after = fs::read(there.join(CONTAINER)).unwrap();
     assert!(!after.windows(96).any(|window| window == slot), "the old slot is gone");
     assert_eq!(after[3 * 4096..stored.len()], stored[3 * 4096..], "no record was written");
-    assert!(run(&[&"verify", &"--key-file", &old, &there], 2).contains("made of a passphrase"));
+    assert!(run(&[&"verify", &"--key-file", &old, &there], 2).contains("derived from a passphrase"));
     let plain = dir.path().join("plain");
     run(&[&"unpack", &"--key-file", &new, &there, &plain], 0);
     assert!(fs::read(&plain).unwrap() == fs::read(&table).unwrap());

@@ -65,7 +65,7 @@ fn with_a_key_what_is_not_sealed_is_an_error() {
     copy(&sealed, &forged);
     fs::remove_dir_all(forged.join(MANIFEST)).unwrap();
     copy(&other, &forged.join(MANIFEST));
-    both_refuse(&forged, &key, &[], "container that is not sealed");
+    both_refuse(&forged, &key, &[], "container that is not encrypted");
     // A file of the same content, plain; a container that is not sealed.
     copy(&sealed, &forged);
     fs::remove_dir_all(forged.join("postgresql.conf")).unwrap();

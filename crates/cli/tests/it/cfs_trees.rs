@@ -282,3 +282,22 @@ fn a_file_that_is_no_relation_is_not_packed_by_itself() {
     run(&[&"unpack", &"--key-file", &key, &there, &back], 0);
     assert_eq!(fs::read(back).unwrap(), fs::read(data.join("postgresql.conf")).unwrap());
 }
+
+#[test]
+fn a_database_whose_directory_has_another_name_is_not_copied_as_if_it_were_packed() {
+    let dir = TempDir::new().unwrap();
+    let data = data_directory(dir.path());
+    let (named, there) = (dir.path().join("shop"), dir.path().join("there"));
+    fs::rename(data.join("base/5"), &named).unwrap();
+    let said = run(&[&"pack", &named, &there], 2);
+    assert!(said.contains("nothing to pack") && said.contains("is not the OID of a database"), "{said}");
+    let said = run(&[&"pack", &named.join("16384"), &there], 2);
+    assert!(said.contains("which has its OID as its name"), "{said}");
+    assert!(!there.exists());
+    let numbered = dir.path().join("5");
+    fs::rename(&named, &numbered).unwrap();
+    assert!(run(&[&"pack", &numbered, &there], 0).contains("1 relation file packed"));
+    // What has no relation at all is copied, and that is said.
+    let said = run(&[&"pack", &data.join("pg_xact"), &dir.path().join("copied")], 0);
+    assert!(said.contains("everything was copied unchanged. Relation files are packed in global"), "{said}");
+}

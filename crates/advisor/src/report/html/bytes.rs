@@ -58,6 +58,7 @@ pub(super) fn headline(report: &Report) -> Markup {
                 Some(bytes.memory),
             ))
         }
+        @if let Some(words) = shown::totals(report) { p { (words) } }
         @if let Some(prices) = &report.prices { (money(prices)) }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn documents(report: &Report) -> Option<Section> {
                 },
                 bytes: figure.bytes,
                 figures: &figure.codecs,
-                last: Some(change(figure.table)),
+                last: Some(figure.table.map_or_else(|| html! { "–" }, change)),
             })
         })
         .collect();

@@ -112,8 +112,8 @@ pub(super) fn egress(report: &Report) -> Option<Section> {
 fn sum(egress: &EgressSummary) -> Markup {
     html! {
         "In " (shown::counted(u64::from(egress.days), "day", "days")) " the gateway sent " (amount(egress.bytes))
-        " to clients. Compressed it would have been " (amount(egress.compressed_bytes)) ", for "
-        (format!("{:.1}", egress.cpu_s)) " s of a processor."
+        " to clients. Compressed it would have been " (amount(egress.compressed_bytes)) ", using "
+        (format!("{:.1}", egress.cpu_s)) " s of CPU time."
     }
 }
 

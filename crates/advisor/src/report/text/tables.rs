@@ -122,7 +122,7 @@ impl Page {
                 format!("{}.{}\n  {tested}", shown::object(&codecs.object), shown::name(&figure.column)),
                 shown::size(figure.bytes),
                 self.best(figure.bytes, &figure.codecs),
-                self.change_cell(figure.table),
+                figure.table.map_or_else(String::new, |table| self.change_cell(table)),
             ]
         });
         let rows = rows.collect();
@@ -161,7 +161,7 @@ impl Page {
         }
         if let Some(egress) = &report.egress {
             let words = format!(
-                "The gateway saw {} go to clients in {}; compressed they would have been {}, for {:.1} s of a processor.",
+                "The gateway saw {} go to clients in {}; compressed they would have been {}, using {:.1} s of CPU time.",
                 shown::size(egress.bytes),
                 shown::counted(u64::from(egress.days), "day", "days"),
                 shown::size(egress.compressed_bytes),

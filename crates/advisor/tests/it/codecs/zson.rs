@@ -2,13 +2,15 @@
 
 use std::ops::ControlFlow;
 
+use pgshrink_advisor::advise::{Options, advise};
 use pgshrink_advisor::codecs::documents::Documents;
 use pgshrink_advisor::codecs::{Budget, Means, documents};
 use pgshrink_advisor::edit::Edit;
+use pgshrink_advisor::finding::Rule;
 use pgshrink_advisor::rules;
 use pgshrink_advisor::snapshot::Table;
 use pgshrink_testkit::{Cluster, Seed, corpora, skipped};
-use pgshrink_zson::training::{Options, train};
+use pgshrink_zson::training::{self, train};
 use pgshrink_zson::{DictionaryId, Encoder, WritingDictionary};
 
 use super::engine::off;
@@ -19,7 +21,7 @@ use super::taken::{self, Taking};
 fn real(images: &[&[u8]]) -> f64 {
     let step = images.len().div_ceil(20_000);
     let samples: Vec<&[u8]> = images.iter().step_by(step).copied().collect();
-    let report = train(&samples, &Options::usual(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let report = train(&samples, &training::Options::usual(), &mut |_| ControlFlow::Continue(())).unwrap();
     let codec = report.codec;
     let id = DictionaryId::new(1).unwrap();
     let writing = report.winner.map(|winner| WritingDictionary::new(id, &winner, codec).unwrap());
@@ -99,6 +101,18 @@ fn a_column_of_documents_is_proposed_as_zson_with_sizes_of_documents_that_no_dic
         of("zstd:3, dictionary of") < of("zstd:3") && of("zstd:3") <= of("jsonb") && figure.documents > 100,
         "{figure:?}"
     );
+    // The report has the table after the conversion, also where no finding says so.
+    let of = |options: &Options| {
+        let report = advise(&snapshot, options, None);
+        let finding = report.findings.into_iter().find(|finding| finding.rule == Rule::Zson);
+        let mut figures = report.codecs.into_iter().flat_map(|codecs| codecs.documents);
+        (figures.next().unwrap().table.unwrap(), finding.map(|finding| finding.bytes.disk))
+    };
+    let (found, finding) = of(&Options::default());
+    assert!(found.now == table.total_bytes() && found.after * 10 < found.now * 9, "{found:?}");
+    assert_eq!(finding, Some(found));
+    let skipped = Options { skipped: vec![Rule::Zson], ..Options::default() };
+    assert_eq!(of(&skipped), (found, None));
     // Texts give the same documents where there is somebody who makes jsonb of them.
     let text = Taking { has_pages: false, ..how };
     let text = taken::table(&cluster, &mut Seed(9).rng(), &text);

@@ -309,7 +309,7 @@ fn measured() -> Vec<RelationCodecs> {
         documents: 12_400,
         bytes: 1_500_000_000,
         codecs: documents.collect(),
-        table: change(1_900_000_000, 900_000_000),
+        table: Some(change(1_900_000_000, 900_000_000)),
     }];
     measured
 }

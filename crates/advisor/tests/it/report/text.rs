@@ -1,6 +1,7 @@
 //! The table for terminals.
 
-use pgshrink_advisor::report::{Charset, Colour, Extent, Style, text};
+use pgshrink_advisor::finding::Report;
+use pgshrink_advisor::report::{Charset, Colour, Extent, Style, html, text};
 use unicode_width::UnicodeWidthStr;
 
 use super::example::{self, ODD};
@@ -67,6 +68,19 @@ fn the_largest_saving_comes_first_and_what_has_no_bytes_last() {
             ],
         );
     }
+}
+
+#[test]
+fn what_the_totals_leave_out_is_said_where_there_is_any() {
+    let mut report = example::everything();
+    let said = |report: &Report| {
+        let shown = text(report, 250, ALL);
+        shown.contains("Totals include only the proposals")
+            && html(report).contains("Totals include only the proposals")
+    };
+    assert!(said(&report));
+    report.findings.iter_mut().for_each(|finding| finding.in_proposal = true);
+    assert!(!said(&report));
 }
 
 #[test]

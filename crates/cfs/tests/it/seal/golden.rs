@@ -65,7 +65,7 @@ fn golden_errors_are_refused_for_their_reasons() {
         ("record-moved.txt", "does not open"),
         ("reserved.txt", "reserved bytes should be 0, is 1"),
         ("wrapped-key-flipped.txt", "the data key is damaged"),
-        ("wrong-passphrase.txt", "made of a passphrase; none of the 1 keys supplied matches"),
+        ("wrong-passphrase.txt", "derived from a passphrase; none of the 1 keys supplied matches"),
     ];
     assert_eq!(names("golden-errors"), expected.map(|(name, _)| name));
     for (name, reason) in expected {

@@ -401,7 +401,7 @@ fn a_standby_has_a_key_of_its_own_and_encrypts_what_it_makes_from_the_first_file
         // Without a key it must not make plain files.
         standby.stop(Stop::Fast).unwrap();
         standby.set_conf("cfs.key_file", "").unwrap();
-        assert!(refusal(&standby).contains("the container is sealed"), "{}", standby.log().unwrap());
+        assert!(refusal(&standby).contains("the container is encrypted"), "{}", standby.log().unwrap());
     });
 }
 

@@ -252,6 +252,6 @@ fn of_two_that_go_on_with_a_backup_one_does_and_the_backup_is_whole() {
             "{text}"
         );
     }
-    assert_eq!(state(&repository, &name), "whole");
+    assert_eq!(state(&repository, &name), "complete");
     done(&["verify", &name, "--from", &repository]);
 }

@@ -29,7 +29,7 @@ fn a_manifest_that_comes_after_a_takeover_makes_a_backup_that_list_and_verify_ag
     kept.cluster.sql("update t set note = 'changed' where n % 7 = 0; checkpoint").unwrap();
     // Who took it over is killed as well.
     assert_eq!(late(&kept, packs + 1).kill(), kept.name);
-    assert_eq!(state(&repository, &kept.name), "whole");
+    assert_eq!(state(&repository, &kept.name), "complete");
     assert_eq!(done(&["verify", "latest", "--from", &repository])["backup"], kept.name);
     let copy = restored(kept.cluster.server(), &repository, "latest", &[]);
     assert_eq!(copy.sql(SUMS).unwrap(), expected);

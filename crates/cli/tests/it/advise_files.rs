@@ -88,7 +88,7 @@ fn what_has_no_effect_on_a_file_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
     command.args(["advise", "--snapshot", &seen]).env("PGSHRINK_ADVISE_CONNINFO", "host=/nowhere");
     assert_eq!(command.output().unwrap().status.code(), Some(0));
-    assert!(refused(&["advise", "--snapshot", &seen, "--fail-above", "-1"]).contains("expected bytes"));
+    assert!(refused(&["advise", "--snapshot", &seen, "--fail-above", "-1"]).contains("expected a size"));
 }
 
 #[test]

@@ -147,24 +147,14 @@ fn ended(done: Result<(), Failure>, output: &OutputArgs) -> ExitCode {
     }
 }
 
-fn threads(asked: Option<usize>) -> Result<usize, Failure> {
-    let here = || std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    match asked {
-        Some(0) => Err(Failure::new("--threads", "expected a number from 1, found 0")),
-        Some(count) if count > 256 => {
-            Err(Failure::new("--threads", format!("expected at most 256, found {count}")))
-        }
-        Some(count) => Ok(count),
-        None => Ok(here()),
-    }
+fn threads(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX))
 }
 
 /// Of what is stored.
 fn level(asked: Option<i32>) -> Result<Level, Failure> {
-    let Some(asked) = asked else { return Ok(Level::default()) };
-    let (least, most) = (Level::MIN.to_i32(), Level::MAX.to_i32());
-    let what = format!("expected a number from {least} to {most}, found {asked}");
-    Level::new(asked).map_err(|_| Failure::new("--level", what))
+    let level = asked.map_or(Ok(Level::default()), Level::new);
+    level.map_err(|error| Failure::new("--level", error))
 }
 
 fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
@@ -183,7 +173,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let kind = Kind::of(args)?;
     let level = level(args.level)?;
-    let encoding = Encoding { level, threads: threads(args.threads)?, pack_bytes: args.pack_size_mib << 20 };
+    let encoding = Encoding { level, threads: threads(args.threads), pack_bytes: args.pack_size_mib << 20 };
     let mut plan = Plan::of(args, &kind, &encoding)?;
     let repository = match kind {
         Kind::Archive => Some(keys::create(&args.to, &args.key)?),
@@ -270,7 +260,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
     let to = Destination::new(&args.into, &args.tablespace_mapping)?.resumed(args.resume);
     let to = Destination { configuration: args.configuration_into.clone(), ..to };
     to.check_outside(&args.from.from)?;
-    let threads = threads(args.threads)?;
+    let threads = threads(args.threads);
     let repository = keys::open(&args.from)?;
     let whole = Whole::open(&*repository, &args.backup)?;
     let left = format!("{} is not complete; run it again with --resume to continue", args.into.display());
@@ -307,7 +297,7 @@ fn say_whose(into: &Path) {
 }
 
 fn run_verify(args: &VerifyBackupArgs) -> Result<(), Failure> {
-    let threads = threads(args.threads)?;
+    let threads = threads(args.threads);
     if let Some(scratch) = &args.boot.scratch {
         destination::refuse_inside(&args.from.from, "--scratch", scratch)?;
     }

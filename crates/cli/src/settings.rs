@@ -134,8 +134,14 @@ fn listening(
             *unix_socket = Some(UnixSocketConfig::new(dir, port));
         }
     }
-    if unix_socket.is_none() && args.unix_socket_directory.is_none() && args.unix_socket_mode.is_some() {
-        return Err(Error::Incomplete { flag: "--unix-socket-mode", other: "--unix-socket-directory" });
+    if unix_socket.is_none() && args.unix_socket_directory.is_none() {
+        let alone = [
+            ("--unix-socket-mode", args.unix_socket_mode.is_some()),
+            ("--unix-socket-port", args.unix_socket_port.is_some()),
+        ];
+        if let Some((flag, _)) = alone.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Error::Incomplete { flag, other: "--unix-socket-directory" });
+        }
     }
     if let Some(unix) = unix_socket {
         put(&mut unix.port, &args.unix_socket_port);

@@ -165,12 +165,14 @@ impl Objects {
         (found, own)
     }
 
-    /// Whether a profile has a dictionary of these bytes for this codec, be it of this very transaction.
-    pub fn has_dictionary(&self, profile: &str, codec: &str, hash: &[u8]) -> bool {
+    /// Whether a profile has a dictionary of these bytes for this codec that is not older, be it of this very transaction.
+    pub fn has_dictionary(&self, profile: &str, new: &Row) -> bool {
         let Some(catalog) = self.catalog else { return false };
         let name = text_datum(profile);
+        let (codec, hash, created) = (new.text(4), new.bytes(7), new.timestamp(3));
         let same = |row: &Row, _: bool| {
-            (row.bytes(7).as_deref() == Some(hash) && row.text(4).as_deref() == Some(codec)).then_some(())
+            let is_same = row.bytes(7) == hash && row.text(4) == codec && row.timestamp(3) >= created;
+            is_same.then_some(())
         };
         first(catalog.dictionary_by_profile, &[text_key(2, name)], Order::Index, same).is_some()
     }
@@ -296,6 +298,11 @@ impl Row {
 
     fn int4(&self, number: usize) -> Option<i32> {
         Some(self.value(number)?.value() as i32)
+    }
+
+    /// Microseconds since 2000.
+    fn timestamp(&self, number: usize) -> Option<i64> {
+        Some(self.value(number)?.value() as i64)
     }
 
     /// The bytes of the varlena in column `number`, from 1.

@@ -232,6 +232,12 @@ impl Trained {
         let content = report.winner.as_ref().map(|dictionary| to_hex(dictionary.bytes()));
         let hash = report.winner.as_ref().map_or_else(Vec::new, |dictionary| dictionary.hash().to_vec());
         let candidate = report.candidates[report.winner_index];
+        let codec = report.codec.to_string();
+        if self.incumbent.as_ref().is_some_and(|row| row.hash == hash && row.codec == codec) {
+            return format!(
+                "Profile \"{profile}\" is not changed: training came to the dictionary that it has."
+            );
+        }
         as_owner(objects.owner, || {
             let (table, bytes) =
                 (objects.qualified("zson_dictionary"), objects.qualified("zson_dictionary_bytes"));
@@ -242,7 +248,7 @@ impl Trained {
                 ),
                 &[
                     profile.into(),
-                    report.codec.to_string().into(),
+                    codec.into(),
                     candidate.kind.name().into(),
                     (candidate.size as i32).into(),
                     hash.into(),

@@ -1,6 +1,7 @@
 //! `pgshrink backup`, `restore`, `verify` and `list`.
 
 use super::OutputArgs;
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -54,9 +55,11 @@ pub struct BackupArgs {
     pub connections: Option<usize>,
     /// zstd level of the stored archive: 1 to 19 [default: 3]
     #[arg(long, value_name = "LEVEL", env = "PGSHRINK_BACKUP_LEVEL", help_heading = "Speed")]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..=19))]
     pub level: Option<i32>,
-    /// Threads that compress [default: one per processor, at most 8]
+    /// Threads that compress: 1 to 256 [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", help_heading = "Speed")]
+    #[arg(value_parser = threads())]
     pub threads: Option<usize>,
     /// Maximum pack size in MiB; packs (objects of the repository) are also closed after one minute: 1 to 512 [default: 64]
     #[arg(long, value_name = "MIB", default_value_t = 64, hide_default_value = true, help_heading = "Speed")]
@@ -106,6 +109,10 @@ pub struct BackupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
+}
+
+fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=256)
 }
 
 const BACKUP_EXAMPLES: &str = "\
@@ -242,8 +249,8 @@ pub struct RestoreArgs {
     /// /etc/x.conf becomes DIRECTORY/etc/x.conf. Nothing is written to the original place.
     #[arg(long, value_name = "DIRECTORY")]
     pub configuration_into: Option<PathBuf>,
-    /// Threads that read and decompress [default: one per processor, at most 8]
-    #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS")]
+    /// Threads that read and decompress: 1 to 256 [default: one per processor, at most 8]
+    #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", value_parser = threads())]
     pub threads: Option<usize>,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -263,8 +270,8 @@ pub struct VerifyBackupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub from: FromArgs,
-    /// Threads that read and decompress [default: one per processor, at most 8]
-    #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS")]
+    /// Threads that read and decompress: 1 to 256 [default: one per processor, at most 8]
+    #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", value_parser = threads())]
     pub threads: Option<usize>,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -241,7 +241,7 @@ pub(super) fn take(
     progress: Progress<'_>,
 ) -> Result<Written, Failure> {
     let taken = match kind {
-        Kind::Plain(to) => plain::take(server, asked, to, threads(args.threads)?, progress),
+        Kind::Plain(to) => plain::take(server, asked, to, threads(args.threads), progress),
         Kind::Tar(folder) => tar_format::take(server, asked, folder, progress),
         Kind::OnServer(folder) => on_server::take(server, asked, folder, progress),
         Kind::Archive => Err(Failure::new("--format archive", "it has a way of its own")),

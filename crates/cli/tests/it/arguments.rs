@@ -185,7 +185,9 @@ fn numbers_out_of_range_are_told_in_plain_words() {
         (&["backup", "x", "--to", "/x", "--pack-size-mib", "513"][..], "must be between 1 and 512"),
         (&["backup", "x", "--to", "/x", "--server-timeout-s", "0"], "must be between 1 and 86400"),
         (&["backup", "x", "--to", "/x", "--max-rate", "fast"], "expected a number"),
-        (&["backup", "x", "--to", "/x", "--level", "99999999999"], "the number is too large"),
+        (&["backup", "x", "--to", "/x", "--level", "99999999999"], "must be between 1 and 19"),
+        (&["backup", "x", "--to", "/x", "--threads", "257"], "must be between 1 and 256"),
+        (&["restore", "x", "--from", "/x", "--into", "/y", "--threads", "0"], "must be between 1 and 256"),
         (&["expire", "--from", "/x", "--keep-last", "0"], "must be at least 1"),
         (&["cfs", "estimate", "--min-pages", "99999999999", "/x"], "must be between 0 and 4294967295"),
     ] {

@@ -479,7 +479,7 @@ fn what_does_not_fit_together_is_refused_before_anything_starts() {
         (&["--to", "/x", "--format", "plain", "--tablespace-mapping", "/a"], "OLD=NEW"),
         (&["--to", "/x", "--format", "directory"], "plain"),
         (&["--to", "s3:/bucket/x"], "two slashes"),
-        (&["--to", "/x", "--level", "0"], "--level: expected a number from 1 to 19, found 0"),
+        (&["--to", "/x", "--level", "0"], "'--level <LEVEL>': must be between 1 and 19"),
         (&["--to", "/x", "--max-rate", "10"], "--max-rate"),
         (&["--to", "/x", "--compression", "zsdt"], "--compression"),
         (&["--to", "/x", "--compression", "zstd:workers=-1"], "an integer of at least 0"),

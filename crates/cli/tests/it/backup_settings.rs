@@ -68,6 +68,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
         ("expire", "keep_last = 0", "invalid value '0': must be at least 1"),
         ("verify", "boot = \"yes\"", "invalid value 'yes': allowed are true, false"),
         ("backup", "max_rate = \"1MB\"", "invalid value '1MB': "),
+        ("backup", "level = 30", "invalid value '30': must be between 1 and 19"),
     ] {
         let path = file(&keep, &format!("[backup]\nrepository = \"/x\"\n{setting}\nconninfo = \"host=x\"\n"));
         let said = refused(&[command, "--config", path.to_str().unwrap()]);

@@ -315,6 +315,7 @@ fn flags_that_need_each_other_say_so() {
             "--tls-require-client-cert needs --tls-client-ca as well",
         ),
         (&["--unix-socket-mode=888"], "--unix-socket-mode needs --unix-socket-directory as well"),
+        (&["--unix-socket-port=5433"], "--unix-socket-port needs --unix-socket-directory as well"),
         (&["--unix-socket-directory=/d"], "--unix-socket-directory needs --unix-socket-port as well"),
     ];
     for (flags, message) in table {

@@ -73,6 +73,10 @@ fn a_connector_asks_the_gateway_for_compression() {
     wait_until(PATIENCE, "both sessions in the log", || sessions() == 2).expect("both");
     for line in gateway.daemon.log().lines() {
         assert!(line.starts_with('{') && line.ends_with('}') && line.contains("\"level\":"), "{line}");
+        assert!(
+            !line.contains("pgshrink_gateway"),
+            "modules of the source are no news to an operator: {line}"
+        );
     }
 }
 

@@ -15,7 +15,7 @@
 use super::Parts;
 use super::fallback::Fallback;
 use super::jsonb::{Node, container};
-use super::number::{SCALE_MAX, integer, push_integer};
+use super::number::{SCALE_MAX, integer, is_numeric, push_integer};
 use super::phrases::{PHRASES_MAX, Phrases};
 use super::reading::Rest;
 use super::schema::{
@@ -267,9 +267,7 @@ fn value<'b>(rest: &mut Rest<'b>) -> Option<(What, &'b [u8])> {
     let bytes = sized(rest)?;
     let is_fit = match what {
         What::Text => true,
-        What::Number => {
-            bytes.first_chunk().is_some_and(|head| u32::from_le_bytes(*head) as usize == bytes.len() << 2)
-        }
+        What::Number => is_numeric(bytes),
         What::Container => is_container(bytes),
     };
     is_fit.then_some((what, bytes))

@@ -32,6 +32,15 @@ const DIGITS_OF_NUMERIC_MAX: usize = 12;
 /// Of ten, below the base.
 const POWERS: [u64; 4] = [1, 10, 100, 1000];
 
+/// Whether bytes are as long as their varlena header says, and have the numeric's own header: more than that must not be read
+/// of them.
+pub(super) fn is_numeric(bytes: &[u8]) -> bool {
+    let Some((varlena, [low, high, ..])) = bytes.split_first_chunk() else { return false };
+    // The long form has its weight in two bytes more.
+    let own = if u16::from_le_bytes([*low, *high]) & IS_SHORT != 0 { 2 } else { 4 };
+    u32::from_le_bytes(*varlena) as usize == bytes.len() << 2 && bytes.len() >= VARLENA_BYTES + own
+}
+
 /// A number: `integer` / 10^`scale`, which shows `scale` decimals.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Number {

@@ -7,7 +7,7 @@ use super::blocks::Blocks;
 use super::finding::Place;
 use super::further::{Item, Merged};
 use super::jsonb::{Stack, Writer, container, copy};
-use super::number::{Buffer, Number, SCALE_MAX, integer};
+use super::number::{Buffer, Number, SCALE_MAX, integer, is_numeric};
 use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Layout, Member, NULL, Record, Schema, Shape, TRUE, Value,
     What,
@@ -248,7 +248,7 @@ impl Reading<'_> {
             ANY_CODES => self.codes(bytes),
             ANY_TEXT => self.writer.text(bytes).ok(),
             ANY_INTEGER => self.number(decimal(bytes)?),
-            ANY_NUMERIC => self.writer.number(bytes).ok(),
+            ANY_NUMERIC if is_numeric(bytes) => self.writer.number(bytes).ok(),
             ANY_ARRAY => self.array(None, bytes, depth),
             ANY_OBJECT => self.other(None, Rest::new(bytes), depth),
             _ => None,

@@ -5,7 +5,7 @@ use super::blocks::Blocks;
 use super::direct::Known;
 use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
-use super::number::{Buffer, Digits, Number, integer};
+use super::number::{Buffer, Digits, Number, integer, is_numeric};
 use super::reading::{self, Scratch, decimal};
 use super::schema::{BYTES, Kind};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT};
@@ -269,7 +269,7 @@ impl<'a> View<'a> {
             (kind, BYTES..) if stored.is_any || matches!(kind, Kind::Any) => {
                 match stored.bytes.split_first()? {
                     (&ANY_INTEGER, bytes) => decimal(bytes)?,
-                    (&ANY_NUMERIC, numeric) => return Some(Found::of(numeric)),
+                    (&ANY_NUMERIC, numeric) => return is_numeric(numeric).then(|| Found::of(numeric)),
                     _ => return None,
                 }
             }

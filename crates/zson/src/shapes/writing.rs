@@ -17,7 +17,7 @@ use super::further::{self, FURTHER_MAX, Places, is_before, is_sorted};
 use super::index::{Index, hash_of, mix};
 use super::jsonb::{Container, Node, Root, container, root};
 use super::matching::Matcher;
-use super::number::{Number, SCALE_MAX, push_integer};
+use super::number::{Number, SCALE_MAX, is_numeric, push_integer};
 use super::schema::{
     ABSENT, BYTES, Column, ColumnIndex, FALSE, KeyIndex, Kind, LONG, Layout, Member, NULL, Record,
     SHAPES_MAX, Schema, Shape, TRUE, Value, What,
@@ -378,6 +378,8 @@ impl Writing<'_> {
             Node::Number(numeric) => {
                 out.push(ANY_INTEGER)?;
                 if !decimal(numeric, out)? {
+                    // Of another length than it says it would not be read.
+                    is_numeric(numeric).then_some(())?;
                     out.bytes.truncate(start);
                     out.push(ANY_NUMERIC)?;
                     out.append(numeric)?;

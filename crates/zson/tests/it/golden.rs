@@ -38,7 +38,7 @@ const GOLDEN: [(&str, &str); 19] = [
 ];
 
 /// Datum and what its error begins with.
-const ERRORS: [(&str, &str); 38] = [
+const ERRORS: [(&str, &str); 39] = [
     ("empty.datum", "corrupt zson datum: length in bytes, at least, should be 1, is 0"),
     // Written when there was no version 2; its form is none of that version.
     ("version-2.datum", "corrupt zson datum: form of version 2 should be 4, is 0"),
@@ -94,6 +94,7 @@ const ERRORS: [(&str, &str); 38] = [
         "shapes-further-unknown-shape.datum",
         "corrupt zson datum: payload of 14 bytes for 4 (dictionary 70000)",
     ),
+    ("shapes-numeric-length.datum", "corrupt zson datum: payload of 9 bytes for 14 (dictionary 70000)"),
     ("shapes-further-behind.datum", "corrupt zson datum: payload of 14 bytes for 4 (dictionary 70000)"),
     ("shapes-unknown-column.dictionary", "zson dictionary of shapes: its schema is malformed"),
 ];

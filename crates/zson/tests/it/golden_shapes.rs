@@ -230,6 +230,8 @@ pub fn errors() -> Vec<File> {
         ("shapes-further-unknown-shape.datum", crafted(4, &with_further(122, &[0, 0]))),
         ("shapes-further-behind.datum", crafted(4, &with_further(121, &[0, 125]))),
         ("shapes-behind.datum", crafted(8, &[125, 125])),
+        // A numeric that is longer by its own header than it is.
+        ("shapes-numeric-length.datum", crafted(14, &[255, 15, 4, 0x28, 0, 0, 0x93, 0, 0x80])),
         ("shapes-unknown-column.dictionary", with_column_of_elements(&by_hand, 11)),
     ]
     .map(|(name, bytes)| ("golden-errors", name, bytes))

@@ -261,7 +261,7 @@ impl Schema {
                 1 => Tree::Text(self.codes(rest.take(rest.0.len())?)?),
                 2 => Tree::Text(rest.take(rest.0.len())?.to_vec()),
                 3 => decimal(&mut rest)?,
-                4 => Tree::Stored { entry: NUMERIC, bytes: rest.take(rest.0.len())?.to_vec() },
+                4 => numeric(rest.take(rest.0.len())?)?,
                 5 => self.array(None, &mut rest, depth)?,
                 6 => self.other(&[], &mut rest, depth)?,
                 _ => return None,
@@ -365,6 +365,14 @@ fn merged(own: Tree, further: Tree) -> Option<Tree> {
     }
     pairs.extend(further);
     Some(Tree::Object(pairs))
+}
+
+/// A numeric that is as long as its varlena header says, with two bytes of its own header, or four in the long form.
+fn numeric(bytes: &[u8]) -> Option<Tree> {
+    let varlena = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    let own = if *bytes.get(5)? >= 0x80 { 2 } else { 4 };
+    let is_whole = varlena == 4 * bytes.len() && bytes.len() >= 4 + own;
+    is_whole.then(|| Tree::Stored { entry: NUMERIC, bytes: bytes.to_vec() })
 }
 
 fn decimal(rest: &mut Bytes<'_>) -> Option<Tree> {

@@ -207,6 +207,61 @@ fn documents_unlike_their_dictionary_bring_the_next_round_forward() {
 }
 
 #[test]
+fn a_profile_goes_back_to_the_dictionary_that_it_had() {
+    on_one_major("a dictionary for the second time", |database| {
+        let rows = |member: &str| {
+            format!(
+                "select jsonb_build_object('id', g, 'kind', 'kind' || g % 9, {member}) from generate_series(1, 1000) g"
+            )
+        };
+        let (old, new) = (rows("'at', 'at ' || g % 60"), rows("'customer', 'Jane Secretperson ' || g % 3"));
+        let learn = "select zson_learn('ev', 'doc', 'ev', anew => true)";
+        let hashes = "select string_agg(md5(hash::text), ' ' order by created, id) from zson_dictionary";
+        database.sql(&format!("create table ev (doc zson('ev')); insert into ev {old}"));
+        database.sql(learn);
+        database.sql(&format!("truncate ev; insert into ev {new}"));
+        database.sql(learn);
+        database.sql(&format!("truncate ev; insert into ev {old}"));
+        assert!(database.sql(learn).contains("a new dictionary of"));
+        let found = database.sql(hashes);
+        let [first, second, third] = found.split(' ').collect::<Vec<_>>()[..] else { panic!("{found}") };
+        assert!(first == third && first != second, "{found}");
+        // Whoever is in the documents of the second one can be erased.
+        database.sql("call zson_reencode('ev', 'doc')");
+        database.sql("vacuum full ev; analyze ev");
+        database.sql("select zson_vacuum_dictionaries()");
+        assert_eq!(database.sql("select id, current from zson_dictionaries"), "3|t");
+        // There is nothing to change any more.
+        assert!(database.sql(learn).contains("is not changed: training came to the dictionary that it has"));
+        assert_eq!(database.sql("select id, current from zson_dictionaries"), "3|t");
+    });
+}
+
+#[test]
+fn a_dump_keeps_a_dictionary_that_a_profile_went_back_to() {
+    on_one_major("the same dictionary twice in a dump", |database| {
+        database.sql(&format!("create table ev (id int, doc zson('ev')); insert into ev {}", records(600)));
+        let learn = "select zson_learn('ev', 'doc', 'ev', anew => true)";
+        database.sql(learn);
+        let other = records_of("other", 600);
+        database.sql(&format!("create table kept as table ev; truncate ev; insert into ev {other}"));
+        database.sql(learn);
+        database.sql("truncate ev; insert into ev table kept");
+        database.sql(learn);
+        let all = "select profile, hash, current from zson_dictionaries order by id";
+        assert_eq!(database.sql("select count(*), count(distinct hash) from zson_dictionary"), "3|2");
+        let dump = database.run("pg_dump", &["-d", &database.name]).unwrap();
+        let restored = Database::empty(database.cluster.server());
+        restored.sql(&dump);
+        assert_eq!(restored.sql(all), database.sql(all));
+        // The rows of a dump that is loaded twice come in once.
+        let data = database.run("pg_dump", &["--data-only", "-d", &database.name]).unwrap();
+        restored.sql(&data);
+        assert_eq!(restored.sql(all), database.sql(all));
+    });
+}
+
+#[test]
 fn only_who_owns_a_table_learns_from_it() {
     on_one_major("learning without rights", |database| {
         trained_table(database, 500);

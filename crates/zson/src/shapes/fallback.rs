@@ -154,6 +154,10 @@ mod tests {
             rule.is_doubtful(1 << 20, 10) && rule.is_strange(1 << 20, 10),
             "of a length that nobody has seen"
         );
+        // Longer than the document, even by far.
+        for payload in [128, 199, 200, 201, 300, 10_000] {
+            assert!(rule.is_doubtful(100, payload) && rule.is_strange(100, payload), "{payload}");
+        }
         assert!(rule.prefers_zstd(25, 20) && !rule.prefers_zstd(24, 20));
         // Those for which zstd never paid are tried only if they are longer than all of them.
         let rule = Fallback::learned(120, &documents[..1000]);

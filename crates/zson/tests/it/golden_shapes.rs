@@ -29,7 +29,7 @@ fn trained() -> Dictionary {
     Dictionary::new(bytes).unwrap()
 }
 
-fn varint(mut value: usize) -> Vec<u8> {
+pub fn varint(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value > 127 {
         bytes.push(value as u8 | 128);

@@ -158,3 +158,16 @@ fn the_latest_document_is_given_once_each_time_that_it_was_asked_for() {
     memo.clear();
     assert_eq!(latest(&mut memo), None);
 }
+
+#[test]
+fn datums_that_differ_in_a_byte_anywhere_are_not_taken_for_each_other() {
+    let mut memo = Memo::new(PLENTY);
+    let datum: Vec<u8> = (0..40).collect();
+    keep(&mut memo, &datum, b"document");
+    for at in 0..datum.len() {
+        let mut other = datum.clone();
+        other[at] ^= 1;
+        assert!(memo.get(&other).is_none(), "byte {at}");
+    }
+    assert_eq!(memo.get(&datum).unwrap().document(), b"document");
+}

@@ -334,6 +334,54 @@ fn documents_for_which_zstd_is_shorter_are_stored_by_it_one_by_one() {
 }
 
 #[test]
+fn a_document_with_further_keys_is_strange_and_one_that_has_them_inside_is_not() {
+    let mut rng = Seed(15).rng();
+    let mut both = Both::new(1, shaped_always());
+    let mut strange = |change: fn(&mut Tree)| {
+        let is_strange = |_: &usize| {
+            let mut tree = order(&mut rng);
+            change(&mut tree);
+            both.datum(&tree.document());
+            both.encoder.was_strange()
+        };
+        (0..100).filter(is_strange).count()
+    };
+    let with = |tree: &mut Tree| {
+        let Tree::Object(pairs) = tree else { panic!() };
+        *tree = object(pairs.drain(..).chain([(b"x".to_vec(), number(1))]));
+    };
+    let inside: fn(&mut Tree) = |tree| {
+        let Tree::Object(pairs) = tree else { panic!() };
+        let items = pairs.iter_mut().filter(|(key, _)| key == b"items");
+        for (_, items) in items {
+            let Tree::Array(items) = items else { panic!() };
+            for item in items {
+                let Tree::Object(pairs) = item else { panic!() };
+                *item = object(pairs.drain(..).chain([(b"x".to_vec(), number(1))]));
+            }
+        }
+    };
+    assert_eq!(strange(with), 100);
+    let inside = strange(inside);
+    assert!(inside < 50, "{inside}");
+}
+
+#[test]
+fn what_an_encoder_says_of_a_document_is_not_of_the_one_before() {
+    let mut rng = Seed(16).rng();
+    let mut both = Both::new(1, shaped_always());
+    let strange = object([("no", number(1)), ("such", number(2)), ("key", text("at all"))]).document();
+    both.datum(&strange);
+    assert!(both.encoder.was_strange());
+    let document = order(&mut rng).document();
+    both.encoder.encode(choice("none"), None, &document, &mut Vec::new()).unwrap();
+    assert!(!both.encoder.was_strange());
+    // What shapes cannot store at all.
+    both.datum(&nested(70, number(5)).document());
+    assert!(both.encoder.was_strange());
+}
+
+#[test]
 fn a_datum_that_zstd_wrote_is_decoded_with_the_same_dictionary() {
     let mut rng = Seed(12).rng();
     let document = article(&mut rng, 3000).document();

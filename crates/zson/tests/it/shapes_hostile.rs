@@ -4,13 +4,13 @@ use pgshrink_codec::Dictionary;
 use pgshrink_testkit::seed::{Rng, Seed};
 use pgshrink_zson::datum::{BLOCK_BYTES, Method, Stored, parse};
 use pgshrink_zson::limits::SHAPES_RAW_BYTES_MAX;
-use pgshrink_zson::shapes::{Scratch, Step, Type, Value, View};
+use pgshrink_zson::shapes::{Known, Scratch, Step, Text, Type, Value, View};
 use pgshrink_zson::{Codec, Encoder, Error, ReadingDictionary, Sliced, WritingDictionary};
 
 use crate::fixtures::{current, decode, encode, id, reading, shaped, shaped_always, shaped_short, writing};
-use crate::golden_shapes::{by_hand, everything, strange};
+use crate::golden_shapes::{by_hand, everything, strange, varint};
 use crate::independent::{schema, sealed};
-use crate::jsonb::{Tree, number, object, text};
+use crate::jsonb::{Tree, nested, number, object, text};
 use crate::records::{any_object, anything, measurement, order};
 
 fn datum_of(dictionary: &Dictionary, tree: &Tree) -> Vec<u8> {
@@ -334,4 +334,84 @@ fn a_dictionary_cut_anywhere_is_refused_or_works() {
     // What is behind the schema is for zstd: any bytes are.
     let longer = [dictionary.bytes(), b"some bytes"].concat();
     assert!(is_usable(longer, &[everything(), strange()]));
+}
+
+/// A payload of the dictionary by hand: an object of its shape without a member but an `id`, and further keys with values of
+/// any kind.
+fn with_further(further: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
+    // The number of the shape; ten slots, all but one absent; the integer 1000 + 1 of its column.
+    let mut record = [&[121][..], &[124, 129], &[124; 8], &[2], &[further.len() as u8]].concat();
+    for (key, _) in further {
+        record.extend_from_slice(&[0, key.len() as u8]);
+        record.extend_from_slice(key);
+    }
+    record.extend(further.iter().map(|_| 255));
+    for (_, value) in further {
+        record.extend(varint(2 * value.len()));
+        record.extend_from_slice(value);
+    }
+    [&[255][..], &varint(2 * record.len()), &record].concat()
+}
+
+/// The number 1 as a value of any kind.
+fn one() -> Vec<u8> {
+    vec![3, 0, 2]
+}
+
+/// Arrays in arrays, as values of any kind.
+fn arrays(depth: usize) -> Vec<u8> {
+    (1..depth).fold(vec![5, 0], |inside, _| [&[5, 1, 255][..], &varint(2 * inside.len()), &inside].concat())
+}
+
+/// That keys are found in each way, and the same.
+fn is_found_in_each_way(datum: &[u8], back: &ReadingDictionary) {
+    let (header, mut known) = (current(datum).unwrap(), Known::default());
+    let view = back.view(&header).unwrap().unwrap();
+    for key in [&b"id"[..], b"at", b"z", b"name", b"where", b"none"] {
+        let text = |value: Option<Value<'_>>| {
+            let mut text = Vec::new();
+            value.map(|value| (view.text(value, &mut text).unwrap(), text))
+        };
+        let found = text(view.next(view.root().unwrap(), Step::Key(key)).unwrap());
+        assert_eq!(text(view.key(&mut known, key).unwrap()), found, "{key:?}");
+        let mut out = Vec::new();
+        if let Some((told, length)) = back.text_of_key(&mut known, &header, key, &mut out) {
+            let (expected, text) = found.unwrap_or((Text::Null, Vec::new()));
+            assert_eq!((told, &out[..length]), (expected, &text[..]), "{key:?}");
+        }
+    }
+}
+
+#[test]
+fn further_keys_that_nobody_wrote_are_what_the_page_says() {
+    let dictionary = by_hand();
+    let (back, by_page) = (reading(4, &dictionary), schema(dictionary.bytes()).unwrap());
+    let payloads = [
+        with_further(&[]),
+        with_further(&[(b"z", one())]),
+        // Of keys whose member is absent.
+        with_further(&[(b"at", one()), (b"name", vec![1]), (b"where", one())]),
+        // Of a key that the shape has, too; out of order; the same twice.
+        with_further(&[(b"id", vec![1])]),
+        with_further(&[(b"zz", one()), (b"id", vec![1]), (b"a", one())]),
+        with_further(&[(b"ig", vec![1]), (b"ig", one())]),
+        with_further(&[(b"z", arrays(62))]),
+        with_further(&[(b"z", arrays(63))]),
+    ];
+    for payload in payloads {
+        let expected = by_page.tree(&payload).unwrap().document();
+        let datum = sealed(&dictionary, 4, expected.len(), &payload);
+        assert!(decode(&datum, Some(&back)).unwrap() == expected, "{payload:02x?}");
+        is_found_in_each_way(&datum, &back);
+    }
+    // With a byte behind, and nested too deeply.
+    let mut longer = with_further(&[(b"z", one())]);
+    longer.push(0);
+    longer[1] += 2;
+    let deeper = with_further(&[(b"z", arrays(64))]);
+    for (payload, z) in [(longer, number(1)), (deeper, nested(63, Tree::Array(vec![])))] {
+        assert!(by_page.tree(&payload).is_none(), "{payload:02x?}");
+        let size = object([("id", number(1001)), ("z", z)]).document().len();
+        assert!(decode(&sealed(&dictionary, 4, size, &payload), Some(&back)).is_err(), "{payload:02x?}");
+    }
 }

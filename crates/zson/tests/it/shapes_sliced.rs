@@ -6,7 +6,7 @@ use pgshrink_zson::shapes::{Scratch, Step, Text, Type, View};
 use pgshrink_zson::{Codec, Error, ReadingDictionary, Sliced};
 
 use crate::fixtures::{choice, current, encode, reading, shaped_always, trained, writing};
-use crate::jsonb::{Tree, numeric, object, text};
+use crate::jsonb::{Tree, number, numeric, object, text};
 use crate::records::{any_object, anything, measurement, order, prose};
 
 fn datum_of(tree: &Tree) -> Vec<u8> {
@@ -152,6 +152,32 @@ fn values_of_slices_are_those_of_the_whole() {
         }
     }
     assert!(lengths[1] > 50, "{lengths:?}");
+}
+
+#[test]
+fn further_keys_are_found_wherever_a_slice_ends() {
+    let mut rng = Seed(17).rng();
+    let back = reading(4, shaped_always());
+    for padding in 0..24 {
+        let items = (0..250).map(|at| {
+            object([
+                ("sku", text(format!("SKU-{at:06}"))),
+                ("quantity", number(rng.between(1, 9))),
+                ("price", number("1.25")),
+                ("tags", Tree::Array(vec![])),
+                ("x", number(at)),
+            ])
+        });
+        let items = Tree::Array(items.collect());
+        let tree = object([("id", text("x".repeat(padding))), ("items", items)]);
+        let datum = datum_of(&tree);
+        assert!(datum.len() > 4096 + 500, "{}", datum.len());
+        for at in 0..250 {
+            for key in [&b"quantity"[..], b"x"] {
+                compare(&tree, &datum, &back, &[Step::Key(b"items"), Step::Index(at), Step::Key(key)], false);
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! Values that are read in place are those of the document.
 
+use std::collections::HashSet;
+
 use pgshrink_testkit::seed::Seed;
 use pgshrink_zson::datum::Method;
 use pgshrink_zson::shapes::{Known, Scratch, Step, Text, Value, View};
+use pgshrink_zson::training::Shapes;
 use pgshrink_zson::{Codec, ReadingDictionary, WritingDictionary};
 
-use crate::fixtures::{current, encode, reading, shaped_always, shaped_short, writing};
-use crate::jsonb::{Tree, numeric, object, text};
+use crate::fixtures::{current, encode, learned, reading, shaped_always, shaped_short, writing};
+use crate::golden_shapes::{by_hand, everything, further};
+use crate::jsonb::{Tree, number, numeric, object, text};
 use crate::records::{any_object, anything, measurement, order};
 
 fn both() -> (WritingDictionary, ReadingDictionary) {
@@ -179,6 +183,81 @@ fn keys_that_are_known_are_those_of_their_dictionary() {
         count += both.iter().map(|with| direct(with, &tree, &mut known)).sum::<usize>();
     }
     assert!(count > 3000, "{count} keys");
+}
+
+#[test]
+fn further_keys_are_found_like_those_of_the_shape() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let dictionary = by_hand();
+    let with = (writing(1, &dictionary, Codec::shapes()), reading(1, &dictionary));
+    let (mut known, mut scratch, mut counts) = (Known::default(), Scratch::default(), [0, 0]);
+    for turn in 0..200 {
+        let all = if turn % 2 > 0 { further() } else { everything() };
+        let Tree::Object(mut pairs) = all else { unreachable!() };
+        pairs.retain(|_| rng.chance(80));
+        if rng.chance(50) {
+            let inside = [("lat", number("1.00000")), ("lon", anything(&mut rng, 1))];
+            pairs.push((b"where".to_vec(), object(inside.into_iter().filter(|_| rng.chance(70)))));
+        }
+        let tree = object(pairs);
+        let is_seen = viewed(&with, &tree, |view| compare(view, view.root().unwrap(), &tree, &mut scratch));
+        assert!(is_seen);
+        counts[turn % 2] += direct(&with, &tree, &mut known);
+    }
+    assert!(counts[0] > 300 && counts[1] > 300, "{counts:?} keys");
+}
+
+#[test]
+fn a_key_that_is_too_long_to_be_noted_takes_nothing_from_another() {
+    let with = both();
+    let tree = order(&mut Seed(19).rng());
+    // At least one of these lengths has the place of the other key.
+    for length in 33..49 {
+        let mut known = Known::default();
+        let is_seen = viewed(&with, &tree, |view| {
+            let long = vec![b'k'; length];
+            for (key, is_there) in [(&b"id"[..], true), (&long, false), (b"id", true)] {
+                assert_eq!(view.key(&mut known, key).unwrap().is_some(), is_there, "{length}");
+            }
+        });
+        assert!(is_seen);
+    }
+}
+
+/// The number in front of a document that is an object.
+fn number_of(datum: &[u8]) -> usize {
+    let payload = current(datum).unwrap().payload();
+    // Behind a token, and a length if that says so.
+    let behind =
+        if payload[0] < 255 { 1 } else { 1 + 1 + payload[1..].iter().position(|byte| *byte < 128).unwrap() };
+    match payload[behind] {
+        byte @ ..128 => byte.into(),
+        byte => usize::from(byte - 128) + 128 * usize::from(payload[behind + 1]),
+    }
+}
+
+#[test]
+fn keys_are_found_in_documents_of_many_shapes() {
+    let mut rng = Seed(14).rng();
+    let keys_of = |kind: usize| (0..6).map(move |at| format!("kind {kind} key {at}"));
+    let mut tree = |kind: usize, further: &str| {
+        let keys = keys_of(kind).chain([further.to_owned()]).filter(|key| !key.is_empty());
+        object(keys.map(|key| (key, number(rng.below(1_000_000)))).collect::<Vec<_>>())
+    };
+    let samples: Vec<Vec<u8>> = (0..1000).map(|at| tree(at % 20, "").document()).collect();
+    let dictionary = learned(&samples, Shapes::Only).winner.unwrap();
+    let with = (writing(1, &dictionary, Codec::shapes()), reading(1, &dictionary));
+    let (mut known, mut numbers, mut count) = (Known::default(), HashSet::new(), 0);
+    for at in 0..200 {
+        let tree = tree(at % 20, ["", "z", "kind 7 key 3"][at % 3]);
+        numbers.insert(number_of(&encode(with.0.choice(), Some(&with.0), &tree.document())));
+        count += direct(&with, &tree, &mut known);
+    }
+    assert!(count > 300, "{count} keys");
+    // Of one byte and of two, without further keys and with.
+    for range in [1..21, 121..128, 128..141] {
+        assert!(numbers.iter().any(|number| range.contains(number)), "{range:?}: {numbers:?}");
+    }
 }
 
 #[test]

@@ -5,10 +5,14 @@ use std::ops::ControlFlow;
 use pgshrink_codec::Dictionary;
 use pgshrink_testkit::seed::{Rng, Seed};
 use pgshrink_zson::datum::Method;
+use pgshrink_zson::training::Shapes;
 use pgshrink_zson::{Codec, Earlier, Encoder, WritingDictionary};
 
-use crate::fixtures::{current, decode, encode, reading, shaped, shaped_always, shaped_short, writing};
-use crate::jsonb::{Tree, object, text};
+use crate::fixtures::{
+    current, decode, encode, learned, reading, shaped, shaped_always, shaped_short, writing,
+};
+use crate::golden_shapes::{by_hand, everything};
+use crate::jsonb::{Tree, nested, number, object, text};
 use crate::records::{any_object, anything, measurement, order};
 
 /// The datum of a document after another one.
@@ -130,27 +134,31 @@ fn zstd_is_tried_again_once_a_document_takes_more() {
     assert!(tried > 50, "{tried} by zstd, {kept} kept");
 }
 
+/// By whose rule zstd is always tried.
+fn always_tried() -> Dictionary {
+    let mut bytes = shaped().bytes().to_vec();
+    bytes[9..9 + 29].fill(0);
+    Dictionary::new(bytes).unwrap()
+}
+
+/// What an encoder has allocated, which tells whether it tried zstd, and how it stored the document.
+fn memory(with: &WritingDictionary, document: &[u8], earlier: Option<Earlier<'_>>) -> (usize, Method) {
+    let (mut encoder, mut out) = (Encoder::new(), Vec::new());
+    let mut proceed = || ControlFlow::Continue(());
+    encoder.encode_after(with.choice(), Some(with), (document, earlier), &mut out, &mut proceed).unwrap();
+    (encoder.memory_size(), current(&out).unwrap().method())
+}
+
 #[test]
 fn zstd_is_not_tried_again_while_a_document_takes_no_more() {
     let (mut rng, mut spared) = (Seed(12).rng(), 0);
-    // By whose rule zstd is always tried.
-    let mut bytes = shaped().bytes().to_vec();
-    bytes[9..9 + 29].fill(0);
-    let with = writing(7, &Dictionary::new(bytes).unwrap(), Codec::shapes());
-    // What an encoder has allocated tells whether it tried zstd.
-    let memory = |document: &[u8], earlier: Option<Earlier<'_>>| {
-        let (mut encoder, mut out) = (Encoder::new(), Vec::new());
-        let mut proceed = || ControlFlow::Continue(());
-        encoder
-            .encode_after(with.choice(), Some(&with), (document, earlier), &mut out, &mut proceed)
-            .unwrap();
-        (encoder.memory_size(), current(&out).unwrap().method())
-    };
+    let with = writing(7, &always_tried(), Codec::shapes());
     for _ in 0..300 {
         let document = order(&mut rng).document();
         let datum = encode(with.choice(), Some(&with), &document);
         let earlier = Earlier { datum: &datum, document: &document };
-        let ((alone, method), (after, _)) = (memory(&document, None), memory(&document, Some(earlier)));
+        let ((alone, method), (after, _)) =
+            (memory(&with, &document, None), memory(&with, &document, Some(earlier)));
         match method {
             Method::Shapes => {
                 assert!(after < alone);
@@ -160,4 +168,170 @@ fn zstd_is_not_tried_again_while_a_document_takes_no_more() {
         }
     }
     assert!(spared > 200, "{spared}");
+}
+
+#[test]
+fn an_earlier_document_of_another_length_than_its_datum_says_is_not_used() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let (with, reading) = (writing(7, shaped_always(), Codec::shapes()), reading(7, shaped_always()));
+    let mut others = 0;
+    for _ in 0..50 {
+        let (document, other) = (order(&mut rng).document(), order(&mut rng).document());
+        if document.len() != other.len() {
+            let datum = encode(with.choice(), Some(&with), &other);
+            let new = encode_after(&with, &document, &datum, &document);
+            assert!(decode(&new, Some(&reading)).unwrap() == document);
+            others += 1;
+        }
+    }
+    assert!(others > 30, "{others}");
+}
+
+#[test]
+fn a_value_that_its_member_cannot_have_is_counted_with_the_further_keys() {
+    let mut rng = Seed(18).rng();
+    let mut tree = || {
+        let mut number = || number(rng.below(1_000_000));
+        let own: Vec<_> = (0..24).map(|at| (format!("known{at:02}"), number())).collect();
+        let inside = object([("lat", number()), ("lon", number())]);
+        object(own.into_iter().chain([("where".to_owned(), inside)]))
+    };
+    let samples: Vec<Vec<u8>> = (0..300).map(|_| tree().document()).collect();
+    let mut bytes = learned(&samples, Shapes::Only).winner.unwrap().bytes().to_vec();
+    // zstd is never tried.
+    bytes[9..9 + 29].fill(255);
+    let dictionary = Dictionary::new(bytes).unwrap();
+    let (with, reading) = (writing(7, &dictionary, Codec::shapes()), reading(7, &dictionary));
+    let Tree::Object(known) = tree() else { unreachable!() };
+    let before = object(known.clone()).document();
+    let datum = encode(with.choice(), Some(&with), &before);
+    assert_eq!(current(&datum).unwrap().method(), Method::Shapes);
+    // In front of all keys of the shape, behind the one that does not fit, behind all.
+    for name in ["", "known", "further key "] {
+        for count in 29..=34 {
+            let further = (0..count).map(|at| {
+                let key = format!("{name}{}", char::from(b'A' + at));
+                (key.into_bytes(), number(at))
+            });
+            let fitting: Vec<(Vec<u8>, Tree)> = known.clone().into_iter().chain(further).collect();
+            let other = fitting.clone().into_iter().chain([(b"where".to_vec(), text("nowhere"))]);
+            for tree in [object(other), object(fitting)] {
+                let after = tree.document();
+                let alone = encode(with.choice(), Some(&with), &after);
+                let new = encode_after(&with, &after, &datum, &before);
+                assert_eq!(current(&new).unwrap().method(), Method::Shapes);
+                assert!(new == alone && decode(&new, Some(&reading)).unwrap() == after, "{name}: {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_taken_over_is_not_nested_deeper_than_it_was() {
+    let dictionary = by_hand();
+    let (with, reading) = (writing(7, &dictionary, Codec::shapes()), reading(7, &dictionary));
+    for depth in 55..64 {
+        let Tree::Object(pairs) = everything() else { unreachable!() };
+        let all = |where_is: Tree| {
+            let own = [(b"any".to_vec(), nested(depth, number(5))), (b"where".to_vec(), where_is)];
+            object(pairs.clone().into_iter().chain(own))
+        };
+        let (before, after) = (all(Tree::Null), all(all(Tree::Null)));
+        let (before, after) = (before.document(), after.document());
+        let datum = encode(with.choice(), Some(&with), &before);
+        let new = encode_after(&with, &after, &datum, &before);
+        assert_eq!(current(&datum).unwrap().method(), Method::Shapes);
+        assert!(decode(&new, Some(&reading)).unwrap() == after, "{depth}");
+    }
+}
+
+#[test]
+fn zstd_is_not_tried_again_for_a_document_with_further_keys() {
+    let (mut rng, mut spared) = (Seed(13).rng(), 0);
+    let with = writing(7, &always_tried(), Codec::shapes());
+    for _ in 0..100 {
+        let Tree::Object(pairs) = order(&mut rng) else { unreachable!() };
+        // In front of all keys of its shape.
+        let tree = object(pairs.into_iter().chain([(b"a".to_vec(), number(rng.below(9)))]));
+        let document = tree.document();
+        let datum = encode(with.choice(), Some(&with), &document);
+        if current(&datum).unwrap().method() == Method::Shapes {
+            let earlier = Earlier { datum: &datum, document: &document };
+            let ((alone, _), (after, _)) =
+                (memory(&with, &document, None), memory(&with, &document, Some(earlier)));
+            assert!(after < alone);
+            spared += 1;
+        }
+    }
+    assert!(spared > 50, "{spared}");
+}
+
+#[test]
+fn values_of_a_key_that_several_shapes_have_are_taken_over_from_its_own_place() {
+    let mut rng = Seed(14).rng();
+    // As many slots in each shape, and a key that all have: at another place, as keys are ordered by their length.
+    let tree = |rng: &mut Rng, kind: usize, shared: usize| {
+        let own = (0..6).map(|at| ("x".repeat(1 + (kind + 1) * at), number(rng.below(1_000_000))));
+        object(own.chain([("a shared key".to_owned(), number(shared))]).collect::<Vec<_>>())
+    };
+    let samples: Vec<Vec<u8>> = (0..600).map(|at| tree(&mut rng, at % 6, at * 7919).document()).collect();
+    let dictionary = learned(&samples, Shapes::Only).winner.unwrap();
+    let (with, reading) = (writing(7, &dictionary, Codec::shapes()), reading(7, &dictionary));
+    for kinds in 0..36 {
+        let (before, after) = (tree(&mut rng, kinds / 6, 12_345), tree(&mut rng, kinds % 6, 12_345));
+        let (before, after) = (before.document(), after.document());
+        let datum = encode(with.choice(), Some(&with), &before);
+        assert_eq!(current(&datum).unwrap().method(), Method::Shapes);
+        let new = encode_after(&with, &after, &datum, &before);
+        assert!(decode(&new, Some(&reading)).unwrap() == after, "{kinds}");
+    }
+}
+
+#[test]
+fn zstd_is_tried_again_by_what_a_payload_takes_of_its_own_document() {
+    let (mut rng, mut counts) = (Seed(20).rng(), [0, 0]);
+    let with = writing(7, &always_tried(), Codec::shapes());
+    let shaped = |datum: &[u8]| current(datum).unwrap().method() == Method::Shapes;
+    let part = |datum: &[u8], of: &[u8]| current(datum).unwrap().payload().len() * 128 / of.len();
+    for turn in 0..200 {
+        let Tree::Object(mut pairs) = order(&mut rng) else { unreachable!() };
+        let short = object(pairs.clone()).document();
+        // More of the same, or less.
+        for (key, value) in &mut pairs {
+            if let (b"items", Tree::Array(items)) = (&key[..], value) {
+                items.extend_from_within(..);
+                items.extend_from_within(..);
+            }
+        }
+        let long = object(pairs).document();
+        let (before, after) = if turn % 2 > 0 { (&short, &long) } else { (&long, &short) };
+        let datum = encode(with.choice(), Some(&with), before);
+        let new = encode(with.choice(), Some(&with), after);
+        if shaped(&datum) && shaped(&new) {
+            let is_decided = part(&new, after) <= part(&datum, before);
+            let earlier = Earlier { datum: &datum, document: before };
+            let ((alone, _), (again, _)) = (memory(&with, after, None), memory(&with, after, Some(earlier)));
+            assert_eq!(again < alone, is_decided, "{before:?} {after:?}");
+            counts[usize::from(is_decided)] += 1;
+        }
+    }
+    assert!(counts[0] > 20 && counts[1] > 20, "{counts:?}");
+}
+
+#[test]
+fn zstd_is_tried_for_a_document_that_has_nothing_of_the_earlier_one() {
+    let (mut rng, mut tried) = (Seed(21).rng(), 0);
+    let with = writing(7, &always_tried(), Codec::shapes());
+    for turn in 0..100 {
+        let mut documents = [order(&mut rng).document(), measurement(&mut rng).document()];
+        documents.rotate_left(turn % 2);
+        let [before, after] = &documents;
+        let datum = encode(with.choice(), Some(&with), before);
+        if current(&datum).unwrap().method() == Method::Shapes {
+            let earlier = Earlier { datum: &datum, document: before };
+            assert_eq!(memory(&with, after, Some(earlier)), memory(&with, after, None));
+            tried += 1;
+        }
+    }
+    assert!(tried > 50, "{tried}");
 }

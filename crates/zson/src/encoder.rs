@@ -17,7 +17,7 @@ use crate::shapes::{self, Remembered};
 pub struct Earlier<'e> {
     /// The datum.
     pub datum: &'e [u8],
-    /// The jsonb that it was decoded to.
+    /// The jsonb that it was decoded to, byte for byte: parts of another document would be written for its own.
     pub document: &'e [u8],
 }
 

@@ -71,7 +71,6 @@ use destination::Destination;
 use expected::Expected;
 use formats::{Asked, Kind};
 use metrics::Ended;
-use pgshrink_backup::chunk::Level;
 use pgshrink_backup::pack::{Chunk, PackedFile};
 use pgshrink_backup::retention::Lease;
 use pgshrink_repository::Repository;
@@ -151,12 +150,6 @@ fn threads(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX))
 }
 
-/// Of what is stored.
-fn level(asked: Option<i32>) -> Result<Level, Failure> {
-    let level = asked.map_or(Ok(Level::default()), Level::new);
-    level.map_err(|error| Failure::new("--level", error))
-}
-
 fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     let began = Instant::now();
     let done = take(args);
@@ -172,7 +165,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
 
 fn take(args: &BackupArgs) -> Result<(), Failure> {
     let kind = Kind::of(args)?;
-    let level = level(args.level)?;
+    let level = args.level.unwrap_or_default();
     let encoding = Encoding { level, threads: threads(args.threads), pack_bytes: args.pack_size_mib << 20 };
     let mut plan = Plan::of(args, &kind, &encoding)?;
     let repository = match kind {

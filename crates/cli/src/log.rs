@@ -21,19 +21,11 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
     // The journal has its own time.
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     let ansi = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    let layer = fmt::layer().with_target(with_target).with_writer(io::stderr);
     let layer = match (format, journal) {
-        (LogFormat::Json, _) => {
-            fmt::layer().with_target(with_target).json().flatten_event(true).with_writer(io::stderr).boxed()
-        }
-        (LogFormat::Text, true) => fmt::layer()
-            .with_target(with_target)
-            .without_time()
-            .with_ansi(false)
-            .with_writer(io::stderr)
-            .boxed(),
-        (LogFormat::Text, false) => {
-            fmt::layer().with_target(with_target).with_ansi(ansi).with_writer(io::stderr).boxed()
-        }
+        (LogFormat::Json, _) => layer.json().flatten_event(true).boxed(),
+        (LogFormat::Text, true) => layer.without_time().with_ansi(false).boxed(),
+        (LogFormat::Text, false) => layer.with_ansi(ansi).boxed(),
     };
     // Only a second start in one process fails, and then there is a log already.
     let _ = tracing_subscriber::registry().with(layer.with_filter(level)).try_init();

@@ -229,7 +229,6 @@ impl Trained {
     /// Makes the winner the profile's. Returns what to tell the caller.
     pub fn store(&self, objects: &Objects, profile: &str) -> String {
         let report = &self.report;
-        let content = report.winner.as_ref().map(|dictionary| to_hex(dictionary.bytes()));
         let hash = report.winner.as_ref().map_or_else(Vec::new, |dictionary| dictionary.hash().to_vec());
         let candidate = report.candidates[report.winner_index];
         let codec = report.codec.to_string();
@@ -238,6 +237,7 @@ impl Trained {
                 "Profile \"{profile}\" is not changed: training came to the dictionary that it has."
             );
         }
+        let content = report.winner.as_ref().map(|dictionary| to_hex(dictionary.bytes()));
         as_owner(objects.owner, || {
             let (table, bytes) =
                 (objects.qualified("zson_dictionary"), objects.qualified("zson_dictionary_bytes"));

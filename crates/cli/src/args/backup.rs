@@ -1,8 +1,9 @@
 //! `pgshrink backup`, `restore`, `verify` and `list`.
 
 use super::OutputArgs;
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
+use pgshrink_backup::chunk::Level;
 use std::path::PathBuf;
 
 /// Back up a running server to a repository.
@@ -55,8 +56,8 @@ pub struct BackupArgs {
     pub connections: Option<usize>,
     /// zstd level of the stored archive: 1 to 19 [default: 3]
     #[arg(long, value_name = "LEVEL", env = "PGSHRINK_BACKUP_LEVEL", help_heading = "Speed")]
-    #[arg(value_parser = clap::value_parser!(i32).range(1..=19))]
-    pub level: Option<i32>,
+    #[arg(value_parser = level())]
+    pub level: Option<Level>,
     /// Threads that compress: 1 to 256 [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", env = "PGSHRINK_BACKUP_THREADS", help_heading = "Speed")]
     #[arg(value_parser = threads())]
@@ -109,6 +110,11 @@ pub struct BackupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
+}
+
+fn level() -> impl TypedValueParser<Value = Level> {
+    let range = i64::from(Level::MIN.to_i32())..=i64::from(Level::MAX.to_i32());
+    clap::value_parser!(i32).range(range).try_map(Level::new)
 }
 
 fn threads() -> RangedU64ValueParser<usize> {

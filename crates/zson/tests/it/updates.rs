@@ -134,11 +134,16 @@ fn zstd_is_tried_again_once_a_document_takes_more() {
     assert!(tried > 50, "{tried} by zstd, {kept} kept");
 }
 
+/// The same, but zstd is tried for documents of any size from so many parts on.
+fn tried_from(dictionary: &Dictionary, parts: u8) -> Dictionary {
+    let mut bytes = dictionary.bytes().to_vec();
+    bytes[9..9 + 29].fill(parts);
+    Dictionary::new(bytes).unwrap()
+}
+
 /// By whose rule zstd is always tried.
 fn always_tried() -> Dictionary {
-    let mut bytes = shaped().bytes().to_vec();
-    bytes[9..9 + 29].fill(0);
-    Dictionary::new(bytes).unwrap()
+    tried_from(shaped(), 0)
 }
 
 /// What an encoder has allocated, which tells whether it tried zstd, and how it stored the document.
@@ -197,10 +202,8 @@ fn a_value_that_its_member_cannot_have_is_counted_with_the_further_keys() {
         object(own.into_iter().chain([("where".to_owned(), inside)]))
     };
     let samples: Vec<Vec<u8>> = (0..300).map(|_| tree().document()).collect();
-    let mut bytes = learned(&samples, Shapes::Only).winner.unwrap().bytes().to_vec();
     // zstd is never tried.
-    bytes[9..9 + 29].fill(255);
-    let dictionary = Dictionary::new(bytes).unwrap();
+    let dictionary = tried_from(&learned(&samples, Shapes::Only).winner.unwrap(), 255);
     let (with, reading) = (writing(7, &dictionary, Codec::shapes()), reading(7, &dictionary));
     let Tree::Object(known) = tree() else { unreachable!() };
     let before = object(known.clone()).document();

@@ -4,8 +4,8 @@
 --
 -- TABLE has documents in a column `doc jsonb`. The database is one to throw away: profiles and dictionaries are made in it, as a dictionary is
 -- used once it is committed. The role is a superuser: the processor time of the backend comes from /proc. Each statement runs once
--- unmeasured and then nine times, all forms in turn; figures are medians. `trained` (whose codec zson_learn
--- chose), `zstd` and `lz4` learnt from TABLE, the others did not.
+-- unmeasured and then nine times, all forms in turn; figures are medians. `trained`, `zstd` and `lz4`
+-- learnt from TABLE, the others did not; the codec of `trained` is what zson_learn chose.
 \set ON_ERROR_STOP 1
 \set QUIET 1
 set max_parallel_workers_per_gather = 0; set jit = off; set client_min_messages = warning;

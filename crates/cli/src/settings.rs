@@ -10,7 +10,7 @@ use crate::server_spec;
 use crate::target_spec;
 use crate::toml_words;
 use pgshrink_gateway::config::{
-    AdminConfig, LimitsConfig, ListenTlsConfig, PolicyConfig, TimeoutsConfig, UnixSocketConfig,
+    AdminConfig, LimitsConfig, ListenTlsConfig, PolicyConfig, ServerConfig, TimeoutsConfig, UnixSocketConfig,
 };
 use pgshrink_gateway::{ConnectorConfig, GatewayConfig};
 use std::path::Path;
@@ -43,7 +43,10 @@ pub fn gateway_problems(args: &GatewayArgs) -> Vec<Error> {
     let found = |(settings, file): Read<GatewayConfig>| {
         settings.config.problems().into_iter().map(|error| locate(error, file.as_ref())).collect()
     };
-    read_gateway(args).map_or_else(|error| vec![error], found)
+    match servers(args).filter_map(Result::err).collect::<Vec<_>>() {
+        wrong if wrong.is_empty() => read_gateway(args).map_or_else(|error| vec![error], found),
+        wrong => wrong,
+    }
 }
 
 /// The same for the connector.
@@ -69,10 +72,7 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
         }
     }
     if !args.server.is_empty() {
-        let server = |text: &String| {
-            server_spec::parse(text).map_err(|reason| Error::Flag { flag: "--server", reason })
-        };
-        config.servers = args.server.iter().map(server).collect::<Result<_, _>>()?;
+        config.servers = servers(args).collect::<Result<_, _>>()?;
     }
     put(&mut config.libpq_compression, &args.libpq_compression);
     put(&mut config.allow_unchallenged, &args.allow_unchallenged);
@@ -86,6 +86,13 @@ fn read_gateway(args: &GatewayArgs) -> Result<Read<GatewayConfig>, Error> {
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.threads);
     let settings = with_log(config, &args.log, file.as_ref().map(|file| file.log.clone()));
     Ok((Settings { warnings, ..settings }, file))
+}
+
+/// Those of flags or the variable.
+fn servers(args: &GatewayArgs) -> impl Iterator<Item = Result<ServerConfig, Error>> {
+    let flag = flag_or_variable("--server", "PGSHRINK_SERVER", &args.server);
+    let server = move |text: &String| server_spec::parse(text).map_err(|reason| Error::Flag { flag, reason });
+    args.server.iter().map(server)
 }
 
 /// The connector's settings, checked.
@@ -111,6 +118,18 @@ fn read_connector(args: &ConnectArgs) -> Result<Read<ConnectorConfig>, Error> {
     service(&args.service, &mut config.limits, &mut config.timeouts, &mut config.threads);
     let settings = with_log(config, &args.log, file.as_ref().map(|file| file.log.clone()));
     Ok((Settings { warnings, ..settings }, file))
+}
+
+/// Where a flag's values come from: they are the variable's if they are what it says.
+pub(crate) fn flag_or_variable(
+    flag: &'static str,
+    variable: &'static str,
+    values: &[String],
+) -> &'static str {
+    match std::env::var(variable) {
+        Ok(text) if text.split(';').eq(values) => variable,
+        _ => flag,
+    }
 }
 
 fn file<T: config_file::Setup>(args: &ServiceArgs) -> Result<Option<ConfigFile<T>>, Error> {

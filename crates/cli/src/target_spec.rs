@@ -2,6 +2,7 @@
 
 use crate::args::ConnectArgs;
 use crate::error::Error;
+use crate::settings::flag_or_variable;
 use crate::surroundings::Disk;
 use pgshrink_gateway::config::TargetConfig;
 use pgshrink_pgclient::conninfo::{self, Conninfo, Setting};
@@ -13,7 +14,10 @@ use std::path::PathBuf;
 /// All targets, in order; a connection string may name several.
 pub(crate) fn parse_all(args: &ConnectArgs) -> Result<Vec<TargetConfig>, Error> {
     let lists = args.target.iter().map(|text| parse(text, args)).collect::<Result<Vec<_>, _>>();
-    lists.map(|lists| lists.concat()).map_err(|reason| Error::Flag { flag: "--target", reason })
+    lists.map(|lists| lists.concat()).map_err(|reason| {
+        let flag = flag_or_variable("--target", "PGSHRINK_TARGET", &args.target);
+        Error::Flag { flag, reason }
+    })
 }
 
 fn parse(text: &str, args: &ConnectArgs) -> Result<Vec<TargetConfig>, String> {

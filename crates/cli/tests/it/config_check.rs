@@ -79,3 +79,59 @@ fn an_address_that_is_listed_twice_does_not_start() {
     assert!(said.contains("listen: '127.0.0.1:1' is listed twice"), "{said}");
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
+
+#[test]
+fn a_refused_value_of_a_variable_is_reported_with_the_variable() {
+    let cases = [
+        ("gateway", "--server", "PGSHRINK_SERVER", "host=a,prot=1", "unknown keyword"),
+        ("connect", "--target", "PGSHRINK_TARGET", "host=a prot=1", "prot"),
+    ];
+    for (command, flag, variable, value, reason) in cases {
+        let ended = |words: &[&str], env: &[(&str, &str)]| {
+            let words =
+                [&[command, "--check", "--listen=127.0.0.1:1", "--unix-socket-directory="], words].concat();
+            let output = pgshrink(&words, env);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        let said = ended(&[], &[(variable, value)]);
+        assert!(said.starts_with(&format!("pgshrink: {variable}: ")) && said.contains(reason), "{said}");
+        // The flag is stronger.
+        let said = ended(&[flag, value], &[(variable, "host=b")]);
+        assert!(said.starts_with(&format!("pgshrink: {flag}: ")) && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn every_refused_server_is_reported() {
+    let words = ["gateway", "--check", "--listen=127.0.0.1:1", "--server=host=a,prot=1", "--server=port=2"];
+    let output = pgshrink(&words, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("prot=1") && said.contains("no host"), "{said}");
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
+}
+
+#[test]
+fn an_empty_list_of_algorithms_is_refused_and_off_is_none() {
+    for (command, other, key) in
+        [("gateway", "--server=host=db", "libpq_compression"), ("connect", "--target=db", "compression")]
+    {
+        let flag = format!("--{}=", key.replace('_', "-"));
+        let variable = format!("PGSHRINK_{}", key.to_uppercase());
+        let base = [command, "--listen=127.0.0.1:1", "--unix-socket-directory=", other];
+        let ended = |words: &[&str], env: &[(&str, &str)]| {
+            let output = pgshrink(&[&base[..], words].concat(), env);
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        for (words, env, code) in [
+            (&["--check", flag.as_str()][..], &[][..], 1),
+            (&["--check"], &[(variable.as_str(), "")], 1),
+            (&[flag.as_str()], &[], 2),
+        ] {
+            let (found, said) = ended(words, env);
+            assert!(said.contains(&format!("{key}: is empty: name algorithms")), "{words:?} {said}");
+            assert_eq!(found, Some(code), "{words:?}");
+        }
+        assert_eq!(ended(&["--check", &format!("{flag}off")], &[]), (Some(0), String::new()));
+    }
+}

@@ -332,6 +332,9 @@ fn parse_list(item: &str, text: &str) -> Result<AlgorithmList, Error> {
     if ["off", "none"].iter().any(|off| text.trim().eq_ignore_ascii_case(off)) {
         return Ok(AlgorithmList::default());
     }
+    if text.trim().is_empty() {
+        return Err(Error::config(item, "is empty: name algorithms, such as zstd:1, or off for none"));
+    }
     AlgorithmList::parse(text, WIRE_ALGORITHMS).map_err(|e| Error::config(item, e.to_string()))
 }
 
@@ -508,6 +511,13 @@ mod tests {
             fault(|c| c.libpq_compression = "zstd:99".into()).contains("libpq_compression: zstd level 99")
         );
         assert!(fault(|c| c.libpq_compression = "zstd,zstd".into()).contains("listed twice"));
+        for empty in ["", " "] {
+            let found = fault(|c| c.libpq_compression = empty.into());
+            assert_eq!(
+                found,
+                "libpq_compression: is empty: name algorithms, such as zstd:1, or off for none"
+            );
+        }
         assert!(fault(|c| c.listen.clear()).contains("nothing to listen on"));
         assert!(fault(|c| c.listen = vec!["::1:5".into()]).contains("brackets"));
         assert!(fault(|c| c.policy.context = "x".into()).contains("per-transaction"));

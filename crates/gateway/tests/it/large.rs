@@ -32,7 +32,7 @@ const LISTS: [(&str, &str); 8] = [
     ("ack", "zlib:1"),
     ("restart", "zlib:1"),
     ("restart", "zstd:3"),
-    ("ack", ""),
+    ("ack", "off"),
 ];
 
 struct World {

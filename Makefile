@@ -53,11 +53,11 @@ test: ## all tests, against real servers and clients
 soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of fuzzing per decoder
 	@tools/setup soak
 	$(CARGO) test --release --workspace --locked -- --ignored --test-threads=1 --nocapture
-	tools/extensions 15 18
+	PGSHRINK_TEST_MAJORS=all tools/test
 	$(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked -p pgshrink-extension-tests --test it -- \
 	  --ignored --test-threads=1 --nocapture
-	tools/fetch-servers 16 17
-	tools/extensions 16 17
+	tools/fetch-servers 17
+	tools/extensions 17
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --manifest-path extensions/Cargo.toml --target-dir target --locked \
 	  -p pgshrink-extension-tests --test it -- cfs:: compressed:: exec:: live:: power:: twin:: --skip suite
 	PGSHRINK_TEST_MAJORS=16,17 $(CARGO) test --locked -p pgshrink-advisor --test it -- --skip browser

@@ -3,6 +3,7 @@
 //! A test names the majors it wants; the one that is lacking is reported with the way to get it, and at least one
 //! must have run.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -89,18 +90,32 @@ impl Server {
         each(test, majors, Server::with_extensions, run);
     }
 
-    /// The majors that `PGSHRINK_TEST_MAJORS` names, such as `16,17`, or `majors` where it is not set.
+    /// The majors that `PGSHRINK_TEST_MAJORS` names, such as `16,17`; the oldest and the newest of `majors` where it is
+    /// `ends`, as `make test` sets it; all of them where it is `all` or not set.
     ///
     /// # Panics
-    /// When the variable is not a list of numbers.
+    /// When the variable is something else.
     pub fn chosen(majors: &[u32]) -> Vec<u32> {
-        let Ok(text) = std::env::var("PGSHRINK_TEST_MAJORS") else { return majors.to_vec() };
-        let number = |word: &str| {
-            word.trim().parse().unwrap_or_else(|_| {
-                panic!("PGSHRINK_TEST_MAJORS is {text:?}; expected majors of PostgreSQL, such as 16,17")
-            })
-        };
-        text.split(',').map(number).collect()
+        chosen(std::env::var("PGSHRINK_TEST_MAJORS").ok().as_deref(), majors)
+    }
+}
+
+fn chosen(text: Option<&str>, majors: &[u32]) -> Vec<u32> {
+    let number = |word: &str| {
+        word.trim().parse().unwrap_or_else(|_| {
+            panic!(
+                "PGSHRINK_TEST_MAJORS is {text:?}; expected ends, all, or majors of PostgreSQL, such as 16,17"
+            )
+        })
+    };
+    match text {
+        None | Some("all") => majors.to_vec(),
+        Some("ends") => {
+            let ends: BTreeSet<u32> =
+                majors.iter().min().into_iter().chain(majors.iter().max()).copied().collect();
+            ends.into_iter().collect()
+        }
+        Some(text) => text.split(',').map(number).collect(),
     }
 }
 
@@ -166,5 +181,20 @@ fn way_to_get(major: u32, variable: &str) -> String {
         15 => "tools/setup test (Debian 12's postgresql-15)".to_owned(),
         16 | 18 => format!("tools/fetch-servers {major}"),
         _ => format!("installing postgresql-{major}, or naming its programs in {variable}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chosen;
+
+    #[test]
+    fn majors_are_those_of_the_variable_or_of_the_test() {
+        for text in [None, Some("all")] {
+            assert_eq!(chosen(text, &[15, 16, 18]), [15, 16, 18]);
+        }
+        assert_eq!(chosen(Some("ends"), &[15, 16, 18]), [15, 18]);
+        assert_eq!(chosen(Some("ends"), &[15]), [15]);
+        assert_eq!(chosen(Some("16, 17"), &[15, 18]), [16, 17]);
     }
 }

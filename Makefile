@@ -46,11 +46,11 @@ check: ## format, lints, source rules, unit tests, licences
 	@tools/setup build
 	@tools/check
 
-test: ## all tests, against real servers and clients
+test: ## unit tests, and tests against real servers and clients
 	@tools/setup test
 	@tools/test
 
-soak: ## the long tests, which make test leaves out, Miri, then SOAK_SECONDS of fuzzing per decoder
+soak: ## the long tests and versions that make test leaves out, Miri, then SOAK_SECONDS of fuzzing per decoder
 	@tools/setup soak
 	$(CARGO) test --release --workspace --locked -- --ignored --test-threads=1 --nocapture
 	PGSHRINK_TEST_MAJORS=all tools/test

@@ -31,7 +31,7 @@ build: ## target/release/pgshrink, and the library of pgshrink cfs exec
 	$(CARGO) build --release --locked -p pgshrink-cli -p pgshrink-cfs-exec
 
 build-extensions: ## the extensions zson and cfs, for the server of PG_CONFIG
-	@tools/setup build
+	@tools/setup extensions
 	@tools/extensions build
 
 # Only when it is absent: sudo make install must not need root's own Rust.

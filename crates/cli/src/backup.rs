@@ -89,7 +89,7 @@ use whole::Whole;
 const THREADS_MAX: usize = 8;
 
 /// What to do about a backup that verify found damaged.
-const DAMAGED_IN_VERIFY: &str = "; there may be more damage: verify ends at the first. Next step: verify another backup \
+const DAMAGED_IN_VERIFY: &str = "; verify stops at the first damage, so there may be more. Next step: verify another backup \
     (pgshrink list shows them), and take a new full one";
 
 /// What to do about a backup whose damage restore met.

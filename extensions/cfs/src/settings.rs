@@ -174,7 +174,7 @@ fn define_collection() {
     GucRegistry::define_bool_guc(
         c"cfs.gc",
         c"Collects garbage in compressed files in the background.",
-        c"Off: only writers collect it, when there is far too much.",
+        c"Off: only sessions that write to a file collect its garbage, when there is far too much.",
         &GC,
         GucContext::Sighup,
         GucFlags::default(),
@@ -244,7 +244,7 @@ fn define_collection() {
 fn define_limits() {
     GucRegistry::define_bool_guc(
         c"cfs.dictionaries",
-        c"Trains dictionaries for compressed files, and gives them to older pages, in the background.",
+        c"Trains dictionaries for compressed files, and rewrites older pages with them, in the background.",
         c"Off: no new ones are trained; files that have one continue to use it.",
         &DICTIONARIES,
         GucContext::Sighup,

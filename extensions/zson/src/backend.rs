@@ -396,8 +396,8 @@ pub fn parse_codec(codec: &str) -> Codec {
             Code::ERRCODE_INVALID_PARAMETER_VALUE,
             format!("zson: unknown codec \"{codec}\""),
             &error.to_string(),
-            "Use shapes, zstd, lz4 or none, optionally with a level: zstd:9, lz4:1. That of shapes is zstd's, \
-             for documents that shapes would make larger: shapes:9.",
+            "Use shapes, zstd, lz4 or none, optionally with a level: zstd:9, lz4:1. The level of shapes:9 is zstd's, \
+             for documents that shapes would make larger.",
         )
     })
 }

@@ -127,9 +127,8 @@ impl Learning<'_> {
         }
         if trained.report.holdout_documents == 0 {
             return format!(
-                "Profile \"{profile}\": {} documents, all alike or nearly none, are too few to learn from: \
-                 none is left to evaluate the dictionary with that it was not trained on; nothing has \
-                 changed.",
+                "Profile \"{profile}\": {} documents are too few to learn from, or all alike: \
+                 none is left to test a dictionary on; nothing has changed.",
                 samples.len()
             );
         }
@@ -266,11 +265,11 @@ impl Trained {
     fn said(&self, profile: &str, kind: Kind, size: usize) -> String {
         let report = &self.report;
         let what = match kind {
-            Kind::None => "no dictionary is best".to_owned(),
+            Kind::None => "compression without a dictionary is best".to_owned(),
             kind => format!("a new dictionary of {size} bytes ({})", kind.name()),
         };
         let times = |bytes: u64| report.holdout_raw_bytes as f64 / bytes.max(1) as f64;
-        let instead = if self.incumbent.is_some() { "the one before" } else { "none" };
+        let instead = if self.incumbent.is_some() { "the previous one" } else { "no dictionary" };
         format!(
             "Profile \"{profile}\": {what}. {} {:.2} times smaller \
              than jsonb, with {instead} {:.2} times. New documents use it once this is committed; \

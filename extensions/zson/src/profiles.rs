@@ -364,7 +364,7 @@ fn check_name(name: &str) {
             Code::ERRCODE_INVALID_NAME,
             format!("zson: invalid profile name \"{}\"", name.chars().take(NAME_MAX).collect::<String>()),
             &format!(
-                "Expected 1 to {NAME_MAX} ASCII letters, digits or signs, without spaces, quotes, brackets \
+                "Expected 1 to {NAME_MAX} ASCII letters, digits or punctuation marks, without spaces, quotes, brackets \
                  and commas."
             ),
             "For example zson('events').",

@@ -34,7 +34,7 @@ pub fn define() {
     GucRegistry::define_int_guc(
         c"zson.cache_size",
         c"Memory that a backend keeps for prepared dictionaries and recently decoded documents.",
-        c"What a single document needs is kept even if it is more.",
+        c"A single document may take more than this.",
         &CACHE_SIZE_KB,
         1 << 10,
         1 << 20,

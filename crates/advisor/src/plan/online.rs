@@ -314,7 +314,7 @@ BEGIN
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     IF NOT (SELECT pgshrink_copied FROM {state}) THEN
-      RAISE EXCEPTION 'pgshrink: not all rows are copied' USING HINT = 'Run the step that copies rows, to its end.';
+      RAISE EXCEPTION 'pgshrink: not all rows are copied' USING HINT = 'Run the step copy until it is complete.';
     END IF;
     pgshrink_changes := {apply}();
     COMMIT;

@@ -89,7 +89,7 @@ fn of_table(table: &Table, by_object: &ByObject<'_>) -> Option<Candidate> {
         bytes => format!(" {} of them could not be sampled, and count as incompressible.", size(bytes)),
     };
     let reason = format!(
-        "{kinds} were sampled and encoded by zstd:1, the default of cfs, with columns and a dictionary where it pays: {} become {}.{rest}",
+        "{kinds} were sampled and compressed with zstd:1, the default of cfs, rearranged by column and with a dictionary where that helps: {} become {}.{rest}",
         size(now),
         size(after)
     );
@@ -138,12 +138,12 @@ fn candidate(
                tablespace is locked while it is copied."
             .to_owned(),
         risks: vec![
-            "A page that is not cached costs a decompression when it is read, and one that is written a compression. Memory is not saved: shared \
+            "Reading a page that is not cached costs a decompression, and writing a page costs a compression. Memory is not saved: shared \
              buffers hold plain pages."
                 .to_owned(),
             "A server without the library cannot open compressed files; pg_upgrade fails with them; pg_rewind and pg_checksums need `pgshrink cfs exec`."
                 .to_owned(),
-            "For PostgreSQL 15 and 18 on Linux x86-64, where libraries may be installed. It is a first \
+            "For PostgreSQL 15 to 18 on Linux x86-64, where libraries may be installed. It is a first \
              version: start with a standby.".to_owned(),
         ],
         sql,

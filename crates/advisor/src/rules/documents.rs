@@ -88,7 +88,7 @@ fn finding(table: &Table, index: usize, keys: &[Key], (count, now, after): (usiz
             _ => format!("{} keys that nearly all documents have", keys.len()),
         },
         reason: format!(
-            "At least {PRESENT_PERCENT_MIN} of 100 documents of {count} sampled ones have each of these keys, with values of one type: {}. \
+            "Each of these keys is in at least {PRESENT_PERCENT_MIN} % of the {count} sampled documents, with values of one type: {}. \
              A key takes 8 bytes, its name and the value in every document; a column takes the value. Documents take {} bytes on average; \
              the columns and what is left of the documents would take {}.",
             names.join(", "),

@@ -123,7 +123,7 @@ impl About<'_> {
                 "A short ACCESS EXCLUSIVE lock on the table and all its partitions: set lock_timeout."
                     .to_owned()
             }
-            _ => "Waits for transactions that use the table; nobody else waits. Not within a transaction."
+            _ => "Waits for transactions that use the table; nobody else waits. Cannot run inside a transaction block."
                 .to_owned(),
         }
     }

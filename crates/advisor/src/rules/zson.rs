@@ -128,7 +128,7 @@ fn finding(table: &Table, column: &str, sql: Vec<String>, stored: u64, encoded: 
             "Reading a document costs a decompression: 0.2 to 2 microseconds more than uncompressed jsonb \
              in memory, a third of that with zson_set_codec(profile, 'lz4')."
                 .to_owned(),
-            "Where all data is in memory, up to a fifth fewer updates a second.".to_owned(),
+            "Where all data is in memory, up to a third fewer updates a second.".to_owned(),
             "pg_typeof returns zson; drivers that do not know the type get text; the extension's schema \
              has to be on the search path where operators are used."
                 .to_owned(),

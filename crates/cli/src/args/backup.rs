@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Back up a running server to a repository.
 ///
 /// Takes a base backup over the replication protocol, compressed by the server, with the WAL that it needs, and stores
-/// it as independent compressed chunks. Needs a role with REPLICATION and two free WAL senders. Also works on a
+/// it as independent compressed chunks. Needs a role with REPLICATION, two free WAL senders and a free replication slot. Also works on a
 /// standby.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = BACKUP_EXAMPLES)]
@@ -23,7 +23,8 @@ pub struct BackupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: BackupKeyArgs,
-    /// The repository: a directory, or s3://bucket/prefix. For plain and tar, an empty directory
+    /// The repository: a directory, s3://bucket/prefix, az://container/prefix or gs://bucket/prefix. For plain and tar, an
+    /// empty directory
     ///
     /// With server:/path, the server writes tar files into a directory on its own host. The role needs
     /// pg_write_server_files.
@@ -187,7 +188,7 @@ pub struct FromArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: BackupConfigArgs,
-    /// The repository: a directory, or s3://bucket/prefix
+    /// The repository: a directory, s3://bucket/prefix, az://container/prefix or gs://bucket/prefix
     #[arg(long, value_name = "REPOSITORY", env = "PGSHRINK_BACKUP_FROM")]
     pub from: String,
     #[command(flatten)]
@@ -289,7 +290,7 @@ pub struct VerifyBackupArgs {
 
 /// Remove old backups.
 ///
-/// A backup is kept if any rule keeps it, or if a kept backup needs it. Age is counted back from the newest backup of
+/// A backup is kept if any rule keeps it. Age is counted back from the newest backup of
 /// the same cluster, by that server's clock, so backups do not expire when no new ones are made. The newest one is
 /// always kept.
 #[derive(Debug, Clone, Args)]

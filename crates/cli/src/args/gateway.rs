@@ -17,7 +17,8 @@ pub struct GatewayArgs {
     /// [NAME:]KEYWORD=VALUE,… with libpq's keywords host, hostaddr, port, sslmode, sslrootcert, sslcert, sslkey and
     /// sslnegotiation. database and user select the server (each may be repeated; a trailing * is a wildcard). sslhost is
     /// the name to verify instead of host; send_proxy=1 or 2 sends a PROXY protocol header. Write \, for a comma in a
-    /// value. Without sslmode, the gateway connects to the server without TLS.
+    /// value. libpq_compression is a list for this server alone. Without sslmode, the gateway connects to the server
+    /// without TLS.
     #[arg(
         long,
         value_name = "SERVER",

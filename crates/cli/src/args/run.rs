@@ -6,9 +6,9 @@ use std::ffi::OsString;
 
 /// Run one command with its connections compressed.
 ///
-/// Starts a private connector, runs the command through it, and exits with the command's exit code. pgshrink finds out
-/// where the command connects from its connection string, -h and -p (PostgreSQL's own programs), service file and environment, as libpq
-/// does; only the host is replaced. Password prompts, .pgpass, several hosts, sslmode and its certificates, signals and
+/// Starts a private connector, runs the command through it, and exits with the command's exit code. pgshrink reads
+/// where the command will connect to from its connection string, -h and -p (for PostgreSQL's own programs), service
+/// file and environment, as libpq does. Only the host is replaced. Password prompts, .pgpass, several hosts, sslmode and its certificates, signals and
 /// the exit code work as they do without pgshrink.
 ///
 /// Request compression with `compression=LIST` in the connection string or service, with --compression, or with
@@ -36,7 +36,7 @@ pub struct RunArgs {
     /// Print on standard error which connections are compressed; give it twice for the connector's log
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Do not print what was saved at the end
+    /// Do not print the summary of savings at the end
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
     /// The command and its arguments

@@ -55,7 +55,7 @@ pub struct PolicyArgs {
     pub context: Option<String>,
     /// zstd window size in bytes, as a power of two: 10 to 23, or auto
     ///
-    /// Each step doubles the memory of a direction that compresses. 16 costs up to a third of the ratio on long rows;
+    /// Each step doubles the memory of a direction that compresses. 16 sends up to a third more bytes for long rows, and twice as many for some logs;
     /// more than 19 helps only if similar rows are far apart. auto starts with 19 and uses up to 23 for bulk data that
     /// benefits, within the memory limit and what the peer allows.
     #[arg(long, value_name = "LOG", env = "PGSHRINK_WINDOW_LOG")]

@@ -50,7 +50,7 @@ impl Auto {
             Some(BackupRoute::Stream) if args.connections.is_some() => return Err(plan::needs_parallel()),
             Some(BackupRoute::Stream) => (true, false),
             Some(BackupRoute::Parallel) if is_one_stream => {
-                let what = "tar files come by one BASE_BACKUP; use --route stream";
+                let what = "a tar backup uses a single BASE_BACKUP; use --route stream";
                 return Err(Failure::new("--route parallel", what));
             }
             Some(BackupRoute::Parallel) => (false, true),
@@ -214,7 +214,7 @@ impl Auto {
         };
         let smaller = match compression.algorithm {
             CompressionAlgorithm::None => String::new(),
-            _ => format!("; the data get {:.1} times smaller", best.ratio),
+            _ => format!("; the data becomes {:.1} times smaller", best.ratio),
         };
         // What it is compared with: without compression, or the fastest that does compress.
         let other = match compression.algorithm {

@@ -64,7 +64,7 @@ impl From<RepositoryError> for Failure {
             RepositoryError::NotSealed { .. } => Failure::Unencrypted {
                 what: format!(
                     "{error}: it was stored without a key, or somebody has replaced it. If it was stored \
-                     without one, do not give --key-file or --key-command, also not in the environment or \
+                     without one, remove --key-file and --key-command, also from the environment and \
                      the configuration file"
                 ),
             },

@@ -57,7 +57,7 @@ pub(super) fn create(place: &str, key: &BackupKeyArgs) -> Result<Arc<dyn Reposit
             format!("{error}. A backup without a key would not be encrypted; if that is what you want, use")
         }
         Err(error @ RepositoryError::NotSealed { .. }) if has_key => {
-            format!("{error}. No command reads plain and encrypted backups of one repository; use")
+            format!("{error}. A repository cannot have both plain and encrypted backups; use")
         }
         // What else is wrong with an old backup does not keep a new one from being taken.
         _ => return Ok(repository),

@@ -180,7 +180,7 @@ fn over(address: &Address<'_>, wanted: &Wanted, until: Instant, way: &mut Way, s
     } else if pieces.is_empty() {
         said.assumed.push("the server has too little recent WAL that is not empty".to_owned());
     } else {
-        said.measured.push(format!("the data by {} of recent WAL", size(&pieces)));
+        said.measured.push(format!("the data, from {} of recent WAL", size(&pieces)));
         way.pieces = pieces;
     }
 }
@@ -217,7 +217,7 @@ fn over_sql(
     way.machine = files::machine(connection);
     match files::sample(connection, until) {
         Ok(found) if !found.pieces.is_empty() => {
-            said.measured.push(format!("the data by {} of relation files", size(&found.pieces)));
+            said.measured.push(format!("the data, from {} of relation files", size(&found.pieces)));
             (way.pieces, way.read) = (found.pieces, found.read);
             said.measured.extend(way.read.map(|read| format!("the server reads {}", per_second(read))));
         }

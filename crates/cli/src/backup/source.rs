@@ -104,9 +104,10 @@ impl Server {
     pub(super) fn stream(&mut self) -> Result<(&mut Connection, &mut WalConnection), Failure> {
         match &mut self.data {
             Data::Stream(connection) => Ok((connection, &mut self.wal)),
-            Data::Parallel(_) => {
-                Err(Failure::new("--route parallel", "tar files come by one BASE_BACKUP; use --route stream"))
-            }
+            Data::Parallel(_) => Err(Failure::new(
+                "--route parallel",
+                "a tar backup uses a single BASE_BACKUP; use --route stream",
+            )),
         }
     }
 

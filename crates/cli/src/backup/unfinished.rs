@@ -44,7 +44,7 @@ impl Unfinished {
             serde_json::from_slice(&found).map_err(|error| Failure::new(path.display(), error))?;
         if found.format != FORMAT || found.version != 1 || found.record_sha256 != sha256(whole)? {
             let reason = format!(
-                "the restore that was interrupted here was of {}, not of {}; empty the directory, or name that backup",
+                "the interrupted restore in this directory is of backup {}, not {}; empty the directory, or name that backup",
                 found.backup, whole.name
             );
             return Err(Failure::new(path.display(), reason));

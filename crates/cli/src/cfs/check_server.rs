@@ -180,8 +180,8 @@ fn look_at_version(report: &mut Report) {
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
     report.version = Some(version.to_owned());
     if !digits.parse().is_ok_and(|major| MAJORS.contains(&major)) {
-        let next = "use a supported version, or a pgshrink that supports this one; before an upgrade, move \
-            compressed relations to an ordinary tablespace";
+        let next = "use a supported version, or a pgshrink that supports this one; before an upgrade, make \
+            compressed tables plain";
         report.problem("version", "PostgreSQL 15, 16, 17 or 18", format!("PostgreSQL {version}"), next);
     }
     if digits.parse().is_ok_and(|major| LESS_TESTED.contains(&major)) {

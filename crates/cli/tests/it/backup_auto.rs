@@ -149,7 +149,7 @@ fn a_role_with_replication_alone_is_measured_by_wal_and_hears_what_was_not() {
         let (report, said) = taken(&conninfo, &repository(&keep), &[]);
         let choice = &report["choice"];
         let (measured, not) = (strings(&choice["measured"]), strings(&choice["not_measured"]));
-        assert!(measured.contains("(recent WAL)") && measured.contains("the data by"), "{choice:#}");
+        assert!(measured.contains("(recent WAL)") && measured.contains("the data, from"), "{choice:#}");
         assert!(not.contains("no ordinary connection") && said.contains("not measured: "), "{said}");
         assert_eq!(choice["route"], "stream", "it has no rights for more");
         if server.major != 15 {

@@ -101,7 +101,7 @@ fn compressed_too_early(found: u8) -> Refusal {
             char::from(found)
         ),
     )
-    .hint("Is what listens there a pgshrink gateway or a PostgreSQL server, and no other proxy?")
+    .hint("Check that a pgshrink gateway or a PostgreSQL server listens there, and not another proxy.")
     .hostile()
 }
 
@@ -130,7 +130,7 @@ fn without_plus(sasl: &[u8]) -> Vec<u8> {
 pub(crate) fn plus_refusal() -> Refusal {
     Refusal::new(
         sqlstate::INVALID_AUTHORIZATION,
-        "SCRAM channel binding cannot work through this gateway: it shows another certificate than the server",
+        "SCRAM channel binding cannot work through this gateway: it presents a different certificate than the server does",
     )
     .hint(
         "Set channel_binding=disable on the client, or connect the gateway to the server without TLS or by Unix \

@@ -333,3 +333,32 @@ fn a_browser_is_installed_where_that_changes_nothing_and_is_otherwise_done_witho
     unprivileged.lacks("sudo");
     assert!(ended(&unprivileged.setup("test"), 0).contains("have somebody install chromium"));
 }
+
+#[test]
+fn what_the_extensions_are_built_with_is_installed_for_the_server_of_pg_config() {
+    let installed = |machine: &Machine| -> Vec<String> {
+        ended(&machine.setup("extensions"), 0);
+        let notes = machine.notes();
+        notes.lines().filter(|line| line.starts_with("INSTALLED")).map(str::to_owned).collect()
+    };
+    let machine = Machine::new(0);
+    assert_eq!(installed(&machine), ["INSTALLED postgresql-server-dev-15"], "there is no pg_config");
+    let machine = Machine::new(0);
+    machine.script("pg_config", "echo /usr/include/postgresql/16/server");
+    fs::remove_dir_all(machine.path("root/usr/lib/llvm-14")).unwrap();
+    assert_eq!(installed(&machine), ["INSTALLED libclang-dev postgresql-server-dev-16"]);
+    for (headers, is_there) in [
+        ("/usr/include/postgresql/15/server", true),
+        // No package has them; tools/extensions says what is missing.
+        ("/opt/pgsql/include/server", false),
+    ] {
+        let machine = Machine::new(0);
+        machine.script("pg_config", &format!("echo {headers}"));
+        if is_there {
+            let folder = machine.path("root").join(&headers[1..]);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("postgres.h"), "").unwrap();
+        }
+        assert!(installed(&machine).is_empty(), "{headers}: {}", machine.notes());
+    }
+}

@@ -92,7 +92,7 @@ END",
         let message = format!("pgshrink: {}: a changed row does not fit its new type", self.subject.shown());
         format!(
             "IF EXISTS (SELECT FROM ONLY {} WHERE {which}({})) THEN
-      RAISE EXCEPTION USING MESSAGE = {}, HINT = 'Run the step that gives up, and leave the column unchanged.';
+      RAISE EXCEPTION USING MESSAGE = {}, HINT = 'Run the step undo, and leave the column unchanged.';
     END IF;
     ",
             self.subject.name,

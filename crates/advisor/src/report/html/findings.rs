@@ -112,7 +112,7 @@ fn details(finding: &Finding, bytes: Bytes) -> Markup {
             dt { "In its table's proposal" } dd { @if finding.in_proposal { "yes" } @else { "no" } }
         }
         @if let Some(proof) = &finding.proof {
-            p { "A full scan decides; this must return 0, or what the text says:" }
+            p { "Check with a full scan. This query must return 0, or what the text says:" }
             (code("The query that a full scan answers", proof))
         }
         @if !finding.sql.is_empty() {

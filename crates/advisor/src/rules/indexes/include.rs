@@ -57,10 +57,10 @@ fn merge(about: &About<'_>, unique: &Index, covering: &Index, rows: u64) -> Opti
             in_words(alone)
         ),
         cost: "Reads the table twice, needs space for the new index, and waits for transactions that use the table. Nobody else waits. \
-               Not within a transaction."
+               Cannot run inside a transaction block."
             .to_owned(),
         risks: vec![
-            format!("Updates of {names} are not HOT as long as an index has it; with this index they were not either."),
+            format!("Updates of {names} are not HOT while an index contains it. With the present index they are not HOT either."),
             "An index with INCLUDE columns is not deduplicated; a unique one seldom has anything to deduplicate.".to_owned(),
         ],
         sql: vec![
@@ -183,7 +183,7 @@ fn reorder(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
             in_words(now)
         ),
         cost: "Reads the table twice, needs space for the new index beside the old one, and waits for transactions that use the table. Nobody \
-               else waits. Not within a transaction."
+               else waits. Cannot run inside a transaction block."
             .to_owned(),
         risks: Vec::new(),
         sql: vec![

@@ -48,7 +48,8 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
     let create = Definition::of(&index.definition)?.sql(index, None, Some(&predicate));
     let mut risks = vec![
         format!("Queries for rows where {name} is NULL, and those that sort all rows by it, do not use it."),
-        "It needs statistics to be used well: ANALYZE the table if it was not.".to_owned(),
+        "The planner needs statistics to use it well: run ANALYZE on the table if that has not been done."
+            .to_owned(),
     ];
     if index.is_unique {
         risks.push(format!("ON CONFLICT ({name}) finds it only if WHERE {name} IS NOT NULL follows."));
@@ -68,7 +69,7 @@ fn candidate(about: &About<'_>, index: &Index, rows: u64) -> Option<Candidate> {
             if index.is_unique { " NULLs are distinct, so it guarantees the same." } else { "" }
         ),
         cost: "Reads the table twice, needs space for the new index beside the old one, and waits for transactions that use the table. Nobody \
-               else waits. Not within a transaction."
+               else waits. Cannot run inside a transaction block."
             .to_owned(),
         risks,
         sql: vec![

@@ -144,7 +144,7 @@ fn candidate(about: &About<'_>, index: &Index, other: &Index, likeness: Likeness
                 .to_owned(),
         );
     }
-    risks.push("pg_hint_plan's hints and monitoring that name it find nothing.".to_owned());
+    risks.push("Hints of pg_hint_plan and monitoring that name this index no longer find it.".to_owned());
     let (kind, title, reason) = match likeness {
         Likeness::Same => (
             "duplicate_index",
@@ -164,7 +164,7 @@ fn candidate(about: &About<'_>, index: &Index, other: &Index, likeness: Likeness
                 in_words(now)
             ));
             let reason = format!(
-                "Its columns are the first of {} in the same order, so whatever it finds that one finds too. Each insert and each \
+                "Its columns are the first of {} in the same order, so that index can answer the same queries. Each insert and each \
                  update that is not HOT writes both.",
                 other.name
             );

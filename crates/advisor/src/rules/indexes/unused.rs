@@ -75,10 +75,12 @@ fn candidate(about: &About<'_>, index: &Index, days: i64) -> Candidate {
         } else {
             "Each server counts for itself: if there are standbys that answer queries, look at their counters too.".to_owned()
         },
-        "It may serve what happens rarely, such as a report at the end of a year, or be younger than the counters.".to_owned(),
+        "It may be needed only rarely, for example for a year-end report, or it may be newer than the counters.".to_owned(),
     ];
     if about.table.activity.deleted > 0 {
-        risks.push("Statistics of an expression go with its index.".to_owned());
+        risks.push(
+            "Dropping an index on an expression also drops the statistics of that expression.".to_owned(),
+        );
     }
     let days_text = counted(days as u64, "day", "days");
     let words = Words {
@@ -86,7 +88,7 @@ fn candidate(about: &About<'_>, index: &Index, days: i64) -> Candidate {
         kind: "unused_index",
         title: format!("not read once in {days_text}"),
         reason: format!(
-            "Counters have been counting for {days_text}, and no query has read it. Rows of the table were inserted {} times and updated \
+            "The counters cover {days_text}, and no query has used the index. Rows of the table were inserted {} times and updated \
              {} times in that time; {} of the updates were not HOT and wrote every index.",
             about.table.activity.inserted,
             about.table.activity.updated,

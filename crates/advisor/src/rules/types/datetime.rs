@@ -140,7 +140,7 @@ pub(super) fn convert_timetz(values: &Values<'_>) -> Option<Conversion> {
         misfit: format!("extract(timezone FROM {COLUMN}) <> {east} OR {COLUMN}::time = time '24:00:00'"),
         title: "time instead of time with time zone".to_owned(),
         reason: format!(
-            "All {} sampled values have the same zone, {east} seconds to the east of Greenwich, so it says \
+            "All {} sampled values have the same zone, {east} seconds east of UTC, so storing it adds \
              nothing. A time takes 8 bytes instead of 12. A point in time would also need a date, as in \
              timestamp with time zone.",
             values.count()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pgshrink_gateway::config::ListenTlsConfig;
 use pgshrink_gateway::{ConnectorConfig, Control, GatewayConfig, Running, start_connector, start_gateway};
-use pgshrink_testkit::{Auth, Authority, Cluster, Psql, TempDir, wait_until};
+use pgshrink_testkit::{Auth, Authority, Cluster, Psql, TempDir, checkout, wait_until};
 
 use crate::harness::{
     Raw, cluster, connector, connector_config, field, gateway_config, message, port, tags, unix_socket,
@@ -60,6 +60,16 @@ fn every_show_answers_psql_over_the_unix_socket() {
     assert_eq!(shows.len(), 12, "{help}");
     for show in shows {
         assert!(!site.ask(&show.to_lowercase()).is_empty(), "{show}");
+    }
+    let page = std::fs::read_to_string(checkout().join("docs/operating/monitoring.md")).unwrap();
+    let (table, _) = page.split_once("## Metrics").unwrap();
+    let commands: Vec<String> = table
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.replace("\\|", "|")))
+        .collect();
+    assert_eq!(help.lines().count(), commands.len(), "{help}");
+    for (line, command) in help.lines().zip(&commands) {
+        assert!(line.starts_with(&format!("{command}|")), "the manual has {command}: {line}");
     }
     assert_eq!(site.ask("Show Version ;"), concat!("pgshrink ", env!("CARGO_PKG_VERSION")));
     assert_eq!(site.cell("show state", "sessions", "value"), "1");

@@ -352,6 +352,50 @@ fn every_metric_and_label_of_the_dashboard_is_exposed_and_every_metric_is_on_it(
     assert_eq!(shown, metrics, "metrics that no panel shows");
 }
 
+/// Names of metrics in the tables of the manual, each with its labels.
+fn manual() -> BTreeMap<String, BTreeSet<String>> {
+    let page = std::fs::read_to_string(checkout().join("docs/operating/monitoring.md")).unwrap();
+    let quoted =
+        |cell: &str| -> BTreeSet<String> { cell.split('`').skip(1).step_by(2).map(str::to_string).collect() };
+    let (mut found, mut above) = (BTreeMap::new(), BTreeSet::new());
+    for line in
+        page.lines().filter(|line| line.starts_with("| `pgshrink_") || line.starts_with("| `process_"))
+    {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let labels = if cells[2] == "the same" { above.clone() } else { quoted(cells[2]) };
+        for name in quoted(cells[0]) {
+            assert!(found.insert(name, labels.clone()).is_none(), "twice: {line}");
+        }
+        above = labels;
+    }
+    found
+}
+
+#[test]
+fn the_manual_has_every_metric_with_its_labels_and_no_other() {
+    let cluster = cluster(Auth::Trust);
+    let mut config = gateway_config(&cluster);
+    config.metrics_listen = Some("127.0.0.1:0".into());
+    config.observe = true;
+    let gateway = start_gateway(config).unwrap();
+    let mut raw = Raw::login(port(&gateway));
+    raw.query("select 1");
+    raw.until(b'Z');
+    let mut exposed = BTreeMap::new();
+    wait_until(Duration::from_secs(30), "what was observed", || {
+        exposed = scrape(&gateway);
+        exposed.keys().any(|sample| sample.starts_with("pgshrink_observed_cpu_seconds"))
+    })
+    .unwrap();
+    let mut metrics: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for sample in exposed.keys() {
+        let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+        let labels = labels.trim_end_matches('}').split("\",").filter_map(|label| label.split_once('='));
+        metrics.entry(name.to_string()).or_default().extend(labels.map(|(name, _)| name.to_string()));
+    }
+    assert_eq!(manual(), metrics);
+}
+
 #[test]
 fn a_dashboard_imports_into_any_grafana() {
     for (file, dashboard) in dashboards() {

@@ -31,8 +31,10 @@ pub(super) const GAIN_PER_BYTE_MIN: usize = 3;
 const COLUMN_VALUES_MIN: usize = 8;
 /// Values of a column that decide its kind at most.
 const KIND_VALUES_MAX: usize = 20_000;
-/// Of a hundred values, so many are of the column's kind.
+/// Of a hundred values, so many are of the column's kind if it is one of texts or numbers: each of the others is a byte longer.
 const KIND_SHARE_MIN: usize = 60;
+/// The same for objects and arrays, which save much more than a byte.
+const CONTAINER_SHARE_MIN: usize = 20;
 /// Numbers of which so many in a hundred have the same decimals.
 const SCALE_SHARE_MIN: usize = 95;
 /// Bytes of texts that phrases are learned from, about; twice as many at most.
@@ -172,22 +174,24 @@ impl<'d> Learner<'d> {
     ) -> Result<Kind, Error> {
         let Sorted { texts, numbers, objects, arrays } = of;
         let all = texts.len() + numbers.len() + objects.len() + arrays.len();
-        let most = texts.len().max(numbers.len()).max(objects.len()).max(arrays.len());
-        Ok(match most {
-            0 => Kind::Any,
-            _ if most * 100 < all * KIND_SHARE_MIN => {
-                self.keep(texts)?;
-                Kind::Any
-            }
-            _ if most == texts.len() => self.text_kind(texts, pace)?,
-            _ if most == numbers.len() => number_kind(&numbers, pace)?,
-            _ if most == arrays.len() => self.array_kind(&arrays, depth, pace)?,
-            _ => {
-                let (record, is_inside) = self.record(column, &objects, depth, pace)?;
-                self.inside[column] = is_inside && objects.len() * 100 >= self.uses[column].nodes * 95;
-                Kind::Record(record)
-            }
-        })
+        let are = |few: usize, share: usize| few > 0 && few * 100 >= all * share;
+        if are(texts.len(), KIND_SHARE_MIN) {
+            return self.text_kind(texts, pace);
+        }
+        if are(numbers.len(), KIND_SHARE_MIN) {
+            return number_kind(&numbers, pace);
+        }
+        self.keep(texts)?;
+        let most = objects.len().max(arrays.len());
+        if !are(most, CONTAINER_SHARE_MIN) {
+            return Ok(Kind::Any);
+        }
+        if most == arrays.len() {
+            return self.array_kind(&arrays, depth, pace);
+        }
+        let (record, is_inside) = self.record(column, &objects, depth, pace)?;
+        self.inside[column] = is_inside && objects.len() * 100 >= self.uses[column].nodes * 95;
+        Ok(Kind::Record(record))
     }
 
     /// Phrases are made of these.

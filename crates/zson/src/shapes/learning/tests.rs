@@ -101,6 +101,31 @@ fn whoever_waits_may_end_it_at_every_call() {
 }
 
 #[test]
+fn records_among_other_documents_have_a_shape() {
+    let alone = documents(300, 3000);
+    let alone: Vec<&[u8]> = alone.iter().map(Vec::as_slice).collect();
+    let others: Vec<Vec<u8>> = (0..900)
+        .map(|n| {
+            let (mut target, mut open) = ([0; 64], Stack::default());
+            let mut writer = Writer::new(&mut target, &mut open);
+            writer.begin_array(1).unwrap();
+            text(&mut writer, &format!("line {n}"));
+            writer.end().unwrap();
+            let len = writer.len();
+            target[..len].to_vec()
+        })
+        .collect();
+    let root = |among: usize| {
+        let samples: Vec<&[u8]> =
+            alone.iter().copied().chain(others.iter().take(among).map(Vec::as_slice)).collect();
+        learned(&samples, &mut || Ok(())).unwrap().schema.columns[0].kind.clone()
+    };
+    assert!(matches!(root(0), Kind::Record(_)));
+    assert!(matches!(root(299), Kind::Record(_)), "{:?}", root(299));
+    assert!(matches!(root(900), Kind::Array { .. }), "{:?}", root(900));
+}
+
+#[test]
 fn samples_that_are_none_or_say_nothing_have_an_empty_schema() {
     let numeric_without_bytes = [[1, 0, 0, 0x40], [0, 0, 0, 0x10]].concat();
     for samples in [&[][..], &[&b""[..], b"abc"], &[&numeric_without_bytes[..]; 20]] {

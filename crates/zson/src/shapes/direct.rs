@@ -233,7 +233,7 @@ fn constant(column: &Column, token: u8, out: &mut Vec<u8>) -> Option<(Text, usiz
         _ => {
             let value = column.values.get(usize::from(token))?;
             match value.what {
-                What::Text => put(&value.bytes, out),
+                What::Text => Some((Text::Written, value::put_frequent(value, out, 0).ok()?)),
                 What::Number => put(&value.text, out).filter(|(_, length)| *length > 0),
                 What::Container => None,
             }

@@ -12,8 +12,8 @@
 
 use std::ops::Range;
 
-use super::number::Buffer;
-use super::schema::{Keys, Member};
+use super::number::{Buffer, Number};
+use super::schema::{FEW_BYTES, Few, Keys, Member};
 
 /// `JB_OFFSET_STRIDE`
 const OFFSET_STRIDE: usize = 32;
@@ -36,8 +36,6 @@ const IS_SCALAR: u32 = 0x1000_0000;
 const IS_OBJECT: u32 = 0x2000_0000;
 const IS_ARRAY: u32 = 0x4000_0000;
 const ENTRY_BYTES: usize = 4;
-/// Bytes of a numeric that most have at most.
-const SHORT: usize = 16;
 
 /// A value of a document.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -350,6 +348,41 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
+    /// Those of the keys, as [`keys_alone`](Self::keys_alone) has written them, that are there.
+    pub(super) fn some_keys(
+        &mut self,
+        keys: &Keys,
+        are_there: impl Iterator<Item = bool>,
+    ) -> Result<(), Unwritable> {
+        let mut start = 0;
+        for (entry, is_there) in keys.entries.as_chunks().0.iter().zip(are_there) {
+            let entry = u32::from_le_bytes(*entry);
+            let length = (entry & LENGTH_MASK) as usize;
+            let end = if entry & HAS_OFFSET != 0 { length } else { start + length };
+            if is_there {
+                self.part(&keys.bytes, start..end)?;
+                self.enter(STRING, end - start)?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Appends a part of some bytes: as if it were longer, if there is more behind it.
+    #[inline]
+    fn part(&mut self, bytes: &[u8], part: Range<usize>) -> Result<(), Unwritable> {
+        let (from, length) = (bytes.get(part.start..).ok_or(Unwritable)?, part.len());
+        let room = self.target.get_mut(self.len..).ok_or(Unwritable)?;
+        if length <= FEW_BYTES
+            && let (Some(room), Some(from)) = (room.first_chunk_mut::<FEW_BYTES>(), from.first_chunk())
+        {
+            *room = *from;
+            self.len += length;
+            return Ok(());
+        }
+        self.put(from.get(..length).ok_or(Unwritable)?)
+    }
+
     /// Writes the keys of members, and nothing else; where their entries and their bytes are.
     pub(super) fn keys_alone(
         &mut self,
@@ -381,6 +414,11 @@ impl<'t> Writer<'t> {
         self.enter(STRING, text.len())
     }
 
+    /// Bytes of the target that are left.
+    pub(super) fn room(&self) -> usize {
+        self.target.len() - self.len
+    }
+
     /// A string that `write` puts at the beginning of what is left of the target; it returns its length.
     pub(super) fn text_by(
         &mut self,
@@ -398,17 +436,18 @@ impl<'t> Writer<'t> {
         self.aligned(NUMERIC, numeric)
     }
 
-    /// The same from a buffer, of which mostly a fixed part is copied: that takes less time than few bytes.
-    pub(super) fn number_of(&mut self, numeric: &Buffer) -> Result<(), Unwritable> {
-        let (start, length) = (self.len, numeric.bytes().len());
+    /// The same, of which mostly a fixed part is copied: that takes less time than few bytes.
+    #[inline]
+    pub(super) fn number_of(&mut self, number: Number) -> Result<(), Unwritable> {
+        let start = self.len;
         self.align()?;
-        let room = self.target.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<SHORT>());
-        match (room, numeric.start::<SHORT>()) {
-            (Some(room), Some(bytes)) if length <= SHORT => {
-                *room = *bytes;
-                self.len += length;
+        match number.few() {
+            Some(few) => self.put_few(&few)?,
+            None => {
+                let mut buffer = Buffer::default();
+                number.write(&mut buffer).ok_or(Unwritable)?;
+                self.put(buffer.bytes())?;
             }
-            _ => self.put(numeric.bytes())?,
         }
         self.enter(NUMERIC, self.len - start)
     }
@@ -416,6 +455,22 @@ impl<'t> Writer<'t> {
     /// The bytes of a container.
     pub(super) fn container(&mut self, bytes: &[u8]) -> Result<(), Unwritable> {
         self.aligned(CONTAINER, bytes)
+    }
+
+    /// A string of few bytes.
+    #[inline]
+    pub(super) fn text_of_few(&mut self, few: &Few) -> Result<(), Unwritable> {
+        self.put_few(few)?;
+        self.enter(STRING, few.len.into())
+    }
+
+    /// A numeric of few bytes.
+    #[inline]
+    pub(super) fn number_of_few(&mut self, few: &Few) -> Result<(), Unwritable> {
+        let start = self.len;
+        self.align()?;
+        self.put_few(few)?;
+        self.enter(NUMERIC, self.len - start)
     }
 
     fn aligned(&mut self, kind: u32, bytes: &[u8]) -> Result<(), Unwritable> {
@@ -448,6 +503,8 @@ impl<'t> Writer<'t> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Unwritable> {
         let room = self.take(bytes.len())?;
         let is_done = match bytes.len() {
+            17..=32 => ends::<16>(room, bytes),
+            33..=64 => ends::<32>(room, bytes),
             8..=16 => ends::<8>(room, bytes),
             4..8 => ends::<4>(room, bytes),
             1..4 => {
@@ -462,8 +519,31 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
+    /// Appends few bytes.
+    #[inline]
+    fn put_few(&mut self, few: &Few) -> Result<(), Unwritable> {
+        let len = usize::from(few.len);
+        match self.target.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut()) {
+            // What comes next is written over what is too much.
+            Some(room) => {
+                *room = few.bytes;
+                self.len += len;
+                Ok(())
+            }
+            None => self.put(few.bytes.get(..len).ok_or(Unwritable)?),
+        }
+    }
+
+    #[inline]
     fn align(&mut self) -> Result<(), Unwritable> {
-        self.take(self.len.next_multiple_of(ENTRY_BYTES) - self.len).map(|gap| gap.fill(0))
+        let end = self.len.next_multiple_of(ENTRY_BYTES);
+        // What comes next is written over what is too much.
+        match self.target.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<ENTRY_BYTES>()) {
+            Some(room) => *room = [0; ENTRY_BYTES],
+            None => self.target.get_mut(self.len..end).ok_or(Unwritable)?.fill(0),
+        }
+        self.len = end;
+        Ok(())
     }
 
     fn enter(&mut self, kind: u32, length: usize) -> Result<(), Unwritable> {

@@ -6,6 +6,8 @@
 //!
 //! Source: `src/backend/utils/adt/numeric.c`, `make_result_opt_error`.
 
+use super::schema::Few;
+
 /// Bytes of a varlena header.
 const VARLENA_BYTES: usize = 4;
 /// `NUMERIC_SHORT` and its parts.
@@ -29,6 +31,9 @@ const BASE: i128 = 10_000;
 const BASE_DECIMALS: i32 = 4;
 /// Of an integer of 128 bits, with up to three decimals more.
 const DIGITS_OF_NUMERIC_MAX: usize = 12;
+/// With up to three decimals more, it has five digits at most, which fit into few bytes.
+const SHORT_INTEGER_MAX: u64 = 10u64.pow(16) - 1;
+const _: () = assert!(SHORT_INTEGER_MAX < u64::MAX / POWERS[3]);
 /// Of ten, below the base.
 const POWERS: [u64; 4] = [1, 10, 100, 1000];
 
@@ -70,11 +75,14 @@ impl Number {
         let count = digits.len() as i32 / 2;
         let place = (weight - count + 1) * BASE_DECIMALS + i32::from(scale);
         let digits = digits.as_chunks::<2>().0;
-        let integer = match small(digits, place) {
-            Some(integer) => integer.into(),
-            None => large(digits, place)?,
-        };
-        let number = Number { integer: if is_negative { -integer } else { integer }, scale };
+        let of = |integer: i128| Number { integer: if is_negative { -integer } else { integer }, scale };
+        if let Some(integer) = small(digits, place) {
+            let is_usual = head & IS_SHORT != 0
+                && u32::from_le_bytes(*numeric.first_chunk()?) as usize == numeric.len() << 2
+                && are_usual(digits, weight, is_negative);
+            return is_usual.then(|| of(integer.into()));
+        }
+        let number = of(large(digits, place)?);
         let mut buffer = Buffer::default();
         number.write(&mut buffer)?;
         (buffer.bytes() == numeric).then_some(number)
@@ -134,6 +142,39 @@ impl Number {
         &digits[from..]
     }
 
+    /// The numeric with its header, if it has few bytes: made in registers, since what was stored in pieces takes
+    /// long to be loaded as one.
+    #[inline]
+    pub(super) fn few(self) -> Option<Few> {
+        let is_fit = self.scale <= SHORT_SCALE_MAX && self.integer.unsigned_abs() <= SHORT_INTEGER_MAX.into();
+        if !is_fit {
+            return None;
+        }
+        // Whole digits behind the point.
+        let behind = usize::from(self.scale).div_ceil(BASE_DECIMALS as usize);
+        let shift = behind * BASE_DECIMALS as usize - usize::from(self.scale);
+        let (mut rest, mut count) = (self.integer.unsigned_abs() as u64 * POWERS[shift], 0);
+        let (mut digits, mut used) = (0u128, 0u32);
+        while rest > 0 {
+            let digit = rest % BASE as u64;
+            rest /= BASE as u64;
+            count += 1;
+            // No zeros at the end.
+            if digit != 0 || used > 0 {
+                digits = digits << u16::BITS | u128::from(digit);
+                used += 1;
+            }
+        }
+        let weight = if used == 0 { 0 } else { count - behind as i32 - 1 };
+        let sign = if self.integer < 0 { SHORT_NEGATIVE } else { 0 };
+        let low = weight as u16 & (SHORT_WEIGHT_NEGATIVE | SHORT_WEIGHT_MASK);
+        let head = IS_SHORT | sign | self.scale << SHORT_SCALE_SHIFT | low;
+        let len = VARLENA_BYTES + 2 + 2 * used as usize;
+        // As `SET_VARSIZE` on a little-endian machine.
+        let word = digits << 48 | u128::from(head) << 32 | (len as u128) << 2;
+        Some(Few { bytes: word.to_le_bytes(), len: len as u8 })
+    }
+
     /// The numeric with its header.
     pub(super) fn write(self, buffer: &mut Buffer) -> Option<()> {
         buffer.len = VARLENA_BYTES;
@@ -166,6 +207,17 @@ impl Number {
         let header = (buffer.len as u32) << 2;
         buffer.bytes[..VARLENA_BYTES].copy_from_slice(&header.to_le_bytes());
         Some(())
+    }
+}
+
+/// Whether these are the digits of a number as the server writes them: below the base, without zeros at either end.
+fn are_usual(digits: &[[u8; 2]], weight: i32, is_negative: bool) -> bool {
+    match (digits.first(), digits.last()) {
+        (Some(first), Some(last)) => {
+            let all = digits.iter().all(|digit| u16::from_le_bytes(*digit) < BASE as u16);
+            all && *first != [0; 2] && *last != [0; 2]
+        }
+        _ => weight == 0 && !is_negative,
     }
 }
 
@@ -231,11 +283,6 @@ impl Buffer {
         &self.bytes[..self.len]
     }
 
-    /// The first bytes, used or not.
-    pub(super) fn start<const N: usize>(&self) -> Option<&[u8; N]> {
-        self.bytes.first_chunk()
-    }
-
     fn push(&mut self, word: u16) -> Option<()> {
         self.bytes.get_mut(self.len..self.len + 2)?.copy_from_slice(&word.to_le_bytes());
         self.len += 2;
@@ -283,6 +330,8 @@ fn word(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use pgshrink_testkit::Seed;
+
     use super::*;
 
     #[test]
@@ -322,6 +371,58 @@ mod tests {
             assert_eq!(buffer.bytes(), numeric, "{number:?}");
             assert_eq!(Number::of(numeric), Some(number));
         }
+    }
+
+    #[test]
+    fn numerics_of_few_bytes_are_those_of_the_general_way() {
+        let mut rng = Seed::from_env_or_time().rng();
+        for round in 0..200_000u32 {
+            // Of every length; every other one with zeros at its end or in its middle.
+            let digits = rng.bits() >> rng.below(64);
+            let integer = if round % 2 == 0 {
+                digits.into()
+            } else {
+                i128::from(digits >> 40) * 10i128.pow(rng.below(18) as u32)
+            };
+            let integer = if rng.chance(50) { -integer } else { integer };
+            let number = Number { integer, scale: rng.below(usize::from(SCALE_MAX) + 1) as u16 };
+            let mut buffer = Buffer::default();
+            number.write(&mut buffer).unwrap();
+            // A zero of very many decimals is left as it is.
+            let is_left = integer == 0 && number.scale > 30;
+            assert!(Number::of(buffer.bytes()) == Some(number) || is_left, "{number:?}");
+            match number.few() {
+                Some(few) => assert_eq!(&few.bytes[..few.len.into()], buffer.bytes(), "{number:?}"),
+                None => assert!(integer.unsigned_abs() >= 10u128.pow(16), "{number:?}"),
+            }
+        }
+        assert!(Number { integer: 10i128.pow(16), scale: 0 }.few().is_none());
+    }
+
+    #[test]
+    fn numerics_that_the_server_does_not_write_are_none() {
+        let mut rng = Seed::from_env_or_time().rng();
+        let mut usual = 0;
+        for _ in 0..400_000 {
+            let mut words: Vec<u16> = (0..rng.below(5))
+                .map(|_| *rng.pick(&[0, 0, 1, 10, 5000, 9990, 9999, 10_000, 0x8001]))
+                .collect();
+            let scale = rng.below(9) as u16;
+            let weight = rng.pick(&[0u16, 1, 2, 0x7f, 0x7e, 0x40]);
+            let sign = if rng.chance(30) { SHORT_NEGATIVE } else { 0 };
+            words.insert(0, IS_SHORT | sign | scale << SHORT_SCALE_SHIFT | weight);
+            let mut numeric = vec![0; VARLENA_BYTES];
+            numeric.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            let length = numeric.len() + usize::from(rng.chance(5));
+            numeric[..VARLENA_BYTES].copy_from_slice(&((length as u32) << 2).to_le_bytes());
+            if let Some(number) = Number::of(&numeric) {
+                let mut buffer = Buffer::default();
+                number.write(&mut buffer).unwrap();
+                assert_eq!(buffer.bytes(), numeric, "{number:?}");
+                usual += 1;
+            }
+        }
+        assert!(usual > 10_000, "{usual}");
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Phrases {
         let (mut codes, mut length) = (codes, 0);
         while let Some(code) = next(&mut codes) {
             length += match code? {
-                Piece::Byte(_) => 1,
+                Piece::Byte => 1,
                 Piece::Phrase(index) => self.place(index)?.1,
             };
         }
@@ -176,25 +176,38 @@ impl Phrases {
     #[inline]
     pub(super) fn decode_into(&self, codes: &[u8], target: &mut [u8]) -> Option<usize> {
         let (mut codes, mut at) = (codes, 0);
-        while let Some(code) = next(&mut codes) {
-            let index = match code? {
-                Piece::Byte(byte) => {
-                    *target.get_mut(at)? = byte;
-                    at += 1;
-                    continue;
-                }
-                Piece::Phrase(index) => index,
-            };
-            let room = target.get_mut(at..)?;
-            match (self.short.get(index), room.first_chunk_mut::<PADDING>()) {
-                (Some(entry), Some(room)) if entry[PADDING - 1] != 0 => {
-                    *room = *entry;
-                    at += usize::from(entry[PADDING - 1]);
-                }
-                _ => at += self.copy(index, room)?,
+        // Which codes are long is no jump: nobody could guess it.
+        while let Some([lead, behind]) = codes.first_chunk() {
+            let (lead, behind) = (usize::from(*lead), usize::from(*behind));
+            let is_long = usize::from(lead >= SHORT_CODES);
+            codes = codes.get(1 + is_long..)?;
+            if lead == usize::from(ESCAPE) {
+                *target.get_mut(at)? = behind as u8;
+                at += 1;
+                continue;
             }
+            let more = lead.wrapping_sub(SHORT_CODES).wrapping_mul(255).wrapping_add(behind);
+            at += self.put(lead + (more & is_long.wrapping_neg()), target.get_mut(at..)?)?;
         }
-        Some(at)
+        match codes.first() {
+            None => Some(at),
+            Some(last) if usize::from(*last) < SHORT_CODES => {
+                Some(at + self.put(usize::from(*last), target.get_mut(at..)?)?)
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Writes a phrase, and tells its length.
+    #[inline]
+    fn put(&self, index: usize, room: &mut [u8]) -> Option<usize> {
+        match (self.short.get(index), room.first_chunk_mut::<PADDING>()) {
+            (Some(entry), Some(room)) if entry[PADDING - 1] != 0 => {
+                *room = *entry;
+                Some(usize::from(entry[PADDING - 1]))
+            }
+            _ => self.copy(index, room),
+        }
     }
 
     /// The same from `start` of a buffer on, which is made longer as it needs; `Ok(None)` also if the text has more than
@@ -218,7 +231,15 @@ impl Phrases {
 
     /// Copies a phrase of any length, and tells it. There may be less room than a piece of [`PADDING`] takes.
     fn copy(&self, index: usize, room: &mut [u8]) -> Option<usize> {
+        const TWO: usize = 2 * PADDING;
         let (start, length) = self.place(index)?;
+        if length <= TWO
+            && let Some(room) = room.first_chunk_mut::<TWO>()
+            && let Some(phrase) = self.bytes.get(start..).and_then(|rest| rest.first_chunk())
+        {
+            *room = *phrase;
+            return Some(length);
+        }
         let end = length.next_multiple_of(PADDING);
         match (room.get_mut(..end), self.bytes.get(start..start + end)) {
             (Some(room), Some(phrase)) => {
@@ -236,13 +257,14 @@ impl Phrases {
 }
 
 /// What a code stands for.
+#[cfg(test)]
 enum Piece {
     Phrase(usize),
-    Byte(u8),
+    Byte,
 }
 
 /// The next code, `Some(None)` if it is cut off.
-#[inline]
+#[cfg(test)]
 fn next(codes: &mut &[u8]) -> Option<Option<Piece>> {
     let (&lead, rest) = codes.split_first()?;
     *codes = rest;
@@ -253,7 +275,7 @@ fn next(codes: &mut &[u8]) -> Option<Option<Piece>> {
     let Some((&behind, rest)) = rest.split_first() else { return Some(None) };
     *codes = rest;
     Some(Some(match lead {
-        ESCAPE => Piece::Byte(behind),
+        ESCAPE => Piece::Byte,
         _ => Piece::Phrase(SHORT_CODES + (index - SHORT_CODES) * 256 + usize::from(behind)),
     }))
 }

@@ -7,11 +7,12 @@ use super::blocks::Blocks;
 use super::finding::Place;
 use super::further::{Item, Merged};
 use super::jsonb::{Stack, Writer, container, copy};
-use super::number::{Buffer, Number, SCALE_MAX, integer, is_numeric};
+use super::number::{Number, SCALE_MAX, integer, is_numeric};
 use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Layout, Member, NULL, Record, Schema, Shape, TRUE, Value,
     What,
 };
+use super::template::Template;
 use super::value::Type;
 use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT, DEPTH_MAX};
 use crate::memory;
@@ -205,6 +206,8 @@ impl Reading<'_> {
 
     fn frequent(&mut self, value: &Value) -> Option<()> {
         match value.what {
+            What::Text if value.few.len > 0 => self.writer.text_of_few(&value.few).ok(),
+            What::Number if value.few.len > 0 => self.writer.number_of_few(&value.few).ok(),
             What::Text => self.writer.text(&value.bytes).ok(),
             What::Number => self.writer.number(&value.bytes).ok(),
             // A whole document is one.
@@ -217,11 +220,7 @@ impl Reading<'_> {
         match kind {
             Kind::Any => self.any(bytes, depth),
             Kind::Text => self.codes(bytes),
-            Kind::Form(template) => {
-                memory::at_least(self.text, template.text_len_max()).ok()?;
-                let length = template.decode_into(bytes, self.text)?;
-                self.writer.text(self.text.get(..length)?).ok()
-            }
+            Kind::Form(template) => self.form(template, bytes),
             Kind::Number { scale, base } => {
                 self.number(Number { integer: integer(bytes)?.checked_add(*base)?, scale: *scale })
             }
@@ -236,10 +235,18 @@ impl Reading<'_> {
         self.writer.text_by(|target| phrases.decode_into(codes, target)).ok()
     }
 
+    fn form(&mut self, template: &Template, bytes: &[u8]) -> Option<()> {
+        if self.writer.room() >= template.text_len_max() {
+            return self.writer.text_by(|target| template.decode_into(bytes, target)).ok();
+        }
+        memory::at_least(self.text, template.text_len_max()).ok()?;
+        let length = template.decode_into(bytes, self.text)?;
+        self.writer.text(self.text.get(..length)?).ok()
+    }
+
+    #[inline]
     fn number(&mut self, number: Number) -> Option<()> {
-        let mut buffer = Buffer::default();
-        number.write(&mut buffer)?;
-        self.writer.number_of(&buffer).ok()
+        self.writer.number_of(number).ok()
     }
 
     fn any(&mut self, bytes: &[u8], depth: usize) -> Option<()> {
@@ -331,21 +338,16 @@ impl Reading<'_> {
             self.writer.keys(keys).ok()?;
             return self.member_values(shape, tokens, rest, depth);
         }
-        let mut left = *tokens;
-        let mut count = 0;
-        for member in shape.members() {
-            let (own, behind) = left.split_at_checked(member.slots())?;
-            count += usize::from(is_there(own));
-            left = behind;
-        }
+        let count = are_there(shape, own).filter(|is_there| *is_there).count();
         self.writer.begin_object(count).ok()?;
-        let mut left = *tokens;
-        for member in shape.members() {
-            let (own, behind) = left.split_at_checked(member.slots())?;
-            if is_there(own) {
-                self.writer.text(schema.keys.get(usize::from(member.key()))?).ok()?;
+        if let Some(keys) = shape.whole_keys() {
+            self.writer.some_keys(keys, are_there(shape, own)).ok()?;
+        } else {
+            for (member, is_there) in shape.members().iter().zip(are_there(shape, own)) {
+                if is_there {
+                    self.writer.text(schema.keys.get(usize::from(member.key()))?).ok()?;
+                }
             }
-            left = behind;
         }
         self.member_values(shape, tokens, rest, depth)
     }
@@ -359,6 +361,15 @@ impl Reading<'_> {
         depth: usize,
     ) -> Option<()> {
         for member in shape.members() {
+            if let Member::Slot { column, .. } = member {
+                let (token, behind) = tokens.split_first()?;
+                *tokens = behind;
+                if *token != ABSENT {
+                    let stored = rest.of_token(*token)?;
+                    self.value(Some(*column), *token, stored, depth)?;
+                }
+                continue;
+            }
             let (own, behind) = tokens.split_at_checked(member.slots())?;
             self.member(member, own, rest, depth)?;
             *tokens = behind;
@@ -404,6 +415,18 @@ impl Reading<'_> {
         self.writer.end().ok()?;
         rest.bytes.is_empty().then_some(())
     }
+}
+
+/// Which members of a shape are there.
+#[inline]
+fn are_there<'s>(shape: &'s Shape, mut tokens: &'s [u8]) -> impl Iterator<Item = bool> + 's {
+    shape.members().iter().map(move |member| match tokens.split_at_checked(member.slots()) {
+        Some((own, behind)) => {
+            tokens = behind;
+            is_there(own)
+        }
+        None => false,
+    })
 }
 
 /// Whether any of a member's slots has a value.

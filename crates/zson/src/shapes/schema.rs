@@ -67,8 +67,31 @@ pub(super) struct Value {
     pub(super) what: What,
     /// The text, the numeric, or the container from its header on.
     pub(super) bytes: Vec<u8>,
+    /// The same, if they are few.
+    pub(super) few: Few,
     /// Of a number, its text, once it is [prepared](Schema::prepare); empty if only the server knows it.
     pub(super) text: Vec<u8>,
+}
+
+/// At most [`FEW_BYTES`], beside their length: copied as if they were so many.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Few {
+    pub(super) bytes: [u8; FEW_BYTES],
+    /// 0: there are none, or more.
+    pub(super) len: u8,
+}
+
+pub(super) const FEW_BYTES: usize = 16;
+
+impl Few {
+    pub(super) fn of(bytes: &[u8]) -> Few {
+        let mut few = Few::default();
+        if let Some(room) = few.bytes.get_mut(..bytes.len()) {
+            room.copy_from_slice(bytes);
+            few.len = bytes.len() as u8;
+        }
+        few
+    }
 }
 
 /// What the bytes of a value are.
@@ -282,7 +305,7 @@ impl Record {
 
 impl Value {
     pub(super) fn new(what: What, bytes: Vec<u8>) -> Value {
-        Value { what, bytes, text: Vec::new() }
+        Value { what, few: Few::of(&bytes), bytes, text: Vec::new() }
     }
 
     fn prepare(&mut self) -> Result<(), Error> {

@@ -302,13 +302,28 @@ fn put_decimal(number: u64, width: usize, room: &mut [u8]) -> Option<usize> {
         0 => number.checked_ilog10().map_or(1, |log| log as usize + 1),
         width => width,
     };
+    let (first, pairs) = room.get_mut(..width)?.as_rchunks_mut::<2>();
     let mut rest = number;
-    for digit in room.get_mut(..width)?.iter_mut().rev() {
+    for pair in pairs.iter_mut().rev() {
+        *pair = PAIRS[(rest % 100) as usize];
+        rest /= 100;
+    }
+    if let [digit] = first {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
     (rest == 0).then_some(width)
 }
+
+/// Two decimal digits.
+static PAIRS: [[u8; 2]; 100] = {
+    let (mut pairs, mut number) = ([[0; 2]; 100], 0u8);
+    while number < 100 {
+        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    pairs
+};
 
 /// How texts are cut into runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
 use super::number::{Buffer, Digits, Number, integer, is_numeric};
 use super::reading::{self, Scratch, decimal};
-use super::schema::{BYTES, Kind};
+use super::schema::{self, BYTES, FEW_BYTES, Few, Kind};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT};
 use crate::dictionary::DictionaryId;
 use crate::error::Error;
@@ -230,7 +230,7 @@ impl<'a> View<'a> {
                 Ok(template.decode_into(stored.bytes, &mut out[start..]))
             }
             (_, token) => match column.values.get(usize::from(token)) {
-                Some(value) => put(&value.bytes, out, start).map(Some),
+                Some(value) => put_frequent(value, out, start).map(Some),
                 None => Ok(None),
             },
         }
@@ -280,7 +280,9 @@ impl<'a> View<'a> {
             (_, token) => return Some(Found::of(&column.values.get(usize::from(token))?.bytes)),
         };
         // One that a numeric cannot be is no number either.
-        number.write(&mut Buffer::default())?;
+        if number.few().is_none() {
+            number.write(&mut Buffer::default())?;
+        }
         Some(Found::Number(number))
     }
 }
@@ -291,6 +293,18 @@ pub(super) fn put(bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize
     memory::at_least(out, start + bytes.len())?;
     out[start..start + bytes.len()].copy_from_slice(bytes);
     Ok(bytes.len())
+}
+
+/// The same of the bytes of a frequent value.
+#[inline]
+pub(super) fn put_frequent(value: &schema::Value, out: &mut Vec<u8>, start: usize) -> Result<usize, Error> {
+    let Few { bytes, len } = &value.few;
+    if *len == 0 {
+        return put(&value.bytes, out, start);
+    }
+    memory::at_least(out, start + FEW_BYTES)?;
+    out[start..start + FEW_BYTES].copy_from_slice(bytes);
+    Ok(usize::from(*len))
 }
 
 enum Found<'n> {

@@ -537,11 +537,9 @@ impl<'t> Writer<'t> {
     #[inline]
     fn align(&mut self) -> Result<(), Unwritable> {
         let end = self.len.next_multiple_of(ENTRY_BYTES);
-        // What comes next is written over what is too much.
-        match self.target.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<ENTRY_BYTES>()) {
-            Some(room) => *room = [0; ENTRY_BYTES],
-            None => self.target.get_mut(self.len..end).ok_or(Unwritable)?.fill(0),
-        }
+        // More bytes than that come next, and are written over what is too much.
+        let room = self.target.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<ENTRY_BYTES>());
+        *room.ok_or(Unwritable)? = [0; ENTRY_BYTES];
         self.len = end;
         Ok(())
     }

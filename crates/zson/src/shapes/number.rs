@@ -330,7 +330,7 @@ fn word(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use pgshrink_testkit::Seed;
+    use pgshrink_testkit::{Rng, Seed};
 
     use super::*;
 
@@ -404,13 +404,19 @@ mod tests {
         let mut rng = Seed::from_env_or_time().rng();
         let mut usual = 0;
         for _ in 0..400_000 {
-            let mut words: Vec<u16> = (0..rng.below(5))
-                .map(|_| *rng.pick(&[0, 0, 1, 10, 5000, 9990, 9999, 10_000, 0x8001]))
-                .collect();
+            let count = rng.below(5);
+            let digit = |rng: &mut Rng| *rng.pick(&[0, 0, 1, 10, 5000, 9990, 9999, 10_000, 0x8001]);
+            let digits: Vec<u16> = (0..count).map(|_| digit(&mut rng)).collect();
             let scale = rng.below(9) as u16;
-            let weight = rng.pick(&[0u16, 1, 2, 0x7f, 0x7e, 0x40]);
-            let sign = if rng.chance(30) { SHORT_NEGATIVE } else { 0 };
-            words.insert(0, IS_SHORT | sign | scale << SHORT_SCALE_SHIFT | weight);
+            let is_negative = rng.chance(30);
+            let head = if rng.chance(80) {
+                let sign = if is_negative { SHORT_NEGATIVE } else { 0 };
+                vec![IS_SHORT | sign | scale << SHORT_SCALE_SHIFT | rng.pick(&[0, 1, 2, 0x7f, 0x7e, 0x40])]
+            } else {
+                let sign = if is_negative { LONG_NEGATIVE } else { 0 };
+                vec![sign | scale, *rng.pick(&[0, 1, 2, u16::MAX])]
+            };
+            let words: Vec<u16> = head.into_iter().chain(digits).collect();
             let mut numeric = vec![0; VARLENA_BYTES];
             numeric.extend(words.iter().flat_map(|word| word.to_le_bytes()));
             let length = numeric.len() + usize::from(rng.chance(5));

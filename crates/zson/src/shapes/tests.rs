@@ -392,3 +392,49 @@ fn an_object_with_too_many_further_keys_is_written_with_its_keys() {
     let document = with_keys(&[&known[..3], &["x"]].concat(), 1001);
     assert_eq!(both.payload(&document)[1], 0);
 }
+
+#[test]
+fn an_object_that_lacks_some_of_many_keys_has_the_others() {
+    // Longer and shorter than what is copied as one, and more than have a length each.
+    let known: Vec<String> = (0..70).map(|at| format!("{}{at:02}", "k".repeat(1 + at * 7 % 40))).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let (mut both, _) = learned_from(&known);
+    let mut rng = Seed(5).rng();
+    for round in 0..200 {
+        let absent = if round < 70 {
+            vec![known[round]]
+        } else {
+            vec![*rng.pick(&known), *rng.pick(&known), *rng.pick(&known)]
+        };
+        let present: Vec<&str> = known.iter().copied().filter(|key| !absent.contains(key)).collect();
+        let document = with_keys(&present, 1001);
+        let payload = both.payload(&document);
+        // Behind a token, and a length of two bytes: the only shape.
+        assert_eq!((payload[0], payload[3]), (255, 1), "{absent:?}");
+        assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()), "{absent:?}");
+    }
+}
+
+#[test]
+fn a_form_at_the_end_of_a_document_needs_no_more_room_than_its_text() {
+    let document = |digits: usize| {
+        written(|writer| {
+            writer.begin_object(1).unwrap();
+            writer.text(b"hash").unwrap();
+            writer.text(format!("{:05x}", digits * 7919 % 0xfffff).as_bytes()).unwrap();
+            writer.end().unwrap();
+        })
+    };
+    let documents: Vec<Vec<u8>> = (0..300).map(document).collect();
+    let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
+    let go_on = &mut || Ok(());
+    let schema = learning::learned(&samples, go_on).unwrap().schema(32 << 10, go_on).unwrap();
+    let mut both = Both::new(schema);
+    for document in &documents {
+        let payload = both.payload(document);
+        // A token and the number of a shape, and the same of three bytes.
+        assert_eq!(payload.len(), 6, "{payload:?}");
+        assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()));
+        assert_eq!(both.read(&payload, document.len() - 1), None);
+    }
+}

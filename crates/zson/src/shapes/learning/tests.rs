@@ -126,6 +126,27 @@ fn records_among_other_documents_have_a_shape() {
 }
 
 #[test]
+fn texts_among_records_are_learned_from() {
+    let records = documents(300, 3000);
+    let lines: Vec<Vec<u8>> = (0..150)
+        .map(|n| {
+            let (mut target, mut open) = ([0; 64], Stack::default());
+            let mut writer = Writer::new(&mut target, &mut open);
+            writer.begin_scalar().unwrap();
+            text(&mut writer, &format!("line {n}"));
+            writer.end().unwrap();
+            let len = writer.len();
+            target[..len].to_vec()
+        })
+        .collect();
+    let samples: Vec<&[u8]> = records.iter().chain(&lines).map(Vec::as_slice).collect();
+    let learned = learned(&samples, &mut || Ok(())).unwrap();
+    assert!(matches!(learned.schema.columns[0].kind, Kind::Record(_)));
+    let is_there = |line: usize| learned.texts.iter().any(|text| *text == format!("line {line}").as_bytes());
+    assert!((0..150).all(is_there));
+}
+
+#[test]
 fn samples_that_are_none_or_say_nothing_have_an_empty_schema() {
     let numeric_without_bytes = [[1, 0, 0, 0x40], [0, 0, 0, 0x10]].concat();
     for samples in [&[][..], &[&b""[..], b"abc"], &[&numeric_without_bytes[..]; 20]] {

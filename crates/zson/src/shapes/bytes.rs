@@ -14,6 +14,7 @@
 
 use super::Parts;
 use super::fallback::Fallback;
+use super::further::is_sorted;
 use super::jsonb::{Node, container};
 use super::number::{SCALE_MAX, integer, is_numeric, push_integer};
 use super::phrases::{PHRASES_MAX, Phrases};
@@ -283,10 +284,13 @@ fn depth(node: Node<'_>, left: usize) -> Option<()> {
     match node {
         Node::Array(of) | Node::Object(of) => {
             let left = left.checked_sub(1)?;
-            of.is_canonical().then_some(())?;
+            let is_object = matches!(node, Node::Object(_));
+            (of.is_canonical() && (!is_object || is_sorted(of))).then_some(())?;
             of.values().try_for_each(|value| depth(value?, left))
         }
-        _ => Some(()),
+        // The server reads as many digits as its header says.
+        Node::Number(numeric) => is_numeric(numeric).then_some(()),
+        Node::Null | Node::Bool(_) | Node::Text(_) => Some(()),
     }
 }
 

@@ -24,11 +24,13 @@ pub(super) fn is_before(left: &[u8], right: &[u8]) -> bool {
     (left.len(), left) < (right.len(), right)
 }
 
-/// Whether the keys of an object are in jsonb's order.
+/// Whether the keys of an object are texts, in jsonb's order.
 pub(super) fn is_sorted(object: Container<'_>) -> bool {
-    object.keys().zip(object.keys().skip(1)).all(|pair| match pair {
-        (Some(left), Some(right)) => is_before(left, right),
-        _ => false,
+    let mut before = None;
+    object.keys().all(|key| {
+        let is_next = key.is_some_and(|key| before.is_none_or(|before| is_before(before, key)));
+        before = key;
+        is_next
     })
 }
 

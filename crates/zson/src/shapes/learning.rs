@@ -1,6 +1,6 @@
 //! Schemas from samples.
 //!
-//! All values at a path are looked at together: which of them are frequent, what most of the others are, and which sets of keys
+//! All values at a path are looked at together: which of them are frequent, what most or many of the others are, and which sets of keys
 //! their objects have. A text that has neither a form nor is frequent is left to phrases, which get the room that is left.
 //!
 //! The same samples in the same order give the same schema. Whatever grows with samples does so by [`memory`], and
@@ -33,7 +33,7 @@ const COLUMN_VALUES_MIN: usize = 8;
 const KIND_VALUES_MAX: usize = 20_000;
 /// Of a hundred values, so many are of the column's kind if it is one of texts or numbers: each of the others is a byte longer.
 const KIND_SHARE_MIN: usize = 60;
-/// The same for objects and arrays, which save much more than a byte.
+/// The same for objects and arrays, which mostly save more than that.
 const CONTAINER_SHARE_MIN: usize = 20;
 /// Numbers of which so many in a hundred have the same decimals.
 const SCALE_SHARE_MIN: usize = 95;
@@ -164,7 +164,7 @@ impl<'d> Learner<'d> {
         Ok(Some(index as ColumnIndex))
     }
 
-    /// What most of a column's values are.
+    /// What most of a column's values are, or many of them.
     fn kind(
         &mut self,
         column: usize,
@@ -190,6 +190,9 @@ impl<'d> Learner<'d> {
             return self.array_kind(&arrays, depth, pace);
         }
         let (record, is_inside) = self.record(column, &objects, depth, pace)?;
+        if record.children.is_empty() {
+            return Ok(Kind::Any);
+        }
         self.inside[column] = is_inside && objects.len() * 100 >= self.uses[column].nodes * 95;
         Ok(Kind::Record(record))
     }

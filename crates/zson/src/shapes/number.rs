@@ -75,14 +75,17 @@ impl Number {
         let count = digits.len() as i32 / 2;
         let place = (weight - count + 1) * BASE_DECIMALS + i32::from(scale);
         let digits = digits.as_chunks::<2>().0;
-        let of = |integer: i128| Number { integer: if is_negative { -integer } else { integer }, scale };
+        let of = |integer: i128| {
+            let integer = if is_negative { integer.checked_neg()? } else { integer };
+            Some(Number { integer, scale })
+        };
         if let Some(integer) = small(digits, place) {
             let is_usual = head & IS_SHORT != 0
                 && u32::from_le_bytes(*numeric.first_chunk()?) as usize == numeric.len() << 2
                 && are_usual(digits, weight, is_negative);
-            return is_usual.then(|| of(integer.into()));
+            return of(integer.into()).filter(|_| is_usual);
         }
-        let number = of(large(digits, place)?);
+        let number = of(large(digits, place)?)?;
         let mut buffer = Buffer::default();
         number.write(&mut buffer)?;
         (buffer.bytes() == numeric).then_some(number)
@@ -429,6 +432,27 @@ mod tests {
             }
         }
         assert!(usual > 10_000, "{usual}");
+    }
+
+    #[test]
+    fn the_lowest_integer_has_no_negative() {
+        let digits: [u16; 10] = [170, 1411, 8346, 469, 2317, 3168, 7303, 7158, 8410, 5728];
+        let numeric = |varlena: u32, sign: u16, first: u16| {
+            let words = [&[IS_SHORT | sign | 9, first][..], &digits[1..]].concat();
+            let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            [&varlena.to_le_bytes()[..], &body].concat()
+        };
+        let lowest = numeric(26 << 2, SHORT_NEGATIVE, 170);
+        let number = Number { integer: i128::MIN, scale: 0 };
+        let mut buffer = Buffer::default();
+        number.write(&mut buffer).unwrap();
+        assert_eq!(buffer.bytes(), lowest);
+        // It is left as it is, and so is one whose digits are those of a negative number.
+        assert_eq!(Number::of(&lowest), None);
+        let words: [u16; 11] =
+            [0xa009, 0xff56, 0xfa7d, 0xdf66, 0xfe2b, 0xf6f3, 0xf3a0, 0xe379, 0xe40a, 0xdf26, 0xe9a0];
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(Number::of(&[&[0x68, 0, 0, 0][..], &body].concat()), None);
     }
 
     #[test]

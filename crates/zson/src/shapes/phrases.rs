@@ -210,8 +210,8 @@ impl Phrases {
         }
     }
 
-    /// The same from `start` of a buffer on, which is made longer as it needs; `Ok(None)` also if the text has more than
-    /// `left` bytes.
+    /// As [`decode_into`](Self::decode_into), from `start` of a buffer on, which is made longer as it needs; `Ok(None)` also if
+    /// the text has more than `left` bytes.
     ///
     /// # Errors
     /// [`Error::Memory`].

@@ -1,7 +1,7 @@
 //! What a dictionary of shapes knows of documents of a kind.
 //!
 //! A **column** is all values at one path; elements of an array are at one path. It has values that are met often, and
-//! one kind that most other values are of. A **shape** is a set of keys of an object, in the order in which jsonb has them; an
+//! one kind that most other values are of, or many. A **shape** is a set of keys of an object, in the order in which jsonb has them; an
 //! object inside it may be a part of the same shape. Its **slots** are the values that are not such objects.
 //!
 //! Everything that is read from a dictionary's bytes is bounded and refers to what is there; a column may refer to itself
@@ -102,7 +102,7 @@ pub(super) enum What {
     Container,
 }
 
-/// What most values of a column are.
+/// What most values of a column are, or many.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// Anything, with a byte that says what.
@@ -321,11 +321,9 @@ impl Value {
 impl Column {
     /// Bytes of memory, about.
     fn memory_size(&self) -> usize {
-        let values: usize = self
-            .values
-            .iter()
-            .map(|value| size_of::<Value>() + value.bytes.capacity() + value.text.capacity())
-            .sum();
+        let values: usize =
+            self.values.iter().map(|value| value.bytes.capacity() + value.text.capacity()).sum::<usize>()
+                + self.values.capacity() * size_of::<Value>();
         let kind = match &self.kind {
             Kind::Record(record) => {
                 let shapes: usize = record.shapes.iter().map(Shape::memory_size).sum();
@@ -382,6 +380,17 @@ impl Schema {
             }
         }
         Ok(())
+    }
+
+    /// As if there had been no room for keys of shapes.
+    #[cfg(test)]
+    pub(super) fn forget_keys(&mut self) {
+        for column in &mut self.columns {
+            let Kind::Record(record) = &mut column.kind else { continue };
+            for prepared in record.shapes.iter_mut().filter_map(|shape| shape.prepared.as_mut()) {
+                prepared.keys = None;
+            }
+        }
     }
 
     /// A key by its text. The schema was prepared.

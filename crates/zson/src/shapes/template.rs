@@ -494,7 +494,7 @@ fn range(low: u64, high: u64, digits: u32, are_two: bool) -> (u64, u64) {
 /// From which number these, ascending, take the fewest bytes.
 pub(super) fn best_base(integers: &[i128]) -> i128 {
     let (Some(first), Some(last)) = (integers.first(), integers.last()) else { return 0 };
-    let candidates = [0, *first, integers[integers.len() / 2], first + (last - first) / 2];
+    let candidates = [0, *first, integers[integers.len() / 2], first.midpoint(*last)];
     let cost = |base: &i128| {
         let step = integers.len().div_ceil(1000);
         integers.iter().step_by(step).map(|integer| integer_bytes(integer.wrapping_sub(*base))).sum::<usize>()

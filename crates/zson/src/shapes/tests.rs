@@ -8,7 +8,7 @@ use super::finding::{Place, Step, find};
 use super::jsonb::{Node, Root, Stack, Writer, copy, root};
 use super::number::{Buffer, Number};
 use super::reading::{self, Scratch};
-use super::schema::Schema;
+use super::schema::{Column, Kind, Schema, Value, What};
 use super::writing::{Remembered, Source, Tables, Written, write};
 use super::{bytes, learning};
 
@@ -399,6 +399,8 @@ fn an_object_that_lacks_some_of_many_keys_has_the_others() {
     let known: Vec<String> = (0..70).map(|at| format!("{}{at:02}", "k".repeat(1 + at * 7 % 40))).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let (mut both, _) = learned_from(&known);
+    let mut without = learned_from(&known).0;
+    without.schema.forget_keys();
     let mut rng = Seed(5).rng();
     for round in 0..200 {
         let absent = if round < 70 {
@@ -411,7 +413,9 @@ fn an_object_that_lacks_some_of_many_keys_has_the_others() {
         let payload = both.payload(&document);
         // Behind a token, and a length of two bytes: the only shape.
         assert_eq!((payload[0], payload[3]), (255, 1), "{absent:?}");
-        assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()), "{absent:?}");
+        for both in [&mut both, &mut without] {
+            assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()), "{absent:?}");
+        }
     }
 }
 
@@ -437,4 +441,58 @@ fn a_form_at_the_end_of_a_document_needs_no_more_room_than_its_text() {
         assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()));
         assert_eq!(both.read(&payload, document.len() - 1), None);
     }
+}
+
+#[test]
+fn frequent_containers_that_the_server_would_not_write_are_refused() {
+    let is_taken = |container: &[u8]| {
+        let value = Value::new(What::Container, container.to_vec());
+        let column = Column { values: vec![value], kind: Kind::Any };
+        let schema = Schema { columns: vec![column], ..Schema::default() };
+        bytes::schema(&bytes::of(&schema)).unwrap().is_some()
+    };
+    let seven: &[u8] = &[0x20, 0, 0, 0, 0x00, 0x80, 7, 0];
+    let array_of = |numeric: &[u8]| {
+        written(|writer| {
+            writer.begin_array(1).unwrap();
+            writer.number(numeric).unwrap();
+            writer.end().unwrap();
+        })
+    };
+    let object_of = |keys: [&str; 2], numeric: &[u8]| {
+        written(|writer| {
+            writer.begin_array(2).unwrap();
+            writer.null().unwrap();
+            writer.begin_object(2).unwrap();
+            keys.iter().for_each(|key| writer.text(key.as_bytes()).unwrap());
+            keys.iter().for_each(|_| writer.number(numeric).unwrap());
+            writer.end().unwrap();
+            writer.end().unwrap();
+        })
+    };
+    assert!(is_taken(&array_of(seven)) && is_taken(&object_of(["b", "aa"], seven)));
+    // It says that it has a gigabyte, a byte more than it has, or fewer; or it has no header.
+    for numeric in [
+        &[0xfc, 0xff, 0xff, 0x3f, 0, 0x80, 7, 0][..],
+        &[0x24, 0, 0, 0, 0, 0x80, 7, 0],
+        &[0x18, 0, 0, 0, 0, 0x80, 7, 0],
+        &[7],
+    ] {
+        assert!(!is_taken(&array_of(numeric)), "{numeric:?}");
+        assert!(!is_taken(&object_of(["a", "b"], numeric)), "{numeric:?}");
+    }
+    for keys in [["b", "a"], ["a", "a"], ["aa", "b"]] {
+        assert!(!is_taken(&object_of(keys, seven)), "{keys:?}");
+    }
+    // A key that is a number, and a number of no bytes.
+    let mut of_number = written(|writer| {
+        writer.begin_object(1).unwrap();
+        writer.text(seven).unwrap();
+        writer.null().unwrap();
+        writer.end().unwrap();
+    });
+    assert!(is_taken(&of_number));
+    of_number[7] |= 0x10;
+    assert!(!is_taken(&of_number));
+    assert!(!is_taken(&[2, 0, 0, 0x40, 1, 0, 0, 0x80, 3, 0, 0, 0x10, 0x61, 0, 0, 0]));
 }

@@ -126,6 +126,51 @@ fn records_among_other_documents_have_a_shape() {
 }
 
 #[test]
+fn a_fifth_of_records_is_enough_where_no_other_kind_is_more() {
+    let records = documents(200, 3000);
+    // Texts and numbers in equal parts.
+    let scalars: Vec<Vec<u8>> = (0..1000u16)
+        .map(|n| {
+            let (mut target, mut open) = ([0; 64], Stack::default());
+            let mut writer = Writer::new(&mut target, &mut open);
+            writer.begin_scalar().unwrap();
+            let [low, high] = (n + 1).to_le_bytes();
+            match n % 2 {
+                0 => writer.number(&[0x20, 0, 0, 0, 0, 0x80, low, high]).unwrap(),
+                _ => text(&mut writer, &format!("line {n}")),
+            }
+            writer.end().unwrap();
+            let len = writer.len();
+            target[..len].to_vec()
+        })
+        .collect();
+    let is_record = |among: usize| {
+        let samples: Vec<&[u8]> = records.iter().chain(&scalars[..among]).map(Vec::as_slice).collect();
+        matches!(learned(&samples, &mut || Ok(())).unwrap().schema.columns[0].kind, Kind::Record(_))
+    };
+    assert!(is_record(800) && !is_record(810));
+}
+
+#[test]
+fn objects_without_a_key_in_common_have_no_kind() {
+    let objects: Vec<Vec<u8>> = (0..100)
+        .map(|n| {
+            let (mut target, mut open) = ([0; 64], Stack::default());
+            let mut writer = Writer::new(&mut target, &mut open);
+            writer.begin_object(1).unwrap();
+            text(&mut writer, &format!("key {n:03}"));
+            writer.null().unwrap();
+            writer.end().unwrap();
+            let len = writer.len();
+            target[..len].to_vec()
+        })
+        .collect();
+    let samples: Vec<&[u8]> = objects.iter().map(Vec::as_slice).collect();
+    let learned = learned(&samples, &mut || Ok(())).unwrap();
+    assert!(matches!(learned.schema.columns[0].kind, Kind::Any));
+}
+
+#[test]
 fn texts_among_records_are_learned_from() {
     let records = documents(300, 3000);
     let lines: Vec<Vec<u8>> = (0..150)

@@ -15,7 +15,7 @@ pub struct DirectionStats {
     pub framed_raw_bytes: u64,
     /// Groups that were tried and sent plain because they did not shrink.
     pub plain_fallbacks: u64,
-    /// Groups that were not tried: too small, incompressible at a glance, given up, or no memory.
+    /// Groups that were not tried: too small, incompressible at a glance, given up, switched off, or no memory.
     pub untried_groups: u64,
     /// Nanoseconds spent in the codec, by the clock of [`Link::with_clock`](crate::Link::with_clock); small frames are sampled.
     pub codec_ns: u64,

@@ -183,7 +183,8 @@ fn traffic(w: &mut Writer<'_>, totals: &BTreeMap<String, Totals>) -> Result<(), 
     w.counter(
         "pgshrink_untried_groups",
         None,
-        "Groups of messages that were sent uncompressed without trying: too small, given up, or no memory.",
+        "Groups of messages that were sent uncompressed without trying: too small, incompressible at a glance, given up, \
+         switched off, or no memory.",
         per_direction(totals, |d| d.untried_groups),
     )?;
     w.counter(

@@ -334,6 +334,11 @@ fn a_browser_is_installed_where_that_changes_nothing_and_is_otherwise_done_witho
     assert!(ended(&unprivileged.setup("test"), 0).contains("have somebody install chromium"));
 }
 
+/// A pg_config of a server of this major version, with headers in this folder.
+fn pg_config(major: u32, headers: &str) -> String {
+    format!("case $1 in --version) echo 'PostgreSQL {major}.1 (Debian)' ;; *) echo {headers} ;; esac")
+}
+
 #[test]
 fn what_the_extensions_are_built_with_is_installed_for_the_server_of_pg_config() {
     let installed = |machine: &Machine| -> Vec<String> {
@@ -343,8 +348,12 @@ fn what_the_extensions_are_built_with_is_installed_for_the_server_of_pg_config()
     };
     let machine = Machine::new(0);
     assert_eq!(installed(&machine), ["INSTALLED postgresql-server-dev-15"], "there is no pg_config");
+    // Debian's needs a package that tells it.
     let machine = Machine::new(0);
-    machine.script("pg_config", "echo /usr/include/postgresql/16/server");
+    machine.script("pg_config", "echo 'You need to install postgresql-server-dev-NN' >&2; exit 1");
+    assert_eq!(installed(&machine), ["INSTALLED postgresql-server-dev-15"]);
+    let machine = Machine::new(0);
+    machine.script("pg_config", &pg_config(16, "/usr/include/postgresql/16/server"));
     fs::remove_dir_all(machine.path("root/usr/lib/llvm-14")).unwrap();
     assert_eq!(installed(&machine), ["INSTALLED libclang-dev postgresql-server-dev-16"]);
     for (headers, is_there) in [
@@ -353,7 +362,7 @@ fn what_the_extensions_are_built_with_is_installed_for_the_server_of_pg_config()
         ("/opt/pgsql/include/server", false),
     ] {
         let machine = Machine::new(0);
-        machine.script("pg_config", &format!("echo {headers}"));
+        machine.script("pg_config", &pg_config(15, headers));
         if is_there {
             let folder = machine.path("root").join(&headers[1..]);
             fs::create_dir_all(&folder).unwrap();
@@ -361,4 +370,25 @@ fn what_the_extensions_are_built_with_is_installed_for_the_server_of_pg_config()
         }
         assert!(installed(&machine).is_empty(), "{headers}: {}", machine.notes());
     }
+}
+
+#[test]
+fn nothing_is_installed_for_extensions_that_cannot_be_built() {
+    let refused = |machine: &Machine, expected: &str| {
+        let said = ended(&machine.setup("extensions"), 2);
+        assert!(said.contains(expected), "{said}");
+        assert!(!machine.notes().contains("INSTALLED"), "{}", machine.notes());
+    };
+    let machine = Machine::new(0);
+    fs::remove_file(machine.path("root/usr/lib/postgresql/15/bin/postgres")).unwrap();
+    refused(&machine, "name its pg_config with PG_CONFIG=/path/to/pg_config");
+    for major in [14, 19] {
+        let machine = Machine::new(0);
+        machine.script("pg_config", &pg_config(major, "/usr/include/postgresql/14/server"));
+        refused(&machine, &format!("is of PostgreSQL {major}; the extensions are for 15 to 18"));
+    }
+    // A server of the user's is not built for with headers that are unpacked below target.
+    let machine = Machine::new(0);
+    machine.simulates("postgresql-server-dev-15", HEADERS);
+    refused(&machine, "installing postgresql-server-dev-15 would upgrade or remove: libpq5");
 }

@@ -14,7 +14,7 @@ find_server() {
     pg_config=$own/pg_config major=15
   fi
   case $major in
-    15 | 16 | 17 | 18) return ;;
+    15 | 16 | 17 | 18) return 0 ;;
     "") problem="no server to build for: name its pg_config with PG_CONFIG=/path/to/pg_config" ;;
     *) problem="$pg_config is of PostgreSQL $major; the extensions are for 15 to 18" ;;
   esac

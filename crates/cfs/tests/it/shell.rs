@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -12,14 +13,24 @@ use std::sync::{Arc, PoisonError, RwLock};
 use pgshrink_cfs::reserve::{Reserve, ReserveFile};
 use pgshrink_cfs::{Device, DeviceError, Folder, LockMode, Need, ProcessTable};
 
-/// Held for reading by who starts a process, until it runs its own program or has ended. The new process has
-/// every descriptor of this one until then, and so the locks of files that other tests have closed.
+/// Held for reading by who starts a process, until that has only what is its own. It has every descriptor of this one
+/// before, and so the locks of files that other tests have closed.
 static STARTS: RwLock<()> = RwLock::new(());
+
+/// No descriptor of a test is higher.
+const LAST_DESCRIPTOR: i32 = 800;
 
 /// Runs `start`, which starts a process. Every test of this program has to start its processes by this.
 pub fn starting<T>(start: impl FnOnce() -> T) -> T {
     let _starts = STARTS.read().unwrap_or_else(PoisonError::into_inner);
-    start()
+    let (mut ended, open) = std::io::pipe().unwrap();
+    let last = rustix::io::fcntl_dupfd_cloexec(&open, LAST_DESCRIPTOR).unwrap();
+    drop(open);
+    let started = start();
+    drop(last);
+    // The kernel lets this process go on before it closes the other's descriptors, from the lowest to the highest.
+    ended.read_to_end(&mut Vec::new()).unwrap();
+    started
 }
 
 /// A file of the filesystem.

@@ -51,11 +51,11 @@ pub struct Found {
 
 /// A place for objects. All operations block, and may be called from several threads.
 pub trait Repository: Send + Sync + std::fmt::Debug {
-    /// Writes an object that must not be there yet. Who comes second gets the error. Of two at the same time one succeeds; some
-    /// servers that speak S3's protocol let both, and the later one's bytes stay: read them again where it matters.
+    /// Writes an object that must not exist yet; the second writer gets the error. If two write at the same time, one succeeds.
+    /// Some servers that speak S3's protocol let both succeed, and the later one's bytes stay: read them again where it matters.
     ///
     /// # Errors
-    /// [`Error::Exists`] if it is there; others of the place.
+    /// [`Error::Exists`] if it exists; others of the place.
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Error>;
 
     /// Begins an object of any size. It has its name after [`ObjectWriter::finish`].

@@ -143,7 +143,7 @@ pub(crate) fn read_map(
     Ok(opened)
 }
 
-/// What the slots say of themselves, whole or not: the container's id, and the highest sequence of a whole
+/// What is recorded in the slots, whole or not: the container's id, and the highest sequence of a whole
 /// one. None: there is no slot at all.
 ///
 /// # Errors

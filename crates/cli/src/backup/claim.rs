@@ -275,7 +275,7 @@ impl Begun {
     }
 }
 
-/// Whether what the attempts at a backup say of themselves is there, and of this backup. Their hosts and processes are recorded
+/// Checks that the records of the attempts at a backup exist and belong to it. Their hosts and processes are recorded
 /// nowhere else. `attempt` has completed it.
 pub(super) fn verify(
     repository: &dyn Repository,

@@ -1,5 +1,9 @@
 # Which server the extensions are built for and installed into. Sourced by tools/setup, tools/extensions and tools/install.
-#
+
+major_of() { # PG_CONFIG
+  "$1" --version | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p'
+}
+
 # find_server sets pg_config to that of PG_CONFIG, or to the one in PATH, or to that of Debian's PostgreSQL 15 if it is
 # installed, and major to its major version. It fails, and sets problem, if there is none of a version that is supported.
 find_server() {
@@ -7,7 +11,7 @@ find_server() {
   pg_config=${PG_CONFIG:-} major="" problem=""
   [ -n "$pg_config" ] || pg_config=$(command -v pg_config) || pg_config=""
   if [ -n "$pg_config" ]; then
-    major=$("$pg_config" --version 2>/dev/null | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p') || true
+    major=$(major_of "$pg_config" 2>/dev/null) || true
   fi
   # Debian's pg_config in PATH says nothing without libpq-dev or a package of headers.
   if [ -z "$major" ] && [ -z "${PG_CONFIG:-}" ] && [ -e "${machine:-}$own/postgres" ]; then

@@ -436,20 +436,15 @@ impl<'t> Writer<'t> {
         self.aligned(NUMERIC, numeric)
     }
 
-    /// The same, of which mostly a fixed part is copied: that takes less time than few bytes.
+    /// The same of a number.
     #[inline]
     pub(super) fn number_of(&mut self, number: Number) -> Result<(), Unwritable> {
-        let start = self.len;
-        self.align()?;
-        match number.few() {
-            Some(few) => self.put_few(&few)?,
-            None => {
-                let mut buffer = Buffer::default();
-                number.write(&mut buffer).ok_or(Unwritable)?;
-                self.put(buffer.bytes())?;
-            }
+        if let Some(few) = number.few() {
+            return self.number_of_few(&few);
         }
-        self.enter(NUMERIC, self.len - start)
+        let mut buffer = Buffer::default();
+        number.write(&mut buffer).ok_or(Unwritable)?;
+        self.number(buffer.bytes())
     }
 
     /// The bytes of a container.

@@ -364,10 +364,7 @@ impl Reading<'_> {
             if let Member::Slot { column, .. } = member {
                 let (token, behind) = tokens.split_first()?;
                 *tokens = behind;
-                if *token != ABSENT {
-                    let stored = rest.of_token(*token)?;
-                    self.value(Some(*column), *token, stored, depth)?;
-                }
+                self.slot(*column, *token, rest, depth)?;
                 continue;
             }
             let (own, behind) = tokens.split_at_checked(member.slots())?;
@@ -377,18 +374,25 @@ impl Reading<'_> {
         self.writer.end().ok()
     }
 
+    /// The value of a slot, if it is there.
+    #[inline(always)]
+    fn slot(&mut self, column: ColumnIndex, token: u8, rest: &mut Rest<'_>, depth: usize) -> Option<()> {
+        if token == ABSENT {
+            return Some(());
+        }
+        let stored = rest.of_token(token)?;
+        self.value(Some(column), token, stored, depth)
+    }
+
     /// The value of a member, if it is there.
     #[inline]
     fn member(&mut self, member: &Member, mut own: &[u8], rest: &mut Rest<'_>, depth: usize) -> Option<()> {
         match member {
-            Member::Slot { column, .. } if own != [ABSENT] => {
-                let stored = rest.of_token(own[0])?;
-                self.value(Some(*column), own[0], stored, depth)
-            }
+            Member::Slot { column, .. } => self.slot(*column, *own.first()?, rest, depth),
             Member::Object { shape, .. } if is_there(own) => {
                 self.members(shape, &mut own, rest, depth.checked_sub(1)?)
             }
-            Member::Slot { .. } | Member::Object { .. } => Some(()),
+            Member::Object { .. } => Some(()),
         }
     }
 

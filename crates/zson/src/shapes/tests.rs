@@ -100,7 +100,7 @@ fn document(rng: &mut Rng) -> Vec<u8> {
     })
 }
 
-fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+pub(super) fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let (mut target, mut open) = (vec![0xaa; 1 << 20], Stack::default());
     let mut writer = Writer::new(&mut target, &mut open);
     write(&mut writer);

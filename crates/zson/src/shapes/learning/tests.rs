@@ -2,6 +2,7 @@
 
 use super::super::bytes;
 use super::super::jsonb::{Stack, Writer};
+use super::super::tests::written;
 use super::*;
 
 fn text(writer: &mut Writer<'_>, text: &str) {
@@ -106,13 +107,11 @@ fn records_among_other_documents_have_a_shape() {
     let alone: Vec<&[u8]> = alone.iter().map(Vec::as_slice).collect();
     let others: Vec<Vec<u8>> = (0..900)
         .map(|n| {
-            let (mut target, mut open) = ([0; 64], Stack::default());
-            let mut writer = Writer::new(&mut target, &mut open);
-            writer.begin_array(1).unwrap();
-            text(&mut writer, &format!("line {n}"));
-            writer.end().unwrap();
-            let len = writer.len();
-            target[..len].to_vec()
+            written(|writer| {
+                writer.begin_array(1).unwrap();
+                text(writer, &format!("line {n}"));
+                writer.end().unwrap();
+            })
         })
         .collect();
     let root = |among: usize| {
@@ -131,17 +130,15 @@ fn a_fifth_of_records_is_enough_where_no_other_kind_is_more() {
     // Texts and numbers in equal parts.
     let scalars: Vec<Vec<u8>> = (0..1000u16)
         .map(|n| {
-            let (mut target, mut open) = ([0; 64], Stack::default());
-            let mut writer = Writer::new(&mut target, &mut open);
-            writer.begin_scalar().unwrap();
-            let [low, high] = (n + 1).to_le_bytes();
-            match n % 2 {
-                0 => writer.number(&[0x20, 0, 0, 0, 0, 0x80, low, high]).unwrap(),
-                _ => text(&mut writer, &format!("line {n}")),
-            }
-            writer.end().unwrap();
-            let len = writer.len();
-            target[..len].to_vec()
+            written(|writer| {
+                writer.begin_scalar().unwrap();
+                let [low, high] = (n + 1).to_le_bytes();
+                match n % 2 {
+                    0 => writer.number(&[0x20, 0, 0, 0, 0, 0x80, low, high]).unwrap(),
+                    _ => text(writer, &format!("line {n}")),
+                }
+                writer.end().unwrap();
+            })
         })
         .collect();
     let is_record = |among: usize| {
@@ -155,14 +152,12 @@ fn a_fifth_of_records_is_enough_where_no_other_kind_is_more() {
 fn objects_without_a_key_in_common_have_no_kind() {
     let objects: Vec<Vec<u8>> = (0..100)
         .map(|n| {
-            let (mut target, mut open) = ([0; 64], Stack::default());
-            let mut writer = Writer::new(&mut target, &mut open);
-            writer.begin_object(1).unwrap();
-            text(&mut writer, &format!("key {n:03}"));
-            writer.null().unwrap();
-            writer.end().unwrap();
-            let len = writer.len();
-            target[..len].to_vec()
+            written(|writer| {
+                writer.begin_object(1).unwrap();
+                text(writer, &format!("key {n:03}"));
+                writer.null().unwrap();
+                writer.end().unwrap();
+            })
         })
         .collect();
     let samples: Vec<&[u8]> = objects.iter().map(Vec::as_slice).collect();
@@ -175,13 +170,11 @@ fn texts_among_records_are_learned_from() {
     let records = documents(300, 3000);
     let lines: Vec<Vec<u8>> = (0..150)
         .map(|n| {
-            let (mut target, mut open) = ([0; 64], Stack::default());
-            let mut writer = Writer::new(&mut target, &mut open);
-            writer.begin_scalar().unwrap();
-            text(&mut writer, &format!("line {n}"));
-            writer.end().unwrap();
-            let len = writer.len();
-            target[..len].to_vec()
+            written(|writer| {
+                writer.begin_scalar().unwrap();
+                text(writer, &format!("line {n}"));
+                writer.end().unwrap();
+            })
         })
         .collect();
     let samples: Vec<&[u8]> = records.iter().chain(&lines).map(Vec::as_slice).collect();

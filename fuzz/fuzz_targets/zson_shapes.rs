@@ -117,7 +117,7 @@ impl Both {
                 Some(target)
             };
             assert!(found.and_then(document) == shortly.and_then(document));
-            let mut text = Vec::new();
+            let mut text = vec![0x5a; view.raw_len() + 64];
             if let Some((what, length)) = self.reading.text_of_key(&mut known, &header, key, &mut text) {
                 let mut expected = Vec::new();
                 let told = match found {

@@ -395,6 +395,10 @@ pub(crate) fn sums_of(payload_len: usize) -> usize {
 /// How many of the bytes behind a header of shapes are sums of blocks.
 #[inline]
 fn sums_len(stored: usize, dictionary: Option<DictionaryId>) -> Result<usize, Error> {
+    // Nearly all have one block, and divisions take time.
+    if (1..=BLOCK_BYTES).contains(&stored) {
+        return Ok(0);
+    }
     let blocks = (stored + SUM_BYTES).div_ceil(BLOCK_BYTES + SUM_BYTES);
     let sums = blocks.saturating_sub(1) * SUM_BYTES;
     let least = blocks.saturating_sub(1) * BLOCK_BYTES + 1;
@@ -417,7 +421,7 @@ fn seed_of(dictionary: Option<DictionaryId>, identity: u64, raw_len: usize, payl
 }
 
 /// Of the first block, and of the sums of all others.
-#[inline]
+#[inline(always)]
 fn first_sum(seed: u64, sums: &[u8], block: &[u8]) -> u32 {
     let of_sums = if sums.is_empty() { 0 } else { XxHash3_64::oneshot_with_seed(seed, sums) };
     (XxHash3_64::oneshot_with_seed(seed, block) ^ of_sums.rotate_left(1)) as u32

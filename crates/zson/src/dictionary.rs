@@ -153,14 +153,14 @@ impl ReadingDictionary {
     }
 
     /// The text of a key of a datum's document, as `->>` gives it, written to the beginning of `out`, and its length. What is
-    /// behind it means nothing. `None`: not found here; [`view`](Self::view) tells all.
+    /// behind it means nothing. `None`: not found here, or there is no room; [`view`](Self::view) tells all.
     #[inline]
     pub fn text_of_key(
         &self,
         known: &mut Known,
         header: &Header<'_>,
         key: &[u8],
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) -> Option<(Text, usize)> {
         self.verified(header)?.text_of_key(known, (header.payload(), header.raw_len()), key, out)
     }

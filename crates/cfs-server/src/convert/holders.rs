@@ -134,12 +134,21 @@ mod tests {
         assert_eq!(Scan::new(None).of(device, inode).writable, 0);
         let writer = OpenOptions::new().write(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let found = Scan::new(None).of(device, inode);
-        assert_eq!((found.writable, found.process), (1, std::process::id()));
+        let scan = || Scan::new(None).of(device, inode);
+        wait_until(|| (scan().writable, scan().process) == (1, std::process::id()));
         drop(writer);
-        assert_eq!(Scan::new(None).of(device, inode).writable, 0);
+        wait_until(|| scan().writable == 0);
         drop(reader);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What other tests start has our descriptors, too, until it runs its program.
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(20), "not within 20 seconds");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     fn tempfile_dir() -> std::path::PathBuf {

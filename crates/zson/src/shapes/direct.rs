@@ -10,7 +10,7 @@ use super::reading::{Rest, decimal, is_there};
 use super::schema::{
     ABSENT, BYTES, Column, ColumnIndex, FALSE, Kind, Member, NULL, Record, SHAPES_MAX, Schema, TRUE, What,
 };
-use super::value::{self, Text};
+use super::value::Text;
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_TEXT};
 use crate::memory;
 
@@ -66,7 +66,8 @@ impl Known {
         let at =
             (key.len() ^ usize::from(*first) ^ usize::from(*last) << 1 ^ reader.identity as usize) % ENTRIES;
         let entry = &mut self.entries[at];
-        let is_it = entry.identity == reader.identity && entry.key.get(..entry.length) == Some(key);
+        let is_it = entry.identity == reader.identity
+            && entry.key.get(..entry.length).is_some_and(|known| are_same(known, key));
         if !is_it {
             entry.note(reader, key)?;
         }
@@ -99,6 +100,23 @@ impl Entry {
     }
 }
 
+/// Whether two keys are the same: the usual ones without a call.
+#[inline(always)]
+fn are_same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && match right.len() {
+            4..8 => have_same_ends::<4>(left, right),
+            8..=16 => have_same_ends::<8>(left, right),
+            _ => left == right,
+        }
+}
+
+/// Whether the first and the last `N` bytes are the same.
+#[inline(always)]
+fn have_same_ends<const N: usize>(left: &[u8], right: &[u8]) -> bool {
+    left.first_chunk::<N>() == right.first_chunk() && left.last_chunk::<N>() == right.last_chunk()
+}
+
 /// Whole documents, if they are objects.
 #[inline]
 fn outermost(schema: &Schema) -> Option<&Record> {
@@ -109,15 +127,15 @@ fn outermost(schema: &Schema) -> Option<&Record> {
 }
 
 impl Reader {
-    /// The text of a key of a payload's document, written to the beginning of a buffer, and its length. `None`: it takes a
-    /// longer way, or there is damage.
+    /// The text of a key of a payload's document, written to the beginning of `out`, and its length. `None`: it takes a
+    /// longer way, or more room, or there is damage.
     #[inline]
     pub(crate) fn text_of_key(
         &self,
         known: &mut Known,
         (payload, raw_len): (&[u8], usize),
         key: &[u8],
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) -> Option<(Text, usize)> {
         let Found { spot, behind, has_further, .. } = self.spot(known, payload, key)?;
         let (before, slots, column) = match spot {
@@ -148,7 +166,6 @@ impl Reader {
             }
             Kind::Decimal => number(decimal(stored.bytes)?, out),
             Kind::Form(template) => {
-                memory::at_least(out, template.text_len_max()).ok()?;
                 template.decode_into(stored.bytes, out).map(|length| (Text::Written, length))
             }
             Kind::Array { .. } | Kind::Record(_) => None,
@@ -206,14 +223,14 @@ impl Reader {
     }
 
     #[inline(always)]
-    fn text_of_codes(&self, codes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<(Text, usize)> {
-        let length = self.schema.phrases.decode_at(codes, raw_len, out, 0).ok()??;
+    fn text_of_codes(&self, codes: &[u8], raw_len: usize, out: &mut [u8]) -> Option<(Text, usize)> {
+        let length = self.schema.phrases.decode_into(codes, out).filter(|length| *length <= raw_len)?;
         Some((Text::Written, length))
     }
 
     /// Of a value that says itself what it is.
     #[inline]
-    fn any(&self, bytes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+    fn any(&self, bytes: &[u8], raw_len: usize, out: &mut [u8]) -> Option<(Text, usize)> {
         match bytes.split_first()? {
             (&ANY_CODES, codes) => self.text_of_codes(codes, raw_len, out),
             (&ANY_TEXT, text) if text.len() <= raw_len => put(text, out),
@@ -225,7 +242,7 @@ impl Reader {
 
 /// The text of what a token stands for.
 #[inline]
-fn constant(column: &Column, token: u8, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+fn constant(column: &Column, token: u8, out: &mut [u8]) -> Option<(Text, usize)> {
     match token {
         NULL | ABSENT => Some((Text::Null, 0)),
         TRUE => put(b"true", out),
@@ -233,7 +250,13 @@ fn constant(column: &Column, token: u8, out: &mut Vec<u8>) -> Option<(Text, usiz
         _ => {
             let value = column.values.get(usize::from(token))?;
             match value.what {
-                What::Text => Some((Text::Written, value::put_frequent(value, out, 0).ok()?)),
+                What::Text => match out.first_chunk_mut() {
+                    Some(room) if value.few.len > 0 => {
+                        *room = value.few.bytes;
+                        Some((Text::Written, value.few.len.into()))
+                    }
+                    _ => put(&value.bytes, out),
+                },
                 What::Number => put(&value.text, out).filter(|(_, length)| *length > 0),
                 What::Container => None,
             }
@@ -242,13 +265,33 @@ fn constant(column: &Column, token: u8, out: &mut Vec<u8>) -> Option<(Text, usiz
 }
 
 #[inline]
-fn put(text: &[u8], out: &mut Vec<u8>) -> Option<(Text, usize)> {
-    Some((Text::Written, value::put(text, out, 0).ok()?))
+fn put(text: &[u8], out: &mut [u8]) -> Option<(Text, usize)> {
+    out.get_mut(..text.len())?.copy_from_slice(text);
+    Some((Text::Written, text.len()))
 }
 
 #[inline]
-fn number(number: Number, out: &mut Vec<u8>) -> Option<(Text, usize)> {
+fn number(number: Number, out: &mut [u8]) -> Option<(Text, usize)> {
     // One of these is always a numeric.
     i64::try_from(number.integer).ok().filter(|_| number.scale <= SCALE_MAX)?;
     put(number.text(&mut Digits::default()), out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_the_same_if_all_their_bytes_are() {
+        for length in 0..40 {
+            let key: Vec<u8> = (0..length).collect();
+            assert!(are_same(&key, &key.clone()));
+            assert!(!are_same(&key, &[&key[..], &[length]].concat()));
+            for at in 0..key.len() {
+                let mut other = key.clone();
+                other[at] ^= 0x40;
+                assert!(!are_same(&key, &other), "byte {at} of {length}");
+            }
+        }
+    }
 }

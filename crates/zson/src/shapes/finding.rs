@@ -360,7 +360,7 @@ impl<'p> Elements<'p> {
 
 impl Rest<'_> {
     /// Passes what these tokens say that there is.
-    #[inline]
+    #[inline(always)]
     pub(super) fn skip(&mut self, tokens: &[u8]) -> Option<()> {
         let mut length = 0;
         for token in tokens {

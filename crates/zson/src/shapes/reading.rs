@@ -97,7 +97,7 @@ impl<'p> Rest<'p> {
     }
 
     /// What a token says that there is: none for what has no bytes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_token(&mut self, token: u8) -> Option<Stored<'p>> {
         Some(match token {
             LONG => {

@@ -135,25 +135,23 @@ impl<'a> View<'a> {
     #[inline]
     fn text_from(&self, value: Value<'_>, out: &mut Vec<u8>, start: usize) -> Result<(Text, usize), Error> {
         value.place.touch(self.blocks).ok_or_else(|| self.damage())?;
-        let text = match self.type_of(value)? {
-            Type::Null => Text::Null,
-            Type::Array | Type::Object => Text::Container,
+        Ok(match self.type_of(value)? {
+            Type::Null => (Text::Null, 0),
+            Type::Array | Type::Object => (Text::Container, 0),
             Type::Text => {
                 let len = self.string(value.place, out, start)?.ok_or_else(|| self.damage())?;
-                return Ok((Text::Written, len));
+                (Text::Written, len)
             }
             Type::Bool(value) => {
-                out.truncate(start);
-                memory::append(out, if value { b"true" } else { b"false" })?;
-                Text::Written
+                (Text::Written, put(if value { &b"true"[..] } else { b"false" }, out, start)?)
             }
-            Type::Number => {
-                out.truncate(start);
-                self.number(value.place, out)?
-            }
-        };
-        let is_written = matches!(text, Text::Written | Text::Numeric);
-        Ok((text, if is_written { out.len() - start } else { 0 }))
+            Type::Number => match self.number_at(value.place).ok_or_else(|| self.damage())? {
+                Found::Number(number) => {
+                    (Text::Written, put(number.text(&mut Digits::default()), out, start)?)
+                }
+                Found::Numeric(numeric) => (Text::Numeric, put(numeric, out, start)?),
+            },
+        })
     }
 
     /// Writes a value, as a document, to the beginning of `target`, which has at least [`raw_len`](Self::raw_len) bytes.
@@ -194,9 +192,11 @@ impl<'a> View<'a> {
     }
 
     fn is_text(&self, value: Value<'_>, text: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
-        scratch.clear();
-        let is_text = self.type_of(value)? == Type::Text;
-        Ok(is_text && self.text(value, scratch)? == Text::Written && scratch == text)
+        if self.type_of(value)? != Type::Text {
+            return Ok(false);
+        }
+        let (found, len) = self.text_into(value, scratch)?;
+        Ok(found == Text::Written && scratch[..len] == *text)
     }
 
     #[cold]
@@ -239,20 +239,6 @@ impl<'a> View<'a> {
     #[inline]
     fn codes(&self, codes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
         self.reader.schema.phrases.decode_at(codes, self.raw_len, out, start)
-    }
-
-    /// Appends a number.
-    fn number(&self, place: Place<'_>, out: &mut Vec<u8>) -> Result<Text, Error> {
-        match self.number_at(place).ok_or_else(|| self.damage())? {
-            Found::Number(number) => {
-                memory::append(out, number.text(&mut Digits::default()))?;
-                Ok(Text::Written)
-            }
-            Found::Numeric(numeric) => {
-                memory::append(out, numeric)?;
-                Ok(Text::Numeric)
-            }
-        }
     }
 
     fn number_at<'n>(&self, place: Place<'n>) -> Option<Found<'n>>

@@ -116,12 +116,21 @@ fn direct(with: &(WritingDictionary, ReadingDictionary), tree: &Tree, known: &mu
             });
         let documents: Vec<_> = documents.collect();
         assert_eq!(documents[0], documents[1], "{key:?} of {tree:?}");
-        let mut out = b"earlier".to_vec();
+        let mut out = vec![b'x'; view.raw_len() + 64];
         if let Some((text, length)) = with.1.text_of_key(known, &header, key, &mut out) {
             let mut expected = Vec::new();
             let told = found.map_or(Text::Null, |value| view.text(value, &mut expected).unwrap());
             assert_eq!((text, &out[..length]), (told, &expected[..]), "{key:?} of {tree:?}");
             count += 1;
+            // With less room: the same, or nothing if there is too little.
+            for room in [0, length.saturating_sub(1), length, length + 15, length + 16] {
+                out.fill(0xa5);
+                let found = with.1.text_of_key(known, &header, key, &mut out[..room]);
+                let is_right = found == Some((text, length)) && out[..length] == expected[..];
+                assert!(is_right || found.is_none(), "{key:?} of {tree:?}");
+                assert!(found.is_none() || room >= length, "{key:?} of {tree:?}");
+                assert!(found.is_some() || room < length + 16, "{key:?} of {tree:?}");
+            }
         }
     }
     count

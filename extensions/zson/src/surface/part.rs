@@ -5,7 +5,8 @@
 //! negative indexes and values alone is of `src/backend/utils/adt/jsonfuncs.c` (`get_jsonb_path_all`, `jsonb_array_element`)
 //! and `jsonb_op.c` (`jsonb_exists`).
 //!
-//! 1. A part is written to the backend's buffer, and goes to the server's memory when nothing of ours is borrowed.
+//! 1. A part is written to the backend's buffer, and goes to the server's memory when nothing of ours is borrowed. A text of a
+//!    small document is written to the server's memory at once.
 //! 2. The stored bytes that are read, and the dictionary, are compared with the datum's check sum first.
 //! 3. What is looked for while a document is borrowed may fetch a text or make a jsonb, which looks no dictionary up.
 #![allow(unsafe_code)]
@@ -16,7 +17,7 @@ use std::ptr;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo};
 use pgshrink_zson::datum::{BLOCK_BYTES, Header, Method, Stored, method_and_dictionary, parse, parse_shapes};
 use pgshrink_zson::shapes::{Step, Text, Type, Value, View};
-use pgshrink_zson::{Error, Sliced, memory};
+use pgshrink_zson::{Error, ReadingDictionary, Sliced, memory};
 
 use super::call::{Builtin, document, scalar};
 use crate::backend::{backend, reader};
@@ -53,8 +54,8 @@ pg_function! {
     fn zson_object_field_text(fcinfo) {
         let key = sys::arg(fcinfo, 1);
         match text_of_key(sys::arg(fcinfo, 0), key) {
-            Some(Part::Text(len)) => copied(&mut backend().part, len),
-            Some(_) => sys::null(fcinfo),
+            Some(Some(text)) => text,
+            Some(None) => sys::null(fcinfo),
             None => {
                 let whole = || scalar(fcinfo, [0], builtin::jsonb_object_field_text);
                 by_path(fcinfo, Wanted::Text, |path| path.key(key), whole)
@@ -229,25 +230,69 @@ impl<'a> Path<'a> {
     }
 }
 
-/// The text of a key, which is asked for most, if both datums are here as they are: in fewer steps. None: it is to be
-/// looked for as anything else.
+/// The text of a key, which is asked for most, if both datums are here as they are: in fewer steps. `Some(None)`: it is null.
+/// None: it is to be looked for as anything else.
 ///
 /// # Safety
-/// `zson` is one and `key` a text.
+/// `zson` is one and `key` a text; the caller holds nothing that needs dropping.
 #[inline]
-unsafe fn text_of_key(zson: Datum, key: Datum) -> Option<Part> {
-    // SAFETY: by the caller; the server is called to make a dictionary ready at most, before anything is borrowed.
+unsafe fn text_of_key(zson: Datum, key: Datum) -> Option<Option<Datum>> {
+    // SAFETY: by the caller; the server is called for memory and to make a dictionary ready, before anything is borrowed. The
+    // varlena has the room that is said.
     unsafe {
         let (zson, key) = (sys::bytes_here(zson)?, sys::bytes_here(key)?);
         let header = parse_shapes(zson)?;
-        let dictionary = reader(header.dictionary()?);
-        let all = backend();
-        match dictionary.text_of_key(&mut all.known, &header, key, &mut all.part)? {
-            (Text::Written, len) => Some(Part::Text(len)),
-            _ => Some(Part::Null),
+        let id = header.dictionary()?;
+        if header.raw_len() > SMALL_BYTES_MAX {
+            return text_of_larger(&header, reader(id), key);
+        }
+        // A text in pieces that were just written takes long to be copied.
+        let value = crate::value::varlena_in(TEXT_ROOM_BYTES, |size| raw::palloc(size));
+        let start = value.cast::<u8>().add(size_of::<u32>());
+        let room = std::slice::from_raw_parts_mut(start, TEXT_ROOM_BYTES);
+        match reader(id).text_of_key(&mut backend().known, &header, key, room) {
+            Some((Text::Written, len)) => {
+                pgrx::set_varsize_4b(value, (len + size_of::<u32>()) as i32);
+                Some(Some(Datum::from(value)))
+            }
+            found => {
+                raw::pfree(value.cast());
+                found.map(|_| None)
+            }
         }
     }
 }
+
+/// The same of a document that is not small: its texts are copied.
+///
+/// # Safety
+/// As for [`text_of_key`].
+unsafe fn text_of_larger(
+    header: &Header<'_>,
+    dictionary: &ReadingDictionary,
+    key: &[u8],
+) -> Option<Option<Datum>> {
+    let room = header.raw_len() + TEXT_ROOM_BYTES;
+    // A buffer is made longer by doubling it.
+    if room > PART_KEPT_MAX / 2 {
+        return None;
+    }
+    // SAFETY: by the caller.
+    unsafe {
+        let all = backend();
+        memory::at_least(&mut all.part, room).ok()?;
+        match dictionary.text_of_key(&mut all.known, header, key, &mut all.part)? {
+            (Text::Written, len) => Some(Some(copied(&mut all.part, len))),
+            _ => Some(None),
+        }
+    }
+}
+
+/// Room for a text of a small document. With its header it is a piece of 256 bytes of the server's memory, of which there is room
+/// for about thirty in a row's first block.
+const TEXT_ROOM_BYTES: usize = 256 - size_of::<u32>();
+/// Bytes of a small document: its texts have fewer, and may be written with as many bytes more as are copied at once.
+const SMALL_BYTES_MAX: usize = TEXT_ROOM_BYTES - 16;
 
 /// The document is not stored by its shape.
 pub(super) struct Elsewhere;

@@ -9,6 +9,7 @@ mod generated;
 mod kept;
 mod making;
 mod sessions;
+mod small;
 
 use crate::databases::Database;
 use crate::documents::records;

@@ -225,9 +225,10 @@ fn look(view: &View<'_>, value: Value<'_>, target: &mut [u8], left: &mut usize) 
     let Some(less) = left.checked_sub(1) else { return Ok(()) };
     *left = less;
     let mut text = Vec::new();
-    view.text(value, &mut text)?;
-    view.document(value, target, &mut Scratch::default())?;
-    view.has(b"id", &mut text)?;
+    let scratch = &mut Scratch::default();
+    view.text(value, &mut text, scratch)?;
+    view.document(value, target, scratch)?;
+    view.has(b"id", &mut text, scratch)?;
     if view.type_of(value)? == Type::Array {
         let mut at = 0;
         while *left > 0

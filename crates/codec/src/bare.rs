@@ -84,6 +84,11 @@ impl Shape {
     }
 }
 
+/// The most bytes that zstd's payload of `len` bytes has while it is written.
+pub fn zstd_bound(len: usize) -> usize {
+    zstd_safe::compress_bound(len)
+}
+
 impl Compressor {
     /// Without any context yet.
     pub fn new() -> Self {
@@ -193,19 +198,32 @@ impl Decompressor {
         payload: &[u8],
         target: &mut [u8],
     ) -> Result<(), Error> {
-        check_raw_size(target.len())?;
         if target.len() > shape.raw_size_max(payload.len()) {
+            check_raw_size(target.len())?;
             return Err(corrupt(shape, "too short for the promised size"));
         }
-        let written = match shape {
+        let written = self.decompress_within(shape, dictionary, payload, target)?;
+        if written == target.len() { Ok(()) } else { Err(corrupt(shape, "shorter than the promised size")) }
+    }
+
+    /// As [`decompress`](Self::decompress) of a payload whose raw size nothing says: to the beginning of `target`. Returns
+    /// how many bytes it has; more than there is room for is [`Error::Corrupt`].
+    pub fn decompress_within(
+        &mut self,
+        shape: Shape,
+        dictionary: Option<&DecompressorDictionary>,
+        payload: &[u8],
+        target: &mut [u8],
+    ) -> Result<usize, Error> {
+        check_raw_size(target.len())?;
+        match shape {
             Shape::Lz4 => {
                 let history = dictionary.map_or(&[][..], DecompressorDictionary::lz4);
                 lz4::decompress(payload, uninit(target), history)
-                    .ok_or_else(|| corrupt(shape, "malformed, or longer than the promised size"))?
+                    .ok_or_else(|| corrupt(shape, "malformed, or longer than there is room for"))
             }
-            Shape::ZstdBlock | Shape::ZstdBlocks => self.zstd(shape, dictionary, payload, target)?,
-        };
-        if written == target.len() { Ok(()) } else { Err(corrupt(shape, "shorter than the promised size")) }
+            Shape::ZstdBlock | Shape::ZstdBlocks => self.zstd(shape, dictionary, payload, target),
+        }
     }
 
     /// Bytes of memory its contexts hold.

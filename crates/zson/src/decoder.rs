@@ -1,7 +1,6 @@
 //! Datums into documents.
 
 use pgshrink_codec as codec;
-use pgshrink_codec::bare::Decompressor;
 
 use crate::datum::{Form, Header, corrupt};
 use crate::dictionary::ReadingDictionary;
@@ -11,7 +10,6 @@ use crate::shapes::Scratch;
 /// Decompression contexts, made when first needed and kept. Changing the dictionary costs nothing.
 #[derive(Default, Debug)]
 pub struct Decoder {
-    decompressor: Decompressor,
     scratch: Scratch,
 }
 
@@ -58,6 +56,7 @@ impl Decoder {
         match header.form() {
             Form::Raw => target.copy_from_slice(payload),
             Form::Compressed(shape) => self
+                .scratch
                 .decompressor
                 .decompress(shape, prepared, payload, target)
                 .map_err(|source| refused(header, source))?,
@@ -75,7 +74,7 @@ impl Decoder {
     ) -> Result<(), Error> {
         let shapes = dictionary.shapes_of(header)?;
         let payload = header.payload();
-        if shapes.decode(payload, target, &mut self.scratch) {
+        if shapes.decode(dictionary.prepared(), payload, target, &mut self.scratch)? {
             return Ok(());
         }
         Err(Error::Shapes {
@@ -92,7 +91,7 @@ impl Decoder {
 
     /// Bytes of memory its contexts hold.
     pub fn memory_size(&self) -> usize {
-        self.decompressor.memory_size() + self.scratch.memory_size()
+        self.scratch.memory_size()
     }
 }
 

@@ -149,7 +149,7 @@ impl ReadingDictionary {
             return Ok(None);
         }
         let reader = self.shapes_of(header)?;
-        Ok(Some(View::new(reader, (header.payload(), None), header.raw_len(), self.id)))
+        Ok(Some(View::new((reader, self.prepared()), (header.payload(), None), header.raw_len(), self.id)))
     }
 
     /// The text of a key of a datum's document, as `->>` gives it, written to the beginning of `out`, and its length. What is

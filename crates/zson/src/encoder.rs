@@ -118,7 +118,13 @@ impl Encoder {
         let header = header_len(Some(id), jsonb.len());
         memory::reserve(out, header)?;
         out.resize(start + header, 0);
-        let written = shapes.encode(jsonb, earlier, &mut self.remembered, out);
+        let long = shapes::Long {
+            compressor: &mut self.compressor,
+            choice: dictionary.choice(),
+            dictionary: dictionary.prepared(),
+            proceed: &mut *proceed,
+        };
+        let written = shapes.encode(jsonb, earlier, &mut self.remembered, long, out);
         let written_len = out.len() - start;
         let datum_len = written_len + sums_of(written_len - header);
         let Some(written) = written.inspect_err(|_| out.truncate(start))? else {
@@ -186,7 +192,7 @@ impl Encoder {
             }
             Err(error) => {
                 out.truncate(start);
-                Err(if error == codec::Error::Interrupted { Error::Interrupted } else { error.into() })
+                Err(Error::of_codec(error))
             }
         }
     }

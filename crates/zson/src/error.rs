@@ -122,6 +122,11 @@ impl Error {
         matches!(self, Error::Memory { .. } | Error::Codec(codec::Error::Memory { .. }))
     }
 
+    /// That of a codec which may have been told to stop.
+    pub(crate) fn of_codec(error: codec::Error) -> Error {
+        if error == codec::Error::Interrupted { Error::Interrupted } else { error.into() }
+    }
+
     /// Whether stored data is damaged, as opposed to unknown, too large or wrongly used.
     pub fn is_corruption(&self) -> bool {
         matches!(

@@ -22,6 +22,8 @@ pub const HOLDOUT_BYTES_MAX: usize = 8 << 20;
 /// Bytes of a document that is stored by its shape: writing one takes as much memory again, and cannot be interrupted. A
 /// part of the format: no datum of shapes says more.
 pub const SHAPES_RAW_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a text that is written by zstd on its own where that is shorter than phrases.
+pub const LONG_TEXT_BYTES_MIN: usize = 2 << 10;
 /// Bytes of a dictionary of shapes, its dictionary for zstd included.
 pub const SHAPES_DICTIONARY_BYTES_MAX: usize = 256 << 10;
 /// Bytes of samples that shapes are learned from.

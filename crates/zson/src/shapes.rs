@@ -29,6 +29,7 @@ mod further;
 mod index;
 mod jsonb;
 mod learning;
+mod long;
 mod matching;
 mod merging;
 mod number;
@@ -52,13 +53,16 @@ pub(crate) use blocks::Blocks;
 pub(crate) use earlier::Earlier;
 pub(crate) use fallback::{Fallback, Measured};
 pub(crate) use learning::{Learned, learned};
+pub(crate) use long::Long;
 pub(crate) use schema::Schema;
 pub(crate) use writing::Remembered;
 
 use pgshrink_codec::Dictionary;
+use pgshrink_codec::prepared::DecompressorDictionary;
 
 use crate::error::Error;
 use crate::limits::SHAPES_RAW_BYTES_MAX;
+use reading::With;
 use writing::Tables;
 
 /// Reads what was written with a dictionary of shapes.
@@ -120,9 +124,19 @@ impl Reader {
         self.identity
     }
 
-    /// Writes the document of a payload to `target`, all of it. False: damage.
-    pub(crate) fn decode(&self, payload: &[u8], target: &mut [u8], scratch: &mut Scratch) -> bool {
-        reading::document(&self.schema, payload, target, scratch) == Some(target.len())
+    /// Writes the document of a payload to `target`, all of it. `zstd`: what the dictionary has for that. False: damage.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::Codec`].
+    pub(crate) fn decode(
+        &self,
+        zstd: Option<&DecompressorDictionary>,
+        payload: &[u8],
+        target: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<bool, Error> {
+        Ok(reading::document(With { schema: &self.schema, zstd }, payload, target, scratch)?
+            == Some(target.len()))
     }
 
     /// Bytes of memory.
@@ -158,12 +172,13 @@ impl Writer {
     /// Appends the payload of a document. `Ok(None)`: it cannot be written so; what was appended means nothing.
     ///
     /// # Errors
-    /// [`Error::Memory`].
+    /// [`Error::Memory`], and those of `long`.
     pub(crate) fn encode(
         &self,
         jsonb: &[u8],
         earlier: Option<Earlier<'_>>,
         remembered: &mut Remembered,
+        long: Long<'_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Written>, Error> {
         if jsonb.len() > SHAPES_RAW_BYTES_MAX {
@@ -171,7 +186,7 @@ impl Writer {
         }
         let (start, room) = (out.len(), 2 * jsonb.len() + ROOM_MIN);
         let source = writing::Source { jsonb, earlier };
-        let written = writing::write(&self.schema, &self.tables, remembered, source, room, out)?;
+        let written = writing::write(&self.schema, &self.tables, (remembered, long), source, room, out)?;
         Ok(written.map(|written| {
             let (raw, payload) = (jsonb.len(), out.len() - start);
             let is_strange = written.is_strange || self.fallback.is_strange(raw, payload);

@@ -55,7 +55,7 @@ impl Sliced {
     pub fn view<'a>(&'a self, dictionary: &'a ReadingDictionary) -> Result<View<'a>, Error> {
         let reader = dictionary.of_id(self.dictionary)?;
         let payload = (self.payload.as_slice(), Some(&self.blocks));
-        Ok(View::new(reader, payload, self.layout.raw_len(), self.dictionary))
+        Ok(View::new((reader, dictionary.prepared()), payload, self.layout.raw_len(), self.dictionary))
     }
 
     /// After [`Error::Missing`]: the range of the datum that is to be [filled in](Self::fill).

@@ -38,6 +38,7 @@ use crate::dictionary::{DictionaryId, WritingDictionary};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::memory;
+use shaped::Making;
 
 pub(crate) use split::Split;
 
@@ -235,12 +236,10 @@ impl<'w, 'd> Work<'w, 'd> {
     fn shaped(&mut self) -> Result<(), Error> {
         let base = self.base()?;
         let codec = Codec { is_shapes: true, choice: self.options.choice };
-        let split = self.split;
-        let options = self.options;
-        let zstd = base.as_ref().map_or(&[][..], Dictionary::bytes);
-        let making = shaped::Making::of(split, options, zstd, &mut || self.report(Kind::Shapes, 0))?;
+        let (split, options) = (self.split, self.options);
+        let making = Making::of(split, options, base, &mut || self.report(Kind::Shapes, 0))?;
         for size in shaped::SIZES {
-            let made = making.dictionary(size, zstd, &mut || self.report(Kind::Shapes, size))?;
+            let made = making.dictionary(size, &mut || self.report(Kind::Shapes, size))?;
             let holdout_bytes = self.measure((Kind::Shapes, size), codec, Some(&made))?;
             let size = made.bytes().len();
             memory::push(&mut self.found, Candidate { kind: Kind::Shapes, size, holdout_bytes })?;
@@ -383,11 +382,15 @@ fn datum_lens(
     let mut datum = Vec::new();
     lens(documents, report, |document, report| {
         datum.clear();
-        let mut proceed =
-            || if report().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let mut proceed = asked(report);
         encoder.encode_while(codec.choice, writing.as_ref(), document, &mut datum, &mut proceed)?;
         Ok(datum.len())
     })
+}
+
+/// What a compressor asks.
+fn asked(report: &mut dyn FnMut() -> Result<(), Error>) -> impl FnMut() -> ControlFlow<()> {
+    || if report().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
 /// What `len` says of each document; `report` is called before the first, and every so many bytes.

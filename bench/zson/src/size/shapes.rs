@@ -266,7 +266,7 @@ fn field(
     };
     let Some(key) = key else { return Ok(()) };
     let value = view.next(view.root()?, Step::Key(key))?.ok_or("a key that is not found")?;
-    view.text(value, text)?;
+    view.text(value, text, decoder.scratch())?;
     Ok(())
 }
 

@@ -74,6 +74,26 @@ fn a_payload_cut_extended_or_of_another_size_is_corrupt() {
 }
 
 #[test]
+fn a_payload_whose_size_nothing_says_is_decoded_where_there_is_room() {
+    let raw: Vec<u8> = (0..300_000u32).map(|at| (at.wrapping_mul(at) >> 7) as u8 & 15).collect();
+    for (choice, len) in choices().into_iter().flat_map(|choice| [3000, 300_000].map(|len| (choice, len))) {
+        let (raw, mut payload) = (&raw[..len], Vec::new());
+        let shape = Compressor::new().compress(choice, None, raw, &mut payload).unwrap();
+        let within = |room: usize| {
+            let mut target = vec![0x5a; room];
+            let found = Decompressor::new().decompress_within(shape, None, &payload, &mut target);
+            found.map(|found| target[..found].to_vec())
+        };
+        for room in [len, len + 1, 2 * len] {
+            assert!(within(room).unwrap() == raw, "{choice:?} {len} {room}");
+        }
+        for room in [0, 1, len / 2, len - 1] {
+            assert!(matches!(within(room), Err(Error::Corrupt { .. })), "{choice:?} {len} {room}");
+        }
+    }
+}
+
+#[test]
 fn damage_gives_an_error_or_bytes_but_nothing_else() {
     let mut random = Random::seeded("damaged payloads");
     let raw = random.rows(1500);

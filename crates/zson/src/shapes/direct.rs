@@ -212,8 +212,7 @@ impl Reader {
     #[inline(always)]
     fn spot<'p>(&self, known: &mut Known, payload: &'p [u8], key: &[u8]) -> Option<Found<'p>> {
         let mut rest = Rest::new(payload);
-        let token = rest.byte().filter(|token| *token >= BYTES)?;
-        let stored = rest.of_token(token).filter(|stored| !stored.is_any)?;
+        let (_, stored) = rest.root().filter(|(token, stored)| *token >= BYTES && !stored.is_any)?;
         let (number, behind) = stored.bytes.split_first().filter(|(number, _)| **number < 0x80)?;
         let shape = usize::from(*number).checked_sub(1)?;
         let has_further = shape >= SHAPES_MAX;

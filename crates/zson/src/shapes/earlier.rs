@@ -49,8 +49,7 @@ impl<'e> Earlier<'e> {
         let Kind::Record(record) = &schema.columns.first()?.kind else { return None };
         let Node::Object(object) = container(self.document)? else { return None };
         let mut rest = Rest::new(self.payload);
-        let token = rest.byte().filter(|token| *token >= BYTES)?;
-        let stored = rest.of_token(token).filter(|stored| !stored.is_any)?;
+        let (_, stored) = rest.root().filter(|(token, stored)| *token >= BYTES && !stored.is_any)?;
         let mut values = Rest::new(stored.bytes);
         let shape = match record.layout(values.varint()?)? {
             Layout::Keys => return None,

@@ -10,7 +10,9 @@ use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Layout, Member, NULL, Record, Schema, Shape, TRUE, What,
 };
 use super::value::Type;
-use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT};
+use super::writing::{
+    ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT, ANY_ZSTD_BLOCK, ANY_ZSTD_BLOCKS,
+};
 
 /// A step of a path.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -37,8 +39,8 @@ impl<'p> Place<'p> {
     #[inline]
     pub(super) fn of(payload: &'p [u8], blocks: Option<&'p Blocks>) -> Option<Place<'p>> {
         let mut rest = Rest { bytes: payload, blocks };
-        let token = rest.byte()?;
-        Some(Place::Value { column: Some(0), token, stored: rest.of_token(token)? })
+        let (token, stored) = rest.root()?;
+        Some(Place::Value { column: Some(0), token, stored })
     }
 
     /// Sees to it that all that is read of it is there.
@@ -74,7 +76,7 @@ impl<'p> Place<'p> {
             ABSENT => return None,
             BYTES.. if stored.is_any || matches!(column.kind, Kind::Any) => {
                 match (Rest { bytes: stored.bytes, blocks }).byte()? {
-                    ANY_CODES | ANY_TEXT => Type::Text,
+                    ANY_CODES | ANY_TEXT | ANY_ZSTD_BLOCK | ANY_ZSTD_BLOCKS => Type::Text,
                     ANY_INTEGER | ANY_NUMERIC => Type::Number,
                     ANY_ARRAY => Type::Array,
                     ANY_OBJECT => Type::Object,

@@ -20,6 +20,7 @@ use super::schema::{
 };
 use super::template::{best_base, learn};
 use crate::error::Error;
+use crate::limits::LONG_TEXT_BYTES_MIN;
 use crate::memory;
 use std::cmp::Reverse;
 
@@ -197,10 +198,10 @@ impl<'d> Learner<'d> {
         Ok(Kind::Record(record))
     }
 
-    /// Phrases are made of these.
+    /// Phrases are made of these, but not of those that zstd writes.
     fn keep(&mut self, texts: Vec<&'d [u8]>) -> Result<(), Error> {
         memory::reserve(&mut self.texts, texts.len())?;
-        self.texts.extend(texts);
+        self.texts.extend(texts.into_iter().filter(|text| text.len() < LONG_TEXT_BYTES_MIN));
         Ok(())
     }
 

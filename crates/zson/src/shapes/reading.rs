@@ -3,10 +3,14 @@
 //! Nothing of a payload is taken for granted: each number is compared with what there is, and what is written never gets
 //! longer than the document is said to be.
 
+use pgshrink_codec::bare::Decompressor;
+use pgshrink_codec::prepared::DecompressorDictionary;
+
 use super::blocks::Blocks;
 use super::finding::Place;
 use super::further::{Item, Merged};
 use super::jsonb::{Stack, Writer, container, copy};
+use super::long::Packed;
 use super::number::{Number, SCALE_MAX, integer, is_numeric};
 use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, LONG, Layout, Member, NULL, Record, Schema, Shape, TRUE, Value,
@@ -15,6 +19,7 @@ use super::schema::{
 use super::template::Template;
 use super::value::Type;
 use super::writing::{ANY_ARRAY, ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_OBJECT, ANY_TEXT, DEPTH_MAX};
+use crate::error::Error;
 use crate::memory;
 
 /// Bytes that are read one after the other.
@@ -96,6 +101,19 @@ impl<'p> Rest<'p> {
         }
     }
 
+    /// The token of a document, and what it says that there is, which may be all the rest.
+    #[inline(always)]
+    pub(super) fn root(&mut self) -> Option<(u8, Stored<'p>)> {
+        let token = self.byte()?;
+        if token == LONG
+            && let Some(head @ 0..=1) = self.bytes.first()
+        {
+            self.byte()?;
+            return Some((token, Stored { bytes: self.take(self.bytes.len())?, is_any: *head != 0 }));
+        }
+        Some((token, self.of_token(token)?))
+    }
+
     /// What a token says that there is: none for what has no bytes.
     #[inline(always)]
     pub(super) fn of_token(&mut self, token: u8) -> Option<Stored<'p>> {
@@ -118,71 +136,97 @@ pub(super) struct Stored<'p> {
     pub(super) is_any: bool,
 }
 
+/// What a payload is read with.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct With<'r> {
+    pub(super) schema: &'r Schema,
+    /// What the dictionary has for zstd.
+    pub(super) zstd: Option<&'r DecompressorDictionary>,
+}
+
 /// What reading keeps from one value to the next.
 #[derive(Default, Debug)]
 pub struct Scratch {
     open: Stack,
     text: Vec<u8>,
+    pub(crate) decompressor: Decompressor,
 }
 
 impl Scratch {
     /// Bytes of memory.
     pub(crate) fn memory_size(&self) -> usize {
-        self.text.capacity()
+        self.text.capacity() + self.decompressor.memory_size()
     }
 }
 
 /// Writes the document of a payload to the beginning of `target`. Returns its length; none: the payload is damaged, of
 /// another schema, or of a longer document.
+///
+/// # Errors
+/// [`Error::Memory`], [`Error::Codec`].
 pub(super) fn document(
-    schema: &Schema,
+    with: With<'_>,
     payload: &[u8],
     target: &mut [u8],
     scratch: &mut Scratch,
-) -> Option<usize> {
+) -> Result<Option<usize>, Error> {
     let mut rest = Rest::new(payload);
-    let token = rest.byte()?;
-    let stored = rest.of_token(token)?;
-    if !rest.bytes.is_empty() {
-        return None;
-    }
-    at(schema, Place::Value { column: Some(0), token, stored }, target, scratch)
+    let root = rest.root();
+    let Some((token, stored)) = root.filter(|_| rest.bytes.is_empty()) else { return Ok(None) };
+    at(with, Place::Value { column: Some(0), token, stored }, target, scratch)
 }
 
 /// Writes the value at a place, as a document, to the beginning of `target`. Returns its length; none: damage, or it is
 /// longer.
+///
+/// # Errors
+/// [`Error::Memory`], [`Error::Codec`].
 pub(super) fn at(
-    schema: &Schema,
+    With { schema, zstd }: With<'_>,
     place: Place<'_>,
     target: &mut [u8],
     scratch: &mut Scratch,
-) -> Option<usize> {
-    let is_container = matches!(place.type_of(schema, None)?, Type::Array | Type::Object);
-    let Scratch { open, text } = scratch;
-    let mut reading = Reading { schema, writer: Writer::new(target, open), text };
-    if !is_container {
-        reading.writer.begin_scalar().ok()?;
+) -> Result<Option<usize>, Error> {
+    let Scratch { open, text, decompressor } = scratch;
+    let mut reading =
+        Reading { schema, zstd, writer: Writer::new(target, open), text, decompressor, failed: None };
+    let written = reading.at(place);
+    match reading.failed {
+        Some(error) => Err(error),
+        None => Ok(written),
     }
-    match place {
-        Place::Value { column, token, stored } => reading.value(column, token, stored, DEPTH_MAX)?,
-        Place::Node(node) => copy(node, &mut reading.writer)?,
-        Place::Members { shape, mut tokens, mut rest } => {
-            reading.members(shape, &mut tokens, &mut rest, DEPTH_MAX)?;
-        }
-    }
-    if !is_container {
-        reading.writer.end().ok()?;
-    }
-    Some(reading.writer.len())
 }
 
 struct Reading<'r> {
     schema: &'r Schema,
+    zstd: Option<&'r DecompressorDictionary>,
     writer: Writer<'r>,
     text: &'r mut Vec<u8>,
+    decompressor: &'r mut Decompressor,
+    /// Why it ended, if that is no damage.
+    failed: Option<Error>,
 }
 
 impl Reading<'_> {
+    /// Writes the value at a place. Returns its length.
+    fn at(&mut self, place: Place<'_>) -> Option<usize> {
+        let is_container = matches!(place.type_of(self.schema, None)?, Type::Array | Type::Object);
+        if !is_container {
+            self.writer.begin_scalar().ok()?;
+        }
+        match place {
+            Place::Value { column, token, stored } => self.value(column, token, stored, DEPTH_MAX)?,
+            Place::Node(node) => copy(node, &mut self.writer)?,
+            Place::Members { shape, mut tokens, mut rest } => {
+                self.members(shape, &mut tokens, &mut rest, DEPTH_MAX)?;
+            }
+        }
+        if !is_container {
+            self.writer.end().ok()?;
+        }
+        Some(self.writer.len())
+    }
+
     /// Writes a value.
     fn value(
         &mut self,
@@ -258,8 +302,20 @@ impl Reading<'_> {
             ANY_NUMERIC if is_numeric(bytes) => self.writer.number(bytes).ok(),
             ANY_ARRAY => self.array(None, bytes, depth),
             ANY_OBJECT => self.other(None, Rest::new(bytes), depth),
-            _ => None,
+            what => self.long(Packed::of(what, bytes)?),
         }
+    }
+
+    #[cold]
+    fn long(&mut self, packed: Packed<'_>) -> Option<()> {
+        let Reading { zstd, writer, decompressor, failed, .. } = self;
+        let unpack = |target: &mut [u8]| {
+            packed.unpack(*zstd, decompressor, target).unwrap_or_else(|error| {
+                *failed = Some(error);
+                None
+            })
+        };
+        writer.text_by(unpack).ok()
     }
 
     fn array(&mut self, elements: Option<ColumnIndex>, bytes: &[u8], depth: usize) -> Option<()> {

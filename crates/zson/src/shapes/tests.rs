@@ -1,13 +1,18 @@
 //! Documents of every form, and payloads and schemas that nobody wrote.
 
+use std::ops::ControlFlow;
+
+use pgshrink_codec::Algorithm;
+use pgshrink_codec::bare::Compressor;
 use pgshrink_testkit::{Rng, Seed};
 
 use crate::error::Error;
 
 use super::finding::{Place, Step, find};
 use super::jsonb::{Node, Root, Stack, Writer, copy, root};
+use super::long::Long;
 use super::number::{Buffer, Number};
-use super::reading::{self, Scratch};
+use super::reading::{self, Scratch, With};
 use super::schema::{Column, Kind, Schema, Value, What};
 use super::writing::{Remembered, Source, Tables, Written, write};
 use super::{bytes, learning};
@@ -129,6 +134,7 @@ struct Both {
     tables: Tables,
     remembered: Remembered,
     scratch: Scratch,
+    compressor: Compressor,
     target: Vec<u8>,
 }
 
@@ -137,14 +143,21 @@ impl Both {
         schema.prepare().unwrap();
         let tables = Tables::new(&schema).unwrap();
         let (remembered, scratch) = (Remembered::default(), Scratch::default());
-        Both { schema, tables, remembered, scratch, target: Vec::new() }
+        Both { schema, tables, remembered, scratch, compressor: Compressor::new(), target: Vec::new() }
     }
 
     fn write(&mut self, document: &[u8]) -> Option<(Vec<u8>, Written)> {
-        let (mut payload, room) = (Vec::new(), 2 * document.len() + 1024);
-        let Both { schema, tables, remembered, .. } = self;
-        let written = write(schema, tables, remembered, alone(document), room, &mut payload).unwrap()?;
+        let mut payload = Vec::new();
+        let written = self.write_within(2 * document.len() + 1024, document, &mut payload)?;
         Some((payload, written))
+    }
+
+    fn write_within(&mut self, room: usize, document: &[u8], payload: &mut Vec<u8>) -> Option<Written> {
+        let Both { schema, tables, remembered, compressor, .. } = self;
+        let choice = Algorithm::Zstd.into();
+        let proceed = &mut || ControlFlow::Continue(());
+        let long = Long { compressor, choice, dictionary: None, proceed };
+        write(schema, tables, (remembered, long), alone(document), room, payload).unwrap()
     }
 
     fn payload(&mut self, document: &[u8]) -> Vec<u8> {
@@ -154,7 +167,8 @@ impl Both {
     fn read(&mut self, payload: &[u8], bytes_max: usize) -> Option<&[u8]> {
         self.target.clear();
         self.target.resize(bytes_max, 0xaa);
-        let len = reading::document(&self.schema, payload, &mut self.target, &mut self.scratch)?;
+        let with = With { schema: &self.schema, zstd: None };
+        let len = reading::document(with, payload, &mut self.target, &mut self.scratch).unwrap()?;
         Some(&self.target[..len])
     }
 }
@@ -162,7 +176,8 @@ impl Both {
 /// The value at a place.
 fn value_at(schema: &Schema, place: Place<'_>, bytes_max: usize) -> Option<Vec<u8>> {
     let mut target = vec![0xaa; bytes_max];
-    let len = reading::at(schema, place, &mut target, &mut Scratch::default())?;
+    let with = With { schema, zstd: None };
+    let len = reading::at(with, place, &mut target, &mut Scratch::default()).unwrap()?;
     target.truncate(len);
     Some(target)
 }
@@ -297,8 +312,7 @@ fn a_payload_has_no_more_bytes_than_there_is_room_for() {
         let whole = both.payload(document);
         for room in (0..whole.len()).step_by(1 + whole.len() / 100) {
             let mut payload = b"before".to_vec();
-            let Both { schema, tables, remembered, .. } = &mut both;
-            let written = write(schema, tables, remembered, alone(document), room, &mut payload).unwrap();
+            let written = both.write_within(room, document, &mut payload);
             assert!(written.is_none() && payload.len() <= 6 + room && payload.starts_with(b"before"));
         }
     }
@@ -384,8 +398,8 @@ fn an_object_with_too_many_further_keys_is_written_with_its_keys() {
     for (count, expected) in [(32, number), (33, 0)] {
         let document = with_keys(&[&known, &further[..count]].concat(), 1001);
         let payload = both.payload(&document);
-        // Behind a token, and a length of two bytes.
-        assert_eq!((payload[0], payload[3]), (255, expected), "{count}");
+        // Behind a token, and the byte that says that all is of it.
+        assert_eq!((payload[0], payload[2]), (255, expected), "{count}");
         assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()));
     }
     // What has little of the shape takes less so.
@@ -411,8 +425,8 @@ fn an_object_that_lacks_some_of_many_keys_has_the_others() {
         let present: Vec<&str> = known.iter().copied().filter(|key| !absent.contains(key)).collect();
         let document = with_keys(&present, 1001);
         let payload = both.payload(&document);
-        // Behind a token, and a length of two bytes: the only shape.
-        assert_eq!((payload[0], payload[3]), (255, 1), "{absent:?}");
+        // Behind a token, and the byte that says that all is of it: the only shape.
+        assert_eq!((payload[0], payload[2]), (255, 1), "{absent:?}");
         for both in [&mut both, &mut without] {
             assert_eq!(both.read(&payload, document.len()), Some(document.as_slice()), "{absent:?}");
         }

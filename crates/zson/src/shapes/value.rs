@@ -1,12 +1,15 @@
 //! A document that is read in place: its values, by their paths.
 
+use pgshrink_codec::prepared::DecompressorDictionary;
+
 use super::Reader;
 use super::blocks::Blocks;
 use super::direct::Known;
 use super::finding::{Damage, Elements, Place, Step, next};
 use super::jsonb::Node;
+use super::long::Packed;
 use super::number::{Buffer, Digits, Number, integer, is_numeric};
-use super::reading::{self, Scratch, decimal};
+use super::reading::{self, Scratch, With, decimal};
 use super::schema::{self, BYTES, FEW_BYTES, Few, Kind};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT};
 use crate::dictionary::DictionaryId;
@@ -17,6 +20,8 @@ use crate::memory;
 #[derive(Copy, Clone, Debug)]
 pub struct View<'a> {
     reader: &'a Reader,
+    /// What the dictionary has for zstd.
+    zstd: Option<&'a DecompressorDictionary>,
     payload: &'a [u8],
     /// Which of its bytes are there, if not all.
     blocks: Option<&'a Blocks>,
@@ -64,12 +69,12 @@ pub enum Text {
 
 impl<'a> View<'a> {
     pub(crate) fn new(
-        reader: &'a Reader,
+        (reader, zstd): (&'a Reader, Option<&'a DecompressorDictionary>),
         (payload, blocks): (&'a [u8], Option<&'a Blocks>),
         raw_len: usize,
         dictionary: DictionaryId,
     ) -> View<'a> {
-        View { reader, payload, blocks, raw_len, dictionary }
+        View { reader, zstd, payload, blocks, raw_len, dictionary }
     }
 
     /// Bytes of the document, and of any value of it as a document, at most.
@@ -114,9 +119,9 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// [`Error::Shapes`], [`Error::Memory`].
-    pub fn text(&self, value: Value<'_>, out: &mut Vec<u8>) -> Result<Text, Error> {
+    pub fn text(&self, value: Value<'_>, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<Text, Error> {
         let start = out.len();
-        let (text, len) = self.text_from(value, out, start)?;
+        let (text, len) = self.text_from(value, (out, start), scratch)?;
         out.truncate(start + len);
         Ok(text)
     }
@@ -127,19 +132,30 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`Error::Shapes`], [`Error::Memory`].
     #[inline]
-    pub fn text_into(&self, value: Value<'_>, buffer: &mut Vec<u8>) -> Result<(Text, usize), Error> {
-        self.text_from(value, buffer, 0)
+    pub fn text_into(
+        &self,
+        value: Value<'_>,
+        buffer: &mut Vec<u8>,
+        scratch: &mut Scratch,
+    ) -> Result<(Text, usize), Error> {
+        self.text_from(value, (buffer, 0), scratch)
     }
 
     /// Writes a text from `start` on. Returns its length.
     #[inline]
-    fn text_from(&self, value: Value<'_>, out: &mut Vec<u8>, start: usize) -> Result<(Text, usize), Error> {
+    fn text_from(
+        &self,
+        value: Value<'_>,
+        (out, start): (&mut Vec<u8>, usize),
+        scratch: &mut Scratch,
+    ) -> Result<(Text, usize), Error> {
         value.place.touch(self.blocks).ok_or_else(|| self.damage())?;
         Ok(match self.type_of(value)? {
             Type::Null => (Text::Null, 0),
             Type::Array | Type::Object => (Text::Container, 0),
             Type::Text => {
-                let len = self.string(value.place, out, start)?.ok_or_else(|| self.damage())?;
+                let len = self.string(value.place, (out, start), scratch)?;
+                let len = len.ok_or_else(|| self.damage())?;
                 (Text::Written, len)
             }
             Type::Bool(value) => {
@@ -166,14 +182,15 @@ impl<'a> View<'a> {
         scratch: &mut Scratch,
     ) -> Result<usize, Error> {
         value.place.touch(self.blocks).ok_or_else(|| self.damage())?;
-        reading::at(&self.reader.schema, value.place, target, scratch).ok_or_else(|| self.damage())
+        let with = With { schema: &self.reader.schema, zstd: self.zstd };
+        reading::at(with, value.place, target, scratch)?.ok_or_else(|| self.damage())
     }
 
     /// Whether an object has a key, or an array a string, of this text; a string alone counts as an array of it.
     ///
     /// # Errors
     /// [`Error::Shapes`], [`Error::Memory`].
-    pub fn has(&self, text: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
+    pub fn has(&self, text: &[u8], buffer: &mut Vec<u8>, scratch: &mut Scratch) -> Result<bool, Error> {
         let root = self.root()?;
         match self.type_of(root)? {
             Type::Object => Ok(self.next(root, Step::Key(text))?.is_some()),
@@ -181,22 +198,28 @@ impl<'a> View<'a> {
                 let elements = Elements::of(&self.reader.schema, self.blocks, root.place);
                 let mut elements = elements.map_err(|Damage| self.damage())?;
                 while let Some(place) = elements.next().map_err(|Damage| self.damage())? {
-                    if self.is_text(Value { place }, text, scratch)? {
+                    if self.is_text(Value { place }, text, buffer, scratch)? {
                         return Ok(true);
                     }
                 }
                 Ok(false)
             }
-            _ => self.is_text(root, text, scratch),
+            _ => self.is_text(root, text, buffer, scratch),
         }
     }
 
-    fn is_text(&self, value: Value<'_>, text: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
+    fn is_text(
+        &self,
+        value: Value<'_>,
+        text: &[u8],
+        buffer: &mut Vec<u8>,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Error> {
         if self.type_of(value)? != Type::Text {
             return Ok(false);
         }
-        let (found, len) = self.text_into(value, scratch)?;
-        Ok(found == Text::Written && scratch[..len] == *text)
+        let (found, len) = self.text_into(value, buffer, scratch)?;
+        Ok(found == Text::Written && buffer[..len] == *text)
     }
 
     #[cold]
@@ -209,7 +232,12 @@ impl<'a> View<'a> {
 
     /// Writes a string from `start` on. Returns its length; `Ok(None)`: damage.
     #[inline]
-    fn string(&self, place: Place<'_>, out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
+    fn string(
+        &self,
+        place: Place<'_>,
+        (out, start): (&mut Vec<u8>, usize),
+        scratch: &mut Scratch,
+    ) -> Result<Option<usize>, Error> {
         let (column, token, stored) = match place {
             Place::Value { column, token, stored } => (column, token, stored),
             Place::Node(Node::Text(text)) => return put(text, out, start).map(Some),
@@ -221,7 +249,11 @@ impl<'a> View<'a> {
                 match stored.bytes.split_first() {
                     Some((&ANY_CODES, codes)) => self.codes(codes, out, start),
                     Some((&ANY_TEXT, text)) if text.len() <= self.raw_len => put(text, out, start).map(Some),
-                    _ => Ok(None),
+                    Some((&what, bytes)) => match Packed::of(what, bytes) {
+                        Some(packed) => self.long(packed, (out, start), scratch),
+                        None => Ok(None),
+                    },
+                    None => Ok(None),
                 }
             }
             (Kind::Text, BYTES..) => self.codes(stored.bytes, out, start),
@@ -239,6 +271,18 @@ impl<'a> View<'a> {
     #[inline]
     fn codes(&self, codes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<Option<usize>, Error> {
         self.reader.schema.phrases.decode_at(codes, self.raw_len, out, start)
+    }
+
+    #[cold]
+    fn long(
+        &self,
+        packed: Packed<'_>,
+        (out, start): (&mut Vec<u8>, usize),
+        scratch: &mut Scratch,
+    ) -> Result<Option<usize>, Error> {
+        let end = start + packed.length_max().min(self.raw_len);
+        memory::at_least(out, end)?;
+        packed.unpack(self.zstd, &mut scratch.decompressor, &mut out[start..end])
     }
 
     fn number_at<'n>(&self, place: Place<'n>) -> Option<Found<'n>>

@@ -16,6 +16,7 @@ use super::earlier::{self, Earlier, Pairs};
 use super::further::{self, FURTHER_MAX, Places, is_before, is_sorted};
 use super::index::{Index, hash_of, mix};
 use super::jsonb::{Container, Node, Root, container, root};
+use super::long::Long;
 use super::matching::Matcher;
 use super::number::{Number, SCALE_MAX, is_numeric, push_integer};
 use super::schema::{
@@ -37,6 +38,8 @@ pub(super) const ANY_INTEGER: u8 = 3;
 pub(super) const ANY_NUMERIC: u8 = 4;
 pub(super) const ANY_ARRAY: u8 = 5;
 pub(super) const ANY_OBJECT: u8 = 6;
+pub(super) const ANY_ZSTD_BLOCK: u8 = 7;
+pub(super) const ANY_ZSTD_BLOCKS: u8 = 8;
 
 /// What writing needs of a schema besides the schema.
 #[derive(Debug)]
@@ -161,11 +164,11 @@ impl Remembered {
 /// longer than `room`; what was appended means nothing.
 ///
 /// # Errors
-/// [`Error::Memory`].
+/// [`Error::Memory`], and those of `long`.
 pub(super) fn write(
     schema: &Schema,
     tables: &Tables,
-    remembered: &mut Remembered,
+    (remembered, long): (&mut Remembered, Long<'_, '_>),
     source: Source<'_>,
     room: usize,
     out: &mut Vec<u8>,
@@ -175,8 +178,13 @@ pub(super) fn write(
     let most = out.len() + room;
     let mut out = Out { bytes: out, most };
     let earlier = source.earlier.and_then(|earlier| earlier.shaped(schema));
-    let mut writing = Writing { schema, tables, remembered, earlier, written: Written::default() };
-    Ok(writing.document(source.jsonb, &mut out).map(|()| writing.written))
+    let mut writing =
+        Writing { schema, tables, remembered, long, earlier, written: Written::default(), failed: None };
+    let done = writing.document(source.jsonb, &mut out);
+    match writing.failed {
+        Some(error) => Err(error),
+        None => Ok(done.map(|()| writing.written)),
+    }
 }
 
 /// A payload on its way.
@@ -238,15 +246,31 @@ impl Out<'_> {
 /// LEB128 of a `u32`.
 const VARINT_MAX: usize = 5;
 
-struct Writing<'w> {
+/// How a value is written.
+enum Found {
+    /// The token says all.
+    Token(u8),
+    /// By the bytes that were appended, which are of the column's kind or say themselves what they are.
+    Stored { is_any: bool },
+}
+
+/// The token of so many bytes, if it says how many.
+fn short(is_any: bool, length: usize) -> Option<u8> {
+    (!is_any && length < usize::from(LONG - BYTES)).then(|| BYTES + length as u8)
+}
+
+struct Writing<'w, 'p> {
     schema: &'w Schema,
     tables: &'w Tables,
     remembered: &'w mut Remembered,
+    long: Long<'w, 'p>,
     earlier: Option<earlier::Shaped<'w>>,
     written: Written,
+    /// Why it ended.
+    failed: Option<Error>,
 }
 
-impl Writing<'_> {
+impl Writing<'_, '_> {
     fn document(&mut self, jsonb: &[u8], out: &mut Out<'_>) -> Option<()> {
         let node = match root(jsonb)? {
             Root::Container(node) => node,
@@ -256,9 +280,20 @@ impl Writing<'_> {
                 node
             }
         };
-        let at = out.tokens(1, 0)?;
-        let token = self.value(Some(0), node, DEPTH_MAX, out)?;
-        *out.bytes.get_mut(at)? = token;
+        // As if it were long, which most are: the head says that there is nothing behind it.
+        let head = out.tokens(2, LONG)?;
+        let found = self.found(Some(0), node, DEPTH_MAX, out)?;
+        let length = out.bytes.len() - head - 2;
+        let (token, is_any) = match found {
+            Found::Token(token) => (Some(token), false),
+            Found::Stored { is_any } => (short(is_any, length), is_any),
+        };
+        if let Some(token) = token {
+            out.bytes.remove(head);
+            *out.bytes.get_mut(head)? = token;
+        } else {
+            *out.bytes.get_mut(head + 1)? = is_any.into();
+        }
         Some(())
     }
 
@@ -270,10 +305,31 @@ impl Writing<'_> {
         depth: usize,
         out: &mut Out<'_>,
     ) -> Option<u8> {
+        let start = out.bytes.len();
+        let is_any = match self.found(column, node, depth, out)? {
+            Found::Token(token) => return Some(token),
+            Found::Stored { is_any } => is_any,
+        };
+        let length = out.bytes.len() - start;
+        if let Some(token) = short(is_any, length) {
+            return Some(token);
+        }
+        out.insert_varint(start, length << 1 | usize::from(is_any))?;
+        Some(LONG)
+    }
+
+    /// Appends what there is of a value, if a token does not say all.
+    fn found(
+        &mut self,
+        column: Option<ColumnIndex>,
+        node: Node<'_>,
+        depth: usize,
+        out: &mut Out<'_>,
+    ) -> Option<Found> {
         let (what, bytes) = match node {
-            Node::Null => return Some(NULL),
-            Node::Bool(true) => return Some(TRUE),
-            Node::Bool(false) => return Some(FALSE),
+            Node::Null => return Some(Found::Token(NULL)),
+            Node::Bool(true) => return Some(Found::Token(TRUE)),
+            Node::Bool(false) => return Some(Found::Token(FALSE)),
             Node::Text(text) => (What::Text, text),
             Node::Number(numeric) => (What::Number, numeric),
             Node::Array(of) | Node::Object(of) => (What::Container, of.bytes()),
@@ -283,7 +339,7 @@ impl Writing<'_> {
         if let (Some(column), Some(of)) = (column, of)
             && let Some(token) = self.frequent(column, &of.values, what, bytes)
         {
-            return Some(token);
+            return Some(Found::Token(token));
         }
         let start = out.bytes.len();
         let kind = of.map_or(&Kind::Any, |of| &of.kind);
@@ -292,13 +348,7 @@ impl Writing<'_> {
             out.bytes.truncate(start);
             self.any(node, depth, out)?;
         }
-        let is_any = !is_of_kind && !matches!(kind, Kind::Any);
-        let length = out.bytes.len() - start;
-        if !is_any && length < usize::from(LONG - BYTES) {
-            return Some(BYTES + length as u8);
-        }
-        out.insert_varint(start, length << 1 | usize::from(is_any))?;
-        Some(LONG)
+        Some(Found::Stored { is_any: !is_of_kind && !matches!(kind, Kind::Any) })
     }
 
     /// The token of a value that is one of the column's frequent ones.
@@ -326,6 +376,7 @@ impl Writing<'_> {
         out: &mut Out<'_>,
     ) -> Option<bool> {
         Some(match (kind, node) {
+            (Kind::Text, Node::Text(text)) if self.long.is_for(text) => false,
             (Kind::Text, Node::Text(text)) => self.codes(text, out)? <= text.len() + 1,
             (Kind::Form(template), Node::Text(text)) => {
                 // Its runs are no longer than they were, and an integer comes behind them.
@@ -367,14 +418,8 @@ impl Writing<'_> {
     fn any(&mut self, node: Node<'_>, depth: usize, out: &mut Out<'_>) -> Option<()> {
         let start = out.bytes.len();
         match node {
-            Node::Text(text) => {
-                out.push(ANY_CODES)?;
-                if self.codes(text, out)? > text.len() {
-                    out.bytes.truncate(start);
-                    out.push(ANY_TEXT)?;
-                    out.append(text)?;
-                }
-            }
+            Node::Text(text) if self.long.is_for(text) => self.long_text(text, out)?,
+            Node::Text(text) => self.any_text(text, out)?,
             Node::Number(numeric) => {
                 out.push(ANY_INTEGER)?;
                 if !decimal(numeric, out)? {
@@ -394,6 +439,43 @@ impl Writing<'_> {
                 self.other(None, object, depth, out)?;
             }
             Node::Null | Node::Bool(_) => return None,
+        }
+        Some(())
+    }
+
+    /// A text in codes, or as it is if that is shorter.
+    fn any_text(&self, text: &[u8], out: &mut Out<'_>) -> Option<()> {
+        let start = out.bytes.len();
+        out.push(ANY_CODES)?;
+        if self.codes(text, out)? > text.len() {
+            out.bytes.truncate(start);
+            out.push(ANY_TEXT)?;
+            out.append(text)?;
+        }
+        Some(())
+    }
+
+    /// The same, or by zstd if that is shorter.
+    fn long_text(&mut self, text: &[u8], out: &mut Out<'_>) -> Option<()> {
+        let start = out.bytes.len();
+        out.push(0)?;
+        out.has_room(Long::room_for(text))?;
+        match self.long.append(text, out.bytes) {
+            Ok(what) => *out.bytes.get_mut(start)? = what,
+            Err(error) => {
+                self.failed = Some(error);
+                return None;
+            }
+        }
+        let end = out.bytes.len();
+        if 2 * (end - start) <= text.len() {
+            return Some(());
+        }
+        self.any_text(text, out)?;
+        if out.bytes.len() - end < end - start {
+            out.bytes.drain(start..end);
+        } else {
+            out.bytes.truncate(end);
         }
         Some(())
     }

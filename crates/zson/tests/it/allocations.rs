@@ -7,7 +7,7 @@ use pgshrink_zson::shapes::{Scratch, Step};
 use pgshrink_zson::{Codec, Decoder, Encoder, Memo};
 
 use crate::fixtures::{choice, object, reading, shaped_short, trained, writing};
-use crate::records::{article, measurement, order};
+use crate::records::{article, measurement, order, paragraphs};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -48,6 +48,7 @@ fn documents_of_shapes_and_their_values_allocate_nothing_per_row() {
     // Some for which zstd is tried, and some that it takes.
     documents.extend((0..50).map(|_| order(&mut rng).document()));
     documents.extend((0..20).map(|_| article(&mut rng, 3000).document()));
+    documents.extend((0..20).map(|_| paragraphs(&mut rng, 60).document()));
     let (with, back) = (writing(1, shaped_short(), Codec::shapes()), reading(1, shaped_short()));
     let (mut encoder, mut decoder, mut scratch) = (Encoder::new(), Decoder::new(), Scratch::default());
     let (mut datum, mut text) = (Vec::with_capacity(256 << 10), Vec::with_capacity(64 << 10));
@@ -66,10 +67,10 @@ fn documents_of_shapes_and_their_values_allocate_nothing_per_row() {
             };
             methods[1] += 1;
             let root = view.root().unwrap();
-            for key in ["sensor", "at", "celsius", "history", "hash", "customer", "items"] {
+            for key in ["sensor", "at", "celsius", "history", "hash", "customer", "items", "title", "body"] {
                 let Some(value) = view.next(root, Step::Key(key.as_bytes())).unwrap() else { continue };
                 text.clear();
-                view.text(value, &mut text).unwrap();
+                view.text(value, &mut text, &mut scratch).unwrap();
                 view.document(value, &mut target, &mut scratch).unwrap();
             }
         }

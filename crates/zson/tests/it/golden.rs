@@ -15,7 +15,7 @@ use crate::fixtures::{choice, encode, id, object, raw_content, reading, trained,
 use crate::{golden_shapes, independent};
 
 /// Datum and document.
-const GOLDEN: [(&str, &str); 19] = [
+const GOLDEN: [(&str, &str); 21] = [
     ("raw.datum", "document.jsonb"),
     ("zstd-alone.datum", "document.jsonb"),
     ("zstd-trained.datum", "document.jsonb"),
@@ -35,10 +35,12 @@ const GOLDEN: [(&str, &str); 19] = [
     ("shapes-blocks.datum", "shapes-blocks.jsonb"),
     ("shapes-further.datum", "shapes-further.jsonb"),
     ("shapes-further-inside.datum", "shapes-further-inside.jsonb"),
+    ("shapes-long.datum", "shapes-long.jsonb"),
+    ("shapes-long-blocks.datum", "shapes-long-blocks.jsonb"),
 ];
 
 /// Datum and what its error begins with.
-const ERRORS: [(&str, &str); 39] = [
+const ERRORS: [(&str, &str); 42] = [
     ("empty.datum", "corrupt zson datum: length in bytes, at least, should be 1, is 0"),
     // Written when there was no version 2; its form is none of that version.
     ("version-2.datum", "corrupt zson datum: form of version 2 should be 4, is 0"),
@@ -96,6 +98,9 @@ const ERRORS: [(&str, &str); 39] = [
     ),
     ("shapes-numeric-length.datum", "corrupt zson datum: payload of 9 bytes for 14 (dictionary 70000)"),
     ("shapes-further-behind.datum", "corrupt zson datum: payload of 14 bytes for 4 (dictionary 70000)"),
+    ("shapes-long-damaged.datum", "corrupt zson datum: payload of 7 bytes for 3008 (dictionary 70000)"),
+    ("shapes-long-behind.datum", "corrupt zson datum: payload of 8 bytes for 3008 (dictionary 70000)"),
+    ("shapes-long-room.datum", "corrupt zson datum: payload of 7 bytes for 2999 (dictionary 70000)"),
     ("shapes-unknown-column.dictionary", "zson dictionary of shapes: its schema is malformed"),
 ];
 

@@ -11,7 +11,7 @@ use crate::fixtures::{current, learned, writing};
 use crate::golden::{File, existing};
 use crate::independent::{document, sealed};
 use crate::jsonb::{Tree, nested, number, object, text};
-use crate::records::{article, measurement, order};
+use crate::records::{article, measurement, order, paragraphs};
 
 /// What datums call the trained one and the one by hand.
 pub const TRAINED_ID: u32 = 9;
@@ -159,7 +159,8 @@ pub fn golden() -> Vec<File> {
     let mut rng = Seed(79).rng();
     let record = order(&mut rng);
     let blocks = Tree::Array((0..25).map(|_| order(&mut rng)).collect());
-    let article = article(&mut rng, 900);
+    let long = article(&mut rng, 900);
+    let paragraphs = paragraphs(&mut rng, 12);
     let measurement = measurement(&mut rng);
     let mut files = vec![
         ("shapes.dictionary", trained.bytes().to_vec()),
@@ -168,8 +169,10 @@ pub fn golden() -> Vec<File> {
         ("shapes-record.jsonb", record.document()),
         ("shapes-array.datum", encoded(TRAINED_ID, &trained, &measurement, Method::Shapes)),
         ("shapes-array.jsonb", measurement.document()),
-        ("shapes-zstd.datum", encoded(TRAINED_ID, &trained, &article, Method::Zstd)),
-        ("shapes-zstd.jsonb", article.document()),
+        ("shapes-zstd.datum", encoded(TRAINED_ID, &trained, &paragraphs, Method::Zstd)),
+        ("shapes-zstd.jsonb", paragraphs.document()),
+        ("shapes-long.datum", encoded(TRAINED_ID, &trained, &long, Method::Shapes)),
+        ("shapes-long.jsonb", long.document()),
     ];
     for (datum, jsonb, tree) in [
         ("shapes-everything.datum", "shapes-everything.jsonb", everything()),
@@ -178,6 +181,11 @@ pub fn golden() -> Vec<File> {
         ("shapes-scalar.datum", "shapes-scalar.jsonb", text("phrase 001 phrase 150 ")),
         ("shapes-blocks.datum", "shapes-blocks.jsonb", blocks),
         ("shapes-further.datum", "shapes-further.jsonb", further()),
+        (
+            "shapes-long-blocks.datum",
+            "shapes-long-blocks.jsonb",
+            Tree::Array(vec![text("x".repeat(5000)), Tree::Null]),
+        ),
     ] {
         let encoded = encoded(BY_HAND_ID, &by_hand, &tree, Method::Shapes);
         assert!(document(&by_hand, &encoded).unwrap() == tree.document());
@@ -230,6 +238,11 @@ pub fn errors() -> Vec<File> {
         ("shapes-further-unknown-shape.datum", crafted(4, &with_further(122, &[0, 0]))),
         ("shapes-further-behind.datum", crafted(4, &with_further(121, &[0, 125]))),
         ("shapes-behind.datum", crafted(8, &[125, 125])),
+        ("shapes-long-damaged.datum", crafted(3008, &[255, 1, 7, 1, 2, 3, 4])),
+        // A block of 3,000 times the same byte, and something behind it.
+        ("shapes-long-behind.datum", crafted(3008, &[255, 1, 8, 0xc3, 0x5d, 0, b'x', 0])),
+        // The same where there is room for less.
+        ("shapes-long-room.datum", crafted(2999, &[255, 1, 8, 0xc3, 0x5d, 0, b'x'])),
         // A numeric that is longer by its own header than it is.
         ("shapes-numeric-length.datum", crafted(14, &[255, 15, 4, 0x28, 0, 0, 0x93, 0, 0x80])),
         ("shapes-unknown-column.dictionary", with_column_of_elements(&by_hand, 11)),

@@ -1,6 +1,8 @@
 //! A reader of datums of version 2 that was written from `formats/zson.md` alone, to prove the page: it shares no code with
 //! the crate's reader. It makes a tree of a datum, and [`crate::jsonb`] makes a document of that.
 
+use std::cell::Cell;
+
 use pgshrink_codec::Dictionary;
 use pgshrink_testkit::seed::Seed;
 use pgshrink_zson::Codec;
@@ -9,7 +11,7 @@ use twox_hash::XxHash3_64;
 
 use crate::fixtures::{current, encode, shaped, shaped_always, writing};
 use crate::jsonb::{CONTAINER, NUMERIC, Tree};
-use crate::records::{any_object, anything, article, measurement, order};
+use crate::records::{any_object, anything, article, letter, measurement, order};
 
 /// Bytes that are read one after the other; none is what the page calls corrupt or refused.
 struct Bytes<'b>(&'b [u8]);
@@ -64,6 +66,10 @@ pub struct Schema {
     keys: Vec<Vec<u8>>,
     phrases: Vec<Vec<u8>>,
     columns: Vec<Column>,
+    /// For zstd.
+    plain: Vec<u8>,
+    /// zstd has refused a text: what it notices of damage depends on how much room there is.
+    pub has_refused: Cell<bool>,
 }
 
 struct Column {
@@ -106,14 +112,14 @@ pub fn schema(dictionary: &[u8]) -> Option<Schema> {
     let mut bytes = Bytes(dictionary);
     (bytes.take(8)? == b"\xffzshape1").then_some(())?;
     bytes.take(59).filter(|rule| rule[0] >= 100)?;
-    let mut bytes = Bytes(bytes.bytes()?);
+    let (mut bytes, plain) = (Bytes(bytes.bytes()?), bytes.0.to_vec());
     let keys = bytes.list(16_384, |bytes| bytes.bytes().map(<[u8]>::to_vec))?;
     let phrase = |bytes: &mut Bytes<'_>| {
         bytes.bytes().filter(|phrase| (1..=250).contains(&phrase.len())).map(<[u8]>::to_vec)
     };
     let phrases = bytes.list(28_560, phrase)?;
     let columns = bytes.list(4096, column)?;
-    bytes.0.is_empty().then_some(Schema { keys, phrases, columns })
+    bytes.0.is_empty().then_some(Schema { keys, phrases, columns, plain, has_refused: Cell::new(false) })
 }
 
 fn column(bytes: &mut Bytes<'_>) -> Option<Column> {
@@ -223,7 +229,14 @@ impl Schema {
     pub fn tree(&self, payload: &[u8]) -> Option<Tree> {
         let mut bytes = Bytes(payload);
         let token = bytes.byte()?;
-        let tree = self.value(Some(0), token, &mut bytes, 64)?;
+        let tree = match (token, bytes.0) {
+            (255, [head @ 0..=1, stored @ ..]) => {
+                bytes.0 = &[];
+                let kind = if *head == 1 { &Kind::Any } else { &self.columns.first()?.kind };
+                self.of_kind(kind, stored, 64)?
+            }
+            _ => self.value(Some(0), token, &mut bytes, 64)?,
+        };
         bytes.0.is_empty().then_some(tree)
     }
 
@@ -264,6 +277,7 @@ impl Schema {
                 4 => numeric(rest.take(rest.0.len())?)?,
                 5 => self.array(None, &mut rest, depth)?,
                 6 => self.other(&[], &mut rest, depth)?,
+                what @ 7..=8 => Tree::Text(self.by_zstd(what, rest.take(rest.0.len())?)?),
                 _ => return None,
             },
             Kind::Text => Tree::Text(self.codes(rest.take(stored.len())?)?),
@@ -284,6 +298,20 @@ impl Schema {
             },
         };
         rest.0.is_empty().then_some(tree)
+    }
+
+    /// One block without its header, or blocks: a frame without what comes before them.
+    fn by_zstd(&self, what: u8, payload: &[u8]) -> Option<Vec<u8>> {
+        let head = (payload.len() << 3 | 5).to_le_bytes();
+        let head = if what == 7 { &head[..3] } else { &[] };
+        let frame = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x88][..], head, payload].concat();
+        let mut text = Vec::with_capacity(if what == 7 { 128 << 10 } else { 16 << 20 });
+        let is_whole = zstd_safe::find_frame_compressed_size(&frame) == Ok(frame.len());
+        let mut context = zstd_safe::DCtx::create();
+        let done = context.decompress_using_dict(&mut text, &frame, &self.plain);
+        let is_right = is_whole && done.is_ok();
+        self.has_refused.set(self.has_refused.get() || !is_right);
+        is_right.then_some(text)
     }
 
     fn codes(&self, codes: &[u8]) -> Option<Vec<u8>> {
@@ -436,12 +464,13 @@ fn the_page_is_enough_to_read_datums() {
     for (number, dictionary) in [(7, shaped()), (70_000, shaped_always())] {
         let with = writing(number, dictionary, Codec::shapes());
         for turn in 0..2000 {
-            let tree = match turn % 7 {
+            let tree = match turn % 8 {
                 0 | 1 => order(&mut rng),
                 2 => measurement(&mut rng),
                 3 => anything(&mut rng, 3),
                 4 => any_object(&mut rng, 3),
                 5 => Tree::Array((0..rng.below(90)).map(|_| order(&mut rng)).collect()),
+                6 => letter(&mut rng),
                 _ => article(&mut rng, 900),
             };
             let written = tree.document();

@@ -78,9 +78,39 @@ pub fn measurement(rng: &mut Rng) -> Tree {
     ])
 }
 
-/// A text of so many words, with a title: zstd makes less of it than shapes that were learned from records.
+/// A text of so many words, with a title.
 pub fn article(rng: &mut Rng, words: usize) -> Tree {
     object([("title", text(prose(rng, 6))), ("body", text(prose(rng, words)))])
+}
+
+/// An order with long texts, in the place of values of other kinds as well.
+pub fn letter(rng: &mut Rng) -> Tree {
+    let Tree::Object(mut pairs) = order(rng) else { unreachable!() };
+    pairs.push((b"body".to_vec(), long_text(rng)));
+    for key in [&b"note"[..], b"reference", b"items", b"status"] {
+        if rng.chance(30) {
+            pairs.retain(|(known, _)| known != key);
+            pairs.push((key.to_vec(), long_text(rng)));
+        }
+    }
+    object(pairs)
+}
+
+/// One that zstd makes shorter, mostly.
+fn long_text(rng: &mut Rng) -> Tree {
+    let words = rng.between(250, 1500);
+    match rng.below(8) {
+        0 => text(rng.bytes(2 * words)),
+        1 => text("x".repeat(10 * words)),
+        2 => text(prose(rng, 50).repeat(1 + words / 50)),
+        _ => text(prose(rng, words)),
+    }
+}
+
+/// Texts of which none is long: zstd makes less of all together than shapes that were learned from records.
+pub fn paragraphs(rng: &mut Rng, count: usize) -> Tree {
+    let paragraphs = (0..count).map(|_| text(prose(rng, 60))).collect();
+    object([("title", text(prose(rng, 6))), ("body", Tree::Array(paragraphs))])
 }
 
 /// Anything.

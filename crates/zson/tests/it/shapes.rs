@@ -1,5 +1,7 @@
 //! Documents by their shapes: whatever is written comes back, and what does not pay is written in another way.
 
+use std::ops::ControlFlow;
+
 use pgshrink_codec::Dictionary;
 use pgshrink_testkit::seed::{Rng, Seed};
 use pgshrink_zson::datum::{Method, OVERHEAD_BYTES_MAX};
@@ -12,7 +14,7 @@ use crate::fixtures::{
     shaped_always, shaped_short, trained, writing,
 };
 use crate::jsonb::{Tree, nested, number, object, text};
-use crate::records::{any_object, anything, article, measurement, order};
+use crate::records::{any_object, anything, article, letter, measurement, order, paragraphs};
 
 /// Writes with a dictionary of shapes, and reads.
 struct Both {
@@ -87,8 +89,13 @@ fn documents_of_every_other_kind_come_back() {
     let mut methods = std::collections::HashMap::<Method, usize>::new();
     for turn in 0..6000 {
         let both = &mut all[turn % 3];
-        let tree = match rng.below(5) {
+        let tree = match rng.below(7) {
             0 => anything(&mut rng, 4),
+            5 => letter(&mut rng),
+            6 => {
+                let count = rng.below(40);
+                paragraphs(&mut rng, count)
+            }
             1 => measurement(&mut rng),
             2 => {
                 let words = rng.below(3000);
@@ -319,8 +326,8 @@ fn documents_for_which_zstd_is_shorter_are_stored_by_it_one_by_one() {
     let mut rng = Seed::from_env_or_time().rng();
     let mut both = Both::new(1, shaped_short());
     for _ in 0..60 {
-        let words = rng.between(1500, 4000);
-        assert_eq!(both.method(&article(&mut rng, words).document()), Method::Zstd);
+        let count = rng.between(30, 80);
+        assert_eq!(both.method(&paragraphs(&mut rng, count).document()), Method::Zstd);
         assert!(both.encoder.was_strange());
         let record = measurement(&mut rng).document();
         assert_eq!(both.method(&record), Method::Shapes);
@@ -384,7 +391,7 @@ fn what_an_encoder_says_of_a_document_is_not_of_the_one_before() {
 #[test]
 fn a_datum_that_zstd_wrote_is_decoded_with_the_same_dictionary() {
     let mut rng = Seed(12).rng();
-    let document = article(&mut rng, 3000).document();
+    let document = paragraphs(&mut rng, 60).document();
     let datum = encode(choice("zstd:3"), Some(&writing(5, shaped_short(), Codec::shapes())), &document);
     let header = current(&datum).unwrap();
     assert_eq!((header.method(), header.dictionary().unwrap().get()), (Method::Zstd, 5));
@@ -506,4 +513,54 @@ fn interrupted_while_zstd_is_tried_it_appends_nothing() {
     assert_eq!((stopped, &datum[..]), (Err(Error::Interrupted), &b"earlier"[..]));
     encoder.encode(with.choice(), Some(&with), &document, &mut datum).unwrap();
     assert_eq!(decode(&datum[7..], Some(&reading(1, shaped()))).unwrap(), document);
+}
+
+#[test]
+fn values_beside_long_texts_are_stored_by_their_shape() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let samples: Vec<Vec<u8>> = (0..400).map(|_| letter(&mut rng).document()).collect();
+    let report = learned(&samples, Shapes::IfBest);
+    assert!(report.codec.is_shapes, "{:?}", report.candidates);
+    let mut both = Both::new(1, &report.winner.unwrap());
+    let shapes = samples.iter().filter(|document| both.method(document) == Method::Shapes).count();
+    assert!(shapes > 380, "{shapes} of 400");
+}
+
+#[test]
+fn a_long_text_is_as_short_as_by_zstd_alone() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let mut both = Both::new(1, shaped_always());
+    let prepared = writing(1, shaped_always(), choice("zstd:3"));
+    for words in [400, 3000, 20_000, 60_000] {
+        let document = article(&mut rng, words).document();
+        let (shapes, zstd) =
+            (both.datum(&document).len(), encode(choice("zstd:3"), Some(&prepared), &document).len());
+        assert!(shapes <= zstd + zstd / 200 + 80, "{shapes} bytes by shapes, {zstd} by zstd");
+        // What neither makes shorter costs nothing more.
+        let noise = object([("body", text(rng.bytes(words)))]).document();
+        assert!(both.datum(&noise).len() <= noise.len() + OVERHEAD_BYTES_MAX);
+    }
+}
+
+#[test]
+fn a_long_text_can_be_interrupted_and_leaves_nothing() {
+    let mut rng = Seed(17).rng();
+    let document = article(&mut rng, 400_000).document();
+    let with = writing(1, shaped_always(), Codec::shapes());
+    let (mut encoder, mut datum) = (Encoder::new(), b"earlier".to_vec());
+    for after in [0, 1] {
+        let mut left = after;
+        let mut proceed = || match left {
+            0 => ControlFlow::Break(()),
+            _ => {
+                left -= 1;
+                ControlFlow::Continue(())
+            }
+        };
+        let done = encoder.encode_while(with.choice(), Some(&with), &document, &mut datum, &mut proceed);
+        assert_eq!((done, &datum[..]), (Err(Error::Interrupted), &b"earlier"[..]));
+    }
+    encoder.encode(with.choice(), Some(&with), &document, &mut datum).unwrap();
+    assert_eq!(current(&datum[7..]).unwrap().method(), Method::Shapes);
+    assert!(decode(&datum[7..], Some(&reading(1, shaped_always()))).unwrap() == document);
 }

@@ -11,7 +11,7 @@ use crate::fixtures::{current, decode, encode, id, reading, shaped, shaped_alway
 use crate::golden_shapes::{by_hand, everything, strange, varint};
 use crate::independent::{schema, sealed};
 use crate::jsonb::{Tree, nested, number, object, text};
-use crate::records::{any_object, anything, measurement, order};
+use crate::records::{any_object, anything, article, letter, measurement, order};
 
 fn datum_of(dictionary: &Dictionary, tree: &Tree) -> Vec<u8> {
     let with = writing(4, dictionary, Codec::shapes());
@@ -36,8 +36,13 @@ fn is_refused(damaged: &[u8], back: &ReadingDictionary) -> bool {
 #[test]
 fn a_flipped_bit_is_an_error() {
     let mut rng = Seed::from_env_or_time().rng();
-    let trees =
-        [order(&mut rng), measurement(&mut rng), any_object(&mut rng, 2), text("a scalar that is not short")];
+    let trees = [
+        order(&mut rng),
+        measurement(&mut rng),
+        any_object(&mut rng, 2),
+        article(&mut rng, 350),
+        text("a scalar that is not short"),
+    ];
     for tree in trees {
         let datum = datum_of(shaped_always(), &tree);
         let back = reading(4, shaped_always());
@@ -168,10 +173,10 @@ fn look(view: &View<'_>, value: Value<'_>, target: &mut [u8], left: &mut usize) 
     let Some(less) = left.checked_sub(1) else { return Ok(()) };
     *left = less;
     let mut text = Vec::new();
-    let read = view.text(value, &mut text);
+    let read = view.text(value, &mut text, &mut Scratch::default());
     assert!(read.is_err() || text.len() <= view.raw_len().max(4096), "{} bytes of text", text.len());
     let _ = view.document(value, target, &mut Scratch::default());
-    let _ = view.has(b"id", &mut text);
+    let _ = view.has(b"id", &mut text, &mut Scratch::default());
     if view.type_of(value)? == Type::Array {
         let mut at = 0;
         while let Some(element) = view.next(value, Step::Index(at))? {
@@ -193,7 +198,7 @@ fn look(view: &View<'_>, value: Value<'_>, target: &mut [u8], left: &mut usize) 
 }
 
 fn mutated(rng: &mut Rng, bytes: &[u8], times: usize) -> Vec<u8> {
-    const BYTES: [u8; 12] = [0, 1, 2, 4, 5, 6, 124, 125, 127, 128, 129, 255];
+    const BYTES: [u8; 14] = [0, 1, 2, 4, 5, 6, 7, 8, 124, 125, 127, 128, 129, 255];
     let mut bytes = bytes.to_vec();
     for _ in 0..times {
         let at = rng.below(bytes.len());
@@ -220,9 +225,10 @@ fn payloads_that_nobody_wrote_are_what_the_page_says_or_an_error() {
         let back = reading(4, dictionary);
         let by_page = schema(dictionary.bytes()).unwrap();
         for _ in 0..12_000 {
-            let tree = match rng.below(5) {
+            let tree = match rng.below(6) {
                 0 => everything(),
                 1 => strange(),
+                5 => letter(&mut rng),
                 2 => anything(&mut rng, 2),
                 3 => measurement(&mut rng),
                 _ => order(&mut rng),
@@ -243,10 +249,12 @@ fn payloads_that_nobody_wrote_are_what_the_page_says_or_an_error() {
             let crafted = sealed(dictionary, 4, size, &payload);
             let found = decode(&crafted, Some(&back));
             counts[usize::from(found.is_ok())] += 1;
-            assert!(found.as_ref().ok() == expected.as_ref(), "{payload:02x?}");
+            let is_unsure = by_page.has_refused.take() && expected.is_none();
+            assert!(is_unsure || found.as_ref().ok() == expected.as_ref(), "{payload:02x?}");
             // The same for one byte less or more.
             for size in [size - 1, size + 1].into_iter().filter(|size| *size > 0) {
-                assert!(decode(&sealed(dictionary, 4, size, &payload), Some(&back)).is_err());
+                let other = decode(&sealed(dictionary, 4, size, &payload), Some(&back));
+                assert!(is_unsure || other.is_err());
             }
             let header = current(&crafted).unwrap();
             let view = back.view(&header).unwrap().unwrap();
@@ -372,7 +380,7 @@ fn is_found_in_each_way(datum: &[u8], back: &ReadingDictionary) {
     for key in [&b"id"[..], b"at", b"z", b"name", b"where", b"none"] {
         let text = |value: Option<Value<'_>>| {
             let mut text = Vec::new();
-            value.map(|value| (view.text(value, &mut text).unwrap(), text))
+            value.map(|value| (view.text(value, &mut text, &mut Scratch::default()).unwrap(), text))
         };
         let found = text(view.next(view.root().unwrap(), Step::Key(key)).unwrap());
         assert_eq!(text(view.key(&mut known, key).unwrap()), found, "{key:?}");

@@ -88,7 +88,7 @@ fn at_path(view: &View<'_>, path: &[Step<'_>], whole: bool) -> Result<Found, Err
     // Nothing else may have been read before.
     let kind = view.type_of(value)?;
     let (mut text, mut document) = (Vec::new(), Vec::new());
-    let written = view.text(value, &mut text)?;
+    let written = view.text(value, &mut text, &mut Scratch::default())?;
     if whole {
         document.resize(view.raw_len(), 0x5a);
         let length = view.document(value, &mut document, &mut Scratch::default())?;
@@ -156,7 +156,7 @@ fn values_of_slices_are_those_of_the_whole() {
             compare(&tree, &datum, &back, &path, whole);
         }
         for text in [&b"note"[..], b"id", b"key 17", b"no such key"] {
-            let has = |view: &View<'_>| view.has(text, &mut Vec::new());
+            let has = |view: &View<'_>| view.has(text, &mut Vec::new(), &mut Scratch::default());
             assert_eq!(found(&datum, &back, has).unwrap().0, tree.has(text));
         }
     }

@@ -11,7 +11,7 @@ use pgshrink_zson::{Codec, ReadingDictionary, WritingDictionary};
 use crate::fixtures::{current, encode, learned, reading, shaped_always, shaped_short, writing};
 use crate::golden_shapes::{by_hand, everything, further};
 use crate::jsonb::{Tree, number, numeric, object, text};
-use crate::records::{any_object, anything, measurement, order};
+use crate::records::{any_object, anything, letter, measurement, order};
 
 fn both() -> (WritingDictionary, ReadingDictionary) {
     (writing(1, shaped_always(), Codec::shapes()), reading(1, shaped_always()))
@@ -30,7 +30,7 @@ fn viewed(with: &(WritingDictionary, ReadingDictionary), tree: &Tree, look: impl
 fn compare(view: &View<'_>, value: Value<'_>, tree: &Tree, scratch: &mut Scratch) {
     assert_eq!(view.type_of(value).unwrap(), tree.kind());
     let mut out = b"earlier".to_vec();
-    let written = view.text(value, &mut out).unwrap();
+    let written = view.text(value, &mut out, scratch).unwrap();
     assert_eq!(&out[..7], b"earlier");
     match (tree, &out[7..]) {
         (Tree::Null, found) => assert_eq!((written, found), (Text::Null, &b""[..])),
@@ -119,7 +119,9 @@ fn direct(with: &(WritingDictionary, ReadingDictionary), tree: &Tree, known: &mu
         let mut out = vec![b'x'; view.raw_len() + 64];
         if let Some((text, length)) = with.1.text_of_key(known, &header, key, &mut out) {
             let mut expected = Vec::new();
-            let told = found.map_or(Text::Null, |value| view.text(value, &mut expected).unwrap());
+            let told = found.map_or(Text::Null, |value| {
+                view.text(value, &mut expected, &mut Scratch::default()).unwrap()
+            });
             assert_eq!((text, &out[..length]), (told, &expected[..]), "{key:?} of {tree:?}");
             count += 1;
             // With less room: the same, or nothing if there is too little.
@@ -147,9 +149,13 @@ fn has(view: &View<'_>, tree: &Tree) {
     if let Tree::Text(text) = tree {
         texts.push(text.clone());
     }
-    let mut scratch = b"earlier".to_vec();
+    let (mut buffer, mut scratch) = (b"earlier".to_vec(), Scratch::default());
     for text in texts {
-        assert_eq!(view.has(&text, &mut scratch).unwrap(), tree.has(&text), "{text:?} in {tree:?}");
+        assert_eq!(
+            view.has(&text, &mut buffer, &mut scratch).unwrap(),
+            tree.has(&text),
+            "{text:?} in {tree:?}"
+        );
     }
 }
 
@@ -160,7 +166,8 @@ fn every_value_is_the_models() {
     let mut scratch = Scratch::default();
     let mut seen = 0;
     for turn in 0..900 {
-        let tree = match turn % 5 {
+        let tree = match turn % 6 {
+            5 => letter(&mut rng),
             0 => measurement(&mut rng),
             1 => any_object(&mut rng, 3),
             2 => anything(&mut rng, 3),
@@ -184,9 +191,10 @@ fn keys_that_are_known_are_those_of_their_dictionary() {
     let mut known = Known::default();
     let mut count = 0;
     for turn in 0..900 {
-        let tree = match turn % 3 {
+        let tree = match turn % 4 {
             0 => measurement(&mut rng),
             1 => any_object(&mut rng, 3),
+            2 => letter(&mut rng),
             _ => order(&mut rng),
         };
         count += both.iter().map(|with| direct(with, &tree, &mut known)).sum::<usize>();
@@ -311,8 +319,8 @@ fn a_text_is_looked_for_in_one_pass_of_a_long_array() {
     let mut begin = None;
     let is_seen = viewed(&both(), &Tree::Array(elements), |view| {
         begin = Some(std::time::Instant::now());
-        assert!(view.has(b"the last", &mut Vec::new()).unwrap());
-        assert!(!view.has(b"another", &mut Vec::new()).unwrap());
+        assert!(view.has(b"the last", &mut Vec::new(), &mut Scratch::default()).unwrap());
+        assert!(!view.has(b"another", &mut Vec::new(), &mut Scratch::default()).unwrap());
     });
     // Milliseconds; minutes if each element is looked for from the beginning.
     assert!(is_seen && begin.unwrap().elapsed().as_secs() < 10);

@@ -13,7 +13,7 @@ use crate::fixtures::{
 };
 use crate::golden_shapes::{by_hand, everything};
 use crate::jsonb::{Tree, nested, number, object, text};
-use crate::records::{any_object, anything, measurement, order};
+use crate::records::{any_object, anything, letter, measurement, order};
 
 /// The datum of a document after another one.
 fn encode_after(with: &WritingDictionary, document: &[u8], datum: &[u8], earlier: &[u8]) -> Vec<u8> {
@@ -54,8 +54,9 @@ fn an_update_is_the_document_that_was_given() {
     for dictionary in [shaped(), shaped_always(), shaped_short()] {
         let (with, reading) = (writing(7, dictionary, Codec::shapes()), reading(7, dictionary));
         for _ in 0..300 {
-            let mut tree = match rng.below(4) {
+            let mut tree = match rng.below(5) {
                 0 => measurement(&mut rng),
+                2 => letter(&mut rng),
                 1 => any_object(&mut rng, 3),
                 _ => order(&mut rng),
             };

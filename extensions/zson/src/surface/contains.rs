@@ -56,9 +56,9 @@ unsafe fn holds(path: &Path<'_>, value: Value<'_>, wanted: Element<'_>, bytes: &
         (Element::Bool(wanted), Type::Bool(found)) => return Ok(wanted == found),
         (Element::String(wanted), Type::Text) => {
             // SAFETY: the server is not called below.
-            let part = unsafe { &mut backend().part };
-            let (_, len) = path.view().text_into(value, part)?;
-            return Ok(part.get(..len) == Some(wanted));
+            let all = unsafe { backend() };
+            let (_, len) = path.view().text_into(value, &mut all.part, all.decoder.scratch())?;
+            return Ok(all.part.get(..len) == Some(wanted));
         }
         (Element::Numeric(_), Type::Number)
         | (Element::Array(_), Type::Array)

@@ -208,8 +208,8 @@ impl<'a> Path<'a> {
             return Ok(self.key_of_document(key)?.is_some());
         }
         // SAFETY: the server is not called below.
-        let part = unsafe { &mut backend().part };
-        self.view.has(key, part)
+        let all = unsafe { backend() };
+        self.view.has(key, &mut all.part, all.decoder.scratch())
     }
 
     /// Writes a value to the backend's buffer.
@@ -217,7 +217,7 @@ impl<'a> Path<'a> {
         // SAFETY: the server is not called below.
         let all = unsafe { backend() };
         if wanted == Wanted::Text {
-            match self.view.text_into(value, &mut all.part)? {
+            match self.view.text_into(value, &mut all.part, all.decoder.scratch())? {
                 (Text::Null, _) => return Ok(Part::Null),
                 (Text::Written, len) => return Ok(Part::Text(len)),
                 (Text::Numeric, len) => return Ok(Part::Numeric(len)),

@@ -18,9 +18,11 @@ const JUDGED_BYTES_MIN: usize = 1 << 20;
 const KEYS: usize = 4;
 
 /// What is asked for: the name on the page.
-const WHAT: [&str; 5] = ["string", "nested", "path", "number", "4 keys"];
+const WHAT: [&str; 6] = ["string", "beside", "nested", "path", "number", "4 keys"];
 /// Where in [`WHAT`] several keys are.
-const SEVERAL: usize = 4;
+const SEVERAL: usize = 5;
+/// Bytes of a string, on average, from which another one is asked for as well.
+const LONG_BYTES: usize = 2048;
 
 /// Most documents TOAST-compressed, and the others.
 #[derive(Default)]
@@ -32,7 +34,7 @@ struct ByStorage {
 pub(super) fn table(bench: &Bench) -> Result<Table> {
     let about = "`select sum(length(VALUE)) from t` over a table in shared buffers, one process, by the processor time of the backend: \
         jsonb lz4, then zson to it, round by round in turn. Values are the most frequent of their type in the corpus, of the first that are \
-        equally frequent: *string* and *number*, `doc->>'key'`; *nested*, a string in an object, `doc->'key'->>'key'`, where there is one; \
+        equally frequent: *string* and *number*, `doc->>'key'`; *beside*, where that string has 2 KB or more on average, one that has less; *nested*, a string in an object, `doc->'key'->>'key'`, where there is one; \
         *path*, the same string by `doc#>>'{key,key}'`; *4 keys*, `->>` of four keys. `in TOAST`: the share of documents that the server \
         compresses as jsonb; from one half on the first line of each kind holds, below it the second. Corpora of less than 1 MiB are not judged.";
     let columns = [
@@ -100,13 +102,14 @@ fn to(timed: &[Timed], form: usize, other: usize) -> Samples {
 /// Where in [`WHAT`] what is asked for is, and the values.
 fn asked(store: &Store, loaded: &Loaded) -> Result<Vec<(usize, Vec<String>)>> {
     let table = &loaded.staged.table;
-    let top = |of: &str, limit: usize| -> Result<Vec<String>> {
+    let ranked = |of: &str, having: &str, limit: usize| -> Result<Vec<String>> {
         let printed = store.cluster().sql(&format!(
             "select quote_literal(key) from {table}, jsonb_each(doc) m(key, value) where {of}
-            group by key order by count(*) desc, key limit {limit}"
+            group by key having {having} order by count(*) desc, key limit {limit}"
         ))?;
         Ok(printed.lines().map(|key| format!("doc->>{key}")).collect())
     };
+    let top = |of: &str, limit: usize| ranked(of, "true", limit);
     let nested = store.cluster().sql(&format!(
         "select quote_literal(m.key) || '->>' || quote_literal(n.key), quote_literal(array[m.key, n.key])
         from {table}, jsonb_each(doc) m(key, value),
@@ -120,8 +123,14 @@ fn asked(store: &Store, loaded: &Loaded) -> Result<Vec<(usize, Vec<String>)>> {
         None => (Vec::new(), Vec::new()),
     };
     let string = top("jsonb_typeof(value) = 'string'", 1)?;
+    let is_long = match string.first() {
+        Some(string) => format!("(select avg(length({string})) from {table}) >= {LONG_BYTES}"),
+        None => "false".into(),
+    };
+    let is_short = format!("{is_long} and avg(length(value #>> '{{}}')) < {LONG_BYTES}");
+    let beside = ranked("jsonb_typeof(value) = 'string'", &is_short, 1)?;
     let number = top("jsonb_typeof(value) = 'number'", 1)?;
-    let all = [string, steps, path, number, top("true", KEYS)?];
+    let all = [string, beside, steps, path, number, top("true", KEYS)?];
     Ok(all.into_iter().enumerate().filter(|(_, values)| !values.is_empty()).collect())
 }
 

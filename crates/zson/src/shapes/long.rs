@@ -31,6 +31,10 @@ impl Long<'_, '_> {
     /// [`Error::Interrupted`], [`Error::Codec`].
     pub(super) fn append(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<u8, Error> {
         let Long { compressor, choice, dictionary, proceed } = self;
+        // One takes less than a second, many may take longer.
+        if proceed().is_break() {
+            return Err(Error::Interrupted);
+        }
         let shape = compressor.compress_while(*choice, *dictionary, text, out, proceed);
         Ok(match shape.map_err(Error::of_codec)? {
             Shape::ZstdBlock => ANY_ZSTD_BLOCK,

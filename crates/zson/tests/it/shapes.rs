@@ -14,7 +14,7 @@ use crate::fixtures::{
     shaped_always, shaped_short, trained, writing,
 };
 use crate::jsonb::{Tree, nested, number, object, text};
-use crate::records::{any_object, anything, article, letter, measurement, order, paragraphs};
+use crate::records::{any_object, anything, article, letter, measurement, order, paragraphs, prose};
 
 /// Writes with a dictionary of shapes, and reads.
 struct Both {
@@ -560,6 +560,15 @@ fn a_long_text_can_be_interrupted_and_leaves_nothing() {
         let done = encoder.encode_while(with.choice(), Some(&with), &document, &mut datum, &mut proceed);
         assert_eq!((done, &datum[..]), (Err(Error::Interrupted), &b"earlier"[..]));
     }
+    // Between texts of which none is long enough to be asked for alone.
+    let texts = Tree::Array((0..20).map(|_| text(prose(&mut rng, 1000))).collect()).document();
+    let mut left = 15;
+    let mut proceed = || {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let done = encoder.encode_while(with.choice(), Some(&with), &texts, &mut datum, &mut proceed);
+    assert_eq!((done, &datum[..]), (Err(Error::Interrupted), &b"earlier"[..]));
     encoder.encode(with.choice(), Some(&with), &document, &mut datum).unwrap();
     assert_eq!(current(&datum[7..]).unwrap().method(), Method::Shapes);
     assert!(decode(&datum[7..], Some(&reading(1, shaped_always()))).unwrap() == document);

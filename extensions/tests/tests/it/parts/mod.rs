@@ -7,6 +7,7 @@ mod corpora;
 mod damaged;
 mod generated;
 mod kept;
+mod long;
 mod making;
 mod sessions;
 mod small;

@@ -161,6 +161,59 @@ impl Encoder {
         sealed.inspect_err(|_| out.truncate(start)).map(|()| true)
     }
 
+    /// Appends the datum of a document in which values of `patch`, a jsonb, replace those of the same keys, without decoding it:
+    /// the document of `doc || patch`. False, and nothing is appended, if that needs the document, or if the datum was not
+    /// written by shapes with this very dictionary.
+    ///
+    /// # Errors
+    /// As of [`encode_after`](Self::encode_after).
+    pub fn patch(
+        &mut self,
+        dictionary: &WritingDictionary,
+        datum: &[u8],
+        patch: &[u8],
+        out: &mut Vec<u8>,
+        proceed: &mut Proceed<'_>,
+    ) -> Result<bool, Error> {
+        self.is_strange = false;
+        let (Some(shapes), Ok(Stored::Current(header))) = (dictionary.shapes(), parse(datum)) else {
+            return Ok(false);
+        };
+        let is_of_this = header.form() == Form::Shapes
+            && header.dictionary() == Some(dictionary.id())
+            && header.verify_stored(shapes.identity()).is_ok();
+        if !is_of_this {
+            return Ok(false);
+        }
+        // The length of the new document takes as many bytes as that of the old one, or the head is not as long.
+        let (start, id) = (out.len(), dictionary.id());
+        let head = header_len(Some(id), header.raw_len());
+        memory::reserve(out, head)?;
+        out.resize(start + head, 0);
+        let long = shapes::Long {
+            compressor: &mut self.compressor,
+            choice: dictionary.choice(),
+            dictionary: dictionary.prepared(),
+            proceed,
+        };
+        let document = (header.payload(), header.raw_len());
+        let patched = shapes.patch(document, patch, &mut self.remembered, long, out);
+        let patched = patched.inspect_err(|_| out.truncate(start))?;
+        let len = out.len() - start;
+        let fitting = patched.filter(|(raw_len, written)| {
+            !written.is_doubtful
+                && header_len(Some(id), *raw_len) == head
+                && len + sums_of(len - head) < OVERHEAD_BYTES_MAX + raw_len
+        });
+        let Some((raw_len, written)) = fitting else {
+            out.truncate(start);
+            return Ok(false);
+        };
+        self.is_strange = written.is_strange;
+        let sealed = seal_shapes(id, shapes.identity(), raw_len, start, out);
+        sealed.inspect_err(|_| out.truncate(start)).map(|()| true)
+    }
+
     /// By an algorithm, or raw.
     fn by_choice(
         &mut self,

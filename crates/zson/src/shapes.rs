@@ -34,6 +34,7 @@ mod matching;
 mod merging;
 mod number;
 mod pace;
+mod patching;
 mod phrases;
 mod reading;
 mod schema;
@@ -195,6 +196,32 @@ impl Writer {
                 Fallback::takes_no_more(raw, payload, earlier.document.len(), earlier.payload.len())
             });
             Written { is_strange, is_doubtful: !is_decided && self.fallback.is_doubtful(raw, payload) }
+        }))
+    }
+
+    /// Appends the payload of a document of `raw_len` bytes in which the values of `patch`, a jsonb, replace those of its keys.
+    /// Returns the document's new length as well. `Ok(None)`: that needs the document; what was appended means nothing.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], and those of `long`.
+    pub(crate) fn patch(
+        &self,
+        (payload, raw_len): (&[u8], usize),
+        patch: &[u8],
+        remembered: &mut Remembered,
+        long: Long<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(usize, Written)>, Error> {
+        let (start, room) = (out.len(), payload.len() + 2 * patch.len() + ROOM_MIN);
+        let source = ((payload, raw_len), patch);
+        let patched = writing::patch(&self.schema, &self.tables, (remembered, long), source, room, out)?;
+        Ok(patched.filter(|patched| patched.raw_len <= SHAPES_RAW_BYTES_MAX).map(|patched| {
+            let (raw, new) = (patched.raw_len, out.len() - start);
+            let is_strange = patched.has_further || self.fallback.is_strange(raw, new);
+            // As if it were encoded after the earlier one.
+            let is_decided =
+                patched.is_like_earlier && Fallback::takes_no_more(raw, new, raw_len, payload.len());
+            (raw, Written { is_strange, is_doubtful: !is_decided && self.fallback.is_doubtful(raw, new) })
         }))
     }
 

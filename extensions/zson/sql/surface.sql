@@ -52,6 +52,13 @@ CREATE FUNCTION jsonb_concat_zson(jsonb, zson) RETURNS jsonb
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE OPERATOR || (FUNCTION = jsonb_concat_zson, LEFTARG = jsonb, RIGHTARG = zson);
 
+-- What the planner puts in the place of `doc || patch` that is assigned to a zson.
+CREATE FUNCTION zson_concat_assigned(zson, jsonb, integer) RETURNS zson
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION zson_assign_support(internal) RETURNS internal
+  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+ALTER FUNCTION jsonb_to_zson(jsonb, integer, boolean) SUPPORT zson_assign_support;
+
 -- 2. What a document holds.
 CREATE FUNCTION zson_contains(zson, zson) RETURNS boolean
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;

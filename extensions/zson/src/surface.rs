@@ -19,10 +19,12 @@
 //! | `abbreviate` | keys for sorting that save decoding |
 //! | `decoded` | what a sort has decoded |
 //! | `document` | reading a jsonb's outermost level |
+//! | `assigned` | `doc = doc || patch` without decoding the document |
 //! | `gin` | what GIN operator classes are made of |
 //! | `subscript` | `doc['a']['b']`, read and assigned |
 
 mod abbreviate;
+mod assigned;
 mod call;
 mod contains;
 mod decoded;

@@ -20,7 +20,7 @@ use crate::error::{PgSqlErrorCode as Code, raise, raise_core};
 use crate::internal::check_interrupts;
 use crate::misses;
 use crate::settings;
-use crate::sys::{bytes_of, raw, with_bytes};
+use crate::sys::{self, bytes_of, raw, with_bytes};
 
 /// Documents of more bytes than this are not kept in the memo.
 const MEMO_DOCUMENT_MAX: usize = 256 << 10;
@@ -92,6 +92,33 @@ pub unsafe fn pack(jsonb: Datum, typmod: i32) -> Datum {
     }
 }
 
+/// A zson in which values of a jsonb replace those of the same keys, for a column of this typmod, without decoding it; none if
+/// that needs the document.
+///
+/// # Safety
+/// `zson` is one, in line and not compressed, and `patch` a jsonb.
+pub unsafe fn patched(zson: Datum, patch: Datum, typmod: i32) -> Option<Datum> {
+    // SAFETY: by the caller; what is borrowed of the backend is not touched by palloc.
+    unsafe {
+        let (dictionary, is_miss) = with_bytes(patch, |patch| {
+            let datum = sys::bytes_here(zson)?;
+            let how = writing(typmod);
+            let dictionary = how.dictionary.as_ref().filter(|with| with.has_shapes() && !how.passing)?;
+            let all = backend();
+            all.scratch.clear();
+            let mut proceed = proceed;
+            match all.encoder.patch(dictionary, datum, patch, &mut all.scratch, &mut proceed) {
+                Ok(true) => Some((dictionary.id().get(), all.encoder.was_strange())),
+                Ok(false) => None,
+                Err(error) => raise_core(&error),
+            }
+        })?;
+        let value = take_scratch();
+        misses::count(dictionary, is_miss);
+        Some(value)
+    }
+}
+
 /// Whether a datum is written as a column of this typmod writes now.
 ///
 /// # Safety
@@ -135,12 +162,15 @@ enum Earlier {
     Latest,
 }
 
+/// What a long work asks.
+fn proceed() -> ControlFlow<()> {
+    check_interrupts();
+    ControlFlow::Continue(())
+}
+
 /// Encodes into the backend's scratch.
 unsafe fn encode(jsonb: &[u8], how: &Writing, earlier: Earlier) {
-    let mut proceed = || {
-        check_interrupts();
-        ControlFlow::Continue(())
-    };
+    let mut proceed = proceed;
     // SAFETY: the server is called for interrupts only, past pgrx's guard and so by a panic, and runs nothing of ours
     // then but the callback of an invalidation.
     let done = unsafe {

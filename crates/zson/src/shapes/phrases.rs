@@ -159,7 +159,6 @@ impl Phrases {
     }
 
     /// Bytes of the text of these codes. None: a code has no phrase, or is cut off.
-    #[cfg(test)]
     pub(super) fn decoded_len(&self, codes: &[u8]) -> Option<usize> {
         let (mut codes, mut length) = (codes, 0);
         while let Some(code) = next(&mut codes) {
@@ -257,14 +256,12 @@ impl Phrases {
 }
 
 /// What a code stands for.
-#[cfg(test)]
 enum Piece {
     Phrase(usize),
     Byte,
 }
 
 /// The next code, `Some(None)` if it is cut off.
-#[cfg(test)]
 fn next(codes: &mut &[u8]) -> Option<Option<Piece>> {
     let (&lead, rest) = codes.split_first()?;
     *codes = rest;

@@ -19,6 +19,7 @@ use super::jsonb::{Container, Node, Root, container, root};
 use super::long::Long;
 use super::matching::Matcher;
 use super::number::{Number, SCALE_MAX, is_numeric, push_integer};
+use super::patching::Patched;
 use super::schema::{
     ABSENT, BYTES, Column, ColumnIndex, FALSE, KeyIndex, Kind, LONG, Layout, Member, NULL, Record,
     SHAPES_MAX, Schema, Shape, TRUE, Value, What,
@@ -174,22 +175,36 @@ pub(super) fn write(
     out: &mut Vec<u8>,
 ) -> Result<Option<Written>, Error> {
     remembered.prepare()?;
-    memory::reserve(out, room)?;
-    let most = out.len() + room;
-    let mut out = Out { bytes: out, most };
     let earlier = source.earlier.and_then(|earlier| earlier.shaped(schema));
-    let mut writing =
+    let with =
         Writing { schema, tables, remembered, long, earlier, written: Written::default(), failed: None };
-    let done = writing.document(source.jsonb, &mut out);
-    match writing.failed {
-        Some(error) => Err(error),
-        None => Ok(done.map(|()| writing.written)),
-    }
+    with.appended(room, out, |writing, out| {
+        writing.document(source.jsonb, out)?;
+        Some(writing.written)
+    })
+}
+
+/// Appends the payload of a document of `raw_len` bytes in which the values of `patch` replace those of its keys. `Ok(None)`: it
+/// needs the document, or its payload would be longer than `room`; what was appended means nothing.
+///
+/// # Errors
+/// [`Error::Memory`], and those of `long`.
+pub(super) fn patch(
+    schema: &Schema,
+    tables: &Tables,
+    (remembered, long): (&mut Remembered, Long<'_, '_>),
+    (document, patch): ((&[u8], usize), &[u8]),
+    room: usize,
+    out: &mut Vec<u8>,
+) -> Result<Option<Patched>, Error> {
+    let written = Written::default();
+    let with = Writing { schema, tables, remembered, long, earlier: None, written, failed: None };
+    with.appended(room, out, |writing, out| writing.patched(document, patch, out))
 }
 
 /// A payload on its way.
-struct Out<'o> {
-    bytes: &'o mut Vec<u8>,
+pub(super) struct Out<'o> {
+    pub(super) bytes: &'o mut Vec<u8>,
     /// Bytes at most, for which there is memory.
     most: usize,
 }
@@ -207,13 +222,15 @@ impl Out<'_> {
         Some(())
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Option<()> {
+    /// Returns where they begin.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Option<usize> {
         self.has_room(bytes.len())?;
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        Some(())
+        Some(start)
     }
 
-    fn varint(&mut self, value: usize) -> Option<()> {
+    pub(super) fn varint(&mut self, value: usize) -> Option<()> {
         self.has_room(VARINT_MAX)?;
         push_varint(value, self.bytes);
         Some(())
@@ -247,7 +264,7 @@ impl Out<'_> {
 const VARINT_MAX: usize = 5;
 
 /// How a value is written.
-enum Found {
+pub(super) enum Found {
     /// The token says all.
     Token(u8),
     /// By the bytes that were appended, which are of the column's kind or say themselves what they are.
@@ -259,8 +276,33 @@ fn short(is_any: bool, length: usize) -> Option<u8> {
     (!is_any && length < usize::from(LONG - BYTES)).then(|| BYTES + length as u8)
 }
 
-struct Writing<'w, 'p> {
-    schema: &'w Schema,
+/// Makes room for the token of a document, as if it were long, which most are: it says that nothing is behind the document.
+/// Returns where that is.
+pub(super) fn begin_document(out: &mut Out<'_>) -> Option<usize> {
+    out.tokens(HEAD_BYTES, LONG)
+}
+
+/// Completes a document whose token is to be at `head`.
+pub(super) fn end_document(head: usize, found: Found, out: &mut Out<'_>) -> Option<()> {
+    let length = out.bytes.len().checked_sub(head + HEAD_BYTES)?;
+    let (token, is_any) = match found {
+        Found::Token(token) => (Some(token), false),
+        Found::Stored { is_any } => (short(is_any, length), is_any),
+    };
+    if let Some(token) = token {
+        out.bytes.remove(head);
+        *out.bytes.get_mut(head)? = token;
+    } else {
+        *out.bytes.get_mut(head + 1)? = is_any.into();
+    }
+    Some(())
+}
+
+/// Of a document that is long.
+const HEAD_BYTES: usize = 2;
+
+pub(super) struct Writing<'w, 'p> {
+    pub(super) schema: &'w Schema,
     tables: &'w Tables,
     remembered: &'w mut Remembered,
     long: Long<'w, 'p>,
@@ -270,7 +312,23 @@ struct Writing<'w, 'p> {
     failed: Option<Error>,
 }
 
-impl Writing<'_, '_> {
+impl<'w, 'p> Writing<'w, 'p> {
+    /// What `append` makes of it, which appends at most `room` bytes.
+    fn appended<R>(
+        mut self,
+        room: usize,
+        out: &mut Vec<u8>,
+        append: impl FnOnce(&mut Self, &mut Out<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Error> {
+        memory::reserve(out, room)?;
+        let most = out.len() + room;
+        let done = append(&mut self, &mut Out { bytes: out, most });
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(done),
+        }
+    }
+
     fn document(&mut self, jsonb: &[u8], out: &mut Out<'_>) -> Option<()> {
         let node = match root(jsonb)? {
             Root::Container(node) => node,
@@ -280,25 +338,13 @@ impl Writing<'_, '_> {
                 node
             }
         };
-        // As if it were long, which most are: the head says that there is nothing behind it.
-        let head = out.tokens(2, LONG)?;
+        let head = begin_document(out)?;
         let found = self.found(Some(0), node, DEPTH_MAX, out)?;
-        let length = out.bytes.len() - head - 2;
-        let (token, is_any) = match found {
-            Found::Token(token) => (Some(token), false),
-            Found::Stored { is_any } => (short(is_any, length), is_any),
-        };
-        if let Some(token) = token {
-            out.bytes.remove(head);
-            *out.bytes.get_mut(head)? = token;
-        } else {
-            *out.bytes.get_mut(head + 1)? = is_any.into();
-        }
-        Some(())
+        end_document(head, found, out)
     }
 
     /// Appends what the token that is returned says that there is.
-    fn value(
+    pub(super) fn value(
         &mut self,
         column: Option<ColumnIndex>,
         node: Node<'_>,

@@ -10,6 +10,7 @@ mod independent;
 mod jsonb;
 mod legacy;
 mod memo;
+mod patches;
 mod records;
 mod roundtrip;
 mod shapes;

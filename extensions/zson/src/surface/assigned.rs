@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_int};
 use std::ptr;
 
 use pgrx::pg_sys::{
-    self, CoercionForm, Datum, Expr, FuncExpr, FunctionCallInfo, List, Node, NodeTag, Oid, OpExpr,
+    self, CoercionForm, Datum, FuncExpr, FunctionCallInfo, List, Node, NodeTag, Oid, OpExpr,
     SupportRequestSimplify,
 };
 

@@ -3,6 +3,7 @@
 //! Documents are in tables `(id int, was jsonb, doc zson)`. Every statement compares the same expression of both columns, on
 //! all rows and all arguments at once.
 
+mod assigned;
 mod corpora;
 mod damaged;
 mod generated;

@@ -84,7 +84,7 @@ impl Shape {
     }
 }
 
-/// The most bytes that zstd's payload of `len` bytes has while it is written.
+/// The most bytes that zstd's payload of an input of `len` bytes has while it is written.
 pub fn zstd_bound(len: usize) -> usize {
     zstd_safe::compress_bound(len)
 }
@@ -242,6 +242,9 @@ impl Decompressor {
             Some(context) => context,
             slot => slot.insert(DCtx::try_create().ok_or(MEMORY)?),
         };
+        if shape == Shape::ZstdBlock && payload.len() > ZSTD_BLOCK_BYTES_MAX {
+            return Err(corrupt(shape, "too long for one block"));
+        }
         self.frame.clear();
         if self.frame.capacity() > FRAME_BYTES_KEPT {
             self.frame = Vec::new();
@@ -251,9 +254,6 @@ impl Decompressor {
             .map_err(|_| MEMORY)?;
         self.frame.extend_from_slice(&FRAME_HEADER);
         if shape == Shape::ZstdBlock {
-            if payload.len() > ZSTD_BLOCK_BYTES_MAX {
-                return Err(corrupt(shape, "too long for one block"));
-            }
             self.frame.extend_from_slice(&block_header(payload.len()));
         }
         self.frame.extend_from_slice(payload);

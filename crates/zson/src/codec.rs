@@ -9,11 +9,11 @@ use pgshrink_codec::{Algorithm, AlgorithmList, Choice, ListError};
 pub struct Codec {
     /// Whether documents are stored by their shapes where the dictionary has some, and where that is not much longer.
     pub is_shapes: bool,
-    /// The algorithm and level of all other documents.
+    /// The algorithm and level of all other documents, and of long texts.
     pub choice: Choice,
 }
 
-/// The name of the codec of shapes, and before the level of zstd for documents that shapes do not pay for.
+/// The name of the codec of shapes, and before the level of zstd for long texts, and documents that shapes do not pay for.
 const SHAPES: &str = "shapes";
 
 impl Codec {

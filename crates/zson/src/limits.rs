@@ -19,10 +19,10 @@ pub const SAMPLE_BYTES_PER_DICTIONARY_BYTE_MAX: usize = 200;
 /// Bytes of held-out documents that each candidate encodes.
 pub const HOLDOUT_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of a document that is stored by its shape: writing one takes as much memory again, and cannot be interrupted. A
+/// Bytes of a document that is stored by its shape: writing one takes as much memory again, and can be interrupted only where zstd writes its texts. A
 /// part of the format: no datum of shapes says more.
 pub const SHAPES_RAW_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a text that is written by zstd on its own where that is shorter than phrases.
+/// Bytes of a text from which on it is written by zstd alone, if that takes at most half of it or less than phrases.
 pub const LONG_TEXT_BYTES_MIN: usize = 2 << 10;
 /// Bytes of a dictionary of shapes, its dictionary for zstd included.
 pub const SHAPES_DICTIONARY_BYTES_MAX: usize = 256 << 10;

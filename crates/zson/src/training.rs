@@ -180,7 +180,7 @@ impl<'w, 'd> Work<'w, 'd> {
         if options.shapes == Shapes::Only {
             plans.truncate(1);
         }
-        let shaped = if options.shapes == Shapes::Never { 0 } else { shaped::SIZES.len() };
+        let shaped = if options.shapes == Shapes::Never { 0 } else { 2 * shaped::SIZES.len() };
         let total = plans.len() + shaped;
         Work {
             split,
@@ -237,14 +237,20 @@ impl<'w, 'd> Work<'w, 'd> {
         let base = self.base()?;
         let codec = Codec { is_shapes: true, choice: self.options.choice };
         let (split, options) = (self.split, self.options);
-        let making = Making::of(split, options, base, &mut || self.report(Kind::Shapes, 0))?;
-        for size in shaped::SIZES {
-            let made = making.dictionary(size, &mut || self.report(Kind::Shapes, size))?;
-            let holdout_bytes = self.measure((Kind::Shapes, size), codec, Some(&made))?;
-            let size = made.bytes().len();
-            memory::push(&mut self.found, Candidate { kind: Kind::Shapes, size, holdout_bytes })?;
-            memory::push(&mut self.dictionaries, Some(made))?;
-            self.done += 1;
+        for with_long in [false, true] {
+            let plain = (base.clone(), with_long);
+            let making = Making::of(split, options, plain, &mut || self.report(Kind::Shapes, 0))?;
+            for size in shaped::SIZES {
+                let made = making.dictionary(size, &mut || self.report(Kind::Shapes, size))?;
+                let holdout_bytes = self.measure((Kind::Shapes, size), codec, Some(&made))?;
+                let size = made.bytes().len();
+                memory::push(&mut self.found, Candidate { kind: Kind::Shapes, size, holdout_bytes })?;
+                memory::push(&mut self.dictionaries, Some(made))?;
+                self.done += 1;
+            }
+            if !making.lacks_long() {
+                break;
+            }
         }
         Ok(())
     }

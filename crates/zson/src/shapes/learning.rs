@@ -40,6 +40,8 @@ const CONTAINER_SHARE_MIN: usize = 20;
 const SCALE_SHARE_MIN: usize = 95;
 /// Bytes of texts that phrases are learned from, about; twice as many at most.
 const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Texts that were left out are many from one byte in so many on.
+const LEFT_OUT_ONE_IN: usize = 20;
 /// Objects inside a shape have at most so many keys, of which so many in a hundred are there on average.
 const INSIDE_KEYS_MAX: usize = 32;
 const INSIDE_SHARE_MIN: usize = 50;
@@ -58,14 +60,17 @@ pub(crate) struct Learned<'d> {
     uses: Vec<Use>,
     texts: Vec<&'d [u8]>,
     merged: Merged,
+    /// Many bytes of texts were left out.
+    lacks_long: bool,
 }
 
-/// Looks at samples. `proceed` is called every few milliseconds.
+/// Looks at samples; phrases are made of long texts, too, if that is wanted. `proceed` is called every few milliseconds.
 ///
 /// # Errors
 /// [`Error::Memory`], and what `proceed` returns.
 pub(crate) fn learned<'d>(
     samples: &[&'d [u8]],
+    with_long: bool,
     proceed: &mut dyn FnMut() -> Result<(), Error>,
 ) -> Result<Learned<'d>, Error> {
     let mut learner = Learner {
@@ -74,6 +79,8 @@ pub(crate) fn learned<'d>(
         keys: Map::default(),
         inside: Vec::new(),
         texts: Vec::new(),
+        text_bytes_max: if with_long { usize::MAX } else { LONG_TEXT_BYTES_MIN - 1 },
+        left_out: 0,
     };
     let mut pace = Pace::new(proceed);
     let mut nodes = Vec::new();
@@ -84,13 +91,20 @@ pub(crate) fn learned<'d>(
         }
     }
     learner.add(&nodes, DEPTH_MAX, &mut pace)?;
-    let Learner { schema, uses, texts, .. } = learner;
+    let Learner { schema, uses, texts, left_out, .. } = learner;
+    let learned: usize = texts.iter().map(|text| text.len()).sum();
+    let lacks_long = left_out * LEFT_OUT_ONE_IN > learned + left_out;
     let texts = some(&texts)?;
     let merged = merged(&texts, &mut pace)?;
-    Ok(Learned { schema, uses, texts, merged })
+    Ok(Learned { schema, uses, texts, merged, lacks_long })
 }
 
 impl Learned<'_> {
+    /// Whether many bytes of texts were left out.
+    pub(crate) fn lacks_long(&self) -> bool {
+        self.lacks_long
+    }
+
     /// A schema of at most so many bytes. `proceed` is called every few milliseconds.
     ///
     /// # Errors
@@ -129,6 +143,10 @@ struct Learner<'d> {
     /// Of columns: their objects may be inside a shape.
     inside: Vec<bool>,
     texts: Vec<&'d [u8]>,
+    /// Texts of more bytes are left out.
+    text_bytes_max: usize,
+    /// Bytes of those.
+    left_out: usize,
 }
 
 /// Values of a column by what they are.
@@ -198,10 +216,16 @@ impl<'d> Learner<'d> {
         Ok(Kind::Record(record))
     }
 
-    /// Phrases are made of these, but not of those that zstd writes.
+    /// Phrases are made of these, but for long ones, unless they are wanted.
     fn keep(&mut self, texts: Vec<&'d [u8]>) -> Result<(), Error> {
         memory::reserve(&mut self.texts, texts.len())?;
-        self.texts.extend(texts.into_iter().filter(|text| text.len() < LONG_TEXT_BYTES_MIN));
+        for text in texts {
+            if text.len() <= self.text_bytes_max {
+                self.texts.push(text);
+            } else {
+                self.left_out += text.len();
+            }
+        }
         Ok(())
     }
 

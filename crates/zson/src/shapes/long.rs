@@ -1,4 +1,4 @@
-//! Long texts, which zstd makes shorter than phrases do.
+//! Long texts, which zstd mostly makes shorter than phrases do.
 //!
 //! Each is compressed alone, with what the dictionary has for zstd. So the values beside it are still found without decoding
 //! it, and a document that is mostly one text takes as little room as by zstd alone.

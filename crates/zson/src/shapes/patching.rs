@@ -60,7 +60,7 @@ struct Change<'n> {
     node: Node<'n>,
 }
 
-/// Some of them, in the order of their tokens.
+/// Some of them, in the order of keys, which is that of tokens.
 struct Changes<'n> {
     changes: [Change<'n>; CHANGES_MAX],
     count: usize,
@@ -75,8 +75,6 @@ impl<'n> Changes<'n> {
     fn add(&mut self, change: Change<'n>) -> Option<()> {
         *self.changes.get_mut(self.count)? = change;
         self.count += 1;
-        let known = &mut self.changes[..self.count];
-        known.sort_unstable_by_key(|change| change.at);
         Some(())
     }
 
@@ -202,11 +200,10 @@ impl Writing<'_, '_> {
 /// inside the shape.
 fn place(schema: &Schema, parts: &Parts<'_>, key: &[u8]) -> Option<(bool, usize, Option<ColumnIndex>)> {
     match schema.key(key).and_then(|key| parts.shape.member(key)) {
-        Some((Member::Slot { column, .. }, before)) if *parts.tokens.get(before)? != ABSENT => {
-            Some((false, before, Some(*column)))
-        }
+        // Without a value it is none that can be replaced.
+        Some((Member::Slot { column, .. }, before)) => Some((false, before, Some(*column))),
         Some((Member::Object { .. }, _)) => None,
-        _ => parts.further?.find(schema, parts.record, key).map(|(at, column)| (true, at, column)),
+        None => parts.further?.find(schema, parts.record, key).map(|(at, column)| (true, at, column)),
     }
 }
 

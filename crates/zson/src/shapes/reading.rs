@@ -203,7 +203,7 @@ struct Reading<'r> {
     writer: Writer<'r>,
     text: &'r mut Vec<u8>,
     decompressor: &'r mut Decompressor,
-    /// Why it ended, if that is no damage.
+    /// Why it ended, if an error ended it and no damage.
     failed: Option<Error>,
 }
 
@@ -283,7 +283,10 @@ impl Reading<'_> {
         if self.writer.room() >= template.text_len_max() {
             return self.writer.text_by(|target| template.decode_into(bytes, target)).ok();
         }
-        memory::at_least(self.text, template.text_len_max()).ok()?;
+        if let Err(error) = memory::at_least(self.text, template.text_len_max()) {
+            self.failed = Some(error);
+            return None;
+        }
         let length = template.decode_into(bytes, self.text)?;
         self.writer.text(self.text.get(..length)?).ok()
     }

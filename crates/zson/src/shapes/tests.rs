@@ -119,7 +119,7 @@ fn given(seed: u64) -> (Vec<Vec<u8>>, Schema) {
     let documents: Vec<Vec<u8>> = (0..400).map(|_| document(&mut rng)).collect();
     let samples: Vec<&[u8]> = documents.iter().step_by(2).map(Vec::as_slice).collect();
     let go_on = &mut || Ok(());
-    let schema = learning::learned(&samples, go_on).unwrap().schema(32 << 10, go_on).unwrap();
+    let schema = learning::learned(&samples, false, go_on).unwrap().schema(32 << 10, go_on).unwrap();
     let stored = bytes::of(&schema);
     (documents, bytes::schema(&stored).unwrap().unwrap())
 }
@@ -365,7 +365,7 @@ fn learned_from(keys: &[&str]) -> (Both, u8) {
     let documents: Vec<Vec<u8>> = (0..200).map(|at| with_keys(keys, 1000 + at)).collect();
     let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
     let go_on = &mut || Ok(());
-    let schema = learning::learned(&samples, go_on).unwrap().schema(32 << 10, go_on).unwrap();
+    let schema = learning::learned(&samples, false, go_on).unwrap().schema(32 << 10, go_on).unwrap();
     (Both::new(schema), 1 + super::schema::SHAPES_MAX as u8)
 }
 
@@ -446,7 +446,7 @@ fn a_form_at_the_end_of_a_document_needs_no_more_room_than_its_text() {
     let documents: Vec<Vec<u8>> = (0..300).map(document).collect();
     let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
     let go_on = &mut || Ok(());
-    let schema = learning::learned(&samples, go_on).unwrap().schema(32 << 10, go_on).unwrap();
+    let schema = learning::learned(&samples, false, go_on).unwrap().schema(32 << 10, go_on).unwrap();
     let mut both = Both::new(schema);
     for document in &documents {
         let payload = both.payload(document);

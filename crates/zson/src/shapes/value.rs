@@ -118,7 +118,7 @@ impl<'a> View<'a> {
     /// Appends the text of a value to `out`, as `->>` gives it.
     ///
     /// # Errors
-    /// [`Error::Shapes`], [`Error::Memory`].
+    /// [`Error::Shapes`], [`Error::Memory`], [`Error::Codec`].
     pub fn text(&self, value: Value<'_>, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<Text, Error> {
         let start = out.len();
         let (text, len) = self.text_from(value, (out, start), scratch)?;
@@ -130,7 +130,7 @@ impl<'a> View<'a> {
     /// nothing, and saves clearing the buffer for the next text.
     ///
     /// # Errors
-    /// [`Error::Shapes`], [`Error::Memory`].
+    /// [`Error::Shapes`], [`Error::Memory`], [`Error::Codec`].
     #[inline]
     pub fn text_into(
         &self,
@@ -174,7 +174,7 @@ impl<'a> View<'a> {
     /// Returns its length.
     ///
     /// # Errors
-    /// [`Error::Shapes`].
+    /// [`Error::Shapes`], [`Error::Memory`], [`Error::Codec`].
     pub fn document(
         &self,
         value: Value<'_>,
@@ -189,37 +189,43 @@ impl<'a> View<'a> {
     /// Whether an object has a key, or an array a string, of this text; a string alone counts as an array of it.
     ///
     /// # Errors
-    /// [`Error::Shapes`], [`Error::Memory`].
+    /// [`Error::Shapes`], [`Error::Memory`], [`Error::Codec`].
     pub fn has(&self, text: &[u8], buffer: &mut Vec<u8>, scratch: &mut Scratch) -> Result<bool, Error> {
         let root = self.root()?;
         match self.type_of(root)? {
             Type::Object => Ok(self.next(root, Step::Key(text))?.is_some()),
             Type::Array => {
+                // All of it is looked at, and beginning anew for each slice would take long.
+                root.place.touch(self.blocks).ok_or_else(|| self.damage())?;
+                let mut left = self.raw_len;
                 let elements = Elements::of(&self.reader.schema, self.blocks, root.place);
                 let mut elements = elements.map_err(|Damage| self.damage())?;
                 while let Some(place) = elements.next().map_err(|Damage| self.damage())? {
-                    if self.is_text(Value { place }, text, buffer, scratch)? {
+                    let found = self.text_alone(Value { place }, buffer, scratch)?;
+                    if found.is_some_and(|len| buffer[..len] == *text) {
                         return Ok(true);
                     }
+                    // They are all in the document.
+                    left = left.checked_sub(found.unwrap_or(0)).ok_or_else(|| self.damage())?;
                 }
                 Ok(false)
             }
-            _ => self.is_text(root, text, buffer, scratch),
+            _ => Ok(self.text_alone(root, buffer, scratch)?.is_some_and(|len| buffer[..len] == *text)),
         }
     }
 
-    fn is_text(
+    /// Writes a string to the beginning of a buffer. Returns its length; none: it is none.
+    fn text_alone(
         &self,
         value: Value<'_>,
-        text: &[u8],
         buffer: &mut Vec<u8>,
         scratch: &mut Scratch,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<usize>, Error> {
         if self.type_of(value)? != Type::Text {
-            return Ok(false);
+            return Ok(None);
         }
         let (found, len) = self.text_into(value, buffer, scratch)?;
-        Ok(found == Text::Written && buffer[..len] == *text)
+        Ok((found == Text::Written).then_some(len))
     }
 
     #[cold]

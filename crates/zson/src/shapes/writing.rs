@@ -308,7 +308,7 @@ pub(super) struct Writing<'w, 'p> {
     long: Long<'w, 'p>,
     earlier: Option<earlier::Shaped<'w>>,
     written: Written,
-    /// Why it ended.
+    /// Why it ended, if an error ended it.
     failed: Option<Error>,
 }
 
@@ -501,7 +501,7 @@ impl<'w, 'p> Writing<'w, 'p> {
         Some(())
     }
 
-    /// The same, or by zstd if that is shorter.
+    /// The same, or by zstd if that takes at most half of the text, or is shorter.
     fn long_text(&mut self, text: &[u8], out: &mut Out<'_>) -> Option<()> {
         let start = out.bytes.len();
         out.push(0)?;
@@ -515,6 +515,14 @@ impl<'w, 'p> Writing<'w, 'p> {
         }
         let end = out.bytes.len();
         if 2 * (end - start) <= text.len() {
+            return Some(());
+        }
+        if out.has_room(1 + 2 * text.len()).is_none() {
+            // There is no room for both.
+            if end - start > text.len() {
+                out.bytes.truncate(start);
+                self.any_text(text, out)?;
+            }
             return Some(());
         }
         self.any_text(text, out)?;

@@ -9,6 +9,7 @@ use pgshrink_codec::{Choice, Dictionary};
 
 use super::split::evenly;
 use super::{Options, Shapes, Split, asked, datum_lens, lens};
+use crate::datum::sums_of;
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::limits::{SHAPES_DICTIONARY_BYTES_MAX, SHAPES_SAMPLE_BYTES_MAX, SHAPES_TUNING_BYTES_MAX};
@@ -19,9 +20,11 @@ use crate::shapes::{Fallback, Learned, Long, Measured, Remembered, Schema, Write
 pub(super) const SIZES: [usize; 3] = [20 << 10, 64 << 10, 140 << 10];
 /// One training document in so many is tuned with.
 const TUNED_ONE_IN: usize = 8;
-/// zstd is taken where shapes take more than so many hundredths of it: of these the first with which documents are no longer
-/// than by zstd alone.
-const FACTORS: [(u8, usize); 3] = [(120, 98), (102, 100), (100, usize::MAX)];
+/// zstd is taken where shapes take more than so many hundredths of it: of these the first with which documents take at most so
+/// many hundredths of what they take by zstd alone.
+const FACTORS: [(u8, usize); 2] = [(120, 98), (102, 100)];
+/// And otherwise.
+const FACTOR_WITHOUT_GAIN: u8 = 100;
 /// The same for who wants shapes even where they are longer.
 const FACTOR_OF_SHAPES_ONLY: u8 = 150;
 
@@ -41,11 +44,12 @@ pub(super) struct Making<'d> {
 type Proceed<'p> = &'p mut dyn FnMut() -> Result<(), Error>;
 
 impl<'d> Making<'d> {
-    /// Learns from `split`; `plain` is the dictionary for long texts, and for what shapes do not pay for.
+    /// Learns from `split`, and from long texts as well if that is wanted; `plain` is the dictionary for these, and for what shapes
+    /// do not pay for.
     pub(super) fn of(
         split: &Split<'d>,
         options: &Options,
-        plain: Option<Dictionary>,
+        (plain, with_long): (Option<Dictionary>, bool),
         proceed: Proceed<'_>,
     ) -> Result<Self, Error> {
         let (mut learning, mut tuning) = (Vec::new(), Vec::new());
@@ -57,7 +61,13 @@ impl<'d> Making<'d> {
         let tuning = evenly(&tuning, SHAPES_TUNING_BYTES_MAX)?;
         let (choice, wanted) = (options.choice, options.shapes);
         let by_zstd = datum_lens(&mut Encoder::new(), choice.into(), plain.as_ref(), &tuning, proceed)?;
-        Ok(Making { learned: learned(&learning, proceed)?, tuning, by_zstd, plain, choice, wanted })
+        let learned = learned(&learning, with_long, proceed)?;
+        Ok(Making { learned, tuning, by_zstd, plain, choice, wanted })
+    }
+
+    /// Whether learning from long texts as well may give something else.
+    pub(super) fn lacks_long(&self) -> bool {
+        self.learned.lacks_long()
     }
 
     /// A dictionary whose schema has at most `size` bytes.
@@ -83,11 +93,13 @@ impl<'d> Making<'d> {
             return Ok(Fallback::learned(FACTOR_OF_SHAPES_ONLY, &documents));
         }
         let total: usize = self.by_zstd.iter().sum();
-        let rules = FACTORS.map(|(factor, share)| (Fallback::learned(factor, &documents), share));
-        let is_fine = |(rule, share): &(Fallback, usize)| {
-            *share == usize::MAX || rule.bytes_of(&documents) <= total / 100 * share
-        };
-        Ok(rules.into_iter().find(is_fine).map_or(Fallback::NEVER, |(rule, _)| rule))
+        for (factor, share) in FACTORS {
+            let rule = Fallback::learned(factor, &documents);
+            if rule.bytes_of(&documents) * 100 <= total * share {
+                return Ok(rule);
+            }
+        }
+        Ok(Fallback::learned(FACTOR_WITHOUT_GAIN, &documents))
     }
 
     /// Bytes of the datums of what is tuned with, by shapes.
@@ -105,7 +117,11 @@ impl<'d> Making<'d> {
             let long = Long { compressor, choice, dictionary: prepared.as_ref(), proceed };
             // What cannot be written by its shape is for zstd.
             let is_written = writer.encode(document, None, &mut remembered, long, &mut payload)?.is_some();
-            Ok(if is_written { payload.len() + HEADER_BYTES } else { document.len() })
+            Ok(if is_written {
+                payload.len() + sums_of(payload.len()) + HEADER_BYTES
+            } else {
+                document.len()
+            })
         })
     }
 }

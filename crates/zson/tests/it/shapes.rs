@@ -543,6 +543,21 @@ fn a_long_text_is_as_short_as_by_zstd_alone() {
 }
 
 #[test]
+fn a_long_text_that_hardly_gets_shorter_does_not_keep_its_document_from_its_shape() {
+    const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut rng = Seed::from_env_or_time().rng();
+    let mut both = Both::new(1, shaped_always());
+    for length in [2048, 2500, 5000, 70_000, 300_000] {
+        for letters in [&BASE64[..], &BASE64[..16], &BASE64[..40]] {
+            let letter = |_| BASE64[rng.below(letters.len())];
+            let body: Vec<u8> = (0..length).map(letter).collect();
+            let document = object([("id", number(7)), ("body", text(body))]).document();
+            assert_eq!(both.method(&document), Method::Shapes, "{length} {}", letters.len());
+        }
+    }
+}
+
+#[test]
 fn a_long_text_can_be_interrupted_and_leaves_nothing() {
     let mut rng = Seed(17).rng();
     let document = article(&mut rng, 400_000).document();

@@ -205,6 +205,23 @@ fn a_field_of_a_large_document_needs_few_slices() {
 }
 
 #[test]
+fn a_text_is_looked_for_in_an_array_with_one_more_fetch() {
+    let mut rng = Seed::from_env_or_time().rng();
+    let back = reading(4, shaped_always());
+    let tree = Tree::Array((0..60).map(|_| text(prose(&mut rng, 900))).collect());
+    let datum = datum_of(&tree);
+    let mut rounds = 0;
+    for wanted in [&b"no such text"[..], b""] {
+        let has = |view: &View<'_>| {
+            rounds += 1;
+            view.has(wanted, &mut Vec::new(), &mut Scratch::default())
+        };
+        assert!(!found(&datum, &back, has).unwrap().0);
+    }
+    assert_eq!(rounds, 4, "the head and all that is left, twice");
+}
+
+#[test]
 fn damage_gives_an_error_or_is_in_what_was_not_read() {
     let mut rng = Seed::from_env_or_time().rng();
     let back = reading(4, shaped_always());

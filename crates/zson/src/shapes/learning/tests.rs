@@ -52,7 +52,7 @@ fn documents(count: usize, rare_keys: usize) -> Vec<Vec<u8>> {
 fn schemas_fit_into_any_size() {
     let documents = documents(4000, 3000);
     let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
-    let learned = learned(&samples, &mut || Ok(())).unwrap();
+    let learned = learned(&samples, false, &mut || Ok(())).unwrap();
     let mut before = 0;
     for bytes_max in [64, 200, 1 << 10, 5 << 10, 20 << 10, 60 << 10, 1 << 20] {
         let schema = learned.schema(bytes_max, &mut || Ok(())).unwrap();
@@ -71,7 +71,7 @@ fn the_same_samples_give_the_same_schemas() {
     let documents = documents(1000, 500);
     let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
     let once = || {
-        let learned = learned(&samples, &mut || Ok(())).unwrap();
+        let learned = learned(&samples, false, &mut || Ok(())).unwrap();
         [1 << 10, 8 << 10, 64 << 10].map(|size| bytes::of(&learned.schema(size, &mut || Ok(())).unwrap()))
     };
     let first = once();
@@ -89,7 +89,7 @@ fn whoever_waits_may_end_it_at_every_call() {
             calls.set(calls.get() + 1);
             if calls.get() == last { Err(Error::Interrupted) } else { Ok(()) }
         };
-        let found = learned(&samples, &mut proceed)
+        let found = learned(&samples, false, &mut proceed)
             .and_then(|learned| learned.schema(16 << 10, &mut proceed).map(drop));
         (found, calls.get())
     };
@@ -117,7 +117,7 @@ fn records_among_other_documents_have_a_shape() {
     let root = |among: usize| {
         let samples: Vec<&[u8]> =
             alone.iter().copied().chain(others.iter().take(among).map(Vec::as_slice)).collect();
-        learned(&samples, &mut || Ok(())).unwrap().schema.columns[0].kind.clone()
+        learned(&samples, false, &mut || Ok(())).unwrap().schema.columns[0].kind.clone()
     };
     assert!(matches!(root(0), Kind::Record(_)));
     assert!(matches!(root(299), Kind::Record(_)), "{:?}", root(299));
@@ -143,7 +143,7 @@ fn a_fifth_of_records_is_enough_where_no_other_kind_is_more() {
         .collect();
     let is_record = |among: usize| {
         let samples: Vec<&[u8]> = records.iter().chain(&scalars[..among]).map(Vec::as_slice).collect();
-        matches!(learned(&samples, &mut || Ok(())).unwrap().schema.columns[0].kind, Kind::Record(_))
+        matches!(learned(&samples, false, &mut || Ok(())).unwrap().schema.columns[0].kind, Kind::Record(_))
     };
     assert!(is_record(800) && !is_record(810));
 }
@@ -161,7 +161,7 @@ fn objects_without_a_key_in_common_have_no_kind() {
         })
         .collect();
     let samples: Vec<&[u8]> = objects.iter().map(Vec::as_slice).collect();
-    let learned = learned(&samples, &mut || Ok(())).unwrap();
+    let learned = learned(&samples, false, &mut || Ok(())).unwrap();
     assert!(matches!(learned.schema.columns[0].kind, Kind::Any));
 }
 
@@ -178,7 +178,7 @@ fn texts_among_records_are_learned_from() {
         })
         .collect();
     let samples: Vec<&[u8]> = records.iter().chain(&lines).map(Vec::as_slice).collect();
-    let learned = learned(&samples, &mut || Ok(())).unwrap();
+    let learned = learned(&samples, false, &mut || Ok(())).unwrap();
     assert!(matches!(learned.schema.columns[0].kind, Kind::Record(_)));
     let is_there = |line: usize| learned.texts.iter().any(|text| *text == format!("line {line}").as_bytes());
     assert!((0..150).all(is_there));
@@ -188,7 +188,7 @@ fn texts_among_records_are_learned_from() {
 fn samples_that_are_none_or_say_nothing_have_an_empty_schema() {
     let numeric_without_bytes = [[1, 0, 0, 0x40], [0, 0, 0, 0x10]].concat();
     for samples in [&[][..], &[&b""[..], b"abc"], &[&numeric_without_bytes[..]; 20]] {
-        let learned = learned(samples, &mut || Ok(())).unwrap();
+        let learned = learned(samples, false, &mut || Ok(())).unwrap();
         let schema = learned.schema(1 << 10, &mut || Ok(())).unwrap();
         assert!(schema.columns.len() <= 2 && schema.keys.is_empty() && schema.phrases.count() == 0);
     }

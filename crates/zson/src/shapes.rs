@@ -33,6 +33,7 @@ mod long;
 mod matching;
 mod merging;
 mod number;
+mod out;
 mod pace;
 mod patching;
 mod phrases;

@@ -52,9 +52,10 @@ CREATE FUNCTION jsonb_concat_zson(jsonb, zson) RETURNS jsonb
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE OPERATOR || (FUNCTION = jsonb_concat_zson, LEFTARG = jsonb, RIGHTARG = zson);
 
--- What the planner puts in the place of `doc || patch` that is assigned to a zson.
+-- What the planner puts in the place of `doc || patch` that is assigned to a zson. Stable, so that postgres_fdw sends it nowhere: the
+-- integer is the number of a profile here.
 CREATE FUNCTION zson_concat_assigned(zson, jsonb, integer) RETURNS zson
-  AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+  AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION zson_assign_support(internal) RETURNS internal
   AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 ALTER FUNCTION jsonb_to_zson(jsonb, integer, boolean) SUPPORT zson_assign_support;

@@ -17,6 +17,7 @@ use super::fallback::Fallback;
 use super::further::is_sorted;
 use super::jsonb::{Node, container};
 use super::number::{SCALE_MAX, integer, is_numeric, push_integer};
+use super::out::push_varint;
 use super::phrases::{PHRASES_MAX, Phrases};
 use super::reading::Rest;
 use super::schema::{
@@ -24,7 +25,7 @@ use super::schema::{
     Value, What,
 };
 use super::template::{PARTS_MAX, Part, Template};
-use super::writing::{DEPTH_MAX, push_varint};
+use super::writing::DEPTH_MAX;
 use crate::error::Error;
 use crate::memory;
 

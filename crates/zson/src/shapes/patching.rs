@@ -7,13 +7,13 @@
 
 use super::jsonb::{Node, container};
 use super::number::{Buffer, Number, integer, is_numeric};
+use super::out::Out;
 use super::reading::{Rest, Stored, decimal};
 use super::schema::{
     ABSENT, BYTES, ColumnIndex, FALSE, Kind, Layout, Member, NULL, Record, Schema, Shape, TRUE, What,
 };
 use super::writing::{
-    ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT, DEPTH_MAX, Found, Out, Writing, begin_document,
-    end_document,
+    ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT, DEPTH_MAX, Found, Writing, begin_document, end_document,
 };
 
 /// Values that are replaced at once, at most.

@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_int};
 use std::ptr;
 
 use pgrx::pg_sys::{
-    self, CoercionForm, Datum, FuncExpr, FunctionCallInfo, List, Node, NodeTag, Oid, OpExpr,
-    SupportRequestSimplify,
+    self, CmdType, CoercionForm, Const, Datum, FuncExpr, FunctionCallInfo, List, Node, NodeTag, Oid, OpExpr,
+    PlannerInfo, RangeTblEntry, SupportRequestSimplify,
 };
 
 use super::call::document;
@@ -50,10 +50,13 @@ pg_function! {
 ///
 /// # Safety
 /// Called by the planner, for a call of `jsonb_to_zson(jsonb, int4, bool)`.
-unsafe fn simplified(root: *mut pg_sys::PlannerInfo, cast: *mut FuncExpr) -> *mut Node {
+unsafe fn simplified(root: *mut PlannerInfo, cast: *mut FuncExpr) -> *mut Node {
     // SAFETY: by the caller; nodes are of the types that their tags say.
     unsafe {
-        let [given, typmod, ..] = nodes((*cast).args) else { return ptr::null_mut() };
+        let [given, typmod, is_explicit] = nodes((*cast).args) else { return ptr::null_mut() };
+        if !assigns(root) || !is_constant(*typmod) || !is_constant(*is_explicit) {
+            return ptr::null_mut();
+        }
         let (function, operands) = match (**given).type_ {
             NodeTag::T_OpExpr => {
                 let operator = given.cast::<OpExpr>();
@@ -69,23 +72,72 @@ unsafe fn simplified(root: *mut pg_sys::PlannerInfo, cast: *mut FuncExpr) -> *mu
         let (zson, jsonb) = ((*cast).funcresulttype, pg_sys::JSONBOID);
         let ours = |name: &CStr, types: &[Oid]| of_schema_of((*cast).funcid, name, types);
         let is_known = |known: Oid| known != Oid::INVALID && known == function;
+        let assigned = ours(c"zson_concat_assigned", &[zson, jsonb, pg_sys::INT4OID]);
+        if ![(*cast).funcid, function, assigned].into_iter().all(|used| may_execute(used)) {
+            return ptr::null_mut();
+        }
         let patch = if is_known(ours(c"zson_concat_jsonb", &[zson, jsonb])) {
             *patch
         } else if is_known(ours(c"zson_concat", &[zson, zson])) {
             let to_jsonb = ours(c"zson_to_jsonb", &[zson]);
-            let arguments = pg_sys::lappend(ptr::null_mut(), patch.cast());
-            // A constant is decoded once.
-            pg_sys::eval_const_expressions(root, call(to_jsonb, jsonb, arguments))
+            if !may_execute(to_jsonb) {
+                return ptr::null_mut();
+            }
+            let decoded = call(to_jsonb, jsonb, pg_sys::lappend(ptr::null_mut(), patch.cast()));
+            // A constant is decoded once. Anything else was simplified before, and must not be again: that would forget which
+            // functions are being inlined.
+            if is_constant(*patch) { pg_sys::eval_const_expressions(root, decoded) } else { decoded }
         } else {
             return ptr::null_mut();
         };
-        let assigned = ours(c"zson_concat_assigned", &[zson, jsonb, pg_sys::INT4OID]);
-        if assigned == Oid::INVALID {
-            return ptr::null_mut();
-        }
         let arguments = [*doc, patch, *typmod].into_iter();
         call(assigned, zson, arguments.fold(ptr::null_mut(), |list, node| pg_sys::lappend(list, node.cast())))
     }
+}
+
+/// Whether a statement writes rows of its own server, and has no expressions that are looked for elsewhere in its plan, as those of
+/// GROUP BY are.
+///
+/// # Safety
+/// What the planner is given, or null.
+unsafe fn assigns(root: *const PlannerInfo) -> bool {
+    // SAFETY: by the caller.
+    unsafe {
+        let Some(query) = root.as_ref().and_then(|root| root.parse.as_ref()) else { return false };
+        let writes =
+            matches!(query.commandType, CmdType::CMD_UPDATE | CmdType::CMD_INSERT | CmdType::CMD_MERGE);
+        let has_groups = query.hasAggs || !query.groupClause.is_null() || !query.groupingSets.is_null();
+        let is_foreign = |table: &*mut Node| {
+            (*table.cast::<RangeTblEntry>()).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE
+        };
+        writes && !has_groups && !nodes(query.rtable).iter().any(is_foreign)
+    }
+}
+
+/// Whether a node is a constant that is not null.
+///
+/// # Safety
+/// `node` is one.
+unsafe fn is_constant(node: *const Node) -> bool {
+    // SAFETY: by the caller; a node is of the type that its tag says.
+    unsafe { (*node).type_ == NodeTag::T_Const && !(*node.cast::<Const>()).constisnull }
+}
+
+/// Whether the current user may call a function, as the server asks before it inlines one.
+fn may_execute(function: Oid) -> bool {
+    if function == Oid::INVALID {
+        return false;
+    }
+    // SAFETY: catalog lookups.
+    let result = unsafe {
+        let (user, mode) = (pg_sys::GetUserId(), pg_sys::ACL_EXECUTE as pg_sys::AclMode);
+        #[cfg(feature = "pg15")]
+        let result = pg_sys::pg_proc_aclcheck(function, user, mode);
+        #[cfg(not(feature = "pg15"))]
+        let result = pg_sys::object_aclcheck(pg_sys::ProcedureRelationId, function, user, mode);
+        result
+    };
+    result == pg_sys::AclResult::ACLCHECK_OK
 }
 
 /// A list's nodes.

@@ -123,3 +123,78 @@ fn a_dictionary_of_this_transaction_is_not_used_for_assigned_concatenations() {
         assert_eq!(database.sql(DIFFERENT), "0");
     });
 }
+
+#[test]
+fn only_what_writes_rows_here_is_planned_so() {
+    on_each_major("plans of assigned concatenations", |database| {
+        shaped_table(database, 50);
+        let is_replaced = |sql: &str| {
+            database.sql(&format!("explain (verbose, costs off) {sql}")).contains("zson_concat_assigned")
+        };
+        // What a group has is looked for in the plan as it was written.
+        database.sql(
+            "create table g (doc zson, p jsonb);
+            insert into g values ('{\"a\": 1}', '{\"b\": 1}'), ('{\"a\": 1, \"b\": 7}', '{\"b\": 1}'), ('{\"a\": 2}', '{\"b\": 1}')",
+        );
+        let groups = |doc: &str| {
+            database.sql(&format!(
+                "select j, z, n from (select {doc} || p j, ({doc} || p)::zson z, count(*) n from g group by rollup({doc} || p)) s order by n, j"
+            ))
+        };
+        assert_eq!(groups("doc"), groups("doc::jsonb"));
+        assert!(groups("doc").contains("||3"), "{}", groups("doc"));
+        for sql in [
+            "select (doc || '{\"id\": 1}')::zson from t",
+            "update t set doc = jsonb_to_zson(doc || '{\"id\": 1}', -1, nullif(id, 3) > 0)",
+        ] {
+            assert!(!is_replaced(sql), "{sql}");
+        }
+        // A function that is inlined into itself is noticed.
+        database.sql(
+            "set check_function_bodies = off;
+            create function own(jsonb) returns zson strict immutable language sql as
+                $$ select ('{\"a\": 1}'::zson || own($1 -> 'next'))::zson $$;
+            create function many(n int) returns zson immutable language sql as $$ select case when n <= 0 then '{\"z\": 0}'::zson
+                else ('{\"a\": 1}'::zson || (many(n - 1) || many(n - 1) || many(n - 1))::zson)::zson end $$",
+        );
+        database.sql("update t set doc = doc || own(was) where id = 7");
+        database.sql("explain update t set doc = doc || many(id) where id = 7");
+        assert!(is_replaced("update t set doc = doc || '{\"id\": 1}'"));
+    });
+}
+
+#[test]
+fn who_may_not_call_the_functions_that_a_statement_names_may_not_either_way() {
+    on_one_major("rights on concatenations", |database| {
+        shaped_table(database, 60);
+        let role = "writer_of_concatenations";
+        database.sql(&format!("create role {role}; grant select, update on t to {role}"));
+        let update =
+            format!("set role {role}; update t set doc = doc || jsonb_build_object('id', id); reset role");
+        let explain = format!(
+            "set role {role}; explain (verbose) update t set doc = doc || jsonb_build_object('id', id)"
+        );
+        assert!(database.sql(&explain).contains("zson_concat_assigned"));
+        // Without the right to what takes its place: as without that.
+        database.sql("revoke execute on function zson_concat_assigned from public");
+        database.sql(&update);
+        assert!(!database.sql(&explain).contains("zson_concat_assigned"));
+        database.sql("grant execute on function zson_concat_assigned to public; revoke execute on function zson_concat_jsonb from public");
+        database.fails("42501", &update);
+        database.sql(&format!(
+            "grant execute on function zson_concat_jsonb to public; drop owned by {role}; drop role {role}"
+        ));
+    });
+}
+
+#[test]
+fn the_number_of_a_profile_is_sent_to_no_other_server() {
+    on_one_major("concatenations in foreign tables", |database| {
+        database.sql(
+            "create extension postgres_fdw; create server other foreign data wrapper postgres_fdw options (extensions 'zson');
+            create user mapping for public server other; create foreign table f (id int, doc zson('local')) server other",
+        );
+        let plan = database.sql("explain (verbose, costs off) update f set doc = doc || '{\"id\": 1}'");
+        assert!(plan.contains("Remote SQL") && !plan.contains("zson_concat_assigned"), "{plan}");
+    });
+}

@@ -73,7 +73,7 @@ unsafe fn simplified(root: *mut PlannerInfo, cast: *mut FuncExpr) -> *mut Node {
         let ours = |name: &CStr, types: &[Oid]| of_schema_of((*cast).funcid, name, types);
         let is_known = |known: Oid| known != Oid::INVALID && known == function;
         let assigned = ours(c"zson_concat_assigned", &[zson, jsonb, pg_sys::INT4OID]);
-        if ![(*cast).funcid, function, assigned].into_iter().all(|used| may_execute(used)) {
+        if ![(*cast).funcid, function, assigned].into_iter().all(may_execute) {
             return ptr::null_mut();
         }
         let patch = if is_known(ours(c"zson_concat_jsonb", &[zson, jsonb])) {

@@ -1,5 +1,7 @@
 //! Damaged datums and dictionaries of shapes: an error, never another document.
 
+use std::ops::ControlFlow;
+
 use pgshrink_codec::Dictionary;
 use pgshrink_testkit::seed::{Rng, Seed};
 use pgshrink_zson::datum::{BLOCK_BYTES, Method, Stored, parse, parse_shapes};
@@ -220,7 +222,10 @@ fn mutated(rng: &mut Rng, bytes: &[u8], times: usize) -> Vec<u8> {
 #[test]
 fn payloads_that_nobody_wrote_are_what_the_page_says_or_an_error() {
     let mut rng = Seed::from_env_or_time().rng();
-    let mut counts = [0, 0];
+    let mut counts = [0, 0, 0];
+    let patches =
+        [("id", number(1234)), ("name", text("open")), ("status", text("paid")), ("lat", Tree::Null)]
+            .map(|pair| object([pair]).document());
     for dictionary in [&by_hand(), shaped_always()] {
         let back = reading(4, dictionary);
         let by_page = schema(dictionary.bytes()).unwrap();
@@ -256,6 +261,15 @@ fn payloads_that_nobody_wrote_are_what_the_page_says_or_an_error() {
                 let other = decode(&sealed(dictionary, 4, size, &payload), Some(&back));
                 assert!(is_unsure || other.is_err());
             }
+            for patch in &patches {
+                let mut new = Vec::new();
+                let mut proceed = || ControlFlow::Continue(());
+                // What comes of it may be no document either.
+                if Encoder::new().patch(&with, &crafted, patch, &mut new, &mut proceed).unwrap() {
+                    let _ = decode(&new, Some(&back));
+                    counts[2] += 1;
+                }
+            }
             let header = current(&crafted).unwrap();
             let view = back.view(&header).unwrap().unwrap();
             if let Ok(root) = view.root() {
@@ -263,7 +277,7 @@ fn payloads_that_nobody_wrote_are_what_the_page_says_or_an_error() {
             }
         }
     }
-    assert!(counts[0] > 2000 && counts[1] > 1000, "{counts:?}");
+    assert!(counts[0] > 2000 && counts[1] > 1000 && counts[2] > 1000, "{counts:?}");
 }
 
 #[test]

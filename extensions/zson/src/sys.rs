@@ -150,15 +150,6 @@ pub unsafe fn arg(fcinfo: FunctionCallInfo, n: usize) -> Datum {
     unsafe { (*fcinfo).args.as_slice(n + 1)[n].value }
 }
 
-/// Replaces argument `n`.
-///
-/// # Safety
-/// As for [`arg`]; it is not null.
-pub unsafe fn set_arg(fcinfo: FunctionCallInfo, n: usize, value: Datum) {
-    // SAFETY: by the caller.
-    unsafe { (*fcinfo).args.as_mut_slice(n + 1)[n].value = value }
-}
-
 /// Whether argument `n` is null.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ use pgrx::pg_sys::{
     PlannerInfo, RangeTblEntry, SupportRequestSimplify,
 };
 
-use super::call::document;
+use super::call::{Call, document};
 use crate::sys::{self, pg_function, raw};
 use crate::value;
 
@@ -30,8 +30,10 @@ pg_function! {
         match value::patched(doc, sys::arg(fcinfo, 1), typmod) {
             Some(patched) => patched,
             None => {
-                sys::set_arg(fcinfo, 0, doc);
-                value::pack(document(fcinfo, [0], jsonb_concat), typmod)
+                // The caller keeps its record, and what is in it.
+                let mut call = Call::like(fcinfo);
+                call.set_arg(0, doc);
+                value::pack(document((&raw mut call).cast(), [0], jsonb_concat), typmod)
             }
         }
     }

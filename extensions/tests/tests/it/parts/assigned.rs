@@ -93,6 +93,14 @@ fn assigned_concatenations_take_every_way_into_a_table() {
         );
         both("merge into t using (values (11, '{\"id\": 31}'::jsonb), (12, '{\"id\": 32}')) n (id, patch) on t.id = n.id
             when matched then update set D = t.D || n.patch");
+        // A constant that is out of line stays what it is from row to row, whether it is patched or decoded.
+        both(
+            "create table lD as select jsonb_build_object('id', 1, 'log', string_agg(md5(k::text), '')) as doc from generate_series(1, 2000) k;
+            create function oD() returns void language plpgsql as $$
+                declare d zson := (select doc::zson from lD); begin
+                update t set D = (d || jsonb_build_object('new', id))::zson where id > 0;
+                update t set D = (d || jsonb_build_object('id', id))::zson where id > 30; end $$; select oD()",
+        );
         // Into a column of another profile, which has no dictionary, and one that has its own.
         database.sql(
             "create table o (id int, was jsonb, doc zson('other')); insert into o select id, was || '{\"id\": 7}', null from t;

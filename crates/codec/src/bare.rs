@@ -176,7 +176,7 @@ impl Compressor {
             slot => slot.insert(CCtx::try_create().ok_or(MEMORY)?),
         };
         let start = out.len();
-        let bound = zstd_safe::compress_bound(input.len());
+        let bound = zstd_bound(input.len());
         out.try_reserve(bound).map_err(|_| MEMORY)?;
         compress(context, &mut Room::after(out, bound)).map_err(refusal)?;
         Ok(strip_frame(out, start))
@@ -198,8 +198,8 @@ impl Decompressor {
         payload: &[u8],
         target: &mut [u8],
     ) -> Result<(), Error> {
+        check_raw_size(target.len())?;
         if target.len() > shape.raw_size_max(payload.len()) {
-            check_raw_size(target.len())?;
             return Err(corrupt(shape, "too short for the promised size"));
         }
         let written = self.decompress_within(shape, dictionary, payload, target)?;
@@ -317,7 +317,7 @@ fn zstd_in_pieces(
     proceed: &mut Proceed<'_>,
 ) -> Result<Shape, Error> {
     let start = out.len();
-    let bound = zstd_safe::compress_bound(input.len());
+    let bound = zstd_bound(input.len());
     out.try_reserve(bound).map_err(|_| MEMORY)?;
     let mut context = CCtx::try_create().ok_or(MEMORY)?;
     context.set_parameter(CParameter::CompressionLevel(level.0)).map_err(refusal)?;

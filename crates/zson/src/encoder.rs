@@ -5,8 +5,10 @@ use std::ops::ControlFlow;
 use pgshrink_codec::bare::{Compressor, Proceed};
 use pgshrink_codec::{self as codec, Algorithm, Choice};
 
-use crate::datum::{Encoded, Form, OVERHEAD_BYTES_MAX, Stored, header_len, parse, seal_shapes, sums_of};
-use crate::dictionary::WritingDictionary;
+use crate::datum::{
+    Encoded, Form, Header, OVERHEAD_BYTES_MAX, Stored, header_len, parse, seal_shapes, sums_of,
+};
+use crate::dictionary::{DictionaryId, WritingDictionary};
 use crate::error::Error;
 use crate::limits::RAW_BYTES_MAX;
 use crate::memory;
@@ -115,15 +117,8 @@ impl Encoder {
         proceed: &mut Proceed<'_>,
     ) -> Result<bool, Error> {
         let (start, id) = (out.len(), dictionary.id());
-        let header = header_len(Some(id), jsonb.len());
-        memory::reserve(out, header)?;
-        out.resize(start + header, 0);
-        let long = shapes::Long {
-            compressor: &mut self.compressor,
-            choice: dictionary.choice(),
-            dictionary: dictionary.prepared(),
-            proceed: &mut *proceed,
-        };
+        let header = begin(Some(id), jsonb.len(), out)?;
+        let long = long(&mut self.compressor, dictionary, &mut *proceed);
         let written = shapes.encode(jsonb, earlier, &mut self.remembered, long, out);
         let written_len = out.len() - start;
         let datum_len = written_len + sums_of(written_len - header);
@@ -176,26 +171,12 @@ impl Encoder {
         proceed: &mut Proceed<'_>,
     ) -> Result<bool, Error> {
         self.is_strange = false;
-        let (Some(shapes), Ok(Stored::Current(header))) = (dictionary.shapes(), parse(datum)) else {
-            return Ok(false);
-        };
-        let is_of_this = header.form() == Form::Shapes
-            && header.dictionary() == Some(dictionary.id())
-            && header.verify_stored(shapes.identity()).is_ok();
-        if !is_of_this {
-            return Ok(false);
-        }
+        let Some(shapes) = dictionary.shapes() else { return Ok(false) };
+        let Some(header) = stored_with(dictionary, shapes, datum) else { return Ok(false) };
         // The length of the new document takes as many bytes as that of the old one, or the head is not as long.
         let (start, id) = (out.len(), dictionary.id());
-        let head = header_len(Some(id), header.raw_len());
-        memory::reserve(out, head)?;
-        out.resize(start + head, 0);
-        let long = shapes::Long {
-            compressor: &mut self.compressor,
-            choice: dictionary.choice(),
-            dictionary: dictionary.prepared(),
-            proceed,
-        };
+        let head = begin(Some(id), header.raw_len(), out)?;
+        let long = long(&mut self.compressor, dictionary, proceed);
         let document = (header.payload(), header.raw_len());
         let patched = shapes.patch(document, patch, &mut self.remembered, long, out);
         let patched = patched.inspect_err(|_| out.truncate(start))?;
@@ -229,9 +210,7 @@ impl Encoder {
         }
         let start = out.len();
         let id = dictionary.map(WritingDictionary::id);
-        let header_len = header_len(id, jsonb.len());
-        memory::reserve(out, header_len)?;
-        out.resize(start + header_len, 0);
+        let header_len = begin(id, jsonb.len(), out)?;
         let prepared = dictionary.and_then(WritingDictionary::prepared);
         match self.compressor.compress_while(choice, prepared, jsonb, out, proceed) {
             Ok(shape) if out.len() - start < OVERHEAD_BYTES_MAX + jsonb.len() => {
@@ -263,15 +242,39 @@ impl<'e> Earlier<'e> {
         dictionary: &WritingDictionary,
         shapes: &shapes::Writer,
     ) -> Option<shapes::Earlier<'e>> {
-        let Ok(Stored::Current(header)) = parse(self.datum) else { return None };
-        let is_stored_so = header.form() == Form::Shapes
-            && header.dictionary() == Some(dictionary.id())
-            && header.raw_len() == self.document.len();
-        let payload = is_stored_so.then(|| header.payload())?;
-        // Of the same id is not enough.
-        header.verify_stored(shapes.identity()).ok()?;
-        Some(shapes::Earlier { payload, document: self.document })
+        let header = stored_with(dictionary, shapes, self.datum)?;
+        let is_its_own = header.raw_len() == self.document.len();
+        is_its_own.then(|| shapes::Earlier { payload: header.payload(), document: self.document })
     }
+}
+
+/// The header of a datum that was stored by shapes with this very dictionary.
+fn stored_with<'d>(
+    dictionary: &WritingDictionary,
+    shapes: &shapes::Writer,
+    datum: &'d [u8],
+) -> Option<Header<'d>> {
+    let Ok(Stored::Current(header)) = parse(datum) else { return None };
+    let is_of_id = header.form() == Form::Shapes && header.dictionary() == Some(dictionary.id());
+    // Of the same id is not enough.
+    (is_of_id && header.verify_stored(shapes.identity()).is_ok()).then_some(header)
+}
+
+/// What a dictionary's long texts are written with.
+fn long<'l, 'p>(
+    compressor: &'l mut Compressor,
+    dictionary: &'l WritingDictionary,
+    proceed: &'l mut Proceed<'p>,
+) -> shapes::Long<'l, 'p> {
+    shapes::Long { compressor, choice: dictionary.choice(), dictionary: dictionary.prepared(), proceed }
+}
+
+/// Appends room for the header of a datum. Returns its length.
+fn begin(dictionary: Option<DictionaryId>, raw_len: usize, out: &mut Vec<u8>) -> Result<usize, Error> {
+    let header = header_len(dictionary, raw_len);
+    memory::reserve(out, header)?;
+    out.resize(out.len() + header, 0);
+    Ok(header)
 }
 
 /// A spare buffer above this is given back after use.

@@ -249,13 +249,7 @@ fn constant(column: &Column, token: u8, out: &mut [u8]) -> Option<(Text, usize)>
         _ => {
             let value = column.values.get(usize::from(token))?;
             match value.what {
-                What::Text => match out.first_chunk_mut() {
-                    Some(room) if value.few.len > 0 => {
-                        *room = value.few.bytes;
-                        Some((Text::Written, value.few.len.into()))
-                    }
-                    _ => put(&value.bytes, out),
-                },
+                What::Text => value.write(out).map(|length| (Text::Written, length)),
                 What::Number => put(&value.text, out).filter(|(_, length)| *length > 0),
                 What::Container => None,
             }

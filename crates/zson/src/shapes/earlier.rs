@@ -2,8 +2,9 @@
 //! over as they were stored.
 
 use super::jsonb::{Container, Node, container};
+use super::patching::Parts;
 use super::reading::{Rest, is_there};
-use super::schema::{BYTES, Kind, Layout, Member, Schema, Shape};
+use super::schema::{Member, Schema, Shape};
 
 /// A payload of the dictionary that is written with, and its document.
 #[derive(Copy, Clone, Debug)]
@@ -46,16 +47,9 @@ impl<'d, P: Iterator<Item = (Option<&'d [u8]>, Option<Node<'d>>)>> Pairs<'d> for
 impl<'e> Earlier<'e> {
     /// None: it is no object of a shape.
     pub(super) fn shaped(&self, schema: &'e Schema) -> Option<Shaped<'e>> {
-        let Kind::Record(record) = &schema.columns.first()?.kind else { return None };
         let Node::Object(object) = container(self.document)? else { return None };
-        let mut rest = Rest::new(self.payload);
-        let (_, stored) = rest.root().filter(|(token, stored)| *token >= BYTES && !stored.is_any)?;
-        let mut values = Rest::new(stored.bytes);
-        let shape = match record.layout(values.varint()?)? {
-            Layout::Keys => return None,
-            Layout::Shape(shape) | Layout::Further(shape) => shape,
-        };
-        Some(Shaped { shape, tokens: values.take(shape.slots())?, values, object })
+        let Parts { shape, tokens, values, .. } = Parts::of(schema, self.payload)?;
+        Some(Shaped { shape, tokens, values, object })
     }
 }
 

@@ -33,13 +33,13 @@ pub(super) struct Patched {
 }
 
 /// The parts of a payload that is an object of a shape.
-struct Parts<'p> {
+pub(super) struct Parts<'p> {
     record: &'p Record,
     number: usize,
-    shape: &'p Shape,
-    tokens: &'p [u8],
-    values: Rest<'p>,
-    further: Option<Further<'p>>,
+    pub(super) shape: &'p Shape,
+    pub(super) tokens: &'p [u8],
+    pub(super) values: Rest<'p>,
+    has_further: bool,
 }
 
 /// Its further keys.
@@ -84,7 +84,7 @@ impl<'n> Changes<'n> {
 }
 
 impl<'p> Parts<'p> {
-    fn of(schema: &'p Schema, payload: &'p [u8]) -> Option<Parts<'p>> {
+    pub(super) fn of(schema: &'p Schema, payload: &'p [u8]) -> Option<Parts<'p>> {
         let Kind::Record(record) = &schema.columns.first()?.kind else { return None };
         let mut rest = Rest::new(payload);
         let (_, stored) = rest.root().filter(|(token, stored)| *token >= BYTES && !stored.is_any)?;
@@ -96,8 +96,13 @@ impl<'p> Parts<'p> {
             Layout::Further(shape) => (shape, true),
         };
         let tokens = values.take(shape.slots())?;
-        let further = if has_further { Some(Further::of(schema, record, tokens, values)?) } else { None };
-        Some(Parts { record, number, shape, tokens, values, further })
+        Some(Parts { record, number, shape, tokens, values, has_further })
+    }
+
+    /// `None`: damage.
+    fn further(&self, schema: &Schema) -> Option<Option<Further<'p>>> {
+        let Parts { record, tokens, values, .. } = self;
+        Some(if self.has_further { Some(Further::of(schema, record, tokens, *values)?) } else { None })
     }
 }
 
@@ -137,10 +142,11 @@ impl Writing<'_, '_> {
         let schema = self.schema;
         let Node::Object(object) = container(patch)? else { return None };
         let parts = Parts::of(schema, payload)?;
+        let further = parts.further(schema)?;
         let (mut of_shape, mut of_further) = (Changes::new(), Changes::new());
         for (key, node) in object.keys().zip(object.values()) {
             let (key, node) = (key?, node?);
-            match place(schema, &parts, key)? {
+            match place(schema, (&parts, further), key)? {
                 (false, at, column) => of_shape.add(Change { at, column, node })?,
                 (true, at, column) => of_further.add(Change { at, column, node })?,
             }
@@ -150,7 +156,7 @@ impl Writing<'_, '_> {
         let mut grown = 0;
         let at = out.append(parts.tokens)?;
         let rest = self.replaced((of_shape.as_slice(), parts.tokens, at), parts.values, &mut grown, out)?;
-        let values = match &parts.further {
+        let values = match further {
             None => rest,
             Some(further) => {
                 let keys = rest.bytes.len().checked_sub(further.values.bytes.len())?;
@@ -164,7 +170,7 @@ impl Writing<'_, '_> {
         let kept = parts.tokens.iter().filter(|token| **token != ABSENT).count();
         Some(Patched {
             raw_len: raw_len.checked_add_signed(grown)?,
-            has_further: parts.further.is_some(),
+            has_further: parts.has_further,
             is_like_earlier: kept > of_shape.count,
         })
     }
@@ -198,12 +204,16 @@ impl Writing<'_, '_> {
 
 /// Where the value of a key is: whether it is a further one, its token, and its column. None: it is not there, or an object
 /// inside the shape.
-fn place(schema: &Schema, parts: &Parts<'_>, key: &[u8]) -> Option<(bool, usize, Option<ColumnIndex>)> {
+fn place(
+    schema: &Schema,
+    (parts, further): (&Parts<'_>, Option<Further<'_>>),
+    key: &[u8],
+) -> Option<(bool, usize, Option<ColumnIndex>)> {
     match schema.key(key).and_then(|key| parts.shape.member(key)) {
         // Without a value it is none that can be replaced.
         Some((Member::Slot { column, .. }, before)) => Some((false, before, Some(*column))),
         Some((Member::Object { .. }, _)) => None,
-        None => parts.further?.find(schema, parts.record, key).map(|(at, column)| (true, at, column)),
+        None => further?.find(schema, parts.record, key).map(|(at, column)| (true, at, column)),
     }
 }
 

@@ -304,6 +304,21 @@ impl Record {
 }
 
 impl Value {
+    /// Writes its bytes to the beginning of `out`, few of them in one piece. Returns how many; none: there is no room.
+    #[inline]
+    pub(super) fn write(&self, out: &mut [u8]) -> Option<usize> {
+        match out.first_chunk_mut() {
+            Some(room) if self.few.len > 0 => {
+                *room = self.few.bytes;
+                Some(self.few.len.into())
+            }
+            _ => {
+                out.get_mut(..self.bytes.len())?.copy_from_slice(&self.bytes);
+                Some(self.bytes.len())
+            }
+        }
+    }
+
     pub(super) fn new(what: What, bytes: Vec<u8>) -> Value {
         Value { what, few: Few::of(&bytes), bytes, text: Vec::new() }
     }

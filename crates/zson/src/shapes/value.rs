@@ -10,7 +10,7 @@ use super::jsonb::Node;
 use super::long::Packed;
 use super::number::{Buffer, Digits, Number, integer, is_numeric};
 use super::reading::{self, Scratch, With, decimal};
-use super::schema::{self, BYTES, FEW_BYTES, Few, Kind};
+use super::schema::{BYTES, FEW_BYTES, Kind};
 use super::writing::{ANY_CODES, ANY_INTEGER, ANY_NUMERIC, ANY_TEXT};
 use crate::dictionary::DictionaryId;
 use crate::error::Error;
@@ -268,7 +268,10 @@ impl<'a> View<'a> {
                 Ok(template.decode_into(stored.bytes, &mut out[start..]))
             }
             (_, token) => match column.values.get(usize::from(token)) {
-                Some(value) => put_frequent(value, out, start).map(Some),
+                Some(value) => {
+                    memory::at_least(out, start + FEW_BYTES.max(value.bytes.len()))?;
+                    Ok(value.write(&mut out[start..]))
+                }
                 None => Ok(None),
             },
         }
@@ -329,18 +332,6 @@ pub(super) fn put(bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize
     memory::at_least(out, start + bytes.len())?;
     out[start..start + bytes.len()].copy_from_slice(bytes);
     Ok(bytes.len())
-}
-
-/// The same of the bytes of a frequent value.
-#[inline]
-pub(super) fn put_frequent(value: &schema::Value, out: &mut Vec<u8>, start: usize) -> Result<usize, Error> {
-    let Few { bytes, len } = &value.few;
-    if *len == 0 {
-        return put(&value.bytes, out, start);
-    }
-    memory::at_least(out, start + FEW_BYTES)?;
-    out[start..start + FEW_BYTES].copy_from_slice(bytes);
-    Ok(usize::from(*len))
 }
 
 enum Found<'n> {

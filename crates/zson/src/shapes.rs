@@ -53,7 +53,7 @@ pub use value::{Text, Type, Value, View};
 
 pub(crate) use blocks::Blocks;
 pub(crate) use earlier::Earlier;
-pub(crate) use fallback::{Fallback, Measured};
+pub(crate) use fallback::{Fallback, Measured, Payload};
 pub(crate) use learning::{Learned, learned};
 pub(crate) use long::Long;
 pub(crate) use schema::Schema;
@@ -98,6 +98,7 @@ pub(crate) struct Written {
     pub(crate) is_strange: bool,
     /// zstd may be so much shorter that it is to be tried.
     pub(crate) is_doubtful: bool,
+    pub(crate) payload: Payload,
 }
 
 impl<'d> Parts<'d> {
@@ -196,7 +197,12 @@ impl Writer {
             let is_decided = earlier.filter(|_| written.is_like_earlier).is_some_and(|earlier| {
                 Fallback::takes_no_more(raw, payload, earlier.document.len(), earlier.payload.len())
             });
-            Written { is_strange, is_doubtful: !is_decided && self.fallback.is_doubtful(raw, payload) }
+            let payload = Payload { len: payload, longest: written.longest };
+            Written {
+                is_strange,
+                payload,
+                is_doubtful: !is_decided && self.fallback.is_doubtful(raw, payload),
+            }
         }))
     }
 
@@ -222,7 +228,10 @@ impl Writer {
             // As if it were encoded after the earlier one.
             let is_decided =
                 patched.is_like_earlier && Fallback::takes_no_more(raw, new, raw_len, payload.len());
-            (raw, Written { is_strange, is_doubtful: !is_decided && self.fallback.is_doubtful(raw, new) })
+            // A long text that it has from the earlier one is not counted.
+            let payload = Payload { len: new, longest: 0 };
+            let is_doubtful = !is_decided && self.fallback.is_doubtful(raw, payload);
+            (raw, Written { is_strange, payload, is_doubtful })
         }))
     }
 

@@ -400,11 +400,11 @@ fn asked(report: &mut dyn FnMut() -> Result<(), Error>) -> impl FnMut() -> Contr
 }
 
 /// What `len` says of each document; `report` is called before the first, and every so many bytes.
-fn lens(
+fn lens<L>(
     documents: &[&[u8]],
     report: &mut dyn FnMut() -> Result<(), Error>,
-    mut len: impl FnMut(&[u8], &mut dyn FnMut() -> Result<(), Error>) -> Result<usize, Error>,
-) -> Result<Vec<usize>, Error> {
+    mut len: impl FnMut(&[u8], &mut dyn FnMut() -> Result<(), Error>) -> Result<L, Error>,
+) -> Result<Vec<L>, Error> {
     let (mut lens, mut unreported) = (Vec::new(), BYTES_PER_REPORT);
     for document in documents {
         if unreported >= BYTES_PER_REPORT {

@@ -1,7 +1,8 @@
 //! For which documents zstd is tried as well.
 //!
 //! Trying it costs as long as writing by zstd takes, so it is tried only where it may pay: where a payload takes more of its
-//! document than nearly all that were learned from, or than those of its size for which it paid.
+//! document than nearly all that were learned from, or than those of its size for which it paid. It is not tried where nearly
+//! all of the payload is one long text, which is by zstd already.
 
 use super::reading::Rest;
 
@@ -15,6 +16,8 @@ const NEVER: u8 = 255;
 const STRANGE_ONE_IN: usize = 200;
 /// What a trial that was not needed costs, as a part of what it would have saved: a two-hundredth of the document.
 const TRIAL_COST: usize = 16;
+/// Of a payload, at least one byte in so many is not of the longest text where zstd is tried.
+const OTHER_ONE_IN: usize = 16;
 /// Bytes in a dictionary.
 #[cfg(test)]
 pub(super) const STORED_BYTES: usize = 2 * CLASSES + 1;
@@ -35,10 +38,26 @@ pub(crate) struct Fallback {
 pub(crate) struct Measured {
     /// Bytes of the document.
     pub(crate) raw: usize,
-    /// Bytes of the payload of shapes.
-    pub(crate) shapes: usize,
+    /// The payload of shapes.
+    pub(crate) shapes: Payload,
     /// Bytes of the payload by zstd.
     pub(crate) zstd: usize,
+}
+
+/// What shapes have written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Payload {
+    /// Its bytes.
+    pub(crate) len: usize,
+    /// How many of them are one long text by zstd, at most.
+    pub(crate) longest: usize,
+}
+
+impl Payload {
+    /// Whether zstd has written nearly all of it already.
+    fn is_by_zstd(self) -> bool {
+        self.len.saturating_sub(self.longest) < self.len / OTHER_ONE_IN
+    }
 }
 
 fn class_of(raw: usize) -> usize {
@@ -59,8 +78,8 @@ impl Fallback {
         Fallback { factor: 100, from: [NEVER; CLASSES], strange: [NEVER; CLASSES] };
 
     /// Whether zstd is to be tried for a document.
-    pub(crate) fn is_doubtful(&self, raw: usize, payload: usize) -> bool {
-        is_from(self.from[class_of(raw)], raw, payload)
+    pub(crate) fn is_doubtful(&self, raw: usize, payload: Payload) -> bool {
+        !payload.is_by_zstd() && is_from(self.from[class_of(raw)], raw, payload.len)
     }
 
     /// Whether a document takes more than nearly all of its size that were learned from, or none of its size was.
@@ -82,8 +101,8 @@ impl Fallback {
     pub(crate) fn bytes_of(&self, documents: &[Measured]) -> usize {
         let bytes = |document: &Measured| {
             let is_zstd = self.is_doubtful(document.raw, document.shapes)
-                && self.prefers_zstd(document.shapes, document.zstd);
-            if is_zstd { document.zstd } else { document.shapes }
+                && self.prefers_zstd(document.shapes.len, document.zstd);
+            if is_zstd { document.zstd } else { document.shapes.len }
         };
         documents.iter().map(bytes).sum()
     }
@@ -95,7 +114,7 @@ impl Fallback {
             let mut of_class: Vec<(u8, &Measured)> = documents
                 .iter()
                 .filter(|document| class_of(document.raw) == class)
-                .map(|document| (parts_of(document.raw, document.shapes), document))
+                .map(|document| (parts_of(document.raw, document.shapes.len), document))
                 .collect();
             of_class.sort_by_key(|(parts, _)| *parts);
             // A class that was never seen is strange as a whole.
@@ -107,8 +126,10 @@ impl Fallback {
             let strange = of_class[last - last / STRANGE_ONE_IN].0.saturating_add(1).min(NEVER - 1);
             let (mut best, mut gain) = ((0isize, strange), 0isize);
             for (parts, Measured { raw, shapes, zstd }) in of_class.iter().rev() {
-                gain += if rule.prefers_zstd(*shapes, *zstd) {
-                    (*shapes - *zstd) as isize
+                gain += if shapes.is_by_zstd() {
+                    0
+                } else if rule.prefers_zstd(shapes.len, *zstd) {
+                    (shapes.len - *zstd) as isize
                 } else {
                     -((raw / TRIAL_COST).max(1) as isize)
                 };
@@ -138,36 +159,64 @@ impl Fallback {
 mod tests {
     use super::*;
 
+    /// No long text.
+    fn codes(len: usize) -> Payload {
+        Payload { len, longest: 0 }
+    }
+
     #[test]
     fn zstd_is_tried_where_it_paid_and_for_what_is_strange() {
         // Those of 100 bytes are shorter by shapes, but for some that take half of their document.
         let mut documents: Vec<Measured> =
-            (0..1000).map(|n| Measured { raw: 100, shapes: 10 + n % 5, zstd: 20 }).collect();
-        documents.extend((0..100).map(|_| Measured { raw: 100, shapes: 50, zstd: 20 }));
+            (0..1000).map(|n| Measured { raw: 100, shapes: codes(10 + n % 5), zstd: 20 }).collect();
+        documents.extend((0..100).map(|_| Measured { raw: 100, shapes: codes(50), zstd: 20 }));
         let rule = Fallback::learned(120, &documents);
-        assert!(!rule.is_doubtful(100, 14) && rule.is_doubtful(100, 50) && rule.is_doubtful(100, 90));
+        assert!(
+            !rule.is_doubtful(100, codes(14))
+                && rule.is_doubtful(100, codes(50))
+                && rule.is_doubtful(100, codes(90))
+        );
         assert!(
             !rule.is_strange(100, 50) && rule.is_strange(100, 90),
             "zstd is tried for more than what is strange"
         );
         assert!(
-            rule.is_doubtful(1 << 20, 10) && rule.is_strange(1 << 20, 10),
+            rule.is_doubtful(1 << 20, codes(10)) && rule.is_strange(1 << 20, 10),
             "of a length that nobody has seen"
         );
         // Longer than the document, even by far.
         for payload in [128, 199, 200, 201, 300, 10_000] {
-            assert!(rule.is_doubtful(100, payload) && rule.is_strange(100, payload), "{payload}");
+            assert!(rule.is_doubtful(100, codes(payload)) && rule.is_strange(100, payload), "{payload}");
         }
         assert!(rule.prefers_zstd(25, 20) && !rule.prefers_zstd(24, 20));
         // Those for which zstd never paid are tried only if they are longer than all of them.
         let rule = Fallback::learned(120, &documents[..1000]);
-        assert!(!rule.is_doubtful(100, 14) && rule.is_doubtful(100, 16));
-        assert!(!Fallback::NEVER.is_doubtful(100, 200));
+        assert!(!rule.is_doubtful(100, codes(14)) && rule.is_doubtful(100, codes(16)));
+        assert!(!Fallback::NEVER.is_doubtful(100, codes(200)));
+    }
+
+    #[test]
+    fn zstd_is_not_tried_for_what_is_one_long_text() {
+        let by_zstd = |len| Payload { len, longest: len - len / 16 + 1 };
+        // Trying would make each of them a little shorter.
+        let documents = [Measured { raw: 4000, shapes: by_zstd(1600), zstd: 1590 }; 100];
+        let rule = Fallback::learned(100, &documents);
+        assert_eq!(rule.bytes_of(&documents), 100 * 1600);
+        // From a sixteenth on, the rest counts.
+        let rule = Fallback { from: [0; CLASSES], ..rule };
+        assert!(!rule.is_doubtful(4000, by_zstd(1600)));
+        assert!(rule.is_doubtful(4000, Payload { len: 1600, longest: 1500 }));
+        assert!(rule.is_doubtful(4000, codes(1600)));
+        // Where other documents of the size are tried, it costs those nothing.
+        let gain = Measured { raw: 4000, shapes: codes(1600), zstd: 900 };
+        let mixed = [[gain; 100], documents].concat();
+        let rule = Fallback::learned(100, &mixed);
+        assert_eq!(rule.bytes_of(&mixed), 100 * 900 + 100 * 1600);
     }
 
     #[test]
     fn a_rule_is_read_as_it_was_written() {
-        let rule = Fallback::learned(120, &[Measured { raw: 700, shapes: 90, zstd: 100 }]);
+        let rule = Fallback::learned(120, &[Measured { raw: 700, shapes: codes(90), zstd: 100 }]);
         let mut stored = Vec::new();
         rule.push(&mut stored);
         assert_eq!(stored.len(), STORED_BYTES);

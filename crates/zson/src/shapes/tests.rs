@@ -15,7 +15,7 @@ use super::number::{Buffer, Number};
 use super::reading::{self, Scratch, With};
 use super::schema::{Column, Kind, Schema, Value, What};
 use super::writing::{Remembered, Source, Tables, Written, write};
-use super::{bytes, learning};
+use super::{Fallback, bytes, learning};
 
 const WORDS: [&str; 12] = [
     "",
@@ -509,4 +509,34 @@ fn frequent_containers_that_the_server_would_not_write_are_refused() {
     of_number[7] |= 0x10;
     assert!(!is_taken(&of_number));
     assert!(!is_taken(&[2, 0, 0, 0x40, 1, 0, 0, 0x80, 3, 0, 0, 0x10, 0x61, 0, 0, 0]));
+}
+
+#[test]
+fn zstd_is_not_tried_again_for_what_is_nearly_all_one_long_text() {
+    let mut rng = Seed(5).rng();
+    let mut hex =
+        |length: usize| -> String { (0..length).map(|_| ['0', '1', '7', 'e'][rng.below(4)]).collect() };
+    let (long, other, short) = (hex(9000), hex(9000), hex(1500));
+    let schema = Schema { columns: vec![Column::ANY], ..Schema::default() };
+    let mut with = super::Writer::of(&schema).unwrap();
+    // No document was learned from, so zstd is tried for all but those.
+    with.fallback = Fallback::learned(100, &[]);
+    for (texts, is_doubtful) in [
+        (vec![&long], false),
+        (vec![&long, &other], true),
+        (vec![&short], true),
+        (vec![&long, &short], true),
+        (vec![], true),
+    ] {
+        let document = written(|writer| {
+            writer.begin_array(texts.len()).unwrap();
+            texts.iter().for_each(|text| writer.text(text.as_bytes()).unwrap());
+            writer.end().unwrap();
+        });
+        let (mut compressor, mut remembered) = (Compressor::new(), Remembered::default());
+        let (choice, proceed) = (Algorithm::Zstd.into(), &mut || ControlFlow::Continue(()));
+        let long = Long { compressor: &mut compressor, choice, dictionary: None, proceed };
+        let written = with.encode(&document, None, &mut remembered, long, &mut Vec::new()).unwrap().unwrap();
+        assert_eq!(written.is_doubtful, is_doubtful, "{} texts: {written:?}", texts.len());
+    }
 }

@@ -77,6 +77,8 @@ pub(super) struct Written {
     pub(super) is_strange: bool,
     /// It is an object of the earlier one's shape, and has values of it.
     pub(super) is_like_earlier: bool,
+    /// Bytes of the payload that zstd has made of one long text, at most.
+    pub(super) longest: usize,
 }
 
 fn number_of(column: ColumnIndex, value: usize) -> u32 {
@@ -454,24 +456,34 @@ impl<'w, 'p> Writing<'w, 'p> {
             }
         }
         let end = out.bytes.len();
-        if 2 * (end - start) <= text.len() {
+        if 2 * (end - start) > text.len() && self.is_shorter_by_codes(text, start, out)? {
             return Some(());
         }
+        self.written.longest = self.written.longest.max(end - start);
+        Some(())
+    }
+
+    /// Puts a text in codes, or as it is, in the place of what zstd has made of it from `start` on, if that is shorter. False, and
+    /// nothing has changed, if it is not.
+    fn is_shorter_by_codes(&self, text: &[u8], start: usize, out: &mut Out<'_>) -> Option<bool> {
+        let end = out.bytes.len();
         if out.has_room(1 + 2 * text.len()).is_none() {
             // There is no room for both.
-            if end - start > text.len() {
-                out.bytes.truncate(start);
-                self.any_text(text, out)?;
+            if end - start <= text.len() {
+                return Some(false);
             }
-            return Some(());
+            out.bytes.truncate(start);
+            self.any_text(text, out)?;
+            return Some(true);
         }
         self.any_text(text, out)?;
-        if out.bytes.len() - end < end - start {
+        let is_shorter = out.bytes.len() - end < end - start;
+        if is_shorter {
             out.bytes.drain(start..end);
         } else {
             out.bytes.truncate(end);
         }
-        Some(())
+        Some(is_shorter)
     }
 
     fn array(

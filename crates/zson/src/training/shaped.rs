@@ -14,7 +14,9 @@ use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::limits::{SHAPES_DICTIONARY_BYTES_MAX, SHAPES_SAMPLE_BYTES_MAX, SHAPES_TUNING_BYTES_MAX};
 use crate::memory;
-use crate::shapes::{Fallback, Learned, Long, Measured, Remembered, Schema, Writer, dictionary, learned};
+use crate::shapes::{
+    Fallback, Learned, Long, Measured, Payload, Remembered, Schema, Writer, Written, dictionary, learned,
+};
 
 /// Bytes of schemas that are tried.
 pub(super) const SIZES: [usize; 3] = [20 << 10, 64 << 10, 140 << 10];
@@ -103,7 +105,7 @@ impl<'d> Making<'d> {
     }
 
     /// Bytes of the datums of what is tuned with, by shapes.
-    fn by_shapes(&self, schema: &Schema, proceed: Proceed<'_>) -> Result<Vec<usize>, Error> {
+    fn by_shapes(&self, schema: &Schema, proceed: Proceed<'_>) -> Result<Vec<Payload>, Error> {
         let (writer, choice) = (Writer::of(schema)?, self.choice);
         let prepared = match &self.plain {
             Some(dictionary) => Some(CompressorDictionary::new(dictionary, choice)?),
@@ -116,11 +118,12 @@ impl<'d> Making<'d> {
             let (compressor, proceed) = (&mut compressor, &mut asked(report));
             let long = Long { compressor, choice, dictionary: prepared.as_ref(), proceed };
             // What cannot be written by its shape is for zstd.
-            let is_written = writer.encode(document, None, &mut remembered, long, &mut payload)?.is_some();
-            Ok(if is_written {
-                payload.len() + sums_of(payload.len()) + HEADER_BYTES
-            } else {
-                document.len()
+            let written = writer.encode(document, None, &mut remembered, long, &mut payload)?;
+            Ok(match written {
+                Some(Written { payload: Payload { len, longest }, .. }) => {
+                    Payload { len: len + sums_of(len) + HEADER_BYTES, longest }
+                }
+                None => Payload { len: document.len(), longest: 0 },
             })
         })
     }

@@ -17,20 +17,25 @@ pub struct Machine {
 impl Machine {
     /// This machine, with the compiler and whatever the bench adds.
     pub fn here(versions: Vec<String>) -> Machine {
-        let cpu = field_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let memory_kb = field_of("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
             .unwrap_or_default();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let hardware = format!(
-            "{cpu}, {cores} cores, {} GiB, Linux {}, shared with other work",
+            "{}, {cores} cores, {} GiB, Linux {}, shared with other work",
+            processor(),
             memory_kb.div_ceil(1 << 20),
             kernel.trim()
         );
         let rustc = version_of(Command::new("rustc").arg("--version"));
         Machine { hardware, versions: rustc.into_iter().chain(versions).collect() }
     }
+}
+
+/// The name of this machine's processor.
+pub fn processor() -> String {
+    field_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned())
 }
 
 /// The first line a program prints about itself.

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use crate::page::{Page, Table, Unit, Value};
+use crate::page::{Page, Run, Table, Unit, Value};
 
 /// The whole page: verdicts first, then every table.
 pub fn page(page: &Page) -> String {
     let mut out = format!("# {}\n\n", page.title);
-    let _ = writeln!(out, "{}.\n", page.machine.hardware);
+    let _ = writeln!(out, "The latest run: {}.\n", page.machine.hardware);
     let _ = writeln!(out, "{}.\n", page.machine.versions.join("; "));
     out.push_str(
         "Figures of one table come from one run and are meant as ratios to each other; absolute times of a shared \
@@ -37,8 +37,8 @@ fn verdicts(page: &Page, out: &mut String) {
 /// One table with its heading, explanation and origin.
 pub fn section(table: &Table, out: &mut String) {
     let _ = writeln!(out, "## {}\n\n{}\n", table.title, table.about);
-    let run = &table.run;
-    let _ = writeln!(out, "`{}`, {}, commit {}, load {:.1}\n", run.command, run.day, run.commit, run.load);
+    let Run { command, day, commit, load, processor } = &table.run;
+    let _ = writeln!(out, "`{command}`, {day}, commit {commit}, load {load:.1}, {processor}\n");
     let heads: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let rules: Vec<&str> =
         table.columns.iter().map(|c| if c.unit == Unit::Text { "---" } else { "---:" }).collect();

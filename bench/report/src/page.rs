@@ -78,6 +78,8 @@ pub struct Run {
     pub commit: String,
     /// Load average at its end, this bench's own work included.
     pub load: f64,
+    /// Its processor.
+    pub processor: String,
 }
 
 /// Something that had to be reached.
@@ -185,6 +187,7 @@ impl Page {
             day: machine::today(),
             commit: machine::commit_at(checkout).unwrap_or_default(),
             load: machine::load_average(),
+            processor: machine::processor(),
         };
         self.tables.retain(|old| old.id != table.id);
         self.tables.push(table);

@@ -14,7 +14,7 @@ const PARTS: usize = 128;
 const NEVER: u8 = 255;
 /// Of those that were learned from, one in so many may take more than what is tried from.
 const STRANGE_ONE_IN: usize = 200;
-/// What a trial that was not needed costs, as a part of what it would have saved: a two-hundredth of the document.
+/// A trial that was not needed counts as so much lost: one byte in so many of the document.
 const TRIAL_COST: usize = 16;
 /// Of a payload, at least one byte in so many is not of the longest text where zstd is tried.
 const OTHER_ONE_IN: usize = 16;

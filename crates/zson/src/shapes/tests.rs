@@ -516,7 +516,7 @@ fn zstd_is_not_tried_again_for_what_is_nearly_all_one_long_text() {
     let mut rng = Seed(5).rng();
     let mut hex =
         |length: usize| -> String { (0..length).map(|_| ['0', '1', '7', 'e'][rng.below(4)]).collect() };
-    let (long, other, short) = (hex(9000), hex(9000), hex(1500));
+    let (huge, long, other, least, short) = (hex(60_000), hex(9000), hex(9000), hex(2500), hex(1500));
     let schema = Schema { columns: vec![Column::ANY], ..Schema::default() };
     let mut with = super::Writer::of(&schema).unwrap();
     // No document was learned from, so zstd is tried for all but those.
@@ -524,6 +524,8 @@ fn zstd_is_not_tried_again_for_what_is_nearly_all_one_long_text() {
     for (texts, is_doubtful) in [
         (vec![&long], false),
         (vec![&long, &other], true),
+        (vec![&huge, &least], false),
+        (vec![&least, &huge], false),
         (vec![&short], true),
         (vec![&long, &short], true),
         (vec![], true),

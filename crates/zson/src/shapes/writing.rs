@@ -456,7 +456,7 @@ impl<'w, 'p> Writing<'w, 'p> {
             }
         }
         let end = out.bytes.len();
-        if 2 * (end - start) > text.len() && self.is_shorter_by_codes(text, start, out)? {
+        if 2 * (end - start) > text.len() && self.replaced_by_codes(text, start, out)? {
             return Some(());
         }
         self.written.longest = self.written.longest.max(end - start);
@@ -465,7 +465,7 @@ impl<'w, 'p> Writing<'w, 'p> {
 
     /// Puts a text in codes, or as it is, in the place of what zstd has made of it from `start` on, if that is shorter. False, and
     /// nothing has changed, if it is not.
-    fn is_shorter_by_codes(&self, text: &[u8], start: usize, out: &mut Out<'_>) -> Option<bool> {
+    fn replaced_by_codes(&self, text: &[u8], start: usize, out: &mut Out<'_>) -> Option<bool> {
         let end = out.bytes.len();
         if out.has_room(1 + 2 * text.len()).is_none() {
             // There is no room for both.

@@ -132,12 +132,13 @@ fn run<S: Service, L: FnMut() -> Result<S, Error>>(parts: Parts<S, L>) -> Result
     crate::memory::return_large_blocks();
     let Parts { engine, listeners, orders, received } = parts;
     crate::descriptors::provide(engine.service.common().limits.max_clients);
-    for address in listeners.iter().filter_map(Listener::address) {
-        tracing::info!(%address, "listening");
-    }
     let runtime = current_thread().map_err(|source| Error::Runtime { what: "the acceptor", source })?;
     runtime.block_on(async move {
+        // Whoever has read that it listens may send a signal.
         watch_signals(orders)?;
+        for address in listeners.iter().filter_map(Listener::address) {
+            tracing::info!(%address, "listening");
+        }
         engine.run(listeners, received, notify_systemd).await
     })
 }

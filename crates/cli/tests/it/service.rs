@@ -3,6 +3,7 @@
 use pgshrink_testkit::{Auth, Cluster, Daemon, TempDir, free_port, wait_until};
 use rustix::process::Signal;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -97,7 +98,7 @@ fn too_low_a_limit_of_open_files_is_reported_at_start() {
 
 #[test]
 fn lines_that_strangers_cause_are_limited() {
-    use std::io::{Read, Write};
+    use std::io::Read;
     let service = start("gateway", "[[server]]\nhost = \"127.0.0.1\"\n", &["--log-level=info"]);
     for _ in 0..60 {
         let mut client = std::net::TcpStream::connect(("127.0.0.1", service.port)).expect("connects");
@@ -155,6 +156,31 @@ fn a_server_that_is_the_gateway_or_connector_itself_is_refused() {
     let server = format!("--server=host={},port=7", dir.path().display());
     let (code, said) = ended(&["gateway", &own_socket, "--unix-socket-port=7", &server]);
     assert!(code == Some(2) && said.contains("is this process itself"), "{said}");
+}
+
+#[test]
+fn signals_are_taken_before_it_says_that_it_listens() {
+    use rustix::fs::{OFlags, fcntl_setfl};
+    // A log in which there is no room: the process waits at its first line, which says that it listens.
+    let (_reader, mut log) = std::io::pipe().expect("a pipe");
+    fcntl_setfl(&log, OFlags::NONBLOCK).expect("a flag");
+    while log.write(b"\n").is_ok() {}
+    fcntl_setfl(&log, OFlags::empty()).expect("a flag");
+    let listen = format!("--listen=127.0.0.1:{}", free_port().expect("a port"));
+    let flags = ["--server=host=127.0.0.1", "--unix-socket-directory=", "--max-clients=10"];
+    let mut pgshrink = Command::new(env!("CARGO_BIN_EXE_pgshrink"));
+    let mut child = pgshrink.args(["gateway", &listen]).args(flags).stderr(log).spawn().expect("starts");
+    let status = format!("/proc/{}/status", child.id());
+    let are_caught = || {
+        let status = fs::read_to_string(&status).expect("its status");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("signals");
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("bits");
+        [Signal::HUP, Signal::INT, Signal::TERM].iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
+    };
+    let done = wait_until(PATIENCE, "handlers of signals", are_caught);
+    child.kill().expect("alive");
+    child.wait().expect("ends");
+    done.expect("are there");
 }
 
 #[test]

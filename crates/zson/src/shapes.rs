@@ -98,6 +98,7 @@ pub(crate) struct Written {
     pub(crate) is_strange: bool,
     /// zstd may be so much shorter that it is to be tried.
     pub(crate) is_doubtful: bool,
+    /// Its bytes.
     pub(crate) payload: Payload,
 }
 
@@ -191,18 +192,11 @@ impl Writer {
         let source = writing::Source { jsonb, earlier };
         let written = writing::write(&self.schema, &self.tables, (remembered, long), source, room, out)?;
         Ok(written.map(|written| {
-            let (raw, payload) = (jsonb.len(), out.len() - start);
-            let is_strange = written.is_strange || self.fallback.is_strange(raw, payload);
+            let payload = Payload { len: out.len() - start, longest: written.longest };
             // Whether zstd is shorter was decided for the earlier one.
-            let is_decided = earlier.filter(|_| written.is_like_earlier).is_some_and(|earlier| {
-                Fallback::takes_no_more(raw, payload, earlier.document.len(), earlier.payload.len())
-            });
-            let payload = Payload { len: payload, longest: written.longest };
-            Written {
-                is_strange,
-                payload,
-                is_doubtful: !is_decided && self.fallback.is_doubtful(raw, payload),
-            }
+            let earlier = earlier.filter(|_| written.is_like_earlier);
+            let earlier = earlier.map(|earlier| (earlier.document.len(), earlier.payload.len()));
+            self.judged((jsonb.len(), payload), written.is_strange, earlier)
         }))
     }
 
@@ -223,16 +217,25 @@ impl Writer {
         let source = ((payload, raw_len), patch);
         let patched = writing::patch(&self.schema, &self.tables, (remembered, long), source, room, out)?;
         Ok(patched.filter(|patched| patched.raw_len <= SHAPES_RAW_BYTES_MAX).map(|patched| {
-            let (raw, new) = (patched.raw_len, out.len() - start);
-            let is_strange = patched.has_further || self.fallback.is_strange(raw, new);
-            // As if it were encoded after the earlier one.
-            let is_decided =
-                patched.is_like_earlier && Fallback::takes_no_more(raw, new, raw_len, payload.len());
             // A long text that it has from the earlier one is not counted.
-            let payload = Payload { len: new, longest: 0 };
-            let is_doubtful = !is_decided && self.fallback.is_doubtful(raw, payload);
-            (raw, Written { is_strange, payload, is_doubtful })
+            let new = Payload { len: out.len() - start, longest: 0 };
+            // As if it were encoded after the earlier one.
+            let earlier = patched.is_like_earlier.then_some((raw_len, payload.len()));
+            (patched.raw_len, self.judged((patched.raw_len, new), patched.has_further, earlier))
         }))
+    }
+
+    /// What to say of the payload of a document of `raw` bytes. `earlier`: bytes of the document and payload that it is like.
+    fn judged(
+        &self,
+        (raw, payload): (usize, Payload),
+        is_strange: bool,
+        earlier: Option<(usize, usize)>,
+    ) -> Written {
+        let is_strange = is_strange || self.fallback.is_strange(raw, payload.len);
+        let is_decided = earlier
+            .is_some_and(|(other_raw, other)| Fallback::takes_no_more(raw, payload.len, other_raw, other));
+        Written { is_strange, payload, is_doubtful: !is_decided && self.fallback.is_doubtful(raw, payload) }
     }
 
     /// Bytes of memory.
